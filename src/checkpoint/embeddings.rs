@@ -9,7 +9,7 @@ use super::params::{StoredParam, check_stored, filled, tensors};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
 use crate::family::{Family, PositionEmbeddingType, Projection};
-use crate::files::hub::directory_with_weights;
+use crate::files::hub::{Wanted, directory};
 use crate::files::{of_one_save, regular_file};
 use crate::layers::EmbeddingInitializer;
 use burn::prelude::*;
@@ -43,7 +43,7 @@ impl BertEmbeddings {
     /// Those of [`BertEmbeddingsConfig::from_pretrained`] and [`load`](Self::load);
     /// [`Error::ConfigFile`] if the family of the keys has other positions than the config's.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
-        let path = &directory_with_weights(path.as_ref())?;
+        let path = &directory(path.as_ref(), Wanted::Weights)?;
         let config_path = config_path(path);
         let (checkpoint, keys, module) = of_one_save(path, || {
             let mut checkpoint = Checkpoint::open(path)?;
@@ -69,7 +69,7 @@ impl BertEmbeddings {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<Self> {
-        let checkpoint = Checkpoint::open(&directory_with_weights(path.as_ref())?)?;
+        let checkpoint = Checkpoint::open(&directory(path.as_ref(), Wanted::Weights)?)?;
         let keys = Keys::locate(&checkpoint)?;
         let module = config.try_init(device)?;
         filled(&module, checkpoint, module.stored_params(&keys))
@@ -94,7 +94,7 @@ impl BertEmbeddings {
     ///
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let path = &directory_with_weights(path.as_ref())?;
+        let path = &directory(path.as_ref(), Wanted::Weights)?;
         let checkpoint = Checkpoint::open(path)?;
         let keys = Keys::locate(&checkpoint)?;
         *self = filled(self, checkpoint, self.stored_params(&keys))?;

@@ -41,7 +41,7 @@ fn sentence_embeddings_pass_with_every_pooling() {
 }
 
 #[test]
-fn a_large_word_table_passes_along_directions() {
+fn many_word_embeddings_pass_along_directions() {
     let module = BertEmbeddingsConfig::new()
         .with_vocab_size(2000)
         .with_hidden_size(32)

@@ -2,6 +2,7 @@
 
 use crate::checkpoint_files::{tiny, values};
 use crate::prelude::*;
+use std::os::unix::fs::symlink;
 
 fn saved(config: &BertEmbeddingsConfig) -> TempDir {
     let dir = tempdir().unwrap();
@@ -64,6 +65,48 @@ fn a_save_that_was_killed_when_it_was_complete_is_read_where_nothing_can_be_move
     }
     assert_eq!(BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap().layer_norm_eps, 1e-5);
     tiny().init(&device()).save_pretrained(dir.path()).expect_err("a save writes");
+}
+
+#[test]
+fn what_a_save_left_that_was_killed_before_it_was_complete_is_not_read_and_goes_with_the_next_save() {
+    let new = saved(&tiny().with_layer_norm_eps(1e-5));
+    for written in 0..=2 {
+        let (old, dir) = (saved(&tiny()), saved(&tiny()));
+        let part = dir.path().join(".burn_bert_save_killed");
+        fs::create_dir(&part).unwrap();
+        for name in &["config.json", "model.safetensors"][..written] {
+            fs::copy(old.path().join(name), dir.path().join(name)).unwrap();
+            fs::copy(new.path().join(name), part.join(name)).unwrap();
+        }
+        let module = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+        assert_eq!(module.layer_norm.epsilon(), 1e-12);
+        // That of a process that lives is locked.
+        let lock = fs::File::open(&part).unwrap();
+        lock.try_lock().unwrap();
+        module.save_pretrained(dir.path()).unwrap();
+        assert!(part.exists(), "it is still written");
+        drop(lock);
+        module.save_pretrained(dir.path()).unwrap();
+        assert_eq!(files_of(&dir).len(), 2, "nothing of it is left");
+    }
+}
+
+/// A directory may come from anyone.
+#[test]
+fn no_file_is_moved_out_of_a_directory_or_into_it() {
+    let (dir, outside) = (saved(&tiny()), folder(&[]));
+    let complete = dir.path().join(".burn_bert_saved");
+    fs::create_dir_all(complete.join("link")).unwrap();
+    fs::write(complete.join("link/file"), "").unwrap();
+    symlink(outside.path(), dir.path().join("link")).unwrap();
+    let module = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+    module.save_pretrained(dir.path()).unwrap_err();
+    assert!(files_of(&outside).is_empty());
+    fs::remove_dir_all(&complete).unwrap();
+    fs::write(outside.path().join("file"), "").unwrap();
+    symlink(outside.path(), &complete).unwrap();
+    BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+    assert_eq!(files_of(&outside).len(), 1);
 }
 
 #[test]

@@ -280,7 +280,7 @@ fn a_filled_padding_row_decays_as_in_pytorch_unless_its_group_says_otherwise() {
 }
 
 #[test]
-fn lora_on_the_word_table_trains_its_factors_and_keeps_the_padding_row() {
+fn lora_on_the_word_embeddings_trains_its_factors_and_keeps_the_padding_row() {
     let module = config().init(&autodiff());
     let plain = values(module.forward(&input()));
     let base = values(module.word_embeddings.weight.val());

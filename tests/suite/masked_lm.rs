@@ -117,7 +117,7 @@ fn a_batch_is_masked_as_its_seed_says_and_has_the_labels() {
 }
 
 #[test]
-fn the_head_reads_the_word_table_and_holds_no_copy() {
+fn the_head_reads_the_word_embeddings_and_holds_no_copy() {
     let device = autodiff();
     let mut model = config().init(&device);
     assert!(model.head.decoder.is_none());

@@ -1,4 +1,4 @@
-//! A whole model whose vocabulary or position table is resized.
+//! A whole model whose vocabulary or positions are resized.
 
 use crate::families::FAMILIES;
 use crate::prelude::*;
@@ -70,7 +70,7 @@ fn all(model: &BertForMaskedLm) -> (Vec<ParamId>, BTreeMap<String, Vec<f64>>) {
 }
 
 #[test]
-fn a_resize_that_fails_in_the_head_leaves_the_word_table_as_it_was() {
+fn a_resize_that_fails_in_the_head_leaves_the_word_embeddings_as_they_were() {
     let device = autodiff();
     let config = config().with_tie_word_embeddings(false);
     let decoder = ParamGroup::from_predicate("head.decoder");

@@ -254,6 +254,12 @@ fn a_save_that_fails_leaves_model_and_pooling_as_they_were() {
     let other = config().with_pooling(Pooling::Max).init(&device());
     assert!(matches!(other.save_pretrained(dir), Err(Error::Io { .. })));
     assert_eq!(contents(), before);
+    // Nor does a folder take the place of a file.
+    fs::remove_dir_all(dir.join("modules.json")).unwrap();
+    fs::remove_dir_all(dir.join("2_Normalize")).unwrap();
+    fs::write(dir.join("2_Normalize"), "a file").unwrap();
+    assert!(matches!(other.save_pretrained(dir), Err(Error::Io { .. })));
+    assert_eq!(contents(), before);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The position table.
+//! Position embeddings.
 
 use super::{HIDDEN, bits, device, extended, positions, roberta, rows};
 use crate::checkpoint_files::{cast, tiny};

@@ -1,4 +1,4 @@
-//! The word table.
+//! Word embeddings.
 
 use super::{HIDDEN, bits, device, resized, rows, words};
 use crate::checkpoint_files::{all_values, cast, parameters, tiny};

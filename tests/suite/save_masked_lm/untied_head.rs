@@ -1,4 +1,4 @@
-//! Masked-language-model heads that are not tied to the word table, and files that contradict themselves.
+//! Masked-language-model heads that are not tied to the word embeddings, and files that contradict themselves.
 
 use super::with_tensors;
 use crate::checkpoint_files::{Stored, tensors_of};
@@ -40,7 +40,7 @@ fn a_decoder_of_its_own_scores_words_and_is_saved_again() {
 
     let hidden = Tensor::<2>::from_data([[0.3f32; 12]], &device());
     let found = values(model.scores(hidden.clone()).unwrap());
-    // The same transform with the decoder in the place of the word table, by hand.
+    // The same transform with the decoder in the place of the word embeddings, by hand.
     let (mut by_hand, _) = load(copy(true, vec![]).path()).unwrap();
     let indices = |count: usize| Tensor::<1, Int>::arange(0..count as i64, &device()).float();
     let words = &mut by_hand.bert.embeddings.word_embeddings.weight;

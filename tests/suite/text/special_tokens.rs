@@ -76,7 +76,7 @@ fn a_tokenizer_of_another_model_is_refused() {
         "{error:?}"
     );
     let message = error.to_string();
-    assert!(message.contains("486 tokens") && message.contains("485 rows"), "{message}");
+    assert!(message.contains("486 tokens") && message.contains("485 word embeddings"), "{message}");
     assert!(bert().check_vocabulary(486).is_ok());
     assert!(bert().check_vocabulary(485).is_err());
 
