@@ -76,10 +76,10 @@ fn check(
         .with_token_type_ids(&[[0, 0, 0, 1, 1, 0], [0, 0, 1, 1, 1, 1]])?;
     module.try_forward(&input)?; // a table too small for the batch is an error here, not a panic below
 
-    let check = GradCheck::new().seed(args.seed).max_entries(args.max_entries);
-    let check = check.exclude_row("word_embeddings.weight", 0, 0.0);
+    let check = GradCheck::new().with_seed(args.seed).with_max_entries(args.max_entries);
+    let check = check.with_excluded_row("word_embeddings.weight", 0, 0.0);
     let check = match scheme {
-        PositionEmbeddingType::AfterPadding => check.exclude_row("position_embeddings.weight", 0, 0.0),
+        PositionEmbeddingType::AfterPadding => check.with_excluded_row("position_embeddings.weight", 0, 0.0),
         _ => check,
     };
     Ok(check.run(&module, |module, probe| probe.weighted_sum(module.forward(&input)))?)

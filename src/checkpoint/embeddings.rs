@@ -8,7 +8,7 @@ use super::{Checkpoint, LAYER_NORM, POSITION, TOKEN_TYPE, WORD};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
 use crate::family::{Family, Projection};
-use crate::files::hub::directory_with_weights;
+use crate::files::hub::{Wanted, directory};
 use crate::files::{of_one_save, regular_file};
 use burn::prelude::*;
 use std::path::Path;
@@ -59,7 +59,7 @@ impl BertEmbeddings {
     /// Those of [`BertEmbeddingsConfig::from_pretrained`] and [`load`](Self::load);
     /// [`Error::ConfigFile`] if the family of the keys has other positions than the config's.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
-        let path = &directory_with_weights(path.as_ref())?;
+        let path = &directory(path.as_ref(), Wanted::Weights)?;
         let config_path = config_path(path);
         let (checkpoint, keys, module) = of_one_save(path, || {
             let mut checkpoint = Checkpoint::open(path)?;
@@ -85,7 +85,7 @@ impl BertEmbeddings {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<Self> {
-        let checkpoint = Checkpoint::open(&directory_with_weights(path.as_ref())?)?;
+        let checkpoint = Checkpoint::open(&directory(path.as_ref(), Wanted::Weights)?)?;
         let keys = ModelKeys::of_layer(&checkpoint, config.family)?;
         let module = config.try_init(device)?;
         filled(&module, checkpoint, module.stored_params(&keys))
@@ -110,7 +110,7 @@ impl BertEmbeddings {
     ///
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let checkpoint = Checkpoint::open(&directory_with_weights(path.as_ref())?)?;
+        let checkpoint = Checkpoint::open(&directory(path.as_ref(), Wanted::Weights)?)?;
         let keys = ModelKeys::of_layer(&checkpoint, self.family())?;
         *self = filled(self, checkpoint, self.stored_params(&keys))?;
         Ok(())

@@ -5,7 +5,7 @@ use super::keys::ModelKeys;
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Projection};
-use crate::files::hub::directory_without_weights;
+use crate::files::hub::{Wanted, directory};
 use crate::files::read_json;
 use crate::files::regular_file;
 use crate::layers::EmbeddingInitializer;
@@ -47,7 +47,7 @@ impl Fields {
     }
 
     pub(crate) fn at(path: &Path) -> Result<Self> {
-        let path = directory_without_weights(path)?;
+        let path = directory(path, Wanted::Settings)?;
         Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path })
     }
 

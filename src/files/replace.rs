@@ -202,121 +202,39 @@ pub(crate) fn directory_of(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
     use std::io::Write;
-    use std::mem::forget;
 
-    const NAMES: [&str; 3] = ["a", "folder/b", "model"];
-
-    fn files(dir: &Path) -> BTreeMap<PathBuf, String> {
-        let mut found = BTreeMap::new();
-        for entry in fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => found.extend(files(&path)),
-                false => _ = found.insert(path.clone(), fs::read_to_string(path).unwrap()),
-            }
-        }
-        found
-    }
-
-    fn old() -> (TempDir, BTreeMap<PathBuf, String>) {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("folder")).unwrap();
-        NAMES.iter().for_each(|name| fs::write(dir.path().join(name), "old").unwrap());
-        let files = files(dir.path());
-        (dir, files)
-    }
-
-    fn written(dir: &Path, names: &[&str]) -> Replacement {
+    /// Saves files; as a process that is killed when the save is complete and so many of them are in their place.
+    fn save(dir: &Path, names: &[&str], killed_after: Option<usize>) {
         let mut new = Replacement::begin(dir).unwrap();
         for name in names {
             new.write(&dir.join(name), |out| out.write_all(b"new")).unwrap();
         }
-        new
-    }
-
-    /// What a process that is killed leaves.
-    fn kill(new: Replacement) -> PathBuf {
-        let Replacement { part, _lock, .. } = new;
-        drop(_lock);
-        let path = part.path().to_path_buf();
-        forget(part);
-        path
-    }
-
-    #[test]
-    fn a_save_that_is_killed_before_it_is_complete_leaves_the_old_files_and_the_next_removes_its_own() {
-        for count in 0..=NAMES.len() {
-            let (dir, old) = old();
-            kill(written(dir.path(), &NAMES[..count]));
-            finish(dir.path()).unwrap();
-            for (path, text) in &old {
-                assert_eq!(&fs::read_to_string(path).unwrap(), text);
-            }
-            written(dir.path(), &NAMES).commit().unwrap();
-            assert_eq!(files(dir.path()), old.into_keys().map(|path| (path, "new".to_string())).collect());
-            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing of the first save is left");
-        }
+        let Some(moved) = killed_after else { return new.commit().unwrap() };
+        let saved = dir.join(SAVED);
+        fs::rename(new.part.keep(), &saved).unwrap();
+        names[..moved].iter().for_each(|name| fs::rename(saved.join(name), dir.join(name)).unwrap());
     }
 
     #[test]
     fn files_that_are_replaced_while_they_are_read_are_read_again() {
-        // A save comes between the two files, and is complete, or killed when so many files were in their place.
-        for moved in 0..=3 {
+        for killed_after in [None, Some(0), Some(1), Some(2)] {
             let dir = tempfile::tempdir().unwrap();
             let names = ["config.json", MODEL_NAME];
             names.iter().for_each(|name| fs::write(dir.path().join(name), "old").unwrap());
-            let mut save = Some(written(dir.path(), &names));
+            let text = |name| fs::read_to_string(dir.path().join(name)).unwrap();
+            let mut reads = 0;
             let read = || {
-                let config = fs::read_to_string(dir.path().join(names[0]));
-                match save.take() {
-                    Some(save) if moved == 3 => save.commit()?,
-                    Some(save) => {
-                        let saved = dir.path().join(SAVED);
-                        fs::rename(kill(save), &saved).unwrap();
-                        for name in &names[..moved] {
-                            fs::rename(saved.join(name), dir.path().join(name)).unwrap();
-                        }
-                    }
-                    None => {}
+                let config = text(names[0]);
+                reads += 1;
+                // Between the two files, once.
+                if reads == 1 {
+                    save(dir.path(), &names, killed_after);
                 }
-                Ok([config, fs::read_to_string(dir.path().join(names[1]))].map(io::Result::unwrap))
+                Ok([config, text(names[1])])
             };
-            let found = of_one_save(dir.path(), read).unwrap();
-            assert_eq!(found, ["new"; 2], "after {moved}");
+            assert_eq!(of_one_save(dir.path(), read).unwrap(), ["new"; 2], "{killed_after:?}");
         }
-    }
-
-    #[test]
-    fn a_save_that_another_process_is_writing_is_not_removed() {
-        let (dir, old) = old();
-        let first = written(dir.path(), &NAMES);
-        written(dir.path(), &NAMES[..1]).commit().unwrap();
-        first.commit().unwrap();
-        assert_eq!(files(dir.path()), old.into_keys().map(|path| (path, "new".to_string())).collect());
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_put_in_place_leaves_all_others_as_they_were() {
-        for blocked in NAMES {
-            let (dir, _) = old();
-            fs::remove_file(dir.path().join(blocked)).unwrap();
-            // A directory that is not empty cannot be replaced by a file.
-            fs::create_dir_all(dir.path().join(blocked).join("inside")).unwrap();
-            let before = files(dir.path());
-            let mut new = Replacement::begin(dir.path()).unwrap();
-            let mut write = |name: &str| new.write(&dir.path().join(name), |out| out.write_all(b"new"));
-            NAMES.into_iter().try_for_each(&mut write).unwrap_err();
-            drop(new);
-            assert_eq!(files(dir.path()), before);
-        }
-        // Nor can a folder take the place of a file.
-        let (dir, _) = old();
-        fs::remove_dir_all(dir.path().join("folder")).unwrap();
-        fs::write(dir.path().join("folder"), "old").unwrap();
-        let mut new = Replacement::begin(dir.path()).unwrap();
-        new.write(&dir.path().join("folder/b"), |out| out.write_all(b"new")).unwrap_err();
     }
 
     #[test]
@@ -329,22 +247,5 @@ mod tests {
         // A directory that does not exist, and one that cannot be written to disk, are failures.
         sync(Path::new("/proc/nowhere")).unwrap_err();
         assert!(!is_without_sync(&io::Error::from_raw_os_error(5)), "EIO");
-    }
-
-    #[test]
-    #[cfg(unix)]
-    fn a_directory_from_elsewhere_moves_no_file_out_of_itself_or_into_itself() {
-        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let saved = dir.path().join(SAVED);
-        fs::create_dir_all(saved.join("link")).unwrap();
-        fs::write(saved.join("link/file"), "").unwrap();
-        std::os::unix::fs::symlink(outside.path(), dir.path().join("link")).unwrap();
-        finish(dir.path()).unwrap_err();
-        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
-        fs::remove_dir_all(&saved).unwrap();
-        fs::write(outside.path().join("file"), "").unwrap();
-        std::os::unix::fs::symlink(outside.path(), &saved).unwrap();
-        finish(dir.path()).unwrap();
-        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
     }
 }

@@ -5,7 +5,7 @@ use super::stored::{Part, Stored};
 use crate::checkpoint::{Checkpoint, FamilySpec, Fields, ModelKeys, StoredParam, agree, filled};
 use crate::embeddings::PositionFill;
 use crate::error::{Error, Result, shown};
-use crate::files::hub::directory_with_weights;
+use crate::files::hub::{Wanted, directory};
 use crate::files::of_one_save;
 use crate::layers::VocabularyResize;
 #[cfg(feature = "tokenizers")]
@@ -52,7 +52,7 @@ pub trait PretrainedModel: Stored {
     /// [`BertEmbeddings::load`](crate::BertEmbeddings::load). [`Error::Hub`](crate::Error::Hub) for a name that is no path, if
     /// the model cannot be had from the Hub.
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
-        let path = &directory_with_weights(path.as_ref())?;
+        let path = &directory(path.as_ref(), Wanted::Weights)?;
         of_one_save(path, || {
             let fields = Fields::beside(path)?;
             let config = Self::config_of(&fields)?;
@@ -71,7 +71,7 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        let path = &directory_with_weights(path.as_ref())?;
+        let path = &directory(path.as_ref(), Wanted::Weights)?;
         of_one_save(path, || built(config, &Fields::beside(path)?, path, device, Misfit::Refused))
     }
 
@@ -85,7 +85,7 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        let path = &directory_with_weights(path.as_ref())?;
+        let path = &directory(path.as_ref(), Wanted::Weights)?;
         of_one_save(path, || built(config, &Fields::beside(path)?, path, device, Misfit::NewlyInitialised))
     }
 
@@ -94,7 +94,7 @@ pub trait PretrainedModel: Stored {
     ///
     /// Errors are those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
-        let path = &directory_with_weights(path.as_ref())?;
+        let path = &directory(path.as_ref(), Wanted::Weights)?;
         let (model, report) = of_one_save(path, || {
             // The config is read too, because its positions must be the model's.
             let (fields, checkpoint) = (Fields::beside(path)?, Checkpoint::open(path)?);

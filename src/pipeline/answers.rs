@@ -2,7 +2,7 @@
 
 use super::Pipeline;
 use super::batches::{largest, place, softmax};
-use super::options::TextOptions;
+use super::text_options::TextOptions;
 use crate::error::Result;
 use crate::model::BertForQuestionAnswering;
 use crate::text::{BertTokenizer, Encoding};

@@ -1,7 +1,7 @@
 //! Texts of any number and length, through a model.
 
 use super::Pipeline;
-use super::options::TextOptions;
+use super::text_options::TextOptions;
 use crate::error::{Error, Result};
 use crate::model::Stored;
 use crate::text::{Encoding, TextBatch};

@@ -2,7 +2,7 @@
 
 use super::Pipeline;
 use super::batches::{sigmoid, softmax};
-use super::options::TextOptions;
+use super::text_options::TextOptions;
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::model::{BertForSequenceClassification, ProblemType};

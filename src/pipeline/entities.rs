@@ -1,8 +1,9 @@
 //! Named entities in texts, from a classifier of tokens.
 
 use super::Pipeline;
+use super::aggregation::Aggregation;
 use super::batches::{place, softmax};
-use super::options::{Aggregation, TextOptions};
+use super::text_options::TextOptions;
 use crate::error::{Error, Result};
 use crate::model::BertForTokenClassification;
 use crate::text::Encoding;
@@ -104,10 +105,20 @@ impl Pipeline<BertForTokenClassification> {
     }
 
     fn of_window(&self, tokens: Vec<Scored>, text: &str, aggregation: Aggregation) -> Vec<Entity> {
-        // The other strategies predict tokens: a word may be cut.
-        let is_word_wise = !matches!(aggregation, Aggregation::None | Aggregation::Simple);
-        let words = tokens.chunk_by(|_, token| is_word_wise && token.continues_word);
-        let labelled: Vec<Entity> = words.map(|word| self.label(word, text, aggregation)).collect();
+        let words = tokens.chunk_by(|_, token| aggregation.is_word_wise() && token.continues_word);
+        let labelled = words.map(|word| {
+            let (start, end) = (word[0].start, word[word.len() - 1].end);
+            let scores: Vec<&[f64]> = word.iter().map(|token| &token.scores[..]).collect();
+            let (id, score) = aggregation.label_of(&scores);
+            Entity {
+                text: text[start..end].into(),
+                start,
+                end,
+                label: self.model.id2label()[id].clone(),
+                score,
+            }
+        });
+        let labelled: Vec<Entity> = labelled.collect();
         if aggregation == Aggregation::None {
             return labelled;
         }
@@ -122,30 +133,6 @@ impl Pipeline<BertForTokenClassification> {
             Entity { text: text[start..end].into(), start, end, label: label.into(), score }
         };
         labelled.chunk_by(continues).map(joined).collect()
-    }
-
-    /// The tokens of a word, with one label.
-    fn label(&self, word: &[Scored], text: &str, aggregation: Aggregation) -> Entity {
-        let (start, end) = (word[0].start, word[word.len() - 1].end);
-        let (id, score) = match aggregation {
-            Aggregation::Average => {
-                let mean = |class: usize| {
-                    word.iter().map(|token| token.scores[class]).sum::<f64>() / word.len() as f64
-                };
-                best(&(0..self.model.id2label().len()).map(mean).collect::<Vec<_>>())
-            }
-            _ => {
-                let tokens = match aggregation {
-                    Aggregation::Max => word,
-                    _ => &word[..1],
-                };
-                // The first of equal ones.
-                let bests = tokens.iter().map(|token| best(&token.scores));
-                bests.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("a word has a token")
-            }
-        };
-        let label = self.model.id2label()[id].clone();
-        Entity { text: text[start..end].into(), start, end, label, score }
     }
 }
 
@@ -172,10 +159,4 @@ fn without_overlap(mut entities: Vec<Entity>) -> Vec<Entity> {
 /// The type of a label, without `B-` or `I-`.
 fn tag(label: &str) -> &str {
     label.strip_prefix("B-").or_else(|| label.strip_prefix("I-")).unwrap_or(label)
-}
-
-/// The first largest of scores, and its place.
-fn best(scores: &[f64]) -> (usize, f64) {
-    let scores = scores.iter().copied().enumerate();
-    scores.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("a model has at least one label")
 }

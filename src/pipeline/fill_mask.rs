@@ -2,7 +2,7 @@
 
 use super::Pipeline;
 use super::batches::{check_finite, largest, softmax};
-use super::options::TextOptions;
+use super::text_options::TextOptions;
 use crate::error::{Error, Result};
 use crate::model::BertForMaskedLm;
 

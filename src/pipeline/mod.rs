@@ -11,19 +11,21 @@
 //! | [`BertForMaskedLm`](crate::model::BertForMaskedLm) | `fill_mask` |
 //! | [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding) | `encode`, `encode_query`, `encode_document`, `similarity`, `search` |
 
+mod aggregation;
 mod answers;
 mod batches;
 mod classify;
 mod entities;
 mod fill_mask;
-mod options;
 mod sentences;
+mod text_options;
 
+pub use aggregation::Aggregation;
 pub use answers::Answer;
 pub use classify::{Ranked, ScoredLabel};
 pub use entities::Entity;
 pub use fill_mask::FilledMask;
-pub use options::{Aggregation, TextOptions};
+pub use text_options::TextOptions;
 
 use crate::error::{Error, Result};
 use crate::files::directory_of;

@@ -3,7 +3,7 @@
 use super::Pipeline;
 use super::batches::{check_finite, largest, not_finite};
 use super::classify::Ranked;
-use super::options::TextOptions;
+use super::text_options::TextOptions;
 use crate::error::{Error, Result};
 use crate::layers::check_sizes;
 use crate::model::BertForSentenceEmbedding;

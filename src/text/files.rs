@@ -1,13 +1,15 @@
-//! The files that a tokenizer is read from.
+//! The files of a tokenizer, read and written.
 
 use super::check::{check, guarded, refuse_large};
 use super::settings::{Settings, SpecialTokens, Token, check_token, corrupt, missing_token};
+use super::tokenizer::BertTokenizer;
 use crate::error::{Error, Result};
-use crate::files::hub::directory_without_weights;
-use crate::files::regular_file;
+use crate::files::hub::{Wanted, directory};
+use crate::files::{Replacement, directory_of, regular_file};
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
@@ -19,55 +21,120 @@ use tokenizers::processors::bert::BertProcessing;
 use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::{AddedToken, Model, ModelWrapper, Tokenizer};
 
-pub(super) const TOKENIZER_NAME: &str = "tokenizer.json";
-pub(super) const VOCAB_NAME: &str = "vocab.txt";
+const TOKENIZER_NAME: &str = "tokenizer.json";
+const VOCAB_NAME: &str = "vocab.txt";
 
 /// A `model_max_length` from here on says that there is no limit; transformers writes 10³⁰.
 const NO_LIMIT: f64 = 1e9;
 
-pub(super) struct Files {
-    /// The `tokenizer.json` or `vocab.txt`.
-    pub(super) path: PathBuf,
-    /// It neither truncates nor pads.
-    pub(super) tokenizer: Tokenizer,
-    pub(super) special: SpecialTokens,
-    pub(super) model_max_length: Option<usize>,
-    /// The ids that the post-processor adds.
-    pub(super) added_ids: Vec<u32>,
-}
+/// The files of a tokenizer: those that are read here, and those of other libraries.
+const NAMES: [&str; 9] = [
+    TOKENIZER_NAME,
+    VOCAB_NAME,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+];
 
-/// Reads those of a directory, a `tokenizer.json` or a `vocab.txt`.
-pub(super) fn read(path: &Path) -> Result<Files> {
-    let path = tokenizer_path(&directory_without_weights(path)?)?;
-    let settings = Settings::beside(&path)?;
-    let mut tokenizer =
-        if is_json(&path) { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
+impl BertTokenizer {
+    /// Reads the tokenizer of a Hugging Face checkpoint: a directory with a `tokenizer.json` (preferred) or BERT's or
+    /// MPNet's `vocab.txt`, or one of those files; with the feature `hub` also a model's name on the Hugging Face Hub.
+    ///
+    /// As in transformers, `tokenizer_config.json` beside it overrides the case, accents, ideographs and leading space of a
+    /// `tokenizer.json`, and gives `model_max_length` and special tokens; so does `special_tokens_map.json`. A special token
+    /// that none names has BERT's name, such as `[MASK]`, or RoBERTa's, `<mask>`. Texts are padded and cut at the end,
+    /// whatever `padding_side` and `truncation_side` say.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::File`] if the directory has neither file, one has more than 64 MiB, or the vocabulary lacks the padding,
+    ///   `[CLS]`, `[SEP]` or `[MASK]` token or the model's `[UNK]`; [`Error::Io`] if a file cannot be read;
+    /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
+    ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
+    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
+        let path = tokenizer_path(&directory(path.as_ref(), Wanted::Settings)?)?;
+        let settings = Settings::beside(&path)?;
+        let mut tokenizer =
+            if is_json(&path) { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
 
-    let special = SpecialTokens::find(&tokenizer, &settings, &path)?;
-    special.register(&mut tokenizer);
-    if tokenizer.get_post_processor().is_none() {
-        let [cls, sep] = [&special.cls, &special.sep].map(|token| (token.content.clone(), token.id));
-        // MPNet's vocabulary is WordPiece's, and its special tokens are RoBERTa's, two between texts.
-        let processor: PostProcessorWrapper = match cls.0.as_str() {
-            "<s>" => RobertaProcessing::new(sep, cls).add_prefix_space(false).into(),
-            _ => BertProcessing::new(sep, cls).into(),
+        let special = SpecialTokens::find(&tokenizer, &settings, &path)?;
+        special.register(&mut tokenizer);
+        if tokenizer.get_post_processor().is_none() {
+            let [cls, sep] = [&special.cls, &special.sep].map(|token| (token.content.clone(), token.id));
+            // MPNet's vocabulary is WordPiece's, and its special tokens are RoBERTa's, two between texts.
+            let processor: PostProcessorWrapper = match cls.0.as_str() {
+                "<s>" => RobertaProcessing::new(sep, cls).add_prefix_space(false).into(),
+                _ => BertProcessing::new(sep, cls).into(),
+            };
+            tokenizer.with_post_processor(Some(processor));
+        }
+        let truncation = tokenizer.get_truncation().map(|truncation| truncation.max_length);
+        let model_max_length = match settings.get::<f64>("model_max_length")? {
+            Some(length) => (length < NO_LIMIT).then_some(length as usize),
+            None => truncation,
         };
-        tokenizer.with_post_processor(Some(processor));
+        tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
+        // `batch` pads, and `encode` cuts.
+        tokenizer.with_padding(None);
+        let added_ids = added_ids(&tokenizer).map_err(|source| corrupt(&path, source))?;
+        Ok(Self::new(&path, tokenizer, special, model_max_length, added_ids))
     }
-    let truncation = tokenizer.get_truncation().map(|truncation| truncation.max_length);
-    let model_max_length = match settings.get::<f64>("model_max_length")? {
-        Some(length) => (length < NO_LIMIT).then_some(length as usize),
-        None => truncation,
-    };
-    tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
-    // `batch` pads, and `encode` cuts.
-    tokenizer.with_padding(None);
-    let added_ids = added_ids(&tokenizer).map_err(|source| corrupt(&path, source))?;
-    Ok(Files { path, tokenizer, special, model_max_length, added_ids })
+
+    /// Copies the files that the tokenizer was read from into `dir`, which may be where they are: `tokenizer.json` or
+    /// `vocab.txt`, and the settings and files of other libraries beside it. Limits that were set since are not in them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if a file is gone or cannot be written; [`Error::File`] if `dir` has a file of another tokenizer, which
+    /// would be read along with them. Each file is then as it was.
+    pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
+        let dir = dir.as_ref();
+        if dir.as_os_str().is_empty() {
+            return Err(regular_file::empty_path("saved into"));
+        }
+        fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        self.check_directory(dir)?;
+        let mut new = Replacement::begin(dir)?;
+        for (name, from) in NAMES.into_iter().filter_map(|name| Some((name, self.file(name)?))) {
+            let mut from = regular_file::open(&from)?;
+            new.write(&dir.join(name), |out| io::copy(&mut from, out).map(drop))?;
+        }
+        new.commit()
+    }
+
+    /// Whether [`save_pretrained`](Self::save_pretrained) may write into `dir`.
+    pub(crate) fn check_directory(&self, dir: &Path) -> Result<()> {
+        let mut names = NAMES.into_iter().filter(|name| self.file(name).is_none());
+        match names.find(|name| regular_file::exists(&dir.join(name))) {
+            Some(foreign) => {
+                let problem = "is of another tokenizer than the one that is saved, and would be read with it; remove it, or \
+                               choose another directory";
+                Err(Error::file(&dir.join(foreign), problem))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The tokenizer's file of this name, if it has one.
+    fn file(&self, name: &str) -> Option<PathBuf> {
+        // Under its usual name, by which a directory's tokenizer is found.
+        let own = if is_json(&self.path) { TOKENIZER_NAME } else { VOCAB_NAME };
+        let beside = directory_of(&self.path).join(name);
+        match name {
+            _ if name == own => Some(self.path.to_path_buf()),
+            // The file that was named was read in its place.
+            TOKENIZER_NAME => None,
+            _ => regular_file::exists(&beside).then_some(beside),
+        }
+    }
 }
 
 /// Whether a file is a `tokenizer.json`, and no `vocab.txt`.
-pub(super) fn is_json(path: &Path) -> bool {
+fn is_json(path: &Path) -> bool {
     // By extension and not by content: a vocabulary may begin with a brace.
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }

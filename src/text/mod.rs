@@ -40,8 +40,6 @@ mod encoding;
 mod files;
 mod lines;
 #[cfg(feature = "tokenizers")]
-mod save;
-#[cfg(feature = "tokenizers")]
 mod settings;
 #[cfg(feature = "tokenizers")]
 mod tokenizer;

@@ -2,7 +2,6 @@
 
 use super::check::guarded;
 use super::encoding::{Encoding, TextBatch};
-use super::files::{Files, read};
 use super::settings::SpecialTokens;
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
@@ -45,28 +44,20 @@ pub struct BertTokenizer {
 }
 
 impl BertTokenizer {
-    /// Reads the tokenizer of a Hugging Face checkpoint: a directory with a `tokenizer.json` (preferred) or BERT's or
-    /// MPNet's `vocab.txt`, or one of those files; with the feature `hub` also a model's name on the Hugging Face Hub.
-    ///
-    /// As in transformers, `tokenizer_config.json` beside it overrides the case, accents, ideographs and leading space of a
-    /// `tokenizer.json`, and gives `model_max_length` and special tokens; so does `special_tokens_map.json`. A special token
-    /// that none names has BERT's name, such as `[MASK]`, or RoBERTa's, `<mask>`. Texts are padded and cut at the end,
-    /// whatever `padding_side` and `truncation_side` say.
-    ///
-    /// # Errors
-    ///
-    /// - [`Error::File`] if the directory has neither file, one has more than 64 MiB, or the vocabulary lacks the padding,
-    ///   `[CLS]`, `[SEP]` or `[MASK]` token or the model's `[UNK]`; [`Error::Io`] if a file cannot be read;
-    /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
-    ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
-    pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let Files { path, mut tokenizer, special, model_max_length, added_ids } = read(path.as_ref())?;
+    /// A library's tokenizer, which neither truncates nor pads, with the ids that its post-processor adds.
+    pub(super) fn new(
+        path: &Path,
+        mut tokenizer: Tokenizer,
+        special: SpecialTokens,
+        model_max_length: Option<usize>,
+        added_ids: Vec<u32>,
+    ) -> Self {
         let post_processor = tokenizer.get_post_processor().cloned();
         // Applied by hand in `finish`: see the field `tokenizer`.
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         // The post-processor has ids of its own, which need not be those of the vocabulary.
         let largest = tokenizer.get_vocab(true).into_values().chain(added_ids).max();
-        Ok(Self {
+        Self {
             path: path.into(),
             special_token_ids: special.ids(&tokenizer),
             vocab_size: largest.map_or(0, |id| id as usize + 1),
@@ -79,7 +70,7 @@ impl BertTokenizer {
             is_limit_own: false,
             readable_length: None,
             pad_to_multiple_of: None,
-        })
+        }
     }
 
     /// The tokenizer of a model with this embedding layer; `PretrainedModel::limit_tokenizer` says what that means.
@@ -144,11 +135,11 @@ impl BertTokenizer {
         Ok(Self { pad_to_multiple_of: Some(pad_to_multiple_of), ..self })
     }
 
-    /// [`Error::Data`] if a word table of `vocab_size` rows lacks one for a token.
+    /// [`Error::Data`] if there is a token without one of `vocab_size` word embeddings.
     pub fn check_vocabulary(&self, vocab_size: usize) -> Result<()> {
         if self.vocab_size > vocab_size {
             let problem = format!(
-                "has {} tokens, but the model's word table has {vocab_size} rows; is this the tokenizer that the model \
+                "has {} tokens, but the model has {vocab_size} word embeddings; is this the tokenizer that the model \
                  was made with? If tokens were added to it, resize_vocabulary adds rows",
                 self.vocab_size
             );

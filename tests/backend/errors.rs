@@ -2,7 +2,6 @@
 
 use crate::case::*;
 use crate::devices;
-use crate::reference::host;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::model::{

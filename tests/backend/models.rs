@@ -1,15 +1,13 @@
 //! Whole models equal transformers and sentence-transformers: values and every gradient, from the f64 fixtures.
 
-use crate::case::{Case, assert_close};
-use crate::parity::{Head, collected, fixtures, key, rows_at};
-use crate::reference::host;
+use crate::case::{Case, assert_close, host};
+use crate::parity::{Head, collected, fixtures, rows_at};
+use crate::sentences::{POOLINGS, model, run, sentences};
 use crate::tolerance::distance;
 use crate::whole_model::{File, places};
-use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::functional::{Precision, autocast};
 use burn_bert::model::*;
-use burn_bert::{BertEmbeddingsInput, PaddingMask};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub fn bert_model_equals_transformers(case: &Case) {
@@ -83,37 +81,18 @@ pub fn a_training_step_in_16_bits_has_the_gradients_of_f64_up_to_rounding_or_is_
 
 pub fn sentence_embeddings_equal_sentence_transformers(case: &Case) {
     let device = case.autodiff();
-    let dir = fixtures().join("masked_lm/tiny_bert_encoder_only");
-    let mut config = BertForSentenceEmbeddingConfig::from_pretrained(&dir).unwrap().with_normalize(true);
-    config.bert.embeddings.hidden_dropout_prob = 0.0;
-    config.bert.attention_probs_dropout_prob = 0.0;
     let file = File::at(&fixtures().join("sentences/cases_f64.safetensors"));
-    let sentences = |name: &str| {
-        let tensor = |part: &str| Tensor::<2, Int>::from_data(file.data(&format!("{name}.{part}")), &device);
-        let padding: PaddingMask = tensor("attention_mask").equal_elem(0).into();
-        (BertEmbeddingsInput::from_ids(tensor("input_ids")).unwrap(), Some(padding))
-    };
-    let load = |config| BertForSentenceEmbedding::from_pretrained_with(&config, &dir, &device).unwrap().0;
-    for (pooling, name) in [
-        (Pooling::Cls, "cls"),
-        (Pooling::Max, "max"),
-        (Pooling::Mean, "mean"),
-        (Pooling::MeanSqrtLen, "mean_sqrt_len_tokens"),
-        (Pooling::WeightedMean, "weightedmean"),
-        (Pooling::LastToken, "lasttoken"),
-    ] {
-        let (input, padding) = sentences("anchors");
-        let found = load(config.clone().with_pooling(pooling)).embed(&input, padding.as_ref()).unwrap();
-        assert_close(name, &host(found), &file.values(&format!("normalized.{name}")), case.tolerance);
+    for (pooling, name) in POOLINGS {
+        let (input, padding) = sentences(&file, &["anchors"], &device);
+        let model = model(&device, |config| config.with_pooling(pooling).with_normalize(true));
+        let found = host(model.embed(&input, padding.as_ref()).unwrap());
+        assert_close(name, &found, &file.values(&format!("normalized.{name}")), case.tolerance);
     }
-    let model = load(config);
-    let batch = SentencePairBatch::new(sentences("anchors"), sentences("candidates")).unwrap();
-    let loss = model.forward(&batch).loss;
-    assert_close("loss", &host(loss.clone()), &file.values("model.plain"), case.tolerance);
-    let gradients = collected(&model, Some(&loss.backward()));
-    assert_eq!(gradients.len(), 37);
-    for (path, gradient) in gradients {
-        let expected = file.values(&format!("grad.{}", key("bert", &path)));
-        assert_close(&format!("sentences: gradient of {path}"), &gradient, &expected, case.tolerance);
+    let [anchors, candidates] = ["anchors", "candidates"].map(|name| sentences(&file, &[name], &device));
+    let batch = SentencePairBatch::new(anchors, candidates).unwrap();
+    let (loss, gradients) = run(&model(&device, |config| config.with_normalize(true)), &batch);
+    assert_close("loss", &loss, &file.values("model.plain"), case.tolerance);
+    for (name, gradient) in gradients {
+        assert_close(&name, &gradient, &file.values(&name), case.tolerance);
     }
 }

@@ -9,7 +9,7 @@ mod tiny;
 mod user;
 
 use serde_json::{Value, json};
-use server::{COMMIT, Faults, Hub, NAME, etag, git_oid};
+use server::{COMMIT, Faults, Hub, NAME, etag, git_oid, pointer};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::{env, fs};
@@ -185,6 +185,9 @@ fn a_transfer_that_breaks_goes_on_where_it_broke() {
 
 #[test]
 fn a_file_of_another_checksum_or_size_does_not_enter_the_cache() {
+    // The example of LFS's specification, and what `git hash-object` says of it.
+    let sha256 = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393";
+    assert_eq!(git_oid(pointer(sha256, 12345).as_bytes()), "60c8d8ab2adcf57a391163a7eeb0cdb8bf348e44");
     let dir = tiny();
     for (wrong, endless) in [
         (Some("model.safetensors"), None),

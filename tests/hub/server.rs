@@ -216,13 +216,18 @@ impl Shared {
     }
 }
 
+/// What git has in the place of a file of LFS.
+pub fn pointer(sha256: &str, size: usize) -> String {
+    format!("version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n")
+}
+
 fn listed(name: &str, content: &[u8]) -> Value {
     let size = content.len();
     if !is_lfs(name) {
         return json!({ "type": "file", "path": name, "oid": git_oid(content), "size": size });
     }
     let sha256 = etag(name, content);
-    let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n");
+    let pointer = pointer(&sha256, size);
     let lfs = json!({ "oid": sha256, "size": size, "pointerSize": pointer.len() });
     json!({ "type": "file", "path": name, "oid": git_oid(pointer.as_bytes()), "size": size, "lfs": lfs })
 }

@@ -1,15 +1,10 @@
 //! AdamW and clipping beside PyTorch, their state, and what they refuse.
 
-use crate::files::fixture;
-use crate::tolerance::{F32, F64, TRAINING, Tolerance, all_values, assert_close, parameters, values};
-use crate::whole_model::File;
-use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
+use crate::prelude::*;
+use burn::module::ModuleVisitor;
+use burn::optim::ModuleOptimizer;
 use burn::optim::lr_scheduler::linear::LinearLrSchedulerConfig;
 use burn::optim::lr_scheduler::module_lr_scheduler::{ModuleLrScheduler, ModuleLrSchedulerConfig};
-use burn::optim::{GradientsParams, ModuleOptimizer};
-use burn::prelude::*;
-use burn::tensor::{DType, Distribution};
-use burn_bert::Error;
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,7 +43,7 @@ impl Parameters {
             ("table", vec![331, 257]),
         ];
         let shape = |name: &str| shapes.iter().find(|(other, _)| *other == name).unwrap().1.clone();
-        Self::new(&Device::default().autodiff(), dtype, |name| random(shape(name)))
+        Self::new(&autodiff(), dtype, |name| random(shape(name)))
     }
 
     fn tensors(&self) -> BTreeMap<String, Vec<f64>> {
@@ -76,7 +71,7 @@ impl Parameters {
 
 fn random(shape: Vec<usize>) -> TensorData {
     let count: usize = shape.iter().product();
-    let flat = Tensor::<1>::random([count], Distribution::Normal(0.0, 1.0), &Device::default());
+    let flat = Tensor::<1>::random([count], Distribution::Normal(0.0, 1.0), &device());
     TensorData::new(flat.into_data().iter::<f32>().collect(), shape)
 }
 
@@ -95,7 +90,7 @@ impl Fixture {
     }
 
     fn module(&self) -> Parameters {
-        Parameters::new(&Device::default().autodiff(), self.dtype, |name| self.file.data(name))
+        Parameters::new(&autodiff(), self.dtype, |name| self.file.data(name))
     }
 
     /// The gradients of step `step`.
@@ -255,7 +250,7 @@ fn gradients_of_another_dtype_are_clipped_and_stepped_too() {
     let module = Parameters::random(DType::F32);
     let step = |dtype: DType| {
         let mut gradients = GradientsParams::new();
-        let device = Device::default();
+        let device = device();
         let table =
             Tensor::<2>::from_data(TensorData::new(vec![0.25f64; 331 * 257], [331, 257]), (&device, dtype));
         gradients.register(module.table.id, table);
@@ -310,7 +305,7 @@ fn a_norm_that_is_not_above_0_is_refused() {
 
 /// A parameter of ones with a gradient of ones, always under the same id.
 fn ones(size: usize) -> (Param<Tensor<1>>, GradientsParams) {
-    let ones = Tensor::ones([size], &Device::default().autodiff());
+    let ones = Tensor::ones([size], &autodiff());
     let module = Param::initialized(7.into(), ones.require_grad());
     let gradients = GradientsParams::from_grads(module.val().sum().backward(), &module);
     (module, gradients)

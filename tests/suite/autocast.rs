@@ -1,14 +1,8 @@
 //! Whole models in bf16 beside PyTorch's autocast.
 
 use crate::parity::{Fixture, Head, collected, fixtures};
-use crate::tolerance::{distance, values};
-use crate::whole_model::File;
-use burn::module::{Lora, Module, ParamGroup};
-use burn::optim::GradientsParams;
-use burn::prelude::*;
-use burn::tensor::{DType, FloatDType};
+use crate::prelude::*;
 use burn_bert::functional::{Precision, autocast, on_reference_path};
-use burn_bert::model::{BertForMaskedLm, MaskedLmBatch, MaskedLmOutput};
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use std::collections::BTreeMap;
 
@@ -32,7 +26,7 @@ fn all(fixture: &Fixture, model: &BertForMaskedLm, output: MaskedLmOutput) -> BT
 
 /// Both are away from f64 by rounding; ours by no more than PyTorch's, which rounds also what this crate keeps in f32.
 fn assert_as_near_as_pytorch(fixture: &Fixture, torch: &File) {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let batch = batch(fixture, &device);
     let model = fixture.load(FloatDType::F32, &device);
     let output = compute(&model, &batch);
@@ -64,7 +58,7 @@ fn logits_loss_and_every_gradient_are_as_near_to_f64_as_pytorchs_autocast() {
 
 #[test]
 fn whole_frozen_and_adapted_models_get_the_gradients_of_f32_up_to_rounding() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let group = |pattern| ParamGroup::from_regex(pattern).unwrap();
     for fixture in BertForMaskedLm::fixtures() {
         let whole: BertForMaskedLm = fixture.load(FloatDType::F32, &device);
@@ -90,7 +84,7 @@ fn whole_frozen_and_adapted_models_get_the_gradients_of_f32_up_to_rounding() {
 
 #[test]
 fn a_training_loop_in_16_bits_stays_beside_that_in_f32() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let fixture = &BertForMaskedLm::fixtures()[0];
     let batch = batch(fixture, &device);
     let train = |precision| {
@@ -115,7 +109,7 @@ fn a_training_loop_in_16_bits_stays_beside_that_in_f32() {
 
 #[test]
 fn a_model_of_16_bits_and_one_of_f64_compute_as_ever_in_autocast() {
-    let device = Device::default();
+    let device = device();
     let fixture = &BertForMaskedLm::fixtures()[0];
     let batch = batch(fixture, &device);
     for dtype in [FloatDType::BF16, FloatDType::F16, FloatDType::F64] {

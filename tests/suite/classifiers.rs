@@ -1,26 +1,7 @@
 //! Classifiers: labels that do not fit, batches without labels, directories in and out.
 
-use crate::files::{config_json, set_fields};
-use crate::small_bert::small_bert;
-use crate::tolerance::{F32, assert_close, values};
-use burn::module::Param;
-use burn::prelude::*;
-use burn::tensor::FloatDType;
+use crate::prelude::*;
 use burn_bert::encoder::Activation;
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForQuestionAnswering, BertForSequenceClassification,
-    BertForSequenceClassificationConfig, BertForTokenClassification, BertForTokenClassificationConfig,
-    BertModel, BertModelConfig, LoadReport, MaskedLmBatch, PretrainedModel, ProblemType,
-    SequenceClassificationBatch, TokenClassificationBatch,
-};
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, PaddingMask, cast_module};
-use serde_json::{Value, json};
-use std::fs;
-use std::path::Path;
-
-fn device() -> Device {
-    Device::default()
-}
 
 fn bert() -> BertModelConfig {
     small_bert(20, 8)
@@ -39,12 +20,12 @@ fn sequence(bert: BertModelConfig) -> BertForSequenceClassificationConfig {
 }
 
 fn input() -> BertEmbeddingsInput {
-    BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 5, 3]], &Device::default().autodiff()).unwrap()
+    BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 5, 3]], &autodiff()).unwrap()
 }
 
 #[test]
 fn labels_of_an_input_that_was_replaced_by_another_length_are_refused() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let other = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device).unwrap();
     let mismatch = |error: Error| {
         assert!(matches!(error, Error::ShapeMismatch { input: "labels", .. }), "{error}");
@@ -69,7 +50,7 @@ fn labels_of_an_input_that_was_replaced_by_another_length_are_refused() {
 /// As `ignore_index` of `torch.nn.functional.cross_entropy`: the mean is over the others.
 #[test]
 fn a_sequence_labelled_minus_100_has_no_part_in_loss_and_gradient() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let rows = |rows: &[[i32; 4]]| BertEmbeddingsInput::from_rows(rows, &device).unwrap();
     let all = rows(&[[2, 7, 9, 3], [2, 8, 5, 3], [2, 6, 6, 3]]);
     let labelled = rows(&[[2, 7, 9, 3], [2, 6, 6, 3]]);
@@ -145,7 +126,7 @@ fn the_labels_of_a_model_are_found_by_id_and_by_name() {
 /// Where PyTorch gives NaN.
 #[test]
 fn a_batch_without_anything_to_learn_costs_exactly_zero() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let no_tags = TokenClassificationBatch::new(input(), None, &[[-100; 4]; 2]).unwrap();
     for dtype in [FloatDType::F32, FloatDType::F16] {
         // 20 scores of 6e4 each: their sum is beyond f16, whose largest number is 65504.
@@ -178,7 +159,7 @@ fn a_batch_without_anything_to_learn_costs_exactly_zero() {
 /// Means of large numbers: a sum or a square on the way is beyond f16, whose largest number is 65504.
 #[test]
 fn losses_in_f16_are_those_in_f32() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let targets = [[300.0, 0.0, 0.0], [0.0, 0.0, 0.0]];
     let marks = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.5]];
     let weighted = sequence(bert()).with_class_weights(Some(vec![0.3, 2.0, 400.0]));
@@ -217,7 +198,7 @@ fn a_saved_classifier_is_read_back_with_its_labels() {
         let config = sequence(bert.clone())
             .with_problem_type(Some(ProblemType::MultiLabelClassification))
             .with_classifier_dropout(Some(0.25));
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempdir().unwrap();
         let model = config.init(&device());
         // Class weights are not stored, but the config builds the model again.
         let weighted = config.clone().with_class_weights(Some(vec![1.0, 0.5, 2.0]));
@@ -236,7 +217,7 @@ fn a_saved_classifier_is_read_back_with_its_labels() {
         let own = Some(bert.embeddings.hidden_dropout_prob);
         let config =
             BertForTokenClassificationConfig::new(bert).with_num_labels(5).with_classifier_dropout(own);
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempdir().unwrap();
         config.init(&device()).save_pretrained(dir.path()).unwrap();
         let (read, report) = BertForTokenClassification::from_pretrained(dir.path(), &device()).unwrap();
         assert_eq!((read.config(), report), (config, LoadReport::default()));
@@ -260,7 +241,7 @@ fn what_was_read_and_not_changed_is_written_back_as_it_was() {
         ("", saved::<BertModel>), // which leaves the class of a head
     ];
     for labels in [&["a", "b"][..], &["a", "b", "c"]] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempdir().unwrap();
         let dir = dir.path();
         let names = labels.iter().map(ToString::to_string).collect();
         sequence(bert()).with_id2label(names).init(&device()).save_pretrained(dir).unwrap();
@@ -300,7 +281,7 @@ fn what_was_read_and_not_changed_is_written_back_as_it_was() {
 
 #[test]
 fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     BertForMaskedLmConfig::new(bert()).init(&device()).save_pretrained(dir.path()).unwrap();
     let (mut model, report) =
         BertForSequenceClassification::from_pretrained_with(&sequence(bert()), dir.path(), &device())
@@ -317,7 +298,7 @@ fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
     assert!(report.is_complete());
     assert_eq!(report.unused.len(), 7);
     // Loading in place: a head that is not there stays.
-    let alone = tempfile::tempdir().unwrap();
+    let alone = tempdir().unwrap();
     BertModelConfig::init(&bert(), &device()).save_pretrained(alone.path()).unwrap();
     let before = values(model.classifier.out_proj.weight.val());
     let words = values(model.bert.embeddings.word_embeddings.weight.val());

@@ -1,19 +1,7 @@
 //! `BertEmbeddingsConfig`: defaults, presets, JSON, and what it refuses.
 
-use crate::small_bert::small_layer;
-use crate::tolerance::parameters;
+use crate::prelude::*;
 use burn::config::Config;
-use burn::module::Module;
-use burn::prelude::*;
-use burn_bert::data::MaskedLmCollatorConfig;
-use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
-use burn_bert::{
-    BertEmbeddingsConfig, EmbeddingInitializer, Error, PositionEmbeddingType, TokenEmbeddingConfig,
-};
-
-fn device() -> Device {
-    Device::default()
-}
 
 fn model(embeddings: BertEmbeddingsConfig) -> BertModelConfig {
     BertModelConfig::new(embeddings).with_num_attention_heads(2)
@@ -37,19 +25,20 @@ fn defaults_are_bert_base_uncased() {
 
 #[test]
 fn presets_have_the_parameter_counts_of_their_checkpoints() {
-    for (config, expected) in [
-        (BertEmbeddingsConfig::bert_base_uncased(), 23_837_184),
-        (BertEmbeddingsConfig::bert_base_chinese(), 16_622_592),
-        (BertEmbeddingsConfig::bert_large_uncased(), 31_782_912),
-        (BertEmbeddingsConfig::roberta_base(), 39_000_576),
-        (BertEmbeddingsConfig::distilbert_base_uncased(), 23_835_648),
-        (BertEmbeddingsConfig::electra_small(), 3_972_864),
-        (BertEmbeddingsConfig::electra_base(), 23_837_184),
-        (BertEmbeddingsConfig::mpnet_base(), 23_841_024),
-        (BertEmbeddingsConfig::albert_base_v2(), 3_906_048),
+    for (config, of_layer, of_model) in [
+        (BertModelConfig::bert_base_uncased(), 23_837_184, 109_514_298),
+        (BertModelConfig::bert_base_chinese(), 16_622_592, 102_290_312),
+        (BertModelConfig::bert_large_uncased(), 31_782_912, 335_174_458),
+        (BertModelConfig::roberta_base(), 39_000_576, 124_697_433),
+        (BertModelConfig::distilbert_base_uncased(), 23_835_648, 66_985_530),
+        (BertModelConfig::electra_small(), 3_972_864, 13_546_682),
+        (BertModelConfig::electra_base(), 23_837_184, 109_514_298),
+        (BertModelConfig::mpnet_base(), 23_841_024, 109_518_527),
+        (BertModelConfig::albert_base_v2(), 3_906_048, 11_221_680),
     ] {
-        assert_eq!(config.num_params(), expected);
-        assert_eq!(config.init(&device()).num_params(), expected);
+        assert_eq!(config.embeddings.num_params(), of_layer);
+        assert_eq!(config.embeddings.init(&device()).num_params(), of_layer);
+        assert_eq!(BertForMaskedLmConfig::new(config).init(&device()).num_params(), of_model);
     }
 }
 
@@ -76,7 +65,7 @@ fn every_config_survives_json() {
     let collator = MaskedLmCollatorConfig::new(10, 4, 0, vec![0, 1]).with_mlm_probability(0.3);
 
     fn assert_survives<C: Config + PartialEq + std::fmt::Debug>(config: C) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempdir().unwrap();
         config.save(dir.path().join("config.json")).unwrap();
         assert_eq!(C::load(dir.path().join("config.json")).unwrap(), config);
     }

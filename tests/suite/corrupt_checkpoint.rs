@@ -1,19 +1,14 @@
 //! Truncated, damaged and hostile checkpoints: an error each, no panic, and a module that is as it was.
 
-use crate::checkpoint_files::*;
-use crate::files::{set_fields, with_config};
-use burn::prelude::*;
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassificationConfig, LoadReport, PretrainedModel,
+use crate::checkpoint_files::{
+    Stored, copy_of, fixture, holds_pattern, safetensors_bytes, tiny, tiny_tensors,
 };
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
-use std::path::{Path, PathBuf};
+use crate::prelude::*;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// A module of the fixtures' sizes whose values are none of theirs.
 fn module() -> BertEmbeddings {
-    tiny().init(&Device::default())
+    tiny().init(&device())
 }
 
 /// The module with a file of these bytes loaded; if that fails, the module was as before.
@@ -166,7 +161,7 @@ fn a_pickle_that_is_no_state_dict_and_an_archive_that_grows_are_refused() {
 #[test]
 fn a_tensor_that_repeats_one_number_beyond_the_file_is_refused() {
     // The module has the shape that the view claims: 4 GiB from a file of 3 kB.
-    let mut module = tiny().with_vocab_size(1 << 28).init(&Device::default());
+    let mut module = tiny().with_vocab_size(1 << 28).init(&device());
     let message = module.load(fixture("broadcast.bin")).unwrap_err().to_string();
     assert!(message.contains("claim 42949674"), "{message}");
 }
@@ -305,13 +300,13 @@ fn sizes_that_no_memory_holds_are_errors_and_allocate_nothing() {
         let dir = copy_of("bert");
         set_fields(dir.path(), &[(field, value.into())]);
         let started = Instant::now();
-        let whole = BertForMaskedLm::from_pretrained(dir.path(), &Device::default());
+        let whole = BertForMaskedLm::from_pretrained(dir.path(), &device());
         assert!(whole.is_err(), "{field} {value}");
-        let layer = BertEmbeddings::from_pretrained(dir.path(), &Device::default());
+        let layer = BertEmbeddings::from_pretrained(dir.path(), &device());
         assert_eq!(layer.is_err(), of_layer.contains(&field), "{field} {value}");
         // As many distances.
         set_fields(dir.path(), &[("position_embedding_type", "relative_key".into())]);
-        assert!(BertForMaskedLm::from_pretrained(dir.path(), &Device::default()).is_err(), "{field} {value}");
+        assert!(BertForMaskedLm::from_pretrained(dir.path(), &device()).is_err(), "{field} {value}");
         if field == "max_position_embeddings" {
             assert!(BertForMaskedLmConfig::from_pretrained(dir.path()).is_err(), "{value}");
         }

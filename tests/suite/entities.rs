@@ -1,12 +1,6 @@
 //! Entities against transformers' pipeline, and their scores against seqeval's (tests/fixtures/make_entities.py).
 
-use crate::files::{fixture, json};
-use burn::prelude::*;
-use burn_bert::Error;
-use burn_bert::model::{BertForTokenClassification, PretrainedModel};
-use burn_bert::pipeline::{Aggregation, Pipeline, TextOptions};
-use burn_bert::text::BertTokenizer;
-use serde_json::Value;
+use crate::prelude::*;
 
 fn cases() -> Value {
     json(fixture("entities/cases.json"))
@@ -14,8 +8,7 @@ fn cases() -> Value {
 
 fn pipeline(name: &str) -> Pipeline<BertForTokenClassification> {
     let (model, report) =
-        BertForTokenClassification::from_pretrained(fixture("entities").join(name), &Device::default())
-            .unwrap();
+        BertForTokenClassification::from_pretrained(fixture("entities").join(name), &device()).unwrap();
     assert!(report.is_complete() && report.unused.is_empty());
     let folder = match name {
         "roberta" => "roberta_tokenizer",
@@ -82,26 +75,6 @@ fn entities_equal_those_of_transformers_pipeline() {
 }
 
 #[test]
-fn entities_are_the_same_read_alone_or_with_others() {
-    let pipeline = pipeline("bert");
-    let texts: Vec<String> = (0..40).map(|i| format!("{} in Berlin", "the cat ".repeat(i))).collect();
-    let options = TextOptions::new().with_ignored_labels(Vec::new());
-    let together = pipeline.entities(&texts, &options).unwrap();
-    for (text, expected) in texts.iter().zip(together) {
-        let alone = pipeline.entities(&[text], &options).unwrap().remove(0);
-        assert_eq!(alone.len(), expected.len());
-        for (alone, expected) in alone.iter().zip(&expected) {
-            assert_eq!(
-                (alone.start, alone.end, &alone.label),
-                (expected.start, expected.end, &expected.label)
-            );
-            assert!((alone.score - expected.score).abs() < 1e-5);
-        }
-    }
-    assert!(pipeline.entities::<&str>(&[], &options).unwrap().is_empty());
-}
-
-#[test]
 fn of_equal_labels_the_first_is_taken() {
     let (mut model, tokenizer) = pipeline("bert").into_parts();
     model.classifier.weight = model.classifier.weight.map(|weight| weight * 0.0);
@@ -120,12 +93,9 @@ fn a_type_is_what_follows_the_first_hyphen() {
     let (model, tokenizer) = pipeline("bert").into_parts();
     let names = ["O", "B-a-b", "I-a-b", "B-a-c", "I-a-c", "a-b", "d"].map(String::from);
     let config = model.config().with_id2label(names.into());
-    let (model, _) = BertForTokenClassification::from_pretrained_with(
-        &config,
-        fixture("entities/bert"),
-        &Device::default(),
-    )
-    .unwrap();
+    let (model, _) =
+        BertForTokenClassification::from_pretrained_with(&config, fixture("entities/bert"), &device())
+            .unwrap();
     let text = "He went to the house of a small cat in Berlin, Tokyo and the city of words.";
     let pipeline = Pipeline::new(model, tokenizer).unwrap();
     let found = pipeline.entities(&[text], &TextOptions::new()).unwrap().remove(0);

@@ -1,15 +1,8 @@
 //! The family of a model: stated by `model_type`, kept by a save.
 
 use crate::checkpoint_files::{keys_of, tiny, values};
-use crate::files::{config_json, files_of, with_config};
-use burn::prelude::*;
+use crate::prelude::*;
 use burn_bert::encoder::Activation;
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassification,
-    BertForSequenceClassificationConfig, BertModelConfig, PretrainedModel,
-};
-use burn_bert::{Error, Family, PositionEmbeddingType};
-use serde_json::json;
 
 fn config_of(model_type: &str, positions: &str, activation: &str) -> BertModelConfig {
     let fields = json!({
@@ -22,12 +15,12 @@ fn config_of(model_type: &str, positions: &str, activation: &str) -> BertModelCo
 
 #[test]
 fn a_roberta_with_relative_positions_keeps_its_head_and_its_name() {
-    let device = Device::default();
+    let device = device();
     for positions in ["relative_key", "relative_key_query"] {
         let config = BertForSequenceClassificationConfig::new(config_of("roberta", positions, "gelu"));
         let model = config.init(&device);
         assert!(model.bert.pooler.is_none() && model.classifier.dense.is_some(), "RoBERTa's head");
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempdir().unwrap();
         model.save_pretrained(dir.path()).unwrap();
         let fields = config_json(dir.path());
         assert_eq!(
@@ -40,7 +33,7 @@ fn a_roberta_with_relative_positions_keeps_its_head_and_its_name() {
         assert_eq!(values(&read.classifier.out_proj.weight), values(&model.classifier.out_proj.weight));
         // Its masked-language-model head is RoBERTa's as well.
         let model = BertForMaskedLmConfig::new(config.bert).init(&device);
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempdir().unwrap();
         model.save_pretrained(dir.path()).unwrap();
         let is_robertas = |key: &String| key.starts_with("roberta.") || key.starts_with("lm_head.");
         assert!(keys_of(dir.path()).iter().all(is_robertas));
@@ -50,7 +43,7 @@ fn a_roberta_with_relative_positions_keeps_its_head_and_its_name() {
 
 #[test]
 fn every_family_is_saved_as_itself_into_a_new_directory() {
-    let device = Device::default();
+    let device = device();
     for (model_type, class) in [
         ("bert", "BertForMaskedLM"),
         ("ernie", "ErnieForMaskedLM"),
@@ -60,7 +53,7 @@ fn every_family_is_saved_as_itself_into_a_new_directory() {
         ("data2vec-text", "Data2VecTextForMaskedLM"),
     ] {
         let config = config_of(model_type, "absolute", "gelu");
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempdir().unwrap();
         BertForMaskedLmConfig::new(config.clone()).init(&device).save_pretrained(dir.path()).unwrap();
         let fields = config_json(dir.path());
         assert_eq!([&fields["model_type"], &fields["architectures"][0]], [model_type, class]);
@@ -84,8 +77,8 @@ fn the_name_of_an_activation_is_written_back_as_it_was_read() {
     ] {
         let config = config_of("bert", "absolute", stated);
         let config = config.clone().with_hidden_act(changed.unwrap_or(config.hidden_act));
-        let saved = tempfile::tempdir().unwrap();
-        BertForMaskedLmConfig::new(config).init(&Device::default()).save_pretrained(saved.path()).unwrap();
+        let saved = tempdir().unwrap();
+        BertForMaskedLmConfig::new(config).init(&device()).save_pretrained(saved.path()).unwrap();
         assert_eq!(config_json(saved.path())["hidden_act"], expected);
     }
 }
@@ -98,8 +91,8 @@ fn positions_that_a_familys_config_cannot_say_are_not_saved() {
     ] {
         let config =
             tiny().with_pad_token_id(Some(1)).with_family(family).with_position_embedding_type(positions);
-        let dir = tempfile::tempdir().unwrap();
-        let error = config.init(&Device::default()).save_pretrained(dir.path()).unwrap_err();
+        let dir = tempdir().unwrap();
+        let error = config.init(&device()).save_pretrained(dir.path()).unwrap_err();
         assert!(matches!(&error, Error::Config { field: "position_embedding_type", .. }), "{error}");
         assert!(error.to_string().contains(family.model_type()), "{error}");
         assert!(files_of(&dir).is_empty());
@@ -108,8 +101,8 @@ fn positions_that_a_familys_config_cannot_say_are_not_saved() {
 
 #[test]
 fn a_directory_of_another_family_is_neither_read_nor_written() {
-    let dir = tempfile::tempdir().unwrap();
-    let device = Device::default();
+    let dir = tempdir().unwrap();
+    let device = device();
     let config = config_of("camembert", "absolute", "gelu");
     config.init(&device).save_pretrained(dir.path()).unwrap();
     let mut roberta = config.clone();

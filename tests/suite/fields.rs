@@ -1,23 +1,9 @@
 //! Parameters that do not fit the others, settings, and tables that were taken away.
 
-use crate::small_bert::small_layer;
-use burn::module::{Module, Param, Quantizer};
+use crate::prelude::*;
+use burn::module::Quantizer;
 use burn::nn::{Linear, LinearConfig};
-use burn::prelude::*;
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
-use burn::tensor::{DType, FloatDType};
-use burn_bert::model::{
-    BertForMaskedLmConfig, BertForQuestionAnsweringConfig, BertForSequenceClassificationConfig,
-    BertForTokenClassificationConfig, BertModel, BertModelConfig,
-};
-use burn_bert::{
-    BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, Error, PositionEmbeddingType,
-    TokenEmbeddingConfig, cast_module,
-};
-
-fn device() -> Device {
-    Device::default()
-}
 
 fn config() -> BertEmbeddingsConfig {
     small_layer().with_hidden_dropout_prob(0.0)

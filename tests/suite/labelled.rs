@@ -1,18 +1,8 @@
 //! Labelled files to batches: what is read, how words and pieces are aligned, and what is refused.
 
-use crate::files::folder;
+use crate::prelude::*;
 use burn::data::dataloader::DataLoader;
 use burn::data::dataset::{Dataset, InMemDataset};
-use burn::prelude::*;
-use burn_bert::Error;
-use burn_bert::data::{
-    Batches, EpochLoader, Label, LabelKind, LabelNames, LabelledSentences, LabelledText, LabelledTexts,
-    LabelledTokens, SequenceBatcher, TextColumns, TokenBatcher, TryBatcher,
-};
-use burn_bert::model::{SequenceClassificationBatch, TokenClassificationBatch};
-use burn_bert::text::BertTokenizer;
-use std::fs;
-use std::path::PathBuf;
 
 /// A file in a folder of its own.
 fn file(name: &str, text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
@@ -30,12 +20,12 @@ fn tokenizer() -> BertTokenizer {
 
 /// The hundred texts in batches of one number each.
 fn loader(batch_size: usize) -> EpochLoader<SequenceBatcher> {
-    EpochLoader::new(batches(), batch_size, &Device::default()).unwrap()
+    EpochLoader::new(batches(), batch_size, &device()).unwrap()
 }
 
 /// The same, with texts of similar lengths in each.
 fn bucketed_loader(batch_size: usize) -> EpochLoader<SequenceBatcher> {
-    EpochLoader::new(batches().with_lengths(hundred().1), batch_size, &Device::default()).unwrap()
+    EpochLoader::new(batches().with_lengths(hundred().1), batch_size, &device()).unwrap()
 }
 
 fn batches() -> Batches<SequenceBatcher> {
@@ -282,7 +272,7 @@ fn tagged(batch: &TokenClassificationBatch) -> Vec<(i64, i64)> {
 #[test]
 fn the_first_piece_of_a_word_has_its_tag_and_the_others_none() {
     let tokenizer = tokenizer();
-    let device = Device::default();
+    let device = device();
     let item = |words: &[&str], tags: &[usize]| LabelledTokens {
         tokens: words.iter().map(ToString::to_string).collect(),
         tags: tags.to_vec(),
@@ -320,7 +310,7 @@ fn labels_become_ids_marks_or_numbers() {
     let batch = |labels: [Label; 2]| {
         let [first, second] = labels;
         let items = labelled(&[("the cats", first), ("the", second)]);
-        SequenceBatcher::new(tokenizer(), 3).try_batch(items, &Device::default())
+        SequenceBatcher::new(tokenizer(), 3).try_batch(items, &device())
     };
     let classes = batch([Label::Class(2), Label::Class(0)]).unwrap();
     assert_eq!(classes.input.dims(), [2, 5]);
@@ -349,10 +339,10 @@ fn texts_of_which_only_some_have_a_second_one_are_refused() {
     let batcher = SequenceBatcher::new(tokenizer(), 2);
     let mut items = labelled(&[("the cats", Label::Class(1)), ("the", Label::Class(0))]);
     items[0].pair = Some("cats".into());
-    let error = batcher.try_batch(items.clone(), &Device::default()).unwrap_err();
+    let error = batcher.try_batch(items.clone(), &device()).unwrap_err();
     assert!(matches!(error, Error::Data { .. }), "{error}");
     items[1].pair = Some(String::new());
-    let batch = batcher.try_batch(items, &Device::default()).unwrap();
+    let batch = batcher.try_batch(items, &device()).unwrap();
     assert_eq!(batch.input.dims(), [2, 8]); // [CLS] the cat ##s [SEP] cat ##s [SEP]
 }
 
@@ -415,12 +405,8 @@ fn a_shuffled_epoch_has_every_text_once_and_follows_from_seed_and_number() {
     assert!(EpochLoader::new(self::batches().with_lengths(vec![1]), 4, &Device::default()).is_err());
 
     // Whoever looks at the batches before training does not change what the trainer's copy has.
-    assert_eq!(epoch(loader().with_shuffling(5).to_device(&Device::default()).as_ref()).0, first);
-    assert_eq!(
-        epoch(shuffled.to_device(&Device::default()).as_ref()).0,
-        first,
-        "after two epochs of its own"
-    );
+    assert_eq!(epoch(loader().with_shuffling(5).to_device(&device()).as_ref()).0, first);
+    assert_eq!(epoch(shuffled.to_device(&device()).as_ref()).0, first, "after two epochs of its own");
 
     // Epochs of ten batches: passes go on from one to the next, and a stopped run too.
     let tens = loader().with_shuffling(5).with_batches_per_epoch(10).unwrap();
@@ -466,8 +452,7 @@ fn an_item_that_fits_no_batch_is_an_error_of_its_own_batch() {
     let labels = [Label::Class(0), Label::Class(1), Label::Class(0), Label::Value(1.0)];
     let items = labelled(&labels.map(|label| ("the", label)));
     let batcher = SequenceBatcher::new(tokenizer(), 2);
-    let loader =
-        EpochLoader::new(Batches::new(InMemDataset::new(items), batcher), 2, &Device::default()).unwrap();
+    let loader = EpochLoader::new(Batches::new(InMemDataset::new(items), batcher), 2, &device()).unwrap();
     let batches: Vec<_> =
         loader.iter().map(|batch| batch.map(drop).map_err(|error| error.to_string())).collect();
     assert!(batches[0].is_ok());
@@ -563,7 +548,7 @@ fn a_json_list_in_a_table_is_a_list_of_classes() {
 
 #[test]
 fn a_device_is_no_labelled_file() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     for name in ["a.csv", "a.jsonl", "a.txt"] {
         let path = dir.path().join(name);
         std::os::unix::fs::symlink("/dev/null", &path).unwrap();

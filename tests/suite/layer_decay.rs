@@ -1,16 +1,9 @@
 //! A learning rate for each layer. `parity_models` has how far a step moves the parameters of every head.
 
-use crate::small_bert::small_bert;
-use crate::tolerance::parameters;
-use burn::module::{Lora, Module, ParamGroup};
+use crate::prelude::*;
 use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
-use burn::prelude::*;
-use burn_bert::model::{
-    BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, BertForSequenceClassificationConfig,
-};
 use burn_bert::optim::{LrSchedule, ScaledLr, layer_wise_decay};
-use burn_bert::{Error, Family, PositionEmbeddingType};
 
 const LAYERS: usize = 3;
 const RATE: f64 = 0.01;
@@ -42,7 +35,7 @@ fn powers(model: &impl Module) -> Vec<i32> {
 
 #[test]
 fn every_layer_of_every_model_has_its_own_rate() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     for positions in [PositionEmbeddingType::Absolute, PositionEmbeddingType::RelativeKey] {
         let mut bert = small_bert(12, 8).with_num_hidden_layers(LAYERS);
         bert.embeddings.position_embedding_type = positions;

@@ -5,19 +5,11 @@
 mod language;
 
 use crate::parity::Head;
+use crate::prelude::*;
 use crate::transformers::{Python, real_checkpoint};
 use burn::data::dataloader::DataLoader;
-use burn::optim::GradientsParams;
-use burn::prelude::*;
-use burn_bert::BertEmbeddingsConfig;
-use burn_bert::data::{Batches, EpochLoader, MaskedLmCollatorConfig, PlainText};
 use burn_bert::functional::{Precision, autocast};
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch, PretrainedModel,
-};
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
-use burn_bert::text::BertTokenizer;
-use std::path::Path;
 use std::process::Stdio;
 
 /// Losses before each step, in f32 and in bf16.
@@ -67,7 +59,7 @@ fn assert_curves(
     batches_json: &[serde_json::Value],
     rate: f64,
 ) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let (checkpoint, file) = (dir.path().join("model"), dir.path().join("batches.json"));
     model.save_pretrained(&checkpoint).unwrap();
     std::fs::write(&file, serde_json::to_string(batches_json).unwrap()).unwrap();
@@ -95,7 +87,7 @@ fn assert_curves(
 #[ignore = "needs Python with torch and transformers, named by BURN_BERT_PYTHON"]
 fn losses_in_bf16_follow_those_in_f32_as_closely_as_pytorchs() {
     const STEPS: usize = 300;
-    let device = Device::default().autodiff();
+    let device = autodiff();
     device.seed(7);
     let language = language::Language::new(7);
     let vocabulary = (language::SPECIAL_TOKENS.end + language::LETTERS) as usize;
@@ -132,11 +124,11 @@ fn losses_in_bf16_follow_those_in_f32_as_closely_as_pytorchs() {
 #[ignore = "needs Python with transformers and a checkpoint: BURN_BERT_PYTHON, BURN_BERT_CHECKPOINT"]
 fn losses_of_a_real_checkpoint_in_bf16_follow_those_in_f32_as_closely_as_pytorchs() {
     let steps = std::env::var("BURN_BERT_STEPS").map_or(10, |steps| steps.parse().unwrap());
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let checkpoint = real_checkpoint();
     let config = BertForMaskedLm::undropped(&checkpoint);
     let (model, _) = BertForMaskedLm::from_pretrained_with(&config, &checkpoint, &device).unwrap();
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let mut guides: Vec<_> = std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()).collect();
     guides.sort();

@@ -12,6 +12,8 @@ mod files;
 mod golden;
 #[path = "../support/parity/mod.rs"]
 mod parity;
+#[path = "../support/sentences/mod.rs"]
+mod sentences;
 #[path = "../support/small_bert/mod.rs"]
 mod small_bert;
 #[path = "../support/tolerance/mod.rs"]
@@ -20,6 +22,40 @@ mod tolerance;
 mod transformers;
 #[path = "../support/whole_model/mod.rs"]
 mod whole_model;
+
+/// What most of these tests use.
+mod prelude {
+    pub use crate::files::{config_json, files_of, fixture, folder, json, set_fields, with_config};
+    pub use crate::small_bert::{larger, small_bert, small_layer};
+    pub use crate::tolerance::*;
+    pub use crate::whole_model::File;
+    pub use burn::module::{Lora, Module, Param, ParamGroup};
+    pub use burn::optim::GradientsParams;
+    pub use burn::prelude::*;
+    pub use burn::tensor::{DType, Distribution, FloatDType};
+    pub use burn_bert::data::*;
+    pub use burn_bert::model::*;
+    #[cfg(feature = "tokenizers")]
+    pub use burn_bert::pipeline::*;
+    pub use burn_bert::text::*;
+    pub use burn_bert::{
+        BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, Error, Family,
+        PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbeddingConfig, VocabularyResize,
+        cast_module,
+    };
+    pub use serde_json::{Value, json};
+    pub use std::fs;
+    pub use std::path::{Path, PathBuf};
+    pub use tempfile::{TempDir, tempdir};
+
+    pub fn device() -> Device {
+        Device::default()
+    }
+
+    pub fn autodiff() -> Device {
+        device().autodiff()
+    }
+}
 
 mod adamw;
 #[cfg(feature = "train")]
@@ -38,13 +74,12 @@ mod errors;
 mod families;
 mod family;
 mod fields;
-mod forward;
 mod gradients_models;
 mod hugging_face;
-mod input;
 mod interrupted_save;
 #[cfg(feature = "train")]
 mod labelled;
+mod layer;
 mod layer_decay;
 mod layout;
 mod lines;
@@ -76,5 +111,4 @@ mod sentence_losses;
 mod text;
 #[cfg(feature = "tokenizers")]
 mod text_methods;
-mod training;
 mod whole_word_masking;

@@ -1,12 +1,7 @@
 //! Masked language modelling: the collator's statistics, the tied head, the loss.
 
-use crate::small_bert::{larger, small_bert};
-use crate::tolerance::{F32, assert_close, values};
+use crate::prelude::*;
 use crate::whole_word_masking::assert_share;
-use burn::prelude::*;
-use burn_bert::BertEmbeddingsInput;
-use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig};
 
 const PAD: u32 = 0;
 const MASK: u32 = 3;
@@ -78,7 +73,7 @@ fn the_seed_decides_what_is_masked() {
 
 #[test]
 fn sequences_are_padded_to_the_longest_with_types_and_positions() {
-    let device = Device::default();
+    let device = device();
     let collator = collator().with_mlm_probability(0.0).init();
     let examples = [
         MaskedLmExample::new(vec![1, 7, 2])
@@ -111,7 +106,7 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
 fn a_batch_is_masked_as_its_seed_says_and_has_the_labels() {
     let collator = collator().with_mlm_probability(0.5).init();
     let mut ids = [1, 7, 8, 9, 10, 11, 12, 13, 14, 2];
-    let batch = collator.collate(&[MaskedLmExample::new(ids.into())], 11, &Device::default()).unwrap();
+    let batch = collator.collate(&[MaskedLmExample::new(ids.into())], 11, &device()).unwrap();
     let masked = collator.mask(&mut ids, 11);
     assert!(masked.len() > 2 && masked.len() < 8, "some tokens are masked and some are not");
     assert_eq!(batch.num_masked(), masked.len());
@@ -122,8 +117,8 @@ fn a_batch_is_masked_as_its_seed_says_and_has_the_labels() {
 }
 
 #[test]
-fn the_head_reads_the_word_table_and_holds_no_copy() {
-    let device = Device::default().autodiff();
+fn the_head_reads_the_word_embeddings_and_holds_no_copy() {
+    let device = autodiff();
     let mut model = config().init(&device);
     assert!(model.head.decoder.is_none());
     let vectors = Tensor::<2>::ones([1, 8], &device);
@@ -136,7 +131,7 @@ fn the_head_reads_the_word_table_and_holds_no_copy() {
 
 #[test]
 fn the_tied_head_trains_the_padding_row_as_in_pytorch_unless_told_not_to() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let tied = larger(config().init(&device));
     let mut held = tied.clone();
     held.head.train_padding_row = false;
@@ -161,7 +156,7 @@ fn the_tied_head_trains_the_padding_row_as_in_pytorch_unless_told_not_to() {
 fn biases_start_at_zero_and_dropout_is_where_bert_has_it() {
     let config = config();
     let bert = config.bert.clone().with_attention_probs_dropout_prob(0.2);
-    let model = BertForMaskedLmConfig::new(bert.clone()).init(&Device::default());
+    let model = BertForMaskedLmConfig::new(bert.clone()).init(&device());
     assert_eq!(model.bert.config(), bert);
     for layer in &model.bert.encoder.layers {
         for linear in [&layer.attention.query, &layer.attention_output, &layer.intermediate, &layer.output] {
@@ -173,7 +168,7 @@ fn biases_start_at_zero_and_dropout_is_where_bert_has_it() {
 
 #[test]
 fn the_configs_epsilon_is_that_of_every_layer_norm() {
-    let device = Device::default();
+    let device = device();
     let mut config = config();
     config.bert.embeddings.layer_norm_eps = 0.75;
     let model = config.init(&device);

@@ -1,14 +1,11 @@
 //! The mean of several batches' gradients.
 
-use crate::tolerance::values;
-use burn::module::Param;
-use burn::optim::GradientsParams;
-use burn::prelude::*;
+use crate::prelude::*;
 use burn_bert::optim::MeanGradients;
 
 #[test]
 fn the_mean_is_over_the_batches_that_were_added_be_it_one_or_weighed_by_what_their_losses_count() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let model: Param<Tensor<1>> = Param::from_tensor(Tensor::ones([2], &device));
     let gradients = |slopes: [f64; 2]| {
         let loss = (model.val() * Tensor::from_floats(slopes, &device)).sum();

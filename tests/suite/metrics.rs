@@ -1,21 +1,14 @@
 //! Scores against scikit-learn's, SciPy's and sentence-transformers' (tests/fixtures/make_metrics.py).
 
-use crate::small_bert::small_bert;
-use crate::tolerance::values;
+use crate::prelude::*;
 use burn::data::dataloader::Progress;
-use burn::prelude::*;
-use burn::tensor::DType;
 use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
 use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, RegressionOutput};
-use burn_bert::BertEmbeddingsInput;
-use burn_bert::data::LabelNames;
 use burn_bert::metrics::{
     ConfusionMatrix, ConfusionMetric, EntityMetric, EntityScores, RetrievalInput, RetrievalMetric,
     RetrievalScores, SpearmanInput, SpearmanMetric, TripletInput, TripletMetric, spearman,
 };
-use burn_bert::model::{BertForSequenceClassificationConfig, SequenceClassificationBatch, Similarity};
 use burn_bert::training::ClassificationItem;
-use serde_json::Value;
 
 fn fixture() -> Value {
     serde_json::from_str(include_str!("../fixtures/metrics/cases.json")).unwrap()
@@ -39,7 +32,7 @@ fn output(classes: usize, predicted: &[usize], truth: &[usize]) -> Classificatio
     let one_hot = predicted.iter().flat_map(|&best| (0..classes).map(move |class| f32::from(class == best)));
     let logits = TensorData::new(one_hot.collect::<Vec<_>>(), [predicted.len(), classes]);
     let labels = TensorData::new(truth.iter().map(|&id| id as i64).collect::<Vec<_>>(), [truth.len()]);
-    let device = Device::default();
+    let device = device();
     ClassificationOutput::new(
         Tensor::zeros([1], &device),
         Tensor::from_data(logits, &device),
@@ -85,7 +78,7 @@ fn the_rank_correlation_equals_scipys() {
     assert!((spearman(&first, &second) - expected).abs() < 1e-12);
     assert!(spearman(&first, &vec![1.0; first.len()]).is_nan());
 
-    let device = Device::default();
+    let device = device();
     let mut metric = SpearmanMetric::new();
     for (first, second) in first.chunks(16).zip(second.chunks(16)) {
         let column = |values: &[f64]| {
@@ -110,7 +103,7 @@ fn a_confusion_matrix_prints_as_a_table() {
 
 #[test]
 fn sequences_without_a_label_count_in_no_metric() {
-    let device = Device::default();
+    let device = device();
     let model = BertForSequenceClassificationConfig::new(small_bert(10, 4)).init(&device);
     let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3], [2, 8, 3], [2, 5, 3]], &device).unwrap();
     let (mut accuracy, mut loss) = (AccuracyMetric::new(), LossMetric::new());
@@ -149,7 +142,7 @@ fn the_rank_correlation_of_predictions_that_are_no_number_is_none() {
 
 #[test]
 fn the_rank_correlation_is_computed_once_an_epoch() {
-    let device = Device::default();
+    let device = device();
     let column = |values: &[f32]| Tensor::<2>::from_data([[values[0]], [values[1]]], &device);
     let mut metric = SpearmanMetric::new();
     let output = RegressionOutput::new(Tensor::zeros([1], &device), column(&[1.0, 2.0]), column(&[3.0, 4.0]));
@@ -221,7 +214,7 @@ fn scores_of_entities_equal_seqevals() {
 
 #[test]
 fn scores_that_are_no_number_predict_no_class() {
-    let device = Device::default();
+    let device = device();
     let output = |scores: [[f32; 2]; 2]| {
         let truth = Tensor::from_ints([0, 1], &device);
         ClassificationOutput::new(Tensor::zeros([1], &device), Tensor::from_floats(scores, &device), truth)
@@ -261,7 +254,7 @@ fn vectors(rows: &Value) -> Vec<Vec<f64>> {
 /// In f64.
 fn matrix(rows: &[Vec<f64>]) -> Tensor<2> {
     let dims = [rows.len(), rows.first().map_or(4, Vec::len)];
-    Tensor::from_data(TensorData::new(rows.concat(), dims), (&Device::default(), DType::F64))
+    Tensor::from_data(TensorData::new(rows.concat(), dims), (&device(), DType::F64))
 }
 
 /// An expected number, NaN if it is none.
@@ -341,7 +334,7 @@ fn scores_of_retrieval_equal_sentence_transformers() {
 /// A query of each batch has its document there, at the same place.
 #[test]
 fn retrieval_is_among_the_documents_of_all_batches() {
-    let device = Device::default();
+    let device = device();
     let case = &fixture()["retrieval"][1];
     let documents = vectors(&case["documents"]);
     let queries = &vectors(&case["queries"])[..20];
@@ -369,7 +362,7 @@ fn retrieval_is_among_the_documents_of_all_batches() {
 
 #[test]
 fn retrieval_keeps_nothing_of_the_training_split() {
-    let vectors = || Tensor::from_data([[1.0, 0.0], [0.0, 1.0]], &Device::default());
+    let vectors = || Tensor::from_data([[1.0, 0.0], [0.0, 1.0]], &device());
     let input = |relevant: [usize; 2]| RetrievalInput {
         queries: vectors(),
         documents: vectors(),
@@ -388,7 +381,7 @@ fn retrieval_keeps_nothing_of_the_training_split() {
 
 #[test]
 fn relevant_documents_are_those_of_the_batch_and_each_query_has_its_own() {
-    let device = Device::default();
+    let device = device();
     let refused = |queries, relevant: &[&[usize]]| {
         let relevant = relevant.iter().map(|relevant| relevant.to_vec()).collect();
         let [queries, documents] = [queries, 2].map(|rows| Tensor::ones([rows, 3], &device));
@@ -406,7 +399,7 @@ fn relevant_documents_are_those_of_the_batch_and_each_query_has_its_own() {
 
 #[test]
 fn no_vectors_have_no_similarities() {
-    let vectors = |rows: usize| Tensor::<2>::ones([rows, 3], &Device::default());
+    let vectors = |rows: usize| Tensor::<2>::ones([rows, 3], &device());
     for (name, similarity) in SIMILARITIES {
         for (a, b) in [(0, 2), (2, 0), (0, 0)] {
             assert_eq!(similarity.between(vectors(a), vectors(b)).dims(), [a, b], "{name}");

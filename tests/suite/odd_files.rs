@@ -1,10 +1,9 @@
 //! Names that stand for no regular file, files that are not what their name says, and the empty path.
 
-use crate::checkpoint_files::*;
-use burn::prelude::*;
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
-use std::fs;
-use std::path::Path;
+use crate::checkpoint_files::{
+    Stored, copy_of, file_of, fixture, holds_pattern, safetensors_bytes, tiny, tiny_tensors,
+};
+use crate::prelude::*;
 
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\n\
     oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 440473133\n";
@@ -15,7 +14,7 @@ fn message<T>(result: Result<T, Error>) -> String {
 }
 
 fn load(path: &Path) -> Result<BertEmbeddings, Error> {
-    BertEmbeddings::from_pretrained(path, &Device::default())
+    BertEmbeddings::from_pretrained(path, &device())
 }
 
 /// The result of `run`, which must not take longer than a load of a tiny file ever does.
@@ -76,7 +75,7 @@ fn a_fifo_beside_a_lone_file_is_refused_and_no_save_waits_for_one() {
         let copy = copy_of("bert");
         put_in_place("a FIFO", &copy.path().join(name));
         let directory = copy.path().to_path_buf();
-        let message = message(soon(move || tiny().init(&Device::default()).save_pretrained(directory)));
+        let message = message(soon(move || tiny().init(&device()).save_pretrained(directory)));
         assert!(message.contains(name) && message.contains("a FIFO"), "{message}");
     }
 }
@@ -126,7 +125,7 @@ fn links_are_followed_and_a_link_to_nowhere_does_not_give_way_to_another_file() 
 
 #[test]
 fn the_empty_path_is_no_directory_to_save_into_and_none_to_load_from() {
-    let module = tiny().init(&Device::default());
+    let module = tiny().init(&device());
     for (message, what) in [
         (message(module.save_pretrained("")), "saved into"),
         (message(load(Path::new(""))), "read"),
@@ -215,7 +214,7 @@ fn a_model_with_and_without_a_wrapper_is_ambiguous() {
 fn a_directory_whose_keys_have_a_wrapper_is_not_saved_into() {
     let dir = folder(&[("model.safetensors", &safetensors_bytes(&tiny_tensors("module.bert.embeddings.")))]);
     let before = fs::read(dir.path().join("model.safetensors")).unwrap();
-    let message = message(tiny().init(&Device::default()).save_pretrained(dir.path()));
+    let message = message(tiny().init(&device()).save_pretrained(dir.path()));
     assert!(message.contains("module.") && message.contains("another directory"), "{message}");
     assert_eq!(fs::read(dir.path().join("model.safetensors")).unwrap(), before);
 }

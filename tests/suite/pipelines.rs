@@ -1,29 +1,10 @@
 //! Pipelines: loading and saving, words for masks, semantic search.
 
 use crate::families;
-use crate::files::fixture;
-use crate::small_bert::small_bert;
-use crate::tolerance::{MODEL_F32, assert_close, values};
+use crate::prelude::*;
 use crate::transformers::{Python, real_checkpoint};
-use crate::whole_model::File;
-use burn::prelude::*;
-use burn_bert::model::{
-    BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSentenceEmbeddingConfig,
-    BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
-    PretrainedModel, Prompts, Similarity, Stored,
-};
-use burn_bert::pipeline::{Pipeline, Ranked, TextOptions};
-use burn_bert::text::BertTokenizer;
-use burn_bert::{Error, Family};
-use serde_json::{Value, json};
-use std::fs;
-use std::path::Path;
 
 const VOCABULARY: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncat\nsat\n##s\n";
-
-fn device() -> Device {
-    Device::default()
-}
 
 fn tokenizer(dir: &Path) -> BertTokenizer {
     fs::write(dir.join("vocab.txt"), VOCABULARY).unwrap();
@@ -31,13 +12,13 @@ fn tokenizer(dir: &Path) -> BertTokenizer {
 }
 
 fn pipeline<M: Stored>(model: M) -> Pipeline<M> {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     Pipeline::new(model, tokenizer(dir.path())).unwrap()
 }
 
 #[test]
 fn what_is_saved_together_is_loaded_together() {
-    let (source, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (source, dir) = (tempdir().unwrap(), tempdir().unwrap());
     fs::write(source.path().join("tokenizer_config.json"), r#"{"do_lower_case": false}"#).unwrap();
     fs::write(source.path().join("README.md"), "mine").unwrap();
     let model = BertForSequenceClassificationConfig::new(small_bert(9, 8)).init(&device());
@@ -62,7 +43,7 @@ fn what_is_saved_together_is_loaded_together() {
     // A file of weights is a name of its directory, and a vocabulary of any name is saved under the usual one.
     let weights = dir.join("model.safetensors");
     Pipeline::<BertForSequenceClassification>::from_pretrained(weights, &device()).unwrap();
-    let other = tempfile::tempdir().unwrap();
+    let other = tempdir().unwrap();
     let words = other.path().join("words");
     fs::rename(dir.join("vocab.txt"), &words).unwrap();
     fs::remove_file(dir.join("tokenizer_config.json")).unwrap();
@@ -74,7 +55,7 @@ fn what_is_saved_together_is_loaded_together() {
 
 #[test]
 fn a_save_whose_tokenizer_is_gone_or_another_writes_nothing() {
-    let (source, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (source, dir) = (tempdir().unwrap(), tempdir().unwrap());
     let model = BertForMaskedLmConfig::new(small_bert(9, 8)).init(&device());
     let pipeline = Pipeline::new(model, tokenizer(source.path())).unwrap();
     // It would be read in place of vocab.txt.
@@ -92,7 +73,7 @@ fn a_save_whose_tokenizer_is_gone_or_another_writes_nothing() {
 
 #[test]
 fn a_head_that_a_checkpoint_lacks_is_an_error_that_says_what_to_do() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let bare = BertForSentenceEmbeddingConfig::new(small_bert(9, 8)).init(&device());
     Pipeline::new(bare, tokenizer(dir.path())).unwrap().save_pretrained(dir.path()).unwrap();
     let error = Pipeline::<BertForTokenClassification>::from_pretrained(dir.path(), &device())
@@ -215,7 +196,7 @@ fn read(path: impl AsRef<Path>) -> Value {
 #[test]
 #[ignore = "needs Python with transformers, named by BURN_BERT_PYTHON"]
 fn words_and_filled_texts_equal_those_of_transformers_pipeline() {
-    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (dir, out) = (tempdir().unwrap(), tempdir().unwrap());
     let texts = ["The cat sat on the {} .", "{} cats don't sit {} the mats!", "Straße {}, 我爱 Berlin", "{}"];
     for (family, folder) in [
         (Family::Bert, "tokenizer"),
@@ -258,7 +239,7 @@ fn words_and_filled_texts_equal_those_of_transformers_pipeline() {
 
 /// Queries, documents, similarities and the best documents of each query.
 fn assert_searched(dir: &Path) {
-    let out = tempfile::tempdir().unwrap();
+    let out = tempdir().unwrap();
     Python::named().check("searched", dir, out.path());
     let expected = File::at(&out.path().join("f32.safetensors"));
     let found = read(out.path().join("found.json"));
@@ -289,7 +270,7 @@ fn semantic_search_with_a_real_checkpoint_equals_sentence_transformers() {
 #[test]
 #[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
 fn queries_and_documents_have_the_prompts_that_sentence_transformers_gives_them() {
-    let all = tempfile::tempdir().unwrap();
+    let all = tempdir().unwrap();
     let prompts = [
         Prompts::new(),
         Prompts::new().with("query", "a question: ").with("document", "the dog "),

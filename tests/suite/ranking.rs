@@ -1,19 +1,8 @@
 //! Ranks against sentence-transformers' `CrossEncoder`, labels against transformers' pipeline (tests/fixtures/make_cross_encoder.py).
 
-use crate::tolerance::{F32, assert_close, values};
+use crate::prelude::*;
 use crate::transformers::Python;
-use burn::prelude::*;
-use burn_bert::Error;
-use burn_bert::data::{Label, LabelledText, SequenceBatcher, TryBatcher};
 use burn_bert::encoder::Activation;
-use burn_bert::model::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, PretrainedModel, Prompts,
-};
-use burn_bert::pipeline::{Pipeline, Ranked, TextOptions};
-use burn_bert::text::BertTokenizer;
-use serde_json::{Value, json};
-use std::fs;
-use std::path::{Path, PathBuf};
 
 fn saved() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/cross_encoder/saved")
@@ -24,7 +13,7 @@ fn cases() -> Value {
 }
 
 fn read(dir: &Path) -> BertForSequenceClassification {
-    let (model, report) = BertForSequenceClassification::from_pretrained(dir, &Device::default()).unwrap();
+    let (model, report) = BertForSequenceClassification::from_pretrained(dir, &device()).unwrap();
     assert!(report.is_complete() && report.unused.is_empty());
     model
 }
@@ -43,7 +32,7 @@ fn list<T: serde::de::DeserializeOwned>(value: &Value) -> T {
 
 /// A copy of the directory whose configs a test may change.
 fn copied() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     for file in fs::read_dir(saved()).unwrap() {
         let path = file.unwrap().path();
         fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
@@ -75,7 +64,7 @@ fn ranks_and_scores_equal_sentence_transformers() {
     let identity =
         BertForSequenceClassificationConfig { activation: Some(Activation::Identity), ..model.config() };
     let (identity, _) =
-        BertForSequenceClassification::from_pretrained_with(&identity, saved(), &Device::default()).unwrap();
+        BertForSequenceClassification::from_pretrained_with(&identity, saved(), &device()).unwrap();
     for run in cases["runs"].as_array().unwrap() {
         let model = if run["activation"] == "Identity" { &identity } else { &model };
         let (query, expected) = (run["query"].as_str().unwrap(), list::<Vec<(usize, f64)>>(&run["ranked"]));
@@ -90,7 +79,7 @@ fn ranks_and_scores_equal_sentence_transformers() {
 #[test]
 fn pairs_are_trained_with_sentence_transformers_loss() {
     let cases = cases();
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let (model, _) = BertForSequenceClassification::from_pretrained(saved(), &device).unwrap();
     let texts: Vec<String> = list(&cases["texts"]);
     let labels: Vec<f32> = list(&cases["labels"]);
@@ -169,7 +158,7 @@ fn labels_and_scores_equal_those_of_transformers_pipeline() {
         let config =
             config.with_problem_type(serde_json::from_value(problem["problem_type"].clone()).unwrap());
         let (model, _) =
-            BertForSequenceClassification::from_pretrained_with(&config, dir, &Device::default()).unwrap();
+            BertForSequenceClassification::from_pretrained_with(&config, dir, &device()).unwrap();
         let (pipeline, options) = (pipeline(model), TextOptions::new());
         let second = texts.iter().filter(|text| !text.is_empty());
         let pairs: Vec<_> = second.map(|text| (query, text)).collect();
@@ -194,8 +183,8 @@ fn a_saved_ranker_keeps_its_activation() {
     let dir = copied();
     let config = read(dir.path()).config().with_activation(Some(Activation::Identity));
     let (model, _) =
-        BertForSequenceClassification::from_pretrained_with(&config, dir.path(), &Device::default()).unwrap();
-    let new = tempfile::tempdir().unwrap();
+        BertForSequenceClassification::from_pretrained_with(&config, dir.path(), &device()).unwrap();
+    let new = tempdir().unwrap();
     for dir in [dir.path(), new.path()] {
         model.save_pretrained(dir).unwrap();
         assert_eq!(read(dir).config(), config);
@@ -218,8 +207,7 @@ fn the_prompt_of_a_ranker_is_put_before_its_queries() {
     });
     let identity = read(dir.path()).config().with_activation(Some(Activation::Identity));
     let (model, _) =
-        BertForSequenceClassification::from_pretrained_with(&identity, dir.path(), &Device::default())
-            .unwrap();
+        BertForSequenceClassification::from_pretrained_with(&identity, dir.path(), &device()).unwrap();
     let texts: Vec<String> = list(&cases["texts"]);
     let query = cases["runs"][0]["query"].as_str().unwrap();
     let prompted = list::<Vec<(usize, f64)>>(&cases["prompted"]);
@@ -232,10 +220,10 @@ fn the_prompt_of_a_ranker_is_put_before_its_queries() {
     let prompts = Prompts::new().with("web", text);
     let plain = BertForSequenceClassificationConfig { prompts, ..identity.clone() };
     let (plain, _) =
-        BertForSequenceClassification::from_pretrained_with(&plain, dir.path(), &Device::default()).unwrap();
+        BertForSequenceClassification::from_pretrained_with(&plain, dir.path(), &device()).unwrap();
     assert_ranked(&ranks(&plain, &TextOptions::new().with_prompt_name("web")), &prompted);
     assert_ranked(&ranks(&plain, &TextOptions::new().with_prompt(text)), &prompted);
-    let new = tempfile::tempdir().unwrap();
+    let new = tempdir().unwrap();
     for dir in [dir.path(), new.path()] {
         model.save_pretrained(dir).unwrap();
         assert_eq!(read(dir).config(), identity);
@@ -248,7 +236,7 @@ fn the_prompt_of_a_ranker_is_put_before_its_queries() {
 #[test]
 fn a_model_of_several_labels_does_not_rank() {
     let model = read(&saved());
-    let two = model.config().with_num_labels(2).init(&Device::default());
+    let two = model.config().with_num_labels(2).init(&device());
     let error = pipeline(two).rank("the cat", &["sat"], &TextOptions::new()).unwrap_err();
     assert!(matches!(error, Error::Config { field: "id2label", .. }), "{error}");
 }
@@ -256,13 +244,13 @@ fn a_model_of_several_labels_does_not_rank() {
 #[test]
 #[ignore = "needs Python with sentence-transformers"]
 fn sentence_transformers_gives_a_saved_ranker_the_same_scores() {
-    let (cases, dir, out) = (cases(), copied(), tempfile::tempdir().unwrap());
-    let device = Device::default();
+    let (cases, dir, out) = (cases(), copied(), tempdir().unwrap());
+    let device = device();
     device.seed(7);
     let config = read(&saved()).config().with_activation(Some(Activation::Identity));
     let model = config.init(&device);
     model.save_pretrained(dir.path()).unwrap();
-    let (new, bare) = (tempfile::tempdir().unwrap(), ["tokenizer.json", "tokenizer_config.json"]);
+    let (new, bare) = (tempdir().unwrap(), ["tokenizer.json", "tokenizer_config.json"]);
     model.save_pretrained(new.path()).unwrap();
     for name in bare {
         fs::copy(saved().join(name), new.path().join(name)).unwrap();

@@ -1,20 +1,7 @@
 //! What a `config.json` cannot state is not saved, and what cannot be built is not read.
 
 use crate::checkpoint_files::tiny;
-use crate::files::files_of;
-use crate::small_bert::small_bert;
-use burn::module::{Lora, Module, ParamGroup};
-use burn::prelude::*;
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSentenceEmbeddingConfig,
-    BertModel, BertModelConfig, PretrainedModel,
-};
-use burn_bert::{Error, VocabularyResize};
-use std::fs;
-
-fn device() -> Device {
-    Device::default()
-}
+use crate::prelude::*;
 
 fn bert() -> BertModelConfig {
     small_bert(20, 8).with_num_hidden_layers(2)
@@ -22,7 +9,7 @@ fn bert() -> BertModelConfig {
 
 #[test]
 fn a_model_that_its_config_does_not_build_is_not_saved_over_a_good_one() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let model = BertForMaskedLmConfig::new(bert()).init(&device());
     model.save_pretrained(dir.path()).unwrap();
     let before = files_of(dir.path());
@@ -65,7 +52,7 @@ fn a_model_that_its_config_does_not_build_is_not_saved_over_a_good_one() {
 
 #[test]
 fn an_input_layer_without_its_position_table_is_not_saved() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let mut module = tiny().init(&device());
     module.position_embeddings = None;
     let error = module.save_pretrained(dir.path()).unwrap_err();
@@ -75,7 +62,7 @@ fn an_input_layer_without_its_position_table_is_not_saved() {
 
 #[test]
 fn a_model_without_its_pooler_is_saved_and_reported() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let model = BertModel { pooler: None, ..bert().init(&device()) };
     model.save_pretrained(dir.path()).unwrap();
     assert_eq!(BertModel::from_pretrained(dir.path(), &device()).unwrap().1.missing.len(), 2);
@@ -83,7 +70,7 @@ fn a_model_without_its_pooler_is_saved_and_reported() {
 
 #[test]
 fn a_checkpoint_is_not_loaded_under_an_adapter() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let config = bert();
     let model = config.init(&device());
     model.save_pretrained(dir.path()).unwrap();
@@ -99,7 +86,7 @@ fn a_checkpoint_is_not_loaded_under_an_adapter() {
 
 #[test]
 fn what_is_called_modules_json_and_is_no_file_is_an_error() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let config = BertForSentenceEmbeddingConfig::new(bert()).with_normalize(true);
     config.init(&device()).save_pretrained(dir.path()).unwrap();
     let refused =

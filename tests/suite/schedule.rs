@@ -1,6 +1,6 @@
 //! The learning rate's schedule.
 
-use burn_bert::Error;
+use crate::prelude::*;
 use burn_bert::optim::LrSchedule;
 
 #[test]

@@ -1,22 +1,8 @@
 //! Sentence embeddings from and to directories of sentence-transformers.
 
-use crate::files::fixture;
-use crate::tolerance::values;
-use burn::prelude::*;
+use crate::prelude::*;
+use crate::sentences::POOLINGS;
 use burn_bert::encoder::Activation;
-use burn_bert::model::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertModel, BertModelConfig, LoadReport,
-    Pooling, PretrainedModel, Prompts, SentenceDenseConfig,
-};
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, PaddingMask, VocabularyResize};
-use serde_json::{Value, json};
-use std::fs;
-use std::path::Path;
-use tempfile::TempDir;
-
-fn device() -> Device {
-    Device::default()
-}
 
 fn config() -> BertForSentenceEmbeddingConfig {
     let embeddings = BertEmbeddingsConfig::new()
@@ -43,26 +29,17 @@ fn write(dir: &Path, name: &str, value: &Value) {
 
 /// A new model in a directory.
 fn saved(config: &BertForSentenceEmbeddingConfig) -> (BertForSentenceEmbedding, TempDir) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let model = config.init(&device());
     model.save_pretrained(dir.path()).unwrap();
     (model, dir)
 }
 
-const MODES: [Pooling; 6] = [
-    Pooling::Mean,
-    Pooling::Cls,
-    Pooling::Max,
-    Pooling::MeanSqrtLen,
-    Pooling::WeightedMean,
-    Pooling::LastToken,
-];
-
 #[test]
 fn a_saved_model_is_read_back_with_its_pooling() {
     let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 3, 0]], &device()).unwrap();
     let padding = PaddingMask::from_lengths(&[4, 3], 4);
-    for pooling in MODES {
+    for (pooling, _) in POOLINGS {
         for (normalize, max_seq_length) in [(true, Some(9)), (false, None)] {
             let config =
                 config().with_pooling(pooling).with_normalize(normalize).with_max_seq_length(max_seq_length);
@@ -109,7 +86,7 @@ fn what_sentence_transformers_saves_is_read() {
 
 #[test]
 fn a_directory_without_modules_gets_the_mean_and_one_with_modules_keeps_other_files() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let mut bert = config().bert.init(&device());
     bert.save_pretrained(dir.path()).unwrap();
     let (model, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
@@ -140,7 +117,7 @@ fn a_directory_without_modules_gets_the_mean_and_one_with_modules_keeps_other_fi
 fn sentences_are_cut_to_the_models_length_or_to_its_positions() {
     use burn_bert::pipeline::{Pipeline, TextOptions};
     use burn_bert::text::BertTokenizer;
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n").unwrap();
     for (length, expected) in [(None, 12), (Some(9), 9), (Some(40), 12)] {
         let model = config().with_max_seq_length(length).init(&device());
@@ -277,6 +254,12 @@ fn a_save_that_fails_leaves_model_and_pooling_as_they_were() {
     let other = config().with_pooling(Pooling::Max).init(&device());
     assert!(matches!(other.save_pretrained(dir), Err(Error::Io { .. })));
     assert_eq!(contents(), before);
+    // Nor does a folder take the place of a file.
+    fs::remove_dir_all(dir.join("modules.json")).unwrap();
+    fs::remove_dir_all(dir.join("2_Normalize")).unwrap();
+    fs::write(dir.join("2_Normalize"), "a file").unwrap();
+    assert!(matches!(other.save_pretrained(dir), Err(Error::Io { .. })));
+    assert_eq!(contents(), before);
 }
 
 #[test]
@@ -291,7 +274,7 @@ fn resizing_loading_and_other_heads_keep_the_pooling() {
     assert_eq!((read.config(), report), (model.config(), LoadReport::default()));
 
     // A checkpoint of the bare model gives the values, and the pooling is the model's own.
-    let alone = tempfile::tempdir().unwrap();
+    let alone = tempdir().unwrap();
     config.bert.init(&device()).save_pretrained(alone.path()).unwrap();
     let mut model = config.init(&device());
     assert_eq!(model.load(alone.path()).unwrap().unused.len(), 2);
@@ -366,7 +349,7 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
     let fixtures = fixture("sentences");
     let texts: Vec<String> = serde_json::from_value(read(&fixtures, "texts.json")).unwrap();
     let device = device().autodiff();
-    let copy = tempfile::tempdir().unwrap();
+    let copy = tempdir().unwrap();
     for name in ["dense", "max", "weighted", "cls"] {
         let dir = fixtures.join(name);
         let (model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device).unwrap();
@@ -449,7 +432,7 @@ mod against_sentence_transformers {
     /// The texts that sentence-transformers encodes with a directory, or with those in it, and a file of the vectors, each
     /// by the name of its directory.
     fn encoded(dir: &Path) -> (Vec<String>, File) {
-        let out = tempfile::tempdir().unwrap();
+        let out = tempdir().unwrap();
         Python::named().check("sentence_embeddings", dir, out.path());
         let texts: Vec<String> = serde_json::from_value(read(out.path(), "sentences.json")).unwrap();
         (texts, File::at(&out.path().join("f32.safetensors")))
@@ -473,9 +456,9 @@ mod against_sentence_transformers {
     #[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
     fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
         let fixtures = fixture("");
-        let all = tempfile::tempdir().unwrap();
+        let all = tempdir().unwrap();
         let mut models = Vec::new();
-        let modes = MODES.into_iter().map(|pooling| (burn_bert::Family::Bert, pooling, "tokenizer"));
+        let modes = POOLINGS.into_iter().map(|(pooling, _)| (burn_bert::Family::Bert, pooling, "tokenizer"));
         let families = [
             (burn_bert::Family::DistilBert, Pooling::Mean, "tokenizer"),
             (burn_bert::Family::Electra, Pooling::Mean, "tokenizer"),
@@ -532,7 +515,7 @@ fn sentences_are_converted_to_lower_case_where_the_directory_says_so() {
 
     // It is saved elsewhere, too.
     let (model, _) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
-    let other = tempfile::tempdir().unwrap();
+    let other = tempdir().unwrap();
     model.save_pretrained(other.path()).unwrap();
     assert_eq!(read(other.path(), "sentence_bert_config.json"), json!({ "do_lower_case": true }));
 }

@@ -1,67 +1,24 @@
 //! Pooling, normalisation and the contrastive loss against sentence-transformers': values, gradients and ten steps.
 
-use crate::files::fixture;
-use crate::parity::{collected, key};
-use crate::tolerance::{F16, F32, F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
-use crate::whole_model::File;
-use burn::optim::GradientsParams;
-use burn::prelude::*;
-use burn::tensor::{DType, FloatDType};
-use burn_bert::model::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, MultipleNegativesRankingLoss, Pooling,
-    PretrainedModel, SentenceLoss, SentencePairBatch,
-};
+use crate::prelude::*;
+use crate::sentences::{POOLINGS, model, run, sentences};
 use burn_bert::optim::{AdamWConfig, adamw};
-use burn_bert::{BertEmbeddingsInput, Error, PaddingMask, cast_module};
 
 const DTYPES: [(FloatDType, &str, Tolerance); 2] =
     [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)];
-
-const MODES: [(Pooling, &str); 6] = [
-    (Pooling::Cls, "cls"),
-    (Pooling::Max, "max"),
-    (Pooling::Mean, "mean"),
-    (Pooling::MeanSqrtLen, "mean_sqrt_len_tokens"),
-    (Pooling::WeightedMean, "weightedmean"),
-    (Pooling::LastToken, "lasttoken"),
-];
 
 fn case(suffix: &str) -> File {
     File::at(&fixture(&format!("sentences/cases_{suffix}.safetensors")))
 }
 
-/// The tiny BERT of the fixture, in training without dropout.
-fn model(dtype: FloatDType, device: &Device, pooling: Pooling, normalize: bool) -> BertForSentenceEmbedding {
-    let dir = fixture("masked_lm/tiny_bert_encoder_only");
-    let mut config = BertForSentenceEmbeddingConfig::from_pretrained(&dir).unwrap();
-    assert_eq!((config.pooling, config.normalize), (Pooling::Mean, false));
-    config.bert.embeddings.hidden_dropout_prob = 0.0;
-    config.bert.attention_probs_dropout_prob = 0.0;
-    let config = config.with_pooling(pooling).with_normalize(normalize);
-    let (model, report) = BertForSentenceEmbedding::from_pretrained_with(&config, &dir, device).unwrap();
-    assert!(report.is_complete());
-    assert_eq!(report.unused, ["pooler.dense.bias", "pooler.dense.weight"]);
-    cast_module(model, dtype).unwrap()
-}
-
-fn sentences(case: &File, name: &str, device: &Device) -> (BertEmbeddingsInput, Option<PaddingMask>) {
-    let tensor = |part: &str| Tensor::<2, Int>::from_data(case.data(&format!("{name}.{part}")), device);
-    let input = BertEmbeddingsInput::from_ids(tensor("input_ids")).unwrap();
-    (input, Some(tensor("attention_mask").equal_elem(0).into()))
-}
-
-fn batch(case: &File, device: &Device) -> SentencePairBatch {
-    SentencePairBatch::new(sentences(case, "anchors", device), sentences(case, "candidates", device)).unwrap()
-}
-
 #[test]
 fn every_pooling_equals_sentence_transformers() {
-    let device = Device::default();
+    let device = device();
     for (dtype, suffix, tolerance) in DTYPES {
         let case = case(suffix);
-        let (input, padding) = sentences(&case, "anchors", &device);
+        let (input, padding) = sentences(&case, &["anchors"], &device);
         let hidden = Tensor::<3>::from_data(case.data("hidden"), (&device, DType::from(dtype)));
-        for (pooling, name) in MODES {
+        for (pooling, name) in POOLINGS {
             let expected = case.values(&format!("embedding.{name}"));
             assert_close(&values(pooling.forward(hidden.clone(), padding.as_ref())), &expected, tolerance);
             // The first row has no padding.
@@ -70,7 +27,8 @@ fn every_pooling_equals_sentence_transformers() {
             for (normalize, expected) in
                 [(false, expected), (true, case.values(&format!("normalized.{name}")))]
             {
-                let model = model(dtype, &device, pooling, normalize);
+                let model = model(&device, |config| config.with_pooling(pooling).with_normalize(normalize));
+                let model = cast_module(model, dtype).unwrap();
                 assert_close(&values(model.embed(&input, padding.as_ref()).unwrap()), &expected, tolerance);
             }
         }
@@ -79,9 +37,9 @@ fn every_pooling_equals_sentence_transformers() {
 
 #[test]
 fn what_lies_in_padding_changes_nothing_and_gets_no_gradient() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let padding = PaddingMask::from_rows(&[[false, true, false], [true, true, true]]).unwrap();
-    for (pooling, _) in MODES {
+    for (pooling, _) in POOLINGS {
         let run = |filler: f32| {
             let rows = [[[1.0, -4.0], [filler; 2], [3.0, -2.0]], [[filler; 2]; 3]];
             let hidden = Tensor::<3>::from_data(rows, &device).require_grad();
@@ -105,8 +63,8 @@ fn what_lies_in_padding_changes_nothing_and_gets_no_gradient() {
 
 #[test]
 fn nothing_to_pool_and_no_anchors_are_errors() {
-    let device = Device::default();
-    for (pooling, _) in MODES {
+    let device = device();
+    for (pooling, _) in POOLINGS {
         for dims in [[2, 0, 4], [0, 3, 4]] {
             let error = pooling.try_forward(Tensor::zeros(dims, &device), None).unwrap_err();
             assert!(matches!(error, Error::Empty { input: "hidden", .. }), "{pooling:?}: {error}");
@@ -124,8 +82,8 @@ fn nothing_to_pool_and_no_anchors_are_errors() {
 
 #[test]
 fn a_zero_vector_is_normalised_to_zero_with_a_finite_gradient() {
-    let device = Device::default().autodiff();
-    let model = model(FloatDType::F32, &device, Pooling::Mean, true);
+    let device = autodiff();
+    let model = model(&device, |config| config.with_normalize(true));
     let nothing = PaddingMask::from_lengths(&[0], 2);
     let input = BertEmbeddingsInput::from_rows(&[[5, 6]], &device).unwrap();
     let vector = model.embed(&input, Some(&nothing)).unwrap();
@@ -149,7 +107,7 @@ fn a_zero_vector_is_normalised_to_zero_with_a_finite_gradient() {
 
 #[test]
 fn f16_is_added_up_and_normalised_in_f32() {
-    let device = Device::default();
+    let device = device();
     // 3000 ones: a sum in f16 ends at 2048, where 1 is less than half a step.
     let hidden = Tensor::<3>::ones([1, 3000, 1], (&device, DType::F16));
     let padding = PaddingMask::from_lengths(&[2999], 3000);
@@ -166,7 +124,7 @@ fn f16_is_added_up_and_normalised_in_f32() {
 
 #[test]
 fn the_contrastive_loss_and_its_gradients_equal_sentence_transformers() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     for (dtype, suffix, tolerance) in DTYPES {
         let case = case(suffix);
         for (name, symmetric) in [("plain", false), ("symmetric", true)] {
@@ -189,18 +147,19 @@ fn the_contrastive_loss_and_its_gradients_equal_sentence_transformers() {
 
 #[test]
 fn contrastive_training_equals_sentence_transformers() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     for (dtype, suffix, tolerance) in DTYPES {
         let case = case(suffix);
-        let batch = batch(&case, &device);
-        let mut model = model(dtype, &device, Pooling::Mean, true);
+        let [anchors, candidates] = ["anchors", "candidates"].map(|name| sentences(&case, &[name], &device));
+        let batch = SentencePairBatch::new(anchors, candidates).unwrap();
+        let model = model(&device, |config| config.with_normalize(true));
+        let mut model = cast_module(model, dtype).unwrap();
         let output = model.forward(&batch);
         assert_eq!((output.anchors.dims(), output.candidates.dims()), ([5, 12], [7, 12]));
-        assert_close(&values(output.loss.clone()), &case.values("model.plain"), tolerance);
-        let gradients = collected(&model, Some(&output.loss.backward()));
-        assert_eq!(gradients.len(), 37);
-        for (path, gradient) in gradients {
-            assert_close(&gradient, &case.values(&format!("grad.{}", key("bert", &path))), tolerance);
+        let (loss, gradients) = run(&model, &batch);
+        assert_close(&loss, &case.values("model.plain"), tolerance);
+        for (name, gradient) in gradients {
+            assert_close(&gradient, &case.values(&name), tolerance);
         }
 
         let mut optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.01)).unwrap();
@@ -217,14 +176,14 @@ fn contrastive_training_equals_sentence_transformers() {
 
 #[test]
 fn pairs_that_do_not_fit_are_errors() {
-    let device = Device::default();
+    let device = device();
     let input = |rows: usize| BertEmbeddingsInput::from_rows(&vec![[2, 3]; rows], &device).unwrap();
     let error = SentencePairBatch::new((input(2), None), (input(1), None)).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { input: "candidates", .. }), "{error}");
     let padding = Some(PaddingMask::from_lengths(&[2], 3));
     let error = SentencePairBatch::new((input(1), padding), (input(1), None)).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }), "{error}");
-    let config = model(FloatDType::F32, &device, Pooling::Mean, true).config();
+    let config = model(&device, |config| config.with_normalize(true)).config();
     let error = config.with_max_seq_length(Some(0)).try_init(&device).unwrap_err();
     assert!(matches!(&error, Error::Config { field: "max_seq_length", .. }), "{error}");
 }

@@ -1,19 +1,14 @@
 //! Files of pairs and triplets of sentences to batches.
 
+use crate::prelude::*;
 use burn::data::dataloader::DataLoader;
 use burn::data::dataset::Dataset;
-use burn::prelude::*;
-use burn_bert::data::{
-    Batches, EpochLoader, SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
-};
-use burn_bert::text::BertTokenizer;
-use std::fs;
 
 /// The texts of a row, and its label.
 type Row = (Vec<String>, Option<f32>);
 
 fn open(name: &str, text: &str, columns: &SentenceColumns) -> Result<Vec<Row>, burn_bert::Error> {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     fs::write(dir.path().join(name), text).unwrap();
     let pairs = SentencePairs::open(dir.path().join(name), columns)?;
     let row = |pair: SentencePair| ([vec![pair.anchor, pair.positive], pair.negatives].concat(), pair.label);
@@ -127,14 +122,14 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
 
 #[test]
 fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e", "f", "g", "h"];
     fs::write(dir.path().join("vocab.txt"), words.join("\n") + "\n").unwrap();
     let batcher = SentencePairBatcher::new(BertTokenizer::from_pretrained(dir.path()).unwrap());
     fs::write(dir.path().join("a.csv"), "anchor,positive,n1,n2\na,b,c,d\ne,f,g,h\n").unwrap();
     let pairs = SentencePairs::open(dir.path().join("a.csv"), &SentenceColumns::default()).unwrap();
     assert_eq!((pairs.has_labels(), pairs.num_negatives(), pairs.sizes()), (false, 2, vec![4, 4]));
-    let device = Device::default();
+    let device = device();
     let loader = EpochLoader::new(Batches::new(pairs, batcher.clone()), 2, &device).unwrap();
     let batch = loader.iter().next().unwrap().unwrap();
     let ids = |input: &burn_bert::BertEmbeddingsInput| -> Vec<i64> {

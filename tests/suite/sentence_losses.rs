@@ -1,17 +1,9 @@
 //! The losses of sentence embeddings against sentence-transformers' (tests/fixtures/make_sentence_losses.py): values and
 //! gradients, of vectors and through a whole model, in mini-batches too.
 
-use crate::files::fixture;
-use crate::parity::{collected, key};
-use crate::tolerance::{F64, MODEL_F32, Tolerance, assert_close, values};
-use crate::whole_model::File;
-use burn::prelude::*;
-use burn::tensor::{DType, FloatDType};
-use burn_bert::model::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, CoSentLoss, MatryoshkaLoss,
-    MultipleNegativesRankingLoss, PretrainedModel, SentenceLoss, SentencePairBatch, Similarity, TripletLoss,
-};
-use burn_bert::{BertEmbeddingsInput, Error, PaddingMask, cast_module};
+use crate::prelude::*;
+use crate::sentences::{model, run, sentences};
+use std::collections::BTreeMap;
 
 const DTYPES: [(FloatDType, &str, Tolerance); 2] =
     [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)];
@@ -60,32 +52,11 @@ fn losses(of_vectors: bool) -> Vec<(&'static str, usize, SentenceLoss)> {
     losses
 }
 
-/// The tiny BERT of the fixture, in training without dropout.
-fn model(
-    dtype: FloatDType,
-    device: &Device,
-    change: impl FnOnce(BertForSentenceEmbeddingConfig) -> BertForSentenceEmbeddingConfig,
-) -> BertForSentenceEmbedding {
-    let dir = fixture("masked_lm/tiny_bert_encoder_only");
-    let mut config = BertForSentenceEmbeddingConfig::from_pretrained(&dir).unwrap();
-    config.bert.embeddings.hidden_dropout_prob = 0.0;
-    config.bert.attention_probs_dropout_prob = 0.0;
-    let (model, _) = BertForSentenceEmbedding::from_pretrained_with(&change(config), &dir, device).unwrap();
-    cast_module(model, dtype).unwrap()
-}
-
 /// The first columns of the fixture, with labels.
 fn batch(case: &File, columns: usize, device: &Device) -> SentencePairBatch {
-    let rows = |column: usize, part: &str| {
-        Tensor::<2, Int>::from_data(case.data(&format!("column{column}.{part}")), device)
-    };
-    let sentences = |columns: std::ops::Range<usize>| {
-        let all = |part| Tensor::cat(columns.clone().map(|column| rows(column, part)).collect(), 0);
-        let padding: PaddingMask = all("attention_mask").equal_elem(0).into();
-        (BertEmbeddingsInput::from_ids(all("input_ids")).unwrap(), Some(padding))
-    };
-    let batch = SentencePairBatch::new(sentences(0..1), sentences(1..columns)).unwrap();
-    batch.with_labels(&labels(case)).unwrap()
+    let all = ["column0", "column1", "column2", "column3"];
+    let [anchors, candidates] = [0..1, 1..columns].map(|part| sentences(case, &all[part], device));
+    SentencePairBatch::new(anchors, candidates).unwrap().with_labels(&labels(case)).unwrap()
 }
 
 /// The largest difference of two lists.
@@ -95,7 +66,7 @@ fn difference(found: &[f64], expected: &[f64]) -> f64 {
 
 #[test]
 fn every_loss_and_its_gradients_equal_sentence_transformers() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     for (dtype, suffix, tolerance) in DTYPES {
         let case = case(suffix);
         let rows = Tensor::<2>::from_data(case.data("vectors"), (&device, DType::from(dtype)));
@@ -119,25 +90,15 @@ fn every_loss_and_its_gradients_equal_sentence_transformers() {
     }
 }
 
-/// The loss of a model, and the gradient of each parameter.
-fn gradients(
-    model: &BertForSentenceEmbedding,
-    batch: &SentencePairBatch,
-) -> (Vec<f64>, Vec<(String, Vec<f64>)>) {
-    let loss = model.forward(batch).loss;
-    let gradients = collected(model, Some(&loss.backward())).into_iter();
-    (values(loss), gradients.map(|(path, gradient)| (key("bert", &path), gradient)).collect())
-}
-
 #[test]
 fn every_loss_trains_a_model_as_in_sentence_transformers_in_mini_batches_too() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     for (dtype, suffix, tolerance) in DTYPES {
         let case = case(suffix);
         for (name, columns, loss) in losses(false) {
             let batch = batch(&case, columns, &device);
             let loss_of_model = case.values(&format!("model.{name}"));
-            let mut expected = Vec::new();
+            let mut expected = BTreeMap::new();
             let again = device.clone().gradient_checkpointing();
             for (mini_batch_size, device) in [
                 (None, &device),
@@ -147,20 +108,17 @@ fn every_loss_trains_a_model_as_in_sentence_transformers_in_mini_batches_too() {
                 (None, &again),
                 (Some(2), &again),
             ] {
-                let model = model(dtype, device, |config| {
+                let model = model(device, |config| {
                     config.with_loss(loss.clone()).with_mini_batch_size(mini_batch_size)
                 });
-                let (found, gradients) = gradients(&model, &batch);
+                let (found, gradients) = run(&cast_module(model, dtype).unwrap(), &batch);
                 assert_close(&found, &loss_of_model, tolerance);
-                if expected.is_empty() {
-                    let key = |(key, _): &(String, _)| case.values(&format!("{name}.grad.{key}"));
-                    expected = gradients.iter().map(key).collect();
-                    assert_eq!(expected.len(), 37);
-                }
                 let mut largest = difference(&found, &loss_of_model);
-                for ((_, gradient), expected) in gradients.iter().zip(&expected) {
-                    largest = largest.max(difference(gradient, expected));
-                    assert_close(gradient, expected, tolerance);
+                for (key, gradient) in gradients {
+                    let expected =
+                        expected.entry(key).or_insert_with_key(|key| case.values(&format!("{name}.{key}")));
+                    largest = largest.max(difference(&gradient, expected));
+                    assert_close(&gradient, expected, tolerance);
                 }
                 println!("{suffix} {name} {mini_batch_size:?}: {largest:.1e}");
             }
@@ -176,7 +134,7 @@ fn every_loss_trains_a_model_as_in_sentence_transformers_in_mini_batches_too() {
 /// sentence-transformers gives 0 for a batch that has nothing to compare.
 #[test]
 fn a_batch_without_a_comparison_costs_nothing() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let vectors = |rows: &[[f32; 2]]| {
         Tensor::<2>::from_data(TensorData::new(rows.concat(), [rows.len(), 2]), &device).require_grad()
     };
@@ -198,7 +156,7 @@ fn a_batch_without_a_comparison_costs_nothing() {
 
 #[test]
 fn similarities_of_any_scale_give_finite_losses_and_gradients() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let anchors = Tensor::<2>::from_data([[1.0, 0.0], [0.0, 1.0]], &device).require_grad();
     let candidates = Tensor::<2>::from_data([[-1.0, 1e-3], [0.0, 1.0]], &device);
     for scale in [1e-3, 1e3, 1e30] {
@@ -214,7 +172,7 @@ fn similarities_of_any_scale_give_finite_losses_and_gradients() {
 
 #[test]
 fn what_a_loss_cannot_read_is_an_error() {
-    let device = Device::default();
+    let device = device();
     let vectors = |rows: usize, width: usize| Tensor::<2>::ones([rows, width], &device);
     let try_loss = |loss: &SentenceLoss, candidates: Tensor<2>, labels: Option<&[f32]>| {
         loss.try_forward(vectors(2, 4), candidates, labels).unwrap_err().to_string()
@@ -275,8 +233,8 @@ fn what_a_loss_cannot_read_is_an_error() {
 
 #[test]
 fn what_cannot_be_trained_in_mini_batches_is_an_error() {
-    let device = Device::default().autodiff();
-    let config = model(FloatDType::F32, &device, |config| config).config();
+    let device = autodiff();
+    let config = model(&device, |config| config).config();
     for (config, problem) in [
         (config.clone().with_mini_batch_size(Some(0)), "mini_batch_size is 0, but must be at least 1"),
         (

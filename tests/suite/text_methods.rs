@@ -1,19 +1,8 @@
 //! What the methods of pipelines have in common.
 
-use crate::tolerance::values;
-use burn::module::{Lora, Module, ModuleMapper, Param, ParamGroup, Quantizer};
-use burn::prelude::*;
-use burn::tensor::FloatDType;
+use crate::prelude::*;
+use burn::module::{ModuleMapper, Quantizer};
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForQuestionAnswering, BertForQuestionAnsweringConfig,
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertForSequenceClassification,
-    BertForSequenceClassificationConfig, BertForTokenClassification, BertForTokenClassificationConfig,
-    BertModelConfig, Prompts, Stored,
-};
-use burn_bert::pipeline::{Aggregation, Pipeline, TextOptions};
-use burn_bert::text::BertTokenizer;
-use burn_bert::{BertEmbeddingsConfig, Error, cast_module};
 use std::sync::{Arc, Mutex};
 
 /// One is empty, and the last longer than the 16 tokens that the models read.
@@ -123,7 +112,7 @@ fn pipeline<M: Stored>(model: M) -> Pipeline<M> {
 }
 
 fn tokenizer() -> BertTokenizer {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let words = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwho\nada\nwrote\nit\n";
     std::fs::write(dir.path().join("vocab.txt"), words).unwrap();
     BertTokenizer::from_pretrained(dir.path()).unwrap()
@@ -131,7 +120,7 @@ fn tokenizer() -> BertTokenizer {
 
 #[test]
 fn a_model_in_training_reads_texts_without_dropout_and_without_a_graph() {
-    let models = Models::new(&Device::default().autodiff());
+    let models = Models::new(&autodiff());
     let expected = models.valid().all(&TextOptions::new());
     for _ in 0..3 {
         assert_eq!(models.all(&TextOptions::new()), expected);
@@ -144,7 +133,7 @@ fn a_model_in_training_reads_texts_without_dropout_and_without_a_graph() {
 
 #[test]
 fn a_text_has_the_same_results_in_batches_of_every_size() {
-    let models = Models::new(&Device::default());
+    let models = Models::new(&device());
     let expected = models.all(&TextOptions::new());
     for size in [1, 3, 4, 1000] {
         assert_eq!(models.all(&TextOptions::new().with_batch_size(size)), expected, "{size}");
@@ -153,7 +142,7 @@ fn a_text_has_the_same_results_in_batches_of_every_size() {
 
 #[test]
 fn texts_are_read_with_adapters_and_with_weights_in_16_bits_and_quantised() {
-    let device = Device::default();
+    let device = device();
     let models = Models::new(&device);
     let expected = models.all(&TextOptions::new());
     let layers =
@@ -194,7 +183,7 @@ fn what_is_not_finite_is_an_error_of_every_method() {
         }
     }
     for value in [f32::NAN, f32::INFINITY] {
-        let models = Models::new(&Device::default()).map(&mut All(value));
+        let models = Models::new(&device()).map(&mut All(value));
         for task in TASKS {
             let error = models.run(task, &TEXTS, &TextOptions::new()).unwrap_err();
             assert!(matches!(error, Error::Data { .. }), "{error}");
@@ -205,7 +194,7 @@ fn what_is_not_finite_is_an_error_of_every_method() {
 
 #[test]
 fn an_option_that_a_task_does_not_read_is_an_error() {
-    let models = Models::new(&Device::default());
+    let models = Models::new(&device());
     let encode = &["prompt", "truncate_dim"][..];
     let reads = [
         encode,
@@ -257,7 +246,7 @@ fn an_option_that_a_task_does_not_read_is_an_error() {
 
 #[test]
 fn progress_counts_the_texts_that_are_done() {
-    let models = Models::new(&Device::default());
+    let models = Models::new(&device());
     for task in TASKS {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let written = seen.clone();
@@ -270,7 +259,7 @@ fn progress_counts_the_texts_that_are_done() {
 
 #[test]
 fn a_prompt_is_given_as_a_text_or_by_its_name_and_the_later_of_the_two_counts() {
-    let pipeline = pipeline(Models::new(&Device::default()).sentences);
+    let pipeline = pipeline(Models::new(&device()).sentences);
     let encode = |options: TextOptions| pipeline.encode(&TEXTS, &options).unwrap().into_data();
     let named = encode(TextOptions::new().with_prompt_name("query"));
     named.assert_eq(&encode(TextOptions::new().with_prompt("who ")), true);
@@ -284,7 +273,7 @@ fn a_prompt_is_given_as_a_text_or_by_its_name_and_the_later_of_the_two_counts() 
 /// transformers' pipeline takes a stride of min(128, max_seq_len / 2), and cuts no text that fits.
 #[test]
 fn the_default_stride_fits_every_length_that_has_room_for_the_question() {
-    let mut model = Models::new(&Device::default()).questions;
+    let mut model = Models::new(&device()).questions;
     model.bert.embeddings.extend_positions(200, burn_bert::PositionFill::Tile).unwrap();
     let answers = |length: usize, question: &str, text: &str, options: TextOptions| {
         let tokenizer = tokenizer().with_model_max_length(length);

@@ -1,9 +1,6 @@
 //! Words masked as a whole, and batches of fewer shapes.
 
-use burn::prelude::*;
-use burn_bert::Error;
-use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::model::MaskedLmBatch;
+use crate::prelude::*;
 
 const PAD: u32 = 0;
 const MASK: u32 = 3;
@@ -94,7 +91,7 @@ fn tokens_of_no_word_stand_for_themselves() {
 
 #[test]
 fn batches_hide_whole_words_if_asked_to() {
-    let device = Device::default();
+    let device = device();
     let (ids, words) = words(900);
     let example = MaskedLmExample::new(ids.clone()).with_word_ids(words.clone());
     let collate = |config: MaskedLmCollatorConfig| {
@@ -113,13 +110,13 @@ fn batches_hide_whole_words_if_asked_to() {
 fn too_few_word_ids_are_an_error() {
     let collator = config().with_whole_word_masking(true).init();
     let short = MaskedLmExample::new(vec![1, 7, 2]).with_word_ids(vec![None]);
-    let error = collator.collate(&[short], 0, &Device::default()).unwrap_err();
+    let error = collator.collate(&[short], 0, &device()).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { input: "word_ids", .. }), "{error:?}");
 }
 
 #[test]
 fn batches_are_padded_to_a_multiple() {
-    let device = Device::default();
+    let device = device();
     let collator = config().with_mlm_probability(0.0).with_pad_to_multiple_of(Some(4)).init();
     let examples = [MaskedLmExample::new(vec![1, 7, 8, 9, 2]), MaskedLmExample::new(vec![1, 2])];
     let batch = collator.collate(&examples, 0, &device).unwrap();
@@ -135,7 +132,7 @@ fn batches_are_padded_to_a_multiple() {
 
 #[test]
 fn padding_has_its_own_id_wherever_it_is_among_the_special_ones() {
-    let device = Device::default();
+    let device = device();
     let examples = [MaskedLmExample::new(vec![1, 2]), MaskedLmExample::new(vec![1])];
     for special in [vec![1, 2, 9], vec![9, 1, 2], vec![]] {
         let config = MaskedLmCollatorConfig::new(VOCAB, MASK, 9, special);

@@ -40,34 +40,34 @@ impl GradCheck {
     }
 
     /// Works in `dtype`, F64 or F32, instead of the widest that the device has.
-    pub fn dtype(self, dtype: FloatDType) -> Self {
+    pub fn with_dtype(self, dtype: FloatDType) -> Self {
         Self { dtype: Some(dtype), ..self }
     }
 
     /// Replaces the table's tolerance.
-    pub fn tolerance(self, absolute: f64, relative: f64) -> Self {
+    pub fn with_tolerance(self, absolute: f64, relative: f64) -> Self {
         Self { tolerance: Some(Tolerance { absolute, relative }), ..self }
     }
 
     /// Replaces the table's step, in units of a parameter's root mean square.
-    pub fn step(self, step: f64) -> Self {
+    pub fn with_step(self, step: f64) -> Self {
         Self { step: Some(step), ..self }
     }
 
     /// Checks parameters of up to so many values entry by entry.
-    pub fn max_entries(self, max_entries: usize) -> Self {
+    pub fn with_max_entries(self, max_entries: usize) -> Self {
         Self { sampling: Sampling { max_entries, ..self.sampling }, ..self }
     }
 
     /// Checks larger parameters along so many random directions, at least 1.
-    pub fn directions(self, directions: usize) -> Self {
+    pub fn with_directions(self, directions: usize) -> Self {
         // Along none a large parameter would pass whatever its gradient is.
         let directions = directions.max(1);
         Self { sampling: Sampling { directions, ..self.sampling }, ..self }
     }
 
     /// Draws directions and the weights of [`Probe::weighted_sum`] from another seed.
-    pub fn seed(self, seed: u64) -> Self {
+    pub fn with_seed(self, seed: u64) -> Self {
         Self { sampling: Sampling { seed, ..self.sampling }, ..self }
     }
 
@@ -76,7 +76,7 @@ impl GradCheck {
     /// For rows where the two differ by design, such as the padding row of a lookup table: the loss depends
     /// on it, and its gradient is 0 all the same. `row` counts along the outermost axis; every entry must be
     /// exactly `expected`.
-    pub fn exclude_row(mut self, path: impl Into<String>, row: usize, expected: f64) -> Self {
+    pub fn with_excluded_row(mut self, path: impl Into<String>, row: usize, expected: f64) -> Self {
         self.excluded.push(Excluded { path: path.into(), row, expected });
         self
     }

@@ -29,7 +29,7 @@
 //!
 //! # What is compared
 //!
-//! Parameters of up to [`max_entries`](GradCheck::max_entries) values are checked entry by entry. Larger ones
+//! Parameters of up to [`max_entries`](GradCheck::with_max_entries) values are checked entry by entry. Larger ones
 //! are checked along seeded random directions d ∈ {−1, 1}ⁿ, where ⟨∇L, d⟩ must equal the derivative of
 //! L(θ + t·d): one wrong entry among millions moves that number by its whole error. A direction that
 //! disagrees is halved until one entry is left, and the report names it.

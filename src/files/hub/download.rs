@@ -293,19 +293,3 @@ fn is_unreachable(error: &HFError) -> bool {
         _ => false,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_of_lfs_has_the_checksum_of_its_pointer() {
-        // The example of LFS's specification, and what `git hash-object` says of it.
-        let sha256 = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393";
-        let oid = "60c8d8ab2adcf57a391163a7eeb0cdb8bf348e44";
-        let listed = |size| Listed { name: String::new(), oid: oid.into(), size, is_lfs: true };
-        assert!(listed(12345).is_in(sha256));
-        assert!(!listed(12346).is_in(sha256) && !listed(12345).is_in(&sha256.replace('4', "5")));
-        assert!(!listed(12345).is_in(oid));
-    }
-}

@@ -9,25 +9,15 @@ use crate::error::{Error, Result};
 use crate::files::regular_file;
 use std::path::{Path, PathBuf};
 
-/// `path`, or the directory of the model that it names.
-#[cfg(feature = "checkpoint")]
-pub(crate) fn directory_with_weights(path: &Path) -> Result<PathBuf> {
-    directory(path, Wanted::Weights)
-}
-
-/// `path`, or the directory of the model that it names; weights are not downloaded.
-pub(crate) fn directory_without_weights(path: &Path) -> Result<PathBuf> {
-    directory(path, Wanted::Settings)
-}
-
+/// What of a model is read: without weights, none are downloaded.
 #[derive(Clone, Copy, PartialEq)]
-enum Wanted {
-    #[cfg(feature = "checkpoint")]
+pub(crate) enum Wanted {
     Weights,
     Settings,
 }
 
-fn directory(path: &Path, wanted: Wanted) -> Result<PathBuf> {
+/// `path`, or the directory of the model that it names.
+pub(crate) fn directory(path: &Path, wanted: Wanted) -> Result<PathBuf> {
     match ModelId::of(path) {
         // A dangling link is a path, and no reason for a download.
         Some(id) if !regular_file::exists(path) => id.directory(wanted),
@@ -76,59 +66,4 @@ fn is_part(part: &str) -> bool {
         && part.starts_with(is_word)
         && part.ends_with(is_word)
         && part.chars().all(|c| is_word(c) || c == '-' || c == '.')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_never_taken_for_a_name() {
-        for path in [
-            "",
-            ".",
-            "..",
-            "./a",
-            "../a",
-            "/a",
-            "~/a",
-            "a/b/c",
-            "a/",
-            "a//b",
-            r"a\b",
-            "C:a",
-            "a b",
-            "-a",
-            "a-",
-            "a--b",
-            "a..b",
-            "a/.b",
-            "a.git",
-            "a/model.safetensors",
-            "pytorch_model.bin",
-            "a/config.json",
-            "vocab.txt",
-            "é",
-            "a@",
-            "a@/b",
-            "a@../b",
-            "a@b/../c",
-            "a@b@c",
-        ] {
-            assert!(ModelId::of(Path::new(path)).is_none(), "{path}");
-        }
-    }
-
-    #[test]
-    fn a_name_may_have_an_owner_and_a_revision() {
-        for (path, name, revision) in [
-            ("bert-base-uncased", "bert-base-uncased", "main"),
-            ("intfloat/multilingual-e5_a.1", "intfloat/multilingual-e5_a.1", "main"),
-            ("a/b@v1.0", "a/b", "v1.0"),
-            ("a/b@refs/pr/1", "a/b", "refs/pr/1"),
-        ] {
-            let id = ModelId::of(Path::new(path)).unwrap();
-            assert_eq!((&*id.name, &*id.revision), (name, revision));
-        }
-    }
 }

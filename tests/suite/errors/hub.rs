@@ -30,13 +30,24 @@ fn a_name_where_a_path_is_expected_says_both_ways_out() {
     says(BertModel::from_pretrained_with(&BertModelConfig::new(config), name, &device).unwrap_err());
     #[cfg(feature = "tokenizers")]
     says(burn_bert::text::BertTokenizer::from_pretrained(name).unwrap_err());
-    let error = BertModelConfig::from_pretrained("bert-base-uncased@v1").unwrap_err();
-    says_both_ways_out("bert-base-uncased", "--revision v1 ", error);
+    for (path, name, options) in [
+        ("bert-base-uncased@v1.0", "bert-base-uncased", "--revision v1.0 "),
+        ("intfloat/multilingual-e5_a.1", "intfloat/multilingual-e5_a.1", ""),
+        ("a/b@refs/pr/1", "a/b", "--revision refs/pr/1 "),
+    ] {
+        says_both_ways_out(name, options, BertModelConfig::from_pretrained(path).unwrap_err());
+    }
 }
 
 #[test]
 fn what_can_only_be_a_path_is_a_file_that_cannot_be_read() {
-    for path in ["./bert", "no/such/model", "bert/", "~/bert", "model.safetensors", "bert/config.json"] {
+    let parts =
+        ["a/b/c", "a//b", r"a\b", "C:a", "a b", "-a", "a-", "a--b", "a..b", "a/.b", "é", "bert/", "a.git"];
+    let folders = [".", "..", "./a", "../a", "/a", "~/bert"];
+    let files =
+        ["model.safetensors", "a/model.safetensors", "pytorch_model.bin", "bert/config.json", "vocab.txt"];
+    let revisions = ["a@", "a@/b", "a@../b", "a@b/../c", "a@b@c"];
+    for path in parts.iter().chain(&folders).chain(&files).chain(&revisions) {
         let error = BertModelConfig::from_pretrained(path).unwrap_err();
         assert!(matches!(error, Error::Io { .. }), "{error}");
     }

@@ -52,7 +52,7 @@ pub fn rows() -> Vec<Row> {
         row!(
             Data,
             |dir| Pipeline::new(small_bert(5, 4).init(&Device::default()), tokenizer(dir)).unwrap_err(),
-            "the tokenizer's vocabulary has 6 tokens, but the model's word table has 5 rows; is this the \
+            "the tokenizer's vocabulary has 6 tokens, but the model has 5 word embeddings; is this the \
              tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows",
         ),
         row!(

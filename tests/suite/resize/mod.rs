@@ -4,14 +4,9 @@ mod positions;
 mod vocabulary;
 
 use crate::checkpoint_files::{tiny, values};
-use burn::prelude::*;
-use burn_bert::{BertEmbeddings, PositionEmbeddingType, PositionFill, VocabularyResize};
+use crate::prelude::*;
 
 const HIDDEN: usize = 4;
-
-fn device() -> Device {
-    Device::default()
-}
 
 fn words(module: &BertEmbeddings) -> Vec<f64> {
     values(&module.word_embeddings.weight)

@@ -1,12 +1,9 @@
-//! The position table.
+//! Position embeddings.
 
 use super::{HIDDEN, bits, device, extended, positions, roberta, rows};
-use crate::checkpoint_files::{all_values, cast, tiny};
-use burn::tensor::FloatDType;
-use burn_bert::{
-    BertEmbeddings, BertEmbeddingsInput, EmbeddingTable, Error, PositionEmbeddingType, PositionFill,
-    VocabularyResize,
-};
+use crate::checkpoint_files::{cast, tiny};
+use crate::prelude::*;
+use burn_bert::EmbeddingTable;
 
 #[test]
 fn tiled_positions_repeat_the_table_from_its_first_row() {
@@ -110,16 +107,4 @@ fn distances_are_no_table_to_extend() {
     let error = config.init(&device()).extend_positions(12, PositionFill::Tile).unwrap_err();
     assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }));
     assert!(error.to_string().contains("RelativeKey"), "{error}");
-}
-
-#[test]
-fn a_resized_module_is_saved_with_its_new_sizes_and_loaded_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut module = tiny().init(&device());
-    module.resize_vocabulary(&VocabularyResize::new(16)).unwrap();
-    module.extend_positions(12, PositionFill::Interpolate).unwrap();
-    module.save_pretrained(dir.path()).unwrap();
-    let loaded = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
-    assert_eq!(loaded.config(), tiny().with_vocab_size(16).with_max_position_embeddings(12));
-    assert_eq!(all_values(&loaded), all_values(&module));
 }

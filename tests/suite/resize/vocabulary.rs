@@ -1,15 +1,11 @@
-//! The word table.
+//! Word embeddings.
 
 use super::{HIDDEN, bits, device, resized, rows, words};
 use crate::checkpoint_files::{all_values, cast, parameters, tiny};
-use burn::module::{Module, Quantizer, list_param_ids};
-use burn::prelude::*;
+use crate::prelude::*;
+use burn::module::{Quantizer, list_param_ids};
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
-use burn::tensor::{DType, FloatDType};
-use burn_bert::{
-    BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, EmbeddingTable, Error, NewRows,
-    PositionFill, VocabularyResize, cast_module,
-};
+use burn_bert::{EmbeddingTable, NewRows};
 
 #[test]
 fn old_rows_are_bit_equal_in_a_grown_table_of_any_dtype() {

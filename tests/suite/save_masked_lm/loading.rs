@@ -1,13 +1,7 @@
 //! What is read and what is refused.
 
 use super::{device, fixture, load, refused, with_fields, with_tensors};
-use crate::tolerance::all_values;
-use burn_bert::Error;
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertModel, BertModelConfig, LoadReport, PretrainedModel,
-};
-use serde_json::json;
-use std::fs;
+use crate::prelude::*;
 
 #[test]
 fn tensors_under_their_other_names_are_read_as_well() {
@@ -47,18 +41,6 @@ fn a_model_that_lacks_a_tensor_is_refused_by_the_tensors_name() {
 }
 
 #[test]
-fn a_layer_that_stands_alone_is_no_model() {
-    let dir = with_tensors("tiny_bert", |tensors| {
-        tensors.retain(|tensor| tensor.key.contains("embeddings."));
-        for tensor in tensors {
-            tensor.key = tensor.key.replace("bert.embeddings.", "");
-        }
-    });
-    let message = refused(dir.path()).to_string();
-    assert!(message.contains("encoder.layer.0") && message.contains("BertEmbeddings"), "{message}");
-}
-
-#[test]
 fn weights_of_other_sizes_than_the_config_are_refused() {
     let error = refused(with_fields("tiny_bert", &[("num_hidden_layers", json!(3))]).path());
     assert!(matches!(error, Error::MissingKey { key, .. } if key.starts_with("bert.encoder.layer.2.")));
@@ -84,7 +66,7 @@ fn a_config_of_ones_own_takes_the_place_of_the_files() {
 
 #[test]
 fn a_directory_that_is_not_there_is_named_and_not_its_neighbour() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     fs::copy(fixture("tiny_bert").join("config.json"), dir.path().join("config.json")).unwrap();
     for missing in [dir.path().join("nothing"), dir.path().join("model.safetensors")] {
         let error = refused(&missing);

@@ -6,19 +6,8 @@ mod round_trip;
 mod untied_head;
 
 use crate::checkpoint_files::{Stored, safetensors_bytes, tensors_of};
-use crate::files::{self, set_fields};
-use crate::small_bert::small_bert;
-use burn::prelude::*;
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, LoadReport, PretrainedModel};
-use burn_bert::{BertEmbeddingsConfig, Error};
-use serde_json::Value;
-use std::fs;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
-
-fn device() -> Device {
-    Device::default()
-}
+use crate::files;
+use crate::prelude::*;
 
 fn fixture(name: &str) -> PathBuf {
     files::fixture("masked_lm").join(name)

@@ -1,14 +1,8 @@
-//! Masked-language-model heads that are not tied to the word table, and files that contradict themselves.
+//! Masked-language-model heads that are not tied to the word embeddings, and files that contradict themselves.
 
 use super::with_tensors;
 use crate::checkpoint_files::{Stored, tensors_of};
-use crate::files::{config_json, set_fields};
-use crate::tolerance::{F32, assert_close, values};
-use burn::prelude::*;
-use burn_bert::Error;
-use burn_bert::model::{BertForMaskedLm, LoadReport, PretrainedModel};
-use serde_json::json;
-use std::path::Path;
+use crate::prelude::*;
 
 const WORDS: &str = "bert.embeddings.word_embeddings.weight";
 const DECODER: &str = "cls.predictions.decoder.weight";
@@ -28,7 +22,7 @@ fn floats(key: &str, shape: &[usize], value: impl Fn(usize) -> f32) -> Stored {
 }
 
 fn load(dir: &Path) -> Result<(BertForMaskedLm, LoadReport), Error> {
-    BertForMaskedLm::from_pretrained(dir, &Device::default())
+    BertForMaskedLm::from_pretrained(dir, &device())
 }
 
 fn stored(dir: &Path, key: &str) -> Option<Vec<u8>> {
@@ -44,17 +38,17 @@ fn a_decoder_of_its_own_scores_words_and_is_saved_again() {
     assert_eq!(report, LoadReport::default());
     assert!(!model.config().tie_word_embeddings);
 
-    let hidden = Tensor::<2>::from_data([[0.3f32; 12]], &Device::default());
+    let hidden = Tensor::<2>::from_data([[0.3f32; 12]], &device());
     let found = values(model.scores(hidden.clone()).unwrap());
-    // The same transform with the decoder in the place of the word table, by hand.
+    // The same transform with the decoder in the place of the word embeddings, by hand.
     let (mut by_hand, _) = load(copy(true, vec![]).path()).unwrap();
-    let indices = |count: usize| Tensor::<1, Int>::arange(0..count as i64, &Device::default()).float();
+    let indices = |count: usize| Tensor::<1, Int>::arange(0..count as i64, &device()).float();
     let words = &mut by_hand.bert.embeddings.word_embeddings.weight;
     *words = words.clone().map(|_| indices(480).mul_scalar(0.37).sin().reshape([40, 12]));
     by_hand.head.bias = by_hand.head.bias.map(|_| indices(40));
     assert_close(&found, &values(by_hand.scores(hidden).unwrap()), F32);
 
-    let saved = tempfile::tempdir().unwrap();
+    let saved = tempdir().unwrap();
     model.save_pretrained(saved.path()).unwrap();
     assert_eq!(stored(saved.path(), DECODER), stored(dir.path(), DECODER));
     for bias in BIASES {

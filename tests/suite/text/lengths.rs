@@ -1,11 +1,7 @@
 //! Limits, truncation and windows.
 
 use super::{bert, changed, limited, roberta};
-use burn::prelude::*;
-use burn_bert::text::{BertTokenizer, Encoding};
-use burn_bert::{BertEmbeddingsConfig, Error};
-use serde_json::json;
-use std::fs;
+use crate::prelude::*;
 use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
 use tokenizers::{PostProcessor, Tokenizer};
 
@@ -57,7 +53,7 @@ fn a_model_limits_the_length_of_texts() {
 
 #[test]
 fn the_longest_text_fits_the_model_and_one_token_more_does_not() {
-    let device = Device::default();
+    let device = device();
     let small = [
         (bert(), BertEmbeddingsConfig::new().with_max_position_embeddings(9)),
         (roberta(), BertEmbeddingsConfig::roberta_base().with_max_position_embeddings(9)),
@@ -114,7 +110,7 @@ fn a_stride_that_windows_cannot_hold_is_an_error() {
 
 #[test]
 fn a_batch_without_texts_is_an_error() {
-    let error = bert().batch(&[], &Device::default()).unwrap_err();
+    let error = bert().batch(&[], &device()).unwrap_err();
     assert!(matches!(error, Error::Empty { .. }), "{error:?}");
     for multiple in [0, 65_537, usize::MAX] {
         let error = bert().with_pad_to_multiple_of(multiple).unwrap_err();

@@ -6,14 +6,7 @@ mod special_tokens;
 mod transformers;
 mod words;
 
-use crate::files::{fixture, json};
-use burn::prelude::Device;
-use burn_bert::BertEmbeddingsConfig;
-use burn_bert::model::{BertModelConfig, PretrainedModel};
-use burn_bert::text::BertTokenizer;
-use serde_json::Value;
-use std::fs;
-use tempfile::TempDir;
+use crate::prelude::*;
 
 fn bert() -> BertTokenizer {
     BertTokenizer::from_pretrained(fixture("tokenizer")).unwrap()
@@ -26,7 +19,7 @@ fn roberta() -> BertTokenizer {
 /// The tokenizer with the limits of a model with this embedding layer.
 fn limited(tokenizer: BertTokenizer, embeddings: &BertEmbeddingsConfig) -> burn_bert::Result<BertTokenizer> {
     let config = BertModelConfig::new(embeddings.clone()).with_num_hidden_layers(1);
-    config.init(&Device::default()).limit_tokenizer(tokenizer)
+    config.init(&device()).limit_tokenizer(tokenizer)
 }
 
 fn cases(folder: &str) -> Value {
@@ -35,7 +28,7 @@ fn cases(folder: &str) -> Value {
 
 /// The fixture's `vocab.txt` alone in a directory, with other files beside it.
 fn vocabulary_with(files: &[(&str, Value)]) -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     fs::copy(fixture("tokenizer/vocab.txt"), dir.path().join("vocab.txt")).unwrap();
     for (name, content) in files {
         fs::write(dir.path().join(name), content.to_string()).unwrap();
@@ -48,7 +41,7 @@ fn changed(folder: &str, change: impl Fn(&mut Value)) -> TempDir {
     let mut tokenizer =
         serde_json::from_slice(&fs::read(fixture(folder).join("tokenizer.json")).unwrap()).unwrap();
     change(&mut tokenizer);
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     fs::write(dir.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
     dir
 }

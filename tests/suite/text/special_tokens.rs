@@ -1,12 +1,7 @@
 //! Special and added tokens: their names, their ids, and what they are for.
 
 use super::{bert, changed, fixture, limited, vocabulary_with};
-use burn::prelude::*;
-use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::text::BertTokenizer;
-use burn_bert::{BertEmbeddingsConfig, Error};
-use serde_json::json;
-use std::fs;
+use crate::prelude::*;
 
 #[test]
 fn special_tokens_are_found_by_the_names_that_the_files_give_them() {
@@ -81,7 +76,7 @@ fn a_tokenizer_of_another_model_is_refused() {
         "{error:?}"
     );
     let message = error.to_string();
-    assert!(message.contains("486 tokens") && message.contains("485 rows"), "{message}");
+    assert!(message.contains("486 tokens") && message.contains("485 word embeddings"), "{message}");
     assert!(bert().check_vocabulary(486).is_ok());
     assert!(bert().check_vocabulary(485).is_err());
 
@@ -161,7 +156,7 @@ fn texts_become_examples_of_which_whole_words_are_masked() {
 
     let config = config.with_whole_word_masking(true).with_mlm_probability(1.0);
     let collator = config.with_mask_replace_prob(1.0).with_random_replace_prob(0.0).init();
-    let batch = collator.collate(&[example], 1, &Device::default()).unwrap();
+    let batch = collator.collate(&[example], 1, &device()).unwrap();
     let special = |id: &u32| tokenizer.special_token_ids().contains(id);
     let words: Vec<u32> = encoding.input_ids().iter().copied().filter(|id| !special(id)).collect();
     assert_eq!(batch.labels().unwrap().into_data().iter::<u32>().collect::<Vec<_>>(), words);

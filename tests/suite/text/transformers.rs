@@ -1,13 +1,8 @@
 //! What transformers' tokenizers make of the same texts.
 
 use super::{bert, cases, changed, fixture, roberta, vocabulary_with};
+use crate::prelude::*;
 use crate::transformers::{Python, real_checkpoint};
-use burn::prelude::*;
-use burn_bert::text::{BertTokenizer, Encoding};
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
-use serde_json::{Value, json};
-use std::fs;
-use std::path::Path;
 
 fn number(value: &Value) -> Option<usize> {
     value.as_u64().map(|number| number as usize)
@@ -88,7 +83,7 @@ fn assert_equals_transformers(tokenizer: &BertTokenizer, cases: &Value) {
 }
 
 fn assert_batch(tokenizer: BertTokenizer, case: &Value) {
-    let device = Device::default();
+    let device = device();
     let tokenizer = match number(&case["pad_to_multiple_of"]) {
         Some(multiple) => tokenizer.with_pad_to_multiple_of(multiple).unwrap(),
         None => tokenizer,
@@ -162,7 +157,7 @@ fn the_tokenizers_of_mpnet_and_albert_equal_transformers() {
         assert_equals_transformers(&BertTokenizer::from_pretrained(alone).unwrap(), &cases(folder));
     }
     let vocabulary = fixture("families/mpnet_tokenizer/vocab.txt");
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     fs::copy(vocabulary, dir.path().join("vocab.txt")).unwrap();
     let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
     assert_equals_transformers(&tokenizer, &cases("families/mpnet_tokenizer"));
@@ -235,7 +230,7 @@ fn texts_of_all_kinds() -> Vec<String> {
 #[ignore = "needs Python with transformers and a checkpoint: BURN_BERT_PYTHON, BURN_BERT_CHECKPOINT"]
 fn the_tokenizer_of_a_real_checkpoint_equals_transformers_on_every_character() {
     let (python, model) = (Python::named(), real_checkpoint());
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir().unwrap();
     let texts = texts_of_all_kinds();
     fs::write(folder.path().join("texts.json"), json!(texts).to_string()).unwrap();
     let input = fs::File::open(folder.path().join("texts.json")).unwrap();

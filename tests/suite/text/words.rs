@@ -1,8 +1,7 @@
 //! Text that is split into words.
 
 use super::{bert, changed, fixture, roberta};
-use burn_bert::text::BertTokenizer;
-use std::fs;
+use crate::prelude::*;
 
 #[test]
 fn words_have_the_pieces_of_the_text_with_a_space_before_each() {
@@ -33,7 +32,7 @@ fn the_space_before_the_first_word_is_that_of_the_files() {
     assert_eq!(spaced.encode_words(&["New", "York"]).unwrap().input_ids(), expected.input_ids());
 
     // What tokenizer_config.json says counts, as in transformers.
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     fs::copy(fixture("roberta_tokenizer/tokenizer.json"), dir.path().join("tokenizer.json")).unwrap();
     fs::write(dir.path().join("tokenizer_config.json"), r#"{"add_prefix_space": true}"#).unwrap();
     let stated = BertTokenizer::from_pretrained(dir.path()).unwrap();

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // every test file takes what it needs
 
+use crate::parity::fixtures;
 use crate::tolerance::{Tolerance, values};
 use crate::whole_model::File;
 use burn::optim::GradientsParams;
@@ -34,6 +35,15 @@ pub const NAMES: [&str; 5] = [
 ];
 
 impl Golden {
+    /// Those of `tests/fixtures/embeddings`.
+    pub fn all() -> Vec<Self> {
+        let folder = std::fs::read_dir(fixtures().join("embeddings")).unwrap();
+        let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        assert_eq!(paths.len(), 32, "as many fixtures as README.md lists");
+        paths.iter().map(|path| Self::read(path)).collect()
+    }
+
     pub fn read(path: &Path) -> Self {
         let file = File::at(path);
         let config = file.metadata("config");
@@ -96,6 +106,14 @@ impl Golden {
         (input.with_past_key_values_length(self.past_key_values_length), embeds)
     }
 
+    /// All that the file has: output, gradients, and what ten steps cost and end with.
+    pub fn compute(&self, device: &Device) -> Vec<(String, Vec<f64>)> {
+        if !self.file.has("upstream") {
+            return vec![("output".into(), values(self.module(device).forward(&self.input(device).0)))];
+        }
+        [self.gradients(device), self.training(device)].concat()
+    }
+
     /// Output, then the gradient of each parameter and of `inputs_embeds` under the stored upstream gradient.
     pub fn gradients(&self, device: &Device) -> Vec<(String, Vec<f64>)> {
         let device = device.clone().autodiff();
@@ -118,7 +136,7 @@ impl Golden {
     }
 
     /// The loss before each step of AdamW, then every parameter after all of them.
-    pub fn training(&self, device: &Device) -> Vec<(String, Vec<f64>)> {
+    fn training(&self, device: &Device) -> Vec<(String, Vec<f64>)> {
         let device = device.clone().autodiff();
         let mut module = self.module(&device);
         let (input, _) = self.input(&device);
@@ -156,14 +174,6 @@ impl Golden {
 
     pub fn values(&self, name: &str) -> Vec<f64> {
         self.file.values(name)
-    }
-
-    pub fn has_gradients(&self) -> bool {
-        self.file.has("upstream")
-    }
-
-    pub fn has_training(&self) -> bool {
-        !self.optimizer.is_null()
     }
 }
 

@@ -6,114 +6,34 @@
 pub use crate::tolerance::collected;
 use crate::tolerance::{F64, MODEL_F32, Tolerance, values};
 use crate::whole_model::{File, places};
+use burn::module::Module;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::cast_module;
 use burn_bert::model::*;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The dtypes of the fixtures.
 pub const DTYPES: [(FloatDType, Tolerance); 2] = [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)];
 
-/// What a family calls the parameters, given those of this crate: replaced one after the other.
-const KEYS: [(&str, &[(&str, &str)]); 6] = [
-    ("bert", BERT),
-    ("roberta", ROBERTA),
-    (
-        "distilbert",
-        &[
-            ("encoder.layers.", "transformer.layer."),
-            ("attention.query", "attention.q_lin"),
-            ("attention.key", "attention.k_lin"),
-            ("attention.value", "attention.v_lin"),
-            ("attention_output.", "attention.out_lin."),
-            ("attention_layer_norm.", "sa_layer_norm."),
-            (".intermediate.", ".ffn.lin1."),
-            (".output.", ".ffn.lin2."),
-            ("head.transform", "vocab_transform"),
-            ("head.layer_norm", "vocab_layer_norm"),
-            ("head.bias", "vocab_projector.bias"),
-            ("classifier.dense", "pre_classifier"),
-            ("classifier.out_proj", "classifier"),
-        ],
-    ),
-    (
-        "electra",
-        &[
-            ("encoder.embeddings_projection", "embeddings_project"),
-            ("head.transform", "generator_predictions.dense"),
-            ("head.layer_norm", "generator_predictions.LayerNorm"),
-            ("head.bias", "generator_lm_head.bias"),
-        ],
-    ),
-    (
-        "mpnet",
-        &[
-            ("relative_attention_bias.table.", "relative_attention_bias."),
-            ("attention.self.query", "attention.attn.q"),
-            ("attention.self.key", "attention.attn.k"),
-            ("attention.self.value", "attention.attn.v"),
-            ("attention.output.dense.", "attention.attn.o."),
-            ("attention.output.LayerNorm.", "attention.LayerNorm."),
-            ("head.transform", "lm_head.dense"),
-            ("head.layer_norm", "lm_head.layer_norm"),
-            ("head.bias", "lm_head.bias"),
-        ],
-    ),
-    (
-        "albert",
-        &[
-            ("embeddings_projection", "embedding_hidden_mapping_in"),
-            ("encoder.layers.", "encoder.albert_layer_groups.0.albert_layers."),
-            ("attention_output.", "attention.dense."),
-            ("attention_layer_norm.", "attention.LayerNorm."),
-            (".output_layer_norm.", ".full_layer_layer_norm."),
-            (".intermediate.", ".ffn."),
-            (".output.", ".ffn_output."),
-            ("pooler.dense", "pooler"),
-            ("head.transform", "predictions.dense"),
-            ("head.layer_norm", "predictions.LayerNorm"),
-            ("head.bias", "predictions.bias"),
-            ("classifier.out_proj", "classifier"),
-        ],
-    ),
-];
-
-const BERT: &[(&str, &str)] = &[
-    ("attention.relative_positions.", "attention.self."),
-    ("head.transform", "cls.predictions.transform.dense"),
-    ("head.layer_norm", "cls.predictions.transform.LayerNorm"),
-    ("head.bias", "cls.predictions.bias"),
-    ("classifier.out_proj", "classifier"),
-];
-
-const ROBERTA: &[(&str, &str)] = &[
-    ("head.transform", "lm_head.dense"),
-    ("head.layer_norm", "lm_head.layer_norm"),
-    ("head.bias", "lm_head.bias"),
-];
-
-/// What all families but DistilBERT and ALBERT call a layer's parameters.
-const LAYER: [(&str, &str); 9] = [
-    ("encoder.layers.", "encoder.layer."),
-    (".output.", ".output.dense."),
-    (".intermediate.", ".intermediate.dense."),
-    (".output_layer_norm.", ".output.LayerNorm."),
-    ("attention.query", "attention.self.query"),
-    ("attention.key", "attention.self.key"),
-    ("attention.value", "attention.self.value"),
-    ("attention_output.", "attention.output.dense."),
-    ("attention_layer_norm.", "attention.output.LayerNorm."),
-];
-
-/// The name that `family` has for a parameter of this crate.
-pub fn key(family: &str, path: &str) -> String {
-    let (_, own) = KEYS.iter().find(|(name, _)| *name == family).unwrap();
-    let layer = if ["distilbert", "albert"].contains(&family) { &[] } else { &LAYER[..] };
-    let shared = [("gamma", "weight"), ("beta", "bias"), ("embeddings.layer_norm.", "embeddings.LayerNorm.")];
-    let key = path.replacen("bert.", &format!("{family}."), 1);
-    shared.iter().chain(layer).chain(*own).fold(key, |key, (from, to)| key.replace(from, to))
+/// The keys of a directory's tensors by the paths of the parameters that were read from them: the tensors of a fixture differ
+/// from each other, so values tell them apart.
+pub fn keys(model: &impl Module, dir: &Path) -> BTreeMap<String, String> {
+    let file = File::at(&dir.join("model.safetensors"));
+    let tensors: Vec<_> = file.names().into_iter().map(|name| (file.values(&name), name)).collect();
+    let key = |(path, values): (String, Vec<f64>)| {
+        let equal: Vec<_> = tensors.iter().filter(|(tensor, _)| *tensor == values).collect();
+        let [(_, key)] = equal[..] else { panic!("{path} is {} tensors of {}", equal.len(), dir.display()) };
+        (path, key.clone())
+    };
+    let keys: BTreeMap<_, _> = collected(model, None).into_iter().map(key).collect();
+    assert_eq!(BTreeSet::from_iter(keys.values()).len(), keys.len(), "no tensor is read twice");
+    keys
 }
+
+const FAMILIES: [&str; 4] = ["distilbert", "electra", "mpnet", "albert"];
 
 /// A model and a batch of the fixtures.
 #[derive(Clone, Debug)]
@@ -122,6 +42,8 @@ pub struct Fixture {
     pub model: PathBuf,
     /// What transformers computed in f32 and in f64, in one file or in two.
     cases: [PathBuf; 2],
+    /// [`keys`] of the model, once it was loaded.
+    keys: OnceLock<BTreeMap<String, String>>,
 }
 
 pub fn fixtures() -> PathBuf {
@@ -133,7 +55,7 @@ impl Fixture {
     fn new(family: &'static str, model: &str, cases: &str) -> Self {
         let case = |suffix| fixtures().join(format!("{cases}{suffix}.safetensors"));
         let cases = if case("_f32").exists() { [case("_f32"), case("_f64")] } else { [case(""), case("")] };
-        Self { family, model: fixtures().join(model), cases }
+        Self { family, model: fixtures().join(model), cases, keys: OnceLock::new() }
     }
 
     /// Those of BERT and RoBERTa with a classifier, and those of the families.
@@ -148,19 +70,20 @@ impl Fixture {
 
     /// Those of DistilBERT, ELECTRA, MPNet and ALBERT, as far as they have the head.
     pub fn of_families(head: &str) -> Vec<Self> {
-        let fixture = |&(family, _): &(&'static str, _)| {
+        let fixture = |family| {
             let name = format!("families/{family}_{head}");
             Self::new(family, &name, &name)
         };
-        KEYS[2..].iter().map(fixture).filter(|fixture| fixture.model.exists()).collect()
+        FAMILIES.into_iter().map(fixture).filter(|fixture| fixture.model.exists()).collect()
     }
 
     pub fn case(&self, dtype: FloatDType) -> File {
         File::at(&self.cases[usize::from(dtype == FloatDType::F64)])
     }
 
-    pub fn key(&self, path: &str) -> String {
-        key(self.family, path)
+    /// The name that transformers has for a parameter of the model that was loaded.
+    pub fn key(&self, path: &str) -> &str {
+        &self.keys.get().expect("the model was loaded")[path]
     }
 
     /// The gradient of a parameter.
@@ -178,10 +101,7 @@ impl Fixture {
         let (model, report) =
             H::from_pretrained_with(&H::undropped(&self.model), &self.model, device).unwrap();
         assert_eq!(report, LoadReport::default(), "{}", self.name());
-        let file = File::at(&self.model.join("model.safetensors"));
-        for (path, value) in collected(&model, None) {
-            assert_eq!(value, file.values(&self.key(&path)), "{}: {path}", self.name());
-        }
+        self.keys.get_or_init(|| keys(&model, &self.model));
         cast_module(model, dtype).unwrap()
     }
 }

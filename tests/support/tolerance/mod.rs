@@ -47,6 +47,16 @@ pub const MODEL_F16: Tolerance = Tolerance { absolute: 5e-3, relative: 1e-3 };
 /// Sums of a few hundred such values, added in another order.
 pub const F32_SUM: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-5 };
 
+/// Of the embedding layer on a CPU.
+pub fn of_layer(dtype: DType) -> Tolerance {
+    match dtype {
+        DType::F64 => F64,
+        DType::F16 => F16,
+        DType::BF16 => BF16,
+        _ => F32,
+    }
+}
+
 /// Of an operator alone, relative to its largest value: a few roundings of a sum in f32, and one in 16 bits.
 pub fn of_operator(dtype: DType) -> f64 {
     match dtype {

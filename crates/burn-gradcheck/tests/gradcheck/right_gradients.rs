@@ -38,7 +38,7 @@ fn burns_layer_norm_passes_in_f64_with_its_input() {
 fn burns_linear_and_layer_norm_pass_in_f32() {
     let pair = (LinearConfig::new(6, 8).init(&device()), LayerNormConfig::new(8).init(&device()));
     let report = GradCheck::new()
-        .dtype(FloatDType::F32)
+        .with_dtype(FloatDType::F32)
         .run_with_input(&pair, random([3, 6]), |(linear, norm), x, probe| {
             probe.weighted_sum(norm.forward(linear.forward(x)))
         })
@@ -52,7 +52,7 @@ fn a_table_too_large_for_every_entry_is_checked_along_directions() {
     let linear = LinearConfig::new(300, 200).init(&device());
     let x = random([2, 300]);
     let report = GradCheck::new()
-        .directions(3)
+        .with_directions(3)
         .run(&linear, |linear, probe| probe.weighted_sum(linear.forward(probe.constant(x.clone())).tanh()))
         .unwrap();
     report.assert_passes();
@@ -81,7 +81,7 @@ fn a_parameter_by_itself_has_no_path_with_an_input_and_without() {
     let alone = GradCheck::new()
         .run(&weight, |weight, probe| probe.weighted_sum(probe.constant(x.clone()).matmul(weight.val())))
         .unwrap();
-    let check = GradCheck::new().exclude_row("", 1, 0.0).exclude_row("input", 0, 0.0);
+    let check = GradCheck::new().with_excluded_row("", 1, 0.0).with_excluded_row("input", 0, 0.0);
     let beside = check
         .run_with_input(&weight, x.clone(), |weight, x, probe| probe.weighted_sum(x.matmul(weight.val())))
         .unwrap();
@@ -145,7 +145,7 @@ fn the_report_is_the_same_every_time() {
 fn the_table_has_a_line_for_each_parameter_with_aligned_columns() {
     let linear = LinearConfig::new(3, 2).init(&device());
     let report = GradCheck::new()
-        .exclude_row("weight", 1, 0.0)
+        .with_excluded_row("weight", 1, 0.0)
         .run_with_input(&linear, random([2, 3]), |linear, x, probe| probe.weighted_sum(linear.forward(x)))
         .unwrap();
     let text = report.to_string();
@@ -177,7 +177,7 @@ fn the_rounding_of_the_loss_is_in_the_tolerance_of_each_parameter_and_in_the_tab
         Param::from_tensor(Tensor::<1>::from_floats([1.0, -1.0], &device())),
     );
     let report = |dtype| {
-        let check = GradCheck::new().dtype(dtype);
+        let check = GradCheck::new().with_dtype(dtype);
         check.run(&pair, |(a, b), _| (a.val() * b.val()).sum().add_scalar(1000.0)).unwrap()
     };
     let in_f32 = report(FloatDType::F32);
@@ -197,9 +197,9 @@ fn a_large_parameter_whose_rows_are_all_excluded_is_reported_as_not_compared() {
     let pair = (Param::from_tensor(random([2, 3])), Param::from_tensor(random([3])));
     for max_entries in [1, 1024] {
         let report = GradCheck::new()
-            .max_entries(max_entries)
-            .exclude_row("0", 0, 1.0)
-            .exclude_row("0", 1, 1.0)
+            .with_max_entries(max_entries)
+            .with_excluded_row("0", 0, 1.0)
+            .with_excluded_row("0", 1, 1.0)
             .run(&pair, |(table, x), _| table.val().sum() + x.val().sum())
             .unwrap();
         let table = &report.parameters[0];
@@ -215,8 +215,8 @@ fn a_parameter_of_more_entries_than_asked_for_is_checked_along_directions() {
     let coverage = |check: GradCheck| {
         check.run(&x, |x, probe| probe.weighted_sum(x.val().square())).unwrap().parameters[0].coverage
     };
-    assert_eq!(coverage(GradCheck::new().max_entries(4)), Coverage::Entries(4));
-    assert_eq!(coverage(GradCheck::new().max_entries(3)), Coverage::Directions(8));
-    assert_eq!(coverage(GradCheck::new().max_entries(3).directions(2)), Coverage::Directions(2));
-    assert_eq!(coverage(GradCheck::new().max_entries(3).directions(0)), Coverage::Directions(1));
+    assert_eq!(coverage(GradCheck::new().with_max_entries(4)), Coverage::Entries(4));
+    assert_eq!(coverage(GradCheck::new().with_max_entries(3)), Coverage::Directions(8));
+    assert_eq!(coverage(GradCheck::new().with_max_entries(3).with_directions(2)), Coverage::Directions(2));
+    assert_eq!(coverage(GradCheck::new().with_max_entries(3).with_directions(0)), Coverage::Directions(1));
 }

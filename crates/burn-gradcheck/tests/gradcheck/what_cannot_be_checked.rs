@@ -65,7 +65,7 @@ fn a_module_with_nothing_to_train_is_an_error() {
 fn sixteen_bit_floats_are_refused() {
     for dtype in [FloatDType::F16, FloatDType::BF16] {
         let x = Param::from_tensor(random([2]));
-        let found = GradCheck::new().dtype(dtype).run(&x, |x, _| x.val().sum()).unwrap_err();
+        let found = GradCheck::new().with_dtype(dtype).run(&x, |x, _| x.val().sum()).unwrap_err();
         assert_eq!(found, GradCheckError::Dtype { dtype: dtype.into() });
     }
 }
@@ -75,7 +75,7 @@ fn a_row_excluded_by_a_wrong_name_or_number_is_an_error() {
     let x = Param::from_tensor(random([4]));
     let run = |path: &str, row| {
         let pair = (x.clone(), Param::from_tensor(random([2])));
-        GradCheck::new().exclude_row(path, row, 0.0).run(&pair, |(x, _), _| x.val().sum()).unwrap_err()
+        GradCheck::new().with_excluded_row(path, row, 0.0).run(&pair, |(x, _), _| x.val().sum()).unwrap_err()
     };
     assert!(matches!(run("weight", 0), GradCheckError::UnknownPath { known, .. } if known == "0, 1"));
     assert_eq!(run("0", 4), GradCheckError::NoSuchRow { path: "0".into(), row: 4, rows: 4 });
@@ -85,7 +85,7 @@ fn a_row_excluded_by_a_wrong_name_or_number_is_an_error() {
 fn beside_an_input_errors_name_parameters_as_the_module_does() {
     let linear = LinearConfig::new(3, 2).init(&device());
     let excluding = |path: &str, row| {
-        let check = GradCheck::new().exclude_row(path, row, 0.0);
+        let check = GradCheck::new().with_excluded_row(path, row, 0.0);
         check.run_with_input(&linear, random([2, 3]), |_, x, _| x.sum()).unwrap_err()
     };
     assert!(matches!(excluding("0.weight", 0), GradCheckError::UnknownPath { path, known }
@@ -108,10 +108,10 @@ fn beside_an_input_errors_name_parameters_as_the_module_does() {
 fn a_step_or_tolerance_of_no_meaning_is_an_error() {
     let x = Param::from_tensor(random([4]));
     for check in [
-        GradCheck::new().step(0.0),
-        GradCheck::new().step(f64::NAN),
-        GradCheck::new().tolerance(-1.0, 1e-5),
-        GradCheck::new().tolerance(0.0, 0.0),
+        GradCheck::new().with_step(0.0),
+        GradCheck::new().with_step(f64::NAN),
+        GradCheck::new().with_tolerance(-1.0, 1e-5),
+        GradCheck::new().with_tolerance(0.0, 0.0),
     ] {
         let found = check.run(&x, |x, _| x.val().sum()).unwrap_err();
         assert!(matches!(found, GradCheckError::Setting { .. }), "{found}");
@@ -123,7 +123,7 @@ fn a_step_that_rounding_makes_nothing_of_is_an_error() {
     let x = Param::from_tensor(random([4]));
     for step in [1e-18, 1e-300] {
         let wrong = |x: &Param<Tensor<1>>, _: &Probe| (x.val() + x.val().detach()).sum();
-        let found = GradCheck::new().step(step).run(&x, wrong).unwrap_err();
+        let found = GradCheck::new().with_step(step).run(&x, wrong).unwrap_err();
         assert!(matches!(found, GradCheckError::Setting { .. }), "{found}");
         assert!(found.to_string().contains("large enough to change"), "{found}");
     }

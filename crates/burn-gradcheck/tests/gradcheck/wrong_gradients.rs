@@ -157,7 +157,7 @@ fn a_padding_row_that_gets_a_gradient_is_caught() {
     let table = EmbeddingConfig::new(5, 3).init(&device());
     let ids = Tensor::<2, Int>::from_ints([[0, 2, 4], [1, 0, 2]], &device());
     let report = GradCheck::new()
-        .exclude_row("weight", 0, 0.0)
+        .with_excluded_row("weight", 0, 0.0)
         .run(&table, |table, probe| probe.weighted_sum(table.forward(ids.clone())))
         .unwrap();
     assert!(report.parameters[0].passed && !report.excluded_rows[0].passed, "{report}");
@@ -169,7 +169,7 @@ fn the_entry_of_an_excluded_row_that_is_furthest_from_what_is_expected_is_named(
     let x = Param::from_tensor(random([2, 4]));
     let gradients = Tensor::<2>::from_floats([[3.0, 1.0, 5.0, 4.9], [1.0, 1.0, 1.0, 1.0]], &device());
     let report = GradCheck::new()
-        .exclude_row("", 0, 2.0)
+        .with_excluded_row("", 0, 2.0)
         .run(&x, |x, probe| (x.val() * probe.constant(gradients.clone())).sum())
         .unwrap();
     assert_eq!(report.excluded_rows[0].furthest, (2, 5.0), "{report}");

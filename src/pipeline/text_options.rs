@@ -1,5 +1,6 @@
 //! What a user says of a task, beside the texts.
 
+use super::aggregation::Aggregation;
 use crate::error::{Error, Result};
 use crate::layers::check_sizes;
 use crate::model::Prompts;
@@ -65,24 +66,6 @@ options! {
     /// Sentence embeddings: how many values of each are kept; by default the model's
     /// [`truncate_dim`](crate::model::BertForSentenceEmbeddingConfig::truncate_dim).
     with_truncate_dim(truncate_dim: usize);
-}
-
-/// How the predictions for tokens become entities: transformers' aggregation strategies. See
-/// [`Pipeline::entities`](super::Pipeline::entities).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Aggregation {
-    /// Each token is an entity, whose label has its prefix, such as `B-PER`.
-    None,
-    /// Adjacent tokens of one type are an entity, up to the next `B-`. The tokens of a word may be in different ones.
-    Simple,
-    /// A word has the label and the score of its first token; adjacent words of one type are an entity. For models whose
-    /// training labelled the first token of each word, as a `TokenBatcher` does.
-    #[default]
-    First,
-    /// A word has the label with the highest mean score over its tokens.
-    Average,
-    /// A word has the label and the score of its token with the highest score.
-    Max,
 }
 
 #[derive(Clone, Debug)]

@@ -1,0 +1,331 @@
+//! The embedding layer: inputs that are refused and those that are just right, which rows move in training, LoRA and records.
+//! `tests/backend` compares it with Hugging Face's on every device, and has the errors of every device.
+
+use crate::prelude::*;
+use burn::optim::{AdamWConfig, ModuleOptimizer};
+
+const HIDDEN: usize = 8;
+
+fn config() -> BertEmbeddingsConfig {
+    BertEmbeddingsConfig::new()
+        .with_vocab_size(20)
+        .with_hidden_size(HIDDEN)
+        .with_max_position_embeddings(12)
+        .with_hidden_dropout_prob(0.0)
+}
+
+fn rows<const S: usize>(ids: &[[i64; S]]) -> BertEmbeddingsInput {
+    BertEmbeddingsInput::from_rows(ids, &device()).unwrap()
+}
+
+#[test]
+fn explicit_positions_are_refused_where_positions_are_relative() {
+    for scheme in [PositionEmbeddingType::RelativeKey, PositionEmbeddingType::RelativeKeyQuery] {
+        let module = small_layer().with_position_embedding_type(scheme).init(&device());
+        module.try_forward(&rows(&[[1, 2, 3]])).unwrap();
+        let error =
+            module.try_forward(&rows(&[[1, 2, 3]]).with_position_ids(&[[3, 4, 5]]).unwrap()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "position_ids are given, but {scheme:?} positions are distances between tokens; leave them out"
+            )
+        );
+    }
+}
+
+#[test]
+fn positions_after_padding_must_fit_too() {
+    let module = small_layer()
+        .with_pad_token_id(Some(1))
+        .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
+        .init(&device());
+    // Positions start at 2 of 0..=5: four tokens fit, however much padding is between them.
+    let fits = [[2, 1, 3, 1, 4, 1, 5, 1], [1; 8]];
+    assert!(module.try_forward(&rows(&fits)).is_ok());
+    let long = [[1, 1, 1, 1, 1], [2, 3, 4, 5, 6]];
+    let error = module.try_forward(&rows(&long)).unwrap_err();
+    assert!(matches!(error, Error::SequenceTooLong { needed: 6, rows: 6, .. }), "{error}");
+    // All padding needs no position but the padding row, whatever the past.
+    let padding = rows(&[[1, 1, 1]]).with_past_key_values_length(usize::MAX);
+    assert!(module.try_forward(&padding).is_ok());
+    let embeds = BertEmbeddingsInput::from_embeds(Tensor::zeros([1, 5, 4], &device())).unwrap();
+    let error = module.try_forward(&embeds).unwrap_err();
+    assert!(matches!(error, Error::SequenceTooLong { needed: 6, rows: 6, .. }), "{error}");
+}
+
+#[test]
+fn an_empty_batch_is_refused() {
+    let none: [[i32; 3]; 0] = [];
+    let no_tokens: [[i32; 0]; 2] = [[], []];
+    for error in [
+        BertEmbeddingsInput::from_rows(&none, &device()).unwrap_err(),
+        BertEmbeddingsInput::from_rows(&no_tokens, &device()).unwrap_err(),
+        BertEmbeddingsInput::from_ids(Tensor::zeros([0, 3], &device())).unwrap_err(),
+        BertEmbeddingsInput::from_ids(Tensor::zeros([3, 0], &device())).unwrap_err(),
+        BertEmbeddingsInput::from_embeds(Tensor::zeros([0, 3, 4], &device())).unwrap_err(),
+        BertEmbeddingsInput::from_embeds(Tensor::zeros([1, 0, 4], &device())).unwrap_err(),
+        TokenEmbeddingConfig::new(3, 2)
+            .init(&device())
+            .try_forward::<1, 2>(Tensor::zeros([0], &device()))
+            .unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Empty { .. }), "{error}");
+    }
+}
+
+#[test]
+fn unchecked_ids_gives_the_same_values() {
+    let tensor = |ids: [i32; 3]| Tensor::<2, Int>::from_data([ids], &device());
+    let input = BertEmbeddingsInput::from_ids(tensor([1, 2, 3])).unwrap();
+    let input = input.with_token_type_ids(tensor([0, 1, 1])).unwrap();
+    let module = small_layer().init(&device());
+    let checked = module.forward(&input);
+    let unchecked = module.forward(&input.unchecked_ids());
+    unchecked.into_data().assert_eq(&checked.into_data(), true);
+}
+
+#[test]
+fn ids_of_any_integer_type_are_taken() {
+    let device = device();
+    for input in [
+        BertEmbeddingsInput::from_rows(&[[1u8, 2, 3]], &device),
+        BertEmbeddingsInput::from_rows(&[[1u32, 2, 3]], &device),
+        BertEmbeddingsInput::from_rows(&[vec![1usize, 2, 3]], &device),
+        BertEmbeddingsInput::from_rows(&[&[1i64, 2, 3][..]], &device),
+    ] {
+        let ids = input.unwrap().input_ids().unwrap().into_data();
+        assert_eq!(ids.iter::<i64>().collect::<Vec<_>>(), [1, 2, 3]);
+    }
+}
+
+#[test]
+fn a_padding_mask_of_another_shape_is_refused() {
+    let model = small_bert(10, 4).init(&device());
+    let padding = Tensor::<2, Bool>::from_data([[false, true]], &device());
+    let error = model.try_forward(&rows(&[[1, 2, 3]]), Some(&padding.into())).unwrap_err();
+    assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }), "{error}");
+}
+
+#[test]
+fn the_collator_refuses_what_it_cannot_batch() {
+    let collator = MaskedLmCollatorConfig::new(10, 3, 0, vec![0]).init();
+    let collate = |examples: &[MaskedLmExample]| collator.collate(examples, 0, &device()).unwrap_err();
+    assert!(matches!(collate(&[]), Error::Empty { .. }));
+    assert!(matches!(collate(&[MaskedLmExample::new(vec![])]), Error::Empty { .. }));
+    let short = MaskedLmExample::new(vec![1, 2]).with_token_type_ids(vec![0]);
+    assert!(matches!(collate(&[short]), Error::ShapeMismatch { input: "token_type_ids", .. }));
+    let some = [MaskedLmExample::new(vec![1]).with_position_ids(vec![0]), MaskedLmExample::new(vec![1])];
+    assert!(matches!(collate(&some), Error::ShapeMismatch { input: "position_ids", .. }));
+}
+
+#[test]
+fn an_unsigned_id_past_63_bits_is_an_error() {
+    let module = small_layer().init(&device());
+    let ids = || {
+        let data = TensorData::new(vec![1u64, 2, 3, u64::MAX], [2, 2]);
+        Tensor::<2, Int>::from_data(data, (&device(), DType::U64))
+    };
+    let input = || rows(&[[1, 2], [3, 4]]);
+    for (name, input) in [
+        ("input_ids", BertEmbeddingsInput::from_ids(ids()).unwrap()),
+        ("token_type_ids", input().with_token_type_ids(ids()).unwrap()),
+        ("position_ids", input().with_position_ids(ids()).unwrap()),
+    ] {
+        let error = module.try_forward(&input).unwrap_err();
+        assert!(matches!(error, Error::IdOverflow { .. }), "{error}");
+        assert!(error.to_string().starts_with(&format!("{name}[1][1] does not fit")), "{error}");
+    }
+    let error = BertEmbeddingsInput::from_rows(&[[u64::MAX]], &device()).unwrap_err();
+    assert!(error.to_string().starts_with("input_ids[0][0] does not fit"), "{error}");
+    let error = module.word_embeddings.try_forward::<2, 3>(ids()).unwrap_err();
+    assert!(error.to_string().starts_with("ids[1][1] does not fit"), "{error}");
+}
+
+#[test]
+fn chunks_with_past_equal_one_call() {
+    let absolute = config();
+    let after_padding =
+        config().with_pad_token_id(Some(1)).with_position_embedding_type(PositionEmbeddingType::AfterPadding);
+    for config in [absolute, after_padding] {
+        let initializer = EmbeddingInitializer::Normal { std: 1.0 };
+        let module = config.with_initializer(initializer).init(&device());
+        let whole = module.forward(&rows(&[[4, 5, 6, 7, 8]]));
+        let first = module.forward(&rows(&[[4, 5]]));
+        let rest = module.forward(&rows(&[[6, 7, 8]]).with_past_key_values_length(2));
+        let chunks = Tensor::cat(vec![first, rest], 1);
+        chunks.into_data().assert_eq(&whole.into_data(), true);
+
+        // The same with vectors in the place of ids.
+        let embeds = Tensor::random([1, 5, HIDDEN], Distribution::Normal(0.0, 1.0), &device());
+        let embed = |from, length, past| {
+            let part = embeds.clone().narrow(1, from, length);
+            let input = BertEmbeddingsInput::from_embeds(part).unwrap();
+            module.forward(&input.with_past_key_values_length(past))
+        };
+        let chunks = Tensor::cat(vec![embed(0, 2, 0), embed(2, 3, 2)], 1);
+        chunks.into_data().assert_eq(&embed(0, 5, 0).into_data(), true);
+    }
+}
+
+#[test]
+fn sixteen_bit_floats_take_their_statistics_in_f32() {
+    // 1024 values of 300 and 0: their squares overflow f16, and bf16 cannot sum them.
+    let device = device();
+    let mut module = BertEmbeddingsConfig::new()
+        .with_vocab_size(1)
+        .with_hidden_size(1024)
+        .with_max_position_embeddings(1)
+        .with_pad_token_id(None)
+        .with_initializer(EmbeddingInitializer::Normal { std: 0.0 })
+        .init(&device);
+    let row: Vec<f32> = (0..1024).map(|i| if i % 4 == 0 { 300.0 } else { 0.0 }).collect();
+    module.word_embeddings.weight = Param::from_data(TensorData::new(row, [1, 1024]), &device);
+    let exact = values(module.forward(&rows(&[[0]])));
+    // Half a unit in the last place at the largest output, √3: 2⁻¹¹ for f16, 2⁻⁸ for bf16.
+    for (dtype, absolute) in [(FloatDType::F16, 4.9e-4), (FloatDType::BF16, 3.9e-3)] {
+        assert!(device.supports_dtype(dtype), "flex computes in {dtype:?}");
+        let module = cast_module(module.clone(), dtype).unwrap();
+        let tolerance = Tolerance { absolute, relative: 0.0 };
+        assert_close(&values(module.forward(&rows(&[[0]]))), &exact, tolerance);
+    }
+}
+
+#[test]
+fn the_display_names_every_part() {
+    let text = config().init(&device()).to_string();
+    for part in [
+        "word_embeddings",
+        "position_embeddings",
+        "token_type_embeddings",
+        "padding_idx: 0",
+        "layer_norm",
+        "dropout",
+        "position_embedding_type: Absolute",
+        "params: 288",
+    ] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    let table = config().init(&device()).token_type_embeddings.unwrap().to_string();
+    assert_eq!(table.lines().count(), 1, "{table}");
+}
+
+/// Two sequences of five tokens, some of them padding: positions 5..12 are never used.
+fn input() -> BertEmbeddingsInput {
+    BertEmbeddingsInput::from_rows(&[[4, 5, 6, 0, 0], [9, 8, 7, 6, 0]], &autodiff()).unwrap()
+}
+
+/// Weights of the loss, so that no gradient vanishes by symmetry.
+fn loss_weights() -> Tensor<3> {
+    Tensor::random([2, 5, HIDDEN], Distribution::Normal(0.0, 1.0), &autodiff())
+}
+
+fn step(
+    module: BertEmbeddings,
+    optimizer: &mut ModuleOptimizer,
+    loss_weights: &Tensor<3>,
+) -> (BertEmbeddings, f32) {
+    let loss = (module.forward(&input()) * loss_weights.clone()).mean();
+    let gradients = GradientsParams::from_grads(loss.backward(), &module);
+    (optimizer.step(1e-2, module, gradients), loss.into_scalar())
+}
+
+fn row(table: &Param<Tensor<2>>, row: usize) -> Vec<f64> {
+    values(table.val().narrow(0, row, 1))
+}
+
+#[test]
+fn unused_rows_of_every_table_get_exactly_no_gradient() {
+    let module = config().init(&autodiff());
+    let input = input().with_token_type_ids(&[[1; 5], [1; 5]]).unwrap();
+    let gradients = (module.forward(&input) * loss_weights()).sum().backward();
+    let used = |table: &Param<Tensor<2>>| -> Vec<usize> {
+        let gradient = values(table.grad(&gradients).unwrap());
+        let rows = gradient.chunks(HIDDEN).enumerate();
+        rows.filter(|(_, row)| row.iter().any(|&value| value != 0.0)).map(|(row, _)| row).collect()
+    };
+    assert_eq!(used(&module.word_embeddings.weight), [4, 5, 6, 7, 8, 9]);
+    assert_eq!(used(&module.position_embeddings.as_ref().unwrap().weight), [0, 1, 2, 3, 4]);
+    assert_eq!(used(&module.token_type_embeddings.as_ref().unwrap().weight), [1]);
+}
+
+#[test]
+fn a_filled_padding_row_decays_as_in_pytorch_unless_its_group_says_otherwise() {
+    let filled = || {
+        let mut module = config().init(&autodiff());
+        module.word_embeddings.weight =
+            Param::from_tensor(Tensor::ones([20, HIDDEN], &autodiff())).set_require_grad(true);
+        module
+    };
+    let weights = loss_weights();
+
+    let mut module = filled();
+    let mut optimizer = AdamWConfig::new().with_weight_decay(0.1).init();
+    for _ in 0..100 {
+        module = step(module, &mut optimizer, &weights).0;
+    }
+    // (1 − 10⁻²·0.1)¹⁰⁰ = 0.904792…, in f32 after 100 roundings; torch 2.15 gives 0.90479.
+    let decayed = row(&module.word_embeddings.weight, 0);
+    assert_close(&decayed, &[0.999f64.powi(100); HIDDEN], F32);
+
+    let mut module = filled();
+    let word_table = ParamGroup::from_predicate("word_embeddings.weight");
+    let no_decay = AdamWConfig::new().with_weight_decay(0.0).build();
+    let mut optimizer =
+        AdamWConfig::new().with_weight_decay(0.1).init().with_group(word_table, no_decay, None);
+    for _ in 0..100 {
+        module = step(module, &mut optimizer, &weights).0;
+    }
+    assert_eq!(row(&module.word_embeddings.weight, 0), [1.0; HIDDEN]);
+}
+
+#[test]
+fn lora_on_the_word_embeddings_trains_its_factors_and_keeps_the_padding_row() {
+    let module = config().init(&autodiff());
+    let plain = values(module.forward(&input()));
+    let base = values(module.word_embeddings.weight.val());
+    let words = ParamGroup::from_predicate("word_embeddings.weight");
+    let mut module = module.apply_lora(Lora::new(2, 2.0).set_param_group(words));
+    assert_close(&values(module.forward(&input())), &plain, F32);
+
+    let mut optimizer = AdamWConfig::new().init();
+    let weights = loss_weights();
+    let (trained, first) = step(module, &mut optimizer, &weights);
+    module = trained;
+    let mut last = first;
+    for _ in 0..20 {
+        (module, last) = step(module, &mut optimizer, &weights);
+    }
+    assert!(last < first, "the loss falls from {first} to {last}");
+    assert_eq!(values(module.word_embeddings.weight.base()), base, "the base is frozen");
+    // The adapted table is base + scale·A·B. The lookup sends nothing to the padding row of A·B, and a row of
+    // A that gets no gradient keeps its first value; the module still reads base + scale·A·B there.
+    let adapter = module.word_embeddings.weight.adapter().expect("the adapter is attached");
+    let gradients = (module.forward(&input()) * weights).sum().backward();
+    let a = values(adapter.a.val().grad(&gradients).unwrap());
+    let rank = a.len() / 20;
+    assert_eq!(a[..rank], vec![0.0; rank][..], "the padding row of A");
+    assert!(a[4 * rank..5 * rank].iter().all(|&value| value != 0.0), "a row of A that was looked up");
+}
+
+#[test]
+fn a_record_restores_every_value_and_holds_nothing_else() {
+    let module = config().init(&autodiff());
+    let paths: Vec<String> = parameters(&module, None).into_keys().collect();
+    assert_eq!(
+        paths,
+        [
+            "layer_norm.beta",
+            "layer_norm.gamma",
+            "position_embeddings.weight",
+            "token_type_embeddings.weight",
+            "word_embeddings.weight",
+        ]
+    );
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("embeddings.bpk");
+    module.clone().save_file(&file).unwrap();
+    assert_eq!(module.clone().into_record().len(), paths.len());
+    let loaded = config().init(&autodiff()).load_file(&file);
+    loaded.forward(&input()).into_data().assert_eq(&module.forward(&input()).into_data(), true);
+}
