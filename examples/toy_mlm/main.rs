@@ -63,7 +63,7 @@ fn main() -> Result<()> {
     let mut used = vec![false; POSITIONS];
     for step in 1..=steps {
         let sentences = language.sentences(step, BATCH);
-        let positions = sentences.iter().filter_map(|sentence| sentence.position_ids()).flatten();
+        let positions = sentences.iter().filter_map(|sentence| sentence.position_ids.as_ref()).flatten();
         positions.for_each(|&position| used[position as usize] = true);
         let batch = collate.collate(&sentences, seed.wrapping_add(step), &training)?;
         let learning_rate = LEARNING_RATE * (step as f64 / WARM_UP).min(1.0);

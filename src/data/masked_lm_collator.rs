@@ -12,10 +12,15 @@ use rand_chacha::ChaCha8Rng;
 /// One sequence, not yet padded; a [`MaskedLmCollator`] makes batches of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaskedLmExample {
-    input_ids: Vec<u32>,
-    token_type_ids: Option<Vec<u32>>,
-    position_ids: Option<Vec<u32>>,
-    word_ids: Option<Vec<Option<u32>>>,
+    /// The token ids, special tokens included.
+    pub input_ids: Vec<u32>,
+    /// The type (segment) of each token; `None` if all are 0.
+    pub token_type_ids: Option<Vec<u32>>,
+    /// The position of each token; `None` for the default ones.
+    pub position_ids: Option<Vec<u32>>,
+    /// The word of each token, `None` for a token of no word, such as `[CLS]`. Only neighbours with the same number are one
+    /// word.
+    pub word_ids: Option<Vec<Option<u32>>>,
 }
 
 impl MaskedLmExample {
@@ -24,41 +29,19 @@ impl MaskedLmExample {
         Self { input_ids, token_type_ids: None, position_ids: None, word_ids: None }
     }
 
-    /// Sets the type (segment) of each token.
+    /// Sets [`token_type_ids`](Self::token_type_ids).
     pub fn with_token_type_ids(self, token_type_ids: Vec<u32>) -> Self {
         Self { token_type_ids: Some(token_type_ids), ..self }
     }
 
-    /// Sets the position of each token.
+    /// Sets [`position_ids`](Self::position_ids).
     pub fn with_position_ids(self, position_ids: Vec<u32>) -> Self {
         Self { position_ids: Some(position_ids), ..self }
     }
 
-    /// Sets the word of each token; `None` for a token of no word, such as `[CLS]`.
-    ///
-    /// Only neighbours with the same number are one word.
+    /// Sets [`word_ids`](Self::word_ids).
     pub fn with_word_ids(self, word_ids: Vec<Option<u32>>) -> Self {
         Self { word_ids: Some(word_ids), ..self }
-    }
-
-    /// The token ids.
-    pub fn input_ids(&self) -> &[u32] {
-        &self.input_ids
-    }
-
-    /// The token types; `None` if all are 0.
-    pub fn token_type_ids(&self) -> Option<&[u32]> {
-        self.token_type_ids.as_deref()
-    }
-
-    /// The positions; `None` for the default ones.
-    pub fn position_ids(&self) -> Option<&[u32]> {
-        self.position_ids.as_deref()
-    }
-
-    /// The word of each token; `None` if none were given.
-    pub fn word_ids(&self) -> Option<&[Option<u32>]> {
-        self.word_ids.as_deref()
     }
 
     /// Number of tokens.
@@ -257,7 +240,7 @@ impl MaskedLmCollator {
         let mut positions = Vec::new();
         let mut labels = Vec::new();
         for (row, example) in examples.iter().enumerate() {
-            let mut ids = example.input_ids().to_vec();
+            let mut ids = example.input_ids.clone();
             let words = if self.config.whole_word_masking { Some(word_ids(row, example)?) } else { None };
             for (column, label) in self.mask_with(&mut ids, words, &mut rng) {
                 positions.push([row, column]);
@@ -268,10 +251,13 @@ impl MaskedLmCollator {
         }
 
         let mut input = BertEmbeddingsInput::from_rows(&rows, device)?;
-        if let Some(rows) = padded("token_type_ids", examples, seq, MaskedLmExample::token_type_ids)? {
+        if let Some(rows) =
+            padded("token_type_ids", examples, seq, |example| example.token_type_ids.as_deref())?
+        {
             input = input.with_token_type_ids(&rows)?;
         }
-        if let Some(rows) = padded("position_ids", examples, seq, MaskedLmExample::position_ids)? {
+        if let Some(rows) = padded("position_ids", examples, seq, |example| example.position_ids.as_deref())?
+        {
             input = input.with_position_ids(&rows)?;
         }
         MaskedLmBatch::new(input, padding, &positions, &labels)
@@ -308,7 +294,7 @@ impl super::TryBatcher for MaskedLmCollator {
 
 /// The words of an example's tokens.
 fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
-    let words = example.word_ids().ok_or_else(|| {
+    let words = example.word_ids.as_deref().ok_or_else(|| {
         let problem =
             "has no word ids, which whole_word_masking needs; set them with with_word_ids or turn whole_word_masking off";
         Error::data(format!("examples[{row}]"), problem)

@@ -2,7 +2,7 @@
 
 use super::group::Group;
 use super::meeting::{Call, Exchanged, Inner, Word};
-use super::parameters::{Gradients, Layout, OfFirst};
+use super::parameters::{OfFirst, Parameters};
 use super::weighted_sum::{Number, Wire, weighted_sum};
 use crate::error::{Error, Result};
 use burn::module::Module;
@@ -104,8 +104,7 @@ impl Ranks {
     /// [`Error::Rank`], also if the modules of two ranks differ in their parameters' shapes or dtypes.
     pub fn broadcast<M: Module>(&self, module: M) -> Result<M> {
         let Some(group) = &self.0.group else { return Ok(module) };
-        let layout = Layout::of(&module);
-        let word = Word::new(Call::Parameters, layout.hash());
+        let word = Word::new(Call::Parameters, Parameters::of(&module).hash());
         let _meeting = self.0.meet(word, &[], "holds other parameters than rank 0")?;
         Ok(module.map(&mut OfFirst(group)))
     }
@@ -143,27 +142,26 @@ impl Ranks {
         count: f64,
     ) -> Result<GradientsParams> {
         let Some(group) = &self.0.group else { return Ok(gradients) };
-        let layout = Layout::of_trained(module);
-        if layout.has_f64() {
-            self.mean::<M, f64>(group, module, layout, gradients, factor, count)
+        let mut parameters = Parameters::trained(module, gradients);
+        if parameters.has_f64() {
+            self.mean::<f64>(group, &mut parameters, factor, count)?;
         } else {
-            self.mean::<M, f32>(group, module, layout, gradients, factor, count)
+            self.mean::<f32>(group, &mut parameters, factor, count)?;
         }
+        Ok(parameters.into_gradients(module))
     }
 
-    fn mean<M: Module, T: Number + Element>(
+    fn mean<T: Number + Element>(
         &self,
         group: &Group,
-        module: &M,
-        layout: Layout,
-        gradients: GradientsParams,
+        parameters: &mut Parameters,
         factor: f64,
         count: f64,
-    ) -> Result<GradientsParams> {
-        let mut word = Word { weight: count, ..Word::new(Call::Gradients, layout.hash()) };
-        let mut gradients = Gradients::<T>::of(module, layout, gradients);
+    ) -> Result<()> {
+        parameters.convert::<T>();
+        let mut word = Word { weight: count, ..Word::new(Call::Gradients, parameters.hash()) };
         // Those that count for nothing are not added up: 0 · NaN would be NaN.
-        word.is_finite = count == 0.0 || gradients.are_finite(factor);
+        word.is_finite = count == 0.0 || parameters.are_finite::<T>(factor);
         let mut meeting = self.0.meet(self.stopping(word), &[], "trains other parameters than rank 0")?;
         meeting.stop();
         if let Some(rank) = meeting.words.iter().position(|word| !word.is_finite) {
@@ -173,9 +171,9 @@ impl Ranks {
         let share = |word: &Word| if total > 0.0 { word.weight / total } else { 0.0 };
         let shares: Vec<f64> = meeting.words.iter().map(share).collect();
         let start = Instant::now();
-        meeting.state.exchanged.bytes += gradients.sum(group, self.0.wire, factor, &shares);
+        meeting.state.exchanged.bytes += parameters.sum::<T>(group, self.0.wire, factor, &shares);
         meeting.state.exchanged.time += start.elapsed();
-        Ok(gradients.into_params(module))
+        Ok(())
     }
 
     /// Tells the others whether this rank was asked to stop.

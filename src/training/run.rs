@@ -2,9 +2,8 @@
 
 use super::arguments::{Plan, Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
-use super::history::{Best, History, Logs};
+use super::history::{Best, Logs};
 use crate::data::Finished;
-use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::module::Module;
@@ -44,26 +43,12 @@ struct Beginning {
 
 /// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
 /// trainer, from which the run is resumed. A run is resumed only with the settings that it began with.
-#[derive(Debug)]
 pub(super) struct Run {
-    output: PathBuf,
+    arguments: TrainingArguments,
     folder: PathBuf,
-    /// Where this rank's logs are: `folder` on the first.
-    own_folder: PathBuf,
-    /// Replaces the run that is there.
-    is_overwriting: bool,
-    settings: Settings,
     /// How the run that is resumed began.
     begun: Option<Beginning>,
     finished_epochs: usize,
-    ranks: Ranks,
-}
-
-/// Nobody else trains in this directory while it exists.
-#[derive(Debug)]
-pub(super) struct Lock {
-    /// `None` where the file system has no locks, or another rank holds it.
-    _file: Option<File>,
 }
 
 impl Run {
@@ -72,61 +57,70 @@ impl Run {
     /// or its checkpoints are damaged; [`Error::Json`] if its `run.json` is; [`Error::Rank`] if the settings of a rank differ, or
     /// it could not open the run; [`Error::Io`].
     pub(super) fn open(arguments: &TrainingArguments) -> Result<Self> {
-        let (output, ranks) = (arguments.output_dir.clone(), arguments.ranks.clone());
-        let folder = output.join(TRAINING);
-        let own_folder = match ranks.rank() {
-            0 => folder.clone(),
-            rank => folder.join(format!("rank-{rank}")),
-        };
-        let run = Self {
-            output,
-            folder,
-            own_folder,
-            is_overwriting: arguments.overwrite_output_dir && !arguments.resume,
-            settings: arguments.settings(),
-            begun: None,
-            finished_epochs: 0,
-            ranks,
-        };
-        let run = if arguments.resume { run.resumed()? } else { run.begun_anew()? };
+        let (arguments, folder) = (arguments.clone(), arguments.output_dir.join(TRAINING));
+        let mut run = Self { arguments, folder, begun: None, finished_epochs: 0 };
+        if run.arguments.resume {
+            (run.begun, run.finished_epochs) = (Some(run.resumed()?), run.last_checkpoint()?);
+        } else {
+            run.check_new()?;
+        }
         // Nobody writes before all have opened it.
-        run.ranks.same("setting or output directory", &(&run.output, &run.settings, run.finished_epochs))?;
+        let TrainingArguments { output_dir, ranks, .. } = &run.arguments;
+        ranks.same(
+            "setting or output directory",
+            &(output_dir, run.arguments.settings(), run.finished_epochs),
+        )?;
         Ok(run)
     }
 
-    fn begun_anew(self) -> Result<Self> {
-        let is_begun = self.read_beginning()?.is_some();
-        if is_begun && self.is_overwriting {
-            return Ok(self);
+    /// Refuses a directory that holds something else than a run that is replaced.
+    fn check_new(&self) -> Result<()> {
+        if self.read_beginning()?.is_some() && self.is_overwriting() {
+            return Ok(());
         }
         self.refuse_begun()?;
         // A start that was broken off leaves a lock, and what it had written of its beginning.
         let begun = format!("{BEGINNING}{UNFINISHED}");
-        if !holds_only(&self.output, &[TRAINING])? || !holds_only(&self.folder, &[LOCK, &begun])? {
-            return Err(Error::file(&self.output, "is not empty; choose another output directory"));
+        let output = &self.arguments.output_dir;
+        if !holds_only(output, &[TRAINING])? || !holds_only(&self.folder, &[LOCK, &begun])? {
+            return Err(Error::file(output, "is not empty; choose another output directory"));
         }
-        Ok(self)
+        Ok(())
     }
 
-    fn resumed(self) -> Result<Self> {
+    /// How the run began that has these settings.
+    fn resumed(&self) -> Result<Beginning> {
         let Some(begun) = self.read_beginning()? else {
             return Err(Error::file(&self.folder, "holds no run to resume; start a new one"));
         };
-        if begun.settings != self.settings {
+        let settings = self.arguments.settings();
+        if begun.settings != settings {
             let problem = format!(
                 "holds a run with other settings: {}; resume it with those it began with, or choose another output \
                  directory",
-                differences(&begun.settings, &self.settings)
+                differences(&begun.settings, &settings)
             );
             return Err(Error::file(&self.folder, problem));
         }
-        let finished_epochs = self.last_checkpoint()?;
-        Ok(Self { begun: Some(begun), finished_epochs, ..self })
+        Ok(begun)
+    }
+
+    /// Whether the run that is there is replaced.
+    fn is_overwriting(&self) -> bool {
+        self.arguments.overwrite_output_dir && !self.arguments.resume
+    }
+
+    /// The folder of the logs of rank 0.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The folder of this rank's logs, for `SupervisedTraining::new`.
-    pub(super) fn own_folder(&self) -> &Path {
-        &self.own_folder
+    pub(super) fn own_folder(&self) -> PathBuf {
+        match self.arguments.ranks.rank() {
+            0 => self.folder.clone(),
+            rank => self.folder.join(format!("rank-{rank}")),
+        }
     }
 
     /// Epochs of Burn's trainer that were finished before the run was stopped.
@@ -148,37 +142,39 @@ impl Run {
     }
 
     /// Records how a new run begins; a resumed run must begin in the same way. No other process can begin a run in this
-    /// directory while the lock exists.
+    /// directory while the lock that is returned is open, if the file system has locks; rank 0 holds it.
     ///
     /// Returns [`Error::File`] if the loss is not finite, the beginning differs from that of the first start, or another process
     /// holds the run or has changed it since it was opened; [`Error::Io`].
-    pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<Lock> {
+    pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<Option<File>> {
         if !loss.is_finite() {
             let problem = format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
             );
             return Err(Error::file(&self.folder, problem));
         }
-        if !self.ranks.is_first() {
-            return Ok(Lock { _file: None });
+        if !self.arguments.ranks.is_first() {
+            return Ok(None);
         }
         // Before anything is removed or written: what is unfinished may be another process's.
         let lock = self.lock()?;
         Checkpoints::remove_unfinished(&self.folder);
         let mut starts = self.starts();
-        starts.push((self.finished_epochs, self.ranks.size()));
+        starts.push((self.finished_epochs, self.arguments.ranks.size()));
         let interval = plan.batches.map(|batches| (batches, plan.parts));
-        let (settings, evaluations) = (self.settings.clone(), plan.evaluations);
-        let beginning = Beginning { settings, loss, evaluations, interval, data, starts };
+        let (settings, evaluations) = (self.arguments.settings(), plan.evaluations);
+        let mut beginning = Beginning { settings, loss, evaluations, interval, data, starts };
         match &self.begun {
-            Some(begun) => self.compare(begun, &beginning)?,
-            None if self.is_overwriting => self.clear()?,
+            Some(begun) => {
+                self.compare(begun, &beginning)?;
+                // Losses before training may differ a little, and must not drift.
+                beginning.loss = begun.loss;
+            }
+            None if self.is_overwriting() => self.clear()?,
             None => self.refuse_begun()?,
         }
-        // Losses before training may differ a little, and must not drift.
-        let loss = self.begun.as_ref().map_or(loss, |begun| begun.loss);
-        self.write_beginning(&Beginning { loss, ..beginning })?;
-        Ok(Lock { _file: lock })
+        self.write_beginning(&beginning)?;
+        Ok(lock)
     }
 
     fn write_beginning(&self, beginning: &Beginning) -> Result<()> {
@@ -197,9 +193,10 @@ impl Run {
     /// Removes of the model that is replaced what a save into its directory would keep. Not before the new one is trained, which
     /// may have begun from it.
     pub(super) fn remove_replaced_model(&self) -> Result<()> {
-        let mut old =
-            ["config.json", "model.safetensors", "modules.json"].into_iter().filter(|_| self.is_overwriting);
-        old.try_for_each(|name| removed(&self.output.join(name)))
+        let mut old = ["config.json", "model.safetensors", "modules.json"]
+            .into_iter()
+            .filter(|_| self.is_overwriting());
+        old.try_for_each(|name| removed(&self.arguments.output_dir.join(name)))
     }
 
     /// Refuses a resumed run that does not begin as it did.
@@ -249,23 +246,19 @@ impl Run {
         model: &M,
         best: &Best,
     ) -> Result<SupervisedTraining<M>> {
-        let own = |files: Checkpoints| Checkpoints { is_read_only: !self.ranks.is_first(), ..files };
+        let own =
+            |files: Checkpoints| Checkpoints { is_read_only: !self.arguments.ranks.is_first(), ..files };
         let [models, optimizers, schedules] = Checkpoints::all(&self.folder).map(own);
         let training = training
             .with_custom_checkpointers(models, optimizers, schedules)
             .with_checkpointing_strategy(LastAndBest { folder: self.folder.clone(), best: best.clone() })
-            .with_metric_logger(Logs::new(&self.own_folder));
+            .with_metric_logger(Logs::new(&self.own_folder()));
         if self.finished_epochs == 0 {
             return Ok(training);
         }
         // So that a checkpoint of another model is an error here, and not one inside the trainer.
         self.model_of(self.finished_epochs, model.clone())?;
         Ok(training.checkpoint(self.finished_epochs))
-    }
-
-    /// What the trainer of the first rank has logged of some metrics.
-    pub(super) fn history(&self, metrics: &[String], steps: usize) -> Result<History> {
-        History::read(&self.folder, metrics, steps)
     }
 
     /// The last epoch whose model, optimizer and schedule can all be read; 0 if there is none. Returns [`Error::File`]

@@ -226,7 +226,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             threshold: arguments.early_stopping_threshold,
             ranks: ranks.clone(),
         });
-        let so_far = run.history(&names, plan.steps)?.valid(&best.metric);
+        let so_far = History::read(run.folder(), &names, plan.steps)?.valid(&best.metric);
         let so_far = &so_far[..so_far.len().min(run.finished_epochs())];
         let is_over = stopping.as_ref().is_some_and(|stopping| stopping.is_over(so_far));
         let (model, interrupted) = if is_over || run.finished_epochs() >= plan.evaluations {
@@ -265,7 +265,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
 
         // Rank 0 has written all of its logs once it is here.
         ranks.same("end of the run", &interrupted.is_some())?;
-        let mut history = run.history(&names, plan.steps)?;
+        let mut history = History::read(run.folder(), &names, plan.steps)?;
         if interrupted.is_some() {
             // What follows the last evaluation was broken off.
             history.evaluations.truncate(run.last_checkpoint()?);

@@ -36,7 +36,7 @@ fn windows_hold_the_whole_text_once_a_pass() {
     // 1,500 words, twelve a window.
     let all = small_text::windows(dir.path(), 14);
     assert_eq!(all.len(), 125);
-    assert_eq!(all.get(0).unwrap().input_ids(), [2, 5, 6, 7, 8, 9, 10, 5, 6, 7, 8, 9, 10, 3]);
+    assert_eq!(all.get(0).unwrap().input_ids, [2, 5, 6, 7, 8, 9, 10, 5, 6, 7, 8, 9, 10, 3]);
 
     write_numbered(dir.path());
     let (first, second) = (windows(dir.path(), 1, 342), windows(dir.path(), 2, 342));
@@ -49,7 +49,7 @@ fn windows_hold_the_whole_text_once_a_pass() {
         windows
     };
     let mut in_order: Vec<Vec<i64>> = (small_text::windows(dir.path(), 14).iter())
-        .map(|window| window.unwrap().input_ids().iter().map(|&id| i64::from(id)).collect())
+        .map(|window| window.unwrap().input_ids.iter().map(|&id| i64::from(id)).collect())
         .collect();
     in_order.sort();
     assert!(in_order == sorted(&first[..171]), "every window");
@@ -151,9 +151,9 @@ fn windows_know_which_tokens_are_of_one_word() {
     fs::write(dir.path().join("text"), "mats cat cat\nmatss mats mats mats mats cat cat").unwrap();
     // The second window would begin within a word.
     let window = small_text::windows(dir.path(), 8).get(0).unwrap();
-    assert_eq!(window.input_ids(), [2, 5, 6, 7, 7, 5, 6, 3]);
+    assert_eq!(window.input_ids, [2, 5, 6, 7, 7, 5, 6, 3]);
     let words = [None, Some(1), Some(1), Some(2), Some(3), Some(4), Some(4), None];
-    assert_eq!(window.word_ids().unwrap(), words);
+    assert_eq!(window.word_ids.unwrap(), words);
 }
 
 #[test]

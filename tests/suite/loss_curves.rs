@@ -111,7 +111,7 @@ fn losses_in_bf16_follow_those_in_f32_as_closely_as_pytorchs() {
             ids.resize(seq, 0);
             ids
         };
-        let positions = sentences.iter().map(|sentence| padded(sentence.position_ids())).collect();
+        let positions = sentences.iter().map(|sentence| padded(sentence.position_ids.as_deref())).collect();
         batches_json.push(json(&batch, Some(positions)));
         batches.push(batch);
     }

@@ -150,9 +150,9 @@ fn texts_become_examples_of_which_whole_words_are_masked() {
 
     let encoding = tokenizer.encode_pair("unthinkable playing", "catless [MASK] dogs. \u{1F389}").unwrap();
     let example = MaskedLmExample::from(encoding.clone());
-    assert_eq!(example.input_ids(), encoding.input_ids());
-    assert_eq!(example.token_type_ids(), Some(encoding.token_type_ids()));
-    assert_eq!(example.word_ids(), Some(encoding.word_ids()));
+    assert_eq!(example.input_ids, encoding.input_ids());
+    assert_eq!(example.token_type_ids.as_deref(), Some(encoding.token_type_ids()));
+    assert_eq!(example.word_ids.as_deref(), Some(encoding.word_ids()));
 
     let config = config.with_whole_word_masking(true).with_mlm_probability(1.0);
     let collator = config.with_mask_replace_prob(1.0).with_random_replace_prob(0.0).init();
