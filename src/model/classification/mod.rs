@@ -15,7 +15,7 @@ use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squa
 use crate::model::sentence_transformers::{Prompts, torch_class};
 use burn::config::Config;
 use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig, Linear};
+use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
 
 /// Configuration of [`BertForSequenceClassification`].
@@ -82,7 +82,7 @@ impl BertForSequenceClassificationConfig {
             }
             SequenceHead::Pooled => (self.bert.try_init(device)?, None),
         };
-        let dropout = DropoutConfig::new(self.dropout_prob()).init();
+        let dropout = self.bert.head_dropout(Classified::Sequences, self.classifier_dropout);
         let out_proj = self.bert.linear(self.num_labels(), device);
         let classifier = SequenceClassificationHead { dense, dropout, out_proj, kind };
         Ok(BertForSequenceClassification { bert, classifier, stated: self.clone() })
