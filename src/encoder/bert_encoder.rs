@@ -31,7 +31,6 @@ use burn_fused::with_one_draw;
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 #[derive(Module, Debug)]
-#[non_exhaustive]
 pub struct BertEncoder {
     /// Projects the vectors of the embeddings, [E, H]: ELECTRA's `embeddings_project` and ALBERT's
     /// `embedding_hidden_mapping_in`. `None` if they are of length H.

@@ -15,6 +15,7 @@ use burn::prelude::*;
 
 /// Configuration of [`BertForQuestionAnswering`].
 #[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BertForQuestionAnsweringConfig {
     /// The model below the head.
     pub bert: BertModelConfig,

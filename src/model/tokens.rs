@@ -15,6 +15,7 @@ use burn::prelude::*;
 
 /// Configuration of [`BertForTokenClassification`].
 #[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BertForTokenClassificationConfig {
     /// The model below the head.
     pub bert: BertModelConfig,
@@ -180,6 +181,7 @@ impl BertForTokenClassification {
 
 /// Configuration of [`ElectraForPreTraining`].
 #[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ElectraForPreTrainingConfig {
     /// The model below the head, of the family `electra`.
     pub bert: BertModelConfig,
