@@ -32,7 +32,7 @@ pub struct BertModelConfig {
     /// and MPNet's.
     #[config(default = "Activation::Gelu")]
     pub hidden_act: Activation,
-    /// Its name in the `config.json` if not the first of several; written back as long as it means `hidden_act`.
+    /// The name of `hidden_act` in the `config.json` if not the first of several; written back while it means the same.
     pub hidden_act_name: Option<String>,
     /// Probability that dropout zeroes an attention weight in training, in [0, 1).
     #[config(default = 0.1)]
