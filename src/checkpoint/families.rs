@@ -57,7 +57,14 @@ pub(crate) enum Unsupported {
 /// The keys of a family above its embedding layer. Those of encoder and pooler follow the model's prefix.
 #[derive(Debug)]
 pub(crate) struct FamilyKeys {
-    pub(crate) layer: LayerKeys,
+    /// What comes before a layer's number.
+    pub(crate) layer: &'static str,
+    /// Query, key, value and output of the attention, and the two of the feed-forward network.
+    pub(crate) linears: [&'static str; 6],
+    /// After the attention, and after the feed-forward network.
+    pub(crate) norms: [&'static str; 2],
+    /// `None` in a family that has no relative positions by query and key.
+    pub(crate) distances: Option<&'static str>,
     pub(crate) projection: Option<&'static str>,
     pub(crate) relative_attention_bias: Option<&'static str>,
     pub(crate) pooler: Option<&'static str>,
@@ -66,18 +73,6 @@ pub(crate) struct FamilyKeys {
     pub(crate) sequence_head: Option<[&'static str; 2]>,
     /// The fields in `config.json` for the dropout of the heads, by what they classify.
     pub(crate) head_dropout: [Option<&'static str>; 3],
-}
-
-#[derive(Debug)]
-pub(crate) struct LayerKeys {
-    /// What comes before a layer's number.
-    pub(crate) prefix: &'static str,
-    /// Query, key, value and output of the attention, and the two of the feed-forward network.
-    pub(crate) linears: [&'static str; 6],
-    /// After the attention, and after the feed-forward network.
-    pub(crate) norms: [&'static str; 2],
-    /// `None` in a family that has no relative positions by query and key.
-    pub(crate) distances: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -91,8 +86,8 @@ pub(crate) struct HeadKeys {
     pub(crate) decoder: &'static str,
 }
 
-const BERT_LAYER: LayerKeys = LayerKeys {
-    prefix: "encoder.layer.",
+const BERT_KEYS: FamilyKeys = FamilyKeys {
+    layer: "encoder.layer.",
     linears: [
         "attention.self.query",
         "attention.self.key",
@@ -103,10 +98,6 @@ const BERT_LAYER: LayerKeys = LayerKeys {
     ],
     norms: ["attention.output.LayerNorm", "output.LayerNorm"],
     distances: Some("attention.self.distance_embedding.weight"),
-};
-
-const BERT_KEYS: FamilyKeys = FamilyKeys {
-    layer: BERT_LAYER,
     projection: None,
     relative_attention_bias: None,
     pooler: Some("pooler.dense"),
@@ -185,19 +176,17 @@ const DISTILBERT: FamilySpec = FamilySpec {
         ("layer_norm_eps", Always),
     ],
     keys: FamilyKeys {
-        layer: LayerKeys {
-            prefix: "transformer.layer.",
-            linears: [
-                "attention.q_lin",
-                "attention.k_lin",
-                "attention.v_lin",
-                "attention.out_lin",
-                "ffn.lin1",
-                "ffn.lin2",
-            ],
-            norms: ["sa_layer_norm", "output_layer_norm"],
-            distances: None,
-        },
+        layer: "transformer.layer.",
+        linears: [
+            "attention.q_lin",
+            "attention.k_lin",
+            "attention.v_lin",
+            "attention.out_lin",
+            "ffn.lin1",
+            "ffn.lin2",
+        ],
+        norms: ["sa_layer_norm", "output_layer_norm"],
+        distances: None,
         pooler: None,
         masked_lm: HeadKeys {
             // The head has no module of its own, but a common start.
@@ -247,19 +236,17 @@ const MPNET: FamilySpec = FamilySpec {
         Unsupported::OtherThan("pad_token_id", 1, "another padding id"),
     ],
     keys: FamilyKeys {
-        layer: LayerKeys {
-            prefix: "encoder.layer.",
-            linears: [
-                "attention.attn.q",
-                "attention.attn.k",
-                "attention.attn.v",
-                "attention.attn.o",
-                "intermediate.dense",
-                "output.dense",
-            ],
-            norms: ["attention.LayerNorm", "output.LayerNorm"],
-            distances: None,
-        },
+        layer: "encoder.layer.",
+        linears: [
+            "attention.attn.q",
+            "attention.attn.k",
+            "attention.attn.v",
+            "attention.attn.o",
+            "intermediate.dense",
+            "output.dense",
+        ],
+        norms: ["attention.LayerNorm", "output.LayerNorm"],
+        distances: None,
         relative_attention_bias: Some("encoder.relative_attention_bias.weight"),
         head_dropout: [None; 3],
         ..ROBERTA_KEYS
@@ -285,19 +272,17 @@ const ALBERT: FamilySpec = FamilySpec {
         Unsupported::OtherThan("inner_group_num", 1, "several layers in a group"),
     ],
     keys: FamilyKeys {
-        layer: LayerKeys {
-            prefix: "encoder.albert_layer_groups.0.albert_layers.",
-            linears: [
-                "attention.query",
-                "attention.key",
-                "attention.value",
-                "attention.dense",
-                "ffn",
-                "ffn_output",
-            ],
-            norms: ["attention.LayerNorm", "full_layer_layer_norm"],
-            distances: Some("attention.distance_embedding.weight"),
-        },
+        layer: "encoder.albert_layer_groups.0.albert_layers.",
+        linears: [
+            "attention.query",
+            "attention.key",
+            "attention.value",
+            "attention.dense",
+            "ffn",
+            "ffn_output",
+        ],
+        norms: ["attention.LayerNorm", "full_layer_layer_norm"],
+        distances: Some("attention.distance_embedding.weight"),
         projection: Some("encoder.embedding_hidden_mapping_in"),
         pooler: Some("pooler"),
         masked_lm: HeadKeys {
@@ -347,7 +332,7 @@ const _: () = {
         let Architecture { encoder, heads, .. } = family.architecture();
         assert!(heads.has_pooler == keys.pooler.is_some());
         assert!(encoder.has_relative_attention_bias == keys.relative_attention_bias.is_some());
-        assert!(encoder.relative_scores.is_some() == keys.layer.distances.is_some());
+        assert!(encoder.relative_scores.is_some() == keys.distances.is_some());
         i += 1;
     }
 };

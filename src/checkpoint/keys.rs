@@ -59,7 +59,7 @@ impl ModelKeys {
     pub(crate) fn of_model(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
         let keys = Self::of_layer(checkpoint, family)?;
         if keys.model_prefix().is_none() {
-            let key = format!("{}0.{}.weight", keys.family.layer.prefix, keys.family.layer.linears[0]);
+            let key = format!("{}0.{}.weight", keys.family.layer, keys.family.linears[0]);
             let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
             return Err(Error::missing_key(checkpoint.path(), key, hint));
         }
@@ -81,7 +81,7 @@ impl ModelKeys {
     ) -> Result<()> {
         // The last layer: the keys of a checkpoint with fewer end before it.
         let last = stored.saturating_sub(1);
-        let key = self.layer(last, &format!("{}.weight", self.family.layer.linears[0]));
+        let key = self.layer(last, &format!("{}.weight", self.family.linears[0]));
         if checkpoint.keys().any(|stored| stored == key) {
             return Ok(());
         }
@@ -105,7 +105,7 @@ impl ModelKeys {
     }
 
     pub(crate) fn encoder(&self) -> String {
-        self.named(self.family.layer.prefix)
+        self.named(self.family.layer)
     }
 
     pub(crate) fn layer(&self, index: usize, part: &str) -> String {

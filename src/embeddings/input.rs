@@ -120,28 +120,24 @@ impl BertEmbeddingsInput {
     /// The caller guarantees their range. For an id out of range, and for an `AfterPadding` position past its table, Flex's
     /// kernel panics and names the id; other devices take the nearest row. No memory outside a table is read or written.
     pub fn unchecked_ids(self) -> Self {
-        self.map_ids(Ids::unchecked)
+        self.map(Ids::unchecked, |embeds| embeds)
     }
 
-    fn map_ids(self, map: impl Fn(Ids) -> Ids) -> Self {
+    fn map(self, ids: impl Fn(Ids) -> Ids, embeds: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Self {
         Self {
             words: match self.words {
-                Words::Ids(ids) => Words::Ids(map(ids)),
-                embeds => embeds,
+                Words::Ids(words) => Words::Ids(ids(words)),
+                Words::Embeds(words) => Words::Embeds(embeds(words)),
             },
-            token_type_ids: self.token_type_ids.map(&map),
-            position_ids: self.position_ids.map(&map),
+            token_type_ids: self.token_type_ids.map(&ids),
+            position_ids: self.position_ids.map(&ids),
             ..self
         }
     }
 
     /// Moves the batch to another device. Ids that were read or checked are not read again.
     pub fn to_device(self, device: &Device) -> Self {
-        let moved = self.map_ids(|ids| ids.to_device(device));
-        match moved.words {
-            Words::Embeds(embeds) => Self { words: Words::Embeds(embeds.to_device(device)), ..moved },
-            Words::Ids(_) => moved,
-        }
+        self.map(|ids| ids.to_device(device), |embeds| embeds.to_device(device))
     }
 
     /// Batch size and sequence length, [B, S].

@@ -31,7 +31,6 @@ use burn_fused::with_one_draw;
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 #[derive(Module, Debug)]
-#[non_exhaustive]
 pub struct BertEncoder {
     /// Projects the vectors of the embeddings, [E, H]: ELECTRA's `embeddings_project` and ALBERT's
     /// `embedding_hidden_mapping_in`. `None` if they are of length H.
@@ -146,54 +145,53 @@ impl BertEncoder {
     /// - [`Error::SequenceTooLong`] if positions are relative and S exceeds `max_position_embeddings`;
     /// - [`Error::Fused`] if the device computes wrong values in the dtype, as some GPUs' drivers do in f64.
     pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
-        let PackedHidden { rows, packing } = self.packed(hidden, padding)?;
-        // Operators take no tensors without rows: a batch of padding alone has none.
-        if packing.num_tokens() == 0 {
-            return Ok(PackedHidden { rows, packing });
-        }
-        let bias = self.bias(&packing);
-        // One draw for all layers: a queue such as fusion's may run independent draws in another order.
-        let rows = with_one_draw(self.draws(), || {
-            self.in_order().fold(rows, |rows, layer| layer.forward(rows, &packing, bias.as_ref()))
-        });
-        Ok(PackedHidden { rows, packing })
+        let packed = self.packed(hidden, padding)?;
+        Ok(self.run(packed, |_, _, _| ()))
     }
 
     /// As [`forward`](Self::forward), with the output and the attention weights of every layer. The weights are computed a
     /// second time for it. Errors are those of [`forward_packed`](Self::forward_packed).
     pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<BertEncoderOutput> {
-        let PackedHidden { mut rows, packing } = self.packed(hidden, padding)?;
-        let [batch, seq] = packing.dims();
-        let bias = self.bias(&packing);
+        let packed = self.packed(hidden, padding)?;
+        let [batch, seq] = packed.packing.dims();
         // Attention weights are of all places, so the distances are too.
         let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
-        let mut output =
-            BertEncoderOutput { hidden_states: vec![packing.unpack(rows.clone())], attentions: Vec::new() };
-        with_one_draw(self.draws(), || {
-            for layer in self.in_order() {
-                // Before the layer runs: the weights are those of its input.
-                output.attentions.push(if packing.num_tokens() == 0 {
+        let (mut hidden_states, mut attentions) = (Vec::new(), Vec::new());
+        let last = self.run(packed, |layer, rows, packing| {
+            hidden_states.push(packing.unpack(rows.clone()));
+            attentions.push(match packing.num_tokens() {
+                0 => {
                     let heads = layer.attention.num_attention_heads();
                     Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
-                } else {
-                    let weights = layer.attention.weights(rows.clone(), &packing, of_places.as_ref());
-                    rows = layer.forward(rows, &packing, bias.as_ref());
-                    weights
-                });
-                output.hidden_states.push(packing.unpack(rows.clone()));
-            }
+                }
+                _ => layer.attention.weights(rows.clone(), packing, of_places.as_ref()),
+            });
         });
-        Ok(output)
+        hidden_states.push(last.unpack());
+        Ok(BertEncoderOutput { hidden_states, attentions })
+    }
+
+    /// Runs the layers, and shows `watch` the input of each.
+    fn run(
+        &self,
+        PackedHidden { rows, packing }: PackedHidden,
+        mut watch: impl FnMut(&BertLayer, &Tensor<2>, &Packing),
+    ) -> PackedHidden {
+        let bias = self.bias(&packing);
+        // One draw for all layers: a queue such as fusion's may run independent draws in another order.
+        let rows = with_one_draw(self.draws(), || {
+            (0..self.rounds).flat_map(|_| &self.layers).fold(rows, |rows, layer| {
+                watch(layer, &rows, &packing);
+                // Operators take no tensors without rows: a batch of padding alone has none.
+                if packing.num_tokens() > 0 { layer.forward(rows, &packing, bias.as_ref()) } else { rows }
+            })
+        });
+        PackedHidden { rows, packing }
     }
 
     /// The operators with dropout: attention and two residuals a layer.
     pub(crate) fn draws(&self) -> usize {
         3 * self.num_hidden_layers()
-    }
-
-    /// Every layer, as often as it is run.
-    fn in_order(&self) -> impl Iterator<Item = &BertLayer> {
-        (0..self.rounds).flat_map(|_| &self.layers)
     }
 
     /// [N, E] → [N, H].

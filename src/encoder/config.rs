@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::family::{Classified, HeadDropout};
 use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes};
 use burn::config::Config;
-use burn::nn::{Initializer, Linear};
+use burn::nn::{Dropout, DropoutConfig, Initializer, Linear};
 use burn::prelude::*;
 use burn_fused::Activation;
 
@@ -32,7 +32,7 @@ pub struct BertModelConfig {
     /// and MPNet's.
     #[config(default = "Activation::Gelu")]
     pub hidden_act: Activation,
-    /// Its name in the `config.json` if not the first of several; written back as long as it means `hidden_act`.
+    /// The name of `hidden_act` in the `config.json` if not the first of several; written back while it means the same.
     pub hidden_act_name: Option<String>,
     /// Probability that dropout zeroes an attention weight in training, in [0, 1).
     #[config(default = 0.1)]
@@ -128,12 +128,22 @@ impl BertModelConfig {
     }
 
     /// The dropout of a head whose config gives none.
-    pub(crate) fn classifier_dropout(&self, of: Classified) -> f64 {
+    fn classifier_dropout(&self, of: Classified) -> f64 {
         match self.embeddings.family.architecture().heads.dropout[of as usize] {
             HeadDropout::Stated(Some(prob)) => prob,
             HeadDropout::Stated(None) | HeadDropout::OfLayers => self.embeddings.hidden_dropout_prob,
             HeadDropout::Never => 0.0,
         }
+    }
+
+    /// The dropout of a head, which its config states or leaves to the family.
+    pub(crate) fn head_dropout(&self, of: Classified, stated: Option<f64>) -> Dropout {
+        DropoutConfig::new(stated.unwrap_or_else(|| self.classifier_dropout(of))).init()
+    }
+
+    /// What a head's config states of its dropout: nothing if it is the family's default and was not stated.
+    pub(crate) fn stated_dropout(&self, of: Classified, dropout: &Dropout, was: Option<f64>) -> Option<f64> {
+        (was.is_some() || dropout.prob != self.classifier_dropout(of)).then_some(dropout.prob)
     }
 
     /// Checks the dropout of a head: a probability, and the default if a config of the family can state no other.

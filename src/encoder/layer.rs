@@ -21,7 +21,6 @@ use std::fmt::Display;
 /// with f the activation. A layer of [`BertEncoder`](super::BertEncoder). Source: `BertLayer` of transformers 5.23; the
 /// layers of the other [families](crate::Family) compute the same.
 #[derive(Module, Debug)]
-#[non_exhaustive]
 pub struct BertLayer {
     /// Attention.
     pub attention: BertSelfAttention,

@@ -15,7 +15,6 @@ use burn_fused::{attention, attention_weights};
 /// by the operator [`attention`](crate::functional::attention), with R as its bias. Source: `BertSelfAttention` and
 /// `MPNetSelfAttention` of transformers 5.23; 4.49 for relative positions.
 #[derive(Module, Debug)]
-#[non_exhaustive]
 pub struct BertSelfAttention {
     /// [H, H].
     pub query: Linear,

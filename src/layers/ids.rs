@@ -20,7 +20,15 @@ mod sealed {
 
     pub trait IntoIds<I> {
         /// The ids, [B, S], which messages call `name`. Rows of the host go to `device`.
-        fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids>;
+        fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids>
+        where
+            Self: Sized,
+        {
+            let (values, dims) = self.into_values(name)?;
+            let device = device.clone().without_autodiff(); // see `tensor`
+            let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), &device);
+            Ok(Ids { name, tensor, host: Some(Arc::new(values.into())) })
+        }
 
         /// The ids on the host, row-major, and their shape.
         fn into_values(self, name: &'static str) -> Result<(Vec<i64>, [usize; 2])>;
@@ -39,10 +47,6 @@ mod sealed {
     macro_rules! rows {
         ($($rows:ty $(, $length:ident)?;)*) => {$(
             impl<I: Copy + TryInto<i32>, R: AsRef<[I]> $(, const $length: usize)?> IntoIds<I> for &$rows {
-                fn into_ids(self, name: &'static str, device: &Device) -> Result<Ids> {
-                    Ids::from_rows(name, self, device)
-                }
-
                 fn into_values(self, name: &'static str) -> Result<(Vec<i64>, [usize; 2])> {
                     values_of_rows(name, self)
                 }
@@ -80,20 +84,7 @@ impl Ids {
     where
         I: Copy + TryInto<i32>,
     {
-        let (values, dims) = values_of_rows(name, rows)?;
-        Ok(Self::from_values(name, values, dims, device))
-    }
-
-    /// Ids from the host, row-major.
-    pub(crate) fn from_values(
-        name: &'static str,
-        values: Vec<i64>,
-        dims: [usize; 2],
-        device: &Device,
-    ) -> Self {
-        let device = device.clone().without_autodiff(); // see `tensor`
-        let tensor = Tensor::from_data(TensorData::new(values.clone(), dims), &device);
-        Self { name, tensor, host: Some(Arc::new(values.into())) }
+        sealed::IntoIds::into_ids(rows, name, device)
     }
 
     pub(crate) fn tensor(&self) -> Tensor<2, Int> {

@@ -11,6 +11,7 @@ use burn::tensor::{DType, Distribution};
 ///
 /// Values come from the device's generator, so [`Device::seed`] makes them reproducible, and are drawn on first use.
 #[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum EmbeddingInitializer {
     /// N(0, `std`²), as Hugging Face's models with `initializer_range = std`.
     Normal {

@@ -10,11 +10,12 @@ use crate::model::labels::{IGNORED, Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
 use burn::config::Config;
 use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig, Linear};
+use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
 
 /// Configuration of [`BertForQuestionAnswering`].
 #[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BertForQuestionAnsweringConfig {
     /// The model below the head.
     pub bert: BertModelConfig,
@@ -37,10 +38,7 @@ impl BertForQuestionAnsweringConfig {
     fn build(&self, device: &Device) -> Result<BertForQuestionAnswering> {
         Ok(BertForQuestionAnswering {
             bert: self.bert.init_without_pooler(device)?,
-            dropout: DropoutConfig::new(
-                self.qa_dropout.unwrap_or_else(|| self.bert.classifier_dropout(Classified::Answers)),
-            )
-            .init(),
+            dropout: self.bert.head_dropout(Classified::Answers, self.qa_dropout),
             qa_outputs: self.bert.linear(2, device),
         })
     }
@@ -157,10 +155,8 @@ impl BertForQuestionAnswering {
     /// The config that builds a model of this shape.
     pub fn config(&self) -> BertForQuestionAnsweringConfig {
         let bert = self.bert.config();
-        let prob = self.dropout.prob;
-        // Stated only if it differs: most families' configs have no field for it.
-        let is_default = prob == bert.classifier_dropout(Classified::Answers);
-        BertForQuestionAnsweringConfig { bert, qa_dropout: (!is_default).then_some(prob) }
+        let qa_dropout = bert.stated_dropout(Classified::Answers, &self.dropout, None);
+        BertForQuestionAnsweringConfig { bert, qa_dropout }
     }
 
     /// The start and end logits, each [B, S].

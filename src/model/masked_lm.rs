@@ -18,6 +18,7 @@ use burn_fused::linear;
 
 /// Configuration of [`BertForMaskedLm`].
 #[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BertForMaskedLmConfig {
     /// The model below the head.
     pub bert: BertModelConfig,

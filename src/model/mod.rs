@@ -54,20 +54,15 @@ macro_rules! classifier {
             pub fn num_labels(&self) -> usize {
                 self.id2label.len()
             }
-
-            fn dropout_prob(&self) -> f64 {
-                self.classifier_dropout.unwrap_or_else(|| self.bert.classifier_dropout(Classified::$kind))
-            }
         }
 
         impl $model {
             /// The config that builds a model of this shape.
             pub fn config(&self) -> $config {
-                let (bert, prob) = (self.bert.config(), self.$($dropout).+.prob);
-                // A dropout that the config left to the layers stays theirs, unless the module's field was changed.
-                let is_stated = self.stated.classifier_dropout.is_some()
-                    || prob != bert.classifier_dropout(Classified::$kind);
-                $config { bert, classifier_dropout: is_stated.then_some(prob), ..self.stated.clone() }
+                let (bert, was) = (self.bert.config(), self.stated.classifier_dropout);
+                let classifier_dropout =
+                    bert.stated_dropout(Classified::$kind, &self.$($dropout).+, was);
+                $config { bert, classifier_dropout, ..self.stated.clone() }
             }
 
             /// The name of each label, by id.
@@ -116,14 +111,14 @@ pub use classification::{
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmHead, MaskedLmOutput};
 #[cfg(feature = "checkpoint")]
 pub use pretrained::{LoadReport, PretrainedModel};
+pub use sentence::dense::{SentenceDense, SentenceDenseConfig};
 pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
 pub use sentence::similarity::Similarity;
 pub use sentence::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDense, SentenceDenseConfig,
-    SentenceEmbeddingOutput, SentencePairBatch,
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput, SentencePairBatch,
 };
 pub use sentence_transformers::Prompts;
 #[cfg(feature = "checkpoint")]

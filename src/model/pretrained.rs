@@ -52,11 +52,9 @@ pub trait PretrainedModel: Stored {
     /// [`BertEmbeddings::load`](crate::BertEmbeddings::load). [`Error::Hub`](crate::Error::Hub) for a name that is no path, if
     /// the model cannot be had from the Hub.
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
-        let path = &directory(path.as_ref(), Wanted::Weights)?;
-        of_one_save(path, || {
-            let fields = Fields::beside(path)?;
-            let config = Self::config_of(&fields)?;
-            fields.in_file(built(&config, &fields, path, device, Misfit::Refused))
+        of_save(path.as_ref(), |path, fields| {
+            let config = Self::config_of(fields)?;
+            fields.in_file(built(&config, fields, path, device, Misfit::Refused))
         })
     }
 
@@ -71,8 +69,7 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        let path = &directory(path.as_ref(), Wanted::Weights)?;
-        of_one_save(path, || built(config, &Fields::beside(path)?, path, device, Misfit::Refused))
+        of_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::Refused))
     }
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's is newly
@@ -85,8 +82,7 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        let path = &directory(path.as_ref(), Wanted::Weights)?;
-        of_one_save(path, || built(config, &Fields::beside(path)?, path, device, Misfit::NewlyInitialised))
+        of_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::NewlyInitialised))
     }
 
     /// Replaces the model's values by those of a checkpoint. A head or pooler that the checkpoint lacks is unchanged and
@@ -94,13 +90,11 @@ pub trait PretrainedModel: Stored {
     ///
     /// Errors are those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
-        let path = &directory(path.as_ref(), Wanted::Weights)?;
-        let (model, report) = of_one_save(path, || {
-            // The config is read too, because its positions must be the model's.
-            let (fields, checkpoint) = (Fields::beside(path)?, Checkpoint::open(path)?);
-            let family = self.bert().embeddings.family();
-            let keys = ModelKeys::of_model(&checkpoint, family)?;
-            read(self, &fields, checkpoint, keys, Misfit::Refused)
+        // The config is read too, because its positions must be the model's.
+        let (model, report) = of_save(path.as_ref(), |path, fields| {
+            let checkpoint = Checkpoint::open(path)?;
+            let keys = ModelKeys::of_model(&checkpoint, self.bert().embeddings.family())?;
+            read(self, fields, checkpoint, keys, Misfit::Refused)
         })?;
         *self = model;
         Ok(report)
@@ -199,6 +193,12 @@ impl fmt::Display for LoadReport {
 /// Keys come from a file, which may hold what a terminal would obey.
 fn listed(keys: &[String]) -> String {
     keys.iter().map(|key| shown(key)).collect::<Vec<_>>().join(", ")
+}
+
+/// What `read` reads of the checkpoint at a path, or of the model of that name, and its config, both of one save.
+fn of_save<T>(path: &Path, read: impl Fn(&Path, &Fields) -> Result<T>) -> Result<T> {
+    let path = &directory(path, Wanted::Weights)?;
+    of_one_save(path, || read(path, &Fields::beside(path)?))
 }
 
 #[derive(Clone, Copy, PartialEq)]

@@ -225,7 +225,7 @@ impl BertModel {
             params.push(StoredParam::table(keys.named(name), &bias.table.weight));
         }
         // ALBERT's one layer is stored once, whatever the number of rounds.
-        let names = &keys.family.layer;
+        let names = keys.family;
         for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
             for (part, (_, linear)) in names.linears.into_iter().zip(layer.linears()) {

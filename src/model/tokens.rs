@@ -10,11 +10,12 @@ use crate::model::labels::{Labels, check_names, check_padding, check_weights, nu
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, zero_loss};
 use burn::config::Config;
 use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig, Linear};
+use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
 
 /// Configuration of [`BertForTokenClassification`].
 #[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BertForTokenClassificationConfig {
     /// The model below the head.
     pub bert: BertModelConfig,
@@ -45,7 +46,7 @@ impl BertForTokenClassificationConfig {
     fn build(&self, device: &Device) -> Result<BertForTokenClassification> {
         Ok(BertForTokenClassification {
             bert: self.bert.init_without_pooler(device)?,
-            dropout: DropoutConfig::new(self.dropout_prob()).init(),
+            dropout: self.bert.head_dropout(Classified::Tokens, self.classifier_dropout),
             classifier: self.bert.linear(self.num_labels(), device),
             stated: self.clone(),
         })
@@ -180,6 +181,7 @@ impl BertForTokenClassification {
 
 /// Configuration of [`ElectraForPreTraining`].
 #[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ElectraForPreTrainingConfig {
     /// The model below the head, of the family `electra`.
     pub bert: BertModelConfig,

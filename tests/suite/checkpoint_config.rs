@@ -207,7 +207,7 @@ fn a_field_that_is_wrong_is_refused_by_its_name_in_the_file() {
         ("model_type", "7"),
     ];
     let of_model = [
-        ("hidden_act", "\"silu\""),
+        ("hidden_act", "\"prelu\""),
         ("is_decoder", "true"),
         ("add_cross_attention", "true"),
         ("num_attention_heads", "0"),

@@ -72,6 +72,8 @@ fn the_name_of_an_activation_is_written_back_as_it_was_read() {
         ("gelu_new", None, "gelu_new"),
         ("gelu_pytorch_tanh", None, "gelu_pytorch_tanh"),
         ("relu", None, "relu"),
+        ("silu", None, "silu"),
+        ("swish", None, "swish"),
         ("gelu_pytorch_tanh", Some(Activation::Relu), "relu"),
         ("gelu", Some(Activation::GeluTanh), "gelu_new"),
     ] {

@@ -61,8 +61,7 @@ fn ranks_and_scores_equal_sentence_transformers() {
     let (cases, model) = (cases(), read(&saved()));
     let texts: Vec<String> = list(&cases["texts"]);
     assert_eq!(model.config().activation, Some(Activation::Sigmoid));
-    let identity =
-        BertForSequenceClassificationConfig { activation: Some(Activation::Identity), ..model.config() };
+    let identity = model.config().with_activation(Some(Activation::Identity));
     let (identity, _) =
         BertForSequenceClassification::from_pretrained_with(&identity, saved(), &device()).unwrap();
     for run in cases["runs"].as_array().unwrap() {
@@ -218,7 +217,7 @@ fn the_prompt_of_a_ranker_is_put_before_its_queries() {
     // Asked for by its name, and as a text, of a model without a default.
     let text = cases["prompts"]["web"].as_str().unwrap();
     let prompts = Prompts::new().with("web", text);
-    let plain = BertForSequenceClassificationConfig { prompts, ..identity.clone() };
+    let plain = identity.clone().with_prompts(prompts);
     let (plain, _) =
         BertForSequenceClassification::from_pretrained_with(&plain, dir.path(), &device()).unwrap();
     assert_ranked(&ranks(&plain, &TextOptions::new().with_prompt_name("web")), &prompted);

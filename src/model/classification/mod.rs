@@ -15,11 +15,12 @@ use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squa
 use crate::model::sentence_transformers::{Prompts, torch_class};
 use burn::config::Config;
 use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig, Linear};
+use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
 
 /// Configuration of [`BertForSequenceClassification`].
 #[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BertForSequenceClassificationConfig {
     /// The model below the head.
     pub bert: BertModelConfig,
@@ -58,15 +59,14 @@ impl BertForSequenceClassificationConfig {
         }
         self.bert.check_classifier_dropout(Classified::Sequences, self.classifier_dropout)?;
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
-        let invalid = |field, problem: &str| Err(Error::config(field, problem));
         match self.problem_type {
-            Some(ProblemType::SingleLabelClassification) if self.num_labels() == 1 => invalid(
+            Some(ProblemType::SingleLabelClassification) if self.num_labels() == 1 => Err(Error::config(
                 "problem_type",
                 "is SingleLabelClassification, but with one label there is nothing to choose; use two labels, or \
                  Regression",
-            ),
+            )),
             Some(ProblemType::Regression) if self.class_weights.is_some() => {
-                invalid("class_weights", "are given, but a regression has no classes")
+                Err(Error::config("class_weights", "are given, but a regression has no classes"))
             }
             _ => Ok(()),
         }
@@ -82,7 +82,7 @@ impl BertForSequenceClassificationConfig {
             }
             SequenceHead::Pooled => (self.bert.try_init(device)?, None),
         };
-        let dropout = DropoutConfig::new(self.dropout_prob()).init();
+        let dropout = self.bert.head_dropout(Classified::Sequences, self.classifier_dropout);
         let out_proj = self.bert.linear(self.num_labels(), device);
         let classifier = SequenceClassificationHead { dense, dropout, out_proj, kind };
         Ok(BertForSequenceClassification { bert, classifier, stated: self.clone() })
@@ -249,24 +249,22 @@ impl BertForSequenceClassification {
             SequenceLabels::Classes(_) => ProblemType::SingleLabelClassification,
             SequenceLabels::Numbers(problem_type, _) => *problem_type,
         };
-        let invalid = |field, problem: String| Err(Error::config(field, problem));
-        match self.stated.problem_type {
+        let (field, problem) = match self.stated.problem_type {
             Some(expected) if expected != found => {
-                invalid("problem_type", format!("is {expected:?}, but the batch has labels of {found:?}"))
+                ("problem_type", format!("is {expected:?}, but the batch has labels of {found:?}"))
             }
             // As in `validate`, of a model that leaves the kind to the batch.
             None if found == ProblemType::SingleLabelClassification && self.stated.num_labels() == 1 => {
-                invalid(
-                    "id2label",
-                    "has one label, but the batch has labels of SingleLabelClassification, which needs two"
-                        .into(),
-                )
+                let needed =
+                    "has one label, but the batch has labels of SingleLabelClassification, which needs two";
+                ("id2label", needed.into())
             }
             _ if found == ProblemType::Regression && self.stated.class_weights.is_some() => {
-                invalid("class_weights", "are given, but the batch has labels of Regression".into())
+                ("class_weights", "are given, but the batch has labels of Regression".into())
             }
-            _ => Ok(()),
-        }
+            _ => return Ok(()),
+        };
+        Err(Error::config(field, problem))
     }
 }
 

@@ -5,9 +5,10 @@ use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::{read_json, regular_file};
+use crate::model::sentence::dense::SentenceDenseConfig;
 use crate::model::sentence::pooling::Pooling;
 use crate::model::sentence::similarity::Similarity;
-use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDenseConfig};
+use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig};
 use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
 #[cfg(feature = "tokenizers")]
@@ -82,24 +83,20 @@ impl Modules {
     }
 
     fn applied(self, config: BertForSentenceEmbeddingConfig) -> Result<BertForSentenceEmbeddingConfig> {
-        let hidden_size = config.bert.embeddings.hidden_size;
+        let mut width = config.bert.embeddings.hidden_size;
         let (pooling, include_prompt) =
-            pooling_of(&SideConfig::at(self.pooling.join("config.json"))?, hidden_size)?;
-        let mut width = hidden_size;
-        let mut dense = Vec::new();
-        for folder in &self.dense {
-            let config = dense_of(&SideConfig::at(folder.join("config.json"))?, width)?;
-            width = config.out_features;
-            dense.push(config);
-        }
+            pooling_of(&SideConfig::at(self.pooling.join("config.json"))?, width)?;
+        let dense = self.dense.iter().map(|folder| {
+            let dense = dense_of(&SideConfig::at(folder.join("config.json"))?, width)?;
+            width = dense.out_features;
+            Ok(dense)
+        });
+        let dense = dense.collect::<Result<_>>()?;
         if let Some(folder) = &self.normalize {
             check_names(&SideConfig::if_there(folder.join("config.json"))?)?;
         }
-        Ok(config
-            .with_pooling(pooling)
-            .with_include_prompt(include_prompt)
-            .with_dense(dense)
-            .with_normalize(self.normalize.is_some()))
+        let normalize = self.normalize.is_some();
+        Ok(BertForSentenceEmbeddingConfig { pooling, include_prompt, dense, normalize, ..config })
     }
 }
 
@@ -129,13 +126,6 @@ fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
     })
 }
 
-fn similarity(own: &SideConfig) -> Result<Similarity> {
-    // serde's names of the variants are sentence-transformers'.
-    let known = |name: &Value| serde_json::from_value(name.as_str()?.into()).ok();
-    let supported = "one of cosine, dot, euclidean, manhattan";
-    Ok(own.value("similarity_fn_name", supported, known)?.unwrap_or_default())
-}
-
 /// The last part of a class of sentence-transformers, or the whole name of another.
 fn kind(class: &str) -> &str {
     let name = class.strip_prefix("sentence_transformers.").and_then(|class| class.rsplit('.').next());
@@ -144,46 +134,44 @@ fn kind(class: &str) -> &str {
 
 /// The mode of a pooling's config, in its present or its former form, and whether prompts are pooled.
 fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)> {
-    let invalid = |field, problem: String| config.invalid(field, problem);
     for field in ["embedding_dimension", "word_embedding_dimension"] {
         if let Some(width) =
             config.fields.get(field).filter(|width| width.as_u64() != Some(hidden_size as u64))
         {
-            return Err(invalid(field, format!("is {width}, but the model's hidden_size is {hidden_size}")));
+            let problem = format!("is {width}, but the model's hidden_size is {hidden_size}");
+            return Err(config.invalid(field, problem));
         }
     }
     let include_prompt = config.flag("include_prompt")?.unwrap_or(true);
+    let invalid = |problem: String| Err(config.invalid("pooling_mode", problem));
     // Newer files have `pooling_mode`, older ones a flag for each mode.
-    let names: Vec<&str> = match config.fields.get("pooling_mode") {
-        Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().unwrap_or("?")).collect(),
-        Some(mode) => vec![mode.as_str().unwrap_or("?")],
+    let mut names = Vec::new();
+    match config.fields.get("pooling_mode") {
+        Some(Value::Array(modes)) => names.extend(modes.iter().map(|mode| mode.as_str().unwrap_or("?"))),
+        Some(mode) => names.push(mode.as_str().unwrap_or("?")),
         None => {
-            let flags: Vec<_> =
-                config.fields.iter().filter(|(name, _)| name.starts_with("pooling_mode_")).collect();
-            if let Some((name, value)) = flags.iter().find(|(_, value)| !value.is_boolean()) {
-                let problem = format!("has {name} {value}, but it must be true or false");
-                return Err(invalid("pooling_mode", problem));
+            let mut has_flags = false;
+            for (name, value) in config.fields.iter().filter(|(name, _)| name.starts_with("pooling_mode_")) {
+                has_flags = true;
+                match value {
+                    Value::Bool(true) => names.push(name.as_str()),
+                    Value::Bool(false) => {}
+                    _ => return invalid(format!("has {name} {value}, but it must be true or false")),
+                }
             }
-            let is_true = |(_, value): &&(&String, &Value)| **value == Value::Bool(true);
-            let names: Vec<&str> = flags.iter().filter(is_true).map(|(name, _)| name.as_str()).collect();
-            if names.is_empty() && !flags.is_empty() {
-                return Err(invalid("pooling_mode", "has no flag that is true; set one".into()));
+            if names.is_empty() && has_flags {
+                return invalid("has no flag that is true; set one".into());
             }
-            names
         }
-    };
+    }
     let supported = MODES.map(|(_, name, _)| name).join(", ");
-    let known = |name| MODES.iter().find(|(_, mode, flag)| *mode == name || *flag == name);
     match names[..] {
         [] => Ok((Pooling::Mean, include_prompt)),
-        [name] => match known(name) {
+        [name] => match MODES.iter().find(|(_, mode, flag)| [*mode, *flag].contains(&name)) {
             Some((pooling, ..)) => Ok((*pooling, include_prompt)),
-            None => Err(invalid("pooling_mode", format!("is {name:?}, but must be one of {supported}"))),
+            None => invalid(format!("is {name:?}, but must be one of {supported}")),
         },
-        _ => {
-            let problem = format!("is {}, but must be a single one of {supported}", names.join(" with "));
-            Err(invalid("pooling_mode", problem))
-        }
+        _ => invalid(format!("is {}, but must be a single one of {supported}", names.join(" with "))),
     }
 }
 
@@ -216,15 +204,17 @@ impl Stored for BertForSentenceEmbedding {
             false => config.with_normalize(false),
         };
         let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
-        let config = config
-            .with_prompts(own.prompts()?)
-            .with_truncate_dim(own.size("truncate_dim")?)
-            .with_similarity(similarity(&own)?);
         let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
         let transformer = names.map(|name| dir.join(name)).find(|path| regular_file::exists(path));
-        let Some(path) = transformer else { return Ok(config) };
-        let stated = SideConfig::at(path)?;
+        let stated = transformer.map_or(Ok(SideConfig::default()), SideConfig::at)?;
+        // serde's names of the variants are sentence-transformers'.
+        let known = |name: &Value| serde_json::from_value(name.as_str()?.into()).ok();
+        let similarity =
+            own.value("similarity_fn_name", "one of cosine, dot, euclidean, manhattan", known)?;
         Ok(config
+            .with_prompts(own.prompts()?)
+            .with_truncate_dim(own.size("truncate_dim")?)
+            .with_similarity(similarity.unwrap_or_default())
             .with_max_seq_length(stated.size("max_seq_length")?)
             .with_do_lower_case(stated.flag("do_lower_case")?.unwrap_or(false)))
     }
@@ -234,15 +224,14 @@ impl Stored for BertForSentenceEmbedding {
     }
 
     fn parts_beside(&self) -> Vec<(String, Part<'_>)> {
-        let mut parts = Vec::new();
-        for (i, dense) in self.dense.iter().enumerate() {
+        let parts = self.dense.iter().enumerate().map(|(i, dense)| {
             let mut part = Part::linear("linear", &dense.linear);
             if dense.linear.bias.is_none() {
                 part.params.truncate(1); // sentence-transformers refuses a bias that the config does not have
             }
-            parts.push((dense_folder(i), part));
-        }
-        parts
+            (dense_folder(i), part)
+        });
+        parts.collect()
     }
 
     fn folders_beside(&self, dir: &Path) -> Result<Vec<PathBuf>> {
@@ -303,7 +292,19 @@ impl Stored for BertForSentenceEmbedding {
             let normalize = json!({ "module_input_name": "sentence_embedding" });
             files.push(file(Path::new(&folder).join("config.json"), normalize));
         }
-        files.extend(self.own_config(dir)?);
+        let mut own = SideConfig::of_kind(dir, "SentenceTransformer")?;
+        let says_nothing = config.prompts == Prompts::new()
+            && config.truncate_dim.is_none()
+            && config.similarity == Similarity::Cosine;
+        if !(own.fields.is_empty() && says_nothing) {
+            own.fields.entry("model_type").or_insert_with(|| "SentenceTransformer".into());
+            own.set_prompts(&config.prompts);
+            own.fields.insert("similarity_fn_name".into(), json!(config.similarity));
+            // Absent rather than null where nothing is cut.
+            own.fields.remove("truncate_dim");
+            own.fields.extend(config.truncate_dim.map(|dim| ("truncate_dim".to_string(), json!(dim))));
+            files.push(JsonFile { path: own.path, value: own.fields.into() });
+        }
         let transformer = dir.join(TRANSFORMER);
         let is_there = regular_file::exists(&transformer);
         let mut fields = SideConfig::if_there(transformer)?.fields;
@@ -318,26 +319,5 @@ impl Stored for BertForSentenceEmbedding {
         }
         files.push(file(MODULES.into(), modules.into()));
         Ok(files)
-    }
-}
-
-impl BertForSentenceEmbedding {
-    /// `config_sentence_transformers.json`, if there is one or something to write into it.
-    fn own_config(&self, dir: &Path) -> Result<Option<JsonFile>> {
-        let config = self.config();
-        let mut own = SideConfig::of_kind(dir, "SentenceTransformer")?;
-        let says_nothing = config.prompts == Prompts::new()
-            && config.truncate_dim.is_none()
-            && config.similarity == Similarity::Cosine;
-        if own.fields.is_empty() && says_nothing {
-            return Ok(None);
-        }
-        own.fields.entry("model_type").or_insert_with(|| "SentenceTransformer".into());
-        own.set_prompts(&config.prompts);
-        own.fields.insert("similarity_fn_name".into(), json!(config.similarity));
-        // Absent rather than null where nothing is cut.
-        own.fields.remove("truncate_dim");
-        own.fields.extend(config.truncate_dim.map(|dim| ("truncate_dim".to_string(), json!(dim))));
-        Ok(Some(JsonFile { path: own.path, value: own.fields.into() }))
     }
 }

@@ -124,6 +124,8 @@ fn bias_activations() -> Vec<Sample> {
             // Checked against PyTorch's values on their own: std has no erf.
             Activation::Gelu => return sample,
             Activation::Relu => |z| z.max(0.0),
+            Activation::Silu => |z| z / (1.0 + (-z).exp()),
+            Activation::QuickGelu => |z| z / (1.0 + (-1.702 * z).exp()),
             _ => |z| z / 2.0 * (1.0 + (0.797_884_560_802_865_4 * (z + 0.044715 * z.powi(3))).tanh()),
         };
         let sample = Sample { is_smooth: activation != Activation::Relu, ..sample };
@@ -132,7 +134,8 @@ fn bias_activations() -> Vec<Sample> {
         })
     };
     let sizes = [[0, 3], [1, 1], [70, 3], [300, 127], [65, 768], [3, 1023]];
-    let activations = [Activation::Gelu, Activation::GeluTanh, Activation::Relu];
+    let activations =
+        [Activation::Gelu, Activation::GeluTanh, Activation::QuickGelu, Activation::Silu, Activation::Relu];
     activations.into_iter().flat_map(|activation| sizes.map(|size| sample(activation, size))).collect()
 }
 

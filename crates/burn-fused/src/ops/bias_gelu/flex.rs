@@ -17,6 +17,8 @@ impl HostKernels for BiasGeluOp {
             Activation::Gelu => forward::<T, Gelu>(input),
             Activation::GeluTanh => forward::<T, GeluTanh<false>>(input),
             Activation::GeluFast => forward::<T, GeluTanh<true>>(input),
+            Activation::QuickGelu => forward::<T, Swish<true>>(input),
+            Activation::Silu => forward::<T, Swish<false>>(input),
             Activation::Relu => forward::<T, Relu>(input),
             // Kernels where time goes: in feed-forward networks.
             Activation::Identity | Activation::Tanh | Activation::Sigmoid => return Self::reference(input),
@@ -29,6 +31,8 @@ impl HostKernels for BiasGeluOp {
             Activation::Gelu => backward::<T, Gelu>(&input, upstream),
             Activation::GeluTanh => backward::<T, GeluTanh<false>>(&input, upstream),
             Activation::GeluFast => backward::<T, GeluTanh<true>>(&input, upstream),
+            Activation::QuickGelu => backward::<T, Swish<true>>(&input, upstream),
+            Activation::Silu => backward::<T, Swish<false>>(&input, upstream),
             Activation::Relu => backward::<T, Relu>(&input, upstream),
             _ => Self::reference_backward(input, upstream),
         }
@@ -58,19 +62,38 @@ impl<const FAST: bool> Curve for GeluTanh<FAST> {
     #[inline(always)]
     fn at<S: Simd, W: Wide>(z: W) -> (W, W) {
         let activation = if FAST { Activation::GeluFast } else { Activation::GeluTanh };
-        let [one, linear] = [1.0, 2.0 * activation.slope()].map(W::from_f64);
+        let linear = W::from_f64(2.0 * activation.slope());
         // u = z · (linear + cubic · z²).
         let cubic = linear * W::from_f64(CUBIC);
         let far = W::from_f64(1e3); // both tails are flat there
         let square = if z * z > far { far } else { z * z };
-        let u = z * (linear + cubic * square);
-        let exp = Functions::exp::<S>(if u > W::ZERO { W::ZERO - u } else { u }); // e^−|u|
-        let near = one / (one + exp);
-        let far = exp * near;
-        let cumulative = if u > W::ZERO { near } else { far };
+        let (cumulative, density) = logistic::<S, W>(z * (linear + cubic * square));
         let inner = z * (linear + W::from_f64(3.0) * cubic * square);
-        (z * cumulative, cumulative + near * far * inner)
+        (z * cumulative, cumulative + density * inner)
     }
+}
+
+/// `z · σ(slope · z)`: the quick approximation of GELU, or SiLU.
+struct Swish<const QUICK: bool>;
+
+impl<const QUICK: bool> Curve for Swish<QUICK> {
+    #[inline(always)]
+    fn at<S: Simd, W: Wide>(z: W) -> (W, W) {
+        let activation = if QUICK { Activation::QuickGelu } else { Activation::Silu };
+        let u = z * W::from_f64(activation.slope());
+        let (cumulative, density) = logistic::<S, W>(u);
+        (z * cumulative, cumulative + density * u)
+    }
+}
+
+/// `σ(u) = 1 / (1 + e⁻ᵘ)` and its derivative, neither of which overflows.
+#[inline(always)]
+fn logistic<S: Simd, W: Wide>(u: W) -> (W, W) {
+    let one = W::from_f64(1.0);
+    let exp = Functions::exp::<S>(if u > W::ZERO { W::ZERO - u } else { u }); // e^−|u|
+    let near = one / (one + exp);
+    let far = exp * near;
+    (if u > W::ZERO { near } else { far }, near * far)
 }
 
 struct Relu;

@@ -104,6 +104,10 @@ impl Operator for BiasGeluOp {
                 let tanh = B::float_tanh(cubic::<B>(&z, inputs.activation.slope(), 1.0));
                 B::float_mul(half_above::<B>(tanh), z)
             }
+            Activation::QuickGelu | Activation::Silu => {
+                let slope = inputs.activation.slope();
+                B::float_mul(sigmoid::<B>(B::float_mul_scalar(z.clone(), slope.into())), z)
+            }
             Activation::Relu => B::relu(z),
             Activation::Tanh => B::float_tanh(z),
             Activation::Sigmoid => sigmoid::<B>(z),
@@ -132,6 +136,13 @@ impl Operator for BiasGeluOp {
                 // z times the derivative of the cubic is the cubic with three times its last term.
                 let inner = B::float_mul(rest, cubic::<B>(&z, slope, 3.0));
                 B::float_mul(grad, B::float_add(half_above::<B>(tanh), inner))
+            }
+            Activation::QuickGelu | Activation::Silu => {
+                let u = B::float_mul_scalar(z, inputs.activation.slope().into());
+                let share = sigmoid::<B>(u.clone());
+                // σ(u) + u · σ(u) · (1 − σ(u))
+                let rest = B::float_sub(share.clone(), B::float_mul(share.clone(), share.clone()));
+                B::float_mul(grad, B::float_add(share, B::float_mul(u, rest)))
             }
             Activation::Relu => B::relu_backward(B::relu(z), grad),
             Activation::Tanh => {
@@ -198,6 +209,10 @@ pub enum Activation {
     GeluTanh,
     /// The same with 0.7978845608 for √(2/π), as transformers' `gelu_fast` has it.
     GeluFast,
+    /// GELU's approximation `z / (1 + exp(−1.702 z))`: `quick_gelu`.
+    QuickGelu,
+    /// `z / (1 + exp(−z))`: `silu` and `swish`.
+    Silu,
     /// `max(z, 0)`: `relu`.
     Relu,
     /// tanh z: `tanh`.
@@ -208,8 +223,17 @@ pub enum Activation {
 
 impl Activation {
     /// All there are.
-    pub const ALL: [Self; 7] =
-        [Self::Identity, Self::Gelu, Self::GeluTanh, Self::GeluFast, Self::Relu, Self::Tanh, Self::Sigmoid];
+    pub const ALL: [Self; 9] = [
+        Self::Identity,
+        Self::Gelu,
+        Self::GeluTanh,
+        Self::GeluFast,
+        Self::QuickGelu,
+        Self::Silu,
+        Self::Relu,
+        Self::Tanh,
+        Self::Sigmoid,
+    ];
 
     /// transformers' names; the first is the one that is written.
     pub fn names(self) -> &'static [&'static str] {
@@ -218,6 +242,8 @@ impl Activation {
             Self::Gelu => &["gelu", "gelu_python"],
             Self::GeluTanh => &["gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate"],
             Self::GeluFast => &["gelu_fast"],
+            Self::QuickGelu => &["quick_gelu"],
+            Self::Silu => &["silu", "swish"],
             Self::Relu => &["relu"],
             Self::Tanh => &["tanh"],
             Self::Sigmoid => &["sigmoid"],
@@ -234,10 +260,12 @@ impl Activation {
         Self::ALL.map(Self::names).concat().join(", ")
     }
 
-    /// What the approximations of GELU have for √(2/π).
+    /// The factor of z in tanh or σ; of the tanh approximations of GELU, what they have for √(2/π).
     pub(crate) fn slope(self) -> f64 {
         match self {
             Self::GeluFast => 0.797_884_560_8,
+            Self::QuickGelu => 1.702,
+            Self::Silu => 1.0,
             _ => (2.0 / PI).sqrt(),
         }
     }
