@@ -114,6 +114,8 @@ mod sentence_embeddings;
 mod sentence_files;
 mod sentence_losses;
 #[cfg(feature = "tokenizers")]
+mod sentence_transformers;
+#[cfg(feature = "tokenizers")]
 mod text;
 #[cfg(feature = "tokenizers")]
 mod text_methods;
