@@ -11,6 +11,8 @@
 
 #[path = "support/counting_allocator/mod.rs"]
 mod counting_allocator;
+#[path = "support/files/mod.rs"]
+mod files;
 
 use burn::data::dataset::InMemDataset;
 use burn::prelude::*;
@@ -27,6 +29,7 @@ use burn_bert::text::{BertTokenizer, Lines};
 use burn_bert::training::{Trainer, TrainingArguments};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig};
 use counting_allocator::{Counting, count};
+use files::{fixture, vocabulary, walk};
 use std::alloc::System;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -71,10 +74,6 @@ const KINDS: [Kind; 13] = [
     ("run", 12, make_run, read_run),
 ];
 
-fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
-}
-
 /// A file or a directory of the fixtures into `dir`, but for the texts that are compared with transformers.
 fn copy(path: &str, dir: &Path) {
     let from = fixture(path);
@@ -82,26 +81,10 @@ fn copy(path: &str, dir: &Path) {
         fs::copy(&from, dir.join(from.file_name().unwrap())).unwrap();
         return;
     }
-    for file in files_of(&from).into_iter().filter(|file| !file.ends_with("cases.json")) {
+    for file in walk(&from).into_iter().filter(|file| !file.ends_with("cases.json")) {
         fs::create_dir_all(dir.join(&file).parent().unwrap()).unwrap();
         fs::copy(from.join(&file), dir.join(&file)).unwrap();
     }
-}
-
-/// The files under a directory, sorted.
-fn files_of(dir: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let mut folders = vec![dir.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            match entry.is_dir() {
-                true => folders.push(entry),
-                false => files.push(entry.strip_prefix(dir).unwrap().to_path_buf()),
-            }
-        }
-    }
-    files.sort();
-    files
 }
 
 fn read_classifier(dir: &Path) -> Outcome {
@@ -206,8 +189,7 @@ fn masked_lm() -> BertForMaskedLm {
 
 fn make_run(dir: &Path) {
     fs::create_dir(dir.join("tokenizer")).unwrap();
-    let words = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n";
-    fs::write(dir.join("tokenizer/vocab.txt"), words).unwrap();
+    fs::write(dir.join("tokenizer/vocab.txt"), vocabulary(&["a", "b", "c", "d"])).unwrap();
     run(dir, false).unwrap();
 }
 
@@ -336,7 +318,7 @@ fn no_mutated_file_panics_hangs_or_takes_much_memory() {
         fs::create_dir_all(&dir).unwrap();
         make(&dir);
         let read_file = |file| (fs::read(dir.join(&file)).unwrap(), file);
-        let files: Vec<(Vec<u8>, PathBuf)> = files_of(&dir).into_iter().map(read_file).collect();
+        let files: Vec<(Vec<u8>, PathBuf)> = walk(&dir).into_iter().map(read_file).collect();
         read(&dir).unwrap_or_else(|error| panic!("{name}: {error}"));
         (dir, files)
     });

@@ -13,6 +13,7 @@ use server::{COMMIT, Faults, Hub, NAME, etag, git_oid, pointer};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::{env, fs};
+use tempfile::TempDir;
 use tiny::{load, tiny};
 use user::{UNREACHABLE, User, finished, has, tree};
 
@@ -33,11 +34,17 @@ fn child() {
     }
 }
 
+/// The model, a server that has it, and a user of that.
+fn served(faults: Faults) -> (TempDir, Hub, User) {
+    let dir = tiny();
+    let hub = Hub::of(dir.path(), faults);
+    let user = User::of(hub.endpoint());
+    (dir, hub, user)
+}
+
 #[test]
 fn a_model_is_downloaded_once_and_is_that_of_the_directory() {
-    let dir = tiny();
-    let hub = Hub::of(dir.path(), Faults::default());
-    let user = User::of(hub.endpoint());
+    let (dir, hub, user) = served(Faults::default());
     let expected = load("sentences", dir.path()).unwrap();
     assert_eq!(user.load("sentences", NAME).unwrap(), expected);
 
@@ -56,9 +63,7 @@ fn a_model_is_downloaded_once_and_is_that_of_the_directory() {
 
 #[test]
 fn a_tokenizer_and_a_config_come_without_weights() {
-    let dir = tiny();
-    let hub = Hub::of(dir.path(), Faults::default());
-    let user = User::of(hub.endpoint());
+    let (dir, hub, user) = served(Faults::default());
     for kind in ["tokenizer", "config"] {
         assert_eq!(user.load(kind, NAME).unwrap(), load(kind, dir.path()).unwrap());
     }
@@ -92,9 +97,7 @@ fn shards_and_pickles_are_downloaded_where_there_is_no_safetensors_file() {
 
 #[test]
 fn a_name_that_is_not_there_says_so() {
-    let dir = tiny();
-    let hub = Hub::of(dir.path(), Faults::default());
-    let user = User::of(hub.endpoint());
+    let (_dir, hub, user) = served(Faults::default());
     let missing = user.load("config", "owner/other").unwrap_err();
     has(&missing, &["owner/other is no path here, and the Hub shows no model of this name", "HF_TOKEN"]);
     let missing = user.load("config", &format!("{NAME}@v9")).unwrap_err();
@@ -109,9 +112,7 @@ fn a_name_that_is_not_there_says_so() {
 
 #[test]
 fn what_can_only_be_a_path_is_not_asked_for() {
-    let dir = tiny();
-    let hub = Hub::of(dir.path(), Faults::default());
-    let user = User::of(hub.endpoint());
+    let (_dir, hub, user) = served(Faults::default());
     for path in ["./owner/tiny", "/owner/tiny", "~/tiny", "a/owner/tiny", r"owner\tiny", "model.safetensors"]
     {
         has(&user.load("sentences", path).unwrap_err(), &["cannot read"]);
@@ -124,10 +125,8 @@ fn what_can_only_be_a_path_is_not_asked_for() {
 
 #[test]
 fn a_gated_model_asks_for_a_token_and_takes_it() {
-    let dir = tiny();
     let faults = Faults { token: Some("hf_secret"), ..Faults::default() };
-    let hub = Hub::of(dir.path(), faults.clone());
-    let user = User::of(hub.endpoint());
+    let (dir, hub, user) = served(faults.clone());
     let refused = user.load("sentences", NAME).unwrap_err();
     has(&refused, &["owner/tiny is gated", "https://huggingface.co/owner/tiny", "HF_TOKEN"]);
     let user = user.with("HF_TOKEN", "hf_wrong");
@@ -208,9 +207,7 @@ fn a_file_of_another_checksum_or_size_does_not_enter_the_cache() {
 
 #[test]
 fn what_a_broken_transfer_left_is_not_trusted() {
-    let dir = tiny();
-    let hub = Hub::of(dir.path(), Faults::default());
-    let user = User::of(hub.endpoint());
+    let (dir, _hub, user) = served(Faults::default());
     let content = fs::read(dir.path().join("vocab.txt")).unwrap();
     fs::create_dir_all(user.model().join("blobs")).unwrap();
     let part = user.model().join("blobs").join(format!("{}.incomplete", git_oid(&content)));
@@ -221,10 +218,8 @@ fn what_a_broken_transfer_left_is_not_trusted() {
 
 #[test]
 fn a_full_cache_needs_no_network() {
-    let dir = tiny();
-    let hub = Hub::of(dir.path(), Faults::default());
+    let (dir, hub, mut user) = served(Faults::default());
     let expected = load("sentences", dir.path()).unwrap();
-    let mut user = User::of(hub.endpoint());
     user.load("sentences", NAME).unwrap();
     user.endpoint = UNREACHABLE.into();
     assert_eq!(user.load("sentences", NAME).unwrap(), expected);
@@ -254,9 +249,7 @@ fn a_full_cache_needs_no_network() {
 
 #[test]
 fn the_cache_is_where_python_has_it() {
-    let dir = tiny();
-    let hub = Hub::of(dir.path(), Faults::default());
-    let user = User::of(hub.endpoint());
+    let (dir, _hub, user) = served(Faults::default());
     let other = tempfile::tempdir().unwrap();
     let user = user.with("HF_HUB_CACHE", other.path().to_str().unwrap());
     user.load("config", NAME).unwrap();
@@ -270,9 +263,7 @@ fn the_cache_is_where_python_has_it() {
 
 #[test]
 fn a_revision_has_files_of_its_own_and_shares_what_is_equal() {
-    let dir = tiny();
-    let hub = Hub::of(dir.path(), Faults::default());
-    let user = User::of(hub.endpoint());
+    let (_dir, hub, user) = served(Faults::default());
     user.load("sentences", NAME).unwrap();
     hub.requests();
     let faults = Faults { commit: Some(OTHER_COMMIT), ..Faults::default() };
@@ -292,9 +283,7 @@ fn a_revision_has_files_of_its_own_and_shares_what_is_equal() {
 
 #[test]
 fn processes_that_start_together_download_once() {
-    let dir = tiny();
-    let hub = Hub::of(dir.path(), Faults::default());
-    let user = User::of(hub.endpoint());
+    let (dir, hub, user) = served(Faults::default());
     let expected = load("sentences", dir.path()).unwrap();
     let ranks: Vec<_> = (0..3).map(|_| user.loading("sentences", NAME)).collect();
     for rank in ranks {

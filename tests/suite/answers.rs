@@ -167,7 +167,7 @@ fn exact_match_and_f1_are_squads() {
     let cases = cases();
     let (mut examples, mut predictions) = (Vec::new(), Vec::new());
     for case in cases["scored"].as_array().unwrap() {
-        let answers: Vec<String> = serde_json::from_value(case[0].clone()).unwrap();
+        let answers: Vec<String> = list(&case[0]);
         let answers = answers.into_iter().map(|answer| (answer, 0)).collect();
         let example = SquadExample { answers, ..SquadExample::default() };
         let scores = SquadScores::of(std::slice::from_ref(&example), &[case[1].as_str().unwrap()]);

@@ -192,35 +192,32 @@ fn labels_that_fit_are_given_back() {
     model.logits(&input(), Some(&padding)).unwrap();
 }
 
+/// `parity_saved` has the round trip of every head of the fixtures.
 #[test]
-fn a_saved_classifier_is_read_back_with_its_labels() {
+fn names_and_a_dropout_of_ones_own_are_saved_and_class_weights_are_not() {
     for bert in [bert(), roberta()] {
         let config = sequence(bert.clone())
             .with_problem_type(Some(ProblemType::MultiLabelClassification))
             .with_classifier_dropout(Some(0.25));
-        let dir = tempdir().unwrap();
-        let model = config.init(&device());
-        // Class weights are not stored, but the config builds the model again.
+        // The config builds the model again.
         let weighted = config.clone().with_class_weights(Some(vec![1.0, 0.5, 2.0]));
-        assert_eq!(weighted.init(&device()).config(), weighted);
+        let (dir, model) = (tempdir().unwrap(), weighted.init(&device()));
+        assert_eq!(model.config(), weighted);
         model.save_pretrained(dir.path()).unwrap();
         let (read, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device()).unwrap();
         assert_eq!((read.config(), report), (config, LoadReport::default()));
-        let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device()).unwrap();
-        assert_eq!(values(read.logits(&input, None).unwrap()), values(model.logits(&input, None).unwrap()));
         let written = config_json(dir.path());
         assert_eq!(written["id2label"], json!({"0": "negative", "1": "neutral", "2": "positive"}));
         assert_eq!(written["label2id"], json!({"negative": 0, "neutral": 1, "positive": 2}));
         assert_eq!(written["problem_type"], "multi_label_classification");
 
-        // A dropout of its own that equals that of the other layers is still its own.
+        // One that equals that of the other layers is still the classifier's own.
         let own = Some(bert.embeddings.hidden_dropout_prob);
         let config =
             BertForTokenClassificationConfig::new(bert).with_num_labels(5).with_classifier_dropout(own);
-        let dir = tempdir().unwrap();
-        config.init(&device()).save_pretrained(dir.path()).unwrap();
-        let (read, report) = BertForTokenClassification::from_pretrained(dir.path(), &device()).unwrap();
-        assert_eq!((read.config(), report), (config, LoadReport::default()));
+        config.init(&device()).save_pretrained(dir.path().join("tokens")).unwrap();
+        let read = BertForTokenClassificationConfig::from_pretrained(dir.path().join("tokens")).unwrap();
+        assert_eq!(read, config);
     }
 }
 

@@ -42,14 +42,13 @@ fn entities_equal_those_of_transformers_pipeline() {
                 "max" => Aggregation::Max,
                 other => panic!("{other}"),
             };
-            let list = |value: &Value| -> Vec<String> { serde_json::from_value(value.clone()).unwrap() };
             let options = TextOptions::new()
                 .with_aggregation(aggregation)
                 .with_ignored_labels(list(&run["ignored"]))
                 .with_stride(run["stride"].as_u64().unwrap() as usize);
             let pipeline =
                 run["max_length"].as_u64().map_or(whole.clone(), |length| cut(&whole, length as usize));
-            let texts = list(&run["texts"]);
+            let texts: Vec<String> = list(&run["texts"]);
             let found = pipeline.entities(&texts, &options).unwrap();
             assert_eq!(found.len(), texts.len());
             for ((text, found), expected) in texts.iter().zip(&found).zip(run["entities"].as_array().unwrap())

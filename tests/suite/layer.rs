@@ -108,18 +108,6 @@ fn a_padding_mask_of_another_shape_is_refused() {
 }
 
 #[test]
-fn the_collator_refuses_what_it_cannot_batch() {
-    let collator = MaskedLmCollatorConfig::new(10, 3, 0, vec![0]).init();
-    let collate = |examples: &[MaskedLmExample]| collator.collate(examples, 0, &device()).unwrap_err();
-    assert!(matches!(collate(&[]), Error::Empty { .. }));
-    assert!(matches!(collate(&[MaskedLmExample::new(vec![])]), Error::Empty { .. }));
-    let short = MaskedLmExample::new(vec![1, 2]).with_token_type_ids(vec![0]);
-    assert!(matches!(collate(&[short]), Error::ShapeMismatch { input: "token_type_ids", .. }));
-    let some = [MaskedLmExample::new(vec![1]).with_position_ids(vec![0]), MaskedLmExample::new(vec![1])];
-    assert!(matches!(collate(&some), Error::ShapeMismatch { input: "position_ids", .. }));
-}
-
-#[test]
 fn an_unsigned_id_past_63_bits_is_an_error() {
     let module = small_layer().init(&device());
     let ids = || {

@@ -1,5 +1,6 @@
 //! The rooms of `src/`: imports point down, and no files import each other.
 
+use crate::files::walk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,17 +21,6 @@ const LADDER: [&[&str]; 13] = [
     &["files"],
     &["error"],
 ];
-
-fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, files);
-        } else {
-            files.push(path);
-        }
-    }
-}
 
 /// A room's rung, counted from the bottom.
 fn height(room: &str) -> Option<usize> {
@@ -102,18 +92,21 @@ fn imported_modules<'a>(
     found
 }
 
-#[test]
-fn no_files_import_each_other() {
+/// The modules of `src` with their files.
+fn modules() -> BTreeMap<Vec<String>, PathBuf> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    sources(&src, &mut files);
     let module = |file: PathBuf| {
-        let name = file.strip_prefix(&src).unwrap().with_extension("");
+        let name = file.with_extension("");
         let mut module: Vec<String> = name.iter().map(|part| part.to_str().unwrap().to_string()).collect();
         module.pop_if(|last| last == "mod" || last == "lib");
-        (module, file)
+        (module, src.join(file))
     };
-    let modules: BTreeMap<_, _> = files.into_iter().map(module).collect();
+    walk(&src).into_iter().map(module).collect()
+}
+
+#[test]
+fn no_files_import_each_other() {
+    let modules = modules();
     let imports = |module: &Vec<String>| {
         imported_modules(module, &fs::read_to_string(&modules[module]).unwrap(), &modules)
     };
@@ -137,17 +130,13 @@ fn no_files_import_each_other() {
 
 #[test]
 fn rooms_import_from_those_below_them_alone() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    sources(&src, &mut files);
     let mut found = 0;
-    for file in files.iter().filter(|file| **file != src.join("lib.rs")) {
-        let name = file.strip_prefix(&src).unwrap();
-        let room = name.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs");
+    for (module, file) in modules().into_iter().filter(|(module, _)| !module.is_empty()) {
+        let room = &module[0];
         let own = height(room).unwrap_or_else(|| panic!("{room} has no place on the ladder"));
-        for imported in imports(&fs::read_to_string(file).unwrap()).filter(|&imported| imported != room) {
-            let other = height(imported);
-            assert!(other.is_some_and(|other| other < own), "{} imports crate::{imported}", name.display());
+        for imported in imports(&fs::read_to_string(&file).unwrap()).filter(|imported| imported != room) {
+            let is_below = height(imported).is_some_and(|other| other < own);
+            assert!(is_below, "{} imports crate::{imported}", file.display());
             found += 1;
         }
     }

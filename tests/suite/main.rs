@@ -25,7 +25,11 @@ mod whole_model;
 
 /// What most of these tests use.
 mod prelude {
-    pub use crate::files::{config_json, files_of, fixture, folder, json, set_fields, with_config};
+    #[cfg(feature = "tokenizers")]
+    pub use crate::files::tokenizer_of;
+    pub use crate::files::{
+        config_json, edit, files_of, fixture, folder, json, list, set_fields, vocabulary, with_config,
+    };
     pub use crate::small_bert::{larger, small_bert, small_layer};
     pub use crate::tolerance::*;
     pub use crate::whole_model::File;
@@ -79,6 +83,8 @@ mod hugging_face;
 mod interrupted_save;
 #[cfg(feature = "train")]
 mod labelled;
+#[cfg(feature = "train")]
+mod labelled_files;
 mod layer;
 mod layer_decay;
 mod layout;
@@ -108,7 +114,8 @@ mod sentence_embeddings;
 mod sentence_files;
 mod sentence_losses;
 #[cfg(feature = "tokenizers")]
+mod sentence_transformers;
+#[cfg(feature = "tokenizers")]
 mod text;
 #[cfg(feature = "tokenizers")]
 mod text_methods;
-mod whole_word_masking;

@@ -4,16 +4,15 @@ use crate::families;
 use crate::prelude::*;
 use crate::transformers::{Python, real_checkpoint};
 
-const VOCABULARY: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncat\nsat\n##s\n";
+const WORDS: &[&str] = &["the", "cat", "sat", "##s"];
 
 fn tokenizer(dir: &Path) -> BertTokenizer {
-    fs::write(dir.join("vocab.txt"), VOCABULARY).unwrap();
+    fs::write(dir.join("vocab.txt"), vocabulary(WORDS)).unwrap();
     BertTokenizer::from_pretrained(dir).unwrap()
 }
 
 fn pipeline<M: Stored>(model: M) -> Pipeline<M> {
-    let dir = tempdir().unwrap();
-    Pipeline::new(model, tokenizer(dir.path())).unwrap()
+    Pipeline::new(model, tokenizer_of(WORDS)).unwrap()
 }
 
 #[test]
@@ -49,7 +48,7 @@ fn what_is_saved_together_is_loaded_together() {
     fs::remove_file(dir.join("tokenizer_config.json")).unwrap();
     fs::write(other.path().join("tokenizer.json"), "of another").unwrap();
     BertTokenizer::from_pretrained(&words).unwrap().save_pretrained(&dir).unwrap();
-    assert_eq!(fs::read_to_string(dir.join("vocab.txt")).unwrap(), VOCABULARY);
+    assert_eq!(fs::read_to_string(dir.join("vocab.txt")).unwrap(), vocabulary(WORDS));
     assert!(!dir.join("tokenizer.json").exists());
 }
 
@@ -189,10 +188,6 @@ fn what_cannot_be_searched_is_an_error_and_nothing_is_found_in_nothing() {
     assert!(error.to_string().contains("similarities of text 0 are not finite"), "{error}");
 }
 
-fn read(path: impl AsRef<Path>) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
-
 #[test]
 #[ignore = "needs Python with transformers, named by BURN_BERT_PYTHON"]
 fn words_and_filled_texts_equal_those_of_transformers_pipeline() {
@@ -217,7 +212,7 @@ fn words_and_filled_texts_equal_those_of_transformers_pipeline() {
         Python::named().check("filled", &dir, out.path());
         let all = TextOptions::new().with_top_k(pipeline.tokenizer().vocab_size());
         let found = pipeline.fill_mask(&texts, &all).unwrap();
-        let expected = read(out.path().join("filled.json"));
+        let expected = json(out.path().join("filled.json"));
         assert_eq!(expected.as_array().unwrap().len(), texts.len());
         for (found, expected) in found.iter().zip(expected.as_array().unwrap()) {
             assert_eq!(found.len(), expected.as_array().unwrap().len());
@@ -242,8 +237,8 @@ fn assert_searched(dir: &Path) {
     let out = tempdir().unwrap();
     Python::named().check("searched", dir, out.path());
     let expected = File::at(&out.path().join("f32.safetensors"));
-    let found = read(out.path().join("found.json"));
-    let texts = |name: &str| -> Vec<String> { serde_json::from_value(found[name].clone()).unwrap() };
+    let found = json(out.path().join("found.json"));
+    let texts = |name: &str| list::<Vec<String>>(&found[name]);
     let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained(dir, &device()).unwrap();
     let queries = pipeline.encode_query(&texts("queries"), &TextOptions::new()).unwrap();
     let corpus = pipeline.encode_document(&texts("corpus"), &TextOptions::new()).unwrap();
@@ -252,7 +247,7 @@ fn assert_searched(dir: &Path) {
     let similarities = values(pipeline.similarity(&queries, &corpus).unwrap());
     assert_close(&similarities, &expected.values("similarities"), MODEL_F32);
     let ranked = pipeline.search(&queries, &corpus, 4).unwrap();
-    let expected: Vec<Vec<(usize, f64)>> = serde_json::from_value(found["found"].clone()).unwrap();
+    let expected: Vec<Vec<(usize, f64)>> = list(&found["found"]);
     assert_eq!((ranked.len(), ranked[0].len()), (expected.len(), 4));
     for (ranked, expected) in ranked.iter().flatten().zip(expected.iter().flatten()) {
         assert_eq!(ranked.index, expected.0, "{ranked:?}, {expected:?}");

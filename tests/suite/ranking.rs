@@ -1,21 +1,27 @@
 //! Ranks against sentence-transformers' `CrossEncoder`, labels against transformers' pipeline (tests/fixtures/make_cross_encoder.py).
 
+use crate::files::copy_of;
 use crate::prelude::*;
 use crate::transformers::Python;
 use burn_bert::encoder::Activation;
 
 fn saved() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/cross_encoder/saved")
+    fixture("cross_encoder/saved")
 }
 
 fn cases() -> Value {
-    serde_json::from_slice(&fs::read(saved().with_file_name("cases.json")).unwrap()).unwrap()
+    json(fixture("cross_encoder/cases.json"))
 }
 
 fn read(dir: &Path) -> BertForSequenceClassification {
     let (model, report) = BertForSequenceClassification::from_pretrained(dir, &device()).unwrap();
     assert!(report.is_complete() && report.unused.is_empty());
     model
+}
+
+/// The model of a directory with another config.
+fn with(config: &BertForSequenceClassificationConfig, dir: &Path) -> BertForSequenceClassification {
+    BertForSequenceClassification::from_pretrained_with(config, dir, &device()).unwrap().0
 }
 
 fn tokenizer() -> BertTokenizer {
@@ -26,25 +32,9 @@ fn pipeline(model: BertForSequenceClassification) -> Pipeline<BertForSequenceCla
     Pipeline::new(model, tokenizer()).unwrap()
 }
 
-fn list<T: serde::de::DeserializeOwned>(value: &Value) -> T {
-    serde_json::from_value(value.clone()).unwrap()
-}
-
 /// A copy of the directory whose configs a test may change.
-fn copied() -> tempfile::TempDir {
-    let dir = tempdir().unwrap();
-    for file in fs::read_dir(saved()).unwrap() {
-        let path = file.unwrap().path();
-        fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
-    }
-    dir
-}
-
-fn edit(dir: &Path, file: &str, change: impl Fn(&mut Value)) {
-    let path = dir.join(file);
-    let mut value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    change(&mut value);
-    fs::write(path, value.to_string()).unwrap();
+fn copied() -> TempDir {
+    copy_of(saved())
 }
 
 #[track_caller]
@@ -62,8 +52,7 @@ fn ranks_and_scores_equal_sentence_transformers() {
     let texts: Vec<String> = list(&cases["texts"]);
     assert_eq!(model.config().activation, Some(Activation::Sigmoid));
     let identity = model.config().with_activation(Some(Activation::Identity));
-    let (identity, _) =
-        BertForSequenceClassification::from_pretrained_with(&identity, saved(), &device()).unwrap();
+    let identity = with(&identity, &saved());
     for run in cases["runs"].as_array().unwrap() {
         let model = if run["activation"] == "Identity" { &identity } else { &model };
         let (query, expected) = (run["query"].as_str().unwrap(), list::<Vec<(usize, f64)>>(&run["ranked"]));
@@ -114,33 +103,20 @@ fn pairs_are_trained_with_sentence_transformers_loss() {
 
 #[test]
 fn the_activation_is_found_where_each_version_writes_it() {
-    let activation = |change: &dyn Fn(&Path)| {
+    let activation = |fields: &[(&str, Value)]| {
         let dir = copied();
         fs::remove_file(dir.path().join("config_sentence_transformers.json")).unwrap();
-        change(dir.path());
+        set_fields(&dir, fields);
         BertForSequenceClassificationConfig::from_pretrained(dir.path()).map(|config| config.activation)
     };
     let identity = "torch.nn.modules.linear.Identity";
-    assert_eq!(activation(&|_| {}).unwrap(), None);
-    let version_4 = |dir: &Path| {
-        edit(dir, "config.json", |config| {
-            config["sentence_transformers"] = json!({ "activation_fn": identity, "version": "4.0.1" });
-            config["sbert_ce_default_activation_function"] = json!("torch.nn.modules.activation.Sigmoid");
-        });
-    };
-    assert_eq!(activation(&version_4).unwrap(), Some(Activation::Identity));
-    let version_2 = |dir: &Path| {
-        edit(dir, "config.json", |config| {
-            config["sbert_ce_default_activation_function"] = json!(identity);
-        });
-    };
-    assert_eq!(activation(&version_2).unwrap(), Some(Activation::Identity));
-    let unknown = |dir: &Path| {
-        edit(dir, "config.json", |config| {
-            config["sbert_ce_default_activation_function"] = json!("torch.nn.modules.activation.Mish");
-        });
-    };
-    let error = activation(&unknown).unwrap_err().to_string();
+    let version_2 = |class: &str| ("sbert_ce_default_activation_function", json!(class));
+    let version_4 = ("sentence_transformers", json!({ "activation_fn": identity, "version": "4.0.1" }));
+    assert_eq!(activation(&[]).unwrap(), None);
+    assert_eq!(activation(&[version_2(identity)]).unwrap(), Some(Activation::Identity));
+    let both = [version_4, version_2("torch.nn.modules.activation.Sigmoid")];
+    assert_eq!(activation(&both).unwrap(), Some(Activation::Identity));
+    let error = activation(&[version_2("torch.nn.modules.activation.Mish")]).unwrap_err().to_string();
     assert!(error.contains("Mish") && error.contains("sbert_ce_default_activation_function"), "{error}");
 }
 
@@ -154,10 +130,8 @@ fn labels_and_scores_equal_those_of_transformers_pipeline() {
     for problem in cases["problems"].as_array().unwrap() {
         let dir = if problem["num_labels"] == 1 { saved() } else { three.clone() };
         let config = BertForSequenceClassificationConfig::from_pretrained(&dir).unwrap();
-        let config =
-            config.with_problem_type(serde_json::from_value(problem["problem_type"].clone()).unwrap());
-        let (model, _) =
-            BertForSequenceClassification::from_pretrained_with(&config, dir, &device()).unwrap();
+        let config = config.with_problem_type(list(&problem["problem_type"]));
+        let model = with(&config, &dir);
         let (pipeline, options) = (pipeline(model), TextOptions::new());
         let second = texts.iter().filter(|text| !text.is_empty());
         let pairs: Vec<_> = second.map(|text| (query, text)).collect();
@@ -181,17 +155,14 @@ fn labels_and_scores_equal_those_of_transformers_pipeline() {
 fn a_saved_ranker_keeps_its_activation() {
     let dir = copied();
     let config = read(dir.path()).config().with_activation(Some(Activation::Identity));
-    let (model, _) =
-        BertForSequenceClassification::from_pretrained_with(&config, dir.path(), &device()).unwrap();
+    let model = with(&config, dir.path());
     let new = tempdir().unwrap();
     for dir in [dir.path(), new.path()] {
         model.save_pretrained(dir).unwrap();
         assert_eq!(read(dir).config(), config);
     }
     // The directory is still sentence-transformers'.
-    let own: Value =
-        serde_json::from_slice(&fs::read(dir.path().join("config_sentence_transformers.json")).unwrap())
-            .unwrap();
+    let own: Value = json(dir.path().join("config_sentence_transformers.json"));
     assert_eq!(own["activation_fn"], "torch.nn.modules.linear.Identity");
     assert_eq!((&own["model_type"], &own["prompts"]), (&json!("CrossEncoder"), &json!({})));
     assert!(!new.path().join("config_sentence_transformers.json").exists());
@@ -205,8 +176,7 @@ fn the_prompt_of_a_ranker_is_put_before_its_queries() {
         config["default_prompt_name"] = json!("web");
     });
     let identity = read(dir.path()).config().with_activation(Some(Activation::Identity));
-    let (model, _) =
-        BertForSequenceClassification::from_pretrained_with(&identity, dir.path(), &device()).unwrap();
+    let model = with(&identity, dir.path());
     let texts: Vec<String> = list(&cases["texts"]);
     let query = cases["runs"][0]["query"].as_str().unwrap();
     let prompted = list::<Vec<(usize, f64)>>(&cases["prompted"]);
@@ -218,8 +188,7 @@ fn the_prompt_of_a_ranker_is_put_before_its_queries() {
     let text = cases["prompts"]["web"].as_str().unwrap();
     let prompts = Prompts::new().with("web", text);
     let plain = identity.clone().with_prompts(prompts);
-    let (plain, _) =
-        BertForSequenceClassification::from_pretrained_with(&plain, dir.path(), &device()).unwrap();
+    let plain = with(&plain, dir.path());
     assert_ranked(&ranks(&plain, &TextOptions::new().with_prompt_name("web")), &prompted);
     assert_ranked(&ranks(&plain, &TextOptions::new().with_prompt(text)), &prompted);
     let new = tempdir().unwrap();
@@ -259,8 +228,7 @@ fn sentence_transformers_gives_a_saved_ranker_the_same_scores() {
     for dir in [dir.path(), new.path()] {
         fs::write(out.path().join("texts.json"), cases["texts"].to_string()).unwrap();
         Python::named().check("ranked", dir, out.path());
-        let ranked: Value =
-            serde_json::from_slice(&fs::read(out.path().join("ranked.json")).unwrap()).unwrap();
+        let ranked: Value = json(out.path().join("ranked.json"));
         assert_ranked(&found, &list::<Vec<(usize, f64)>>(&ranked));
     }
 }

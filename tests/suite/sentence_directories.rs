@@ -5,26 +5,13 @@ use crate::sentences::POOLINGS;
 use burn_bert::encoder::Activation;
 
 fn config() -> BertForSentenceEmbeddingConfig {
-    let embeddings = BertEmbeddingsConfig::new()
-        .with_vocab_size(20)
-        .with_hidden_size(8)
-        .with_max_position_embeddings(12)
-        .with_type_vocab_size(2);
-    let bert = BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(2)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(12);
+    let mut bert = small_bert(20, 8).with_num_hidden_layers(2);
+    bert.embeddings.max_position_embeddings = 12;
     BertForSentenceEmbeddingConfig::new(bert)
 }
 
 fn read(dir: &Path, name: &str) -> Value {
-    crate::files::json(dir.join(name))
-}
-
-fn write(dir: &Path, name: &str, value: &Value) {
-    let path = dir.join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, value.to_string()).unwrap();
+    json(dir.join(name))
 }
 
 /// A new model in a directory.
@@ -65,7 +52,7 @@ fn what_sentence_transformers_saves_is_read() {
         if name == "1_Pooling/config.json" {
             value["embedding_dimension"] = json!(8);
         }
-        write(dir.path(), name, &value);
+        edit(dir.path(), name, |file| *file = value.clone());
     }
     let found = BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap();
     assert_eq!(found, config().with_pooling(Pooling::WeightedMean));
@@ -94,7 +81,9 @@ fn a_directory_without_modules_gets_the_mean_and_one_with_modules_keeps_other_fi
     assert_eq!((report.missing.len(), report.unused.len()), (0, 2));
 
     fs::write(dir.path().join("README.md"), "mine").unwrap();
-    write(dir.path(), "sentence_bert_config.json", &json!({ "max_seq_length": 5, "do_lower_case": false }));
+    edit(dir.path(), "sentence_bert_config.json", |file| {
+        *file = json!({ "max_seq_length": 5, "do_lower_case": false })
+    });
     let config = model.config().with_normalize(true).with_max_seq_length(Some(7));
     let (model, _) = BertForSentenceEmbedding::from_pretrained_with(&config, dir.path(), &device()).unwrap();
     model.save_pretrained(dir.path()).unwrap();
@@ -115,18 +104,13 @@ fn a_directory_without_modules_gets_the_mean_and_one_with_modules_keeps_other_fi
 #[cfg(feature = "tokenizers")]
 #[test]
 fn sentences_are_cut_to_the_models_length_or_to_its_positions() {
-    use burn_bert::pipeline::{Pipeline, TextOptions};
-    use burn_bert::text::BertTokenizer;
-    let dir = tempdir().unwrap();
-    fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n").unwrap();
     for (length, expected) in [(None, 12), (Some(9), 9), (Some(40), 12)] {
         let model = config().with_max_seq_length(length).init(&device());
-        let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
-        let tokenizer = model.limit_tokenizer(tokenizer).unwrap();
+        let plain = || tokenizer_of(&["a"]);
+        let tokenizer = model.limit_tokenizer(plain()).unwrap();
         assert_eq!(tokenizer.encode(&"a ".repeat(50)).unwrap().len(), expected);
 
         // A pipeline needs no limited tokenizer, and a smaller limit of the caller's stays.
-        let plain = || BertTokenizer::from_pretrained(dir.path()).unwrap();
         let encode = |tokenizer: &BertTokenizer, words: usize| {
             let pipeline = Pipeline::new(model.clone(), tokenizer.clone()).unwrap();
             pipeline.encode(&["a ".repeat(words)], &TextOptions::new()).unwrap().into_data()
@@ -143,9 +127,7 @@ fn what_is_not_supported_in_a_directory_is_named() {
     let dir = dir.path();
     let refused = |file: &str, change: &dyn Fn(&mut Value), says: &str| {
         let before = fs::read(dir.join(file)).ok();
-        let mut changed = if before.is_some() { read(dir, file) } else { json!({}) };
-        change(&mut changed);
-        write(dir, file, &changed);
+        edit(dir, file, change);
         let error = BertForSentenceEmbedding::from_pretrained(dir, &device()).unwrap_err();
         assert!(matches!(error, Error::ConfigFile { .. }), "{error}");
         assert!(error.to_string().contains(says), "{file}: {error}");
@@ -229,14 +211,14 @@ fn what_sentence_transformers_takes_for_a_default_is_one() {
         (json!({ "pooling_mode": "lasttoken" }), Pooling::LastToken),
         (json!({}), Pooling::Mean),
     ] {
-        write(dir, "1_Pooling/config.json", &new);
+        edit(dir, "1_Pooling/config.json", |file| *file = new);
         assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap().pooling, expected);
     }
-    write(dir, "2_Normalize/config.json", &json!({ "module_output_name": null }));
-    write(dir, "sentence_bert_config.json", &json!({ "max_seq_length": null }));
+    edit(dir, "2_Normalize/config.json", |file| *file = json!({ "module_output_name": null }));
+    edit(dir, "sentence_bert_config.json", |file| *file = json!({ "max_seq_length": null }));
     // A file of another kind of model says nothing of this one.
     let other = json!({ "model_type": "CrossEncoder", "truncate_dim": 3 });
-    write(dir, "config_sentence_transformers.json", &other);
+    edit(dir, "config_sentence_transformers.json", |file| *file = other);
     assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap(), config());
 }
 
@@ -340,174 +322,17 @@ fn layers_are_saved_read_and_new_where_a_directory_has_none() {
 
 #[cfg(feature = "tokenizers")]
 #[test]
-fn layers_and_prompts_of_directories_equal_sentence_transformers() {
-    use crate::tolerance::{F64, MODEL_BF16, MODEL_F16, MODEL_F32, assert_close};
-    use crate::whole_model::File;
-    use burn::tensor::FloatDType;
-    use burn_bert::pipeline::{Pipeline, TextOptions};
-    use burn_bert::text::BertTokenizer;
-    let fixtures = fixture("sentences");
-    let texts: Vec<String> = serde_json::from_value(read(&fixtures, "texts.json")).unwrap();
-    let device = device().autodiff();
-    let copy = tempdir().unwrap();
-    for name in ["dense", "max", "weighted", "cls"] {
-        let dir = fixtures.join(name);
-        let (model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device).unwrap();
-        assert!(report.is_complete(), "{report}");
-        let case = File::at(&fixtures.join(format!("{name}.safetensors")));
-        let tokenizer = BertTokenizer::from_pretrained(&dir).unwrap();
-        for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
-            let model = burn_bert::cast_module(model.clone(), dtype).unwrap();
-            let pipeline = Pipeline::new(model.clone(), tokenizer.clone()).unwrap();
-            let encode = TextOptions::new().with_batch_size(3);
-            let named = |name: &str| encode.clone().with_prompt_name(name);
-            for (expected, options) in [
-                ("default", encode.clone()),
-                ("prompt", encode.clone().with_prompt("a dog. ")),
-                ("narrow", encode.clone().with_truncate_dim(3)),
-                ("named.query", named("query")),
-                ("named.passage", named("passage")),
-                ("named.long", named("long")),
-            ] {
-                let found = values(pipeline.encode(&texts, &options).unwrap());
-                assert_close(&found, &case.values(expected), tolerance);
-            }
-            let (input, padding) = case.batch(&device);
-            let vectors = model.embed(&input, Some(&padding)).unwrap();
-            assert_close(&values(vectors.clone()), &case.values("vectors"), tolerance);
-            let upstream = Tensor::<2>::from_data(case.data("upstream"), (&device, vectors.dtype()));
-            let gradients = (vectors * upstream).sum().backward();
-            let words = &model.bert.embeddings.word_embeddings.weight;
-            assert_close(&values(words.grad(&gradients).unwrap()), &case.values("grad.words"), tolerance);
-            for (i, dense) in model.dense.iter().enumerate() {
-                let weight = dense.linear.weight.grad(&gradients).unwrap().transpose();
-                assert_close(&values(weight), &case.values(&format!("grad.{i}.linear.weight")), tolerance);
-                let bias = format!("grad.{i}.linear.bias");
-                assert_eq!(dense.linear.bias.is_some(), case.has(&bias));
-                if let Some(param) = &dense.linear.bias {
-                    assert_close(&values(param.grad(&gradients).unwrap()), &case.values(&bias), tolerance);
-                }
-            }
-            let error = pipeline.encode(&texts, &named("other")).unwrap_err().to_string();
-            assert!(error.contains("\"passage\""), "{error}");
-            let none = pipeline.encode::<&str>(&[], &encode).unwrap();
-            assert_eq!(none.dims(), [0, model.config().truncate_dim.unwrap_or(model.width())]);
-            assert_eq!(FloatDType::from(none.dtype()), dtype);
-        }
-        for (dtype, tolerance) in [(FloatDType::BF16, MODEL_BF16), (FloatDType::F16, MODEL_F16)] {
-            let held = burn_bert::cast_module(model.clone(), dtype).unwrap();
-            let pipeline = Pipeline::new(held, tokenizer.clone()).unwrap();
-            let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
-            assert_close(&found, &case.values("default"), tolerance);
-        }
-        // What is saved elsewhere is read back, and is what was there.
-        let saved = copy.path().join(name);
-        model.save_pretrained(&saved).unwrap();
-        let (read_back, report) = BertForSentenceEmbedding::from_pretrained(&saved, &device).unwrap();
-        assert_eq!((read_back.config(), report), (model.config(), LoadReport::default()));
-        for file in (0..model.dense.len()).map(|i| format!("{}_Dense/model.safetensors", i + 2)) {
-            let [written, expected] = [saved.join(&file), dir.join(&file)].map(|path| File::at(&path));
-            assert_eq!(written.names().len(), expected.names().len());
-            for key in expected.names() {
-                assert_eq!(written.data(&key), expected.data(&key), "{file} {key}");
-            }
-        }
-        let own = "config_sentence_transformers.json";
-        let mut expected = read(&dir, own);
-        expected.as_object_mut().unwrap().remove("__version__");
-        assert_eq!(read(&saved, own), expected);
-    }
-}
-
-/// Against sentence-transformers itself.
-#[cfg(feature = "tokenizers")]
-mod against_sentence_transformers {
-    use super::*;
-    use crate::tolerance::{MODEL_F32, assert_close};
-    use crate::transformers::{Python, real_checkpoint};
-    use crate::whole_model::File;
-    use burn_bert::pipeline::{Pipeline, TextOptions};
-    use burn_bert::text::BertTokenizer;
-
-    /// The texts that sentence-transformers encodes with a directory, or with those in it, and a file of the vectors, each
-    /// by the name of its directory.
-    fn encoded(dir: &Path) -> (Vec<String>, File) {
-        let out = tempdir().unwrap();
-        Python::named().check("sentence_embeddings", dir, out.path());
-        let texts: Vec<String> = serde_json::from_value(read(out.path(), "sentences.json")).unwrap();
-        (texts, File::at(&out.path().join("f32.safetensors")))
-    }
-
-    #[test]
-    #[ignore = "needs Python with sentence-transformers and a checkpoint of it, named by BURN_BERT_PYTHON and \
-                BURN_BERT_CHECKPOINT"]
-    fn vectors_of_a_real_checkpoint_equal_sentence_transformers() {
-        let dir = real_checkpoint();
-        let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained(&dir, &device()).unwrap();
-        let (texts, vectors) = encoded(&dir);
-        let expected = vectors.values(dir.file_name().unwrap().to_str().unwrap());
-        let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
-        let largest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        println!("{} values, at most {largest:e} apart", found.len());
-        assert_close(&found, &expected, MODEL_F32);
-    }
-
-    #[test]
-    #[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
-    fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
-        let fixtures = fixture("");
-        let all = tempdir().unwrap();
-        let mut models = Vec::new();
-        let modes = POOLINGS.into_iter().map(|(pooling, _)| (burn_bert::Family::Bert, pooling, "tokenizer"));
-        let families = [
-            (burn_bert::Family::DistilBert, Pooling::Mean, "tokenizer"),
-            (burn_bert::Family::Electra, Pooling::Mean, "tokenizer"),
-            (burn_bert::Family::MpNet, Pooling::Mean, "families/mpnet_tokenizer"),
-            (burn_bert::Family::Albert, Pooling::Mean, "families/albert_tokenizer"),
-        ];
-        for ((family, pooling, tokenizer), normalize) in
-            modes.chain(families).zip([true, false].into_iter().cycle())
-        {
-            let config = BertForSentenceEmbeddingConfig::new(crate::families::config(family));
-            let config = config.with_pooling(pooling).with_normalize(normalize);
-            let mut config = config.with_max_seq_length(Some(10));
-            config.bert.embeddings.vocab_size = 486;
-            if normalize {
-                let prompts = Prompts::new().with("query", "a question: ").with_default("query");
-                config = config.with_prompts(prompts).with_include_prompt(false).with_truncate_dim(Some(4));
-                config.dense =
-                    vec![SentenceDenseConfig::new(6), SentenceDenseConfig::new(5).with_bias(false)];
-            }
-            let name = format!("{family:?}{pooling:?}");
-            let dir = all.path().join(&name);
-            let tokenizer = BertTokenizer::from_pretrained(fixtures.join(tokenizer)).unwrap();
-            let pipeline = Pipeline::new(config.init(&device()), tokenizer).unwrap();
-            pipeline.save_pretrained(&dir).unwrap();
-            models.push((name, pipeline));
-        }
-        let (texts, expected) = encoded(all.path());
-        for (name, pipeline) in models {
-            let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
-            assert_close(&found, &expected.values(&name), MODEL_F32);
-        }
-    }
-}
-
-#[cfg(feature = "tokenizers")]
-#[test]
 fn sentences_are_converted_to_lower_case_where_the_directory_says_so() {
-    use burn_bert::pipeline::{Pipeline, TextOptions};
-    use burn_bert::text::BertTokenizer;
     let (_, dir) = saved(&config());
-    fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nA\n").unwrap();
-    write(dir.path(), "tokenizer_config.json", &json!({ "do_lower_case": false }));
+    fs::write(dir.path().join("vocab.txt"), vocabulary(&["a", "A"])).unwrap();
+    edit(dir.path(), "tokenizer_config.json", |file| *file = json!({ "do_lower_case": false }));
     let ids = |dir: &Path| {
         let (model, _) = BertForSentenceEmbedding::from_pretrained(dir, &device()).unwrap();
         let tokenizer = BertTokenizer::from_pretrained(dir).unwrap();
         model.limit_tokenizer(tokenizer).unwrap().encode("A a [MASK]").unwrap().input_ids().to_vec()
     };
     assert_eq!(ids(dir.path()), [2, 6, 5, 4, 3]);
-    write(dir.path(), "sentence_bert_config.json", &json!({ "do_lower_case": true }));
+    edit(dir.path(), "sentence_bert_config.json", |file| *file = json!({ "do_lower_case": true }));
     assert_eq!(ids(dir.path()), [2, 5, 5, 4, 3], "as in sentence-transformers 6.2");
     let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained(dir.path(), &device()).unwrap();
     let encode = |text| pipeline.encode(&[text], &TextOptions::new()).unwrap().into_data();

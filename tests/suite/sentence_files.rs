@@ -123,9 +123,7 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
 #[test]
 fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
     let dir = tempdir().unwrap();
-    let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e", "f", "g", "h"];
-    fs::write(dir.path().join("vocab.txt"), words.join("\n") + "\n").unwrap();
-    let batcher = SentencePairBatcher::new(BertTokenizer::from_pretrained(dir.path()).unwrap());
+    let batcher = SentencePairBatcher::new(tokenizer_of(&["a", "b", "c", "d", "e", "f", "g", "h"]));
     fs::write(dir.path().join("a.csv"), "anchor,positive,n1,n2\na,b,c,d\ne,f,g,h\n").unwrap();
     let pairs = SentencePairs::open(dir.path().join("a.csv"), &SentenceColumns::default()).unwrap();
     assert_eq!((pairs.has_labels(), pairs.num_negatives(), pairs.sizes()), (false, 2, vec![4, 4]));

@@ -30,15 +30,8 @@ struct Models {
 impl Models {
     /// With half of everything dropped in training.
     fn new(device: &Device) -> Self {
-        let embeddings = BertEmbeddingsConfig::new()
-            .with_vocab_size(9)
-            .with_hidden_size(8)
-            .with_max_position_embeddings(16);
-        let bert = BertModelConfig::new(embeddings.with_hidden_dropout_prob(0.5))
-            .with_num_hidden_layers(1)
-            .with_num_attention_heads(2)
-            .with_intermediate_size(16)
-            .with_attention_probs_dropout_prob(0.5);
+        let mut bert = small_bert(9, 8).with_attention_probs_dropout_prob(0.5);
+        bert.embeddings.hidden_dropout_prob = 0.5;
         let classifier = BertForSequenceClassificationConfig::new(bert.clone());
         let prompts = Prompts::new().with("query", "who ");
         Self {
@@ -112,10 +105,7 @@ fn pipeline<M: Stored>(model: M) -> Pipeline<M> {
 }
 
 fn tokenizer() -> BertTokenizer {
-    let dir = tempdir().unwrap();
-    let words = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwho\nada\nwrote\nit\n";
-    std::fs::write(dir.path().join("vocab.txt"), words).unwrap();
-    BertTokenizer::from_pretrained(dir.path()).unwrap()
+    tokenizer_of(&["who", "ada", "wrote", "it"])
 }
 
 #[test]

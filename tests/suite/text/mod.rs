@@ -37,11 +37,9 @@ fn vocabulary_with(files: &[(&str, Value)]) -> TempDir {
 }
 
 /// A fixture's `tokenizer.json`, changed, alone in a directory.
-fn changed(folder: &str, change: impl Fn(&mut Value)) -> TempDir {
-    let mut tokenizer =
-        serde_json::from_slice(&fs::read(fixture(folder).join("tokenizer.json")).unwrap()).unwrap();
-    change(&mut tokenizer);
+fn changed(folder: &str, change: impl FnOnce(&mut Value)) -> TempDir {
     let dir = tempdir().unwrap();
-    fs::write(dir.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    fs::copy(fixture(folder).join("tokenizer.json"), dir.path().join("tokenizer.json")).unwrap();
+    edit(&dir, "tokenizer.json", change);
     dir
 }

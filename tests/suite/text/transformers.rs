@@ -8,10 +8,6 @@ fn number(value: &Value) -> Option<usize> {
     value.as_u64().map(|number| number as usize)
 }
 
-fn list<T: serde::de::DeserializeOwned>(value: &Value) -> T {
-    serde_json::from_value(value.clone()).unwrap()
-}
-
 /// The fields of an encoding as the fixture names them.
 fn fields(encoding: &Encoding) -> Value {
     let special: Vec<u8> = encoding.special_tokens_mask().iter().map(|&mask| mask.into()).collect();

@@ -16,48 +16,39 @@ pub fn ndarray() -> Device {
     Device::ndarray()
 }
 
+/// A device that a machine may lack. Fails where it does: a suite that skips itself would be green on a machine where nothing
+/// was tested.
+#[cfg(any(feature = "wgpu", feature = "vulkan", feature = "cuda", feature = "rocm"))]
+fn present(kind: burn::tensor::DeviceType, needs: &str, device: impl FnOnce() -> Device) -> Device {
+    assert!(!Device::enumerate(kind.clone()).is_empty(), "{kind:?} finds no device; it needs {needs}");
+    device()
+}
+
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+const DRIVER: &str = "a Vulkan driver, such as Mesa's software one: apt-get install mesa-vulkan-drivers";
+
 /// The default wgpu adapter.
-///
-/// Fails where there is none: a suite that skips itself would be green on a machine where nothing was tested.
 #[cfg(feature = "wgpu")]
 pub fn wgpu() -> Device {
     use burn::tensor::{DeviceKind, DeviceType};
-    assert!(!Device::enumerate(DeviceType::Wgpu).is_empty(), "wgpu {NO_ADAPTER}");
-    Device::wgpu(DeviceKind::DefaultDevice)
+    present(DeviceType::Wgpu, DRIVER, || Device::wgpu(DeviceKind::DefaultDevice))
 }
 
 /// As [`wgpu`], through Vulkan and SPIR-V alone.
 #[cfg(feature = "vulkan")]
 pub fn vulkan() -> Device {
     use burn::tensor::{DeviceKind, DeviceType};
-    assert!(!Device::enumerate(DeviceType::Vulkan).is_empty(), "Vulkan {NO_ADAPTER}");
-    Device::vulkan(DeviceKind::DefaultDevice)
+    present(DeviceType::Vulkan, DRIVER, || Device::vulkan(DeviceKind::DefaultDevice))
 }
 
-#[cfg(any(feature = "wgpu", feature = "vulkan"))]
-const NO_ADAPTER: &str = "finds no adapter; install a Vulkan driver, such as Mesa's software one: \
-                          apt-get install mesa-vulkan-drivers";
-
-/// The first CUDA device.
 #[cfg(feature = "cuda")]
 pub fn cuda() -> Device {
-    use burn::tensor::DeviceType;
-    assert!(
-        !Device::enumerate(DeviceType::Cuda).is_empty(),
-        "CUDA finds no device; it needs an NVIDIA GPU and its driver, libcuda.so"
-    );
-    Device::cuda(0)
+    present(burn::tensor::DeviceType::Cuda, "an NVIDIA GPU and its driver, libcuda.so", || Device::cuda(0))
 }
 
-/// The first ROCm device.
 #[cfg(feature = "rocm")]
 pub fn rocm() -> Device {
-    use burn::tensor::DeviceType;
-    assert!(
-        !Device::enumerate(DeviceType::Rocm).is_empty(),
-        "ROCm finds no device; it needs an AMD GPU and ROCm"
-    );
-    Device::rocm(0)
+    present(burn::tensor::DeviceType::Rocm, "an AMD GPU and ROCm", || Device::rocm(0))
 }
 
 #[cfg(feature = "cpu")]

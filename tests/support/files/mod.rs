@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // every test file takes what it needs
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,6 +18,20 @@ pub fn json(path: impl AsRef<Path>) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
+/// A JSON value as what is asked for.
+pub fn list<T: DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+/// Changes a JSON file; an empty object if there is none.
+pub fn edit(dir: impl AsRef<Path>, name: &str, change: impl FnOnce(&mut Value)) {
+    let path = dir.as_ref().join(name);
+    let mut value = if path.exists() { json(&path) } else { serde_json::json!({}) };
+    change(&mut value);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, value.to_string()).unwrap();
+}
+
 /// The `config.json` of a directory.
 pub fn config_json(dir: impl AsRef<Path>) -> Value {
     json(dir.as_ref().join("config.json"))
@@ -24,9 +39,22 @@ pub fn config_json(dir: impl AsRef<Path>) -> Value {
 
 /// Sets fields of the `config.json` of a directory.
 pub fn set_fields(dir: impl AsRef<Path>, fields: &[(&str, Value)]) {
-    let mut config = config_json(&dir);
-    fields.iter().for_each(|(field, value)| config[*field] = value.clone());
-    fs::write(dir.as_ref().join("config.json"), config.to_string()).unwrap();
+    edit(dir, "config.json", |config| {
+        fields.iter().for_each(|(field, value)| config[*field] = value.clone());
+    });
+}
+
+/// The `vocab.txt` of words behind the five special tokens.
+pub fn vocabulary(words: &[&str]) -> String {
+    let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
+    special.iter().chain(words).map(|word| format!("{word}\n")).collect()
+}
+
+/// BERT's tokenizer of such a file, which is gone.
+#[cfg(feature = "tokenizers")]
+pub fn tokenizer_of(words: &[&str]) -> burn_bert::text::BertTokenizer {
+    let dir = folder(&[("vocab.txt", vocabulary(words).as_bytes())]);
+    burn_bert::text::BertTokenizer::from_pretrained(dir.path()).unwrap()
 }
 
 /// A new folder with these files.
@@ -55,4 +83,20 @@ pub fn files_of(dir: impl AsRef<Path>) -> BTreeMap<String, Vec<u8>> {
         (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap_or_default())
     };
     entries.map(file).collect()
+}
+
+/// The files under a directory, relative to it and sorted.
+pub fn walk(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![dir.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.is_dir() {
+                true => folders.push(entry),
+                false => files.push(entry.strip_prefix(dir).unwrap().to_path_buf()),
+            }
+        }
+    }
+    files.sort();
+    files
 }

@@ -4,9 +4,11 @@
 #[path = "../../../../tests/support/devices/mod.rs"]
 mod devices;
 mod promises;
+mod refusals;
 mod table;
 #[path = "../../../../tests/support/tolerance/mod.rs"]
 mod tolerance;
+mod values;
 
 use crate::devices::{all, flex, supported};
 use crate::table::{Sample, table};

@@ -8,44 +8,7 @@ use burn::prelude::*;
 use burn::tensor::quantization::{QuantScheme, QuantStore};
 use burn::tensor::{DType, Distribution, bf16};
 use burn_fused::*;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// x, and `torch.nn.functional.gelu(x, approximate="none")` and its derivative, PyTorch 2.15.0 in f64.
-const GELU: [[f64; 3]; 16] = [
-    [-14.0, -0.0, -1.53524918314456e-42],
-    [-6.0, -5.919525869479969e-09, -3.546870945402639e-08],
-    [-3.5, -0.0008142017766243903, -0.0028217603536246205],
-    [-2.0, -0.04550026389635842, -0.08523180107819692],
-    [-1.0, -0.15865525393145702, -0.08331547058768635],
-    [-0.75, -0.16997051428265111, 0.0007742782607648296],
-    [-0.125, -0.056282721896235885, 0.4007820643017934],
-    [0.0, 0.0, 0.5],
-    [0.001, 0.000500398942213911, 0.5007978842948414],
-    [0.5, 0.34573123063700656, 0.8674951246561629],
-    [1.0, 0.841344746068543, 1.0833154705876864],
-    [1.75, 1.67989647548832, 1.110926151082578],
-    [2.5, 2.4844758366855597, 1.037611085908145],
-    [4.0, 3.9998733150326675, 1.0005036496612265],
-    [6.0, 5.999999994080474, 1.0000000354687093],
-    [14.0, 14.0, 1.0],
-];
-
-#[test]
-fn gelu_and_its_derivative_are_those_of_pytorch() {
-    let device = flex().autodiff();
-    let [x, expected @ ..] = [0, 1, 2].map(|column| GELU.map(|row| row[column]).to_vec());
-    let run = |dtype| {
-        let x = Tensor::<1>::from_data(TensorData::from(x.as_slice()), (&device, dtype));
-        let x = x.reshape([GELU.len(), 1]).require_grad();
-        let y = bias_gelu(x.clone(), Tensor::zeros([1], (&device, dtype)));
-        [values(y.clone()), values(x.grad(&y.sum().backward()).unwrap())]
-    };
-    for (dtype, limit) in [(DType::F64, 1e-15), (DType::F32, 3e-7)] {
-        for found in [run(dtype), on_reference_path(|| run(dtype))] {
-            assert_near("GELU", &found, &expected, limit);
-        }
-    }
-}
+use std::panic::catch_unwind;
 
 #[test]
 fn the_backward_of_a_reference_is_the_references_wherever_it_is_called() {
@@ -135,7 +98,12 @@ fn mask(device: &Device, [tokens, hidden]: [usize; 2], prob: f64, dtype: DType) 
     let gamma = Tensor::zeros([hidden], (device, dtype));
     let norm = Norm { gamma, beta: Some(Tensor::ones([hidden], (device, dtype))), epsilon: 1e-12 };
     let y = embed_layer_norm([1, tokens], [words, Rows::Absent, Rows::Absent], norm, prob);
-    values(y).into_iter().map(|value| value != 0.0).collect()
+    let kept = |value: f64| {
+        // What is kept is scaled, up to a rounding of 16 bits.
+        assert!(value == 0.0 || (value * (1.0 - prob) - 1.0).abs() < 4e-3, "{value}");
+        value != 0.0
+    };
+    values(y).into_iter().map(kept).collect()
 }
 
 /// All shares within four standard deviations, which is one failure in 16,000 draws: the seeds are fixed.
@@ -398,113 +366,4 @@ fn a_linear_layer_without_rows_inputs_or_outputs_has_what_is_left() {
             assert_eq!(values(bias.grad(&gradients).unwrap()), vec![rows as f64; outputs]);
         }
     }
-}
-
-/// What is refused, and the words of it. A panic from inside Burn would have others.
-#[test]
-fn what_does_not_fit_is_refused_by_name() {
-    for device in all() {
-        let rows = |rows: usize, columns: usize| Tensor::<2>::zeros([rows, columns], &device);
-        let vector = |length: usize| Tensor::<1>::ones([length], &device);
-        let norm = |beta: usize| Norm { gamma: vector(4), beta: Some(vector(beta)), epsilon: 1e-12 };
-        let embed =
-            |rows: [Rows; 3], beta: usize, prob: f64| drop(embed_layer_norm([2, 3], rows, norm(beta), prob));
-        let words = |words: Rows| embed([words, Rows::Absent, Rows::Absent], 4, 0.0);
-        let vectors = |shape: [usize; 3]| Rows::Values(Tensor::ones(shape, &device));
-        let lookup = |width: usize, shape: [usize; 2], padding_idx| Rows::Lookup {
-            table: rows(5, width),
-            ids: Tensor::zeros(shape, &device),
-            padding_idx,
-        };
-        let attend = |lengths: Vec<usize>, heads| {
-            drop(attention(
-                [rows(3, 8), rows(3, 8), rows(3, 8)],
-                &Sequences::new(lengths, &device),
-                heads,
-                None,
-                0.0,
-            ))
-        };
-        let range = |first| {
-            embed([vectors([2, 3, 4]), Rows::Absent, Rows::Range { table: rows(5, 4), first }], 4, 0.0)
-        };
-        let add = |residual, prob| drop(add_layer_norm(rows(3, 4), None, rows(residual, 4), norm(4), prob));
-        let of_ids =
-            |shape: [usize; 2]| format!("input_ids: ids of shape {shape:?} do not fit a batch of [2, 3]");
-        let of_prob = |prob: f64| format!("dropout: the probability is {prob}, but must lie in [0, 1)");
-        let whole = || vectors([2, 3, 4]);
-        let refuse = |expected: &str, run: &dyn Fn()| {
-            let panic = catch_unwind(AssertUnwindSafe(run)).expect_err(expected);
-            let message = panic.downcast_ref::<String>().cloned();
-            let message =
-                message.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap();
-            assert!(message.contains(expected), "{message:?} is not about {expected:?}");
-        };
-        let ids = |shape| Tensor::<1, Int>::from_ints(shape, &device);
-        refuse("residual must have the shape of x", &|| add(1, 0.0));
-        refuse("bias must be as long as a row of x", &|| drop(bias_gelu(rows(3, 8), vector(1))));
-        refuse("lengths must add up to the number of rows", &|| attend(vec![2], 2));
-        refuse("heads: 3 do not divide rows of length 8", &|| attend(vec![3], 3));
-        let labels = || ids([1, 2, 3]);
-        refuse("logits are [2, 5] and labels [3]", &|| drop(cross_entropy(rows(2, 5), labels())));
-        refuse("beta must have the shape of gamma", &|| embed([whole(), Rows::Absent, Rows::Absent], 3, 0.0));
-        for shape in [[2, 2], [3, 3]] {
-            refuse(&of_ids(shape), &|| words(lookup(4, shape, None)));
-        }
-        refuse("input_ids: rows must be as long as gamma", &|| words(lookup(5, [2, 3], None)));
-        let padding = "input_ids: the padding index is 5, but there are 5 rows";
-        refuse(padding, &|| words(lookup(4, [2, 3], Some(5))));
-        refuse("position_ids: row 5 is needed, but there are 5", &|| range(3));
-        refuse("token_type_ids: row 2 is needed, but there are 2", &|| {
-            embed([whole(), Rows::Row { table: rows(2, 4), row: 2 }, Rows::Absent], 4, 0.0);
-        });
-        for shape in [[3, 2, 4], [1, 3, 4], [4, 3, 4], [2, 3, 5]] {
-            refuse("input_ids must have shape [B, S, H]", &|| words(vectors(shape)));
-        }
-        for prob in [-0.1, 1.0, 1.5, f64::NAN, f64::INFINITY] {
-            refuse(&of_prob(prob), &|| add(3, prob));
-            refuse(&of_prob(prob), &|| embed([whole(), Rows::Absent, Rows::Absent], 4, prob));
-        }
-        if device == flex() {
-            let logits = || Tensor::zeros([2, 5], &flex().autodiff());
-            let expected = "labels[1] is 5, but there are 5 classes (valid labels: 0..=4)";
-            refuse(expected, &|| drop(loss(&logits(), &[4, 5])));
-        }
-        // What is next to it is not.
-        words(lookup(4, [1, 3], None));
-        words(lookup(4, [2, 3], Some(4)));
-        range(2);
-    }
-}
-
-#[test]
-fn a_row_that_would_be_at_two_places_is_refused() {
-    let moves = |from: &[usize]| Moves::new(from, 3, &flex());
-    assert!(moves(&[3, 1, 3, 0]).is_some());
-    assert!(moves(&[1, 0, 1]).is_none());
-}
-
-#[test]
-fn a_device_says_which_precision_it_lacks() {
-    for device in all() {
-        match Precision::Bf16.check(&device) {
-            Ok(()) => assert!(device.supports_dtype(DType::BF16)),
-            Err(error) => {
-                let message = error.to_string();
-                assert!(
-                    message.contains("the precision is bf16, which") && message.contains("choose f32"),
-                    "{message}"
-                );
-                let run = || {
-                    autocast(Precision::Bf16, || {
-                        linear(Tensor::<2>::ones([1, 2], &device), Tensor::ones([2, 2], &device), None)
-                    })
-                };
-                let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err().downcast::<String>().unwrap();
-                assert!(panic.contains("the precision is bf16, which"), "{panic}");
-            }
-        }
-        assert!(Precision::F32.check(&device).is_ok());
-    }
-    assert!(Precision::Bf16.check(&flex()).is_ok());
 }

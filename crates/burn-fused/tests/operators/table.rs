@@ -249,7 +249,7 @@ fn linears() -> Vec<Sample> {
         let forward = move |leaves: &[Tensor<1>]| {
             let [x, weight, bias] = leaves else { panic!("three leaves") };
             let (x, weight) = (x.clone().reshape([rows, inputs]), weight.clone().reshape([inputs, outputs]));
-            // A device without bf16 computes the same in f32, and refuses autocast, which `promises` tests.
+            // A device without bf16 computes the same in f32, and refuses autocast, which `refusals` tests.
             let precision = Precision::Bf16.check(&x.device()).map_or(Precision::F32, |()| Precision::Bf16);
             flat(autocast(precision, || linear(x, weight, Some(bias.clone()))))
         };

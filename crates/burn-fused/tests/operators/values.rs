@@ -1,34 +1,16 @@
 //! Values that stand elsewhere: transformers' activations, and what devices and dtypes cannot compute.
 
+use crate::assert_near;
+use crate::devices::{all, flex};
+use crate::tolerance::values;
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::quantization::{QuantScheme, QuantStore};
-#[cfg(feature = "flex")]
-use burn_fused::host;
-use burn_fused::{
-    Activation, Norm, Precision, Rows, Sequences, attention, autocast, bias_activation, bias_gelu,
-    check_dtype, cross_entropy, embed_layer_norm, linear, linear_narrow, sums_of_squares,
-};
+use burn_fused::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-#[allow(deprecated)] // Burn deprecates NdArray; it is supported as long as Burn ships it.
-fn devices() -> Vec<Device> {
-    vec![
-        #[cfg(feature = "flex")]
-        Device::flex(),
-        #[cfg(feature = "ndarray")]
-        Device::ndarray(),
-        #[cfg(feature = "wgpu")]
-        Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
-    ]
-}
 
 fn tensor(values: &[f64], device: &Device) -> Tensor<1> {
     Tensor::from_data(TensorData::from(values), (device, DType::F64))
-}
-
-fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
 }
 
 /// `ACT2FN` of transformers 5.23 and its gradient in f64, at −3.7, −0.9, 0.25 and 2.4.
@@ -72,9 +54,46 @@ const TRANSFORMERS: [(&str, [f64; 4], [f64; 4]); 9] = [
     ("linear", [-3.7, -0.9, 0.25, 2.4], [1.0; 4]),
 ];
 
+/// x, and `torch.nn.functional.gelu(x, approximate="none")` and its derivative, PyTorch 2.15.0 in f64.
+const GELU: [[f64; 3]; 16] = [
+    [-14.0, -0.0, -1.53524918314456e-42],
+    [-6.0, -5.919525869479969e-09, -3.546870945402639e-08],
+    [-3.5, -0.0008142017766243903, -0.0028217603536246205],
+    [-2.0, -0.04550026389635842, -0.08523180107819692],
+    [-1.0, -0.15865525393145702, -0.08331547058768635],
+    [-0.75, -0.16997051428265111, 0.0007742782607648296],
+    [-0.125, -0.056282721896235885, 0.4007820643017934],
+    [0.0, 0.0, 0.5],
+    [0.001, 0.000500398942213911, 0.5007978842948414],
+    [0.5, 0.34573123063700656, 0.8674951246561629],
+    [1.0, 0.841344746068543, 1.0833154705876864],
+    [1.75, 1.67989647548832, 1.110926151082578],
+    [2.5, 2.4844758366855597, 1.037611085908145],
+    [4.0, 3.9998733150326675, 1.0005036496612265],
+    [6.0, 5.999999994080474, 1.0000000354687093],
+    [14.0, 14.0, 1.0],
+];
+
+#[test]
+fn gelu_and_its_derivative_are_those_of_pytorch() {
+    let device = flex().autodiff();
+    let [x, expected @ ..] = [0, 1, 2].map(|column| GELU.map(|row| row[column]).to_vec());
+    let run = |dtype| {
+        let x = Tensor::<1>::from_data(TensorData::from(x.as_slice()), (&device, dtype));
+        let x = x.reshape([GELU.len(), 1]).require_grad();
+        let y = bias_gelu(x.clone(), Tensor::zeros([1], (&device, dtype)));
+        [values(y.clone()), values(x.grad(&y.sum().backward()).unwrap())]
+    };
+    for (dtype, limit) in [(DType::F64, 1e-15), (DType::F32, 3e-7)] {
+        for found in [run(dtype), on_reference_path(|| run(dtype))] {
+            assert_near("GELU", &found, &expected, limit);
+        }
+    }
+}
+
 #[test]
 fn activations_in_f64_are_those_of_transformers_and_so_are_their_gradients() {
-    for device in devices() {
+    for device in all() {
         if !device.supports_dtype(DType::F64) || check_dtype(&device, DType::F64).is_err() {
             continue;
         }
@@ -121,8 +140,8 @@ fn f64_is_right_on_every_device_or_refused_by_name() {
         let loss = cross_entropy(x, Tensor::from_ints([1, 0, 1], device));
         [values(context), values(gelu), values(loss)].concat()
     };
-    let expected = run(&devices()[0]);
-    for device in devices().into_iter().filter(|device| device.supports_dtype(DType::F64)) {
+    let expected = run(&flex());
+    for device in all().into_iter().filter(|device| device.supports_dtype(DType::F64)) {
         let found = catch_unwind(AssertUnwindSafe(|| run(&device)));
         match (found, check_dtype(&device, DType::F64)) {
             (Ok(found), Ok(())) => {
@@ -141,7 +160,7 @@ fn f64_is_right_on_every_device_or_refused_by_name() {
 /// A model of which some layers are quantised: those before leave their outputs in 16 bits.
 #[test]
 fn a_quantised_layer_takes_what_a_layer_in_autocast_leaves_in_16_bits() {
-    let device = Device::flex().autodiff();
+    let device = flex().autodiff();
     let matrix = |rows, columns, step: f32| {
         let values: Vec<f32> = (0..rows * columns).map(|i| (i as f32 * step).sin()).collect();
         Tensor::<1>::from_floats(values.as_slice(), &device).reshape([rows, columns])
@@ -161,10 +180,9 @@ fn a_quantised_layer_takes_what_a_layer_in_autocast_leaves_in_16_bits() {
 }
 
 /// f32 by the kernel against the formula in f64, at a million places.
-#[cfg(feature = "flex")]
 #[test]
 fn the_approximations_of_gelu_are_right_to_rounding_far_out_too() {
-    let device = Device::flex();
+    let device = flex();
     let z: Vec<f32> = (-500_000..=500_000).map(|i| 14.0 * i as f32 / 5e5).collect();
     let x = Tensor::<1>::from_floats(z.as_slice(), &device).reshape([z.len(), 1]);
     for (activation, slope) in
@@ -186,7 +204,7 @@ fn the_approximations_of_gelu_are_right_to_rounding_far_out_too() {
 #[test]
 fn squares_of_any_number_of_tensors_of_any_size_are_added_up() {
     let value = |i: usize| (i % 17) as f32 - 8.0;
-    for device in devices() {
+    for device in all() {
         let many: Vec<usize> = (0..83).map(|i| 37 * i).collect();
         let dtypes =
             [DType::F32, DType::F16, DType::BF16].into_iter().filter(|dtype| device.supports_dtype(*dtype));
@@ -213,7 +231,7 @@ fn squares_of_any_number_of_tensors_of_any_size_are_added_up() {
 /// integers, so sums are exact in any order; those of the row of padding are 0.
 #[test]
 fn the_gradient_of_a_table_is_exact_for_any_number_of_tokens() {
-    for device in devices().into_iter().map(Device::autodiff) {
+    for device in all().into_iter().map(Device::autodiff) {
         for (tokens, rows) in [(1, 3), (1023, 5), (1025, 700), (20_001, 3), (20_001, 9000)] {
             let ids: Vec<i32> = (0..tokens).map(|i| ((i * 7919) % rows) as i32).collect();
             let table = Tensor::<2>::zeros([rows, 2], &device).require_grad();
@@ -234,11 +252,10 @@ fn the_gradient_of_a_table_is_exact_for_any_number_of_tokens() {
     }
 }
 
-#[cfg(feature = "flex")]
 #[test]
 fn adam_leaves_operands_of_another_dtype_to_tensors() {
     use DType::{BF16, F32, F64};
-    let zeros = |dtype| Tensor::<1>::zeros([2], (&Device::flex(), dtype));
+    let zeros = |dtype| Tensor::<1>::zeros([2], (&flex(), dtype));
     let taken = |[values, mean, square, gradient]: [DType; 4]| {
         host::takes(&zeros(values), [&zeros(mean), &zeros(square)], &zeros(gradient))
     };
@@ -250,7 +267,7 @@ fn adam_leaves_operands_of_another_dtype_to_tensors() {
 
 #[test]
 fn squares_are_those_of_a_view_in_any_layout() {
-    for device in devices() {
+    for device in all() {
         let matrix = Tensor::<1, Int>::arange(0..12, &device).float().reshape([3, 4]);
         let column = matrix.clone().narrow(1, 1, 1);
         let found = |tensor: Tensor<2>| values(sums_of_squares(vec![tensor.into_dispatch()]).remove(0));

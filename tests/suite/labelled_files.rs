@@ -1,0 +1,346 @@
+//! Labelled files: what is read, and what is refused.
+
+use crate::prelude::*;
+use burn::data::dataset::Dataset;
+
+/// A file in a folder of its own.
+fn file(name: &str, text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
+    let dir = folder(&[(name, text.as_ref())]);
+    let path = dir.path().join(name);
+    (dir, path)
+}
+
+/// A file that is deleted once it is read.
+fn open(name: &str, text: impl AsRef<[u8]>, columns: &TextColumns) -> Result<LabelledTexts, Error> {
+    let (_dir, path) = file(name, text);
+    LabelledTexts::open(path, columns)
+}
+
+fn all(texts: &LabelledTexts) -> Vec<(String, Option<String>, Label)> {
+    texts.iter().map(|text| text.map(|text| (text.text, text.pair, text.label)).unwrap()).collect()
+}
+
+fn text(text: &str, label: Label) -> (String, Option<String>, Label) {
+    (text.into(), None, label)
+}
+
+#[test]
+fn tables_have_quoted_fields_or_none_and_a_header_or_none() {
+    let unnamed = TextColumns::default().with_text(1).with_label(2, LabelKind::Value).without_header();
+    let [zero, one] = [0, 1].map(Label::Class);
+    for (name, content, columns, expected) in [
+        // Commas, quotes and line breaks in quotes.
+        (
+            "a.csv",
+            "\u{feff}label,text\r\npos,\"a, \"\"b\"\"\nc\"\r\nneg,d\r\npos,\"\"\r\n",
+            TextColumns::default(),
+            vec![text("a, \"b\"\nc", one.clone()), text("d", zero.clone()), text("", one)],
+        ),
+        // Quotes that are closed, or are none.
+        (
+            "a.csv",
+            "text,label\n\"a \"\"b\"\"\",c\nd \"e,c\n\"f\"g\"h,c\n",
+            TextColumns::default(),
+            ["a \"b\"", "d \"e", "fg\"h"].map(|found| text(found, zero.clone())).to_vec(),
+        ),
+        (
+            "a.tsv",
+            "0\tsay \"no\t3\n1\t\"\t-0.5\n",
+            unnamed,
+            vec![text("say \"no", Label::Value(3.0)), text("\"", Label::Value(-0.5))],
+        ),
+        ("a.csv", "text , label\na,b\n", TextColumns::default(), vec![text("a", zero.clone())]),
+        // A name that the header has twice is chosen by index; others may be there twice.
+        (
+            "a.csv",
+            "text,label,text,other,other\na,b,c,d,e\n",
+            TextColumns::default().with_text(2),
+            vec![text("c", zero)],
+        ),
+    ] {
+        let texts = open(name, content, &columns).unwrap();
+        assert_eq!(all(&texts), expected, "{content:?}");
+        assert_eq!(texts.sizes().len(), texts.len());
+    }
+}
+
+#[test]
+fn a_malformed_row_is_an_error_that_names_file_and_line() {
+    let csv = [
+        ("text,label\na,b\nc\n", 3, "1 field"),
+        ("text,label\n\"a\n\",b\nc,d,e\n", 4, "3 fields"),
+        ("text,label\na,b\nc,\n", 3, "no label"),
+        // Lines count with blank ones before them, and those in quotes.
+        ("text,label\na,b\n\n\nc,\n", 5, "no label"),
+        ("text,label\r\na,b\r\n\r\n\r\nc,\r\n", 5, "no label"),
+        ("text,label\ra,b\r\rc,\r", 4, "no label"),
+        ("text,label\n\"\n\",b\n\nc,\n", 5, "no label"),
+        ("text,label\na,b\n\"c,d\ne,f\ng,h\n", 3, "not closed"),
+        ("text,label\n\"a\nb\",c\n\"d \"\" e,f\n", 4, "not closed"),
+        ("text,label\na,\"b", 2, "not closed"),
+        ("\"text,label\na,b\n", 1, "not closed"),
+    ];
+    let jsonl = [
+        ("{\"text\": \"a\", \"label\": 1}\n\n{\"text\": \"a\"}\n", 3, "no field"),
+        ("{\"text\": \"a\", \"label\": 1}\n{\"text\": \n", 2, "JSON object"),
+        ("{\"text\": 5, \"label\": 1}\n", 1, "not a string"),
+        ("{\"text\": \"a\", \"label\": -1}\n", 1, "name or an id"),
+        ("[1]\n", 1, "JSON object"),
+        ("{\"text\": \"a\", \"label\": \"\"}\n", 1, "no label"),
+        ("{\"text\": \"a\", \"label\": 1, \"text\": \"b\"}\n", 1, "\"text\" twice"),
+    ];
+    let lists = [
+        ("a.jsonl", "{\"text\": \"a\", \"label\": [\"b\", \" \"]}\n", 1, "no label"),
+        // As Python prints a list.
+        ("a.tsv", "text\tlabel\nx\t['a', 'b']\n", 2, "JSON list"),
+    ];
+    let numbers = ["abc", "NaN", "inf", "", "1e300", "-1e16"].map(|value| format!("text,label\na,{value}\n"));
+    let of_numbers = numbers.iter().map(|text| ("a.csv", text.as_str(), 2, "not a number"));
+    let of_numbers =
+        of_numbers.chain([("a.jsonl", "{\"text\": \"a\", \"label\": 1e300}", 1, "not a number")]);
+    let csv = csv.map(|(text, line, problem)| ("a.csv", text, line, problem));
+    let jsonl = jsonl.map(|(text, line, problem)| ("a.jsonl", text, line, problem));
+    for (kind, cases) in [
+        (LabelKind::Class, csv.into_iter().chain(jsonl).collect::<Vec<_>>()),
+        (LabelKind::Classes, lists.into()),
+        (LabelKind::Value, of_numbers.collect()),
+    ] {
+        for (name, text, line, problem) in cases {
+            let error = open(name, text, &TextColumns::default().with_label("label", kind)).unwrap_err();
+            assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{text:?}: {error}");
+            let message = error.to_string();
+            assert!(message.contains(name) && message.contains(problem), "{text:?}: {message}");
+        }
+    }
+    for name in ["a.csv", "a.jsonl"] {
+        let error = open(name, b"text,label\na,b\n\xff,b\n", &TextColumns::default()).unwrap_err();
+        assert!(matches!(error, Error::NotUtf8 { line: 3, offset: 15, .. }), "{error}");
+    }
+}
+
+/// Beside those whose messages tests/suite/errors lists.
+#[test]
+fn columns_that_are_not_there_are_errors() {
+    let unnamed = TextColumns::default().without_header();
+    for (name, content, columns) in
+        [("a.csv", "a,b\n", unnamed), ("a.jsonl", "{}\n", TextColumns::default().with_text(0))]
+    {
+        assert!(matches!(open(name, content, &columns), Err(Error::Data { .. })), "{content:?}");
+    }
+    let missing = LabelledTexts::open("/nowhere/a.csv", &TextColumns::default()).unwrap_err();
+    assert!(matches!(missing, Error::Io { .. }), "{missing}");
+}
+
+#[test]
+fn sentences_come_from_columns_and_from_json_lines() {
+    // CoNLL-U: the words are the second column, the parts of speech the fourth.
+    let row = |id: &str, word: &str, tag: &str| format!("{id}\t{word}\tx\t{tag}\t_\t_\t0\troot\t_\t_\n");
+    let conll_u = [
+        "# sent_id = 1\n# text = Vámonos al mar\n".to_string(),
+        row("1-2", "vámonos", "_"),
+        row("1", "vamos", "VERB"),
+        row("2", "nos", "PRON"),
+        row("2.1", "quizá", "ADV"),
+        row("3", "#", "SYM"),
+        "\n# sent_id = 2\n".to_string(),
+        row("1", "mar", "NOUN"),
+    ];
+    for (name, content, words, tags, names) in [
+        (
+            "a.txt",
+            "-DOCSTART- -X- O O\n\nThe DT O\ncats NNS B-A\n\n\nsat VBD O\n",
+            vec![vec!["The", "cats"], vec!["sat"]],
+            vec![vec![1, 0], vec![1]],
+            vec!["B-A", "O"],
+        ),
+        (
+            "a.jsonl",
+            "{\"tokens\": [\"The\", \"cats\"], \"ner_tags\": [\"O\", \"B-A\"]}\n\n{\"tokens\": [\"sat\"], \"tags\": [\"O\"]}\n",
+            vec![vec!["The", "cats"], vec!["sat"]],
+            vec![vec![1, 0], vec![1]],
+            vec!["B-A", "O"],
+        ),
+        // Other white space than what separates is part of a word or a tag.
+        (
+            "a.conll",
+            "New York\tNNP\tB A\n10\u{a0}000\tCD\tO\n\u{a0}\tX\tO\n",
+            vec![vec!["New York", "10\u{a0}000", "\u{a0}"]],
+            vec![vec![0, 1, 1]],
+            vec!["B A", "O"],
+        ),
+        ("a.conll", "10\u{a0}000 CD  O\n a O\n", vec![vec!["10\u{a0}000", "a"]], vec![vec![0, 0]], vec!["O"]),
+        // Comments are no words.
+        (
+            "a.conll",
+            "# id 3f\tdomain=en\nAda _ _ B\n# _ _ O\n\n# text = 5 a\nHi _ _ O\n",
+            vec![vec!["Ada", "#"], vec!["Hi"]],
+            vec![vec![0, 1], vec![1]],
+            vec!["B", "O"],
+        ),
+        (
+            "a.conllu",
+            &conll_u.concat(),
+            vec![vec!["vamos", "nos", "#"], vec!["mar"]],
+            vec![vec![3, 1, 2], vec![0]],
+            vec!["NOUN", "PRON", "SYM", "VERB"],
+        ),
+    ] {
+        let (_dir, path) = file(name, content);
+        let sentences = LabelledSentences::open(&path).unwrap();
+        assert_eq!(sentences.names().names(), names);
+        let found: Vec<_> = sentences.iter().map(Result::unwrap).collect();
+        assert!(found.iter().map(|found| &found.tokens).eq(&words), "{content:?}: {found:?}");
+        assert!(found.iter().map(|found| &found.tags).eq(&tags), "{content:?}: {found:?}");
+    }
+    for (name, text, line) in [
+        ("a.txt", "a O\n\nb\n", 3),
+        // A bare carriage return ends no line.
+        ("a.txt", "a O\n\rb O\r\n", 2),
+        ("a.txt", "a O\rb O\r", 1),
+        // A column is missing, and the next is none.
+        ("a.conll", "\tO\tB\n", 1),
+        ("a.conll", "a\t\n", 1),
+        ("a.conll", "a\tO\t\n", 1),
+        ("a.conll", "a \n", 1),
+        ("a.conllu", "# x\n1\tAda\tAda\n", 2),
+        ("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": []}", 1),
+        ("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": [\"\"]}\n", 1),
+        ("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": [1], \"tags\": [0]}\n", 1),
+    ] {
+        let (_dir, path) = file(name, text);
+        let error = LabelledSentences::open(&path).unwrap_err();
+        assert!(matches!(error, Error::Row { line: found, .. } if found == line), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn json_lines_hold_names_ids_lists_and_numbers() {
+    let ids = "{\"text\": \"x\", \"label\": 1, \"other\": []}\n\n{\"label\": 0, \"text\": \"y\"}";
+    let texts = open("a.jsonl", ids, &TextColumns::default()).unwrap();
+    assert_eq!(all(&texts), [text("x", Label::Class(1)), text("y", Label::Class(0))]);
+    assert_eq!(texts.names().names(), ["LABEL_0", "LABEL_1"]);
+
+    let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\", \"b\"]}\n{\"text\": \"y\", \"label\": []}\n";
+    let columns = TextColumns::default().with_label("label", LabelKind::Classes);
+    let texts = open("a.json", lists, &columns).unwrap();
+    assert_eq!(all(&texts), [text("x", Label::Classes(vec![0, 1])), text("y", Label::Classes(vec![]))]);
+}
+
+#[test]
+fn pairs_and_names_of_another_file_are_kept() {
+    let (_dir, path) = file("a.tsv", "p\th\ty\na\tb\tno\n");
+    let columns = TextColumns::default().with_text("p").with_pair("h").with_label("y", LabelKind::Class);
+    let names = LabelNames::new(["yes", "no"]).unwrap();
+    let texts = LabelledTexts::open_with_names(&path, &columns, &names).unwrap();
+    assert_eq!(all(&texts), [("a".into(), Some("b".into()), Label::Class(1))]);
+    let error =
+        LabelledTexts::open_with_names(&path, &columns, &LabelNames::new(["x"]).unwrap()).unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains("a.tsv, line 2") && message.contains("\"no\""), "{message}");
+    assert!(LabelNames::new(["x", "x"]).is_err());
+}
+
+#[test]
+fn a_file_that_is_read_may_be_deleted_and_takes_72_bytes_a_row_beside_its_texts() {
+    let texts = open("a.tsv", "text\tlabel\nthe\ta\ncat\tb\n", &TextColumns::default()).unwrap();
+    assert_eq!(all(&texts), [text("the", Label::Class(0)), text("cat", Label::Class(1))]);
+    assert_eq!((size_of::<LabelledText>(), size_of::<LabelledTokens>()), (72, 48));
+}
+
+#[test]
+fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
+    let (_dir, train) = file("train.csv", "text,label\na,good\nb,bad\n");
+    let (_dir, valid) = file("valid.csv", "text,label\na,good\nb,1\n");
+    let default = TextColumns::default();
+    let names = LabelledTexts::open(&train, &default).unwrap().names().clone();
+    let error = LabelledTexts::open_with_names(&valid, &default, &names).unwrap_err();
+    assert!(matches!(&error, Error::Row { line: 3, .. }), "{error}");
+    assert!(error.to_string().contains("\"1\""), "{error}");
+
+    // Ids stay ids, and an integer of JSON is one, unless it may be a name.
+    let (_dir, train) = file("train.csv", "text,label\na,1\nb,0\n");
+    let numbered = LabelledTexts::open(&train, &default).unwrap();
+    let again = LabelledTexts::open_with_names(&train, &default, numbered.names()).unwrap();
+    assert_eq!(all(&again), [text("a", Label::Class(1)), text("b", Label::Class(0))]);
+    let (_dir, ids) = file("ids.jsonl", "{\"text\": \"a\", \"label\": 1}\n");
+    let texts = LabelledTexts::open_with_names(&ids, &default, &names).unwrap();
+    assert_eq!(all(&texts), [text("a", Label::Class(1))]);
+    let (_dir, ids) = file("ids.jsonl", "{\"text\": \"a\", \"label\": 2}\n");
+    for names in [names, LabelNames::new(["2", "1", "0"]).unwrap()] {
+        let error = LabelledTexts::open_with_names(&ids, &default, &names).unwrap_err();
+        assert!(matches!(&error, Error::Row { line: 1, .. }), "{error}");
+    }
+}
+
+/// Each list is the labels of a file, in its order.
+#[test]
+fn labels_with_a_number_among_them_are_the_ids_0_to_n_or_refused() {
+    let open = |labels: &[&str]| {
+        let rows: String = labels.iter().map(|label| format!("a,{label}\n")).collect();
+        open("a.csv", format!("text,label\n{rows}"), &TextColumns::default())
+    };
+    let ids = |texts: LabelledTexts| all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
+    assert_eq!(ids(open(&["2", "0", "1", "2"]).unwrap()), [2, 0, 1, 2].map(Label::Class));
+    assert_eq!(
+        ids(open(&["nan", "1st", "a"]).unwrap()),
+        [2, 0, 1].map(Label::Class),
+        "words in sorted order"
+    );
+    for (labels, wrong) in [
+        (&["0", "1", "2", "-1"] as &[&str], "-1"),
+        (&["0.0", "1.0", "2.0", "10.0"], "0.0"),
+        (&["00", "0"], "00"),
+        (&["+1", "1", "0"], "+1"),
+        (&["1", "5"], "5"),
+        (&["7", "100001"], "100001"),
+        (&["0", "1", "a"], "a"),
+    ] {
+        let error = open(labels).unwrap_err().to_string();
+        assert!(error.contains(&format!("label {wrong:?}")) && error.contains("open_with_names"), "{error}");
+    }
+    // A tag is a label.
+    let (_dir, path) = file("a.conll", "Ada 1\nlaughs 2\n");
+    assert!(matches!(LabelledSentences::open(&path), Err(Error::Data { .. })));
+}
+
+#[test]
+fn what_was_understood_of_a_file_is_printed() {
+    let texts = open("a.csv", "text,label\na,no\nb,yes\nc,no\n", &TextColumns::default()).unwrap();
+    assert_eq!(texts.to_string(), "3 texts of 2 classes\n  0 \"no\": 2\n  1 \"yes\": 1");
+    let numbers = TextColumns::default().with_label("label", LabelKind::Value);
+    let texts = open("a.csv", "text,label\na,1.5\nb,-2\n", &numbers).unwrap();
+    assert_eq!(texts.to_string(), "2 texts with numbers from -2 to 1.5");
+    let (_dir, path) = file("a.conll", "Ada B\nlaughs O\n\nHi O\n");
+    let sentences = LabelledSentences::open(&path).unwrap();
+    assert_eq!(sentences.to_string(), "2 sentences of 3 words with 2 tags\n  0 \"B\": 1\n  1 \"O\": 2");
+}
+
+#[test]
+fn a_json_list_in_a_table_is_a_list_of_classes() {
+    let columns = TextColumns::default().with_label("label", LabelKind::Classes);
+    let lists = "text\tlabel\nx\t[\"b, c\", \"a\"]\ny\ta,d\nz\t[]\n";
+    let texts = open("a.tsv", lists, &columns).unwrap();
+    assert_eq!(texts.names().names(), ["a", "b, c", "d"]);
+    let classes = all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
+    assert_eq!(classes, [vec![0, 1], vec![0, 2], vec![]].map(Label::Classes));
+    assert!(open("a.tsv", "text\tlabel\nx\t[\"a\"]\n", &TextColumns::default()).is_err());
+}
+
+#[test]
+fn a_device_and_a_file_that_does_not_fit_into_memory_are_refused() {
+    let (dir, large) = file("a.csv", "text,label\n");
+    fs::File::options().write(true).open(&large).unwrap().set_len((4 << 30) + 1).unwrap();
+    let device = dir.path().join("b.csv");
+    std::os::unix::fs::symlink("/dev/null", &device).unwrap();
+    for (path, says) in [(&large, "4 GiB"), (&device, "a device")] {
+        for error in [
+            LabelledTexts::open(path, &TextColumns::default()).unwrap_err(),
+            LabelledSentences::open(path).unwrap_err(),
+        ] {
+            assert!(matches!(&error, Error::File { problem, .. } if problem.contains(says)), "{error}");
+        }
+    }
+    fs::rename(&large, dir.path().join("vocab.txt")).unwrap();
+    let vocabulary = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
+    assert!(matches!(vocabulary, Error::File { .. }), "{vocabulary}");
+}

@@ -1,0 +1,142 @@
+//! Directories of sentence-transformers, its fixtures and the real thing: the same embeddings here and there.
+
+use crate::prelude::*;
+use crate::sentences::POOLINGS;
+use crate::transformers::{Python, real_checkpoint};
+
+#[test]
+fn layers_and_prompts_of_directories_equal_sentence_transformers() {
+    let fixtures = fixture("sentences");
+    let texts: Vec<String> = list(&json(fixtures.join("texts.json")));
+    let device = device().autodiff();
+    let copy = tempdir().unwrap();
+    for name in ["dense", "max", "weighted", "cls"] {
+        let dir = fixtures.join(name);
+        let (model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device).unwrap();
+        assert!(report.is_complete(), "{report}");
+        let case = File::at(&fixtures.join(format!("{name}.safetensors")));
+        let tokenizer = BertTokenizer::from_pretrained(&dir).unwrap();
+        for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
+            let model = cast_module(model.clone(), dtype).unwrap();
+            let pipeline = Pipeline::new(model.clone(), tokenizer.clone()).unwrap();
+            let encode = TextOptions::new().with_batch_size(3);
+            let named = |name: &str| encode.clone().with_prompt_name(name);
+            for (expected, options) in [
+                ("default", encode.clone()),
+                ("prompt", encode.clone().with_prompt("a dog. ")),
+                ("narrow", encode.clone().with_truncate_dim(3)),
+                ("named.query", named("query")),
+                ("named.passage", named("passage")),
+                ("named.long", named("long")),
+            ] {
+                let found = values(pipeline.encode(&texts, &options).unwrap());
+                assert_close(&found, &case.values(expected), tolerance);
+            }
+            let (input, padding) = case.batch(&device);
+            let vectors = model.embed(&input, Some(&padding)).unwrap();
+            assert_close(&values(vectors.clone()), &case.values("vectors"), tolerance);
+            let upstream = Tensor::<2>::from_data(case.data("upstream"), (&device, vectors.dtype()));
+            let gradients = (vectors * upstream).sum().backward();
+            let words = &model.bert.embeddings.word_embeddings.weight;
+            assert_close(&values(words.grad(&gradients).unwrap()), &case.values("grad.words"), tolerance);
+            for (i, dense) in model.dense.iter().enumerate() {
+                let weight = dense.linear.weight.grad(&gradients).unwrap().transpose();
+                assert_close(&values(weight), &case.values(&format!("grad.{i}.linear.weight")), tolerance);
+                let bias = format!("grad.{i}.linear.bias");
+                assert_eq!(dense.linear.bias.is_some(), case.has(&bias));
+                if let Some(param) = &dense.linear.bias {
+                    assert_close(&values(param.grad(&gradients).unwrap()), &case.values(&bias), tolerance);
+                }
+            }
+            let error = pipeline.encode(&texts, &named("other")).unwrap_err().to_string();
+            assert!(error.contains("\"passage\""), "{error}");
+            let none = pipeline.encode::<&str>(&[], &encode).unwrap();
+            assert_eq!(none.dims(), [0, model.config().truncate_dim.unwrap_or(model.width())]);
+            assert_eq!(FloatDType::from(none.dtype()), dtype);
+        }
+        for (dtype, tolerance) in [(FloatDType::BF16, MODEL_BF16), (FloatDType::F16, MODEL_F16)] {
+            let held = cast_module(model.clone(), dtype).unwrap();
+            let pipeline = Pipeline::new(held, tokenizer.clone()).unwrap();
+            let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
+            assert_close(&found, &case.values("default"), tolerance);
+        }
+        // What is saved elsewhere is read back, and is what was there.
+        let saved = copy.path().join(name);
+        model.save_pretrained(&saved).unwrap();
+        let (read_back, report) = BertForSentenceEmbedding::from_pretrained(&saved, &device).unwrap();
+        assert_eq!((read_back.config(), report), (model.config(), LoadReport::default()));
+        for file in (0..model.dense.len()).map(|i| format!("{}_Dense/model.safetensors", i + 2)) {
+            let [written, expected] = [saved.join(&file), dir.join(&file)].map(|path| File::at(&path));
+            assert_eq!(written.names().len(), expected.names().len());
+            for key in expected.names() {
+                assert_eq!(written.data(&key), expected.data(&key), "{file} {key}");
+            }
+        }
+        let own = "config_sentence_transformers.json";
+        let mut expected = json(dir.join(own));
+        expected.as_object_mut().unwrap().remove("__version__");
+        assert_eq!(json(saved.join(own)), expected);
+    }
+}
+
+/// The texts that sentence-transformers encodes with a directory, or with those in it, and a file of the vectors, each
+/// by the name of its directory.
+fn encoded(dir: &Path) -> (Vec<String>, File) {
+    let out = tempdir().unwrap();
+    Python::named().check("sentence_embeddings", dir, out.path());
+    let texts: Vec<String> = list(&json(out.path().join("sentences.json")));
+    (texts, File::at(&out.path().join("f32.safetensors")))
+}
+
+#[test]
+#[ignore = "needs Python with sentence-transformers and a checkpoint of it, named by BURN_BERT_PYTHON and \
+            BURN_BERT_CHECKPOINT"]
+fn vectors_of_a_real_checkpoint_equal_sentence_transformers() {
+    let dir = real_checkpoint();
+    let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained(&dir, &device()).unwrap();
+    let (texts, vectors) = encoded(&dir);
+    let expected = vectors.values(dir.file_name().unwrap().to_str().unwrap());
+    let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
+    let largest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    println!("{} values, at most {largest:e} apart", found.len());
+    assert_close(&found, &expected, MODEL_F32);
+}
+
+#[test]
+#[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
+fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
+    let fixtures = fixture("");
+    let all = tempdir().unwrap();
+    let mut models = Vec::new();
+    let modes = POOLINGS.into_iter().map(|(pooling, _)| (Family::Bert, pooling, "tokenizer"));
+    let families = [
+        (Family::DistilBert, Pooling::Mean, "tokenizer"),
+        (Family::Electra, Pooling::Mean, "tokenizer"),
+        (Family::MpNet, Pooling::Mean, "families/mpnet_tokenizer"),
+        (Family::Albert, Pooling::Mean, "families/albert_tokenizer"),
+    ];
+    for ((family, pooling, tokenizer), normalize) in
+        modes.chain(families).zip([true, false].into_iter().cycle())
+    {
+        let config = BertForSentenceEmbeddingConfig::new(crate::families::config(family));
+        let config = config.with_pooling(pooling).with_normalize(normalize);
+        let mut config = config.with_max_seq_length(Some(10));
+        config.bert.embeddings.vocab_size = 486;
+        if normalize {
+            let prompts = Prompts::new().with("query", "a question: ").with_default("query");
+            config = config.with_prompts(prompts).with_include_prompt(false).with_truncate_dim(Some(4));
+            config.dense = vec![SentenceDenseConfig::new(6), SentenceDenseConfig::new(5).with_bias(false)];
+        }
+        let name = format!("{family:?}{pooling:?}");
+        let dir = all.path().join(&name);
+        let tokenizer = BertTokenizer::from_pretrained(fixtures.join(tokenizer)).unwrap();
+        let pipeline = Pipeline::new(config.init(&device()), tokenizer).unwrap();
+        pipeline.save_pretrained(&dir).unwrap();
+        models.push((name, pipeline));
+    }
+    let (texts, expected) = encoded(all.path());
+    for (name, pipeline) in models {
+        let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
+        assert_close(&found, &expected.values(&name), MODEL_F32);
+    }
+}
