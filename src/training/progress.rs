@@ -24,8 +24,9 @@ pub(super) fn renderer(
     is_silent: bool,
 ) -> Box<dyn MetricsRenderer> {
     let is_silent = is_silent || !ranks.is_first();
-    // mpirun gives every rank a terminal of its own, which nobody sees.
-    if !is_silent && ranks.size() == 1 && io::stdout().is_terminal() {
+    // mpirun gives every rank a terminal of its own, which nobody sees, and a lone one no keys: there the dashboard panics.
+    let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+    if !is_silent && ranks.size() == 1 && is_terminal {
         return Box::new(TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs)));
     }
     Box::new(ProgressLines { is_silent, ..Default::default() })
