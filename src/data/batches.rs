@@ -117,9 +117,14 @@ impl<B: TryBatcher> Batches<B> {
     }
 
     /// What the order of the items depends on: their lengths and texts.
-    pub(super) fn ordered_by(&self) -> (Option<Vec<usize>>, Option<Vec<Vec<u64>>>) {
-        fn of<T: Clone>(all: &Option<Arc<Vec<T>>>, places: &[usize]) -> Option<Vec<T>> {
-            all.as_ref().map(|all| places.iter().map(|&place| all[place].clone()).collect())
+    pub(super) fn ordered_by(&self) -> (Option<Arc<Vec<usize>>>, Option<Arc<Vec<Vec<u64>>>>) {
+        fn of<T: Clone>(all: &Option<Arc<Vec<T>>>, places: &[usize]) -> Option<Arc<Vec<T>>> {
+            let all = all.as_ref()?;
+            // Mostly all are read, in their order: a copy would double the memory.
+            if places.len() == all.len() && places.is_sorted() {
+                return Some(all.clone());
+            }
+            Some(Arc::new(places.iter().map(|&place| all[place].clone()).collect()))
         }
         (of(&self.lengths, &self.places), of(&self.texts, &self.places))
     }

@@ -122,6 +122,13 @@ pub(super) fn places(own: &LabelNames, id2label: &[String]) -> Result<Vec<usize>
 /// squares of larger ones overflow in the loss.
 pub(super) const MAX_VALUE: f32 = 1e15;
 
+const NUMBER: &str = "a number in [-1e15, 1e15]";
+
+/// NaN is refused too, which no comparison holds for.
+fn number(value: Option<f32>) -> Option<Label> {
+    value.filter(|value| value.abs() <= MAX_VALUE).map(Label::Value)
+}
+
 /// Classes that are printed, of a file that has more.
 const PRINTED: usize = 20;
 
@@ -177,10 +184,7 @@ impl<'a> Classes<'a> {
                 let names = field.split(',').map(str::trim).filter(|name| !name.is_empty());
                 names.map(|name| self.id(name, false)).collect::<Result<_, _>>().map(Label::Classes)
             }
-            LabelKind::Value => {
-                let value = field.parse().ok().filter(|value: &f32| value.abs() <= MAX_VALUE);
-                value.map(Label::Value).ok_or_else(|| unfit("a number in [-1e15, 1e15]"))
-            }
+            LabelKind::Value => number(field.parse().ok()).ok_or_else(|| unfit(NUMBER)),
         }
     }
 
@@ -194,9 +198,7 @@ impl<'a> Classes<'a> {
                 list.iter().map(|value| self.class(value)).collect::<Result<_, _>>().map(Label::Classes)
             }
             LabelKind::Value => {
-                let number =
-                    value.as_f64().map(|number| number as f32).filter(|number| number.abs() <= MAX_VALUE);
-                number.map(Label::Value).ok_or_else(|| unfit("a number in [-1e15, 1e15]"))
+                number(value.as_f64().map(|number| number as f32)).ok_or_else(|| unfit(NUMBER))
             }
         }
     }

@@ -93,17 +93,7 @@ pub struct LabelledTexts {
 }
 
 impl LabelledTexts {
-    /// Texts that are in memory already, with the names of their classes; no names for numbers.
-    ///
-    /// ```
-    /// use burn_bert::data::{Label, LabelNames, LabelledText, LabelledTexts};
-    ///
-    /// let text = |text: &str, class| LabelledText { text: text.into(), pair: None, label: Label::Class(class) };
-    /// let names = LabelNames::new(["negative", "positive"])?;
-    /// let texts = LabelledTexts::new(vec![text("good", 1), text("no good", 0)], names)?;
-    /// assert_eq!(texts.sizes(), [4, 7]);
-    /// # Ok::<(), burn_bert::Error>(())
-    /// ```
+    /// Texts that are in memory already, with the names of their classes; no names for numbers. [`RankedPairs`] has an example.
     ///
     /// # Errors
     ///

@@ -9,10 +9,8 @@ use std::time::Duration;
 
 /// This rank and the others.
 pub(super) struct Inner {
+    /// `None` if there is no other.
     pub(super) group: Option<Group>,
-    pub(super) rank: usize,
-    pub(super) size: usize,
-    pub(super) local_rank: usize,
     pub(super) wire: Wire,
     pub(super) state: Mutex<State>,
     pub(super) stop: AtomicBool,
@@ -111,6 +109,10 @@ impl Meeting<'_> {
 }
 
 impl Inner {
+    pub(super) fn rank(&self) -> usize {
+        self.group.as_ref().map_or(0, |group| group.rank)
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,11 +140,11 @@ impl Inner {
     /// Every rank's word, and its message.
     fn exchange(&self, own: Word, message: &[u8]) -> (Vec<Word>, Vec<Vec<u8>>) {
         let Some(group) = &self.group else { return (Vec::new(), Vec::new()) };
-        let mut all = vec![0; Word::LENGTH * self.size];
+        let mut all = vec![0; Word::LENGTH * group.size];
         group.all_gather(&Word { message: message.len(), ..own }.to_bits(), &mut all);
         let words: Vec<Word> = all.chunks(Word::LENGTH).map(Word::from_bits).collect();
         let message_of = |(rank, word): (usize, &Word)| {
-            let mut bytes = if rank == self.rank { message.to_vec() } else { vec![0u8; word.message] };
+            let mut bytes = if rank == group.rank { message.to_vec() } else { vec![0u8; word.message] };
             group.broadcast(rank, &mut bytes);
             bytes
         };
@@ -158,7 +160,7 @@ impl Inner {
         }
         let said = if problem.is_empty() { "has left the run" } else { &problem };
         self.exchange(Word::new(Call::Leave, 0), said.as_bytes());
-        state.parted = Some((self.rank, said.into()));
+        state.parted = Some((self.rank(), said.into()));
     }
 }
 

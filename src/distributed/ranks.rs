@@ -56,44 +56,32 @@ impl Ranks {
     }
 
     fn new(group: Option<Group>, wire: Wire) -> Self {
-        let (rank, size, local_rank) =
-            group.as_ref().map_or((0, 1, 0), |group| (group.rank, group.size, group.local_rank));
-        Self(Arc::new(Inner {
-            rank,
-            size,
-            local_rank,
-            wire,
-            group: group.filter(|_| size > 1),
-            state: Mutex::default(),
-            stop: AtomicBool::new(false),
-        }))
+        let group = group.filter(|group| group.size > 1);
+        Self(Arc::new(Inner { wire, group, state: Mutex::default(), stop: AtomicBool::new(false) }))
     }
 
     /// The number of this rank, from 0 on.
     pub fn rank(&self) -> usize {
-        self.0.rank
+        self.0.rank()
     }
 
     /// How many ranks there are.
     pub fn size(&self) -> usize {
-        self.0.size
+        self.0.group.as_ref().map_or(1, |group| group.size)
     }
 
     /// Whether this is rank 0, which alone writes files and shows progress.
     pub fn is_first(&self) -> bool {
-        self.0.rank == 0
+        self.rank() == 0
     }
 
     /// A device for this rank: of the kind of Burn's default device, if that is a GPU, the one with the number of this
     /// rank among those of its machine, in turn if there are more ranks than GPUs; otherwise the default device.
     pub fn device(&self) -> Device {
-        let default = Device::default();
-        if self.size() == 1 {
-            return default;
-        }
+        let Some(group) = &self.0.group else { return Device::default() };
         match &gpus()[..] {
-            [] => default,
-            gpus => gpus[self.0.local_rank % gpus.len()].clone(),
+            [] => Device::default(),
+            gpus => gpus[group.local_rank % gpus.len()].clone(),
         }
     }
 

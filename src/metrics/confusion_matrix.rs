@@ -1,7 +1,7 @@
 //! The confusion matrix, the scores that follow from it, and a metric of them.
 
 use super::entities::EntityCounts;
-use super::{Collected, Counted, EpochMetric};
+use super::epoch_metric::{Collected, Counted, EpochMetric};
 use crate::data::LabelNames;
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
@@ -120,7 +120,7 @@ impl ConfusionMatrix {
     }
 }
 
-/// A score of a whole epoch's predictions: of every batch so far, not a mean over batches.
+/// A score of a whole epoch's predictions, of its [`ConfusionMatrix`] and not a mean over batches.
 ///
 /// For [`ClassificationItem`](crate::training::ClassificationItem) with one class per row, and
 /// Burn's `ClassificationOutput`. It follows scikit-learn, where Burn's `FBetaScoreMetric` is NaN as soon as a class is
@@ -144,7 +144,7 @@ impl ConfusionMetric {
     }
 
     fn of_matrix(name: &str, score: impl Fn(&ConfusionMatrix) -> f64 + Send + Sync + 'static) -> Self {
-        let empty = Counted { scores: ConfusionMatrix::default(), has_nan: false };
+        let empty = Counted::of(ConfusionMatrix::default());
         Self::of(name, empty, move |predictions| Ok(predictions.score(&score)))
     }
 }

@@ -1,6 +1,6 @@
 //! Scores of whole entities.
 
-use super::{Collected, Counted, EpochMetric};
+use super::epoch_metric::{Collected, Counted, EpochMetric};
 use crate::data::LabelNames;
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
@@ -150,7 +150,7 @@ impl EntityMetric {
     }
 
     fn of_total(name: &str, score: fn(EntityCounts) -> f64, names: &LabelNames) -> Self {
-        let empty = Counted { scores: (EntityScores::default(), names.clone()), has_nan: false };
+        let empty = Counted::of((EntityScores::default(), names.clone()));
         Self::of(name, empty, move |found| Ok(found.score(|(entities, _)| score(entities.total()))))
     }
 }

@@ -1,6 +1,6 @@
 //! Scores of retrieval, and of triplets.
 
-use super::{Collected, EpochMetric};
+use super::epoch_metric::{Collected, EpochMetric};
 use crate::model::Similarity;
 use burn::prelude::*;
 use burn::tensor::TensorReadError;

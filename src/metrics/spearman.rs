@@ -1,6 +1,6 @@
 //! Spearman's rank correlation, and a metric of it.
 
-use super::{Collected, EpochMetric};
+use super::epoch_metric::{Collected, EpochMetric};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use burn::train::RegressionOutput;

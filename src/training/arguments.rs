@@ -264,22 +264,14 @@ impl TrainingArguments {
                 return invalid(field, format!("is {count}, but must be 1 to {}", 1 << 28));
             }
         }
+        let &Self { learning_rate: rate, warmup_ratio: ratio, weight_decay: decay, .. } = self;
+        let &Self { max_grad_norm: norm, early_stopping_threshold: threshold, .. } = self;
         for (field, value, is_allowed, allowed) in [
-            (
-                "learning_rate",
-                self.learning_rate,
-                0.0 < self.learning_rate && self.learning_rate <= 1.0,
-                "(0, 1]",
-            ),
-            ("warmup_ratio", self.warmup_ratio, (0.0..1.0).contains(&self.warmup_ratio), "[0, 1)"),
-            ("weight_decay", self.weight_decay, (0.0..1e30).contains(&self.weight_decay), "[0, 1e30)"),
-            ("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0.0, "(0, inf]"),
-            (
-                "early_stopping_threshold",
-                self.early_stopping_threshold,
-                (0.0..f64::INFINITY).contains(&self.early_stopping_threshold),
-                "[0, inf)",
-            ),
+            ("learning_rate", rate, 0.0 < rate && rate <= 1.0, "(0, 1]"),
+            ("warmup_ratio", ratio, (0.0..1.0).contains(&ratio), "[0, 1)"),
+            ("weight_decay", decay, (0.0..1e30).contains(&decay), "[0, 1e30)"),
+            ("max_grad_norm", norm, norm > 0.0, "(0, inf]"),
+            ("early_stopping_threshold", threshold, (0.0..f64::INFINITY).contains(&threshold), "[0, inf)"),
         ] {
             if !is_allowed {
                 return invalid(field, format!("is {value}, but must lie in {allowed}"));

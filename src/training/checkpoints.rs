@@ -1,6 +1,6 @@
 //! The checkpoints of a run: what Burn's trainer saves, with checksums.
 
-use super::history::Best;
+use super::history::{Best, Watch};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::tensor::Bytes;
@@ -114,11 +114,16 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
 pub(super) struct LastAndBest {
     pub(super) folder: PathBuf,
     pub(super) best: Best,
+    pub(super) watch: Watch,
 }
 
 impl CheckpointingStrategy for LastAndBest {
     fn checkpointing(&mut self, epoch: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
         let best = self.best.epoch(&self.best.validated(store, epoch));
+        // Known now at the latest, since the store has answered: a model with such a loss is not saved.
+        if self.watch.problem.get().is_some() {
+            return Vec::new();
+        }
         let saved = Checkpoints::all(&self.folder).map(|files| files.epochs().unwrap_or_default());
         let old: BTreeSet<usize> = saved.into_iter().flatten().collect();
         let old = old.into_iter().filter(|&old| old + 1 < epoch && Some(old) != best);

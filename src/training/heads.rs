@@ -1,6 +1,6 @@
 //! `TrainStep` and `InferenceStep` of the models.
 
-use super::outputs::{ClassificationItem, SentenceEmbeddingItem};
+use super::outputs::{ClassificationItem, SentenceEmbeddingItem, shared};
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification,
     BertForTokenClassification, ElectraForPreTraining, MaskedLmBatch, QuestionAnsweringBatch,
@@ -33,6 +33,11 @@ pub(super) fn weighing<T>(step: impl FnOnce() -> T) -> T {
 
 /// The gradients of a loss for Burn's trainer, see [`weighing`].
 fn trained_by<M: Module, T>(model: &M, loss: Tensor<1>, count: f64, output: T) -> TrainOutput<T> {
+    // Burn's own message would name tensors, which nobody made here.
+    assert!(
+        loss.is_tracked(),
+        "the model trains no parameter: make or load it on `device.autodiff()`, and freeze not all of it"
+    );
     if !IS_WEIGHED.get() {
         return TrainOutput::new(model, loss.backward(), output);
     }
@@ -48,7 +53,7 @@ fn trained_by<M: Module, T>(model: &M, loss: Tensor<1>, count: f64, output: T) -
 /// and what metrics are computed from.
 macro_rules! trained {
     ($($model:ty: $batch:ty => $item:ty;)*) => {$(
-        /// One batch forward and backward, for Burn's `Learner`.
+        /// One batch forward and backward, for Burn's `Learner`. Panics if the model is not on an autodiff device.
         impl burn::train::TrainStep for $model {
             type Input = $batch;
             type Output = $item;
@@ -65,7 +70,7 @@ macro_rules! trained {
             type Output = $item;
 
             fn step(&self, batch: $batch) -> $item {
-                super::sharing::shared(|| self.outcome(&batch).1)
+                shared(|| self.outcome(&batch).1)
             }
         }
     )*};

@@ -3,16 +3,19 @@
 use crate::distributed::Ranks;
 use crate::error::Result;
 use crate::files::regular_file;
-use burn::train::EarlyStoppingStrategy;
 use burn::train::logger::{FileMetricLogger, MetricLogger};
-use burn::train::metric::store::{Aggregate, EpochSummary, EventStoreClient, MetricsUpdate, Split};
+use burn::train::metric::store::{
+    Aggregate, EpochSummary, EventStoreClient, MetricsUpdate, NumericMetricUpdate, Split,
+};
 use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
+use burn::train::{EarlyStoppingStrategy, Interrupter};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 /// The metrics of a run of a [`Trainer`](super::Trainer) as data: all losses, and all metrics of all evaluations. It prints as a
 /// table.
@@ -188,6 +191,7 @@ fn file_stem(name: &str) -> String {
 /// Writes the logs of Burn's own logger, which aborts the process on a full disk; here lines are lost, and training goes on.
 pub(super) struct Logs {
     folder: PathBuf,
+    watch: Watch,
     reader: FileMetricLogger,
     names: HashMap<MetricId, String>,
     /// Those of the current epoch with their sizes; `None` if one could not be created.
@@ -195,14 +199,49 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    pub(super) fn new(folder: &Path) -> Self {
-        let reader = FileMetricLogger::new(folder);
-        Self { folder: folder.to_path_buf(), reader, names: HashMap::new(), files: HashMap::new() }
+    pub(super) fn new(folder: &Path, watch: &Watch) -> Self {
+        let (reader, watch) = (FileMetricLogger::new(folder), watch.clone());
+        Self { folder: folder.to_path_buf(), watch, reader, names: HashMap::new(), files: HashMap::new() }
+    }
+}
+
+/// What stops the trainer beside its caller: the keys of Burn's dashboard, and a loss that is no number.
+#[derive(Clone)]
+pub(super) struct Watch {
+    /// Another interrupter than the trainer's: the dashboard resets it when training ends, and the trainer's must still know
+    /// then what stopped it.
+    pub(super) keys: Interrupter,
+    pub(super) trainer: Interrupter,
+    /// The loss that is infinite or NaN, and of what it is.
+    pub(super) problem: Arc<OnceLock<(&'static str, f64)>>,
+}
+
+impl Watch {
+    fn look(&self, update: &MetricsUpdate, split: &Split) {
+        if self.keys.should_stop() && !self.trainer.should_stop() {
+            self.trainer.stop(Some("q, then s"));
+        }
+        let loss = MetricId::new(LOSS.to_string().into());
+        for NumericMetricUpdate { entry, numeric_entry, .. } in &update.entries_numeric {
+            // A batch without labels counts nothing, and has no loss.
+            if let Some(NumericEntry::Aggregated { aggregated_value, count: 1.. }) = numeric_entry
+                && entry.metric_id == loss
+                && !aggregated_value.is_finite()
+            {
+                let batch = match split {
+                    Split::Train => "of a training batch",
+                    _ => "of a validation batch",
+                };
+                let _ = self.problem.set((batch, *aggregated_value));
+                self.trainer.stop(Some("the loss is no number"));
+            }
+        }
     }
 }
 
 impl MetricLogger for Logs {
     fn log(&mut self, update: MetricsUpdate, epoch: usize, split: &Split) {
+        self.watch.look(&update, split);
         let folder = self.folder.join(split.to_string()).join(format!("epoch-{epoch}"));
         let numeric = update.entries_numeric.iter().map(|numeric| &numeric.entry);
         for entry in update.entries.iter().chain(numeric) {

@@ -1,7 +1,7 @@
 //! A model for Burn's `Learner`, with averaged and clipped gradients.
 
 use super::heads::{count_id, weighing};
-use super::sharing::sharing;
+use super::outputs::sharing;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::optim::{add_up, average_and_clip, check_max_norm};

@@ -1,162 +1,44 @@
 //! Progress of a training run: Burn's dashboard in a terminal, plain lines elsewhere.
 
-use super::history::LOSS;
 use crate::distributed::Ranks;
 use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
-use burn::train::metric::{MetricDefinition, MetricEntry, MetricId, NumericEntry};
+use burn::train::metric::{MetricDefinition, MetricEntry, MetricId, MetricName};
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::renderer::{
     EvaluationName, MetricState, MetricsRenderer, MetricsRendererEvaluation, MetricsRendererTraining,
 };
 use burn::train::{Interrupter, LearnerSummary};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, OnceLock};
-
-/// The renderer of a run, which stops its trainer by the keys of Burn's dashboard, or when the loss is no number: the dashboard
-/// in a terminal, lines of text elsewhere, and nothing where `is_silent` and on ranks that are not the first.
-///
-/// The dashboard resets its interrupter when training ends, but the trainer's must still know then what stopped it, so they are
-/// two.
-pub(super) struct Progress {
-    dashboard: Option<TuiMetricsRendererWrapper>,
-    lines: ProgressLines,
-    keys: Interrupter,
-    trainer: Interrupter,
-    problem: Problem,
-}
-
-/// The loss that is infinite or NaN, and of what it is.
-pub(super) type Problem = Arc<OnceLock<(&'static str, f64)>>;
-
-impl Progress {
-    /// `finished_epochs` is the number of epochs that a resumed run has finished.
-    pub(super) fn new(
-        trainer: &Interrupter,
-        problem: &Problem,
-        finished_epochs: usize,
-        ranks: &Ranks,
-        is_silent: bool,
-    ) -> Self {
-        let is_silent = is_silent || !ranks.is_first();
-        // mpirun gives every rank a terminal of its own, which nobody sees, and a lone one no keys: there the dashboard panics.
-        let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
-        let is_dashboard = !is_silent && ranks.size() == 1 && is_terminal;
-        let keys = Interrupter::new();
-        let dashboard = || TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs));
-        Self {
-            dashboard: is_dashboard.then(dashboard),
-            lines: ProgressLines { is_silent, ..Default::default() },
-            keys,
-            trainer: trainer.clone(),
-            problem: problem.clone(),
-        }
-    }
-
-    /// Passes the dashboard's keys on.
-    fn read_keys(&self) {
-        if self.keys.should_stop() && !self.trainer.should_stop() {
-            self.trainer.stop(Some("q, then s"));
-        }
-    }
-
-    fn check(&self, batch: &'static str, state: &MetricState) {
-        // A batch without labels counts nothing, and has no loss.
-        if let MetricState::Numeric(
-            entry,
-            Some(NumericEntry::Aggregated { aggregated_value: loss, count: 1.. }),
-        ) = state
-            && !loss.is_finite()
-            && entry.metric_id == MetricId::new(LOSS.to_string().into())
-        {
-            let _ = self.problem.set((batch, *loss));
-            self.trainer.stop(Some("the loss is no number"));
-        }
-    }
-
-    fn update(&mut self, state: MetricState, dashboard: fn(&mut TuiMetricsRendererWrapper, MetricState)) {
-        self.read_keys();
-        match &mut self.dashboard {
-            Some(own) => dashboard(own, state),
-            None => self.lines.update(state),
-        }
-    }
-}
-
-impl MetricsRendererTraining for Progress {
-    fn update_train(&mut self, state: MetricState) {
-        self.check("of a training batch", &state);
-        self.update(state, |dashboard, state| dashboard.update_train(state));
-    }
-
-    fn update_valid(&mut self, state: MetricState) {
-        self.check("of a validation batch", &state);
-        self.update(state, |dashboard, state| dashboard.update_valid(state));
-    }
-
-    fn on_train_end(&mut self, summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>> {
-        self.read_keys();
-        self.dashboard.as_mut().map_or(Ok(()), |dashboard| dashboard.on_train_end(summary))
-    }
-}
-
-/// Passes every call on to the dashboard, or to what the lines make of it.
-macro_rules! pass_on {
-    ($($interface:ident { $(fn $name:ident($($arg:ident: $type:ty),*) $(for |$lines:ident| $line:expr)?;)* })*) => {
-        $(impl $interface for Progress {
-            $(fn $name(&mut self, $($arg: $type),*) {
-                self.read_keys();
-                match &mut self.dashboard {
-                    Some(dashboard) => dashboard.$name($($arg),*),
-                    None => {
-                        $(let $lines = &mut self.lines;
-                        $line)?
-                    }
-                }
-            })*
-        })*
-    };
-}
-
-pass_on! {
-    TrainingProgressLogger {
-        fn start(epochs: usize, first: usize, items: Option<usize>, label: Option<&str>) for |lines| lines.start(epochs, first);
-        fn start_split(split: &str, total: usize) for |lines| lines.start_split(split, total);
-        fn update_split(done: usize) for |lines| print(lines.line(done));
-        fn update_epoch(epoch: usize) for |lines| lines.epoch = epoch + 1;
-        fn end_split() for |lines| print(lines.text());
-        fn end();
-        fn log_event_training(event: String);
-    }
-    MetricsRenderer {
-        fn manual_close();
-        fn register_metric(definition: MetricDefinition) for |lines| lines.register(definition);
-    }
-    // Burn's evaluator, which has another renderer.
-    MetricsRendererEvaluation {
-        fn update_test(name: EvaluationName, state: MetricState);
-    }
-    EvaluationProgressLogger {
-        fn start_global_progress(tests: usize);
-        fn start_test(name: &str, total: usize);
-        fn update_test_progress(done: usize);
-        fn end_test();
-        fn end_global_progress();
-        fn log_event_evaluation(event: String);
-    }
-}
 
 /// Lines that a split prints, the one at its end included.
 const LINES: usize = 5;
 
+/// The renderer of a run that has finished some epochs: the dashboard in a terminal, whose keys stop `keys`, lines of text
+/// elsewhere, and nothing where `is_silent` and on ranks that are not the first.
+pub(super) fn renderer(
+    keys: &Interrupter,
+    finished_epochs: usize,
+    ranks: &Ranks,
+    is_silent: bool,
+) -> Box<dyn MetricsRenderer> {
+    let is_silent = is_silent || !ranks.is_first();
+    // mpirun gives every rank a terminal of its own, which nobody sees, and a lone one no keys: there the dashboard panics.
+    let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+    if !is_silent && ranks.size() == 1 && is_terminal {
+        return Box::new(TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs)));
+    }
+    Box::new(ProgressLines { is_silent, ..Default::default() })
+}
+
 /// Prints the metrics five times per epoch, one line each time (`2/3 train 160/800 | Loss: epoch 0.41 - batch 0.38 | …`),
 /// where Burn's renderer without a terminal prints one for each batch.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct ProgressLines {
-    names: BTreeMap<String, String>,
+    names: HashMap<MetricId, MetricName>,
     /// The latest text of each metric.
-    latest: BTreeMap<String, String>,
+    latest: BTreeMap<MetricName, String>,
     split: String,
     total: usize,
     done: usize,
@@ -167,8 +49,50 @@ struct ProgressLines {
 }
 
 impl ProgressLines {
-    fn start(&mut self, epochs: usize, first: usize) {
+    fn update(&mut self, state: MetricState) {
+        let (MetricState::Generic(entry) | MetricState::Numeric(entry, _)) = state;
+        let MetricEntry { metric_id, serialized_entry } = entry;
+        if serialized_entry.is_not_available() {
+            return; // until the epoch ends
+        }
+        if let Some(name) = self.names.get(&metric_id) {
+            self.latest.insert(name.clone(), serialized_entry.formatted);
+        }
+    }
+
+    fn print(&self) {
+        let texts: Vec<String> = self.latest.iter().map(|(name, text)| format!("{name}: {text}")).collect();
+        // Without validation data there is nothing in its split.
+        if self.is_silent || texts.is_empty() || self.total == 0 {
+            return;
+        }
+        let Self { epoch, epochs, split, done, total, .. } = self;
+        // Training goes on where nobody reads it.
+        let _ = writeln!(io::stdout(), "{epoch}/{epochs} {split} {done}/{total} | {}", texts.join(" | "));
+    }
+}
+
+impl MetricsRendererTraining for ProgressLines {
+    fn update_train(&mut self, state: MetricState) {
+        self.update(state);
+    }
+
+    fn update_valid(&mut self, state: MetricState) {
+        self.update(state);
+    }
+
+    fn on_train_end(&mut self, _: Option<LearnerSummary>) -> Result<(), Box<dyn Error>> {
+        Ok(()) // Burn would print the summary
+    }
+}
+
+impl TrainingProgressLogger for ProgressLines {
+    fn start(&mut self, epochs: usize, first: usize, _: Option<usize>, _: Option<&str>) {
         (self.epochs, self.epoch) = (epochs, first);
+    }
+
+    fn update_epoch(&mut self, epoch: usize) {
+        self.epoch = epoch + 1;
     }
 
     fn start_split(&mut self, split: &str, total: usize) {
@@ -176,69 +100,43 @@ impl ProgressLines {
         self.latest.clear();
     }
 
-    fn register(&mut self, definition: MetricDefinition) {
-        self.names.insert(key(&definition.metric_id), definition.name.to_string());
-    }
-
-    fn update(&mut self, state: MetricState) {
-        let (MetricState::Generic(entry) | MetricState::Numeric(entry, _)) = state;
-        let MetricEntry { metric_id, serialized_entry } = entry;
-        if serialized_entry.is_not_available() {
-            return; // until the epoch ends
-        }
-        self.latest.insert(key(&metric_id), serialized_entry.formatted);
-    }
-
-    /// The line for so many items done; `None` if it is not yet time for one.
-    fn line(&mut self, done: usize) -> Option<String> {
+    fn update_split(&mut self, done: usize) {
         self.done = done;
-        // A split may be empty. The line of its end comes later, with what is computed then.
         let due = done * LINES / self.total.max(1);
-        if due <= self.printed || due >= LINES {
-            return None;
+        // The line of the split's end comes later, with what is computed then.
+        if due > self.printed && due < LINES {
+            self.printed = due;
+            self.print();
         }
-        self.printed = due;
-        self.text()
     }
 
-    fn text(&self) -> Option<String> {
-        // Without validation data there is nothing in its split.
-        if self.is_silent || self.latest.is_empty() || self.total == 0 {
-            return None;
-        }
-        let metrics = self.latest.iter().map(|(id, text)| {
-            let name = self.names.get(id).map_or("", String::as_str);
-            format!("{name}: {text}")
-        });
-        let metrics = metrics.collect::<Vec<_>>().join(" | ");
-        let Self { epoch, epochs, split, done, total, .. } = self;
-        Some(format!("{epoch}/{epochs} {split} {done}/{total} | {metrics}"))
+    fn end_split(&mut self) {
+        self.print();
+    }
+
+    fn end(&mut self) {}
+
+    fn log_event_training(&mut self, _: String) {}
+}
+
+impl MetricsRenderer for ProgressLines {
+    fn manual_close(&mut self) {}
+
+    fn register_metric(&mut self, definition: MetricDefinition) {
+        self.names.insert(definition.metric_id, definition.name);
     }
 }
 
-/// Prints a line, if there is one. Training goes on where nobody reads it.
-fn print(line: Option<String>) {
-    line.map(|line| writeln!(io::stdout(), "{line}"));
+/// Burn's evaluator has another renderer.
+impl MetricsRendererEvaluation for ProgressLines {
+    fn update_test(&mut self, _: EvaluationName, _: MetricState) {}
 }
 
-fn key(id: &MetricId) -> String {
-    format!("{id:?}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Burn's dashboard reads its keys from a terminal, which a test does not have.
-    #[test]
-    fn the_keys_of_a_renderer_stop_the_trainer_even_when_they_come_last() {
-        let trainer = Interrupter::new();
-        let mut renderer = Progress::new(&trainer, &Arc::default(), 0, &Ranks::single(), true);
-        renderer.update_split(1);
-        assert!(!trainer.should_stop());
-        renderer.keys.stop(None);
-        renderer.on_train_end(None).unwrap();
-        renderer.keys.reset(); // as Burn's dashboard does
-        assert_eq!(trainer.interruption().unwrap().reason.as_deref(), Some("q, then s"));
-    }
+impl EvaluationProgressLogger for ProgressLines {
+    fn start_global_progress(&mut self, _: usize) {}
+    fn start_test(&mut self, _: &str, _: usize) {}
+    fn update_test_progress(&mut self, _: usize) {}
+    fn end_test(&mut self) {}
+    fn end_global_progress(&mut self) {}
+    fn log_event_evaluation(&mut self, _: String) {}
 }

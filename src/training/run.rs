@@ -2,7 +2,7 @@
 
 use super::arguments::{Plan, Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
-use super::history::{Best, Logs};
+use super::history::{Best, Logs, Watch};
 use crate::data::Finished;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
@@ -245,14 +245,19 @@ impl Run {
         training: SupervisedTraining<M>,
         model: &M,
         best: &Best,
+        watch: &Watch,
     ) -> Result<SupervisedTraining<M>> {
         let own =
             |files: Checkpoints| Checkpoints { is_read_only: !self.arguments.ranks.is_first(), ..files };
         let [models, optimizers, schedules] = Checkpoints::all(&self.folder).map(own);
         let training = training
             .with_custom_checkpointers(models, optimizers, schedules)
-            .with_checkpointing_strategy(LastAndBest { folder: self.folder.clone(), best: best.clone() })
-            .with_metric_logger(Logs::new(&self.own_folder()));
+            .with_checkpointing_strategy(LastAndBest {
+                folder: self.folder.clone(),
+                best: best.clone(),
+                watch: watch.clone(),
+            })
+            .with_metric_logger(Logs::new(&self.own_folder(), watch));
         if self.finished_epochs == 0 {
             return Ok(training);
         }

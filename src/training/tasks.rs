@@ -11,10 +11,9 @@ use crate::data::{
 use crate::error::Result;
 use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
 use crate::model::{
-    BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSentenceEmbeddingConfig,
-    BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
-    BertForTokenClassificationConfig, CoSentLoss, MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType,
-    QuestionAnsweringBatch, SentencePairBatch, SequenceClassificationBatch, TokenClassificationBatch,
+    BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification,
+    BertForTokenClassification, CoSentLoss, MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType,
+    QuestionAnsweringBatch, SentencePairBatch, SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
 use burn::data::dataset::Dataset;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
@@ -22,6 +21,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Tokens in a window of masked language modelling, if the caller does not say it.
 const WINDOW: usize = 128;
+
+type Config<M> = <M as Stored>::Config;
 
 /// The names of the classes of data, in the order of the checkpoint's if these are the same ones: its head is then right.
 fn names_for(checkpoint: Vec<String>, names: &LabelNames) -> Vec<String> {
@@ -48,9 +49,9 @@ impl TrainingData<BertForSequenceClassification> for LabelledTexts {
 
     fn config(
         &self,
-        config: BertForSequenceClassificationConfig,
+        config: Config<BertForSequenceClassification>,
         _: &TrainingArguments,
-    ) -> BertForSequenceClassificationConfig {
+    ) -> Config<BertForSequenceClassification> {
         let names = names_for(config.id2label.clone(), self.names());
         let config = match self.kind() {
             ProblemType::Regression => config.with_num_labels(1),
@@ -98,9 +99,9 @@ impl TrainingData<BertForSequenceClassification> for RankedPairs {
 
     fn config(
         &self,
-        config: BertForSequenceClassificationConfig,
+        config: Config<BertForSequenceClassification>,
         _: &TrainingArguments,
-    ) -> BertForSequenceClassificationConfig {
+    ) -> Config<BertForSequenceClassification> {
         config.with_num_labels(1).with_problem_type(None)
     }
 
@@ -123,9 +124,9 @@ impl TrainingData<BertForTokenClassification> for LabelledSentences {
 
     fn config(
         &self,
-        config: BertForTokenClassificationConfig,
+        config: Config<BertForTokenClassification>,
         _: &TrainingArguments,
-    ) -> BertForTokenClassificationConfig {
+    ) -> Config<BertForTokenClassification> {
         let names = names_for(config.id2label.clone(), self.names());
         config.with_id2label(names)
     }
@@ -198,9 +199,9 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
 
     fn config(
         &self,
-        config: BertForSentenceEmbeddingConfig,
+        config: Config<BertForSentenceEmbedding>,
         arguments: &TrainingArguments,
-    ) -> BertForSentenceEmbeddingConfig {
+    ) -> Config<BertForSentenceEmbedding> {
         let loss = arguments.sentence_loss.clone().unwrap_or_else(|| match self.has_labels() {
             true => CoSentLoss::new().into(),
             false => MultipleNegativesRankingLoss::new().into(),

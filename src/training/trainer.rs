@@ -1,10 +1,10 @@
 //! The trainer: a model, its data and its settings to a better model.
 
 use super::arguments::TrainingArguments;
-use super::history::{Best, EarlyStopping, History, LOSS};
+use super::history::{Best, EarlyStopping, History, LOSS, Watch};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
-use super::progress::Progress;
+use super::progress::renderer;
 use super::run::{Run, checksum_of};
 use super::training_data::{TrainingData, batches, check_first, evaluated, evaluation_loader};
 use crate::checkpoint::Fields;
@@ -232,25 +232,25 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let (model, interrupted) = if is_over || run.finished_epochs() >= plan.evaluations {
             (run.model_of(run.finished_epochs(), training.valid())?, None)
         } else {
-            let problem = Arc::default();
-            let progress =
-                Progress::new(&interrupter, &problem, run.finished_epochs(), ranks, arguments.silent);
+            let watch =
+                Watch { keys: Interrupter::new(), trainer: interrupter.clone(), problem: Arc::default() };
+            let progress = renderer(&watch.keys, run.finished_epochs(), ranks, arguments.silent);
             let launch = SupervisedTraining::new(run.own_folder(), loader, validating)
                 .grads_accumulation(arguments.gradient_accumulation_steps)
                 .num_epochs(plan.evaluations)
                 .with_training_strategy(TrainingStrategy::Default(strategy(&arguments)))
                 .with_application_logger(None)
-                .renderer(Box::new(progress))
+                .renderer(progress)
                 .with_interrupter(training.interrupter());
             let launch =
                 if arguments.gradient_checkpointing { launch.gradient_checkpointing() } else { launch };
-            let launch = run.checkpointed(metrics.register(launch), &training, &best)?;
+            let launch = run.checkpointed(metrics.register(launch), &training, &best, &watch)?;
             let launch = stopping.into_iter().fold(launch, SupervisedTraining::early_stopping);
             let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?;
             let LearningResult { model, renderer, interrupted, error } =
                 launch.launch(Learner::new(training, optimizer, schedule));
             drop(renderer); // gives the terminal back
-            if let Some((split, loss)) = problem.get() {
+            if let Some((split, loss)) = watch.problem.get() {
                 check_loss(split, *loss)?;
             }
             if let Some(error) = error {

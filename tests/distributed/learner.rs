@@ -19,7 +19,7 @@ use burn_bert::pipeline::Pipeline;
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{EvalStrategy, Trainer, TrainingArguments};
 use burn_bert::{Error, Result, cast_module};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -60,7 +60,9 @@ fn items() -> Vec<Vec<i64>> {
 
 /// Does something at the first training batch of the trainer.
 #[derive(Clone)]
-struct AtFirst(Arc<Mutex<Option<PathBuf>>>);
+struct AtFirst(Arc<Mutex<Option<Fault>>>);
+
+type Fault = Box<dyn FnOnce() + Send>;
 
 impl Metric for AtFirst {
     type Input = LossInput;
@@ -75,9 +77,9 @@ impl Metric for AtFirst {
         metadata: &MetricMetadata,
     ) -> Result<SerializedEntry, TensorReadError> {
         if metadata.lr.is_some()
-            && let Some(path) = self.0.lock().unwrap().take()
+            && let Some(fault) = self.0.lock().unwrap().take()
         {
-            fs::write(path, "no folder").unwrap();
+            fault();
         }
         Ok(SerializedEntry::not_available(None))
     }
@@ -148,10 +150,15 @@ fn train(
     if is("stop") && ranks.rank() == 1 {
         interrupter.stop(Some("on purpose"));
     }
-    let in_the_way = (is("disk") && ranks.is_first()).then(|| output.join("training/checkpoint"));
+    let (stop, in_the_way) = (interrupter.clone(), output.join("training/checkpoint"));
+    let fault: Option<Fault> = match fault {
+        "stop-later" if ranks.rank() == 1 => Some(Box::new(move || stop.stop(Some("on purpose")))),
+        "disk" if ranks.is_first() => Some(Box::new(move || fs::write(in_the_way, "no folder").unwrap())),
+        _ => None,
+    };
     let trainer = Trainer::new(pipeline, data, arguments)?
         .with_validation(valid)
-        .with_metric(AtFirst(Arc::new(Mutex::new(in_the_way))))
+        .with_metric(AtFirst(Arc::new(Mutex::new(fault))))
         .with_interrupter(&interrupter);
     let trained = trainer.train()?;
     match trained.interrupted {
@@ -237,7 +244,9 @@ fn a_run_moves_to_other_numbers_of_ranks_and_remembers_them() {
 #[test]
 fn what_one_rank_does_to_the_learner_ends_all() {
     for (fault, message) in [
-        ("stop", "was stopped: another rank was stopped"), // said by rank 0 or 2
+        // Said by rank 0 or 2.
+        ("stop", "was stopped before the first step (another rank was stopped)"), // in the first evaluation
+        ("stop-later", "was stopped: another rank was stopped"),
         ("disk", "rank 0 "),
         ("unreadable", "rank 1 the evaluation ended with an error: a text cannot be read"), // in a validation
     ] {

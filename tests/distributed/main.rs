@@ -48,7 +48,9 @@ fn rank() {
     let result = Ranks::run(wire, |ranks| {
         let result = match task.as_str() {
             "heads" => heads::equal_one_process(ranks),
-            "learner" | "killed" | "stop" | "disk" | "unreadable" => learner::run(ranks, &task),
+            "learner" | "killed" | "stop" | "stop-later" | "disk" | "unreadable" => {
+                learner::run(ranks, &task)
+            }
             moved if moved.starts_with("moved") => learner::run(ranks, &task),
             "validation" => validation::of_every_head(ranks),
             "bf16" => heads::sixteen_bits_on_the_wire(ranks),

@@ -190,6 +190,22 @@ fn a_run_that_was_stopped_goes_on_as_if_it_was_not() {
 }
 
 #[test]
+fn a_run_that_is_stopped_during_its_first_evaluation_ends_there_and_saves_nothing() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let interrupter = Interrupter::new();
+    interrupter.stop(Some("Ctrl-C"));
+    let trainer = trainer(dir.path(), arguments(&out)).unwrap().with_interrupter(&interrupter);
+    let message = trainer.with_metric(Hook::new(|_| panic!("a step was taken"))).train().err().unwrap();
+    let message = message.to_string();
+    assert!(
+        message.contains("was stopped before the first step (Ctrl-C), so there is nothing to save"),
+        "{message}"
+    );
+    assert!(!out.exists());
+}
+
+#[test]
 fn a_run_goes_on_with_more_epochs_and_not_with_fewer() {
     let (_turn, dir) = (turn(), checkpoint());
     let settings = |name: &str, epochs| {
@@ -586,6 +602,41 @@ fn the_caller_freezes_what_it_wants() {
                 assert_eq!(before != after, is_trained(path), "{tuning:?}: {path}");
             }
         }
+    }
+}
+
+#[test]
+fn a_model_without_autodiff_is_trained_by_the_trainer_and_refused_by_burns_learner_with_the_missing_call() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let config = trainer_config(dir.path());
+    let tokenizer = || BertTokenizer::from_pretrained(dir.path()).unwrap();
+    let load = |device: &Device| {
+        device.seed(42);
+        BertForSequenceClassification::from_pretrained_with(&config, dir.path(), device).unwrap().0
+    };
+    let data = || {
+        let text = |i: usize| text(["good", "bad"][i % 2], Label::Class(i % 2));
+        let names = LabelNames::new(["LABEL_0", "LABEL_1"]).unwrap();
+        LabelledTexts::new((0..16).map(text).collect(), names).unwrap()
+    };
+    let plain = Device::default();
+    let trained = [plain.clone(), plain.clone().autodiff()].map(|device| {
+        let pipeline = Pipeline::new(load(&device), tokenizer()).unwrap();
+        let out = dir.path().join(format!("{}", device == plain));
+        weights(&Trainer::new(pipeline, data(), arguments(&out).with_epochs(1)).unwrap().train().unwrap())
+    });
+    assert!(trained[0] == trained[1], "the trainer puts the model where it can be trained");
+    assert!(trained[0] != all_values(&load(&plain)));
+
+    let batch = || {
+        let items = vec![text("good", Label::Class(1))];
+        SequenceBatcher::new(tokenizer(), 2).try_batch(items, &plain).unwrap()
+    };
+    for model in [load(&plain), load(&plain.clone().autodiff()).valid()] {
+        let step = || drop(TrainStep::step(&burn_bert::training::Training::new(model), batch()));
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(step)).unwrap_err();
+        let message = panic.downcast_ref::<&str>().unwrap();
+        assert!(message.contains("make or load it on `device.autodiff()`"), "{message}");
     }
 }
 
