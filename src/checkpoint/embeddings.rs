@@ -18,8 +18,8 @@ impl BertEmbeddingsConfig {
     ///
     /// `path` is the file, or the directory that holds it. Missing fields take the default of Hugging Face's config class for
     /// that `model_type`, others are ignored. Without `model_type`, `architectures` determines the family. Positions are
-    /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) in RoBERTa's family and MPNet and
-    /// [`Absolute`](PositionEmbeddingType::Absolute) in others, unless `position_embedding_type` is a relative one:
+    /// [`AfterPadding`](crate::PositionEmbeddingType::AfterPadding) in RoBERTa's family and MPNet and
+    /// [`Absolute`](crate::PositionEmbeddingType::Absolute) in others, unless `position_embedding_type` is a relative one:
     /// transformers 5 no longer reads that field, but the model was trained that way.
     ///
     /// # Errors
