@@ -15,17 +15,8 @@ fn examples() -> Vec<SquadExample> {
 }
 
 fn model(name: &str) -> (BertForQuestionAnswering, BertTokenizer) {
-    let (model, report) =
-        BertForQuestionAnswering::from_pretrained(fixture("answers").join(name), &device()).unwrap();
-    assert!(report.is_complete() && report.unused.is_empty());
-    let folder = match name {
-        "roberta" => "roberta_tokenizer",
-        "mpnet" => "families/mpnet_tokenizer",
-        "albert" => "families/albert_tokenizer",
-        _ => "tokenizer",
-    };
-    let tokenizer = BertTokenizer::from_pretrained(fixture(folder)).unwrap();
-    (model.clone(), model.limit_tokenizer(tokenizer).unwrap())
+    let model: BertForQuestionAnswering = loaded(fixture("answers").join(name));
+    (model.clone(), model.limit_tokenizer(tokenizer_of_family(name)).unwrap())
 }
 
 fn number(value: &Value) -> usize {

@@ -7,15 +7,7 @@ fn cases() -> Value {
 }
 
 fn pipeline(name: &str) -> Pipeline<BertForTokenClassification> {
-    let (model, report) =
-        BertForTokenClassification::from_pretrained(fixture("entities").join(name), &device()).unwrap();
-    assert!(report.is_complete() && report.unused.is_empty());
-    let folder = match name {
-        "roberta" => "roberta_tokenizer",
-        "albert" => "families/albert_tokenizer",
-        _ => "tokenizer",
-    };
-    Pipeline::new(model, BertTokenizer::from_pretrained(fixture(folder)).unwrap()).unwrap()
+    Pipeline::new(loaded(fixture("entities").join(name)), tokenizer_of_family(name)).unwrap()
 }
 
 /// The pipeline with another maximum length.

@@ -59,6 +59,25 @@ mod prelude {
     pub fn autodiff() -> Device {
         device().autodiff()
     }
+
+    /// The model of a directory that has all of it and nothing else.
+    pub fn loaded<M: PretrainedModel>(dir: impl AsRef<Path>) -> M {
+        let (model, report) = M::from_pretrained(dir, &device()).unwrap();
+        assert!(report.is_complete() && report.unused.is_empty(), "{report}");
+        model
+    }
+
+    /// The tokenizer of the fixtures of a family.
+    #[cfg(feature = "tokenizers")]
+    pub fn tokenizer_of_family(name: &str) -> BertTokenizer {
+        let folder = match name {
+            "roberta" => "roberta_tokenizer",
+            "mpnet" => "families/mpnet_tokenizer",
+            "albert" => "families/albert_tokenizer",
+            _ => "tokenizer",
+        };
+        BertTokenizer::from_pretrained(fixture(folder)).unwrap()
+    }
 }
 
 mod adamw;

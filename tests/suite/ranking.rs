@@ -14,9 +14,7 @@ fn cases() -> Value {
 }
 
 fn read(dir: &Path) -> BertForSequenceClassification {
-    let (model, report) = BertForSequenceClassification::from_pretrained(dir, &device()).unwrap();
-    assert!(report.is_complete() && report.unused.is_empty());
-    model
+    loaded(dir)
 }
 
 /// The model of a directory with another config.

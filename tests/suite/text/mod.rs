@@ -9,11 +9,11 @@ mod words;
 use crate::prelude::*;
 
 fn bert() -> BertTokenizer {
-    BertTokenizer::from_pretrained(fixture("tokenizer")).unwrap()
+    tokenizer_of_family("bert")
 }
 
 fn roberta() -> BertTokenizer {
-    BertTokenizer::from_pretrained(fixture("roberta_tokenizer")).unwrap()
+    tokenizer_of_family("roberta")
 }
 
 /// The tokenizer with the limits of a model with this embedding layer.

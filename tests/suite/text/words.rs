@@ -1,16 +1,13 @@
 //! Text that is split into words.
 
-use super::{bert, changed, fixture, roberta};
+use super::{changed, roberta};
 use crate::prelude::*;
 
 #[test]
 fn words_have_the_pieces_of_the_text_with_a_space_before_each() {
     let words = ["New", "York", "", "isn't", "10 000", "away", "."];
     let text = "New York isn't 10 000 away .";
-    let [mpnet, albert] = ["mpnet", "albert"].map(|family| {
-        BertTokenizer::from_pretrained(fixture(&format!("families/{family}_tokenizer"))).unwrap()
-    });
-    for tokenizer in [roberta(), bert(), mpnet, albert] {
+    for tokenizer in ["roberta", "bert", "mpnet", "albert"].map(tokenizer_of_family) {
         let found = tokenizer.encode_words(&words).unwrap();
         assert_eq!(found.input_ids(), tokenizer.encode(text).unwrap().input_ids());
         let mut pieces: Vec<u32> = found.word_ids().iter().flatten().copied().collect();
