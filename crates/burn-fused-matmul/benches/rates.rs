@@ -68,7 +68,7 @@ fn main() {
     let apart = |work: &(dyn Fn() + Sync)| {
         std::thread::scope(|scope| pools.iter().for_each(|pool| drop(scope.spawn(|| pool.install(work)))));
     };
-    let kernels = [Kernel::F32, Kernel::bf16()];
+    let kernels = [Kernel::f32(), Kernel::bf16()];
     println!("GFLOP/s (% of multiply-adds), {threads} threads");
     let title = kernels.map(|kernel| format!("{kernel}: 1 | all | apart"));
     println!("{:36}{:>30}{:>22}{:>36}", "", title[0], "gemm: 1 | all", title[1]);

@@ -1,0 +1,128 @@
+//! What is packed and multiplied when, and by how many items: from sizes and threads alone.
+
+use std::ops::Range;
+
+/// Tiles along K whose products are added up in registers: what an entry of C is made of is cut there, whatever the threads.
+const CHUNK: usize = 24;
+
+/// Tiles of A, of B, and along K in a phase.
+const PHASE: [usize; 2] = [4 * 1024, 2 * 1024];
+const PHASE_DEPTH: usize = 48;
+
+/// Tiles of an item of packing, about.
+const ITEM: usize = 48;
+
+/// The largest blocks of C, in panels: what they need of B stays in the second cache.
+const BLOCK: [usize; 2] = [32, 8];
+
+/// Blocks for each of several threads, so that none waits long for the last one.
+const BLOCKS: usize = 16;
+
+/// What is packed and multiplied at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Phase {
+    /// Panels of A and of B.
+    pub(crate) rows: Range<usize>,
+    pub(crate) columns: Range<usize>,
+    /// Tiles along K, and how many of them are added up in registers.
+    pub(crate) depth: Range<usize>,
+    pub(crate) chunk: usize,
+    /// Panels in an item of packing.
+    item: usize,
+    /// Panels of A and B in a block of C.
+    block: [usize; 2],
+    /// Whether A is packed, or has been for the phase before.
+    packs_a: bool,
+}
+
+impl Phase {
+    /// The phases of a matmul of so many panels of A and of B, of so many tiles each. `is_whole`: each has all tiles.
+    pub(crate) fn all([rows, columns, depth]: [usize; 3], is_whole: bool, threads: usize) -> Vec<Self> {
+        // From K alone, as are the results.
+        let chunk = even(depth, CHUNK);
+        let depth_step = if is_whole { depth } else { chunk * (PHASE_DEPTH / chunk) };
+        let longest = depth.min(depth_step);
+        let [row_step, column_step] =
+            [(rows, PHASE[0]), (columns, PHASE[1])].map(|(panels, tiles)| even(panels, tiles / longest));
+        let mut phases = Vec::<Self>::new();
+        for depth in steps(0..depth, depth_step) {
+            for rows in steps(0..rows, row_step) {
+                for columns in steps(0..columns, column_step) {
+                    let packs_a =
+                        phases.last().is_none_or(|last| (&last.rows, &last.depth) != (&rows, &depth));
+                    let mut phase = Self {
+                        item: (ITEM / depth.len()).max(1),
+                        block: BLOCK,
+                        packs_a,
+                        rows: rows.clone(),
+                        columns,
+                        depth: depth.clone(),
+                        chunk,
+                    };
+                    while threads > 1 && phase.blocks() < BLOCKS * threads && phase.block != [2, 2] {
+                        let larger = if phase.block[1] > phase.block[0] { 1 } else { 0 };
+                        phase.block[larger] /= 2;
+                    }
+                    phases.push(phase);
+                }
+            }
+        }
+        phases
+    }
+
+    /// The most tiles of A and of B that a phase of `phases` has packed.
+    pub(crate) fn tiles(phases: &[Self]) -> [usize; 2] {
+        let most =
+            |panels: fn(&Self) -> usize| phases.iter().map(|phase| panels(phase) * phase.depth.len()).max();
+        [most(|phase| phase.rows.len()), most(|phase| phase.columns.len())].map(Option::unwrap_or_default)
+    }
+
+    /// Items of packing.
+    pub(crate) fn items(&self) -> usize {
+        self.items_of_a() + self.columns.len().div_ceil(self.item)
+    }
+
+    fn items_of_a(&self) -> usize {
+        if self.packs_a { self.rows.len().div_ceil(self.item) } else { 0 }
+    }
+
+    /// The operand of an item of packing, 0 for A and 1 for B, and its panels.
+    pub(crate) fn item(&self, item: usize) -> (usize, Range<usize>) {
+        match item.checked_sub(self.items_of_a()) {
+            None => (0, part(&self.rows, item, self.item)),
+            Some(item) => (1, part(&self.columns, item, self.item)),
+        }
+    }
+
+    /// Blocks of C.
+    pub(crate) fn blocks(&self) -> usize {
+        self.rows.len().div_ceil(self.block[0]) * self.columns.len().div_ceil(self.block[1])
+    }
+
+    /// The panels of A and of B of a block.
+    pub(crate) fn block(&self, block: usize) -> [Range<usize>; 2] {
+        let down = self.rows.len().div_ceil(self.block[0]);
+        [part(&self.rows, block % down, self.block[0]), part(&self.columns, block / down, self.block[1])]
+    }
+
+    /// The tiles along K of each chunk, counted from the phase's first.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = Range<usize>> {
+        steps(0..self.depth.len(), self.chunk)
+    }
+}
+
+/// `count` in equal steps of at most `largest`, or of 1: the length of a step.
+fn even(count: usize, largest: usize) -> usize {
+    count.div_ceil(count.div_ceil(largest.max(1)))
+}
+
+/// A range cut into steps.
+fn steps(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
+    range.clone().step_by(step).map(move |first| first..range.end.min(first + step))
+}
+
+/// Step `index` of a range.
+fn part(range: &Range<usize>, index: usize, step: usize) -> Range<usize> {
+    let first = range.start + index * step;
+    first..range.end.min(first + step)
+}
