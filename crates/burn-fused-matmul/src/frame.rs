@@ -76,12 +76,15 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
     let is_whole = matches!(output, Output::Bf16 { .. });
     let phases = Phase::all([m.div_ceil(PANEL), n.div_ceil(PANEL), depth], is_whole, threads);
     let [tiles_a, tiles_b] = Phase::tiles(&phases);
+    // Of B, two phases in turn: the next one is packed while the last blocks of this one are computed.
+    let count = tiles_a + 2 * tiles_b;
     let mut buffer = BUFFER.take();
     // It never shrinks: the next matmul is often of the same size.
-    if buffer.len() < tiles_a + tiles_b {
-        buffer.resize(tiles_a + tiles_b, Tile([0; PANEL * TILE_WORDS]));
+    if buffer.len() < count {
+        buffer.resize(count, Tile([0; PANEL * TILE_WORDS]));
     }
-    let packed = [buffer.as_mut_ptr(), buffer[tiles_a..].as_mut_ptr()];
+    let first = buffer.as_mut_ptr();
+    let packed = [0, tiles_b].map(|place| [first, first.wrapping_add(tiles_a + place)]);
     let threads = threads.min(phases[0].blocks());
     let lists = phases.iter().map(|_| Default::default()).collect();
     let product = Product {
@@ -155,8 +158,8 @@ struct Product<'a> {
     shape: [usize; 2],
     /// Words along K.
     words: usize,
-    /// Where the panels of A and of B in a phase go.
-    packed: [*mut Tile; 2],
+    /// Where the panels of A and of B go, for each of a phase's buffers.
+    packed: [[*mut Tile; 2]; 2],
     phases: Vec<Phase>,
     /// Of each phase, what is packed and what is computed.
     lists: Vec<[List; 2]>,
@@ -176,18 +179,18 @@ impl Product<'_> {
         // SAFETY: the caller's promise.
         #[cfg(target_arch = "x86_64")]
         let _registers = self.instructions.is_amx.then(|| unsafe { Registers::new() });
-        let mut before: Option<(&Phase, &List)> = None;
-        for (phase, [packing, computing]) in self.phases.iter().zip(&self.lists) {
-            // The buffer is written again: nobody may read it any more.
-            if let Some((before, computing)) = before {
-                computing.wait(before.blocks());
+        for (index, (phase, [packing, computing])) in self.phases.iter().zip(&self.lists).enumerate() {
+            // What is written again nobody may read any more: B of the phase before the last, and A of both.
+            for before in index.saturating_sub(2)..index.saturating_sub(usize::from(!phase.packs_a)) {
+                self.lists[before][1].wait(self.phases[before].blocks());
             }
             packing.take(phase.items(), |item| {
                 let (operand, panels) = phase.item(item);
                 let first = [&phase.rows, &phase.columns][operand].start;
                 let part = Part {
                     lines: &self.operands[operand],
-                    to: self.packed[operand].wrapping_add((panels.start - first) * phase.depth.len()),
+                    to: self.packed[phase.buffer][operand]
+                        .wrapping_add((panels.start - first) * phase.depth.len()),
                     panels,
                     depth: phase.depth.clone(),
                 };
@@ -197,7 +200,6 @@ impl Product<'_> {
             packing.wait(phase.items());
             // SAFETY: all is packed, and each block is a part of C of its own.
             computing.take(phase.blocks(), |block| unsafe { self.compute(phase, block) });
-            before = Some((phase, computing));
         }
     }
 
@@ -301,7 +303,9 @@ impl Product<'_> {
         let firsts = [phase.rows.start, phase.columns.start];
         let tile = |operand: usize| {
             let panel = at[operand] - firsts[operand];
-            self.packed[operand].wrapping_add(panel * phase.depth.len() + chunk.start).cast_const()
+            self.packed[phase.buffer][operand]
+                .wrapping_add(panel * phase.depth.len() + chunk.start)
+                .cast_const()
         };
         let [first, end] = [chunk.start, chunk.end].map(|tile| TILE_WORDS * (phase.depth.start + tile));
         Panels {

@@ -5,14 +5,20 @@ use std::ops::Range;
 /// Tiles along K whose products are added up in registers: what an entry of C is made of is cut there, whatever the threads.
 const CHUNK: usize = 24;
 
-/// Tiles of A, of B, and along K in a phase.
-const PHASE: [usize; 2] = [4 * 1024, 2 * 1024];
+/// Tiles along K in a phase.
 const PHASE_DEPTH: usize = 48;
+
+/// Tiles of A in a phase.
+const PHASE_A: usize = 4 * 1024;
+
+/// Tiles of B in a phase, for each thread and in all: they are multiplied while they are in the second cache.
+const PHASE_B: usize = 256;
+const LARGEST_PHASE_B: usize = 8 * PHASE_B;
 
 /// Tiles of an item of packing, about.
 const ITEM: usize = 48;
 
-/// The largest blocks of C, in panels: what they need of B stays in the second cache.
+/// The largest blocks of C, in panels.
 const BLOCK: [usize; 2] = [32, 8];
 
 /// Blocks for each of several threads, so that none waits long for the last one.
@@ -32,7 +38,9 @@ pub(crate) struct Phase {
     /// Panels of A and B in a block of C.
     block: [usize; 2],
     /// Whether A is packed, or has been for the phase before.
-    packs_a: bool,
+    pub(crate) packs_a: bool,
+    /// Of two buffers for B, this phase's.
+    pub(crate) buffer: usize,
 }
 
 impl Phase {
@@ -42,8 +50,8 @@ impl Phase {
         let chunk = even(depth, CHUNK);
         let depth_step = if is_whole { depth } else { chunk * (PHASE_DEPTH / chunk) };
         let longest = depth.min(depth_step);
-        let [row_step, column_step] =
-            [(rows, PHASE[0]), (columns, PHASE[1])].map(|(panels, tiles)| even(panels, tiles / longest));
+        let [row_step, column_step] = [(rows, PHASE_A), (columns, LARGEST_PHASE_B.min(threads * PHASE_B))]
+            .map(|(panels, tiles)| even(panels, tiles / longest));
         let mut phases = Vec::<Self>::new();
         for depth in steps(0..depth, depth_step) {
             for rows in steps(0..rows, row_step) {
@@ -54,6 +62,7 @@ impl Phase {
                         item: (ITEM / depth.len()).max(1),
                         block: BLOCK,
                         packs_a,
+                        buffer: phases.len() % 2,
                         rows: rows.clone(),
                         columns,
                         depth: depth.clone(),

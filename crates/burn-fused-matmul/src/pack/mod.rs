@@ -99,6 +99,8 @@ impl<'a> Lines<'a> {
             } else {
                 let first = start + i * self.line;
                 if self.step == 1 {
+                    // 16 lines in turn are too many for the CPU to foresee.
+                    prefetch(self.values, first + 64 * W::VALUES);
                     unsafe { W::along(self.values, first, depth) }
                 } else {
                     // Neither axis is contiguous: value by value.
