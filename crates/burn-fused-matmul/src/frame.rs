@@ -180,19 +180,19 @@ impl Product<'_> {
         #[cfg(target_arch = "x86_64")]
         let _registers = self.instructions.is_amx.then(|| unsafe { Registers::new() });
         for (index, (phase, [packing, computing])) in self.phases.iter().zip(&self.lists).enumerate() {
-            // What is written again nobody may read any more: B of the phase before the last, and A of both.
-            for before in index.saturating_sub(2)..index.saturating_sub(usize::from(!phase.packs_a)) {
+            for before in phase.waits_for(index) {
                 self.lists[before][1].wait(self.phases[before].blocks());
             }
             packing.take(phase.items(), |item| {
-                let (operand, panels) = phase.item(item);
+                let (operand, [panels, depth]) = phase.item(item);
                 let first = [&phase.rows, &phase.columns][operand].start;
+                let place = (panels.start - first) * phase.depth.len() + depth.start - phase.depth.start;
                 let part = Part {
                     lines: &self.operands[operand],
-                    to: self.packed[phase.buffer][operand]
-                        .wrapping_add((panels.start - first) * phase.depth.len()),
+                    to: self.packed[phase.buffer][operand].wrapping_add(place),
+                    panel: phase.depth.len(),
                     panels,
-                    depth: phase.depth.clone(),
+                    depth,
                 };
                 // SAFETY: the caller's promise; each item is a part of the buffer of its own.
                 unsafe { (self.instructions.pack)(part) }

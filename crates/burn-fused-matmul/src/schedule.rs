@@ -16,7 +16,7 @@ const PHASE_B: usize = 256;
 const LARGEST_PHASE_B: usize = 8 * PHASE_B;
 
 /// Tiles of an item of packing, about.
-const ITEM: usize = 48;
+const ITEM: usize = 16;
 
 /// The largest blocks of C, in panels.
 const BLOCK: [usize; 2] = [32, 8];
@@ -33,12 +33,12 @@ pub(crate) struct Phase {
     /// Tiles along K, and how many of them are added up in registers.
     pub(crate) depth: Range<usize>,
     pub(crate) chunk: usize,
-    /// Panels in an item of packing.
-    item: usize,
+    /// Panels in an item of packing, and tiles along K of each.
+    item: [usize; 2],
     /// Panels of A and B in a block of C.
     block: [usize; 2],
     /// Whether A is packed, or has been for the phase before.
-    pub(crate) packs_a: bool,
+    packs_a: bool,
     /// Of two buffers for B, this phase's.
     pub(crate) buffer: usize,
 }
@@ -59,7 +59,7 @@ impl Phase {
                     let packs_a =
                         phases.last().is_none_or(|last| (&last.rows, &last.depth) != (&rows, &depth));
                     let mut phase = Self {
-                        item: (ITEM / depth.len()).max(1),
+                        item: [(ITEM / depth.len()).max(1), even(depth.len(), ITEM)],
                         block: BLOCK,
                         packs_a,
                         buffer: phases.len() % 2,
@@ -68,7 +68,7 @@ impl Phase {
                         depth: depth.clone(),
                         chunk,
                     };
-                    while threads > 1 && phase.blocks() < BLOCKS * threads && phase.block != [2, 2] {
+                    while threads > 1 && phase.blocks() < BLOCKS * threads && phase.block != [1, 1] {
                         let larger = if phase.block[1] > phase.block[0] { 1 } else { 0 };
                         phase.block[larger] /= 2;
                     }
@@ -86,21 +86,34 @@ impl Phase {
         [most(|phase| phase.rows.len()), most(|phase| phase.columns.len())].map(Option::unwrap_or_default)
     }
 
+    /// The phases whose blocks must be computed before phase `index`, this one, is packed: what is written again nobody may read
+    /// any more, B of the phase before the last, and A of both.
+    pub(crate) fn waits_for(&self, index: usize) -> Range<usize> {
+        index.saturating_sub(2)..index.saturating_sub(usize::from(!self.packs_a))
+    }
+
     /// Items of packing.
     pub(crate) fn items(&self) -> usize {
-        self.items_of_a() + self.columns.len().div_ceil(self.item)
+        self.items_of_a() + self.items_of(&self.columns)
     }
 
     fn items_of_a(&self) -> usize {
-        if self.packs_a { self.rows.len().div_ceil(self.item) } else { 0 }
+        if self.packs_a { self.items_of(&self.rows) } else { 0 }
     }
 
-    /// The operand of an item of packing, 0 for A and 1 for B, and its panels.
-    pub(crate) fn item(&self, item: usize) -> (usize, Range<usize>) {
-        match item.checked_sub(self.items_of_a()) {
-            None => (0, part(&self.rows, item, self.item)),
-            Some(item) => (1, part(&self.columns, item, self.item)),
-        }
+    fn items_of(&self, panels: &Range<usize>) -> usize {
+        panels.len().div_ceil(self.item[0]) * self.depth.len().div_ceil(self.item[1])
+    }
+
+    /// The operand of an item of packing, 0 for A and 1 for B, its panels, and its tiles along K.
+    pub(crate) fn item(&self, item: usize) -> (usize, [Range<usize>; 2]) {
+        let (operand, item) = match item.checked_sub(self.items_of_a()) {
+            None => (0, item),
+            Some(item) => (1, item),
+        };
+        let along = self.depth.len().div_ceil(self.item[1]);
+        let panels = part([&self.rows, &self.columns][operand], item / along, self.item[0]);
+        (operand, [panels, part(&self.depth, item % along, self.item[1])])
     }
 
     /// Blocks of C.

@@ -28,8 +28,9 @@ pub(crate) struct Part<'a> {
     pub(crate) panels: Range<usize>,
     /// Tiles along K.
     pub(crate) depth: Range<usize>,
-    /// Where they go, one panel after the other.
+    /// Where they go, and tiles from one panel to the next.
     pub(crate) to: *mut Tile,
+    pub(crate) panel: usize,
 }
 
 /// Words that follow each other along a line or across lines.
@@ -137,7 +138,7 @@ impl<'a> Lines<'a> {
 /// The instructions are available, and there is room for all tiles of the part, which nobody else uses.
 #[inline(always)]
 unsafe fn pack<W: Words>(part: Part) {
-    let Part { lines, panels, depth, to } = part;
+    let Part { lines, panels, depth, to, panel } = part;
     let (halves, depth_count) = (2 * panels.len(), depth.len());
     // In the order in which the operand is in memory.
     let is_along = lines.step <= lines.line;
@@ -146,7 +147,7 @@ unsafe fn pack<W: Words>(part: Part) {
         let (half, k) = if is_along { (i / depth_count, i % depth_count) } else { (i % halves, i / halves) };
         let (line, value) = (16 * (2 * panels.start + half), TILE_WORDS * W::VALUES * (depth.start + k));
         // SAFETY: the caller's promise.
-        unsafe { lines.pack::<W>(line, value, to.add(half / 2 * depth_count + k)) };
+        unsafe { lines.pack::<W>(line, value, to.add(half / 2 * panel + k)) };
     }
 }
 
