@@ -42,7 +42,7 @@ impl Arithmetic<Flex> for Host {
         // Sums are f32 until they are rounded, the bias among them.
         let bias = bias.map(|bias| widened::<f32>(&narrow::<Flex>(bias, DType::F32)));
         let shape = Shape::new([a.shape()[0], b.shape()[1]]);
-        let kernel = if dtype == DType::BF16 { Kernel::bf16() } else { Kernel::F32 };
+        let kernel = if dtype == DType::BF16 { Kernel::bf16() } else { Kernel::f32() };
         // The matmul rounds its own sums: no f32 matrix is written.
         if [dtype, output] == [DType::BF16; 2] {
             let product =
