@@ -1,6 +1,7 @@
 //! Metrics of one model, of any types, for Burn's trainer and for evaluations.
 
-use super::history::LOSS;
+use super::arguments::TrainingArguments;
+use super::history::{Best, LOSS};
 use super::learner::Training;
 use crate::error::{Error, Result};
 use crate::model::PretrainedModel;
@@ -88,15 +89,21 @@ impl<M: TrainableModel> Metrics<M> {
         self.0.iter().map(|metric| metric.name()).collect()
     }
 
-    /// Whether larger values of a metric are better. Returns [`Error::Config`] if there is no such metric.
-    pub(super) fn greater_is_better(&self, name: &str) -> Result<bool> {
-        match self.0.iter().find(|metric| metric.name() == name) {
-            Some(metric) => Ok(metric.greater_is_better()),
-            None => {
-                let problem = format!("is {name:?}, but the metrics are {:?}", self.names());
-                Err(Error::Config { field: "metric_for_best_model", problem })
-            }
+    /// By what the best evaluation is found. Returns [`Error::Config`] if there is no such metric, [`Error::Data`] if it has
+    /// nothing to be computed from.
+    pub(super) fn best(&self, arguments: &TrainingArguments, is_validated: bool) -> Result<Best> {
+        let name = &arguments.metric_for_best_model;
+        let Some(metric) = self.0.iter().find(|metric| metric.name() == *name) else {
+            let problem = format!("is {name:?}, but the metrics are {:?}", self.names());
+            return Err(Error::Config { field: "metric_for_best_model", problem });
+        };
+        if !is_validated && (name != LOSS || arguments.early_stopping_patience.is_some()) {
+            let problem = "are missing, but early stopping and metric_for_best_model read them; give the trainer some by \
+                           with_validation or with_validation_share";
+            return Err(Error::data("the validation data", problem));
         }
+        let greater_is_better = arguments.greater_is_better.unwrap_or_else(|| metric.greater_is_better());
+        Ok(Best { metric: name.clone(), greater_is_better })
     }
 
     pub(super) fn register(

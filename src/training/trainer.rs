@@ -1,7 +1,7 @@
 //! The trainer: a model, its data and its settings to a better model.
 
 use super::arguments::TrainingArguments;
-use super::history::{Best, EarlyStopping, History, LOSS, Watch};
+use super::history::{EarlyStopping, History, Watch};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
 use super::progress::renderer;
@@ -166,10 +166,15 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             _ => train.metrics(&model),
         };
         let metrics = metrics.and(further);
-        let best = best_by(&arguments, &metrics, validation.is_some())?;
+        let best = metrics.best(&arguments, validation.is_some())?;
         let run = Run::open(&arguments)?;
         tokenizer.check_directory(&arguments.output_dir)?;
-        let sums = [checksum_of(&train), validation.as_ref().map_or(0, Validation::checksum)];
+        let sum_of_validation = match &validation {
+            Some(Validation::Share(share)) => checksum_of(share),
+            Some(Validation::Data(valid)) => checksum_of(valid),
+            None => 0,
+        };
+        let sums = [checksum_of(&train), sum_of_validation];
 
         let read = |data| batches(data, &model, &tokenizer, &arguments);
         let (train, valid) = match validation {
@@ -303,31 +308,6 @@ impl<M: TrainableModel> Trained<M> {
     pub fn evaluate<D: TrainingData<M>>(&self, data: D) -> Result<BTreeMap<String, f64>> {
         evaluated(&self.pipeline, data, &self.metrics, &self.arguments)
     }
-}
-
-impl<D: std::fmt::Debug> Validation<D> {
-    fn checksum(&self) -> u32 {
-        match self {
-            Self::Share(share) => checksum_of(share),
-            Self::Data(data) => checksum_of(data),
-        }
-    }
-}
-
-/// By what the best evaluation is found.
-fn best_by<M: TrainableModel>(
-    arguments: &TrainingArguments,
-    metrics: &Metrics<M>,
-    is_validated: bool,
-) -> Result<Best> {
-    let metric = arguments.metric_for_best_model.clone();
-    let greater_is_better = metrics.greater_is_better(&metric)?;
-    if !is_validated && (metric != LOSS || arguments.early_stopping_patience.is_some()) {
-        let problem = "are missing, but early stopping and metric_for_best_model read them; give the trainer some by \
-                       with_validation or with_validation_share";
-        return Err(Error::data("the validation data", problem));
-    }
-    Ok(Best { metric, greater_is_better: arguments.greater_is_better.unwrap_or(greater_is_better) })
 }
 
 /// One device, or several that share each step; the first holds the weights.

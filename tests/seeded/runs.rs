@@ -620,9 +620,9 @@ fn a_model_without_autodiff_is_trained_by_the_trainer_and_refused_by_burns_learn
         LabelledTexts::new((0..16).map(text).collect(), names).unwrap()
     };
     let plain = Device::default();
-    let trained = [plain.clone(), plain.clone().autodiff()].map(|device| {
+    let trained = [("plain", plain.clone()), ("autodiff", plain.clone().autodiff())].map(|(name, device)| {
         let pipeline = Pipeline::new(load(&device), tokenizer()).unwrap();
-        let out = dir.path().join(format!("{}", device == plain));
+        let out = dir.path().join(name);
         weights(&Trainer::new(pipeline, data(), arguments(&out).with_epochs(1)).unwrap().train().unwrap())
     });
     assert!(trained[0] == trained[1], "the trainer puts the model where it can be trained");
