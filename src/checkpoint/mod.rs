@@ -227,7 +227,7 @@ fn is_known(prefix: &str) -> bool {
 /// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.
 const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
-/// The prefix before the model's own key, empty without a wrapper, if the key is that of a word table.
+/// The prefix before the model's own key, empty without a wrapper, if the key is that of word embeddings.
 fn wrapper(key: &str) -> Option<&str> {
     let prefix = key.strip_suffix(WORD)?;
     // Wrappers nest, as `module._orig_mod.`.

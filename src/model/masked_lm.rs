@@ -330,7 +330,7 @@ mod stored {
             }
             let (words, old) = (resize.rows()?, self.head.bias.val().detach());
             let [rows] = old.dims();
-            // The resize of the word table may be to its own size.
+            // The resize of the word embeddings may be to its own size.
             if rows == words {
                 return Ok(());
             }

@@ -61,7 +61,7 @@ impl SentenceDense {
         }
     }
 
-    /// [B, in] → [B, out], or what is wrong with W and b beside the word table.
+    /// [B, in] → [B, out], or what is wrong with W and b beside the word embeddings.
     pub(super) fn try_forward(&self, x: Tensor<2>, words: &TokenEmbedding) -> Result<Tensor<2>> {
         let shape = [x.dims()[1], self.config().out_features];
         ParameterCheck::beside(words).linear("dense.linear", &self.linear, shape)?;
