@@ -24,13 +24,13 @@ trait Vector: Copy {
     unsafe fn store(self, to: *mut f32);
 }
 
-/// R rows and C vectors of columns of C, from row and column `start` of the panels.
+/// R rows and C vectors of columns of C, from row and column `start` of the panels. Returns R.
 ///
 /// # Safety
 ///
 /// That of [`Panels`], of which these rows and columns are a part; `V`'s instructions are available.
 #[inline(always)]
-unsafe fn pass<V: Vector, const R: usize, const C: usize>(panels: &Panels, start: [usize; 2]) {
+unsafe fn pass<V: Vector, const R: usize, const C: usize>(panels: &Panels, start: [usize; 2]) -> usize {
     let &Panels { a, a_steps: [a_row, a_word, a_tile], b, b_word, words, c, row, add, .. } = panels;
     let [first_row, first_column] = start;
     // SAFETY: A and B have `words` words of each line, and C is valid where it is read and written.
@@ -66,6 +66,7 @@ unsafe fn pass<V: Vector, const R: usize, const C: usize>(panels: &Panels, start
             }
         }
     }
+    R
 }
 
 /// Adds the products of a word of each row of A, at `place`, and of each column of B.
@@ -106,23 +107,15 @@ unsafe fn multiply<V: Vector, const R: usize, const S: usize, const C: usize>(pa
             // SAFETY: the caller's promise; no pass goes beyond the 32 rows of C.
             unsafe {
                 rows = match panels.rows - row {
-                    1 => pass_of::<V, 1, C>(panels, start),
-                    2..=4 => pass_of::<V, 4, C>(panels, start),
-                    5..=8 => pass_of::<V, S, C>(panels, start),
-                    _ => pass_of::<V, R, C>(panels, start),
+                    1 => pass::<V, 1, C>(panels, start),
+                    2..=4 => pass::<V, 4, C>(panels, start),
+                    5..=8 => pass::<V, S, C>(panels, start),
+                    _ => pass::<V, R, C>(panels, start),
                 };
             }
         }
         row += rows;
     }
-}
-
-/// [`pass`], and its rows.
-#[inline(always)]
-unsafe fn pass_of<V: Vector, const R: usize, const C: usize>(panels: &Panels, start: [usize; 2]) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { pass::<V, R, C>(panels, start) };
-    R
 }
 
 /// Multiplies two panels on any CPU.
