@@ -314,10 +314,13 @@ impl Product<'_> {
     /// Two panels in a chunk of K, and no place for their product.
     fn panels(&self, phase: &Phase, at: [usize; 2], chunk: &Range<usize>) -> Panels {
         let [first, end] = [chunk.start, chunk.end].map(|tile| TILE_WORDS * (phase.depth.start + tile));
+        let (words, rows) = (self.words.min(end) - self.words.min(first), self.place(at).1[0]);
         // The first word of an operand, words from line to line and along K, and of the next tile.
         let [(a, a_steps), (b, [_, b_word, _])] = [0, 1].map(|operand| match &self.direct[operand] {
             Some(Direct { values, line, step }) => {
                 let place = PANEL * at[operand] * line + first * step;
+                let last = ([rows, PANEL][operand] - 1) * line + words.saturating_sub(1) * step;
+                assert!(place + last < values.len() || words == 0, "lines end within their values");
                 (values.as_ptr().wrapping_add(place).cast(), [*line, *step, TILE_WORDS * step])
             }
             None => {
@@ -327,17 +330,7 @@ impl Product<'_> {
                 (tile.cast_const().cast::<u32>(), [steps[0], steps[1], PANEL * TILE_WORDS])
             }
         });
-        Panels {
-            a,
-            a_steps,
-            b,
-            b_word,
-            words: self.words.min(end) - self.words.min(first),
-            rows: self.place(at).1[0],
-            c: std::ptr::null_mut(),
-            row: 0,
-            add: false,
-        }
+        Panels { a, a_steps, b, b_word, words, rows, c: std::ptr::null_mut(), row: 0, add: false }
     }
 }
 
