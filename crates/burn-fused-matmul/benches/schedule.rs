@@ -37,7 +37,7 @@ fn main() {
         print!("{name:36}");
         for threads in threads {
             let panels = [m, n].map(|count: usize| count.div_ceil(32));
-            let phases = Phase::all([panels[0], panels[1], k.div_ceil(16)], false, threads);
+            let phases = Phase::all(panels, k.div_ceil(16), [Some(true); 2], false, threads);
             let items: usize = phases.iter().map(Phase::items).sum();
             let blocks: usize = phases.iter().map(Phase::blocks).sum();
             let [time, packing, multiplying] = play(&phases, threads);

@@ -16,7 +16,7 @@ use crate::Output;
 use crate::amx::Registers;
 use crate::kernel::Instructions;
 use crate::matrix::Matrix;
-use crate::pack::{Lines, Part};
+use crate::pack::{Direct, Lines, Part};
 use crate::schedule::Phase;
 use half::bf16;
 use std::cell::Cell;
@@ -36,13 +36,16 @@ pub(crate) struct Tile([u32; PANEL * TILE_WORDS]);
 
 /// Two panels and where their product goes.
 ///
-/// Both have a tile to read for every 16 words, and C is valid for writes of 32 columns of `rows`, rounded up to what
-/// instructions compute at a time and at most 32, and for reads if it is added to.
+/// A has `rows` rows of `words` words, and B as many of 32 columns; for AMX both are tiles. C is valid for writes of 32 columns of
+/// `rows`, rounded up to what instructions compute at a time and at most 32, and for reads if it is added to.
 pub(crate) struct Panels {
-    /// The first tiles.
-    pub(crate) a: *const Tile,
-    pub(crate) b: *const Tile,
-    /// Words along K; the tiles beyond are zeros.
+    /// The first word of A, and words to the next row, to the next along K, and to the next 16 along K.
+    pub(crate) a: *const u32,
+    pub(crate) a_steps: [usize; 3],
+    /// The first word of B, and words to the next along K.
+    pub(crate) b: *const u32,
+    pub(crate) b_word: usize,
+    /// Words along K; in tiles zeros follow.
     pub(crate) words: usize,
     pub(crate) rows: usize,
     /// Of which a row begins `row` values after the one before.
@@ -74,7 +77,14 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
     let depth = words.div_ceil(TILE_WORDS).max(1);
     // A sum that is rounded is complete first.
     let is_whole = matches!(output, Output::Bf16 { .. });
-    let phases = Phase::all([m.div_ceil(PANEL), n.div_ceil(PANEL), depth], is_whole, threads);
+    let lines = [Lines::of_a(&a), Lines::of_b(&b)];
+    let panels = [m, n].map(|count| count.div_ceil(PANEL));
+    let direct = [0, 1].map(|operand| {
+        let direct = lines[operand].direct(panels[1 - operand]);
+        direct.filter(|_| instructions.is_direct)
+    });
+    let packs = [0, 1].map(|operand| direct[operand].is_none().then(|| lines[operand].is_along()));
+    let phases = Phase::all(panels, depth, packs, is_whole, threads);
     let [tiles_a, tiles_b] = Phase::tiles(&phases);
     // Of B, two phases in turn: the next one is packed while the last blocks of this one are computed.
     let count = tiles_a + 2 * tiles_b;
@@ -88,7 +98,8 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
     let threads = threads.min(phases[0].blocks());
     let lists = phases.iter().map(|_| Default::default()).collect();
     let product = Product {
-        operands: [Lines::of_a(&a), Lines::of_b(&b)],
+        operands: lines,
+        direct,
         output,
         instructions,
         shape: [m, n],
@@ -152,6 +163,8 @@ impl List {
 struct Product<'a> {
     /// A and B.
     operands: [Lines<'a>; 2],
+    /// Those that are multiplied where they are.
+    direct: [Option<Direct<'a>>; 2],
     output: Output<'a>,
     instructions: &'a Instructions,
     /// M and N.
@@ -185,8 +198,8 @@ impl Product<'_> {
             }
             packing.take(phase.items(), |item| {
                 let (operand, [panels, depth]) = phase.item(item);
-                let first = [&phase.rows, &phase.columns][operand].start;
-                let place = (panels.start - first) * phase.depth.len() + depth.start - phase.depth.start;
+                let place = (panels.start - phase.panels(operand).start) * phase.depth.len() + depth.start
+                    - phase.depth.start;
                 let part = Part {
                     lines: &self.operands[operand],
                     to: self.packed[phase.buffer][operand].wrapping_add(place),
@@ -300,23 +313,24 @@ impl Product<'_> {
 
     /// Two panels in a chunk of K, and no place for their product.
     fn panels(&self, phase: &Phase, at: [usize; 2], chunk: &Range<usize>) -> Panels {
-        let firsts = [phase.rows.start, phase.columns.start];
-        let tile = |operand: usize| {
-            let panel = at[operand] - firsts[operand];
-            self.packed[phase.buffer][operand]
-                .wrapping_add(panel * phase.depth.len() + chunk.start)
-                .cast_const()
-        };
         let [first, end] = [chunk.start, chunk.end].map(|tile| TILE_WORDS * (phase.depth.start + tile));
-        Panels {
-            a: tile(0),
-            b: tile(1),
-            words: self.words.min(end) - self.words.min(first),
-            rows: self.place(at).1[0],
-            c: std::ptr::null_mut(),
-            row: 0,
-            add: false,
-        }
+        let (words, rows) = (self.words.min(end) - self.words.min(first), self.place(at).1[0]);
+        // The first word of an operand, words from line to line and along K, and of the next tile.
+        let [(a, a_steps), (b, [_, b_word, _])] = [0, 1].map(|operand| match &self.direct[operand] {
+            Some(Direct { values, line, step }) => {
+                let place = PANEL * at[operand] * line + first * step;
+                let last = ([rows, PANEL][operand] - 1) * line + words.saturating_sub(1) * step;
+                assert!(place + last < values.len() || words == 0, "lines end within their values");
+                (values.as_ptr().wrapping_add(place).cast(), [*line, *step, TILE_WORDS * step])
+            }
+            None => {
+                let place = (at[operand] - phase.panels(operand).start) * phase.depth.len() + chunk.start;
+                let steps = if operand == 0 { [TILE_WORDS, 1] } else { [1, PANEL] };
+                let tile = self.packed[phase.buffer][operand].wrapping_add(place);
+                (tile.cast_const().cast::<u32>(), [steps[0], steps[1], PANEL * TILE_WORDS])
+            }
+        });
+        Panels { a, a_steps, b, b_word, words, rows, c: std::ptr::null_mut(), row: 0, add: false }
     }
 }
 

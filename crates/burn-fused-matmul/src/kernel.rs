@@ -28,6 +28,8 @@ pub(crate) struct Instructions {
     name: &'static str,
     /// Values along K in a word.
     pub(crate) values: usize,
+    /// Whether words are values as they are in memory, so that A need not be packed.
+    pub(crate) is_direct: bool,
     /// Whether a thread needs AMX's registers.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
     pub(crate) is_amx: bool,
@@ -43,8 +45,9 @@ type F32 = [Instructions; 2];
 const fn f32(name: &'static str, pack: [unsafe fn(pack::Part); 2], multiply: unsafe fn(&Panels)) -> F32 {
     let [pack, pack_rounded] = pack;
     let narrow = pack::narrow;
-    let exact = Instructions { name, values: 1, is_amx: false, pack, multiply, narrow };
-    [exact, Instructions { name: "f32 on rounded operands", pack: pack_rounded, ..exact }]
+    let exact = Instructions { name, values: 1, is_direct: true, is_amx: false, pack, multiply, narrow };
+    let name = "f32 on rounded operands";
+    [exact, Instructions { name, is_direct: false, pack: pack_rounded, ..exact }]
 }
 
 static PORTABLE: F32 = f32(
@@ -60,6 +63,7 @@ static AVX512: F32 = f32("AVX-512", [pack::x86::avx2::<false>, pack::x86::avx2::
 static AVX512_BF16: Instructions = Instructions {
     name: "AVX512-BF16",
     values: 2,
+    is_direct: false,
     is_amx: false,
     pack: pack::x86::avx512_bf16,
     multiply: vectors::avx512_bf16,

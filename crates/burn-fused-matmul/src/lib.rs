@@ -11,30 +11,33 @@
 //!
 //! # Kernels
 //!
-//! [`Kernel::bf16`] is the fastest that the CPU has, chosen when the program runs:
+//! [`Kernel::f32`] and [`Kernel::bf16`] are the fastest that the CPU has, chosen when the program runs:
 //!
 //! | kernel | operands | needs |
 //! |---|---|---|
+//! | AVX-512 | f32 | AVX-512F, and the feature `x86-v4` (default) |
+//! | AVX2 + FMA | f32 | AVX2 and FMA |
+//! | NEON, scalar | f32 | nothing: the compiler's vectors |
 //! | AMX | bf16 | Linux, AMX-BF16 and AVX512-BF16 (Intel Sapphire Rapids and later) |
 //! | AVX512-BF16 | bf16 | AVX512-BF16 on a CPU of AMD (Zen 4 and later) |
 //! | f32 on rounded operands | rounded to bf16, widened | nothing |
 //!
-//! Without AMX, CPUs of Intel with AVX512-BF16 take f32 on rounded operands, which is faster there. f32 products are those of
-//! the crate `gemm`, each thread with a part of its own.
+//! Without AMX, CPUs of Intel with AVX512-BF16 take f32 on rounded operands, which is faster there.
 //!
 //! Operands may be f32 or bf16, each for itself. Operands in f32 are rounded while they are packed, so that a product
 //! needs no copy in 16 bits. Sums and results are f32.
 //!
 //! # Numerics
 //!
-//! A result does not depend on the number of threads. AMX and AVX512-BF16 add in another order than the f32 kernel, and
+//! A result does not depend on the number of threads, nor on the rows and columns beside it. Sums along K are cut into chunks of at
+//! most 384 words, whose sums are added in order. AMX and AVX512-BF16 add in another order than the f32 kernels, and
 //! treat subnormal operands, products and sums as zero, as their instructions do; the f32 kernels keep them. NaN and
 //! infinity are propagated.
 //!
 //! # Memory
 //!
-//! Every thread that calls a product keeps the buffer in which operands are packed, of at most about 13 MB; a product rounded
-//! to bf16 may need more if K is above 65536, about 128 bytes for each value along K.
+//! Every thread that calls a product keeps the buffer in which operands are packed, of at most about 16 MB; a product rounded
+//! to bf16 may need more if K is above 65536, about 192 bytes for each value along K.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

@@ -15,8 +15,10 @@ const PHASE_A: usize = 4 * 1024;
 const PHASE_B: usize = 256;
 const LARGEST_PHASE_B: usize = 8 * PHASE_B;
 
-/// Tiles of an item of packing, about.
-const ITEM: usize = 16;
+/// The largest items of packing: panels, and tiles along K. In the order in which the operand is in memory, either along its lines
+/// or across them.
+const ALONG: [usize; 2] = [1, 16];
+const ACROSS: [usize; 2] = [8, 2];
 
 /// The largest blocks of C, in panels.
 const BLOCK: [usize; 2] = [32, 8];
@@ -33,19 +35,27 @@ pub(crate) struct Phase {
     /// Tiles along K, and how many of them are added up in registers.
     pub(crate) depth: Range<usize>,
     pub(crate) chunk: usize,
-    /// Panels in an item of packing, and tiles along K of each.
-    item: [usize; 2],
+    /// Of A and of B, if they are packed, panels and tiles along K of an item: A may have been packed for the phase before, and
+    /// either may be multiplied where it is.
+    item: [Option<[usize; 2]>; 2],
     /// Panels of A and B in a block of C.
     block: [usize; 2],
-    /// Whether A is packed, or has been for the phase before.
-    packs_a: bool,
+    /// Whether rows of A and K are those of the phase before.
+    is_alike: bool,
     /// Of two buffers for B, this phase's.
     pub(crate) buffer: usize,
 }
 
 impl Phase {
-    /// The phases of a matmul of so many panels of A and of B, of so many tiles each. `is_whole`: each has all tiles.
-    pub(crate) fn all([rows, columns, depth]: [usize; 3], is_whole: bool, threads: usize) -> Vec<Self> {
+    /// The phases of a matmul of so many panels of A and of B, of `depth` tiles each. `packs`: whether A and B are packed, and if so,
+    /// along their lines; `is_whole`: whether each phase has all of K.
+    pub(crate) fn all(
+        [rows, columns]: [usize; 2],
+        depth: usize,
+        packs: [Option<bool>; 2],
+        is_whole: bool,
+        threads: usize,
+    ) -> Vec<Self> {
         // From K alone, as are the results.
         let chunk = even(depth, CHUNK);
         let depth_step = if is_whole { depth } else { chunk * (PHASE_DEPTH / chunk) };
@@ -56,12 +66,13 @@ impl Phase {
         for depth in steps(0..depth, depth_step) {
             for rows in steps(0..rows, row_step) {
                 for columns in steps(0..columns, column_step) {
-                    let packs_a =
-                        phases.last().is_none_or(|last| (&last.rows, &last.depth) != (&rows, &depth));
+                    let last = phases.last();
+                    let is_alike = last.is_some_and(|last| (&last.rows, &last.depth) == (&rows, &depth));
                     let mut phase = Self {
-                        item: [(ITEM / depth.len()).max(1), even(depth.len(), ITEM)],
+                        item: [packs[0].filter(|_| !is_alike), packs[1]]
+                            .map(|packs| packs.map(|is_along| if is_along { ALONG } else { ACROSS })),
                         block: BLOCK,
-                        packs_a,
+                        is_alike,
                         buffer: phases.len() % 2,
                         rows: rows.clone(),
                         columns,
@@ -79,41 +90,45 @@ impl Phase {
         phases
     }
 
-    /// The most tiles of A and of B that a phase of `phases` has packed.
+    /// The most tiles of A and of B that a phase of `phases` packs.
     pub(crate) fn tiles(phases: &[Self]) -> [usize; 2] {
-        let most =
-            |panels: fn(&Self) -> usize| phases.iter().map(|phase| panels(phase) * phase.depth.len()).max();
-        [most(|phase| phase.rows.len()), most(|phase| phase.columns.len())].map(Option::unwrap_or_default)
+        [0, 1].map(|operand| {
+            let tiles = |phase: &Self| phase.panels(operand).len() * phase.depth.len();
+            phases.iter().filter(|phase| phase.item[operand].is_some()).map(tiles).max().unwrap_or(0)
+        })
     }
 
-    /// The phases whose blocks must be computed before phase `index`, this one, is packed: what is written again nobody may read
-    /// any more, B of the phase before the last, and A of both.
+    /// The phases whose blocks must be computed before phase `index`, this one, begins: what is written again nobody may read any
+    /// more, B of the phase before the last, and A of both, and C has what comes first along K.
     pub(crate) fn waits_for(&self, index: usize) -> Range<usize> {
-        index.saturating_sub(2)..index.saturating_sub(usize::from(!self.packs_a))
+        index.saturating_sub(2)..index.saturating_sub(usize::from(self.is_alike))
+    }
+
+    /// Panels of A or of B.
+    pub(crate) fn panels(&self, operand: usize) -> &Range<usize> {
+        [&self.rows, &self.columns][operand]
     }
 
     /// Items of packing.
     pub(crate) fn items(&self) -> usize {
-        self.items_of_a() + self.items_of(&self.columns)
+        self.items_of(0) + self.items_of(1)
     }
 
-    fn items_of_a(&self) -> usize {
-        if self.packs_a { self.items_of(&self.rows) } else { 0 }
-    }
-
-    fn items_of(&self, panels: &Range<usize>) -> usize {
-        panels.len().div_ceil(self.item[0]) * self.depth.len().div_ceil(self.item[1])
+    fn items_of(&self, operand: usize) -> usize {
+        self.item[operand].map_or(0, |[panels, along]| {
+            self.panels(operand).len().div_ceil(panels) * self.depth.len().div_ceil(along)
+        })
     }
 
     /// The operand of an item of packing, 0 for A and 1 for B, its panels, and its tiles along K.
     pub(crate) fn item(&self, item: usize) -> (usize, [Range<usize>; 2]) {
-        let (operand, item) = match item.checked_sub(self.items_of_a()) {
+        let (operand, item) = match item.checked_sub(self.items_of(0)) {
             None => (0, item),
             Some(item) => (1, item),
         };
-        let along = self.depth.len().div_ceil(self.item[1]);
-        let panels = part([&self.rows, &self.columns][operand], item / along, self.item[0]);
-        (operand, [panels, part(&self.depth, item % along, self.item[1])])
+        let [panels, along] = self.item[operand].expect("a packed operand");
+        let count = self.depth.len().div_ceil(along);
+        (operand, [part(self.panels(operand), item / count, panels), part(&self.depth, item % count, along)])
     }
 
     /// Blocks of C.

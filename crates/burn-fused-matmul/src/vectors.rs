@@ -24,29 +24,38 @@ trait Vector: Copy {
     unsafe fn store(self, to: *mut f32);
 }
 
-/// R rows and C vectors of columns of C, from row and column `start` of the panels.
+/// R rows and C vectors of columns of C, from row and column `start` of the panels. Returns R.
 ///
 /// # Safety
 ///
 /// That of [`Panels`], of which these rows and columns are a part; `V`'s instructions are available.
 #[inline(always)]
-unsafe fn pass<V: Vector, const R: usize, const C: usize>(panels: &Panels, start: [usize; 2]) {
-    let &Panels { a, b, words, c, row, add, .. } = panels;
+unsafe fn pass<V: Vector, const R: usize, const C: usize>(panels: &Panels, start: [usize; 2]) -> usize {
+    let &Panels { a, a_steps: [a_row, a_word, a_tile], b, b_word, words, c, row, add, .. } = panels;
     let [first_row, first_column] = start;
-    // SAFETY: the panels hold `words` words of each line, in tiles of 16, and C is valid where it is read and written.
+    // SAFETY: A and B have `words` words of each line, and C is valid where it is read and written.
     unsafe {
-        let mut a = a.cast::<u32>().add(TILE_WORDS * first_row);
-        let mut b = b.cast::<u32>().add(first_column);
-        let mut sums = [[V::zero(); C]; R];
-        for _ in 0..words / TILE_WORDS {
-            for word in 0..TILE_WORDS {
-                add_word(&mut sums, a.add(word), b.add(PANEL * word));
-            }
-            a = a.add(TILE_WORDS * PANEL);
-            b = b.add(TILE_WORDS * PANEL);
+        let mut rows = [a; R];
+        for (i, to) in rows.iter_mut().enumerate() {
+            // Sums of rows beyond the last are of no use, but are computed of something.
+            *to = a.add((first_row + i).min(panels.rows - 1) * a_row);
         }
-        for word in 0..words % TILE_WORDS {
-            add_word(&mut sums, a.add(word), b.add(PANEL * word));
+        let mut b = b.add(first_column);
+        let mut sums = [[V::zero(); C]; R];
+        let mut tile = 0;
+        for _ in 0..words / TILE_WORDS {
+            let mut place = tile;
+            for _ in 0..TILE_WORDS {
+                add_word(&mut sums, &rows, place, b);
+                place += a_word;
+                b = b.wrapping_add(b_word);
+            }
+            tile += a_tile;
+        }
+        for _ in 0..words % TILE_WORDS {
+            add_word(&mut sums, &rows, tile, b);
+            tile += a_word;
+            b = b.wrapping_add(b_word);
         }
         for (i, sums) in sums.into_iter().enumerate() {
             for (j, sum) in sums.into_iter().enumerate() {
@@ -57,13 +66,15 @@ unsafe fn pass<V: Vector, const R: usize, const C: usize>(panels: &Panels, start
             }
         }
     }
+    R
 }
 
-/// Adds the products of a word of each row of A and of each column of B.
+/// Adds the products of a word of each row of A, at `place`, and of each column of B.
 #[inline(always)]
 unsafe fn add_word<V: Vector, const R: usize, const C: usize>(
     sums: &mut [[V; C]; R],
-    a: *const u32,
+    rows: &[*const u32; R],
+    place: usize,
     b: *const u32,
 ) {
     // SAFETY: the caller's promise.
@@ -72,8 +83,8 @@ unsafe fn add_word<V: Vector, const R: usize, const C: usize>(
         for (j, column) in columns.iter_mut().enumerate() {
             *column = V::load(b.add(j * V::LANES));
         }
-        for (i, sums) in sums.iter_mut().enumerate() {
-            let a = V::broadcast(a.add(TILE_WORDS * i));
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            let a = V::broadcast(row.add(place));
             for (sum, column) in sums.iter_mut().zip(columns) {
                 *sum = sum.plus(a, column);
             }
@@ -93,26 +104,18 @@ unsafe fn multiply<V: Vector, const R: usize, const S: usize, const C: usize>(pa
         let mut rows = 0;
         for column in (0..PANEL).step_by(C * V::LANES) {
             let start = [row, column];
-            // SAFETY: the caller's promise; no pass goes beyond the panel, whose rows are a multiple of four.
+            // SAFETY: the caller's promise; no pass goes beyond the 32 rows of C.
             unsafe {
                 rows = match panels.rows - row {
-                    1 => pass_of::<V, 1, C>(panels, start),
-                    2..=4 => pass_of::<V, 4, C>(panels, start),
-                    5..=8 => pass_of::<V, S, C>(panels, start),
-                    _ => pass_of::<V, R, C>(panels, start),
+                    1 => pass::<V, 1, C>(panels, start),
+                    2..=4 => pass::<V, 4, C>(panels, start),
+                    5..=8 => pass::<V, S, C>(panels, start),
+                    _ => pass::<V, R, C>(panels, start),
                 };
             }
         }
         row += rows;
     }
-}
-
-/// [`pass`], and its rows.
-#[inline(always)]
-unsafe fn pass_of<V: Vector, const R: usize, const C: usize>(panels: &Panels, start: [usize; 2]) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { pass::<V, R, C>(panels, start) };
-    R
 }
 
 /// Multiplies two panels on any CPU.
@@ -262,5 +265,9 @@ vector!(__m512, 16, |v| v, |v| v;
     |sum, a, b| _mm512_fmadd_ps(a, b, sum));
 #[cfg(target_arch = "x86_64")]
 vector!(Pairs, 16, Pairs, |v: Pairs| v.0;
-    _mm512_setzero_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_add_ps, _mm512_storeu_ps,
-    |sum, a: __m512, b: __m512| _mm512_dpbf16_ps(sum, std::mem::transmute(a), std::mem::transmute(b)));
+_mm512_setzero_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_add_ps, _mm512_storeu_ps,
+|sum, a, b| _mm512_dpbf16_ps(
+    sum,
+    std::mem::transmute::<__m512, __m512bh>(a),
+    std::mem::transmute::<__m512, __m512bh>(b)
+));

@@ -169,6 +169,37 @@ fn large_products_are_those_of_a_plain_loop() {
     }
 }
 
+/// A long sum is made of short ones, as gemm's is.
+#[test]
+fn sums_in_f32_are_as_exact_as_those_of_gemm() {
+    let [m, k, n] = [40, 3072, 64];
+    let (a, b) = (Operand::new([m, k], Order::Rows, false, 1), Operand::new([k, n], Order::Rows, false, 2));
+    let mut by_gemm = vec![0.0; m * n];
+    let (row, column) = (n as isize, k as isize);
+    // SAFETY: the operands are row by row, and C has M · N values.
+    unsafe {
+        let (to, a, b) = (by_gemm.as_mut_ptr(), a.values.as_ptr(), b.values.as_ptr());
+        let one_thread = gemm::Parallelism::None;
+        gemm::gemm(
+            m, n, k, to, 1, row, false, a, 1, column, b, 1, row, 1.0, 1.0, false, false, false, one_thread,
+        );
+    }
+    let kernel = Kernel::f32();
+    let error = |c: &[f32]| {
+        let squares = c.iter().enumerate().map(|(place, c)| {
+            let (i, j) = (place / n, place % n);
+            let exact: f64 = (0..k).map(|l| a.at(i, l, kernel) * b.at(l, j, kernel)).sum();
+            (f64::from(*c) - exact).powi(2)
+        });
+        squares.sum::<f64>().sqrt()
+    };
+    let gemm = error(&by_gemm);
+    for kernel in Kernel::all_f32() {
+        let found = error(&multiply(&a, &b, kernel));
+        assert!(found <= 1.05 * gemm, "{kernel}: {found} against {gemm}");
+    }
+}
+
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     for [m, k, n] in [[700, 900, 650], [150, 5000, 300], [1, 9000, 1000], [3, 9000, 390], [256, 14_000, 2]] {

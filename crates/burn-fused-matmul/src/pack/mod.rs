@@ -22,6 +22,17 @@ pub(crate) struct Lines<'a> {
     is_column: bool,
 }
 
+/// Panels of the other operand up to which packing costs more than it saves.
+const FEW_PANELS: usize = 4;
+
+/// An operand that is multiplied where it is: its values, from line to line, and along K.
+#[derive(Clone, Copy)]
+pub(crate) struct Direct<'a> {
+    pub(crate) values: &'a [f32],
+    pub(crate) line: usize,
+    pub(crate) step: usize,
+}
+
 /// The panels of an operand to pack.
 pub(crate) struct Part<'a> {
     pub(crate) lines: &'a Lines<'a>,
@@ -60,6 +71,25 @@ impl<'a> Lines<'a> {
 
     pub(crate) fn of_b(b: &Matrix<'a>) -> Self {
         Self { is_column: true, ..Self::of_a(&b.transpose()) }
+    }
+
+    /// The lines where they are, if a kernel can read them there and will not for so many `panels` of the other operand that
+    /// packing is worth it: values in f32, and of B columns that follow each other and fill their panels.
+    pub(crate) fn direct(&self, panels: usize) -> Option<Direct<'a>> {
+        let Self { values, line, step, shape, is_column } = *self;
+        // Rows of A are read as fast as tiles; what lies across lines in memory is read from many pages.
+        let is_fast = !is_column && step == 1;
+        let fits = is_fast || line == 1 && panels <= FEW_PANELS && (!is_column || shape[0] % PANEL == 0);
+        match values {
+            // What is a multiple of 4 KiB apart shares the few places of the first cache that an address can be in.
+            Values::F32(values) if fits && line.max(step) % 1024 != 0 => Some(Direct { values, line, step }),
+            _ => None,
+        }
+    }
+
+    /// Whether the values of a line are closer together than the lines are.
+    pub(crate) fn is_along(&self) -> bool {
+        self.step <= self.line
     }
 
     /// Packs 16 words from value `k` of 16 lines from `line`. What lies beyond the matrix is 0.
@@ -141,7 +171,7 @@ unsafe fn pack<W: Words>(part: Part) {
     let Part { lines, panels, depth, to, panel } = part;
     let (halves, depth_count) = (2 * panels.len(), depth.len());
     // In the order in which the operand is in memory.
-    let is_along = lines.step <= lines.line;
+    let is_along = lines.is_along();
     // One loop and no closures, which would be compiled without the instructions.
     for i in 0..halves * depth_count {
         let (half, k) = if is_along { (i / depth_count, i % depth_count) } else { (i % halves, i / halves) };
