@@ -47,10 +47,13 @@ pub struct Batches<B: TryBatcher> {
     batcher: Arc<B>,
     /// The items that are read, by their places in the dataset, as those of the lists below.
     places: Vec<usize>,
-    lengths: Option<Arc<Vec<usize>>>,
-    sources: Option<Arc<Vec<usize>>>,
-    texts: Option<Arc<Vec<Vec<u64>>>>,
+    lengths: List<usize>,
+    sources: List<usize>,
+    texts: List<Vec<u64>>,
 }
+
+/// One value for each item of the dataset.
+type List<T> = Option<Arc<Vec<T>>>;
 
 impl<B: TryBatcher> Batches<B> {
     /// Batches of a dataset.
@@ -117,8 +120,8 @@ impl<B: TryBatcher> Batches<B> {
     }
 
     /// What the order of the items depends on: their lengths and texts.
-    pub(super) fn ordered_by(&self) -> (Option<Arc<Vec<usize>>>, Option<Arc<Vec<Vec<u64>>>>) {
-        fn of<T: Clone>(all: &Option<Arc<Vec<T>>>, places: &[usize]) -> Option<Arc<Vec<T>>> {
+    pub(super) fn ordered_by(&self) -> (List<usize>, List<Vec<u64>>) {
+        fn of<T: Clone>(all: &List<T>, places: &[usize]) -> List<T> {
             let all = all.as_ref()?;
             // Mostly all are read, in their order: a copy would double the memory.
             if places.len() == all.len() && places.is_sorted() {

@@ -137,7 +137,7 @@ impl<B: TryBatcher> EpochLoader<B> {
     }
 
     /// The batches of an epoch with the number of items in each, made by a thread.
-    fn read(&self, epoch: usize) -> Prefetch<(usize, Result<B::Batch, DatasetError>)> {
+    fn read(&self, epoch: usize) -> Prefetch<Counted<B::Batch>> {
         let loader = self.clone();
         Prefetch::new(AHEAD, move || {
             let mut done = 0;
@@ -208,11 +208,14 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
     }
 }
 
+/// The number of items in a batch, and the batch.
+type Counted<T> = (usize, Result<T, DatasetError>);
+
 /// The batches of one epoch.
 struct Epoch<'a, B: TryBatcher> {
     loader: &'a EpochLoader<B>,
     /// `None` after an error.
-    batches: Option<Prefetch<(usize, Result<B::Batch, DatasetError>)>>,
+    batches: Option<Prefetch<Counted<B::Batch>>>,
     /// Items in the batches so far, and the number of these.
     done: usize,
     taken: usize,

@@ -12,11 +12,13 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct EpochMetric<C> {
     name: MetricName,
-    score: Arc<dyn Fn(&C) -> Result<f64, TensorReadError> + Send + Sync>,
+    score: Arc<Score<C>>,
     /// Of no batch.
     empty: C,
     collected: C,
 }
+
+type Score<C> = dyn Fn(&C) -> Result<f64, TensorReadError> + Send + Sync;
 
 /// What a metric keeps of an epoch's batches.
 pub trait Collected: Clone + Send + Sync + 'static {

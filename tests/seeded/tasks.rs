@@ -44,7 +44,7 @@ fn a_classifier_from_a_csv() -> Tested {
         let answer = trained.pipeline.classify(&[&text], &TextOptions::new().with_top_k(2))?;
         let truth = answer[0].iter().find(|found| Some(found.label.as_str()) == data.names().name(class));
         right += usize::from(answer[0][0].label == truth.unwrap().label);
-        loss -= f64::from(truth.unwrap().score).ln() / data.len() as f64;
+        loss -= truth.unwrap().score.ln() / data.len() as f64;
     }
     let share = 100.0 * right as f64 / data.len() as f64;
     assert!((found["Accuracy"] - share).abs() < 1e-4, "{} is not {share}", found["Accuracy"]);
@@ -86,7 +86,7 @@ fn several_labels_and_numbers() -> Tested {
     let (mut right, mut loss) = (0.0, 0.0);
     for (text, answer) in texts.iter().zip(trained.pipeline.classify(&texts, &TextOptions::new())?) {
         for label in &answer {
-            let (p, is_there) = (f64::from(label.score), text.contains(&label.label));
+            let (p, is_there) = (label.score, text.contains(&label.label));
             right += 100.0 / 8.0 * f64::from((p > 0.5) == is_there);
             loss -= if is_there { p } else { 1.0 - p }.ln() / 8.0;
         }
