@@ -4,11 +4,11 @@
 //!
 //! GFLOP/s of the fastest of many interleaved runs, and in brackets per cent of the rate that a loop of the CPU's own
 //! multiply-adds (f32's, or `vdpbf16ps`) reaches in the same run. `1` is one thread, `all` is rayon's, and `apart` are as many
-//! matmuls at once, on one thread each: what several processes reach. Results are new allocations: set
+//! matmuls at once, on one thread each: what several processes reach. In bf16 operands and results are bf16. Results are new allocations: set
 //! `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184`, or the time to clear pages is measured too.
 //! `rates_torch.py` prints PyTorch's rates of the same matmuls.
 
-use burn_fused_matmul::{Kernel, Matrix, product};
+use burn_fused_matmul::{Kernel, Matrix, Values, bf16, product, product_bf16};
 use gemm::{Parallelism, gemm};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::hint::black_box;
@@ -23,22 +23,22 @@ const VOCABULARY: usize = 30522;
 const SECONDS: f64 = 0.3;
 const RUNS: usize = 4;
 
-/// What is multiplied: values, shape and strides.
+/// What is multiplied: values in f32 and rounded, shape and strides.
 #[derive(Clone, Copy)]
-struct Operand<'a>(&'a [f32], [usize; 2], [usize; 2]);
+struct Operand<'a>(&'a [f32], &'a [bf16], [usize; 2], [usize; 2]);
 
 impl<'a> Operand<'a> {
-    fn rows(values: &'a [f32], shape: [usize; 2]) -> Self {
-        Self(values, shape, [shape[1], 1])
+    fn rows((values, rounded): &'a (Vec<f32>, Vec<bf16>), shape: [usize; 2]) -> Self {
+        Self(values, rounded, shape, [shape[1], 1])
     }
 
     fn transpose(self) -> Self {
-        let Self(values, [rows, columns], [row, column]) = self;
-        Self(values, [columns, rows], [column, row])
+        let Self(values, rounded, [rows, columns], [row, column]) = self;
+        Self(values, rounded, [columns, rows], [column, row])
     }
 
-    fn matrix(self) -> Matrix<'a> {
-        Matrix::new(self.0, self.1, self.2)
+    fn matrix(self, values: impl Into<Values<'a>>) -> Matrix<'a> {
+        Matrix::new(values, self.2, self.3)
     }
 }
 
@@ -87,8 +87,8 @@ fn main() {
             if !name.contains(&filter) {
                 continue;
             }
-            let of = |kernel| move || drop(black_box(product(a.matrix(), b.matrix(), kernel)));
-            let [f32, bf16] = kernels.map(of);
+            let f32 = || drop(black_box(product(a.matrix(a.0), b.matrix(b.0), kernels[0])));
+            let bf16 = || drop(black_box(product_bf16(a.matrix(a.1), b.matrix(b.1), None, kernels[1])));
             let gemm = |threads| move || drop(black_box(by_gemm(a, b, threads)));
             let times = race(&[
                 &|| alone(&f32),
@@ -140,17 +140,18 @@ fn race(contestants: &[&dyn Fn()]) -> Vec<f64> {
     best
 }
 
-fn random(count: usize) -> Vec<f32> {
+/// Values, and the same rounded.
+fn random(count: usize) -> (Vec<f32>, Vec<bf16>) {
     let mut state = count as u32;
     let next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 8) as f32 / (1 << 23) as f32 - 1.0
     };
-    std::iter::repeat_with(next).take(count).collect()
+    std::iter::repeat_with(next).take(count).map(|value| (value, bf16::from_f32(value))).unzip()
 }
 
 fn by_gemm(a: Operand, b: Operand, parallelism: Parallelism) -> Vec<f32> {
-    let (Operand(a, [m, k], a_strides), Operand(b, [_, n], b_strides)) = (a, b);
+    let (Operand(a, _, [m, k], a_strides), Operand(b, _, [_, n], b_strides)) = (a, b);
     let mut c = Vec::with_capacity(m * n);
     let [[a_row, a_column], [b_row, b_column]] = [a_strides, b_strides].map(|s| s.map(|s| s as isize));
     let (to, a, b) = (c.as_mut_ptr(), a.as_ptr(), b.as_ptr());

@@ -58,6 +58,9 @@ pub(crate) struct Panels {
 /// Below so many multiplications one thread is faster than several.
 const PARALLEL_FROM: usize = 1 << 23;
 
+/// Words along K up to which a sum that is rounded is added up in one phase: longer panels of B outgrow the second cache.
+const LONGEST_WHOLE: usize = 4096;
+
 thread_local! {
     /// What operands are packed into, kept for the next matmul.
     static BUFFER: Cell<Vec<Tile>> = const { Cell::new(Vec::new()) };
@@ -73,6 +76,20 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
     let parallel = m.saturating_mul(n).saturating_mul(k) >= PARALLEL_FROM;
     let threads = if parallel { rayon::current_num_threads() } else { 1 };
     let words = k.div_ceil(instructions.values);
+    if let Output::Bf16 { c, bias } = output
+        && words > LONGEST_WHOLE
+    {
+        let mut sums = vec![0.0; m * n];
+        // SAFETY (of both): the caller's promise, and there are M · N sums.
+        unsafe { multiply(a, b, Output::F32(sums.as_mut_ptr()), instructions) };
+        for (place, sums) in sums.chunks(n).enumerate().map(|(i, row)| (i * n, row)) {
+            for (column, sums) in sums.chunks(PANEL).enumerate().map(|(j, sums)| (j * PANEL, sums)) {
+                let bias = bias.map(|bias| &bias[column..][..sums.len()]);
+                unsafe { (instructions.narrow)(sums, bias, c.add(place + column)) };
+            }
+        }
+        return;
+    }
     // A sum without terms has a tile of zeros.
     let depth = words.div_ceil(TILE_WORDS).max(1);
     // A sum that is rounded is complete first.
@@ -80,7 +97,7 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
     let lines = [Lines::of_a(&a), Lines::of_b(&b)];
     let panels = [m, n].map(|count| count.div_ceil(PANEL));
     let direct = [0, 1].map(|operand| {
-        let direct = lines[operand].direct(panels[1 - operand]);
+        let direct = lines[operand].direct(instructions.values, panels[1 - operand]);
         direct.filter(|_| instructions.is_direct)
     });
     let packs = [0, 1].map(|operand| direct[operand].is_none().then(|| lines[operand].is_along()));
@@ -164,7 +181,7 @@ struct Product<'a> {
     /// A and B.
     operands: [Lines<'a>; 2],
     /// Those that are multiplied where they are.
-    direct: [Option<Direct<'a>>; 2],
+    direct: [Option<Direct>; 2],
     output: Output<'a>,
     instructions: &'a Instructions,
     /// M and N.
@@ -317,11 +334,11 @@ impl Product<'_> {
         let (words, rows) = (self.words.min(end) - self.words.min(first), self.place(at).1[0]);
         // The first word of an operand, words from line to line and along K, and of the next tile.
         let [(a, a_steps), (b, [_, b_word, _])] = [0, 1].map(|operand| match &self.direct[operand] {
-            Some(Direct { values, line, step }) => {
+            Some(Direct { first: values, words: count, line, step }) => {
                 let place = PANEL * at[operand] * line + first * step;
                 let last = ([rows, PANEL][operand] - 1) * line + words.saturating_sub(1) * step;
-                assert!(place + last < values.len() || words == 0, "lines end within their values");
-                (values.as_ptr().wrapping_add(place).cast(), [*line, *step, TILE_WORDS * step])
+                assert!(place + last < *count || words == 0, "lines end within their values");
+                (values.wrapping_add(place), [*line, *step, TILE_WORDS * step])
             }
             None => {
                 let place = (at[operand] - phase.panels(operand).start) * phase.depth.len() + chunk.start;

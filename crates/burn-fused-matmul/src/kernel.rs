@@ -28,7 +28,7 @@ pub(crate) struct Instructions {
     name: &'static str,
     /// Values along K in a word.
     pub(crate) values: usize,
-    /// Whether words are values as they are in memory, so that A need not be packed.
+    /// Whether operands whose values are words as they are in memory need not be packed.
     pub(crate) is_direct: bool,
     /// Whether a thread needs AMX's registers.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
@@ -63,14 +63,15 @@ static AVX512: F32 = f32("AVX-512", [pack::x86::avx2::<false>, pack::x86::avx2::
 static AVX512_BF16: Instructions = Instructions {
     name: "AVX512-BF16",
     values: 2,
-    is_direct: false,
+    is_direct: true,
     is_amx: false,
     pack: pack::x86::avx512_bf16,
     multiply: vectors::avx512_bf16,
     narrow: pack::x86::narrow,
 };
 #[cfg(target_arch = "x86_64")]
-static AMX: Instructions = Instructions { name: "AMX", is_amx: true, multiply: amx::multiply, ..AVX512_BF16 };
+static AMX: Instructions =
+    Instructions { name: "AMX", is_direct: false, is_amx: true, multiply: amx::multiply, ..AVX512_BF16 };
 
 /// Kernels in f32 that this CPU has, the fastest first.
 fn all_f32() -> Vec<&'static F32> {

@@ -36,8 +36,7 @@
 //!
 //! # Memory
 //!
-//! Every thread that calls a product keeps the buffer in which operands are packed, of at most about 16 MB; a product rounded
-//! to bf16 may need more if K is above 65536, about 192 bytes for each value along K.
+//! Every thread that calls a product keeps the buffer in which operands are packed, of at most about 16 MB.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

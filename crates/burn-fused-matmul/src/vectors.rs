@@ -181,7 +181,7 @@ impl Vector for [f32; 4] {
     #[inline(always)]
     unsafe fn broadcast(word: *const u32) -> Self {
         // SAFETY: the caller's promise.
-        [unsafe { word.cast::<f32>().read() }; 4]
+        [unsafe { word.cast::<f32>().read_unaligned() }; 4]
     }
 
     #[inline(always)]
@@ -234,7 +234,7 @@ macro_rules! vector {
 
             #[inline(always)]
             unsafe fn broadcast(word: *const u32) -> Self {
-                $wrap(unsafe { $broadcast(word.cast::<f32>().read()) })
+                $wrap(unsafe { $broadcast(word.cast::<f32>().read_unaligned()) })
             }
 
             #[inline(always)]

@@ -25,10 +25,11 @@ pub(crate) struct Lines<'a> {
 /// Panels of the other operand up to which packing costs more than it saves.
 const FEW_PANELS: usize = 4;
 
-/// An operand that is multiplied where it is: its values, from line to line, and along K.
+/// An operand that is multiplied where it is, in words: the first, how many there are, from line to line, and along K.
 #[derive(Clone, Copy)]
-pub(crate) struct Direct<'a> {
-    pub(crate) values: &'a [f32],
+pub(crate) struct Direct {
+    pub(crate) first: *const u32,
+    pub(crate) words: usize,
     pub(crate) line: usize,
     pub(crate) step: usize,
 }
@@ -73,18 +74,26 @@ impl<'a> Lines<'a> {
         Self { is_column: true, ..Self::of_a(&b.transpose()) }
     }
 
-    /// The lines where they are, if a kernel can read them there and will not for so many `panels` of the other operand that
-    /// packing is worth it: values in f32, and of B columns that follow each other and fill their panels.
-    pub(crate) fn direct(&self, panels: usize) -> Option<Direct<'a>> {
-        let Self { values, line, step, shape, is_column } = *self;
-        // Rows of A are read as fast as tiles; what lies across lines in memory is read from many pages.
-        let is_fast = !is_column && step == 1;
-        let fits = is_fast || line == 1 && panels <= FEW_PANELS && (!is_column || shape[0] % PANEL == 0);
-        match values {
-            // What is a multiple of 4 KiB apart shares the few places of the first cache that an address can be in.
-            Values::F32(values) if fits && line.max(step) % 1024 != 0 => Some(Direct { values, line, step }),
-            _ => None,
-        }
+    /// The lines where they are, if a kernel whose words hold so many values can read them there, and will not for so many
+    /// `panels` of the other operand that packing is worth it.
+    pub(crate) fn direct(&self, word_values: usize, panels: usize) -> Option<Direct> {
+        let Self { values, line, step, shape: [lines, k], is_column } = *self;
+        // Rows of A are read as fast as tiles; what lies across lines in memory is read from many pages. Columns of B must fill
+        // their panels.
+        let is_row = !is_column && step == 1;
+        let is_across = line == 1 && panels <= FEW_PANELS && (!is_column || lines % PANEL == 0);
+        let direct = match values {
+            Values::F32(values) if word_values == 1 && (is_row || is_across) => {
+                Direct { first: values.as_ptr().cast(), words: values.len(), line, step }
+            }
+            // Two values that follow each other are a word.
+            Values::Bf16(values) if word_values == 2 && is_row && line % 2 == 0 && k % 2 == 0 => {
+                Direct { first: values.as_ptr().cast(), words: values.len() / 2, line: line / 2, step }
+            }
+            _ => return None,
+        };
+        // What is a multiple of 4 KiB apart shares the few places of the first cache that an address can be in.
+        (direct.line.max(direct.step) % 1024 != 0).then_some(direct)
     }
 
     /// Whether the values of a line are closer together than the lines are.
