@@ -18,7 +18,7 @@ pub(crate) use limits::{
     MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_multiple, check_num_params, check_sizes,
 };
 pub(crate) use linear::{
-    active_prob, drop_out, linear, linear_activation, linear_activation_narrow, linear_narrow, product,
+    active_prob, drop_out, linear, linear_activation, linear_activation_narrow, linear_deferred, product,
 };
 pub use padding::PaddingMask;
 pub(crate) use padding::{padded_length, padding_mask};

@@ -19,7 +19,9 @@ impl HostKernels for BiasGeluOp {
             Activation::GeluFast => forward::<T, GeluTanh<true>>(input),
             Activation::Relu => forward::<T, Relu>(input),
             // Kernels where time goes: in feed-forward networks.
-            Activation::Identity | Activation::Tanh | Activation::Sigmoid => return Self::reference(input),
+            Activation::Identity | Activation::Silu | Activation::Tanh | Activation::Sigmoid => {
+                return Self::reference(input);
+            }
         };
         (y, [])
     }

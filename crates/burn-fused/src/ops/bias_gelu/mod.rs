@@ -1,7 +1,7 @@
 //! Add a bias, take the activation: one operator with its own backward.
 
 #[cfg(feature = "_cubecl")]
-mod cube;
+pub(crate) mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
@@ -79,7 +79,7 @@ pub fn bias_gelu(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
     bias_activation(x, bias, Activation::Gelu)
 }
 
-/// As [`bias_gelu`], with any activation. CubeCL devices run the reference for those that are not the exact GELU.
+/// As [`bias_gelu`], with any activation.
 pub fn bias_activation(x: Tensor<2>, bias: Tensor<1>, activation: Activation) -> Tensor<2> {
     let [_, columns] = x.dims();
     assert_eq!(bias.dims(), [columns], "bias must be as long as a row of x");
@@ -105,6 +105,7 @@ impl Operator for BiasGeluOp {
                 B::float_mul(half_above::<B>(tanh), z)
             }
             Activation::Relu => B::relu(z),
+            Activation::Silu => B::float_mul(sigmoid::<B>(z.clone()), z),
             Activation::Tanh => B::float_tanh(z),
             Activation::Sigmoid => sigmoid::<B>(z),
             Activation::Identity => z,
@@ -134,6 +135,13 @@ impl Operator for BiasGeluOp {
                 B::float_mul(grad, B::float_add(half_above::<B>(tanh), inner))
             }
             Activation::Relu => B::relu_backward(B::relu(z), grad),
+            Activation::Silu => {
+                // σ + z · σ · (1 − σ)
+                let sigmoid = sigmoid::<B>(z.clone());
+                let rest = B::float_sub(z.clone(), B::float_mul(sigmoid.clone(), z));
+                let slope = B::float_mul(sigmoid, B::float_add_scalar(rest, 1.0.into()));
+                B::float_mul(grad, slope)
+            }
             Activation::Tanh => {
                 let y = B::float_tanh(z);
                 B::float_sub(grad.clone(), B::float_mul(grad, B::float_mul(y.clone(), y)))
@@ -187,7 +195,7 @@ fn cubic<B: Backend>(z: &FloatTensor<B>, slope: f64, weight: f64) -> FloatTensor
 /// assert_eq!(Activation::of_name("gelu_new"), Some(Activation::GeluTanh));
 /// assert_eq!(Activation::GeluTanh.names()[0], "gelu_new");
 /// ```
-#[derive(Config, Debug, Copy, PartialEq, Eq)]
+#[derive(Config, Debug, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Activation {
     /// z: `linear`.
@@ -200,6 +208,8 @@ pub enum Activation {
     GeluFast,
     /// `max(z, 0)`: `relu`.
     Relu,
+    /// `z / (1 + exp(−z))`: `silu` and `swish`.
+    Silu,
     /// tanh z: `tanh`.
     Tanh,
     /// `1 / (1 + exp(−z))`: `sigmoid`.
@@ -208,8 +218,16 @@ pub enum Activation {
 
 impl Activation {
     /// All there are.
-    pub const ALL: [Self; 7] =
-        [Self::Identity, Self::Gelu, Self::GeluTanh, Self::GeluFast, Self::Relu, Self::Tanh, Self::Sigmoid];
+    pub const ALL: [Self; 8] = [
+        Self::Identity,
+        Self::Gelu,
+        Self::GeluTanh,
+        Self::GeluFast,
+        Self::Relu,
+        Self::Silu,
+        Self::Tanh,
+        Self::Sigmoid,
+    ];
 
     /// transformers' names; the first is the one that is written.
     pub fn names(self) -> &'static [&'static str] {
@@ -219,6 +237,7 @@ impl Activation {
             Self::GeluTanh => &["gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate"],
             Self::GeluFast => &["gelu_fast"],
             Self::Relu => &["relu"],
+            Self::Silu => &["silu", "swish"],
             Self::Tanh => &["tanh"],
             Self::Sigmoid => &["sigmoid"],
         }
