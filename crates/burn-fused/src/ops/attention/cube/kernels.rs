@@ -10,11 +10,13 @@ use burn_cubecl::cubecl::{self, prelude::*};
 pub(super) struct Heads {
     /// [B + 1].
     starts: OwnedTensor<i32>,
-    /// A.
-    heads: usize,
+    /// A. Known when a kernel is compiled, as d is: each value's place takes divisions by them.
+    #[cube(comptime)]
+    pub(super) heads: usize,
     /// L.
-    longest: usize,
+    pub(super) longest: usize,
     /// d.
+    #[cube(comptime)]
     columns: usize,
 }
 
@@ -29,12 +31,8 @@ struct Place {
 
 #[cube]
 impl Heads {
-    fn start(&self, sequence: usize) -> usize {
+    pub(super) fn start(&self, sequence: usize) -> usize {
         u32::cast_from(self.starts[sequence]) as usize
-    }
-
-    pub(super) fn longest(&self) -> usize {
-        self.longest
     }
 
     /// The number of keys of a row of logits [B, A, L, L], 0 past the sequence's end.
@@ -56,15 +54,16 @@ impl Heads {
     }
 }
 
-/// The heads of each of `rows`, `stride` apart; 0 past a sequence's end.
+/// The heads of each of `rows`, `stride` apart, with the biases `[H]` of the first; 0 past a sequence's end.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn fill<T: Float>(
+pub(super) fn fill<T: Float, H: Float, V: Float, W: Float>(
     rows: &Sequence<Box<[T]>>,
+    biases: &Sequence<Box<[V]>>,
     layout: &Heads,
-    heads: &mut [T],
+    heads: &mut [H],
     count: usize,
     stride: usize,
-    #[define(T)] _dtype: ElemType,
+    #[define(T, H, V, W)] _dtypes: [ElemType; 4],
 ) {
     if ABSOLUTE_POS >= count {
         terminate!();
@@ -73,25 +72,28 @@ pub(super) fn fill<T: Float>(
     #[unroll]
     for i in 0..rows.len() {
         // What lies past a sequence's end takes part in matmuls: there it must add nothing.
-        let mut value = T::new(0.0);
+        let mut value = W::new(0.0);
         if place.exists {
-            value = rows[i][place.of_rows];
+            value = W::cast_from(rows[i][place.of_rows]);
+            if comptime!(i < biases.len()) {
+                value += W::cast_from(biases[i][place.of_rows % (layout.heads * layout.columns)]);
+            }
         }
-        heads[i * stride + ABSOLUTE_POS] = value;
+        heads[i * stride + ABSOLUTE_POS] = H::cast_from(value);
     }
 }
 
 /// The rows of each of `heads`, `stride` apart, the first `scaled` times `scale`.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn empty<T: Float, W: Float>(
-    heads: &Sequence<Box<[T]>>,
+pub(super) fn empty<H: Float, T: Float, W: Float>(
+    heads: &Sequence<Box<[H]>>,
     layout: &Heads,
     rows: &mut [T],
     scale: InputScalar,
     count: usize,
     stride: usize,
     #[comptime] scaled: usize,
-    #[define(T, W)] _dtypes: [ElemType; 2],
+    #[define(H, T, W)] _dtypes: [ElemType; 3],
 ) {
     if ABSOLUTE_POS >= count {
         terminate!();
@@ -100,28 +102,27 @@ pub(super) fn empty<T: Float, W: Float>(
     if place.exists {
         #[unroll]
         for i in 0..heads.len() {
-            let value = heads[i][ABSOLUTE_POS];
+            let mut value = W::cast_from(heads[i][ABSOLUTE_POS]);
             if comptime!(i < scaled) {
-                rows[i * stride + place.of_rows] = T::cast_from(W::cast_from(value) * scale.get::<W>());
-            } else {
-                rows[i * stride + place.of_rows] = value;
+                value *= scale.get::<W>();
             }
+            rows[i * stride + place.of_rows] = T::cast_from(value);
         }
     }
 }
 
 /// What turns products Q · Kᵀ into logits.
 #[derive(CubeType, CubeLaunch)]
-pub(super) struct Scores<T: Float> {
-    scale: InputScalar,
+pub(super) struct Scores<V: Float> {
+    pub(super) scale: InputScalar,
     /// [B, A, L, L].
-    bias: ComptimeOption<Box<[T]>>,
-    layout: Heads,
+    bias: ComptimeOption<Box<[V]>>,
+    pub(super) layout: Heads,
 }
 
 #[cube]
-impl<T: Float> Scores<T> {
-    fn score<W: Float>(&self, product: W, place: usize) -> W {
+impl<V: Float> Scores<V> {
+    pub(super) fn score<W: Float>(&self, product: W, place: usize) -> W {
         let score = product * self.scale.get::<W>();
         #[comptime]
         match &self.bias {
@@ -134,8 +135,8 @@ impl<T: Float> Scores<T> {
 /// Of each row of logits: its maximum, and 1 / Σ exp(S − max).
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Statistics<W: Float> {
-    max: Box<[W]>,
-    inverse_sum: Box<[W]>,
+    pub(super) max: Box<[W]>,
+    pub(super) inverse_sum: Box<[W]>,
 }
 
 /// Writes `value` in the place of what it was computed from, or, in 16 bits, elsewhere.
@@ -150,21 +151,21 @@ fn store<T: Float, W: Float>(value: W, place: usize, wide: &mut [W], narrow: &mu
 
 /// The weights mask · P of products Q · Kᵀ [rows, L], in their place.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn softmax<T: Float, W: Float>(
+pub(super) fn softmax<T: Float, V: Float, W: Float>(
     products: &mut [W],
-    scores: &Scores<T>,
+    scores: &Scores<V>,
     mask: &ComptimeOption<Mask>,
     mut weights: ComptimeOption<Box<[T]>>,
     statistics: &mut Statistics<W>,
     rows: usize,
     #[comptime] split: Split,
-    #[define(T, W)] _dtypes: [ElemType; 2],
+    #[define(T, V, W)] _dtypes: [ElemType; 3],
 ) {
     let row = CUBE_POS;
     if row >= rows {
         terminate!();
     }
-    let longest = scores.layout.longest();
+    let longest = scores.layout.longest;
     let keys = scores.layout.keys(row);
     let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
     let mut x = Array::<W>::new(split.slots);
@@ -213,23 +214,23 @@ pub(super) fn softmax<T: Float, W: Float>(
 /// The weights mask · P again, in the place of products Q · Kᵀ [rows, L], and in that of ∂L/∂O · Vᵀ the logits'
 /// gradient.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn backward<T: Float, W: Float>(
+pub(super) fn backward<T: Float, V: Float, W: Float>(
     products: &mut [W],
     grad: &mut [W],
-    scores: &Scores<T>,
+    scores: &Scores<V>,
     mask: &ComptimeOption<Mask>,
     statistics: &Statistics<W>,
     mut weights: ComptimeOption<Box<[T]>>,
     mut scores_grad: ComptimeOption<Box<[T]>>,
     rows: usize,
     #[comptime] split: Split,
-    #[define(T, W)] _dtypes: [ElemType; 2],
+    #[define(T, V, W)] _dtypes: [ElemType; 3],
 ) {
     let row = CUBE_POS;
     if row >= rows {
         terminate!();
     }
-    let longest = scores.layout.longest();
+    let longest = scores.layout.longest;
     let keys = scores.layout.keys(row);
     let largest = statistics.max[row];
     let inverse_sum = statistics.inverse_sum[row];
