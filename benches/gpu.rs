@@ -19,7 +19,7 @@ mod whole_model;
 use bert_base::{Bench, Path, WORKLOADS};
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::functional::{Precision, autocast, on_reference_path};
+use burn_bert::functional::on_reference_path;
 use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
 use counting_allocator::Counting;
 use launches::{launches, timed_launches};
@@ -29,7 +29,7 @@ use race::Race;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
-use traffic::{Traffic, bytes_moved, traffic};
+use traffic::{Traffic, traffic};
 use whole_model::Training;
 
 #[global_allocator]
@@ -71,11 +71,8 @@ fn models(is_quick: bool) -> Vec<(&'static str, BertModelConfig)> {
 
 fn cases(is_quick: bool) -> Vec<Case> {
     let without = Case { drops: false, ..Case::DEFAULT };
-    if is_quick {
-        return vec![Case::DEFAULT, without];
-    }
-    let [middle, large] = [[32, 128], [32, 512]].map(|shape| Case { shape, ..Case::DEFAULT });
-    vec![Case::DEFAULT, without, middle, large]
+    let large = Case { shape: [32, 512], ..Case::DEFAULT };
+    if is_quick { vec![Case::DEFAULT, without] } else { vec![Case::DEFAULT, without, large] }
 }
 
 /// More steps than on a CPU, where a step takes seconds.
@@ -142,15 +139,10 @@ fn print_launches(shapes: &[[usize; 2]], models: &[(&str, BertModelConfig)]) {
         "\nlaunches of a training step by masked language modelling, what it uploads beside its batch, how often"
     );
     println!("the host waits for the device in it, and the memory that it leaves reserved\n");
-    println!(
-        "| model | | a layer | forward and backward | whole step | MB moved | MB uploaded | waits | MB reserved |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("| model | | a layer | forward and backward | whole step | MB uploaded | waits | MB reserved |");
+    println!("|---|---|---|---|---|---|---|---|");
     for (name, config) in models {
         println!("| {name} | burn-bert | {} |", step_counts(config, &device));
-        if Precision::Bf16.check(&device).is_ok() {
-            println!("| | bf16 | {} |", autocast(Precision::Bf16, || step_counts(config, &device)));
-        }
         println!("| | reference | {} |", on_reference_path(|| step_counts(config, &device)));
     }
 }
@@ -170,13 +162,9 @@ fn step_counts(config: &BertModelConfig, device: &Device) -> String {
     let mut training = Training::new(model(config));
     let mut step = || training.step(|model| model.forward(&batch).loss);
     let launches = settled(device, &mut step);
-    let moved = bytes_moved(device, &mut step) as f64 / 1e6;
     let Traffic { uploaded, waits } = traffic(device, step);
     let reserved = device.memory_pool_usage().map_or(f64::NAN, |usage| usage.bytes_reserved as f64 / 1e6);
-    format!(
-        "{layer} | {whole} | {launches} | {moved:.0} | {:.3} | {waits} | {reserved:.0}",
-        uploaded as f64 / 1e6
-    )
+    format!("{layer} | {whole} | {launches} | {:.3} | {waits} | {reserved:.0}", uploaded as f64 / 1e6)
 }
 
 /// The launches of a run when Burn has tuned its kernels and fused what it fuses.

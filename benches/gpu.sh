@@ -6,10 +6,9 @@
 #                                             cuda-cpp or rocm
 #     FOLDER/gpu.sh [--quick] [--part NAME]... [OUTPUT]    on the machine with the GPU
 #
-# A run has seven parts: the first steps of training, without CubeCL's caches and with them, and what kernels take in a later
-# one (first), the table of operators in every dtype (operators), the behaviour suite (suite), kernel launches and bytes
-# (launches), the embedding layer's times (operator) and those of whole training steps (steps), and those again with attention
-# computed the other way (attention). --part runs one of them alone. A part is ended after BURN_BERT_PART_SECONDS, 570 unless
+# A run has five parts: the first steps of training, without CubeCL's caches and with them, and what kernels take in a later
+# one (first), the behaviour suite (suite), kernel launches and bytes (launches), the input layer's times (operator) and those
+# of whole training steps (steps). --part runs one of them alone. A part is ended after BURN_BERT_PART_SECONDS, 570 unless
 # set. A run ends with a table of the parts, and with exit status 1 if one of them failed. Everything that is printed is
 # kept in OUTPUT (default: burn-bert-gpu in the current folder), from one run to the next, and so are CubeCL's caches.
 # --quick takes small sizes, to see that everything runs, on a software adapter for one.
@@ -42,9 +41,9 @@ build() {
     # Other arguments, to use what a build for development has compiled already. Its programs are larger.
     [ -z "${BURN_BERT_CARGO:-}" ] || read -ra cargo <<<"$BURN_BERT_CARGO"
     local messages
-    messages=$(cargo test --no-run "${cargo[@]}" --test backend --test operators --bench gpu --message-format json)
+    messages=$(cargo test --no-run "${cargo[@]}" --test backend --bench gpu --message-format json)
     local name program
-    for name in backend operators gpu; do
+    for name in backend gpu; do
         program=$(sed -n "s/.*\"name\":\"$name\".*\"executable\":\"\([^\"]*\)\".*/\1/p" <<<"$messages")
         strip -o "$folder/$name" "$program"
         gzip -9f "$folder/$name"
@@ -77,7 +76,7 @@ run() {
         esac
         shift
     done
-    [ ${#parts[@]} -gt 0 ] || parts=(first operators suite launches operator steps attention)
+    [ ${#parts[@]} -gt 0 ] || parts=(first suite launches operator steps)
     mkdir -p "${1:-$output}"
     output=$(cd "${1:-$output}" && pwd)
     local device commit
@@ -86,7 +85,7 @@ run() {
     find_python
     find_vulkan
     local name summary=$output/summary.md failed=0
-    for name in backend operators gpu; do
+    for name in backend gpu; do
         gzip -dc "$here/$name.gz" >"$output/$name"
         chmod +x "$output/$name"
     done
@@ -96,17 +95,15 @@ run() {
     printf '[environment]\npath = "local"\n\n[compilation]\ncache = true\n' >cubecl.toml
     for name in "${parts[@]}"; do
         case $name in
-        operators) part operators ./operators output_and_gradients two_runs ;;
-        attention) part attention attention "${size[@]}" ;;
         suite) part suite ./backend "$device::" ;;
         first) part first first "${size[@]}" ;;
         launches | operator | steps) part "$name" ./gpu "$name" "${size[@]}" ;;
-        *) echo "gpu.sh: no part '$name'; there are first, operators, suite, launches, operator, steps and attention" >&2 && exit 2 ;;
+        *) echo "gpu.sh: no part '$name'; there are first, suite, launches, operator and steps" >&2 && exit 2 ;;
         esac
     done
-    rm backend operators gpu
+    rm backend gpu
     for name in "${parts[@]}"; do
-        [[ $name == suite || $name == operators ]] || { printf '\n' && cat "$output/$name.txt"; }
+        [ "$name" = suite ] || { printf '\n' && cat "$output/$name.txt"; }
     done
     printf '\n' && cat "$summary"
     return $failed
@@ -147,16 +144,6 @@ first() {
 }
 export -f first
 
-# Attention by kernels of tiles and by Burn's matmuls, whichever the device's own is.
-attention() {
-    local way
-    for way in tiles matmuls; do
-        printf '\nattention by %s\n\n' "$way"
-        BURN_FUSED_ATTENTION=$way ./gpu steps "$@"
-    done
-}
-export -f attention
-
 # NAME COMMAND...: runs a part, adds a line to the summary.
 part() {
     local name=$1 start=$SECONDS result
@@ -169,7 +156,7 @@ part() {
         failed=1
         tail -n 30 "$output/$name.txt" "$output/$name.log"
     fi
-    if [[ $name == suite || $name == operators ]]; then
+    if [ "$name" = suite ]; then
         result="$result: $(sed -n 's/^test result: [^.]*\. \(.* failed\).*/\1/p' "$output/$name.txt")"
     fi
     echo "$result, $((SECONDS - start)) s"

@@ -1,4 +1,4 @@
-//! Which kernels the operators launch on a CubeCL device, how many, and the bytes that they move.
+//! How many kernels the operator launches on a CubeCL device, and which.
 #![cfg(feature = "wgpu")]
 
 #[path = "support/devices/mod.rs"]
@@ -11,16 +11,14 @@ mod traffic;
 use burn::module::list_param_ids;
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
-use burn::tensor::Distribution;
 use burn_bert::functional::on_reference_path;
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch};
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask};
-use burn_fused::{Activation, Precision, Sequences, attention, autocast, with_f16_for_bf16};
 use launches::launches;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use traffic::{bytes_moved, traffic};
+use traffic::traffic;
 
 /// The kernels of the whole process are noted: tests run one at a time.
 fn turn() -> MutexGuard<'static, ()> {
@@ -103,14 +101,9 @@ struct Step {
 
 impl Step {
     fn new(layers: usize, lengths: [usize; 4], device: &Device) -> Self {
-        Self::with_activation(Activation::Gelu, layers, lengths, device)
-    }
-
-    fn with_activation(activation: Activation, layers: usize, lengths: [usize; 4], device: &Device) -> Self {
         let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(128);
         let config = BertModelConfig::new(embeddings).with_num_hidden_layers(layers);
         let config = config.with_num_attention_heads(2).with_intermediate_size(256);
-        let config = config.with_hidden_act(activation);
         let padding = PaddingMask::from_lengths(&lengths, 64);
         let positions: Vec<[usize; 2]> = (0..20).map(|i| [i % 3, 2 * i]).collect();
         let batch = MaskedLmBatch::new(input([4, 64], device), Some(padding), &positions, &[5; 20]).unwrap();
@@ -146,96 +139,37 @@ fn a_training_step_waits_for_nothing_and_uploads_no_more_than_the_batch() {
     assert!(traffic(&device, &mut twice).waits > 0, "a read is seen");
 }
 
-/// What the forward and the backward of one layer launch and move, once Burn has tuned its kernels and fused what it fuses.
-struct Layer {
-    /// How often each kernel is launched in two layers.
-    launches: BTreeMap<String, i32>,
-    bytes: u64,
-}
-
-fn layer(activation: Activation, lengths: [usize; 4], precision: Precision, device: &Device) -> Layer {
-    let (mut found, mut bytes) = (BTreeMap::<String, i32>::new(), 0);
+/// How often each kernel is launched in the forward and backward of two layers, once Burn has tuned its kernels and fused
+/// what it fuses.
+fn launches_of_two_layers(lengths: [usize; 4], device: &Device) -> BTreeMap<String, i32> {
+    let mut found = BTreeMap::<String, i32>::new();
     for (layers, sign) in [(1, -1), (3, 1)] {
-        let Step { model, batch, .. } = Step::with_activation(activation, layers, lengths, device);
+        let Step { model, batch, .. } = Step::new(layers, lengths, device);
         let model = model.unwrap();
-        let loss = || autocast(precision, || model.forward(&batch).loss);
-        // WGSL has no bf16; f16 takes the same launches and bytes.
-        let run = || with_f16_for_bf16(loss).backward();
+        let run = || model.forward(&batch).loss.backward();
         (0..4).for_each(|_| drop(run()));
         launches(device, run).into_iter().for_each(|name| *found.entry(name).or_default() += sign);
-        bytes += i64::from(sign) * bytes_moved(device, run) as i64;
     }
     found.retain(|_, count| *count != 0);
-    Layer { launches: found, bytes: bytes as u64 / 2 }
-}
-
-/// Bytes of a layer's step in which each matmul and each pass reads what it needs and writes what it makes once, with no
-/// [L, L] in memory: N tokens of length H, I in the feed-forward network, operands of `narrow` bytes.
-fn ideal_bytes(tokens: usize, [hidden, inner]: [usize; 2], narrow: usize) -> u64 {
-    const WIDE: usize = 4;
-    let (rows, inner_rows) = (tokens * hidden, tokens * inner);
-    // x·W, ∂L/∂y·Wᵀ and xᵀ·∂L/∂y, with x and y of these bytes a value.
-    let linear = |x: usize, y: usize, weight: usize, [of_x, of_y]: [usize; 2]| {
-        let forward = narrow * (x + weight) + of_y * y;
-        let backward = narrow * (y + weight) + of_x * x + narrow * (x + y) + WIDE * weight;
-        // A parameter in f32 is rounded once.
-        let rounds = if narrow == WIDE { 0 } else { (WIDE + narrow) * weight };
-        forward + backward + rounds
-    };
-    let square = hidden * hidden;
-    let linears = 3 * linear(rows, rows, square, [WIDE, narrow])
-        + linear(rows, rows, square, [narrow, WIDE])
-        + linear(rows, inner_rows, hidden * inner, [WIDE, narrow])
-        + linear(inner_rows, rows, hidden * inner, [narrow, WIDE]);
-    // Of what LayerNorm leaves and of what it gives back.
-    let rounded = if narrow == WIDE { 0 } else { 4 * (WIDE + narrow) * rows };
-    // Q, K, V and O; these and their gradients, and ∂L/∂O.
-    let attention = narrow * (4 + 8) * rows;
-    let norms = 2 * WIDE * (3 + 5) * rows;
-    let activation = narrow * (2 + 3) * inner_rows;
-    // The gradients of what several read, added up in one pass each.
-    let sums = WIDE * (5 + 3) * rows;
-    (linears + rounded + attention + norms + activation + sums) as u64
+    found
 }
 
 #[test]
-fn a_layer_takes_few_launches_and_moves_little_more_than_it_must() {
+fn a_layer_takes_fewer_launches_than_the_reference() {
     let _turn = turn();
     let device = devices::wgpu().autodiff();
-    for (activation, lengths, precision, narrow, most) in [
-        (Activation::Gelu, FULL, Precision::F32, 4, 45),
-        (Activation::GeluTanh, PADDED, Precision::F32, 4, 45),
-        (Activation::Gelu, PADDED, Precision::Bf16, 2, 50),
-        (Activation::Relu, FULL, Precision::Bf16, 2, 50),
-    ] {
-        let Layer { launches, bytes } = layer(activation, lengths, precision, &device);
-        let count = launches.values().sum::<i32>();
-        let ideal = ideal_bytes(lengths.iter().sum(), [128, 256], narrow);
+    for lengths in [FULL, PADDED] {
+        let mut kernels = launches_of_two_layers(lengths, &device);
+        let reference = on_reference_path(|| launches_of_two_layers(lengths, &device));
+        let [ours, others] = [&kernels, &reference].map(|launches| launches.values().sum::<i32>());
         println!(
-            "{activation:?} in {precision}, sequences of {lengths:?}: {count} launches of two layers {launches:?}; {bytes} \
-             bytes of one, {:.2} of {ideal}",
-            bytes as f64 / ideal as f64
+            "two layers, sequences of {lengths:?}: {ours} launches {kernels:?}\n{others} of Burn's own {reference:?}"
         );
-        assert!(count <= 2 * most, "{precision}: {launches:?}");
-        assert!(10 * bytes <= 13 * ideal, "{precision}: {bytes} of {ideal}");
+        kernels.retain(|name, _| !["KernelBinop", "ElemwiseFuse"].contains(&name.as_str()));
+        let sure = kernels.values().sum::<i32>();
+        assert!(sure <= 2 * LAYER && ours - sure <= 2 * ADDITIONS, "{kernels:?}");
+        assert!(ours < others, "{ours} of {others}");
     }
-    let reference = on_reference_path(|| layer(Activation::Gelu, FULL, Precision::F32, &device));
-    println!("{} launches of two layers of Burn's own operations", reference.launches.values().sum::<i32>());
-}
-
-/// 512 tokens in eight sequences and in one, forward and backward.
-#[test]
-fn bytes_of_attention_do_not_grow_with_the_square_of_the_length() {
-    let _turn = turn();
-    let device = devices::wgpu().autodiff();
-    let rows = [(); 3]
-        .map(|()| Tensor::<2>::random([512, 64], Distribution::Normal(0.0, 1.0), &device).require_grad());
-    let [short, long] = [vec![64; 8], vec![512]].map(|lengths| {
-        let sequences = Sequences::new(lengths, &device);
-        bytes_moved(&device, || attention(rows.clone(), &sequences, 2, None, 0.1).sum().backward())
-    });
-    println!("{short} bytes in sequences of 64, {long} in one of 512");
-    assert!(long.abs_diff(short) < 1000, "{short} and {long}");
 }
 
 /// Clipping and AdamW: beyond forward and backward of the same model.
@@ -271,3 +205,10 @@ fn no_kernel_of_a_step_loops_over_the_rows() {
         assert!(!found.iter().any(|name| name.contains("SelectAssign")), "{found:?}");
     }
 }
+
+/// Forward and backward, products included, with dropout.
+const LAYER: i32 = 43;
+
+/// Of three biases and of four gradients to tensors that are used several times. Burn's tuning decides which of them are
+/// part of a product's launch.
+const ADDITIONS: i32 = 7;

@@ -4,11 +4,11 @@ use super::config::BertModelConfig;
 use super::packing::Packing;
 use super::relative_positions::RelativePositions;
 use crate::error::Result;
-use crate::layers::{active_prob, linear, linear_deferred};
+use crate::layers::{active_prob, linear, linear_narrow};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
-use burn_fused::{attention, attention_weights, attention_with_biases};
+use burn_fused::{attention, attention_weights};
 
 /// Multi-head self-attention: `Dropout(softmax(Q·Kᵀ / √d + R)) · V` for each of A heads of d = H / A columns, where R
 /// comes from [`RelativePositions`] and [`RelativeAttentionBias`](super::RelativeAttentionBias), or is zero. Computed
@@ -60,8 +60,8 @@ impl BertSelfAttention {
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
         if self.relative_positions.is_none() && bias.is_none() {
             // Attention alone reads them, and rounded: under autocast they can be 16 bits.
-            let all = all.map(|layer| linear_deferred(layer, rows.clone()));
-            return attention_with_biases(all, &packing.sequences, heads, None, dropout);
+            let all = all.map(|layer| linear_narrow(layer, rows.clone()));
+            return attention(all, &packing.sequences, heads, None, dropout);
         }
         let all = all.map(|layer| linear(layer, rows.clone()));
         if packing.is_contiguous() {

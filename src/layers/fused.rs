@@ -57,9 +57,9 @@ pub(crate) fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> 
     burn_fused::linear(x, layer.weight.val(), bias(layer))
 }
 
-/// [`linear`] with an output in 16 bits in autocast, and the bias if that is still to be added.
-pub(crate) fn linear_deferred(layer: &Linear, x: Tensor<2>) -> (Tensor<2>, Option<Tensor<1>>) {
-    burn_fused::linear_deferred(x, layer.weight.val(), bias(layer))
+/// [`linear`] with an output in 16 bits in autocast.
+pub(crate) fn linear_narrow(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
+    burn_fused::linear_narrow(x, layer.weight.val(), bias(layer))
 }
 
 /// `x·W`.
@@ -81,9 +81,10 @@ pub(crate) fn linear_activation_narrow(layer: &Linear, x: Tensor<2>, activation:
     if Precision::current() == Precision::F32 || dtype(&layer.weight) != DType::F32 {
         return linear_activation(layer, x, activation);
     }
-    let (sum, bias) = linear_deferred(layer, x);
-    let bias = bias.unwrap_or_else(|| zeros(&sum));
-    bias_activation(sum, bias, activation)
+    // The bias is f32, what the activation reads is not.
+    let sum = linear_narrow(layer, x);
+    let zeros = zeros(&sum);
+    bias_activation(sum, zeros, activation)
 }
 
 fn bias(layer: &Linear) -> Option<Tensor<1>> {

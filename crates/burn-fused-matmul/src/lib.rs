@@ -11,41 +11,36 @@
 //!
 //! # Kernels
 //!
-//! [`Kernel::f32`] and [`Kernel::bf16`] are the fastest that the CPU has, chosen when the program runs:
+//! [`Kernel::bf16`] is the fastest that the CPU has, chosen when the program runs:
 //!
 //! | kernel | operands | needs |
 //! |---|---|---|
-//! | AVX-512 | f32 | AVX-512F, and the feature `x86-v4` (default) |
-//! | AVX2 + FMA | f32 | AVX2 and FMA |
-//! | NEON, scalar | f32 | nothing: the compiler's vectors |
 //! | AMX | bf16 | Linux, AMX-BF16 and AVX512-BF16 (Intel Sapphire Rapids and later) |
 //! | AVX512-BF16 | bf16 | AVX512-BF16 on a CPU of AMD (Zen 4 and later) |
 //! | f32 on rounded operands | rounded to bf16, widened | nothing |
 //!
-//! Without AMX, CPUs of Intel with AVX512-BF16 take f32 on rounded operands, which is faster there.
+//! Without AMX, CPUs of Intel with AVX512-BF16 take f32 on rounded operands, which is faster there. f32 products are those of
+//! the crate `gemm`, each thread with a part of its own.
 //!
 //! Operands may be f32 or bf16, each for itself. Operands in f32 are rounded while they are packed, so that a product
 //! needs no copy in 16 bits. Sums and results are f32.
 //!
 //! # Numerics
 //!
-//! A result does not depend on the number of threads, nor on the rows and columns beside it. Sums along K are cut into chunks of at
-//! most 384 words, whose sums are added in order. AMX and AVX512-BF16 add in another order than the f32 kernels, and
+//! A result does not depend on the number of threads. AMX and AVX512-BF16 add in another order than the f32 kernel, and
 //! treat subnormal operands, products and sums as zero, as their instructions do; the f32 kernels keep them. NaN and
 //! infinity are propagated.
 //!
 //! # Memory
 //!
-//! Every thread that calls a product keeps the buffer in which operands are packed, of at most about 16 MB.
+//! Every thread that calls a product keeps the buffer in which operands are packed, of at most about 13 MB; a product rounded
+//! to bf16 may need more if K is above 65536, about 128 bytes for each value along K.
 
-#[cfg(target_arch = "x86_64")]
-mod amx;
-mod frame;
+mod float;
 mod kernel;
 mod matrix;
-mod pack;
-mod schedule;
-mod vectors;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
 pub use half::bf16;
 pub use kernel::Kernel;
@@ -54,8 +49,8 @@ pub use matrix::{Matrix, Values};
 /// Where a product goes: M · N values, row-major.
 #[derive(Clone, Copy)]
 enum Output<'a> {
-    /// C = A · B.
-    F32(*mut f32),
+    /// C = A · B, or C += A · B if `add`.
+    F32 { c: *mut f32, add: bool },
     /// C = A · B + bias, rounded once.
     Bf16 { c: *mut bf16, bias: Option<&'a [f32]> },
 }
@@ -75,7 +70,7 @@ pub fn product(a: Matrix, b: Matrix, kernel: Kernel) -> Vec<f32> {
     let mut c = Vec::with_capacity(count);
     // SAFETY: there is room for M · N values, which `run` initialises.
     unsafe {
-        kernel.run(a, b, Output::F32(c.as_mut_ptr()));
+        kernel.run(a, b, Output::F32 { c: c.as_mut_ptr(), add: false });
         c.set_len(count);
     }
     c
@@ -113,39 +108,36 @@ pub fn product_bf16(a: Matrix, b: Matrix, bias: Option<&[f32]>, kernel: Kernel) 
     c
 }
 
+/// Adds the product A · B to C, row-major.
+///
+/// ```
+/// use burn_fused_matmul::{Kernel, Matrix, add_product};
+///
+/// let a = Matrix::rows(&[1.0, 2.0][..], [1, 2]);
+/// let mut c = [10.0];
+/// add_product(&mut c, a, a.transpose(), Kernel::F32);
+/// assert_eq!(c, [15.0]);
+/// ```
+///
+/// # Shapes
+///
+/// - `a`: [M, K], `b`: [K, N]
+/// - `c`: [M, N]
+///
+/// # Panics
+///
+/// If the columns of `a` are not as many as the rows of `b`, or `c` has not M · N values.
+pub fn add_product(c: &mut [f32], a: Matrix, b: Matrix, kernel: Kernel) {
+    let count = check(&a, &b);
+    assert_eq!(c.len(), count, "C must have the rows of A times the columns of B");
+    // SAFETY: C has M · N values.
+    unsafe { kernel.run(a, b, Output::F32 { c: c.as_mut_ptr(), add: true }) };
+}
+
 /// M · N.
 fn check(a: &Matrix, b: &Matrix) -> usize {
     let ([m, columns], [rows, n]) = (a.shape(), b.shape());
     assert_eq!(columns, rows, "the columns of A must be as many as the rows of B");
     // Operands with strides of 0 may be larger than memory.
     m.checked_mul(n).expect("a product that fits into memory")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_product_writes_nothing_beside_c() {
-        let kernels = [Kernel::all_f32(), Kernel::all_bf16()].concat();
-        for [m, n, k] in [[1, 1, 0], [31, 33, 17], [33, 31, 900], [64, 64, 32], [5, 97, 400]] {
-            let (a, b) = (vec![1.0; m * k], vec![1.0; k * n]);
-            let (a, b) = (Matrix::rows(&a[..], [m, k]), Matrix::rows(&b[..], [k, n]));
-            let middle = 64..64 + m * n;
-            for &kernel in &kernels {
-                let mut c = vec![7.0_f32; m * n + 128];
-                let mut narrow = vec![bf16::from_f32(7.0); m * n + 128];
-                // SAFETY: M · N values follow.
-                unsafe {
-                    kernel.run(a, b, Output::F32(c[middle.clone()].as_mut_ptr()));
-                    kernel.run(a, b, Output::Bf16 { c: narrow[middle.clone()].as_mut_ptr(), bias: None });
-                }
-                assert!(c[middle.clone()].iter().all(|&c| c == k as f32), "{kernel}");
-                assert!(narrow[middle.clone()].iter().all(|&c| c == bf16::from_f32(k as f32)), "{kernel}");
-                assert!(c.drain(middle.clone()).len() == m * n && c == [7.0; 128], "{kernel}");
-                assert!(narrow.drain(middle.clone()).len() == m * n, "{kernel}");
-                assert!(narrow == [bf16::from_f32(7.0); 128], "{kernel}");
-            }
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! Operands.
 
 use half::bf16;
+use std::ops::Range;
 
 /// The values of an operand; see [`Matrix`].
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +41,7 @@ impl<'a> From<&'a [bf16]> for Values<'a> {
 /// let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 /// let columns = Matrix::new(&values[..], [2, 2], [3, 2]); // the first and the last of three
 /// let identity = Matrix::rows(&[1.0, 0.0, 0.0, 1.0][..], [2, 2]);
-/// assert_eq!(product(columns, identity, Kernel::f32()), [1.0, 3.0, 4.0, 6.0]);
+/// assert_eq!(product(columns, identity, Kernel::F32), [1.0, 3.0, 4.0, 6.0]);
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
@@ -87,6 +88,16 @@ impl<'a> Matrix<'a> {
     pub fn transpose(self) -> Self {
         let ([rows, columns], [row, column]) = (self.shape, self.strides);
         Self { shape: [columns, rows], strides: [column, row], ..self }
+    }
+
+    /// Some of its rows and columns.
+    pub(crate) fn part(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        let start = rows.start * self.strides[0] + columns.start * self.strides[1];
+        let values = match self.values {
+            Values::F32(values) => Values::F32(&values[start.min(values.len())..]),
+            Values::Bf16(values) => Values::Bf16(&values[start.min(values.len())..]),
+        };
+        Self { values, shape: [rows.len(), columns.len()], ..*self }
     }
 
     /// Rows and columns.

@@ -4,8 +4,8 @@
 //! # Devices
 //!
 //! Flex and the CubeCL devices (wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm, cpu) have kernels. NdArray runs the reference,
-//! made of Burn's own operations, with a backward that saves as little; so does a CubeCL device with too few buffer bindings,
-//! or where f64 is mixed with others. Every other device runs the reference with Burn's backward, and dropout's mask is Burn's
+//! made of Burn's own operations, with a backward that saves as little; so does a CubeCL device if dtypes are mixed or it
+//! has too few buffer bindings. Every other device runs the reference with Burn's backward, and dropout's mask is Burn's
 //! own there. [`on_reference_path`] runs the reference everywhere.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -62,9 +62,6 @@ mod scope;
 #[cfg(all(test, feature = "flex", feature = "_cubecl"))]
 mod testing;
 
-#[cfg(feature = "_cubecl")]
-#[doc(hidden)]
-pub use cube::launch::bytes_moved;
 pub use engine::device::{check_dtype, read_at_once};
 pub use engine::operator::on_reference_path;
 pub use engine::recompute::{recomputed, recomputed_anywhere};
@@ -74,14 +71,14 @@ pub use flex::host;
 #[cfg(feature = "flex")]
 pub use flex::matrix_kernel;
 pub use numerics::dropout::with_one_draw;
-pub use numerics::precision::{Precision, autocast, with_f16_for_bf16};
+pub use numerics::precision::{Precision, autocast};
 pub use numerics::sums::computed_in;
 pub use ops::add_layer_norm::add_layer_norm;
-pub use ops::attention::{Sequences, attention, attention_weights, attention_with_biases};
+pub use ops::attention::{Sequences, attention, attention_weights};
 pub use ops::bias_gelu::{Activation, bias_activation, bias_gelu};
 pub use ops::cross_entropy::cross_entropy;
 pub use ops::embed_layer_norm::{Norm, Rows, embed_layer_norm, lookup};
-pub use ops::linear::{linear, linear_deferred, linear_narrow};
+pub use ops::linear::{linear, linear_narrow};
 pub use ops::move_rows::{Moves, indices};
 pub use ops::squares::sums_of_squares;
 

@@ -4,10 +4,8 @@ use burn::backend::fusion::FusionBackend;
 use burn::backend::fusion::client::GlobalFusionClient;
 use burn::backend::fusion::custom::OperationIr;
 use burn::backend::fusion::observer::{BlockOperations, FusionObservation, FusionObserver};
-use burn::backend::ir::{BaseOperationIr, TensorIr, TensorStatus};
 use burn::prelude::*;
 use burn_cubecl::{CubeBackend, CubeDevice};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,58 +29,6 @@ pub fn traffic<T>(device: &Device, mut f: impl FnMut() -> T) -> Traffic {
     device.sync().unwrap();
     drop((observation, kept));
     watch.0.lock().unwrap().traffic()
-}
-
-/// Bytes that the kernels of `f` read and write: those of the operators and of Burn's matmuls in them, and of what Burn
-/// fuses to a block or runs alone each tensor that passes its boundary once. Of the whole process: one caller at a time.
-pub fn bytes_moved<T>(device: &Device, mut f: impl FnMut() -> T) -> u64 {
-    drop(f()); // whatever is done once
-    device.sync().unwrap();
-    let blocks = Arc::new(Blocks::default());
-    let observation = FusionObservation::new(blocks.clone());
-    let before = burn_fused::bytes_moved();
-    let kept = f();
-    device.sync().unwrap();
-    let of_operators = burn_fused::bytes_moved() - before;
-    drop((observation, kept));
-    of_operators + *blocks.0.lock().unwrap()
-}
-
-/// The bytes of blocks of Burn's operations.
-#[derive(Default)]
-struct Blocks(Mutex<u64>);
-
-impl FusionObserver for Blocks {
-    fn registered(&self, _operation: &OperationIr) {}
-
-    fn block_starts(&self, block: BlockOperations<'_>) {
-        let (mut read, mut written) = (BTreeMap::new(), BTreeMap::new());
-        for operation in block.iter() {
-            use BaseOperationIr::{Expand, Permute, Reshape, Slice, SwapDims};
-            let is_view = matches!(
-                operation,
-                OperationIr::BaseFloat(Expand(_) | Permute(_) | Reshape(_) | Slice(_) | SwapDims(_))
-            );
-            // Operators count what they move themselves; views and the end of a tensor move nothing.
-            if is_view || matches!(operation, OperationIr::Custom(_) | OperationIr::Drop(_)) {
-                continue;
-            }
-            let bytes = |tensor: &TensorIr| (tensor.shape.num_elements() * tensor.dtype.size()) as u64;
-            for input in operation.inputs() {
-                // What the block makes and uses up never leaves it.
-                let is_inside = written.contains_key(&input.id);
-                if is_inside && matches!(input.status, TensorStatus::ReadWrite) {
-                    written.remove(&input.id);
-                } else if !is_inside {
-                    read.insert(input.id, bytes(input));
-                }
-            }
-            written.extend(operation.outputs().map(|output| (output.id, bytes(output))));
-        }
-        *self.0.lock().unwrap() += read.values().chain(written.values()).sum::<u64>();
-    }
-
-    fn block_ran(&self) {}
 }
 
 #[derive(Default)]

@@ -14,7 +14,6 @@ use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Units of a cube, at most: what every WebGPU device offers.
 pub(crate) const UNITS: usize = 256;
@@ -68,37 +67,25 @@ impl RowLaunch {
         takes.then(|| Self::new(inputs[0], shape))
     }
 
-    /// The dtype of vectors beside the values, which may differ from theirs; `None` for what is computed otherwise.
-    pub(crate) fn of_vectors<'a>(&self, vectors: impl IntoIterator<Item = &'a CubeTensor>) -> Option<DType> {
-        let mut dtypes = vectors.into_iter().map(|vector| vector.dtype);
-        let dtype = dtypes.next()?;
-        (computed_in(dtype) == self.wide && dtypes.all(|other| other == dtype)).then_some(dtype)
-    }
-
     /// A tensor whose values are still to be written.
     pub(crate) fn empty(&self, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
         empty_device_contiguous_dtype(self.client.clone(), self.device.clone(), shape.into(), dtype)
     }
 
-    /// Room for tensors of one shape and dtype in one buffer, each where the device can bind it: the buffer, how far apart
-    /// they begin, and the tensors.
-    pub(crate) fn parts(
-        &self,
-        parts: usize,
-        shape: Shape,
-        dtype: DType,
-    ) -> (CubeTensor, usize, Vec<CubeTensor>) {
-        let (size, count) = (dtype.size(), shape.num_elements());
+    /// Room for tensors of one shape in one buffer, each where the device can bind it: the buffer, how far apart they begin,
+    /// and the tensors.
+    pub(crate) fn parts(&self, parts: usize, shape: Shape) -> (CubeTensor, usize, Vec<CubeTensor>) {
+        let (size, count) = (self.float.size(), shape.num_elements());
         let alignment = self.client.properties().memory.alignment as usize;
         // A buffer can be bound at aligned addresses alone.
         let stride = (count * size).next_multiple_of(alignment).div_ceil(size);
-        let all = self.empty([parts * stride], dtype);
+        let all = self.empty([parts * stride], self.float);
         let view = |i: usize| {
             let (start, rest) = (i * stride, (parts - i) * stride - count);
             let handle = all.handle.clone().offset_start((start * size) as u64);
             let handle = handle.offset_end((rest * size) as u64);
             let (client, device) = (self.client.clone(), self.device.clone());
-            CubeTensor::new_contiguous(client, device, shape.clone(), handle, dtype)
+            CubeTensor::new_contiguous(client, device, shape.clone(), handle, self.float)
         };
         let views = (0..parts).map(view).collect();
         (all, stride, views)
@@ -137,71 +124,34 @@ pub(crate) fn is_computed(dtype: DType) -> bool {
     matches!(computed_in(dtype), DType::F32 | DType::F64)
 }
 
-/// Bytes of the tensors that the launches of this crate, and the matmuls that it asks for, have read and written.
-static BYTES_MOVED: AtomicU64 = AtomicU64::new(0);
-
-/// Bytes of the tensors that the operators' launches on CubeCL devices have been given to read or to write, in the whole
-/// process, those of Burn's matmuls among them: for tests and benches, which take differences.
-#[doc(hidden)]
-pub fn bytes_moved() -> u64 {
-    BYTES_MOVED.load(Ordering::Relaxed)
-}
-
-/// Notes that a launch reads or writes `tensor`.
-fn note(tensor: &CubeTensor) {
-    let bytes = tensor.meta.shape().num_elements() * tensor.dtype.size();
-    BYTES_MOVED.fetch_add(bytes as u64, Ordering::Relaxed);
-}
-
-/// `tensor` in `dtype`, its values side by side.
-pub(crate) fn contiguous(tensor: CubeTensor, dtype: DType) -> CubeTensor {
-    let source = tensor.clone();
-    let tensor = into_contiguous(cast(tensor, dtype));
-    if tensor.dtype != source.dtype || !source.is_contiguous() {
-        [&source, &tensor].into_iter().for_each(note);
-    }
-    tensor
-}
-
-/// A tensor to read as an argument, its values side by side.
+/// A tensor as an argument, its values side by side.
 pub(crate) fn buffer(tensor: CubeTensor) -> BufferArg {
-    let dtype = tensor.dtype;
-    written(&contiguous(tensor, dtype))
-}
-
-/// A contiguous tensor that a kernel writes, or reads.
-pub(crate) fn written(tensor: &CubeTensor) -> BufferArg {
-    note(tensor);
-    tensor.clone().into_buffer_arg()
+    into_contiguous(tensor).into_buffer_arg()
 }
 
 /// What a kernel writes only where it is asked for.
 pub(crate) fn output(tensor: &Option<CubeTensor>) -> Option<BufferArg> {
-    tensor.as_ref().map(written)
+    tensor.clone().map(CubeTensor::into_buffer_arg)
 }
 
 /// Integers as an argument, in 32 bits.
 pub(crate) fn int_tensor(tensor: CubeTensor) -> TensorArg {
-    let tensor = contiguous(tensor, DType::I32);
-    note(&tensor);
-    tensor.into_tensor_arg()
+    into_contiguous(cast(tensor, DType::I32)).into_tensor_arg()
 }
 
 /// As [`buffer`], for kernels that read to its end.
 pub(crate) fn exact_buffer(tensor: CubeTensor) -> BufferArg {
-    let dtype = tensor.dtype;
-    let mut tensor = contiguous(tensor, dtype);
+    let mut tensor = into_contiguous(tensor);
     let values = (tensor.meta.shape().num_elements() * tensor.dtype.size()) as u64;
     // CUDA and ROCm may put padding behind the last value.
     let padding = tensor.handle.size_in_used() - values;
     if padding > 0 {
         tensor.handle = tensor.handle.offset_end(padding);
     }
-    written(&tensor)
+    tensor.into_buffer_arg()
 }
 
-/// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], added up in f32 for 16 bits and rounded to `dtype`
-/// once.
+/// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], rounded to `dtype` once.
 pub(crate) fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> CubeTensor {
     let (mut shape, columns) = (left.meta.shape().to_vec(), right.meta.shape().to_vec().pop());
     let last = shape.len() - 1;
@@ -209,7 +159,6 @@ pub(crate) fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> Cube
     let (client, device) = (left.client.clone(), left.device.clone());
     // Values side by side: CUDA and ROCm begin each row of what Burn allocates at an aligned address.
     let output = empty_device_contiguous_dtype(client, device, Shape::from(shape), dtype);
-    [&left, &right, &output].into_iter().for_each(note);
     let product = matmul(left, right, Some(output), MatmulStrategy::default(), dtype);
     product.unwrap_or_else(|error| panic!("matmul: {error}"))
 }

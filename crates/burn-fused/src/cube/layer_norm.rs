@@ -1,7 +1,5 @@
 //! LayerNorm of rows that are added up as they are read: the kernels of `add_layer_norm` and `embed_layer_norm`.
 //!
-//! Rows are of `T`, vectors of `V`: a model in 16 bits may have its LayerNorms in f32.
-//!
 //! One kernel forward, one cube a row. One backward, in which a cube takes several rows in turn and stores its share of
 //! the gradients that are sums over rows.
 
@@ -13,20 +11,20 @@ use burn_cubecl::cubecl::{self, prelude::*};
 /// What is added up to the row x that is normalised, and what dropout does.
 #[derive(CubeType, CubeLaunch)]
 #[allow(dead_code, clippy::large_enum_variant)] // a description for kernels: launches take `SummandsArgs`
-pub(crate) enum Summands<T: Float, V: Float, I: Int> {
+pub(crate) enum Summands<T: Float, I: Int> {
     /// A block's output is dropped and added to its residual.
-    Residual(Residual<T, V>),
+    Residual(Residual<T>),
     /// Rows of tables are added up, and y is dropped.
     Tables(Tables<T, I>),
 }
 
 /// residual + mask · (x + bias).
 #[derive(CubeType, CubeLaunch)]
-pub(crate) struct Residual<T: Float, V: Float> {
+pub(crate) struct Residual<T: Float> {
     /// [N, H].
     x: Box<[T]>,
     /// `[H]`.
-    bias: Box<[V]>,
+    bias: Box<[T]>,
     /// [N, H].
     residual: Box<[T]>,
 }
@@ -53,7 +51,7 @@ pub(crate) struct Source<T: Float, I: Int> {
 }
 
 #[cube]
-impl<T: Float, V: Float, I: Int> Summands<T, V, I> {
+impl<T: Float, I: Int> Summands<T, I> {
     /// A unit's columns of a row, 0 past the last column.
     fn row<W: Float>(
         &self,
@@ -143,10 +141,10 @@ fn add<T: Float, W: Float, I: Int>(x: W, source: &ComptimeOption<Source<T, I>>, 
 
 /// y = (x − mean) · rstd · γ + β of each row x, with its mean and rstd.
 #[cube(launch, address_type = "dynamic")]
-pub(crate) fn forward<T: Float, V: Float, W: Float, I: Int>(
-    summands: &Summands<T, V, I>,
-    gamma: &[V],
-    beta: &[V],
+pub(crate) fn forward<T: Float, W: Float, I: Int>(
+    summands: &Summands<T, I>,
+    gamma: &[T],
+    beta: &[T],
     epsilon: InputScalar,
     mask: &ComptimeOption<Mask>,
     y: &mut [T],
@@ -155,7 +153,7 @@ pub(crate) fn forward<T: Float, V: Float, W: Float, I: Int>(
     rows: usize,
     #[comptime] hidden: usize,
     #[comptime] split: Split,
-    #[define(T, V, W, I)] _dtypes: [ElemType; 4],
+    #[define(T, W, I)] _dtypes: [ElemType; 3],
 ) {
     let row = CUBE_POS;
     if row >= rows {
@@ -202,9 +200,9 @@ pub(crate) fn forward<T: Float, V: Float, W: Float, I: Int>(
 /// Each cube takes `rows_per_cube` rows in turn. It stores the gradients of the summands in `O` and of the residual in `T`,
 /// and its share of the totals of γ, β and the summands' gradient.
 #[cube(launch, address_type = "dynamic")]
-pub(crate) fn backward<T: Float, V: Float, W: Float, O: Float, I: Int>(
-    summands: &Summands<T, V, I>,
-    gamma: &[V],
+pub(crate) fn backward<T: Float, W: Float, O: Float, I: Int>(
+    summands: &Summands<T, I>,
+    gamma: &[T],
     mask: &ComptimeOption<Mask>,
     means: &[W],
     rstds: &[W],
@@ -216,7 +214,7 @@ pub(crate) fn backward<T: Float, V: Float, W: Float, O: Float, I: Int>(
     rows_per_cube: usize,
     #[comptime] hidden: usize,
     #[comptime] split: Split,
-    #[define(T, V, W, O, I)] _dtypes: [ElemType; 5],
+    #[define(T, W, O, I)] _dtypes: [ElemType; 4],
 ) {
     let first = CUBE_POS * rows_per_cube;
     if first >= rows {

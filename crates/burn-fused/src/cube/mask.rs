@@ -1,6 +1,6 @@
 //! Dropout's mask, as [`crate::numerics::philox`] defines it.
 
-use crate::cube::launch::{RowLaunch, buffer, int_tensor, is_computed, written};
+use crate::cube::launch::{RowLaunch, buffer, int_tensor, is_computed};
 use crate::cube::row::column_of;
 use crate::numerics::dropout::{DropoutOps, Seeded};
 use crate::numerics::philox;
@@ -110,7 +110,7 @@ impl DropoutOps for CubeBackend {
             launch.address_type,
             buffer(tensor),
             mask_args(seeded, launch.wide),
-            written(&output),
+            output.clone().into_buffer_arg(),
             launch.rows,
             columns,
             launch.floats(),

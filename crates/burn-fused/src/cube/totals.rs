@@ -1,7 +1,7 @@
 //! Sums over all rows: each cube of a backward adds up some rows and stores its share, then the shares are added up.
 
-use crate::cube::launch::{RowLaunch, UNITS, address_type, buffer, exact_buffer, written};
-use crate::cube::row::{Split, column, cube_sum, zeros};
+use crate::cube::launch::{RowLaunch, UNITS, address_type, exact_buffer};
+use crate::cube::row::{Split, column, cube_sum};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::cubecl::{self, prelude::*};
@@ -30,32 +30,11 @@ impl RowLaunch {
         (totals > 0).then(|| self.empty([totals, self.shares(), self.hidden], self.wide))
     }
 
-    /// The first totals of `partials`, each `[H]` in `dtype`, by one launch: views of one buffer.
-    pub(crate) fn totals(&self, partials: &CubeTensor, totals: usize, dtype: DType) -> Vec<CubeTensor> {
-        let (all, stride, views) = self.parts(totals, Shape::new([self.hidden]), dtype);
+    /// The first totals of `partials`, each `[H]`, by one launch: views of one buffer.
+    pub(crate) fn totals(&self, partials: &CubeTensor, totals: usize) -> Vec<CubeTensor> {
+        let (all, stride, views) = self.parts(totals, Shape::new([self.hidden]));
         self.total(partials.clone(), 0..totals, all, 0, stride);
         views
-    }
-
-    /// The sums of the rows of matrices of `float`, each `[H]` in `dtype`, by two launches.
-    pub(crate) fn sums_of_rows(&self, matrices: Vec<CubeTensor>, dtype: DType) -> Vec<CubeTensor> {
-        let count = matrices.len();
-        let partials = self.partials(count);
-        let Some(shares) = &partials else { return Vec::new() };
-        add_rows::launch(
-            &self.client,
-            self.cubes(self.shares()),
-            self.cube_dim(),
-            self.address_type,
-            matrices.into_iter().map(buffer).collect(),
-            Some(written(shares)).into(),
-            self.rows,
-            self.rows_per_cube(),
-            self.hidden,
-            self.split,
-            self.floats(),
-        );
-        self.totals(shares, count, dtype)
     }
 
     /// Adds the shares of `totals` up into `output`, from `start` on and `stride` apart.
@@ -75,8 +54,8 @@ impl RowLaunch {
             self.cubes(totals.len() * self.hidden.div_ceil(units / lanes)),
             CubeDim::new_1d(units as u32),
             address_type([&partials, &output]),
-            written(&partials),
-            output.clone().into_tensor_arg(),
+            partials.into_buffer_arg(),
+            output.into_tensor_arg(),
             totals.start,
             totals.end,
             self.shares(),
@@ -85,7 +64,7 @@ impl RowLaunch {
             self.hidden,
             units,
             lanes,
-            [output.dtype, self.wide].map(dtype_to_elem_type),
+            self.floats(),
         );
     }
 
@@ -98,7 +77,7 @@ impl RowLaunch {
             CubeDim::new_1d(self.max_units as u32),
             address_type([&values]),
             exact_buffer(values),
-            written(&sum),
+            sum.clone().into_buffer_arg(),
             self.scalar(share),
             self.max_units,
             [dtype, self.wide].map(dtype_to_elem_type),
@@ -127,39 +106,6 @@ fn sum_kernel<T: Float, W: Float>(
     // A device may launch more cubes than were asked for.
     if CUBE_POS == 0 && UNIT_POS == 0 {
         sum[0] = T::cast_from(total * share.get::<W>());
-    }
-}
-
-/// Each cube adds up `rows_per_cube` rows of each matrix.
-#[cube(launch, address_type = "dynamic")]
-fn add_rows<T: Float, W: Float>(
-    matrices: &Sequence<Box<[T]>>,
-    mut partials: ComptimeOption<Box<[W]>>,
-    rows: usize,
-    rows_per_cube: usize,
-    #[comptime] hidden: usize,
-    #[comptime] split: Split,
-    #[define(T, W)] _dtypes: [ElemType; 2],
-) {
-    let first = CUBE_POS * rows_per_cube;
-    if first >= rows {
-        terminate!();
-    }
-    let end = clamp_max(first + rows_per_cube, rows);
-    let cubes = rows.div_ceil(rows_per_cube);
-    #[unroll]
-    for i in 0..matrices.len() {
-        let mut total = zeros::<W>(split);
-        for row in first..end {
-            #[unroll(split.slots <= 16)]
-            for j in 0..split.slots {
-                let column = column(j, split);
-                if column < hidden {
-                    total[j] += W::cast_from(matrices[i][row * hidden + column]);
-                }
-            }
-        }
-        store_share::<W>(&total, &mut partials, i, cubes, hidden, split);
     }
 }
 

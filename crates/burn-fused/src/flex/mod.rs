@@ -186,7 +186,7 @@ pub(crate) fn multiply(a: FloatTensor<Flex>, b: FloatTensor<Flex>) -> FloatTenso
         // `burn-fused-matmul` has f32 and bf16 alone.
         return Flex::float_matmul(a, b);
     }
-    let kernel = if dtypes.contains(&DType::BF16) { Kernel::bf16() } else { Kernel::f32() };
+    let kernel = if dtypes.contains(&DType::BF16) { Kernel::bf16() } else { Kernel::F32 };
     let shape = Shape::new([a.shape()[0], b.shape()[1]]);
     tensor(with_matrix(&a, |a| with_matrix(&b, |b| product(a, b, kernel))), shape)
 }
@@ -212,8 +212,8 @@ pub(crate) fn with_matrix<R>(matrix: &FloatTensor<Flex>, f: impl FnOnce(Matrix) 
 /// | f32 | `"AVX-512"`, `"AVX2 + FMA"`, `"NEON"` or `"scalar"` |
 /// | bf16 | `"AMX"`, `"AVX512-BF16"` or `"f32 on rounded operands"` |
 ///
-/// Matmuls are those of the crate `burn-fused-matmul`, in f32 with AVX-512 if the CPU has it and the feature `x86-v4` is on. All
-/// other kernels use the detected CPU's instructions, whatever the features.
+/// f32 matmuls are those of the crate `gemm`, with AVX-512 if the CPU has it and the feature `x86-v4` is on; those in bf16
+/// are of the crate `burn-fused-matmul`. All other kernels use the detected CPU's instructions, whatever the features.
 ///
 /// ```
 /// use burn_fused::Precision;
@@ -223,7 +223,7 @@ pub(crate) fn with_matrix<R>(matrix: &FloatTensor<Flex>, f: impl FnOnce(Matrix) 
 pub fn matrix_kernel(precision: Precision) -> &'static str {
     match precision {
         Precision::Bf16 => Kernel::bf16().name(),
-        Precision::F32 => Kernel::f32().name(),
+        Precision::F32 => Kernel::F32.name(),
     }
 }
 

@@ -39,20 +39,11 @@ impl Precision {
     ///
     /// [`Error::UnsupportedPrecision`] if the device has no floats of 16 bits of this kind.
     pub fn check(self, device: &Device) -> Result<()> {
-        let dtype = self.dtype();
+        let dtype = DType::BF16;
         if self == Self::F32 || device.supports_dtype(dtype) {
             return Ok(());
         }
         Err(Error::UnsupportedPrecision { precision: self, device: format!("{device:?}"), dtype })
-    }
-
-    /// The dtype of operands.
-    pub(crate) fn dtype(self) -> DType {
-        match self {
-            Self::F32 => DType::F32,
-            Self::Bf16 if STANDS_IN.with_borrow(|stands_in| *stands_in) => DType::F16,
-            Self::Bf16 => DType::BF16,
-        }
     }
 
     /// That of matmuls that are called now, on this thread.
@@ -108,18 +99,10 @@ pub fn autocast<T>(precision: Precision, f: impl FnOnce() -> T) -> T {
     within(&CURRENT, precision, f).0
 }
 
-/// Runs `f` with f16 in the place of bf16 in [`autocast`], on this thread: to count launches on a device that lacks bf16,
-/// such as WGSL's. f16 has too small a range for training.
-#[doc(hidden)]
-pub fn with_f16_for_bf16<T>(f: impl FnOnce() -> T) -> T {
-    within(&STANDS_IN, true, f).0
-}
-
 thread_local! {
-    static STANDS_IN: RefCell<bool> = const { RefCell::new(false) };
     static CURRENT: RefCell<Precision> = const { RefCell::new(Precision::F32) };
-    /// Devices that can compute in 16 bits: asking takes longer than a small layer.
-    static SUPPORTED: RefCell<Vec<(Device, DType)>> = const { RefCell::new(Vec::new()) };
+    /// Devices that can compute in bf16: asking takes longer than a small layer.
+    static SUPPORTED: RefCell<Vec<Device>> = const { RefCell::new(Vec::new()) };
 }
 
 /// # Panics
@@ -127,10 +110,9 @@ thread_local! {
 /// Where [`Precision::check`] returns an error for bf16.
 pub(crate) fn assert_supported(device: &Device) {
     SUPPORTED.with_borrow_mut(|supported| {
-        let dtype = Precision::Bf16.dtype();
-        if !supported.iter().any(|known| known.1 == dtype && known.0 == *device) {
+        if !supported.contains(device) {
             Precision::Bf16.check(device).unwrap_or_else(|error| panic!("{error}"));
-            supported.push((device.clone(), dtype));
+            supported.push(device.clone());
         }
     });
 }

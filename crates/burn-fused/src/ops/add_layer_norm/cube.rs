@@ -1,7 +1,7 @@
 //! CubeCL's devices: the kernels of [`layer_norm`], with a block's output and its residual as summands.
 
 use super::{AddLayerNorm, AddLayerNormOp};
-use crate::cube::launch::{RowLaunch, buffer, contiguous, output, written};
+use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::layer_norm::{self, ResidualLaunch, SummandsArgs};
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
@@ -12,26 +12,20 @@ use burn_cubecl::cubecl::prelude::*;
 /// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
 const BINDINGS: u32 = 13;
 
-/// The launches, and the dtype of γ and β; `None` for inputs that the kernels do not take.
-fn launch(input: &AddLayerNorm<CubeBackend>) -> Option<(RowLaunch, DType)> {
-    let AddLayerNorm { x, residual, gamma, beta, .. } = input;
-    let on = RowLaunch::of(&[x, residual], x.meta.shape().dims(), BINDINGS)?;
-    let vectors = on.of_vectors([gamma, beta])?;
-    on.of_vectors([&input.bias]).map(|_| (on, vectors))
+/// `None` for inputs that the kernels do not take.
+fn launch(input: &AddLayerNorm<CubeBackend>) -> Option<RowLaunch> {
+    let AddLayerNorm { x, bias, residual, gamma, beta, .. } = input;
+    RowLaunch::of(&[x, bias, residual, gamma, beta], x.meta.shape().dims(), BINDINGS)
 }
 
-fn summands<T: Float, V: Float, I: Int>(
-    input: &AddLayerNorm<CubeBackend>,
-    vectors: DType,
-) -> SummandsArgs<T, V, I> {
-    let [x, residual] = [&input.x, &input.residual].map(|tensor| buffer(tensor.clone()));
-    let bias = buffer(contiguous(input.bias.clone(), vectors));
+fn summands<T: Float, I: Int>(input: &AddLayerNorm<CubeBackend>) -> SummandsArgs<T, I> {
+    let [x, bias, residual] = [&input.x, &input.bias, &input.residual].map(|tensor| buffer(tensor.clone()));
     SummandsArgs::Residual(ResidualLaunch::new(x, bias, residual))
 }
 
 impl Kernels<CubeBackend> for AddLayerNormOp {
     fn forward(input: AddLayerNorm<CubeBackend>) -> Output<Self, CubeBackend> {
-        let Some((on, vectors)) = launch(&input) else { return Self::reference(input) };
+        let Some(on) = launch(&input) else { return Self::reference(input) };
         let y = on.empty([on.rows, on.hidden], on.float);
         let [mean, rstd] = [(); 2].map(|()| on.empty([on.rows, 1], on.wide));
         layer_norm::forward::launch(
@@ -39,18 +33,18 @@ impl Kernels<CubeBackend> for AddLayerNormOp {
             on.cubes(on.rows),
             on.cube_dim(),
             on.address_type,
-            summands(&input, vectors),
+            summands(&input),
             buffer(input.gamma),
             buffer(input.beta),
             on.scalar(input.epsilon),
             on.mask(&input.dropout).into(),
-            written(&y),
-            written(&mean),
-            written(&rstd),
+            y.clone().into_buffer_arg(),
+            mean.clone().into_buffer_arg(),
+            rstd.clone().into_buffer_arg(),
             on.rows,
             on.hidden,
             on.split,
-            [on.float, vectors, on.wide, DType::I32].map(dtype_to_elem_type),
+            [on.float, on.wide, DType::I32].map(dtype_to_elem_type),
         );
         (y, [mean, rstd])
     }
@@ -59,7 +53,7 @@ impl Kernels<CubeBackend> for AddLayerNormOp {
         input: AddLayerNorm<CubeBackend>,
         upstream: Upstream<Self, CubeBackend>,
     ) -> Gradients<CubeBackend> {
-        let Some((on, vectors)) = launch(&input) else { return Self::reference_backward(input, upstream) };
+        let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
         let Upstream { statistics, grad, needs: [x, bias, residual, gamma, beta] } = upstream;
         let matrix = |needed: bool| needed.then(|| on.empty([on.rows, on.hidden], on.float));
         let (dx, d_residual) = (matrix(x), matrix(residual));
@@ -70,7 +64,7 @@ impl Kernels<CubeBackend> for AddLayerNormOp {
             on.cubes(on.shares()),
             on.cube_dim(),
             on.address_type,
-            summands(&input, vectors),
+            summands(&input),
             buffer(input.gamma),
             on.mask(&input.dropout).into(),
             mean,
@@ -83,12 +77,11 @@ impl Kernels<CubeBackend> for AddLayerNormOp {
             on.rows_per_cube(),
             on.hidden,
             on.split,
-            [on.float, vectors, on.wide, on.float, DType::I32].map(dtype_to_elem_type),
+            [on.float, on.wide, on.float, DType::I32].map(dtype_to_elem_type),
         );
         // The kernel stores γ, β and the bias, in this order.
-        let totals = partials.map_or_else(Vec::new, |partials| on.totals(&partials, 3, vectors));
+        let totals = partials.map_or_else(Vec::new, |partials| on.totals(&partials, 3));
         let vector = |needed: bool, i: usize| totals.get(i).filter(|_| needed).cloned();
-        let bias = vector(bias, 2).map(|total| contiguous(total, input.bias.dtype));
-        vec![dx, bias, d_residual, vector(gamma, 0), vector(beta, 1)]
+        vec![dx, vector(bias, 2), d_residual, vector(gamma, 0), vector(beta, 1)]
     }
 }

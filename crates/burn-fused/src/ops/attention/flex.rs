@@ -5,7 +5,7 @@
 //! are added up in their order.
 
 use super::{Attention, AttentionOp};
-use crate::engine::operator::{Gradients, Operator, Output, Upstream};
+use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::factors;
 use crate::flex::row::{accumulate, dot, max_of, sum_of};
 use crate::flex::scalar::Functions;
@@ -20,9 +20,6 @@ use std::ops::Range;
 
 impl HostKernels for AttentionOp {
     fn forward<T: Scalar>(input: Attention<Flex>) -> Output<Self, Flex> {
-        if has_biases_of_rows(&input) {
-            return Self::reference(input);
-        }
         let input = with_contiguous_bias(input);
         let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest());
         let batch = Batch::<T>::new(&input);
@@ -34,22 +31,15 @@ impl HostKernels for AttentionOp {
             batch.forward(head, output, found);
         });
         let of_row = Shape::new([input.lengths.len(), input.heads, longest, 1]);
-        let ([max, inverse_sum], output) = (statistics(&found, of_row), tensor(output, shape));
-        (output.clone(), [max, inverse_sum, output])
+        (tensor(output, shape), statistics(&found, of_row))
     }
 
     fn backward<T: Scalar>(input: Attention<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
-        if has_biases_of_rows(&input) {
-            return Self::reference_backward(input, upstream);
-        }
-        let Upstream {
-            statistics: [max, inverse_sum, _],
-            grad,
-            needs: [needs_query, needs_key, needs_value, .., needs_bias],
-        } = upstream;
+        let Upstream { statistics, grad, needs: [needs_query, needs_key, needs_value, needs_bias] } =
+            upstream;
         let input = with_contiguous_bias(input);
         let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest());
-        let (batch, statistics) = (Batch::<T>::new(&input), of_rows([max, inverse_sum]));
+        let (batch, statistics) = (Batch::<T>::new(&input), of_rows(statistics));
         let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
         let needs = [needs_query, needs_key, needs_value];
         let mut grads = needs.map(|needed| buffer(needed, shape.num_elements()));
@@ -66,16 +56,10 @@ impl HostKernels for AttentionOp {
             .into_iter()
             .zip(needs)
             .map(|(values, needed)| needed.then(|| tensor(values, shape.clone())))
-            .chain([None, None, None])
             .collect::<Vec<_>>();
         rows.push(input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())));
         rows
     }
-}
-
-/// Flex's matmuls add biases themselves: no kernel for what has some left.
-fn has_biases_of_rows(input: &Attention<Flex>) -> bool {
-    input.query_bias.is_some() || input.key_bias.is_some() || input.value_bias.is_some()
 }
 
 fn with_contiguous_bias(input: Attention<Flex>) -> Attention<Flex> {

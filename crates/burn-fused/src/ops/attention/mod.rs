@@ -4,18 +4,18 @@
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
-mod reference;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Fields, Tensors, inputs};
+use crate::engine::operator::{
+    Fields, Gradients, Held, Operator, Output, Spec, Specs, Tensors, Upstream, inputs,
+};
 use crate::engine::run::run;
-use crate::numerics::dropout::Dropout;
-use crate::numerics::precision::Precision;
-use crate::numerics::sums::narrow;
-use burn::backend::Dispatch;
+use crate::numerics::dropout::{Dropout, DropoutOps};
+use crate::numerics::sums::{narrow, wide};
+use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn::backend::{Backend, Dispatch, TensorMetadata, get_or_init_device_settings};
 use burn::prelude::*;
-use burn::tensor::DType;
-use reference::{Rectangle, weights};
+use burn::tensor::{Shape, TensorData};
 
 inputs! {
     /// B sequences of N tokens in all, the longest of L; A heads of d columns, H = A · d.
@@ -33,12 +33,6 @@ inputs! {
             value,
         }
         optional {
-            /// What is added to each row of Q, `[H]`.
-            query_bias,
-            /// What is added to each row of K, `[H]`.
-            key_bias,
-            /// What is added to each row of V, `[H]`.
-            value_bias,
             /// What is added to the scaled logits, [B, A, L, L]; of a shorter sequence, the first rows and columns are read.
             bias,
         }
@@ -53,9 +47,6 @@ inputs! {
             heads: usize,
             /// What logits are multiplied by, usually 1 / √d.
             scale: f64,
-            /// What a device that multiplies on matrix units rounds operands to: the dtype of Q, or that of autocast.
-            #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
-            operands: DType,
         }
     }
 }
@@ -143,37 +134,19 @@ impl Sequences {
 /// # Numerics
 ///
 /// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of Q; O is rounded to it once. Flex rounds the
-/// weights and their gradients to bf16 where they are multiplied with bf16; sums are f32. In [`autocast`](crate::autocast)
-/// matrix units of a CubeCL device read f32 rows rounded to 16 bits.
+/// weights and their gradients to bf16 where they are multiplied with bf16; sums are f32.
 ///
 /// # Panics
 ///
 /// If shapes do not fit, `heads` does not divide H, `dropout` is not in [0, 1), or the device computes wrongly in the dtype
 /// ([`check_dtype`](crate::check_dtype)).
 pub fn attention(
-    rows: [Tensor<2>; 3],
+    [query, key, value]: [Tensor<2>; 3],
     sequences: &Sequences,
     heads: usize,
     bias: Option<Tensor<4>>,
     dropout: f64,
 ) -> Tensor<2> {
-    attention_with_biases(rows.map(|rows| (rows, None)), sequences, heads, bias, dropout)
-}
-
-/// [`attention`] of query, key and value to which a vector `[H]` is still to be added, as
-/// [`linear_deferred`](crate::linear_deferred) gives them.
-///
-/// # Panics
-///
-/// As `attention`, or if a vector is not as long as a row.
-pub fn attention_with_biases(
-    rows: [(Tensor<2>, Option<Tensor<1>>); 3],
-    sequences: &Sequences,
-    heads: usize,
-    bias: Option<Tensor<4>>,
-    dropout: f64,
-) -> Tensor<2> {
-    let [(query, query_bias), (key, key_bias), (value, value_bias)] = rows;
     let [tokens, hidden] = query.dims();
     let lengths = sequences.lengths();
     let longest = lengths.iter().copied().max().unwrap_or(0);
@@ -188,18 +161,12 @@ pub fn attention_with_biases(
         let expected = [lengths.len(), heads, longest, longest];
         assert_eq!(bias.dims(), expected, "bias must have shape [B, A, L, L]");
     }
-    let biases = [query_bias, key_bias, value_bias];
-    for bias in biases.iter().flatten() {
-        assert_eq!(bias.dims(), [hidden], "a bias must be as long as a row");
-    }
     // Nothing to compute, and no dims that kernels take.
     if tokens == 0 || hidden == 0 {
         return value;
     }
     assert_computes(&query);
     let mut input = input([query, key, value], sequences, heads, bias);
-    let biases = biases.map(|bias| bias.map(|bias| bias.dequantize().into_dispatch()));
-    [input.query_bias, input.key_bias, input.value_bias] = biases;
     input.dropout = Dropout::choose(dropout, AttentionOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<AttentionOp, _>(input))
 }
@@ -224,21 +191,171 @@ fn input(
     bias: Option<Tensor<4>>,
 ) -> Attention<Dispatch> {
     let [_, hidden] = rows[0].dims();
-    let dtype = rows[0].dtype();
     let [query, key, value] = rows.map(|rows| rows.dequantize().into_dispatch());
     Attention {
         dropout: Dropout(None),
         query,
         key,
         value,
-        query_bias: None,
-        key_bias: None,
-        value_bias: None,
         bias: bias.map(|bias| bias.dequantize().into_dispatch()),
         starts: sequences.starts.clone().into_dispatch(),
         lengths: sequences.lengths.clone(),
         heads,
         scale: 1.0 / ((hidden / heads) as f64).sqrt(),
-        operands: if dtype == DType::F32 { Precision::current().dtype() } else { dtype },
+    }
+}
+
+impl Operator for AttentionOp {
+    /// Of query, key, value and bias.
+    type Needs = [bool; 4];
+    /// Of each row of S its maximum and 1 / Σ exp(S − max), [B, A, L, 1] in the dtype of the arithmetic.
+    type Statistics<X: Held> = [X; 2];
+
+    fn specs(inputs: &Attention<Specs>) -> Vec<Spec> {
+        let shape = [inputs.lengths.len(), inputs.heads, inputs.longest(), 1];
+        let of_row = Spec::statistic(shape, inputs.query.dtype);
+        vec![inputs.query.clone(), of_row.clone(), of_row]
+    }
+
+    fn reference<B: DropoutOps>(inputs: Attention<B>) -> Output<Self, B> {
+        let rectangle = Rectangle::new(&inputs);
+        let (weights, statistics) = weights::<B>(&inputs, &rectangle);
+        let context = B::float_matmul(inputs.dropout.apply(weights), rectangle.fill(&inputs.value));
+        (narrow::<B>(rectangle.empty(context), inputs.query.dtype()), statistics)
+    }
+
+    fn reference_backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        let Upstream { statistics: [max, inverse_sum], grad, needs: [query, key, value, bias] } = upstream;
+        let rectangle = Rectangle::new(&inputs);
+        let rows = |tensor, of: &FloatTensor<B>| narrow::<B>(rectangle.empty(tensor), of.dtype());
+        let grad = rectangle.fill(&grad);
+        let weights = B::float_exp(B::float_sub(scores::<B>(&inputs, &rectangle), max));
+        let weights = B::float_mul(weights, inverse_sum);
+        let value = value.then(|| {
+            let dropped = inputs.dropout.apply(weights.clone());
+            rows(B::float_matmul(B::float_swap_dims(dropped, 2, 3), grad.clone()), &inputs.value)
+        });
+        if !(query || key || bias) {
+            return vec![None, None, value, None];
+        }
+        let grad = B::float_matmul(grad, B::float_swap_dims(rectangle.fill(&inputs.value), 2, 3));
+        let grad = inputs.dropout.apply(grad);
+        let along = B::float_sum_dim(B::float_mul(grad.clone(), weights.clone()), 3);
+        let grad = B::float_mul(weights, B::float_sub(grad, along)); // of the scores
+        let bias = inputs.bias.as_ref().filter(|_| bias).map(|bias| narrow::<B>(grad.clone(), bias.dtype()));
+        let grad = B::float_mul_scalar(grad, inputs.scale.into());
+        let query =
+            query.then(|| rows(B::float_matmul(grad.clone(), rectangle.fill(&inputs.key)), &inputs.query));
+        let key = key.then(|| {
+            let grad = B::float_swap_dims(grad, 2, 3);
+            rows(B::float_matmul(grad, rectangle.fill(&inputs.query)), &inputs.key)
+        });
+        vec![query, key, value, bias]
+    }
+}
+
+/// P [B, A, L, L] wide, and the statistics of its rows.
+fn weights<B: Backend>(
+    inputs: &Attention<B>,
+    rectangle: &Rectangle<B>,
+) -> (FloatTensor<B>, [FloatTensor<B>; 2]) {
+    let scores = scores::<B>(inputs, rectangle);
+    let max = B::float_max_dim(scores.clone(), 3);
+    let weights = B::float_exp(B::float_sub(scores, max.clone()));
+    let inverse_sum = B::float_recip(B::float_sum_dim(weights.clone(), 3));
+    (B::float_mul(weights, inverse_sum.clone()), [max, inverse_sum])
+}
+
+/// S, [B, A, L, L] wide.
+fn scores<B: Backend>(inputs: &Attention<B>, rectangle: &Rectangle<B>) -> FloatTensor<B> {
+    let key = B::float_swap_dims(rectangle.fill(&inputs.key), 2, 3);
+    let scores = B::float_matmul(rectangle.fill(&inputs.query), key);
+    let scores = B::float_mul_scalar(scores, inputs.scale.into());
+    let scores = match &inputs.bias {
+        Some(bias) => B::float_add(scores, wide::<B>(bias.clone())),
+        None => scores,
+    };
+    rectangle.mask(scores)
+}
+
+/// Where the rows [N, H] lie in a rectangle [B, A, L, d].
+struct Rectangle<B: Backend> {
+    /// [B, A, L, d].
+    dims: [usize; 4],
+    /// `None` if all sequences are of one length.
+    slots: Option<Slots<B>>,
+}
+
+struct Slots<B: Backend> {
+    /// For each of B · L slots, its row; 0 for padding.
+    rows: IntTensor<B>,
+    /// For each of N rows, its slot.
+    slots: IntTensor<B>,
+    /// True in padding, [B, L].
+    padding: BoolTensor<B>,
+}
+
+impl<B: Backend> Rectangle<B> {
+    fn new(input: &Attention<B>) -> Self {
+        let [batch, longest, heads] = [input.lengths.len(), input.longest(), input.heads];
+        let hidden = input.query.shape()[1];
+        let dims = [batch, heads, longest, hidden / heads];
+        // No padding: a reshape does it, without indices.
+        if input.lengths.iter().all(|&length| length == longest) {
+            return Self { dims, slots: None };
+        }
+        let device = input.query.device();
+        let settings = get_or_init_device_settings::<B>(&device);
+        let int = |values: Vec<i64>| {
+            let count = values.len();
+            let data = TensorData::new(values, [count]).convert_dtype(settings.int_dtype.into());
+            B::int_from_data(data, &device)
+        };
+        let of_sequence = |(i, &length): (usize, &usize)| i * longest..i * longest + length;
+        let slots = input.lengths.iter().enumerate().flat_map(of_sequence);
+        let (mut rows, mut padding) = (vec![0; batch * longest], vec![1; batch * longest]);
+        for (row, slot) in slots.clone().enumerate() {
+            (rows[slot], padding[slot]) = (row as i64, 0);
+        }
+        let slots = slots.map(|slot| slot as i64).collect();
+        let padding = B::int_equal_elem(int(padding), 1i64.into(), settings.bool_dtype);
+        let padding = B::bool_reshape(padding, Shape::new([batch, longest]));
+        Self { dims, slots: Some(Slots { rows: int(rows), slots: int(slots), padding }) }
+    }
+
+    /// Wide [N, H] → [B, A, L, d], zero in padding.
+    fn fill(&self, tensor: &FloatTensor<B>) -> FloatTensor<B> {
+        let [batch, heads, longest, columns] = self.dims;
+        let mut tensor = wide::<B>(tensor.clone());
+        if let Some(Slots { rows, padding, .. }) = &self.slots {
+            tensor = B::float_select(tensor, 0, rows.clone());
+            let shape = tensor.shape();
+            let padding = B::bool_reshape(padding.clone(), Shape::new([batch * longest, 1]));
+            tensor = B::float_mask_fill(tensor, B::bool_expand(padding, shape), 0.0.into());
+        }
+        let tensor = B::float_reshape(tensor, Shape::new([batch, longest, heads, columns]));
+        B::float_swap_dims(tensor, 1, 2)
+    }
+
+    /// [B, A, L, d] → [N, H].
+    fn empty(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        let [batch, heads, longest, columns] = self.dims;
+        let tensor = B::float_swap_dims(tensor, 1, 2);
+        let tensor = B::float_reshape(tensor, Shape::new([batch * longest, heads * columns]));
+        match &self.slots {
+            Some(Slots { slots, .. }) => B::float_select(tensor, 0, slots.clone()),
+            None => tensor,
+        }
+    }
+
+    /// Logits [B, A, L, L], the lowest finite value where a key is padding.
+    fn mask(&self, scores: FloatTensor<B>) -> FloatTensor<B> {
+        let Some(Slots { padding, .. }) = &self.slots else { return scores };
+        let [batch, _, longest, _] = self.dims;
+        // Finite: a row of −∞ alone would become NaN.
+        let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
+        let padding = B::bool_reshape(padding.clone(), Shape::new([batch, 1, 1, longest]));
+        let shape = scores.shape();
+        B::float_mask_fill(scores, B::bool_expand(padding, shape), lowest.into())
     }
 }

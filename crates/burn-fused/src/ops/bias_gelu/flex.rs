@@ -21,9 +21,7 @@ impl HostKernels for BiasGeluOp {
             Activation::Silu => forward::<T, Swish<false>>(input),
             Activation::Relu => forward::<T, Relu>(input),
             // Kernels where time goes: in feed-forward networks.
-            Activation::Identity | Activation::Tanh | Activation::Sigmoid => {
-                return Self::reference(input);
-            }
+            Activation::Identity | Activation::Tanh | Activation::Sigmoid => return Self::reference(input),
         };
         (y, [])
     }

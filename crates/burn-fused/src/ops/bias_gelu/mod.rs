@@ -1,7 +1,7 @@
 //! Add a bias, take the activation: one operator with its own backward.
 
 #[cfg(feature = "_cubecl")]
-pub(crate) mod cube;
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
@@ -79,7 +79,7 @@ pub fn bias_gelu(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
     bias_activation(x, bias, Activation::Gelu)
 }
 
-/// As [`bias_gelu`], with any activation.
+/// As [`bias_gelu`], with any activation. CubeCL devices run the reference for those that are not the exact GELU.
 pub fn bias_activation(x: Tensor<2>, bias: Tensor<1>, activation: Activation) -> Tensor<2> {
     let [_, columns] = x.dims();
     assert_eq!(bias.dims(), [columns], "bias must be as long as a row of x");
@@ -198,7 +198,7 @@ fn cubic<B: Backend>(z: &FloatTensor<B>, slope: f64, weight: f64) -> FloatTensor
 /// assert_eq!(Activation::of_name("gelu_new"), Some(Activation::GeluTanh));
 /// assert_eq!(Activation::GeluTanh.names()[0], "gelu_new");
 /// ```
-#[derive(Config, Debug, Copy, PartialEq, Eq, Hash)]
+#[derive(Config, Debug, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activation {
     /// z: `linear`.

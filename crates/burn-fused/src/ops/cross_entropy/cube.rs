@@ -1,7 +1,7 @@
 //! CubeCL's devices: a forward that reads each row once and one that adds up the losses; one backward.
 
 use super::{CrossEntropy, CrossEntropyOp};
-use crate::cube::launch::{RowLaunch, buffer, int_tensor, written};
+use crate::cube::launch::{RowLaunch, buffer, int_tensor};
 use crate::cube::row::{cube_max, cube_sum, nearest_row};
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
@@ -30,9 +30,9 @@ impl Kernels<CubeBackend> for CrossEntropyOp {
             on.address_type,
             buffer(input.logits),
             int_tensor(input.labels),
-            written(&largest),
-            written(&log_sums),
-            written(&losses),
+            largest.clone().into_buffer_arg(),
+            log_sums.clone().into_buffer_arg(),
+            losses.clone().into_buffer_arg(),
             on.rows,
             on.hidden,
             on.max_units,
@@ -55,14 +55,14 @@ impl Kernels<CubeBackend> for CrossEntropyOp {
             (logits.clone(), logits.as_tensor_alias(0).into_buffer_arg())
         } else {
             let output = on.empty([on.rows, on.hidden], on.float);
-            (output.clone(), written(&output))
+            (output.clone(), output.into_buffer_arg())
         };
         backward_kernel::launch(
             &on.client,
             on.cubes((on.rows * on.hidden).div_ceil(on.max_units)),
             CubeDim::new_1d(on.max_units as u32),
             on.address_type,
-            written(&logits),
+            logits.into_buffer_arg(),
             labels,
             largest,
             log_sums,

@@ -13,7 +13,7 @@ use burn_fused_matmul::{Kernel, product, product_bf16};
 
 impl Kernels<Flex> for LinearOp {
     fn forward(input: Linear<Flex>) -> Output<Self, Flex> {
-        forward(arithmetic(), input)
+        (forward(arithmetic(), input), [])
     }
 
     fn backward(input: Linear<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
@@ -31,11 +31,6 @@ fn arithmetic() -> &'static dyn Arithmetic<Flex> {
 struct Host;
 
 impl Arithmetic<Flex> for Host {
-    fn rounded(&self, operand: FloatTensor<Flex>, _dtype: DType) -> FloatTensor<Flex> {
-        // The matmul rounds as it reads.
-        operand
-    }
-
     fn affine(
         &self,
         a: FloatTensor<Flex>,
@@ -47,7 +42,7 @@ impl Arithmetic<Flex> for Host {
         // Sums are f32 until they are rounded, the bias among them.
         let bias = bias.map(|bias| widened::<f32>(&narrow::<Flex>(bias, DType::F32)));
         let shape = Shape::new([a.shape()[0], b.shape()[1]]);
-        let kernel = if dtype == DType::BF16 { Kernel::bf16() } else { Kernel::f32() };
+        let kernel = if dtype == DType::BF16 { Kernel::bf16() } else { Kernel::F32 };
         // The matmul rounds its own sums: no f32 matrix is written.
         if [dtype, output] == [DType::BF16; 2] {
             let product =

@@ -29,7 +29,7 @@ inputs! {
             bias,
         }
         plain {
-            /// What operands are rounded to: F32 or 16 bits.
+            /// What operands are rounded to: F32 or BF16.
             dtype: DType,
             /// Whether the output is in 16 bits, otherwise in f32.
             narrow: bool,
@@ -81,38 +81,6 @@ pub fn linear_narrow<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Opti
     compute(x, weight, bias, true)
 }
 
-/// [`linear_narrow`], and the bias if what reads the output is still to add it: [`bias_activation`](crate::bias_activation)
-/// and [`attention_with_biases`](crate::attention_with_biases) do so without a pass of its own.
-///
-/// In [`autocast`](crate::autocast) that is so wherever Burn multiplies: its matmul rounds its sums to 16 bits itself, and
-/// the bias is added to what is rounded. Elsewhere the output has its bias.
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_fused::{Activation, Precision, autocast, bias_activation, linear_deferred};
-///
-/// let device = Device::default();
-/// let (x, weight, bias) = (Tensor::ones([2, 8], &device), Tensor::ones([8, 4], &device), Tensor::ones([4], &device));
-/// let y = autocast(Precision::Bf16, || {
-///     let (y, bias) = linear_deferred(x, weight, Some(bias));
-///     let bias = bias.unwrap_or_else(|| Tensor::zeros([4], (&device, y.dtype())));
-///     bias_activation(y, bias, Activation::Relu)
-/// });
-/// assert!(y.into_data().iter::<f32>().all(|y| y == 9.0));
-/// ```
-pub fn linear_deferred(
-    x: Tensor<2>,
-    weight: Tensor<2>,
-    bias: Option<Tensor<1>>,
-) -> (Tensor<2>, Option<Tensor<1>>) {
-    let is_rounded = Precision::current() == Precision::Bf16 && weight.dtype() == DType::F32;
-    if is_rounded && !is_on_flex(&weight) {
-        (compute(x, weight, None, true), bias)
-    } else {
-        (compute(x, weight, bias, true), None)
-    }
-}
-
 fn compute<const D: usize>(
     x: Tensor<D>,
     weight: Tensor<2>,
@@ -120,9 +88,9 @@ fn compute<const D: usize>(
     narrow: bool,
 ) -> Tensor<D> {
     let mut dims = x.dims();
-    // What x and W are rounded to.
+    // F32 or BF16, as are x and W: kernels have no other.
     let dtype = match weight.dtype() {
-        DType::F32 if Precision::current() == Precision::Bf16 => Some(Precision::Bf16.dtype()),
+        DType::F32 if Precision::current() == Precision::Bf16 => Some(DType::BF16),
         dtype @ (DType::F32 | DType::BF16) if has_matmuls(&x, &weight) => Some(dtype),
         _ => None,
     };
@@ -147,7 +115,7 @@ fn compute<const D: usize>(
         found == DType::F32 || found == dtype,
         "x is {found:?}, but must be F32 or {dtype:?} in this autocast"
     );
-    if dtype != DType::F32 {
+    if dtype == DType::BF16 {
         assert_supported(&weight.device());
     }
     let rows = dims[..D - 1].iter().product::<usize>();
@@ -163,40 +131,36 @@ fn compute<const D: usize>(
 }
 
 /// Whether matmuls of these are this crate's: on Flex.
-fn has_matmuls<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
-    is_on_flex(x) && is_on_flex(weight) && x.dtype() == weight.dtype()
-}
-
 #[cfg(feature = "flex")]
-fn is_on_flex<const D: usize>(tensor: &Tensor<D>) -> bool {
-    tensor.device().inner() == Device::flex()
+fn has_matmuls<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
+    let device = x.device().inner();
+    device == Device::flex() && weight.device().inner() == device && x.dtype() == weight.dtype()
 }
 
 #[cfg(not(feature = "flex"))]
-fn is_on_flex<const D: usize>(_tensor: &Tensor<D>) -> bool {
+fn has_matmuls<const D: usize>(_x: &Tensor<D>, _weight: &Tensor<2>) -> bool {
     false
 }
 
 /// What a linear layer is made of on backend `B`: here of Burn's primitive operations.
 trait Arithmetic<B: Backend> {
-    /// An operand of [`affine`](Self::affine), rounded to `dtype` unless `affine` does so.
-    fn rounded(&self, operand: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
-        narrow::<B>(operand, dtype)
+    /// A · B in f32, its operands rounded to `dtype`.
+    fn matmul(&self, a: FloatTensor<B>, b: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+        // Rounded operands are widened again, so that sums are f32 on every backend.
+        let [a, b] = [a, b].map(|operand| wide::<B>(narrow::<B>(operand, dtype)));
+        B::float_matmul(a, b)
     }
 
-    /// A · B + bias for each row, added up in f32 and rounded to `output` once. The operands are [`rounded`](Self::rounded)
-    /// to `dtype`.
+    /// A · B + bias for each row, its operands rounded to `dtype`, rounded to `output` once.
     fn affine(
         &self,
         a: FloatTensor<B>,
         b: FloatTensor<B>,
         bias: Option<FloatTensor<B>>,
-        _dtype: DType,
+        dtype: DType,
         output: DType,
     ) -> FloatTensor<B> {
-        // Rounded operands are widened again, so that sums are f32 on every backend.
-        let [a, b] = [a, b].map(wide::<B>);
-        let sum = B::float_matmul(a, b);
+        let sum = self.matmul(a, b, dtype);
         let sum = match bias {
             Some(bias) => {
                 let bias = sums::vector::<B>(&bias, &sum);
@@ -218,10 +182,9 @@ struct Reference;
 
 impl<B: Backend> Arithmetic<B> for Reference {}
 
-fn forward<B: Backend>(by: &dyn Arithmetic<B>, input: Linear<B>) -> Output<LinearOp, B> {
-    let (dtype, output) = (input.dtype, input.output());
-    let [x, weight] = [input.x, input.weight].map(|operand| by.rounded(operand, dtype));
-    (by.affine(x.clone(), weight.clone(), input.bias, dtype, output), [x, weight])
+fn forward<B: Backend>(by: &dyn Arithmetic<B>, input: Linear<B>) -> FloatTensor<B> {
+    let output = input.output();
+    by.affine(input.x, input.weight, input.bias, input.dtype, output)
 }
 
 fn backward<B: Backend>(
@@ -229,35 +192,30 @@ fn backward<B: Backend>(
     input: Linear<B>,
     upstream: Upstream<LinearOp, B>,
 ) -> Gradients<B> {
-    let Upstream { statistics: [x, weight], grad, needs: [of_x, of_weight, of_bias] } = upstream;
-    let dtype = input.dtype;
-    let bias = input.bias.as_ref().filter(|_| of_bias).map(|bias| by.total(grad.clone(), bias));
-    let grad = by.rounded(grad, dtype);
-    let x_grad = of_x.then(|| {
-        let weight = B::float_swap_dims(weight, 0, 1);
-        by.affine(grad.clone(), weight, None, dtype, input.x.dtype())
+    let Upstream { grad, needs: [x, weight, bias], .. } = upstream;
+    let bias = input.bias.as_ref().filter(|_| bias).map(|bias| by.total(grad.clone(), bias));
+    let x_grad = x.then(|| {
+        let weight = B::float_swap_dims(input.weight.clone(), 0, 1);
+        by.affine(grad.clone(), weight, None, input.dtype, input.x.dtype())
     });
-    let weight_grad = of_weight.then(|| {
-        let x = B::float_swap_dims(x, 0, 1);
-        by.affine(x, grad, None, dtype, input.weight.dtype())
+    let weight = weight.then(|| {
+        let (x, of_weight) = (B::float_swap_dims(input.x, 0, 1), input.weight.dtype());
+        by.affine(x, grad, None, input.dtype, of_weight)
     });
-    vec![x_grad, weight_grad, bias]
+    vec![x_grad, weight, bias]
 }
 
 impl Operator for LinearOp {
     type Needs = [bool; 3];
-    /// The rounded x and W: rounding them again would take a pass over each.
-    type Statistics<X: Held> = [X; 2];
+    type Statistics<X: Held> = [X; 0];
 
     fn specs(inputs: &Linear<Specs>) -> Vec<Spec> {
-        let Linear { x, weight, dtype, .. } = inputs;
-        let shape = Shape::new([x.shape[0], weight.shape[1]]);
-        let rounded = [x, weight].map(|operand| Spec { shape: operand.shape.clone(), dtype: *dtype });
-        [Spec { shape, dtype: inputs.output() }].into_iter().chain(rounded).collect()
+        let shape = Shape::new([inputs.x.shape[0], inputs.weight.shape[1]]);
+        vec![Spec { shape, dtype: inputs.output() }]
     }
 
     fn reference<B: DropoutOps>(inputs: Linear<B>) -> Output<Self, B> {
-        forward::<B>(&Reference, inputs)
+        (forward::<B>(&Reference, inputs), [])
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Linear<B>, upstream: Upstream<Self, B>) -> Gradients<B> {

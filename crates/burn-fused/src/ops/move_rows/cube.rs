@@ -1,7 +1,7 @@
 //! CubeCL's devices: one kernel for forward and backward, of which each unit writes one value.
 
 use super::{MoveRows, MoveRowsOp};
-use crate::cube::launch::{RowLaunch, buffer, int_tensor, written};
+use crate::cube::launch::{RowLaunch, buffer, int_tensor};
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::CubeBackend;
@@ -47,7 +47,7 @@ fn gathered(x: &CubeTensor, index: &CubeTensor, rows: usize) -> Option<CubeTenso
         on.address_type,
         buffer(x.clone()),
         int_tensor(index.clone()),
-        written(&y),
+        y.clone().into_buffer_arg(),
         of_x,
         columns,
         dtype_to_elem_type(on.float),

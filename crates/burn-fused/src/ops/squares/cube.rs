@@ -1,6 +1,6 @@
 //! Each launch reads as many tensors as the device can bind, and one more adds up what their cubes found.
 
-use crate::cube::launch::{RowLaunch, exact_buffer, is_computed, written};
+use crate::cube::launch::{RowLaunch, exact_buffer, is_computed};
 use crate::cube::row::cube_sum;
 use crate::engine::deferred::{Handles, register};
 use crate::engine::operator::{Path, Spec};
@@ -75,7 +75,7 @@ fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
             CubeDim::new_1d(on.max_units as u32),
             AddressType::from_len(largest + cubes * on.max_units),
             some.iter().cloned().map(exact_buffer).collect(),
-            written(&parts),
+            parts.clone().into_buffer_arg(),
             i * cubes,
             cubes,
             on.max_units,

@@ -10,13 +10,11 @@ use burn_cubecl::cubecl::{self, prelude::*};
 pub(super) struct Heads {
     /// [B + 1].
     starts: OwnedTensor<i32>,
-    /// A. Known when a kernel is compiled, as d is: each value's place takes divisions by them.
-    #[cube(comptime)]
-    pub(super) heads: usize,
+    /// A.
+    heads: usize,
     /// L.
-    pub(super) longest: usize,
+    longest: usize,
     /// d.
-    #[cube(comptime)]
     columns: usize,
 }
 
@@ -31,8 +29,12 @@ struct Place {
 
 #[cube]
 impl Heads {
-    pub(super) fn start(&self, sequence: usize) -> usize {
+    fn start(&self, sequence: usize) -> usize {
         u32::cast_from(self.starts[sequence]) as usize
+    }
+
+    pub(super) fn longest(&self) -> usize {
+        self.longest
     }
 
     /// The number of keys of a row of logits [B, A, L, L], 0 past the sequence's end.
@@ -54,16 +56,15 @@ impl Heads {
     }
 }
 
-/// The heads of each of `rows`, `stride` apart, with the biases `[H]` of the first; 0 past a sequence's end.
+/// The heads of each of `rows`, `stride` apart; 0 past a sequence's end.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn fill<T: Float, H: Float, V: Float, W: Float>(
+pub(super) fn fill<T: Float>(
     rows: &Sequence<Box<[T]>>,
-    biases: &Sequence<Box<[V]>>,
     layout: &Heads,
-    heads: &mut [H],
+    heads: &mut [T],
     count: usize,
     stride: usize,
-    #[define(T, H, V, W)] _dtypes: [ElemType; 4],
+    #[define(T)] _dtype: ElemType,
 ) {
     if ABSOLUTE_POS >= count {
         terminate!();
@@ -72,28 +73,25 @@ pub(super) fn fill<T: Float, H: Float, V: Float, W: Float>(
     #[unroll]
     for i in 0..rows.len() {
         // What lies past a sequence's end takes part in matmuls: there it must add nothing.
-        let mut value = W::new(0.0);
+        let mut value = T::new(0.0);
         if place.exists {
-            value = W::cast_from(rows[i][place.of_rows]);
-            if comptime!(i < biases.len()) {
-                value += W::cast_from(biases[i][place.of_rows % (layout.heads * layout.columns)]);
-            }
+            value = rows[i][place.of_rows];
         }
-        heads[i * stride + ABSOLUTE_POS] = H::cast_from(value);
+        heads[i * stride + ABSOLUTE_POS] = value;
     }
 }
 
 /// The rows of each of `heads`, `stride` apart, the first `scaled` times `scale`.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn empty<H: Float, T: Float, W: Float>(
-    heads: &Sequence<Box<[H]>>,
+pub(super) fn empty<T: Float, W: Float>(
+    heads: &Sequence<Box<[T]>>,
     layout: &Heads,
     rows: &mut [T],
     scale: InputScalar,
     count: usize,
     stride: usize,
     #[comptime] scaled: usize,
-    #[define(H, T, W)] _dtypes: [ElemType; 3],
+    #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     if ABSOLUTE_POS >= count {
         terminate!();
@@ -102,27 +100,28 @@ pub(super) fn empty<H: Float, T: Float, W: Float>(
     if place.exists {
         #[unroll]
         for i in 0..heads.len() {
-            let mut value = W::cast_from(heads[i][ABSOLUTE_POS]);
+            let value = heads[i][ABSOLUTE_POS];
             if comptime!(i < scaled) {
-                value *= scale.get::<W>();
+                rows[i * stride + place.of_rows] = T::cast_from(W::cast_from(value) * scale.get::<W>());
+            } else {
+                rows[i * stride + place.of_rows] = value;
             }
-            rows[i * stride + place.of_rows] = T::cast_from(value);
         }
     }
 }
 
 /// What turns products Q · Kᵀ into logits.
 #[derive(CubeType, CubeLaunch)]
-pub(super) struct Scores<V: Float> {
-    pub(super) scale: InputScalar,
+pub(super) struct Scores<T: Float> {
+    scale: InputScalar,
     /// [B, A, L, L].
-    bias: ComptimeOption<Box<[V]>>,
-    pub(super) layout: Heads,
+    bias: ComptimeOption<Box<[T]>>,
+    layout: Heads,
 }
 
 #[cube]
-impl<V: Float> Scores<V> {
-    pub(super) fn score<W: Float>(&self, product: W, place: usize) -> W {
+impl<T: Float> Scores<T> {
+    fn score<W: Float>(&self, product: W, place: usize) -> W {
         let score = product * self.scale.get::<W>();
         #[comptime]
         match &self.bias {
@@ -135,8 +134,8 @@ impl<V: Float> Scores<V> {
 /// Of each row of logits: its maximum, and 1 / Σ exp(S − max).
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Statistics<W: Float> {
-    pub(super) max: Box<[W]>,
-    pub(super) inverse_sum: Box<[W]>,
+    max: Box<[W]>,
+    inverse_sum: Box<[W]>,
 }
 
 /// Writes `value` in the place of what it was computed from, or, in 16 bits, elsewhere.
@@ -151,21 +150,21 @@ fn store<T: Float, W: Float>(value: W, place: usize, wide: &mut [W], narrow: &mu
 
 /// The weights mask · P of products Q · Kᵀ [rows, L], in their place.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn softmax<T: Float, V: Float, W: Float>(
+pub(super) fn softmax<T: Float, W: Float>(
     products: &mut [W],
-    scores: &Scores<V>,
+    scores: &Scores<T>,
     mask: &ComptimeOption<Mask>,
     mut weights: ComptimeOption<Box<[T]>>,
     statistics: &mut Statistics<W>,
     rows: usize,
     #[comptime] split: Split,
-    #[define(T, V, W)] _dtypes: [ElemType; 3],
+    #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let row = CUBE_POS;
     if row >= rows {
         terminate!();
     }
-    let longest = scores.layout.longest;
+    let longest = scores.layout.longest();
     let keys = scores.layout.keys(row);
     let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
     let mut x = Array::<W>::new(split.slots);
@@ -214,23 +213,23 @@ pub(super) fn softmax<T: Float, V: Float, W: Float>(
 /// The weights mask · P again, in the place of products Q · Kᵀ [rows, L], and in that of ∂L/∂O · Vᵀ the logits'
 /// gradient.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn backward<T: Float, V: Float, W: Float>(
+pub(super) fn backward<T: Float, W: Float>(
     products: &mut [W],
     grad: &mut [W],
-    scores: &Scores<V>,
+    scores: &Scores<T>,
     mask: &ComptimeOption<Mask>,
     statistics: &Statistics<W>,
     mut weights: ComptimeOption<Box<[T]>>,
     mut scores_grad: ComptimeOption<Box<[T]>>,
     rows: usize,
     #[comptime] split: Split,
-    #[define(T, V, W)] _dtypes: [ElemType; 3],
+    #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let row = CUBE_POS;
     if row >= rows {
         terminate!();
     }
-    let longest = scores.layout.longest;
+    let longest = scores.layout.longest();
     let keys = scores.layout.keys(row);
     let largest = statistics.max[row];
     let inverse_sum = statistics.inverse_sum[row];

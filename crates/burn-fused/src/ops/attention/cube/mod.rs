@@ -1,28 +1,29 @@
-//! CubeCL's devices, in two ways: by [tiles](by_tiles), with no [L, L] in memory, and by Burn's autotuned
-//! [matmuls](by_matmuls), where those reach matrix units, which the kernels of the first do not.
+//! CubeCL's devices: Burn's autotuned matmuls, with operands in the dtype of Q and logits in f32 or f64, and three kernels
+//! around them: rows to heads, softmax, heads to rows.
+//!
+//! Softmax is computed in place, so one [B, A, L, L] lives at a time in the forward and two in the backward; in 16 bits
+//! the weights, and in the backward the logits' gradient, take half as much again.
 
-mod by_matmuls;
-mod by_tiles;
 mod kernels;
-mod tile;
-mod tiled;
 
 use super::{Attention, AttentionOp};
-use crate::cube::launch::{RowLaunch, buffer, contiguous, int_tensor, output};
+use crate::cube::launch::{RowLaunch, buffer, output, product};
 use crate::cube::row::Split;
-use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
+use crate::engine::deferred::array;
+use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
-use burn::tensor::DType;
+use burn::backend::ops::FloatTensorOps;
+use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
-use burn_cubecl::cubecl::ir::ElemType;
 use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 use kernels::{HeadsLaunch, ScoresLaunch, StatisticsLaunch};
 
 type Input = Attention<CubeBackend>;
 
 /// Buffers that a launch binds at most, CubeCL's own for sizes and scalars among them.
-const BINDINGS: u32 = 18;
+const BINDINGS: u32 = 11;
 
 /// The launches for one input.
 struct Setup<'a> {
@@ -31,9 +32,8 @@ struct Setup<'a> {
     on: RowLaunch,
     /// [B, A, L, d].
     dims: [usize; 4],
+    starts: CubeTensor,
     bias: Option<CubeTensor>,
-    /// Of query, key and value, if one of them has a bias.
-    biases: Vec<CubeTensor>,
 }
 
 impl<'a> Setup<'a> {
@@ -42,62 +42,77 @@ impl<'a> Setup<'a> {
         let (batch, heads, longest) = (input.lengths.len(), input.heads, input.longest());
         let [_, hidden] = input.query.meta.shape().dims();
         let dims = [batch, heads, longest, hidden / heads];
-        let Attention { query, key, value, query_bias, key_bias, value_bias, bias, .. } = input;
-        let mut on = RowLaunch::of(&[query, key, value], [batch * heads * longest, longest], BINDINGS)?;
-        let biases = [query_bias, key_bias, value_bias];
-        if let Some(bias) = bias {
-            on.of_vectors([bias])?;
-        }
-        let biases = match biases.iter().copied().flatten().next() {
-            None => Vec::new(),
-            Some(first) => {
-                on.of_vectors(biases.iter().copied().flatten())?;
-                let zeros = || on.zeros(first.meta.shape().clone(), first.dtype);
-                biases.map(|bias| bias.clone().unwrap_or_else(zeros)).into()
-            }
-        };
+        let operands: Vec<_> = AttentionOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+        let mut on = RowLaunch::of(&operands, [batch * heads * longest, longest], BINDINGS)?;
         // A power of two: a kernel is compiled for each split, and lengths vary from batch to batch.
         let units = on.max_units.min((16 * longest.div_ceil(64)).next_power_of_two());
         on.split = Split::new(longest, units);
         // `fill` writes up to four tensors to one buffer.
         on.address_type = on.address_type.max(AddressType::from_len(4 * dims.iter().product::<usize>()));
-        Some(Self {
-            input,
-            on,
-            dims,
-            bias: bias.clone().map(|bias| contiguous(bias.clone(), bias.dtype)),
-            biases,
-        })
+        let starts = cast(input.starts.clone(), DType::I32);
+        Some(Self { input, on, dims, starts, bias: input.bias.clone().map(into_contiguous) })
+    }
+
+    /// The heads [B, A, L, d] of rows [N, H].
+    fn fill<const N: usize>(&self, rows: [&CubeTensor; N]) -> [CubeTensor; N] {
+        let on = &self.on;
+        let count = self.dims.iter().product::<usize>();
+        let (all, stride, views) = on.parts(N, Shape::new(self.dims));
+        kernels::fill::launch(
+            &on.client,
+            on.cubes(count.div_ceil(on.max_units)),
+            CubeDim::new_1d(on.max_units as u32),
+            on.address_type,
+            rows.into_iter().map(|rows| buffer(rows.clone())).collect(),
+            self.heads(),
+            all.into_buffer_arg(),
+            count,
+            stride,
+            dtype_to_elem_type(on.float),
+        );
+        array(views)
+    }
+
+    /// The rows [N, H] of heads [B, A, L, d], the first `scaled` times the scale.
+    fn empty(&self, heads: Vec<CubeTensor>, scaled: usize) -> Vec<CubeTensor> {
+        let on = &self.on;
+        let (parts, count) = (heads.len(), self.dims.iter().product::<usize>());
+        if parts == 0 {
+            return Vec::new();
+        }
+        let (all, stride, views) = on.parts(parts, self.input.query.meta.shape().clone());
+        kernels::empty::launch(
+            &on.client,
+            on.cubes(count.div_ceil(on.max_units)),
+            CubeDim::new_1d(on.max_units as u32),
+            on.address_type,
+            heads.into_iter().map(CubeTensor::into_buffer_arg).collect(),
+            self.heads(),
+            all.into_buffer_arg(),
+            on.scalar(self.input.scale),
+            count,
+            stride,
+            scaled,
+            on.floats(),
+        );
+        views
     }
 
     fn heads(&self) -> HeadsLaunch {
         let [_, heads, longest, columns] = self.dims;
-        HeadsLaunch::new(int_tensor(self.input.starts.clone()), heads, longest, columns)
+        HeadsLaunch::new(into_contiguous(self.starts.clone()).into_tensor_arg(), heads, longest, columns)
     }
 
-    /// The dtype of the biases of rows.
-    fn of_biases(&self) -> DType {
-        self.biases.first().map_or(self.on.float, |bias| bias.dtype)
-    }
-
-    /// Of values in `dtype`, of the logits' bias and of the arithmetic.
-    fn dtypes(&self, dtype: DType) -> [ElemType; 3] {
-        let of_bias = self.bias.as_ref().map_or(self.on.float, |bias| bias.dtype);
-        [dtype, of_bias, self.on.wide].map(dtype_to_elem_type)
-    }
-
-    fn scores<V: Float>(&self) -> ScoresLaunch<V> {
-        let bias = output(&self.bias);
+    fn scores<T: Float>(&self) -> ScoresLaunch<T> {
+        let bias = self.bias.clone().map(CubeTensor::into_buffer_arg);
         ScoresLaunch::new(self.on.scalar(self.input.scale), bias.into(), self.heads())
     }
 
-    /// The gradients of the biases of rows, of those that are asked for: the sums of the rows' gradients.
-    fn sums(&self, rows: &[Option<CubeTensor>; 3], needs: [bool; 3]) -> [Option<CubeTensor>; 3] {
-        let needed =
-            rows.iter().zip(needs).filter(|(_, needed)| *needed).filter_map(|(rows, _)| rows.clone());
-        let on = RowLaunch::new(&self.input.query, self.input.query.meta.shape().dims());
-        let mut sums = on.sums_of_rows(needed.collect(), self.of_biases()).into_iter();
-        needs.map(|needed| if needed { sums.next() } else { None })
+    /// Where 16-bit results [B, A, L, L] are written; `None` if they take the place of what they are made from.
+    fn narrow(&self) -> Option<CubeTensor> {
+        let [batch, heads, longest, _] = self.dims;
+        let on = &self.on;
+        (on.float != on.wide).then(|| on.empty([batch, heads, longest, longest], on.float))
     }
 }
 
@@ -105,28 +120,76 @@ fn arguments<W: Float>([max, inverse_sum]: [CubeTensor; 2]) -> StatisticsLaunch<
     StatisticsLaunch::new(buffer(max), buffer(inverse_sum))
 }
 
+/// The last two axes swapped.
+fn transposed(tensor: CubeTensor) -> CubeTensor {
+    CubeBackend::float_swap_dims(tensor, 2, 3)
+}
+
 impl Kernels<CubeBackend> for AttentionOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
         let Some(setup) = Setup::new(&input) else { return Self::reference(input) };
-        let (output, [max, inverse_sum]) = match setup.tiles() {
-            Some(tiles) => setup.forward_by_tiles(tiles),
-            None => setup.forward_by_matmuls(),
-        };
-        (output.clone(), [max, inverse_sum, output])
+        let on = &setup.on;
+        let Input { query, key, value, .. } = &input;
+        let [query, key, value] = setup.fill([query, key, value]);
+        let products = product(query, transposed(key), on.wide);
+        let weights = setup.narrow();
+        let [batch, heads, longest, _] = setup.dims;
+        let statistics = [(); 2].map(|()| on.empty([batch, heads, longest, 1], on.wide));
+        kernels::softmax::launch(
+            &on.client,
+            on.cubes(on.rows),
+            on.cube_dim(),
+            on.address_type,
+            products.clone().into_buffer_arg(),
+            setup.scores(),
+            on.mask(&input.dropout).into(),
+            output(&weights).into(),
+            arguments(statistics.clone()),
+            on.rows,
+            on.split,
+            on.floats(),
+        );
+        // In f32 the weights have taken the place of the logits.
+        let context = product(weights.unwrap_or(products), value, on.float);
+        let output = setup.empty(vec![context], 0).remove(0);
+        (output, statistics)
     }
 
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
         let Some(setup) = Setup::new(&input) else { return Self::reference_backward(input, upstream) };
-        let needs @ [of_query, of_key, of_value, of_biases @ .., of_bias] = upstream.needs;
-        // A bias's gradient is the sum of its rows'.
-        let computed = [of_query || of_biases[0], of_key || of_biases[1], of_value || of_biases[2]];
-        let of_bias = of_bias && setup.bias.is_some();
-        let (rows, bias) = match setup.tiles() {
-            Some(tiles) => setup.backward_by_tiles(tiles, upstream, of_bias),
-            None => setup.backward_by_matmuls(upstream, computed, of_bias),
-        };
-        let sums = setup.sums(&rows, of_biases);
-        let rows = rows.into_iter().zip(needs).map(|(rows, needed)| rows.filter(|_| needed));
-        rows.chain(sums).chain([bias]).collect()
+        let Upstream { statistics, grad, needs: [of_query, of_key, of_value, of_bias] } = upstream;
+        let on = &setup.on;
+        let Input { query, key, value, .. } = &input;
+        let [query, key, value, grad] = setup.fill([query, key, value, &grad]);
+        let products = product(query.clone(), transposed(key.clone()), on.wide);
+        let scores_grad = product(grad.clone(), transposed(value), on.wide);
+        let (weights, narrow_grad) = (setup.narrow(), setup.narrow());
+        kernels::backward::launch(
+            &on.client,
+            on.cubes(on.rows),
+            on.cube_dim(),
+            on.address_type,
+            products.clone().into_buffer_arg(),
+            scores_grad.clone().into_buffer_arg(),
+            setup.scores(),
+            on.mask(&input.dropout).into(),
+            arguments(statistics),
+            output(&weights).into(),
+            output(&narrow_grad).into(),
+            on.rows,
+            on.split,
+            on.floats(),
+        );
+        let weights = weights.unwrap_or(products);
+        let scores_grad = narrow_grad.unwrap_or(scores_grad);
+        let value = of_value.then(|| product(transposed(weights), grad, on.float));
+        let query_grad = of_query.then(|| product(scores_grad.clone(), key, on.float));
+        let key_grad = of_key.then(|| product(transposed(scores_grad.clone()), query, on.float));
+        let scaled = usize::from(of_query) + usize::from(of_key);
+        let heads: Vec<_> = [query_grad, key_grad, value].into_iter().flatten().collect();
+        let mut rows = setup.empty(heads, scaled).into_iter();
+        let [query, key, value] =
+            [of_query, of_key, of_value].map(|needed| if needed { rows.next() } else { None });
+        vec![query, key, value, setup.bias.is_some().then_some(scores_grad).filter(|_| of_bias)]
     }
 }

@@ -5,22 +5,21 @@
 
 mod scatter;
 
-use crate::cube::launch::{RowLaunch, address_type, buffer, contiguous, output, written};
+use crate::cube::launch::{RowLaunch, address_type, buffer, output};
 use crate::cube::layer_norm::{self, SourceLaunch, SummandsArgs, TablesLaunch};
-use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
+use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
 use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Index, Summand, summands};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 
 pub(super) type Input = EmbedLayerNorm<CubeBackend>;
 
 pub(super) struct Setup {
     pub(super) on: RowLaunch,
-    /// Of γ and β.
-    vectors: DType,
     pub(super) ids: DType,
     pub(super) batch: usize,
     pub(super) seq: usize,
@@ -32,19 +31,17 @@ impl Setup {
         let ids = common_ids_dtype(input)?;
         let [batch, seq] = input.shape;
         let shape = [batch * seq, input.gamma.meta.shape()[0]];
-        let tables: Vec<_> =
-            summands(input).into_iter().filter_map(|summand| summand.table.as_ref()).collect();
+        let floats: Vec<_> = EmbedLayerNormOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
         // A table without rows has none that is nearest to an id.
-        if tables.is_empty() || tables.iter().any(|table| table.meta.shape()[0] == 0) {
+        if floats.iter().any(|float| float.meta.shape()[0] == 0) {
             return None;
         }
-        let mut on = RowLaunch::of(&tables, shape, bindings(input))?;
-        let vectors = on.of_vectors([&input.gamma, &input.beta])?;
-        on.address_type = on.address_type.max(address_type(tables));
-        Some(Self { on, vectors, ids, batch, seq })
+        let mut on = RowLaunch::of(&floats, shape, bindings(input))?;
+        on.address_type = on.address_type.max(address_type(floats));
+        Some(Self { on, ids, batch, seq })
     }
 
-    fn sources<T: Float, V: Float, I: Int>(&self, input: &Input) -> SummandsArgs<T, V, I> {
+    fn sources<T: Float, I: Int>(&self, input: &Input) -> SummandsArgs<T, I> {
         let [words, token_types, positions] = summands(input).map(|summand| self.source(summand).into());
         SummandsArgs::Tables(TablesLaunch::new(words, token_types, positions))
     }
@@ -52,8 +49,7 @@ impl Setup {
     fn source<T: Float, I: Int>(&self, summand: &Summand<CubeBackend>) -> Option<SourceLaunch<T, I>> {
         let table = summand.table.clone()?;
         // Kernels know the stride of rows alone.
-        let table =
-            if table.meta.strides().last() == Some(&1) { table } else { contiguous(table, self.on.float) };
+        let table = if table.meta.strides().last() == Some(&1) { table } else { into_contiguous(table) };
         let (ids, [first, period]) = match &summand.rows {
             Index::Ids { ids, .. } => (Some(self.ids(ids).into_tensor_arg()), [0, 1]),
             Index::Cyclic { first, period } => (None, [*first, *period]),
@@ -64,7 +60,7 @@ impl Setup {
 
     /// Ids in the dtype that they all share.
     pub(super) fn ids(&self, ids: &CubeTensor) -> CubeTensor {
-        contiguous(ids.clone(), self.ids)
+        into_contiguous(cast(ids.clone(), self.ids))
     }
 }
 
@@ -97,7 +93,7 @@ fn bindings(input: &Input) -> u32 {
 impl Kernels<CubeBackend> for EmbedLayerNormOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
         let Some(setup) = Setup::new(&input) else { return Self::reference(input) };
-        let (on, vectors) = (&setup.on, setup.vectors);
+        let on = &setup.on;
         let y = on.empty([setup.batch, setup.seq, on.hidden], on.float);
         let [mean, rstd] = [(); 2].map(|()| on.empty([setup.batch, setup.seq, 1], on.wide));
         layer_norm::forward::launch(
@@ -110,20 +106,20 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
             buffer(input.beta.clone()),
             on.scalar(input.epsilon),
             on.mask(&input.dropout).into(),
-            written(&y),
-            written(&mean),
-            written(&rstd),
+            y.clone().into_buffer_arg(),
+            mean.clone().into_buffer_arg(),
+            rstd.clone().into_buffer_arg(),
             on.rows,
             on.hidden,
             on.split,
-            [on.float, vectors, on.wide, setup.ids].map(dtype_to_elem_type),
+            [on.float, on.wide, setup.ids].map(dtype_to_elem_type),
         );
         (y, [mean, rstd])
     }
 
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
         let Some(setup) = Setup::new(&input) else { return Self::reference_backward(input, upstream) };
-        let (on, of_vectors) = (&setup.on, setup.vectors);
+        let on = &setup.on;
         let Upstream { statistics, grad, needs: [words, token_types, positions, gamma, beta] } = upstream;
         let [mean, rstd] = statistics.map(buffer);
         let tables = summands(&input).into_iter().zip([words, token_types, positions]);
@@ -159,7 +155,7 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
             on.hidden,
             on.split,
             // Tables add up the gradients of many tokens, which are rounded after that.
-            [on.float, of_vectors, on.wide, on.wide, setup.ids].map(dtype_to_elem_type),
+            [on.float, on.wide, on.wide, setup.ids].map(dtype_to_elem_type),
         );
 
         let gradient = |(table, rows): (Option<&CubeTensor>, &Index<CubeTensor>)| {
@@ -173,14 +169,14 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
                 }
                 // Each row of the table is one token's.
                 Index::Cyclic { period, .. } if [*period, table.meta.shape()[0]] == [on.rows; 2] => {
-                    contiguous(sum.clone()?, on.float)
+                    cast(sum.clone()?, on.float)
                 }
                 Index::Cyclic { first, .. } => setup.add_batch(sum.clone()?, table, *first),
                 Index::Ids { ids, padding_idx } => setup.scatter(sum.clone()?, table, ids, *padding_idx),
             })
         };
         let mut gradients: Vec<_> = tables.clone().map(gradient).collect();
-        let vectors = partials.filter(|_| gamma || beta).map(|partials| on.totals(&partials, 2, of_vectors));
+        let vectors = partials.filter(|_| gamma || beta).map(|partials| on.totals(&partials, 2));
         let vector = |needed: bool, i: usize| vectors.as_ref().filter(|_| needed).map(|all| all[i].clone());
         gradients.extend([vector(gamma, 0), vector(beta, 1)]);
         gradients

@@ -10,7 +10,7 @@
 //! segment the longest chain of additions is 2 √N, also if all N tokens read the same row.
 
 use super::Setup;
-use crate::cube::launch::{address_type, written};
+use crate::cube::launch::address_type;
 use crate::cube::row::nearest_row;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::DType;
@@ -191,10 +191,10 @@ impl Setup {
             on.cubes(cubes),
             CubeDim::new_1d(units as u32),
             addresses,
-            written(&places),
-            written(&sum),
+            places.clone().into_buffer_arg(),
+            sum.into_buffer_arg(),
             gradient.clone().into_tensor_arg(),
-            written(&partials),
+            partials.clone().into_buffer_arg(),
             on.rows,
             per_segment,
             rows,
@@ -208,8 +208,8 @@ impl Setup {
                 on.cubes(cubes),
                 CubeDim::new_1d(units as u32),
                 addresses,
-                written(&places),
-                written(&partials),
+                places.into_buffer_arg(),
+                partials.into_buffer_arg(),
                 gradient.clone().into_tensor_arg(),
                 on.rows,
                 per_segment,
@@ -231,8 +231,8 @@ impl Setup {
             self.on.cubes((rows * self.on.hidden).div_ceil(self.on.max_units)),
             CubeDim::new_1d(self.on.max_units as u32),
             address_type([&sum, &gradient]),
-            written(&sum),
-            written(&gradient),
+            sum.into_buffer_arg(),
+            gradient.clone().into_buffer_arg(),
             first,
             self.batch,
             self.seq,
@@ -257,7 +257,7 @@ impl Setup {
             dim,
             addresses,
             self.ids(ids).into_tensor_arg(),
-            written(&places),
+            places.clone().into_buffer_arg(),
             tokens,
             run,
             rows,
@@ -272,8 +272,8 @@ impl Setup {
                 cubes.clone(),
                 dim,
                 addresses,
-                written(&places),
-                written(&merged),
+                places.into_buffer_arg(),
+                merged.clone().into_buffer_arg(),
                 tokens,
                 run,
                 WAYS,

@@ -1,6 +1,6 @@
 //! AMX: `tdpbf16ps` on eight tile registers of 16 rows of 64 bytes.
 
-use crate::frame::{Panels, TILE_WORDS};
+use super::Panels;
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 /// Linux grants the tiles to a process that asks, once and for all of its threads.
 pub(crate) fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| crate::kernel::has_avx512_bf16() && has_instructions() && is_permitted())
+    *AVAILABLE.get_or_init(|| super::avx512::is_available() && has_instructions() && is_permitted())
 }
 
 /// AMX-TILE and AMX-BF16 in CPUID, tiles of the size that is used here, and tiles switched on by the system (bits 17 and
@@ -71,7 +71,7 @@ fn is_permitted() -> bool {
 }
 
 /// The shapes of this thread's tile registers, which are released when it is dropped.
-pub(crate) struct Registers(PhantomData<*const ()>);
+pub(super) struct Registers(PhantomData<*const ()>);
 
 /// What `ldtilecfg` reads.
 #[repr(C, align(64))]
@@ -89,7 +89,7 @@ impl Registers {
     /// # Safety
     ///
     /// [`is_available`] must hold.
-    pub(crate) unsafe fn new() -> Self {
+    pub(super) unsafe fn new() -> Self {
         let mut configuration = Configuration {
             palette: 1,
             start_row: 0,
@@ -110,62 +110,67 @@ impl Registers {
         }
         Self(PhantomData)
     }
-}
 
-/// Multiplies two panels of pairs of bf16 values: 2 × 2 tiles of C are in registers.
-///
-/// # Safety
-///
-/// That of [`Panels`], of 32 rows; this thread has [`Registers`].
-pub(crate) unsafe fn multiply(panels: &Panels) {
-    let &Panels { a, b, words, c, row, add, .. } = panels;
-    // SAFETY: the tiles are configured. Reads and writes are those that the caller allows: of each tile of A and B, which is
-    // filled up with zeros, two halves of 16 rows of 64 bytes, and of C the four quarters. Rows of A follow each other, and those
-    // of B are 128 bytes apart.
-    unsafe {
-        let below = c.add(16 * row);
-        asm!(
-            "test {add:e}, {add:e}",
-            "jz 2f",
-            "tileloadd tmm0, [{c} + {row}]",
-            "tileloadd tmm1, [{c} + {row} + 64]",
-            "tileloadd tmm2, [{below} + {row}]",
-            "tileloadd tmm3, [{below} + {row} + 64]",
-            "jmp 3f",
-            "2:",
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
-            "3:",
-            "tileloadd tmm4, [{a} + {line}]",
-            "tileloadd tmm6, [{b} + 2 * {line}]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tileloadd tmm7, [{b} + 2 * {line} + 64]",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "tileloadd tmm5, [{a} + {line} + 1024]",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm3, tmm5, tmm7",
-            "add {a}, 2048",
-            "add {b}, 2048",
-            "dec {tiles}",
-            "jnz 3b",
-            "tilestored [{c} + {row}], tmm0",
-            "tilestored [{c} + {row} + 64], tmm1",
-            "tilestored [{below} + {row}], tmm2",
-            "tilestored [{below} + {row} + 64], tmm3",
-            a = inout(reg) a => _,
-            b = inout(reg) b => _,
-            tiles = inout(reg) words.div_ceil(TILE_WORDS).max(1) => _,
-            c = in(reg) c,
-            below = in(reg) below,
-            row = in(reg) 4 * row,
-            line = in(reg) 64_usize,
-            add = in(reg) u32::from(add),
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack),
-        );
+    /// Multiplies two panels: 2 × 2 tiles of C are in registers.
+    ///
+    /// # Safety
+    ///
+    /// `panels` must have `depth` ≥ 1 tiles to read in each half, and C must be valid for what is written and, if it is added to,
+    /// read.
+    pub(super) unsafe fn multiply(&self, panels: Panels) {
+        let Panels { a: [a0, a1], b: [b0, b1], depth, c, row, add } = panels;
+        // SAFETY: the tiles are configured as long as `self` lives, on this thread, since `Registers` is not `Send`. Reads
+        // and writes are those that the caller allows: 1024 bytes of each tile, whose rows of 64 bytes follow each other,
+        // and 16 rows of 64 bytes at the four quarters of C.
+        unsafe {
+            let below = c.add(16 * row);
+            asm!(
+                "test {add:e}, {add:e}",
+                "jz 2f",
+                "tileloadd tmm0, [{c} + {row}]",
+                "tileloadd tmm1, [{c} + {row} + 64]",
+                "tileloadd tmm2, [{below} + {row}]",
+                "tileloadd tmm3, [{below} + {row} + 64]",
+                "jmp 3f",
+                "2:",
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "3:",
+                "tileloadd tmm4, [{a0} + {line}]",
+                "tileloadd tmm6, [{b0} + {line}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tileloadd tmm7, [{b1} + {line}]",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tileloadd tmm5, [{a1} + {line}]",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {a0}, 1024",
+                "add {a1}, 1024",
+                "add {b0}, 1024",
+                "add {b1}, 1024",
+                "dec {depth}",
+                "jnz 3b",
+                "tilestored [{c} + {row}], tmm0",
+                "tilestored [{c} + {row} + 64], tmm1",
+                "tilestored [{below} + {row}], tmm2",
+                "tilestored [{below} + {row} + 64], tmm3",
+                a0 = inout(reg) a0 => _,
+                a1 = inout(reg) a1 => _,
+                b0 = inout(reg) b0 => _,
+                b1 = inout(reg) b1 => _,
+                depth = inout(reg) depth => _,
+                c = in(reg) c,
+                below = in(reg) below,
+                row = in(reg) 4 * row,
+                line = in(reg) 64_usize,
+                add = in(reg) u32::from(add),
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            );
+        }
     }
 }
 
