@@ -8,5 +8,7 @@ mod replace;
 
 #[cfg(feature = "checkpoint")]
 pub(crate) use regular_file::read_json;
+#[cfg(feature = "tokenizers")]
+pub(crate) use replace::directory_of;
 #[cfg(feature = "checkpoint")]
-pub(crate) use replace::{MODEL_NAME, Replacement, directory_of, finish, of_one_save};
+pub(crate) use replace::{MODEL_NAME, Replacement, finish, of_one_save};

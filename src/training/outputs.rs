@@ -22,7 +22,7 @@ use std::cell::RefCell;
 /// `TopKAccuracyMetric`, `PerplexityMetric` and [`ConfusionMetric`](crate::metrics::ConfusionMetric), of words also
 /// [`EntityMetric`](crate::metrics::EntityMetric); with several classes `HammingScore`; with numbers
 /// [`SpearmanMetric`](crate::metrics::SpearmanMetric). Other metrics see an empty batch, which they ignore; a batch without a
-/// label counts in none.
+/// label counts in none. [`Metrics`](crate::training::Metrics) has an example.
 #[derive(Clone, Debug)]
 pub struct ClassificationItem {
     /// The mean loss, `[1]`.
@@ -135,7 +135,7 @@ impl Adaptor<EntityInput> for ClassificationItem {
     }
 }
 
-/// The output of a [`BertForSentenceEmbedding`] for metrics.
+/// The output of a [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding) for metrics.
 ///
 /// It always supports `LossMetric`; with labels [`SpearmanMetric`](crate::metrics::SpearmanMetric); without
 /// [`RetrievalMetric`](crate::metrics::RetrievalMetric) and `AccuracyMetric`, the share of anchors whose own candidate is the

@@ -25,11 +25,9 @@ mod whole_model;
 
 /// What most of these tests use.
 mod prelude {
+    pub use crate::files::{config_json, edit, files_of, fixture, folder, json, set_fields, with_config};
     #[cfg(feature = "tokenizers")]
-    pub use crate::files::tokenizer_of;
-    pub use crate::files::{
-        config_json, edit, files_of, fixture, folder, json, list, set_fields, vocabulary, with_config,
-    };
+    pub use crate::files::{list, tokenizer_of, vocabulary};
     pub use crate::small_bert::{larger, small_bert, small_layer};
     pub use crate::tolerance::*;
     pub use crate::whole_model::File;
@@ -61,6 +59,7 @@ mod prelude {
     }
 
     /// The model of a directory that has all of it and nothing else.
+    #[cfg(feature = "tokenizers")]
     pub fn loaded<M: PretrainedModel>(dir: impl AsRef<Path>) -> M {
         let (model, report) = M::from_pretrained(dir, &device()).unwrap();
         assert!(report.is_complete() && report.unused.is_empty(), "{report}");

@@ -84,7 +84,7 @@ pub enum Place {
 }
 
 /// The result of a row that is compared with an expected gradient: see
-/// [`GradCheck::with_excluded_row`](crate::GradCheck::exclude_row).
+/// [`GradCheck::with_excluded_row`](crate::GradCheck::with_excluded_row).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ExcludedRowReport {
