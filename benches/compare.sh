@@ -29,7 +29,7 @@ measure() {
         classification) tuned bench compare_classification ;;
         inference) tuned bench compare_inference ;;
         adamw) tuned bench compare_adamw ;;
-        matmul) cargo bench --quiet -p burn-fused-matmul ;;
+        matmul) echo '```text' && tuned cargo bench --quiet -p burn-fused-matmul && echo '```' ;;
         ranks) bench ranks ;;
         *) echo "no table is called $1" >&2 && exit 2 ;;
     esac
