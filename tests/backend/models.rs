@@ -1,6 +1,6 @@
 //! Whole models equal transformers and sentence-transformers: values and every gradient, from the f64 fixtures.
 
-use crate::case::{Case, assert_close, host};
+use crate::case::{Case, assert_close, hold_random_numbers, host};
 use crate::parity::{Head, collected, fixtures, rows_at};
 use crate::sentences::{POOLINGS, model, run, sentences};
 use crate::tolerance::distance;
@@ -11,6 +11,7 @@ use burn_bert::model::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub fn bert_model_equals_transformers(case: &Case) {
+    let _held = hold_random_numbers();
     let dir = fixtures().join("masked_lm/tiny_bert_encoder_only");
     let (model, _) = BertModel::from_pretrained(dir, &case.device).unwrap();
     let file = BertForMaskedLm::fixtures()[0].case(FloatDType::F64);

@@ -14,6 +14,7 @@ use burn_gradcheck::GradCheck;
 /// of `docs/checkpoints.md` for each fixture.
 #[cfg(feature = "checkpoint")]
 pub fn outputs_gradients_and_ten_steps_of_adamw_equal_hugging_faces(case: &Case) {
+    let _held = hold_random_numbers();
     let mut failures = Vec::new();
     for golden in Golden::all().iter().filter(|golden| case.device.supports_dtype(golden.dtype)) {
         let dtype = DType::from(golden.dtype);
@@ -76,6 +77,7 @@ pub fn gradients_pass_the_finite_difference_check(case: &Case) {
 }
 
 pub fn a_lookup_returns_the_rows_bit_for_bit(case: &Case) {
+    let _held = hold_random_numbers();
     let mut table = TokenEmbeddingConfig::new(300, 7).with_padding_idx(Some(4)).init(&case.autodiff());
     let values: Vec<f32> = numbers(2100, 8).iter().map(|&x| x as f32).collect();
     let data = TensorData::new(values.clone(), [300, 7]);
@@ -89,6 +91,7 @@ pub fn a_lookup_returns_the_rows_bit_for_bit(case: &Case) {
 
 /// Gradients of whole numbers, whose sums are exact in any order.
 pub fn a_row_that_is_looked_up_8192_times_gets_the_sum_of_its_gradients(case: &Case) {
+    let _held = hold_random_numbers();
     const TIMES: usize = 8192;
     let table = TokenEmbeddingConfig::new(3, 2).with_padding_idx(Some(0)).init(&case.autodiff());
     let ids: Vec<i32> = (0..TIMES + 2).map(|i| if i < TIMES { 1 } else { 2 }).collect();

@@ -85,6 +85,7 @@ pub fn clones_keep_their_values_while_training_goes_on(case: &Case) {
 }
 
 pub fn a_record_saved_here_loads_on_every_device(case: &Case) {
+    let _held = hold_random_numbers();
     let saved = module(&config(), &case.device);
     let file = tempfile::tempdir().unwrap();
     let path = file.path().join("embeddings.bpk");
@@ -111,6 +112,7 @@ pub fn a_batch_moves_between_devices_with_what_is_known_of_it(case: &Case) {
 
 /// Two fields share one layer, whose gradient is 10 in each of its four values: ‖g‖ = 20.
 pub fn a_parameter_that_two_fields_share_is_clipped_and_averaged_once(case: &Case) {
+    let _held = hold_random_numbers();
     let device = case.autodiff();
     let linear = LinearConfig::new(2, 2).with_bias(false).init(&device);
     let model = (linear.clone(), linear);
