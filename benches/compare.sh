@@ -3,7 +3,7 @@
 #
 #     BURN_BERT_PYTHON=path/to/python benches/compare.sh [TABLE ...]
 #
-# Without names it makes all tables, which takes about an hour. Nothing else should run on the machine. Python needs torch,
+# Without names it makes all tables. Nothing else should run on the machine. Python needs torch,
 # transformers, onnx, onnxscript, onnxruntime and openvino. A table stands between `<!-- NAME -->` and `<!-- end -->`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
