@@ -53,9 +53,11 @@ mod ops {
     pub(crate) mod attention;
     pub(crate) mod bias_gelu;
     pub(crate) mod cross_entropy;
+    pub(crate) mod drop_out;
     pub(crate) mod embed_layer_norm;
     pub(crate) mod linear;
     pub(crate) mod move_rows;
+    pub(crate) mod rotary;
     pub(crate) mod squares;
 }
 mod scope;
@@ -77,9 +79,11 @@ pub use ops::add_layer_norm::add_layer_norm;
 pub use ops::attention::{Sequences, attention, attention_weights};
 pub use ops::bias_gelu::{Activation, bias_activation, bias_gelu};
 pub use ops::cross_entropy::cross_entropy;
+pub use ops::drop_out::drop_out;
 pub use ops::embed_layer_norm::{Norm, Rows, embed_layer_norm, lookup};
 pub use ops::linear::{linear, linear_narrow};
 pub use ops::move_rows::{Moves, indices};
+pub use ops::rotary::rotary;
 pub use ops::squares::sums_of_squares;
 
 #[cfg(all(doctest, feature = "flex"))]

@@ -4,7 +4,7 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::{
     Activation, Moves, Norm, Precision, Rows, Sequences, add_layer_norm, attention, autocast,
-    bias_activation, cross_entropy, embed_layer_norm, linear,
+    bias_activation, cross_entropy, drop_out, embed_layer_norm, linear, rotary,
 };
 
 type Forward = Box<dyn Fn(&[Tensor<1>]) -> Tensor<1> + Send + Sync>;
@@ -53,8 +53,17 @@ impl Sample {
 }
 
 pub fn table() -> Vec<Sample> {
-    let entries =
-        [add_layer_norms, bias_activations, attentions, cross_entropies, linears, moves, embed_layer_norms];
+    let entries = [
+        add_layer_norms,
+        bias_activations,
+        attentions,
+        cross_entropies,
+        linears,
+        moves,
+        embed_layer_norms,
+        rotaries,
+        drop_outs,
+    ];
     entries.into_iter().flat_map(|entry| entry()).collect()
 }
 
@@ -146,6 +155,7 @@ struct Heads {
     /// Of one head.
     columns: usize,
     bias: bool,
+    window: Option<usize>,
 }
 
 impl Heads {
@@ -166,7 +176,9 @@ impl Heads {
                     let bias = if self.bias { leaves[3][place] } else { 0.0 };
                     (score / (self.columns as f64).sqrt() + bias).exp()
                 };
-                let weights: Vec<f64> = (0..length).map(weight).collect();
+                let is_near = |j: usize| self.window.is_none_or(|window| i.abs_diff(j) <= window);
+                let weights: Vec<f64> =
+                    (0..length).map(|j| if is_near(j) { weight(j) } else { 0.0 }).collect();
                 let sum: f64 = weights.iter().sum();
                 for column in 0..self.columns {
                     let value = weights.iter().enumerate().map(|(j, weight)| weight / sum * at(2, j, column));
@@ -181,11 +193,14 @@ impl Heads {
 
 fn attentions() -> Vec<Sample> {
     let sample = |(lengths, [heads, columns], bias, dropout): (Vec<usize>, [usize; 2], bool, f64),
+                  window: Option<usize>,
                   is_joint: bool| {
         let (tokens, hidden) = (lengths.iter().sum::<usize>(), heads * columns);
         let longest = lengths.iter().copied().max().unwrap();
-        let name = format!("attention of {lengths:?}, {heads} x {columns}, bias {bias}, dropout {dropout}");
-        let case = Heads { lengths: lengths.clone(), heads, columns, bias };
+        let name = format!(
+            "attention of {lengths:?}, {heads} x {columns}, bias {bias}, window {window:?}, dropout {dropout}"
+        );
+        let case = Heads { lengths: lengths.clone(), heads, columns, bias, window };
         let dims = [lengths.len(), heads, longest, longest];
         let mut leaves = if is_joint { vec![3 * tokens * hidden] } else { vec![tokens * hidden; 3] };
         leaves.extend(bias.then(|| dims.iter().product::<usize>()));
@@ -197,6 +212,7 @@ fn attentions() -> Vec<Sample> {
             });
             let bias = bias.then(|| leaves.last().unwrap().clone().reshape(dims));
             let sequences = Sequences::new(lengths.clone(), &rows[0].device());
+            let sequences = window.map_or(sequences.clone(), |window| sequences.with_window(window));
             flat(attention(rows, &sequences, heads, bias, dropout))
         };
         let sample = Sample { dropout, ..Sample::new(name, &leaves, forward) };
@@ -215,9 +231,61 @@ fn attentions() -> Vec<Sample> {
         (vec![129, 70, 129, 5], [3, 33], true, 0.1),
         (vec![300], [2, 3], false, 0.1),
     ];
-    let mut samples: Vec<_> = cases.into_iter().map(|case| sample(case, false)).collect();
-    samples.push(sample((vec![7, 5], [2, 4], false, 0.1), true));
+    let mut samples: Vec<_> = cases.into_iter().map(|case| sample(case, None, false)).collect();
+    samples.push(sample((vec![7, 5], [2, 4], false, 0.1), None, true));
+    // Several blocks of queries, whose keys are not all; windows that end at, before and behind a sequence's end.
+    let windows = [
+        (vec![3, 0, 5, 1], [3, 5], true, 0.0, 0),
+        (vec![31, 9, 31], [2, 24], true, 0.1, 8),
+        (vec![129, 70, 129, 5], [3, 33], true, 0.0, 70),
+        (vec![300], [2, 3], false, 0.1, 64),
+        (vec![520, 3], [1, 4], false, 0.0, 30),
+    ];
+    samples.extend(windows.map(|(lengths, heads, bias, dropout, window)| {
+        sample((lengths, heads, bias, dropout), Some(window), false)
+    }));
     samples
+}
+
+fn rotaries() -> Vec<Sample> {
+    let angle = |row: usize, pair: usize| (row * 7 % 31) as f64 / (1 + pair) as f64;
+    let sample = |[rows, heads, half]: [usize; 3]| {
+        let forward = move |leaves: &[Tensor<1>]| {
+            let x = leaves[0].clone().reshape([rows, 2 * heads * half]);
+            let table = |of: fn(f64) -> f64| {
+                let values = (0..rows).flat_map(|row| (0..half).map(move |pair| of(angle(row, pair))));
+                let data = TensorData::new(values.collect::<Vec<f64>>(), [rows, half]);
+                let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+                Tensor::<2>::from_data(data, (&x.device().without_autodiff(), dtype))
+            };
+            flat(rotary(x.clone(), [table(f64::cos), table(f64::sin)], heads))
+        };
+        let name = format!("rotary of {rows} x {heads} heads of {} columns", 2 * half);
+        Sample::new(name, &[rows * heads * 2 * half], forward).naive(move |leaves| {
+            let of = |i: usize| {
+                let (row, column) = (i / (2 * heads * half), i % (2 * half));
+                let (sin, cos) = angle(row, column % half).sin_cos();
+                let other = if column < half { -leaves[0][i + half] } else { leaves[0][i - half] };
+                leaves[0][i] * cos + other * sin
+            };
+            (0..leaves[0].len()).map(of).collect()
+        })
+    };
+    [[0, 1, 2], [1, 1, 1], [5, 3, 7], [70, 2, 32], [129, 12, 32]].into_iter().map(sample).collect()
+}
+
+fn drop_outs() -> Vec<Sample> {
+    let sample = |([rows, columns], dropout): ([usize; 2], f64)| {
+        let forward =
+            move |leaves: &[Tensor<1>]| flat(drop_out(leaves[0].clone().reshape([rows, columns]), dropout));
+        let name = format!("drop_out of {rows} x {columns}, dropout {dropout}");
+        let sample = Sample { dropout, ..Sample::new(name, &[rows * columns], forward) };
+        if dropout > 0.0 { sample } else { sample.naive(|leaves| leaves[0].clone()) }
+    };
+    [([0, 3], 0.1), ([3, 5], 0.0), ([1, 1], 0.1), ([70, 127], 0.1), ([65, 768], 0.9)]
+        .into_iter()
+        .map(sample)
+        .collect()
 }
 
 fn cross_entropies() -> Vec<Sample> {

@@ -82,10 +82,12 @@ impl<'a, T: Scalar> Batch<'a, T> {
         Self { input, longest: input.longest(), mask, bias }
     }
 
-    /// The logits of a block of a head's rows, which begins at row `first` of B · A · L.
-    fn scores(&self, head: &Head, first: usize) -> Scores<'_, T> {
+    /// The logits of a block of a head's rows.
+    fn scores(&self, head: &Head, block: &Block) -> Scores<'_, T> {
+        let first = head.index * self.longest + block.queries.start; // of B · A · L
         Scores {
-            length: head.length(),
+            block: block.clone(),
+            window: self.input.window,
             scale: self.input.scale,
             first: first as u64,
             mask: self.mask.as_ref(),
@@ -96,18 +98,17 @@ impl<'a, T: Scalar> Batch<'a, T> {
 
     /// The output of a head, and the statistics of its rows.
     fn forward(&self, head: &Head, mut output: Vec<&mut [T]>, statistics: &mut [[T::Wide; 2]]) {
-        let key = head.view::<T>(&self.input.key).transpose(0, 1);
-        let value = head.view::<T>(&self.input.value);
-        for block in head.blocks() {
-            let query = head.view_of::<T>(&self.input.query, block.clone());
-            let mut products = multiply(query, key.clone());
-            let first = head.index * self.longest + block.start;
-            softmax(self.scores(head, first), products.storage_mut(), &mut statistics[block.clone()]);
-            let context = multiply(products, value.clone());
+        for block in head.blocks(self.input.window) {
+            let queries = block.queries.clone();
+            let [key, value] =
+                [&self.input.key, &self.input.value].map(|rows| head.view::<T>(rows, &block.keys));
+            let mut products = multiply(head.view::<T>(&self.input.query, &queries), key.transpose(0, 1));
+            softmax(self.scores(head, &block), products.storage_mut(), &mut statistics[queries.clone()]);
+            let context = multiply(products, value);
             let rows = context.storage::<T::Wide>().chunks_exact(head.columns.len());
             // O is divided by the sums, and not P: d values of a row and not L.
             for ((context, output), &[_, inverse_sum]) in
-                rows.zip(&mut output[block.clone()]).zip(&statistics[block])
+                rows.zip(&mut output[queries.clone()]).zip(&statistics[queries])
             {
                 output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * inverse_sum));
             }
@@ -125,37 +126,37 @@ impl<'a, T: Scalar> Batch<'a, T> {
         mut bias_grad: Option<&mut [T]>,
     ) {
         let Batch { input, longest, .. } = *self;
-        let key = head.view::<T>(&input.key);
-        // A view: matmuls read any strides.
-        let value = head.view::<T>(&input.value).transpose(0, 1);
+        let width = head.columns.len();
         // Blocks are added up in their order, whatever the threads.
         let [mut key_sum, mut value_sum] =
-            [&key_grad, &value_grad].map(|parts| vec![T::Wide::ZERO; parts.len() * head.columns.len()]);
+            [&key_grad, &value_grad].map(|parts| vec![T::Wide::ZERO; parts.len() * width]);
         let needs_scores = !query_grad.is_empty() || !key_grad.is_empty() || bias_grad.is_some();
-        for block in head.blocks() {
-            let query = head.view_of::<T>(&input.query, block.clone());
-            let grad = head.view_of::<T>(grad, block.clone());
+        for block in head.blocks(input.window) {
+            let Block { queries, keys } = block.clone();
+            let [query, grad] = [&input.query, grad].map(|rows| head.view::<T>(rows, &queries));
+            // Views: matmuls read any strides.
+            let [key, value] = [&input.key, &input.value].map(|rows| head.view::<T>(rows, &keys));
             let mut weights = multiply(query.clone(), key.clone().transpose(0, 1));
             // V's gradient needs the weights alone.
-            let mut scores_grad = needs_scores.then(|| multiply(grad.clone(), value.clone()));
-            let first = head.index * longest + block.start;
+            let mut scores_grad = needs_scores.then(|| multiply(grad.clone(), value.transpose(0, 1)));
             softmax_backward(
-                self.scores(head, first),
+                self.scores(head, &block),
                 weights.storage_mut(),
                 scores_grad.as_mut().map(|grad| grad.storage_mut()).unwrap_or_default(),
-                &statistics[first..][..block.len()],
-                bias_grad.as_mut().map(|bias| &mut bias[block.start * longest..]),
+                &statistics[head.index * longest + queries.start..][..queries.len()],
+                bias_grad.as_mut().map(|bias| &mut bias[queries.start * longest..]),
             );
+            let values = keys.start * width..keys.end * width;
             if !value_grad.is_empty() {
-                accumulate(&mut value_sum, multiply(weights.transpose(0, 1), grad).storage());
+                accumulate(&mut value_sum[values.clone()], multiply(weights.transpose(0, 1), grad).storage());
             }
             let Some(scores_grad) = scores_grad else { continue };
             if !key_grad.is_empty() {
-                accumulate(&mut key_sum, multiply(scores_grad.transpose(0, 1), query).storage());
+                let grad = multiply(scores_grad.transpose(0, 1), query);
+                accumulate(&mut key_sum[values], grad.storage());
             }
             if !query_grad.is_empty() {
-                let grad = multiply(scores_grad, key.clone());
-                store(&mut query_grad[block], grad.storage());
+                store(&mut query_grad[queries], multiply(scores_grad, key).storage());
             }
         }
         store(&mut key_grad, &key_sum);
@@ -197,29 +198,28 @@ impl Head {
         self.rows.len()
     }
 
-    /// The rows of each block.
-    fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+    /// The blocks of queries, with the keys that are in their window.
+    fn blocks(&self, window: usize) -> impl Iterator<Item = Block> + use<> {
         const BLOCK: usize = 128;
         /// Logits of a block.
         const VALUES: usize = 64 * 1024;
         /// Below it, a product runs on one thread.
         const PRODUCT: usize = 192 * 192 * 192;
         let length = self.length();
+        let keys = length.min(2 * window.min(length) + BLOCK); // at most
         // Few enough for the block to stay in a core's cache, and for each of its products to run on one thread.
-        let fits = (PRODUCT - 1) / (length * self.columns.len()).max(1);
+        let fits = (PRODUCT - 1) / (keys * self.columns.len()).max(1);
         // An empty sequence has no logits to divide by.
-        let step = BLOCK.min(VALUES / length.max(1)).min(fits).max(1);
-        (0..length).step_by(step).map(move |first| first..length.min(first + step))
+        let step = BLOCK.min(VALUES / keys.max(1)).min(fits).max(1);
+        (0..length).step_by(step).map(move |first| {
+            let end = length.min(first + step);
+            Block { queries: first..end, keys: first.saturating_sub(window)..length.min(end + window) }
+        })
     }
 
-    /// The head's part of rows [N, H] for a product: a view, but of f16 a copy that is wide.
-    fn view<T: Scalar>(&self, rows: &FloatTensor<Flex>) -> FloatTensor<Flex> {
-        self.view_of::<T>(rows, 0..self.length())
-    }
-
-    /// Some rows of [`view`](Self::view).
-    fn view_of<T: Scalar>(&self, rows: &FloatTensor<Flex>, block: Range<usize>) -> FloatTensor<Flex> {
-        let view = rows.narrow(0, self.rows.start + block.start, block.len());
+    /// The head's part of some rows of its sequence in [N, H], for a product: a view, but of f16 a copy that is wide.
+    fn view<T: Scalar>(&self, rows: &FloatTensor<Flex>, range: &Range<usize>) -> FloatTensor<Flex> {
+        let view = rows.narrow(0, self.rows.start + range.start, range.len());
         let view = view.narrow(1, self.columns.start, self.columns.len());
         if T::dtype() != DType::F16 {
             return view;
@@ -227,6 +227,13 @@ impl Head {
         // Matmuls take f32 and bf16.
         tensor(widened::<T>(&view), view.shape())
     }
+}
+
+/// Some queries of a sequence, and the keys that one of them attends to.
+#[derive(Clone)]
+struct Block {
+    queries: Range<usize>,
+    keys: Range<usize>,
 }
 
 /// The rows of [N, H] cut up: for each head, its part of each row of its sequence.
@@ -254,10 +261,10 @@ fn store<T: Scalar>(parts: &mut [&mut [T]], values: &[T::Wide]) {
 }
 
 /// What is the same for all rows of a block.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Scores<'a, T> {
-    /// Length of a row.
-    length: usize,
+    block: Block,
+    window: usize,
     scale: f64,
     /// The first row of the block in dropout's mask.
     first: u64,
@@ -268,18 +275,44 @@ struct Scores<'a, T> {
 }
 
 impl<T: Scalar> Scores<'_, T> {
-    /// Scales row `row` of a block of products and adds its bias.
+    /// Logits of a row.
+    fn length(&self) -> usize {
+        self.block.keys.len()
+    }
+
+    /// The keys of a row of the block that are in its window.
+    fn keys(&self, row: usize) -> Range<usize> {
+        let query = self.block.queries.start + row;
+        let Range { start, end } = self.block.keys;
+        start.max(query.saturating_sub(self.window))..end.min(query + self.window + 1)
+    }
+
+    /// Scales the products of a row and some keys, and adds their bias.
     #[inline(always)]
-    fn scale(&self, row: usize, products: &mut [T::Wide]) {
+    fn scale(&self, row: usize, keys: &Range<usize>, products: &mut [T::Wide]) {
         let scale = T::Wide::from_f64(self.scale);
         match self.bias {
             Some(bias) => {
-                let bias = &bias[row * self.bias_length..][..self.length];
+                let bias = &bias[row * self.bias_length..][keys.clone()];
                 products.iter_mut().zip(bias).for_each(|(s, bias)| *s = *s * scale + bias.widen());
             }
             None => products.iter_mut().for_each(|s| *s = *s * scale),
         }
     }
+
+    /// Room for dropout's factors of a row, which are drawn from its first key on.
+    fn factors(&self) -> Vec<T::Wide> {
+        vec![T::Wide::ZERO; if self.mask.is_some() { self.block.keys.end } else { 0 }]
+    }
+}
+
+/// The part of a row for the keys `inside` the window, where the row is for `all`; the rest becomes zero.
+#[inline(always)]
+fn inside<'r, W: Wide>(row: &'r mut [W], all: &Range<usize>, inside: &Range<usize>) -> &'r mut [W] {
+    let (first, end) = (inside.start - all.start, inside.end - all.start);
+    row[..first].fill(W::ZERO);
+    row[end..].fill(W::ZERO);
+    &mut row[first..end]
 }
 
 simd_fn! {
@@ -290,10 +323,12 @@ simd_fn! {
         products: &'a mut [T::Wide],
         statistics: &'a mut [[T::Wide; 2]],
     ) {
-        let mut factor = vec![T::Wide::ZERO; if scores.mask.is_some() { scores.length } else { 0 }];
-        let rows = products.chunks_exact_mut(scores.length).zip(statistics);
+        let mut factor = scores.factors();
+        let rows = products.chunks_exact_mut(scores.length()).zip(statistics);
         for (row, (values, statistics)) in rows.enumerate() {
-            scores.scale(row, values);
+            let keys = scores.keys(row);
+            let values = inside(values, &scores.block.keys, &keys);
+            scores.scale(row, &keys, values);
             // No exponent is above 0: nothing overflows.
             let highest = max_of(values);
             values.iter_mut().for_each(|s| *s = (*s - highest).exp::<S>());
@@ -301,7 +336,7 @@ simd_fn! {
             *statistics = [highest, T::Wide::from_f64(1.0 / sum)];
             if let Some(mask) = scores.mask {
                 factors(simd, mask, scores.first + row as u64, &mut factor);
-                values.iter_mut().zip(&factor).for_each(|(e, &factor)| *e = *e * factor);
+                values.iter_mut().zip(&factor[keys]).for_each(|(e, &factor)| *e = *e * factor);
             }
         }
     }
@@ -320,30 +355,33 @@ simd_fn! {
         bias_grad: Option<&'a mut [T]>,
     ) {
         let (scale, mut bias_grad) = (T::Wide::from_f64(scores.scale), bias_grad);
-        let mut factor = vec![T::Wide::ZERO; if scores.mask.is_some() { scores.length } else { 0 }];
-        let mut grads = grad.chunks_exact_mut(scores.length);
-        let rows = products.chunks_exact_mut(scores.length).zip(statistics);
+        let mut factor = scores.factors();
+        let mut grads = grad.chunks_exact_mut(scores.length());
+        let rows = products.chunks_exact_mut(scores.length()).zip(statistics);
         for (row, (values, &[max, inverse_sum])) in rows.enumerate() {
-            scores.scale(row, values);
+            let keys = scores.keys(row);
+            let values = inside(values, &scores.block.keys, &keys);
+            scores.scale(row, &keys, values);
             values.iter_mut().for_each(|s| *s = (*s - max).exp::<S>() * inverse_sum);
             if let Some(mask) = scores.mask {
                 factors(simd, mask, scores.first + row as u64, &mut factor);
             }
             if let Some(grad) = grads.next() {
+                let grad = inside(grad, &scores.block.keys, &keys);
                 if scores.mask.is_some() {
-                    grad.iter_mut().zip(&factor).for_each(|(d, &factor)| *d = *d * factor);
+                    grad.iter_mut().zip(&factor[keys.clone()]).for_each(|(d, &factor)| *d = *d * factor);
                 }
                 let along = dot(grad, values);
                 grad.iter_mut().zip(&*values).for_each(|(d, &p)| *d = p * (*d - along));
                 if let Some(bias) = &mut bias_grad {
-                    let bias = &mut bias[row * scores.bias_length..][..scores.length];
+                    let bias = &mut bias[row * scores.bias_length..][keys.clone()];
                     bias.iter_mut().zip(&*grad).for_each(|(bias, &d)| *bias = T::narrow(d));
                 }
                 // Behind the bias, whose gradient is not scaled.
                 grad.iter_mut().for_each(|d| *d = *d * scale);
             }
             if scores.mask.is_some() {
-                values.iter_mut().zip(&factor).for_each(|(p, &factor)| *p = *p * factor);
+                values.iter_mut().zip(&factor[keys]).for_each(|(p, &factor)| *p = *p * factor);
             }
         }
     }

@@ -47,6 +47,8 @@ inputs! {
             heads: usize,
             /// What logits are multiplied by, usually 1 / √d.
             scale: f64,
+            /// How far from a token those are that it attends to, at most; L if that is any.
+            window: usize,
         }
     }
 }
@@ -63,6 +65,7 @@ impl<T: Tensors> Attention<T> {
 #[derive(Clone, Debug)]
 pub struct Sequences {
     lengths: Vec<usize>,
+    window: Option<usize>,
     /// The first row of each sequence, and N, [B + 1].
     starts: Tensor<1, Int>,
 }
@@ -76,7 +79,12 @@ impl Sequences {
             Some(*end)
         }));
         let device = device.clone().without_autodiff();
-        Self { lengths, starts: Tensor::from_data(starts.as_slice(), &device) }
+        Self { lengths, window: None, starts: Tensor::from_data(starts.as_slice(), &device) }
+    }
+
+    /// The same sequences, in which a token attends to those at most `window` tokens before and after it.
+    pub fn with_window(&self, window: usize) -> Self {
+        Self { window: Some(window), ..self.clone() }
     }
 
     /// Tokens of each sequence.
@@ -107,6 +115,7 @@ impl Sequences {
 /// ∂L/∂K = ∂L/∂Sᵀ · Q / √d
 /// ```
 ///
+/// In sequences [with a window](Sequences::with_window) S is −∞ for pairs of tokens that are further apart; Flex skips them.
 /// Neither logits nor weights are saved for backward. Dropout is that of [`embed_layer_norm`](crate::embed_layer_norm).
 ///
 /// Source: `BertSelfAttention` of transformers 5.23.
@@ -191,6 +200,7 @@ fn input(
     bias: Option<Tensor<4>>,
 ) -> Attention<Dispatch> {
     let [_, hidden] = rows[0].dims();
+    let longest = sequences.lengths.iter().copied().max().unwrap_or(0);
     let [query, key, value] = rows.map(|rows| rows.dequantize().into_dispatch());
     Attention {
         dropout: Dropout(None),
@@ -202,6 +212,7 @@ fn input(
         lengths: sequences.lengths.clone(),
         heads,
         scale: 1.0 / ((hidden / heads) as f64).sqrt(),
+        window: sequences.window.unwrap_or(usize::MAX).min(longest),
     }
 }
 
@@ -284,6 +295,8 @@ struct Rectangle<B: Backend> {
     dims: [usize; 4],
     /// `None` if all sequences are of one length.
     slots: Option<Slots<B>>,
+    /// True where query and key are further apart than the window, [L, L]; `None` if none are.
+    outside: Option<BoolTensor<B>>,
 }
 
 struct Slots<B: Backend> {
@@ -300,10 +313,6 @@ impl<B: Backend> Rectangle<B> {
         let [batch, longest, heads] = [input.lengths.len(), input.longest(), input.heads];
         let hidden = input.query.shape()[1];
         let dims = [batch, heads, longest, hidden / heads];
-        // No padding: a reshape does it, without indices.
-        if input.lengths.iter().all(|&length| length == longest) {
-            return Self { dims, slots: None };
-        }
         let device = input.query.device();
         let settings = get_or_init_device_settings::<B>(&device);
         let int = |values: Vec<i64>| {
@@ -311,6 +320,19 @@ impl<B: Backend> Rectangle<B> {
             let data = TensorData::new(values, [count]).convert_dtype(settings.int_dtype.into());
             B::int_from_data(data, &device)
         };
+        let bools = |ones: Vec<i64>, shape| {
+            let ones = B::int_equal_elem(int(ones), 1i64.into(), settings.bool_dtype);
+            B::bool_reshape(ones, shape)
+        };
+        let outside = (input.window + 1 < longest).then(|| {
+            let pairs = (0..longest).flat_map(|i| (0..longest).map(move |j| i.abs_diff(j)));
+            let pairs = pairs.map(|distance| i64::from(distance > input.window));
+            bools(pairs.collect(), Shape::new([longest, longest]))
+        });
+        // No padding: a reshape does it, without indices.
+        if input.lengths.iter().all(|&length| length == longest) {
+            return Self { dims, slots: None, outside };
+        }
         let of_sequence = |(i, &length): (usize, &usize)| i * longest..i * longest + length;
         let slots = input.lengths.iter().enumerate().flat_map(of_sequence);
         let (mut rows, mut padding) = (vec![0; batch * longest], vec![1; batch * longest]);
@@ -318,9 +340,8 @@ impl<B: Backend> Rectangle<B> {
             (rows[slot], padding[slot]) = (row as i64, 0);
         }
         let slots = slots.map(|slot| slot as i64).collect();
-        let padding = B::int_equal_elem(int(padding), 1i64.into(), settings.bool_dtype);
-        let padding = B::bool_reshape(padding, Shape::new([batch, longest]));
-        Self { dims, slots: Some(Slots { rows: int(rows), slots: int(slots), padding }) }
+        let padding = bools(padding, Shape::new([batch, longest]));
+        Self { dims, slots: Some(Slots { rows: int(rows), slots: int(slots), padding }), outside }
     }
 
     /// Wide [N, H] → [B, A, L, d], zero in padding.
@@ -348,14 +369,16 @@ impl<B: Backend> Rectangle<B> {
         }
     }
 
-    /// Logits [B, A, L, L], the lowest finite value where a key is padding.
+    /// Logits [B, A, L, L], the lowest finite value where a key is padding or outside the window.
     fn mask(&self, scores: FloatTensor<B>) -> FloatTensor<B> {
-        let Some(Slots { padding, .. }) = &self.slots else { return scores };
         let [batch, _, longest, _] = self.dims;
-        // Finite: a row of −∞ alone would become NaN.
-        let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
-        let padding = B::bool_reshape(padding.clone(), Shape::new([batch, 1, 1, longest]));
-        let shape = scores.shape();
-        B::float_mask_fill(scores, B::bool_expand(padding, shape), lowest.into())
+        let padding = self.slots.as_ref().map(|slots| (&slots.padding, [batch, 1, 1, longest]));
+        let outside = self.outside.as_ref().map(|outside| (outside, [1, 1, longest, longest]));
+        padding.into_iter().chain(outside).fold(scores, |scores, (masked, shape)| {
+            // Finite: a row of −∞ alone would become NaN.
+            let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
+            let masked = B::bool_expand(B::bool_reshape(masked.clone(), Shape::new(shape)), scores.shape());
+            B::float_mask_fill(scores, masked, lowest.into())
+        })
     }
 }

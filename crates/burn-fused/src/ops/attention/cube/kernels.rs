@@ -16,6 +16,22 @@ pub(super) struct Heads {
     longest: usize,
     /// d.
     columns: usize,
+    /// How far from its query a key is, at most.
+    window: usize,
+}
+
+/// The keys that a query attends to.
+#[derive(CubeType)]
+struct Keys {
+    first: usize,
+    end: usize,
+}
+
+#[cube]
+impl Keys {
+    fn have(&self, column: usize) -> bool {
+        column >= self.first && column < self.end
+    }
 }
 
 /// A place in [B, A, L, d].
@@ -37,11 +53,15 @@ impl Heads {
         self.longest
     }
 
-    /// The number of keys of a row of logits [B, A, L, L], 0 past the sequence's end.
-    pub(super) fn keys(&self, row: usize) -> usize {
+    /// The keys of a row of logits [B, A, L, L]; none past the sequence's end.
+    fn keys(&self, row: usize) -> Keys {
         let sequence = row / self.longest / self.heads;
         let length = self.start(sequence + 1) - self.start(sequence);
-        select(row % self.longest < length, length, 0usize)
+        let query = row % self.longest;
+        // No sum is above 2 L.
+        let end = clamp_max(query + self.window + 1, length);
+        let first = select(query > self.window, query - self.window, 0usize);
+        Keys { first, end: select(query < length, end, 0usize) }
     }
 
     fn place(&self, index: usize) -> Place {
@@ -174,7 +194,7 @@ pub(super) fn softmax<T: Float, W: Float>(
     for i in 0..split.slots {
         let column = column(i, split);
         x[i] = W::new(0.0);
-        if column < keys {
+        if keys.have(column) {
             let place = row * longest + column;
             x[i] = scores.score::<W>(products[place], place);
             largest = max(largest, x[i]);
@@ -184,7 +204,7 @@ pub(super) fn softmax<T: Float, W: Float>(
     let mut sum = W::new(0.0);
     #[unroll(split.slots <= 16)]
     for i in 0..split.slots {
-        if column(i, split) < keys {
+        if keys.have(column(i, split)) {
             x[i] = (x[i] - largest).exp();
             sum += x[i];
         }
@@ -192,7 +212,7 @@ pub(super) fn softmax<T: Float, W: Float>(
     let sum = cube_sum::<W>(sum, &mut scratch, split.units);
     let mut inverse_sum = W::new(0.0);
     // A row past its sequence's end has no weights: 1 / 0 would be infinite.
-    if keys > 0 {
+    if keys.end > 0 {
         inverse_sum = W::new(1.0) / sum;
     }
     let factors = factors::<W>(mask, row, split);
@@ -243,7 +263,7 @@ pub(super) fn backward<T: Float, W: Float>(
         let column = column(i, split);
         x[i] = W::new(0.0);
         d[i] = W::new(0.0);
-        if column < keys {
+        if keys.have(column) {
             let place = row * longest + column;
             x[i] = (scores.score::<W>(products[place], place) - largest).exp() * inverse_sum;
             d[i] = grad[place] * factors[i];

@@ -100,7 +100,8 @@ impl<'a> Setup<'a> {
 
     fn heads(&self) -> HeadsLaunch {
         let [_, heads, longest, columns] = self.dims;
-        HeadsLaunch::new(into_contiguous(self.starts.clone()).into_tensor_arg(), heads, longest, columns)
+        let starts = into_contiguous(self.starts.clone()).into_tensor_arg();
+        HeadsLaunch::new(starts, heads, longest, columns, self.input.window)
     }
 
     fn scores<T: Float>(&self) -> ScoresLaunch<T> {

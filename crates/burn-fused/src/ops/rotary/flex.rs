@@ -1,0 +1,76 @@
+//! Flex, Burn's CPU backend: one pass over the rows, in place where nobody else holds them.
+
+use super::{Rotary, RotaryOp};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Upstream};
+use crate::flex::{Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice, with_scalar};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Flex, TensorMetadata};
+
+impl Kernels<Flex> for RotaryOp {
+    fn forward(input: Rotary<Flex>) -> Output<Self, Flex> {
+        with_scalar!(
+            dtype(&input),
+            T => (turned::<T>(&input, input.x.clone(), 1.0), []),
+            Self::reference(input)
+        )
+    }
+
+    fn backward(input: Rotary<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
+        with_scalar!(
+            dtype(&input),
+            T => {
+                let Upstream { grad, needs: [x, ..], .. } = upstream;
+                vec![x.then(|| turned::<T>(&input, grad, -1.0)), None, None]
+            },
+            Self::reference_backward(input, upstream)
+        )
+    }
+}
+
+fn dtype(input: &Rotary<Flex>) -> Option<burn::tensor::DType> {
+    (Path::current() == Path::Fused).then(|| input.x.dtype())
+}
+
+/// `x` turned by the angles, or back.
+fn turned<T: Scalar>(input: &Rotary<Flex>, x: FloatTensor<Flex>, direction: f64) -> FloatTensor<Flex> {
+    let [_, hidden] = x.shape().dims();
+    let half = hidden / input.heads / 2;
+    let [cos, sin] = [&input.cos, &input.sin].map(FloatTensor::<Flex>::to_contiguous);
+    let (cos, sin) = (slice::<T::Wide>(&cos), slice::<T::Wide>(&sin));
+    let per_task = rows_per_task(hidden);
+    let count = x.shape().num_elements();
+    let mut rows = Rows::new(x);
+    let tasks = rows.tasks::<T>(per_task * hidden).zip(cos.chunks(per_task * half));
+    for_each(count, tasks.zip(sin.chunks(per_task * half)), |(((x, y), cos), sin)| {
+        turn::<T>([cos, sin], half, hidden, T::Wide::from_f64(direction), x, y);
+    });
+    rows.output()
+}
+
+simd_fn! {
+    /// Some rows; `x` where it is not in `y`.
+    fn turn<S, T: Scalar>(
+        simd,
+        angles: [&'a [T::Wide]; 2],
+        half: usize,
+        hidden: usize,
+        direction: T::Wide,
+        x: Option<&'a [T]>,
+        y: &'a mut [T],
+    ) {
+        if let Some(x) = x {
+            y.copy_from_slice(x);
+        }
+        let [cos, sin] = angles;
+        for ((row, cos), sin) in y.chunks_exact_mut(hidden).zip(cos.chunks_exact(half)).zip(sin.chunks_exact(half)) {
+            for head in row.chunks_exact_mut(2 * half) {
+                let (low, high) = head.split_at_mut(half);
+                for (((low, high), &cos), &sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
+                    let (a, b, sin) = (low.widen(), high.widen(), sin * direction);
+                    *low = T::narrow(a * cos - b * sin);
+                    *high = T::narrow(b * cos + a * sin);
+                }
+            }
+        }
+    }
+}

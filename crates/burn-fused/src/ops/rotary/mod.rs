@@ -1,0 +1,140 @@
+//! Rotary positions: pairs of columns turned by angles. One operator; its backward turns back.
+
+#[cfg(feature = "_cubecl")]
+mod cube;
+#[cfg(feature = "flex")]
+mod flex;
+
+use crate::engine::device::assert_computes;
+use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
+use crate::engine::run::run;
+use crate::numerics::dropout::DropoutOps;
+use crate::numerics::sums::{computed_in, narrow, wide};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, TensorMetadata};
+use burn::prelude::*;
+use burn::tensor::Shape;
+
+inputs! {
+    /// N rows of A heads of d columns.
+    Rotary of RotaryOp {
+        floats {
+            /// [N, A · d].
+            x,
+            /// [N, d / 2], in the dtype of the arithmetic. Constant: there is no gradient.
+            cos,
+            /// As `cos`.
+            sin,
+        }
+        plain {
+            /// A.
+            heads: usize,
+        }
+    }
+}
+
+/// Turns each pair of columns i and i + d/2 of a head by the angle φ of its row and i (Su et al. 2021, arXiv:2104.09864):
+///
+/// ```text
+/// yᵢ       = xᵢ · cos φᵢ − xᵢ₊d/2 · sin φᵢ
+/// yᵢ₊d/2   = xᵢ₊d/2 · cos φᵢ + xᵢ · sin φᵢ
+/// ```
+///
+/// Of queries and keys whose angles are multiples of their places, products depend on the distance alone. The backward turns
+/// the gradient by −φ. Source: `apply_rotary_pos_emb` of transformers 5.23.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::rotary;
+///
+/// let device = Device::default();
+/// let quarter = [[0.0, 1.0]].map(|sin| Tensor::<2>::from_floats([sin], &device)); // angles 0 and π/2
+/// let [sin] = quarter;
+/// let cos = Tensor::from_floats([[1.0, 0.0]], &device);
+/// let y = rotary(Tensor::from_floats([[1.0, 2.0, 3.0, 4.0]], &device), [cos, sin], 1);
+/// assert_eq!(y.into_data(), TensorData::from([[1.0f32, -4.0, 3.0, 2.0]]));
+/// ```
+///
+/// # Shapes
+///
+/// - `x`: [N, A · d] for A `heads`, d even
+/// - `[cos, sin]`: [N, d/2], outside autodiff
+/// - output: [N, A · d]
+///
+/// # Numerics
+///
+/// Computed in f32 for f16 and bf16, and rounded once. Cosines and sines are in f32 then, otherwise in the dtype of x.
+///
+/// # Panics
+///
+/// If shapes or dtypes do not fit, or the device computes wrongly in the dtype ([`check_dtype`](crate::check_dtype)).
+pub fn rotary(x: Tensor<2>, [cos, sin]: [Tensor<2>; 2], heads: usize) -> Tensor<2> {
+    let [rows, hidden] = x.dims();
+    assert!(
+        heads > 0 && hidden.is_multiple_of(2 * heads),
+        "heads: {heads} of even length are not {hidden} columns"
+    );
+    for angles in [&cos, &sin] {
+        assert_eq!(angles.dims(), [rows, hidden / heads / 2], "cos and sin must have shape [N, d/2]");
+        assert_eq!(
+            angles.dtype(),
+            computed_in(x.dtype()),
+            "cos and sin must have the dtype of the arithmetic"
+        );
+    }
+    // Nothing to compute, and no dims that kernels take.
+    if rows == 0 || hidden == 0 {
+        return x;
+    }
+    assert_computes(&x);
+    let [x, cos, sin] = [x, cos, sin].map(|tensor| tensor.dequantize().into_dispatch());
+    Tensor::from_dispatch(run::<RotaryOp, _>(Rotary { x, cos, sin, heads }))
+}
+
+impl Operator for RotaryOp {
+    /// Of x, cos and sin; the latter are constants.
+    type Needs = [bool; 3];
+    type Statistics<X: Held> = [X; 0];
+
+    fn specs(inputs: &Rotary<Specs>) -> Vec<Spec> {
+        vec![inputs.x.clone()]
+    }
+
+    fn reference<B: DropoutOps>(inputs: Rotary<B>) -> Output<Self, B> {
+        let x = inputs.x.clone();
+        (turned::<B>(&inputs, x, B::float_sub, B::float_add), [])
+    }
+
+    fn reference_backward<B: DropoutOps>(inputs: Rotary<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        let Upstream { grad, needs: [x, ..], .. } = upstream;
+        vec![x.then(|| turned::<B>(&inputs, grad, B::float_add, B::float_sub)), None, None]
+    }
+}
+
+type Sum<B> = fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>;
+
+/// `x` turned: the first half of a head by the `first` sum of its products, the second by the `second`.
+fn turned<B: Backend>(
+    inputs: &Rotary<B>,
+    x: FloatTensor<B>,
+    first: Sum<B>,
+    second: Sum<B>,
+) -> FloatTensor<B> {
+    let (shape, dtype) = (x.shape(), x.dtype());
+    let [rows, hidden] = shape.dims();
+    let half = hidden / inputs.heads / 2;
+    let x = B::float_reshape(wide::<B>(x), Shape::new([rows, inputs.heads, 2, half]));
+    let [low, high] = [0, 1].map(|which| {
+        let ranges = [0..rows, 0..inputs.heads, which..which + 1, 0..half];
+        B::float_slice(x.clone(), &ranges.map(|range| range.into()))
+    });
+    let [cos, sin] = [&inputs.cos, &inputs.sin].map(|angles| {
+        B::float_expand(
+            B::float_reshape(angles.clone(), Shape::new([rows, 1, 1, half])),
+            Shape::new([rows, inputs.heads, 1, half]),
+        )
+    });
+    let times = |a: &FloatTensor<B>, b: &FloatTensor<B>| B::float_mul(a.clone(), b.clone());
+    let y = vec![first(times(&low, &cos), times(&high, &sin)), second(times(&high, &cos), times(&low, &sin))];
+    narrow::<B>(B::float_reshape(B::float_cat(y, 2), shape), dtype)
+}
