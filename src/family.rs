@@ -37,6 +37,8 @@ pub enum Family {
     Camembert,
     /// `data2vec-text`
     Data2VecText,
+    /// `modernbert`
+    ModernBert,
 }
 
 impl Family {
@@ -53,6 +55,7 @@ impl Family {
             Self::XlmRoberta => "xlm-roberta",
             Self::Camembert => "camembert",
             Self::Data2VecText => "data2vec-text",
+            Self::ModernBert => "modernbert",
         }
     }
 }
@@ -70,6 +73,9 @@ pub enum PositionEmbeddingType {
     /// Positions count the tokens that are not padding, from `pad_token_id + 1` on; padding has position
     /// `pad_token_id`, whose row gets no gradient (RoBERTa and other models from fairseq).
     AfterPadding,
+    /// Queries and keys of the attention are turned by angles that grow with the position (Su et al. 2021); the embedding
+    /// layer has no position embeddings (ModernBERT).
+    Rotary,
 }
 
 impl PositionEmbeddingType {
@@ -81,9 +87,8 @@ impl PositionEmbeddingType {
 
 /// What a model is made of, sizes aside.
 ///
-/// All layers are post-norm, with LayerNorm, biases, a feed-forward network without a gate, and attention of every token
-/// over all tokens of its sequence. A family is supported if the fields are all its differences from transformers' BERT.
-/// Some only look alike: MegatronBERT has no LayerNorm in its embeddings, BigBird drops out before it.
+/// Norms are LayerNorms. A family is supported if the fields are all its differences from transformers' BERT. Some only look
+/// alike: MegatronBERT has no LayerNorm in its embeddings, BigBird drops out before it.
 #[derive(Debug)]
 pub(crate) struct Architecture {
     pub(crate) input: Input,
@@ -94,7 +99,7 @@ pub(crate) struct Architecture {
 /// The embedding layer: the sum of word, position and token-type embeddings, LayerNorm, dropout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input {
-    /// Absolute positions. Only a file leaves them to the family.
+    /// The positions of a config that does not state relative ones. Only a file leaves them to the family.
     #[cfg_attr(not(feature = "checkpoint"), expect(dead_code))]
     pub(crate) positions: PositionEmbeddingType,
     pub(crate) has_token_types: bool,
@@ -106,6 +111,11 @@ pub(crate) struct Input {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoder {
+    pub(crate) norm: NormPlace,
+    /// Whether linear layers and norms have biases, those of the embeddings and of a head's norm included.
+    pub(crate) has_biases: bool,
+    /// Whether the feed-forward network is `(f(x·U) ∘ (x·G))·D`, with dropout before D, and not `f(x·U)·D`.
+    pub(crate) is_gated: bool,
     /// Whether one layer is run again and again.
     pub(crate) shares_layers: bool,
     /// Whether the outputs of attention and of the feed-forward network have dropout.
@@ -121,9 +131,21 @@ pub(crate) struct Heads {
     pub(crate) has_pooler: bool,
     /// Whether the activation of the masked-language-model head is that of the layers, and not always the exact GELU.
     pub(crate) masked_lm_activation_of_layers: bool,
+    /// Whether classifiers read `LayerNorm(GELU(x·P))`, the transform of the masked-language-model head, and not x.
+    pub(crate) classifiers_have_transform: bool,
     pub(crate) sequence: SequenceHead,
     /// By what they classify, see [`Classified`].
     pub(crate) dropout: [HeadDropout; 3],
+}
+
+/// Where a layer normalises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NormPlace {
+    /// `LayerNorm(x + f(x))`.
+    Post,
+    /// `x + f(LayerNorm(x))`. The first layer's attention reads the embeddings, which are normalised, and a last norm follows
+    /// the layers.
+    Pre,
 }
 
 /// Whether a linear layer projects the embeddings to the width of the model.
@@ -145,12 +167,14 @@ pub(crate) enum RelativeScores {
 }
 
 /// What classifies sequences.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum SequenceHead {
     /// A linear layer that reads the pooler's output.
     Pooled,
     /// Two linear layers that read the vector at position 0.
     Dense { activation: Activation, drops_input: bool },
+    /// A linear layer after the classifiers' transform, of the vector at position 0 or of the mean over tokens.
+    Transformed,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +200,9 @@ const BERT: Architecture = Architecture {
         projection: Projection::Never,
     },
     encoder: Encoder {
+        norm: NormPlace::Post,
+        has_biases: true,
+        is_gated: false,
         shares_layers: false,
         output_dropout: [true; 2],
         relative_scores: Some(RelativeScores::Scaled),
@@ -184,6 +211,7 @@ const BERT: Architecture = Architecture {
     heads: Heads {
         has_pooler: true,
         masked_lm_activation_of_layers: true,
+        classifiers_have_transform: false,
         sequence: SequenceHead::Pooled,
         dropout: [Stated(None), Stated(None), Never],
     },
@@ -242,6 +270,24 @@ const ALBERT: Architecture = Architecture {
     heads: Heads { dropout: [Stated(Some(0.1)), Stated(Some(0.1)), Never], ..BERT.heads },
 };
 
+const MODERN_BERT: Architecture = Architecture {
+    input: Input { positions: PositionEmbeddingType::Rotary, has_token_types: false, ..BERT.input },
+    encoder: Encoder {
+        norm: NormPlace::Pre,
+        has_biases: false,
+        is_gated: true,
+        relative_scores: None,
+        ..BERT.encoder
+    },
+    heads: Heads {
+        has_pooler: false,
+        masked_lm_activation_of_layers: false,
+        classifiers_have_transform: true,
+        sequence: SequenceHead::Transformed,
+        dropout: [Stated(Some(0.0)); 3],
+    },
+};
+
 impl Family {
     pub(crate) const fn architecture(self) -> &'static Architecture {
         match self {
@@ -251,6 +297,7 @@ impl Family {
             Self::MpNet => &MPNET,
             Self::Albert => &ALBERT,
             Self::Roberta | Self::XlmRoberta | Self::Camembert | Self::Data2VecText => &ROBERTA,
+            Self::ModernBert => &MODERN_BERT,
         }
     }
 }

@@ -4,7 +4,7 @@ use super::directory::Directory;
 use super::fields::{Fields, agree, config_path, merged_fields};
 use super::keys::ModelKeys;
 use super::params::{StoredParam, check_stored, filled};
-use super::{Checkpoint, LAYER_NORM, POSITION, TOKEN_TYPE, WORD};
+use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
 use crate::family::{Family, Projection};
@@ -63,15 +63,17 @@ impl BertEmbeddings {
         let config_path = config_path(path);
         let (checkpoint, keys, module) = of_one_save(path, || {
             let mut checkpoint = Checkpoint::open(path)?;
-            let keys = ModelKeys::of_layer(&checkpoint, Family::Bert)?;
             // A directory without a config is incomplete, a file of weights may be all there is.
-            let module = if path.is_dir() || regular_file::exists(&config_path) {
-                let fields = Fields::read(config_path.clone())?;
-                let config = fields.config()?;
-                agree(&keys, config.family, &fields)?;
-                fields.in_file(config.try_init(device))?
-            } else {
-                config_of_shapes(&mut checkpoint, &keys)?.try_init(device)?
+            let has_config = path.is_dir() || regular_file::exists(&config_path);
+            let fields = has_config.then(|| Fields::read(config_path.clone())).transpose()?;
+            let family = fields.as_ref().map_or(Family::Bert, |fields| fields.spec().family);
+            let keys = ModelKeys::of_layer(&checkpoint, family)?;
+            let module = match fields {
+                Some(fields) => {
+                    agree(&keys, family, &fields)?;
+                    fields.in_file(fields.config()?.try_init(device))?
+                }
+                None => config_of_shapes(&mut checkpoint, &keys)?.try_init(device)?,
             };
             Ok((checkpoint, keys, module))
         })?;
@@ -118,15 +120,15 @@ impl BertEmbeddings {
 
     pub(crate) fn stored_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
         let tables = [
-            (WORD, Some(&self.word_embeddings)),
+            (keys.family.word, Some(&self.word_embeddings)),
             (POSITION, self.position_embeddings.as_ref()),
             (TOKEN_TYPE, self.token_type_embeddings.as_ref()),
         ];
         let tables = tables
             .into_iter()
             .filter_map(|(name, table)| Some(StoredParam::table(keys.embedding(name), &table?.weight)));
-        let norm = keys.norm(&keys.embedding(LAYER_NORM));
-        tables.chain(StoredParam::norm(norm, &self.layer_norm)).collect()
+        let norm = keys.norm(&keys.embedding(keys.family.embeddings_norm));
+        keys.stored_of(tables.chain(StoredParam::norm(norm, &self.layer_norm)))
     }
 
     /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names, in the module's dtype. Python reads
@@ -200,7 +202,7 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &ModelKeys) -> Result<Ber
             }
         }
     };
-    let (vocab_size, hidden_size) = size_of(WORD)?;
+    let (vocab_size, hidden_size) = size_of(keys.family.word)?;
     Ok(BertEmbeddingsConfig::new()
         .with_family(family)
         .with_vocab_size(vocab_size)

@@ -1,6 +1,7 @@
 //! How each family is stored: the class and keys of its weights, and the fields of its `config.json`.
 
-use crate::family::{Architecture, Family};
+use super::{LAYER_NORM, WORD};
+use crate::family::{Architecture, Family, NormPlace};
 use Field::{Also, Always, Named};
 use burn_fused::Activation;
 use serde_json::{Map, Value};
@@ -32,6 +33,10 @@ pub(crate) struct Defaults {
     pub(crate) intermediate_size: usize,
     pub(crate) dropout: f64,
     pub(crate) hidden_act: Activation,
+    pub(crate) max_position_embeddings: usize,
+    pub(crate) layer_norm_eps: f64,
+    /// `initializer_cutoff_factor`, of a family whose initial values are truncated.
+    pub(crate) initializer_bound: Option<f64>,
 }
 
 /// What has become of a field of BERT's `config.json`.
@@ -52,23 +57,36 @@ pub(crate) enum Unsupported {
     Flag(&'static str, &'static str),
     /// What a field means that must have one value.
     OtherThan(&'static str, usize, &'static str),
+    /// What a field means that must have one name.
+    OtherName(&'static str, &'static str, &'static str),
 }
 
 /// The keys of a family above its embedding layer. Those of encoder and pooler follow the model's prefix.
 #[derive(Debug)]
 pub(crate) struct FamilyKeys {
+    /// The word embeddings, and the LayerNorm beside them.
+    pub(crate) word: &'static str,
+    pub(crate) embeddings_norm: &'static str,
+    /// Whether a bias that a module lacks is stored as zeros, as the class in Python always has one.
+    pub(crate) zero_biases: bool,
     /// What comes before a layer's number.
     pub(crate) layer: &'static str,
-    /// Query, key, value and output of the attention, and the two of the feed-forward network.
-    pub(crate) linears: [&'static str; 6],
-    /// After the attention, and after the feed-forward network.
+    /// Query, key, value and output of the attention, the feed-forward network's first, its gate if it has one, and its last.
+    /// Neighbours of one name are one tensor, one below the other.
+    pub(crate) linears: &'static [&'static str],
+    /// That of the attention, and that of the feed-forward network.
     pub(crate) norms: [&'static str; 2],
+    pub(crate) final_norm: Option<&'static str>,
     /// `None` in a family that has no relative positions by query and key.
     pub(crate) distances: Option<&'static str>,
     pub(crate) projection: Option<&'static str>,
     pub(crate) relative_attention_bias: Option<&'static str>,
     pub(crate) pooler: Option<&'static str>,
     pub(crate) masked_lm: HeadKeys,
+    /// The linear layer and the norm that classifiers read, in a family that has them.
+    pub(crate) transform: Option<[&'static str; 2]>,
+    /// The linear layer that scores answers.
+    pub(crate) answers: &'static str,
     /// The two linear layers of a classifier of sequences that does not read the pooler.
     pub(crate) sequence_head: Option<[&'static str; 2]>,
     /// The fields in `config.json` for the dropout of the heads, by what they classify.
@@ -87,8 +105,11 @@ pub(crate) struct HeadKeys {
 }
 
 const BERT_KEYS: FamilyKeys = FamilyKeys {
+    word: WORD,
+    embeddings_norm: LAYER_NORM,
+    zero_biases: true,
     layer: "encoder.layer.",
-    linears: [
+    linears: &[
         "attention.self.query",
         "attention.self.key",
         "attention.self.value",
@@ -97,6 +118,7 @@ const BERT_KEYS: FamilyKeys = FamilyKeys {
         "output.dense",
     ],
     norms: ["attention.output.LayerNorm", "output.LayerNorm"],
+    final_norm: None,
     distances: Some("attention.self.distance_embedding.weight"),
     projection: None,
     relative_attention_bias: None,
@@ -108,6 +130,8 @@ const BERT_KEYS: FamilyKeys = FamilyKeys {
         bias: &["cls.predictions.bias", "cls.predictions.decoder.bias"],
         decoder: "cls.predictions.decoder.weight",
     },
+    transform: None,
+    answers: "qa_outputs",
     sequence_head: None,
     head_dropout: [Some("classifier_dropout"), Some("classifier_dropout"), None],
 };
@@ -134,6 +158,10 @@ const BERT_DEFAULTS: Defaults = Defaults {
     intermediate_size: 3072,
     dropout: 0.1,
     hidden_act: Activation::Gelu,
+    // Of every config class but ModernBERT's; published configs of RoBERTa's family state 514.
+    max_position_embeddings: 512,
+    layer_norm_eps: 1e-12,
+    initializer_bound: None,
 };
 
 const BERT: FamilySpec = FamilySpec {
@@ -177,7 +205,7 @@ const DISTILBERT: FamilySpec = FamilySpec {
     ],
     keys: FamilyKeys {
         layer: "transformer.layer.",
-        linears: [
+        linears: &[
             "attention.q_lin",
             "attention.k_lin",
             "attention.v_lin",
@@ -237,7 +265,7 @@ const MPNET: FamilySpec = FamilySpec {
     ],
     keys: FamilyKeys {
         layer: "encoder.layer.",
-        linears: [
+        linears: &[
             "attention.attn.q",
             "attention.attn.k",
             "attention.attn.v",
@@ -273,7 +301,7 @@ const ALBERT: FamilySpec = FamilySpec {
     ],
     keys: FamilyKeys {
         layer: "encoder.albert_layer_groups.0.albert_layers.",
-        linears: [
+        linears: &[
             "attention.query",
             "attention.key",
             "attention.value",
@@ -298,8 +326,65 @@ const ALBERT: FamilySpec = FamilySpec {
     ..BERT
 };
 
+const MODERN_BERT: FamilySpec = FamilySpec {
+    family: Family::ModernBert,
+    class: "ModernBert",
+    base: "model",
+    defaults: Defaults {
+        vocab_size: 50368,
+        type_vocab_size: 0,
+        pad_token_id: 50283,
+        num_hidden_layers: 22,
+        intermediate_size: 1152,
+        dropout: 0.0,
+        max_position_embeddings: 8192,
+        layer_norm_eps: 1e-5,
+        initializer_bound: Some(2.0),
+        ..BERT_DEFAULTS
+    },
+    fields: &[
+        ("hidden_act", Named("hidden_activation")),
+        ("layer_norm_eps", Named("norm_eps")),
+        ("hidden_dropout_prob", Named("embedding_dropout")),
+        ("attention_probs_dropout_prob", Named("attention_dropout")),
+        ("type_vocab_size", Always),
+        // The published configs say `absolute`, which nothing reads.
+        ("position_embedding_type", Always),
+    ],
+    // No published model has them.
+    unsupported: &[
+        Unsupported::Flag("norm_bias", "has biases in its norms"),
+        Unsupported::Flag("attention_bias", "has biases in its attention"),
+        Unsupported::Flag("mlp_bias", "has biases in its feed-forward networks"),
+        Unsupported::Flag("classifier_bias", "has a bias in its heads' first layer"),
+        Unsupported::OtherName("classifier_activation", "gelu", "another activation of its heads"),
+    ],
+    keys: FamilyKeys {
+        word: "tok_embeddings.weight",
+        embeddings_norm: "norm",
+        zero_biases: false,
+        layer: "layers.",
+        linears: &["attn.Wqkv", "attn.Wqkv", "attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wi", "mlp.Wo"],
+        norms: ["attn_norm", "mlp_norm"],
+        final_norm: Some("final_norm"),
+        distances: None,
+        pooler: None,
+        masked_lm: HeadKeys {
+            prefix: "head.",
+            transform: "head.dense",
+            layer_norm: "head.norm",
+            bias: &["decoder.bias"],
+            decoder: "decoder.weight",
+        },
+        transform: Some(["head.dense", "head.norm"]),
+        answers: "classifier",
+        head_dropout: [Some("classifier_dropout"); 3],
+        ..BERT_KEYS
+    },
+};
+
 /// One entry for each [`Family`], in the order of its variants.
-pub(crate) static FAMILIES: [FamilySpec; 10] = [
+pub(crate) static FAMILIES: [FamilySpec; 11] = [
     BERT,
     DISTILBERT,
     ELECTRA,
@@ -322,6 +407,7 @@ pub(crate) static FAMILIES: [FamilySpec; 10] = [
         defaults: ROBERTA_DEFAULTS,
         ..ROBERTA
     },
+    MODERN_BERT,
 ];
 
 const _: () = {
@@ -333,6 +419,10 @@ const _: () = {
         assert!(heads.has_pooler == keys.pooler.is_some());
         assert!(encoder.has_relative_attention_bias == keys.relative_attention_bias.is_some());
         assert!(encoder.relative_scores.is_some() == keys.distances.is_some());
+        assert!(encoder.has_biases == keys.zero_biases);
+        assert!(heads.classifiers_have_transform == keys.transform.is_some());
+        assert!(matches!(encoder.norm, NormPlace::Pre) == keys.final_norm.is_some());
+        assert!(keys.linears.len() == if encoder.is_gated { 7 } else { 6 });
         i += 1;
     }
 };
@@ -356,8 +446,9 @@ impl FamilySpec {
         FAMILIES.iter().find(is_of)
     }
 
-    pub(crate) fn of_base(base: &str) -> Option<&'static Self> {
-        FAMILIES.iter().find(|spec| spec.base == base)
+    /// The first family whose models have this prefix and this key of word embeddings.
+    pub(crate) fn of_base(base: &str, word: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|spec| spec.base == base && spec.keys.word == word)
     }
 
     pub(crate) fn supported() -> String {

@@ -123,13 +123,13 @@ impl Fields {
             vocab_size: self.size("vocab_size", defaults.vocab_size)?,
             hidden_size,
             embedding_size,
-            // 512 in every family's config class; published configs of RoBERTa's family state 514.
-            max_position_embeddings: self.size("max_position_embeddings", 512)?,
+            max_position_embeddings: self
+                .size("max_position_embeddings", defaults.max_position_embeddings)?,
             type_vocab_size: self.size("type_vocab_size", defaults.type_vocab_size)?,
             pad_token_id: self.pad_token_id(defaults.pad_token_id)?,
-            layer_norm_eps: self.number("layer_norm_eps", 1e-12)?,
+            layer_norm_eps: self.number("layer_norm_eps", defaults.layer_norm_eps)?,
             hidden_dropout_prob: self.number("hidden_dropout_prob", defaults.dropout)?,
-            initializer: EmbeddingInitializer::Normal { std: self.number("initializer_range", 0.02)? },
+            initializer: self.initializer()?,
             position_embedding_type: self.positions()?,
         };
         self.in_file(config.validate())?;
@@ -149,12 +149,30 @@ impl Fields {
                         format!("{field} is {found}, but must be {value}; {means} would not be computed")
                     }
                 },
+                Unsupported::OtherName(field, name, means) => match self.text(field)? {
+                    Some(found) if found != name => {
+                        let found = shown(found);
+                        format!("{field} is {found:?}, but must be {name:?}; {means} would not be computed")
+                    }
+                    _ => continue,
+                },
                 _ => continue,
             };
             let model_type = self.spec.family.model_type().to_string();
             return Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem });
         }
         Ok(())
+    }
+
+    fn initializer(&self) -> Result<EmbeddingInitializer> {
+        let std = self.number("initializer_range", 0.02)?;
+        match self.spec.defaults.initializer_bound {
+            None => Ok(EmbeddingInitializer::Normal { std }),
+            Some(bound) => {
+                let bound = self.number("initializer_cutoff_factor", bound)?;
+                Ok(EmbeddingInitializer::TruncatedNormal { std, bound })
+            }
+        }
     }
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
@@ -206,6 +224,11 @@ impl Fields {
     /// An object, or what is written as null.
     pub(crate) fn object(&self, field: &'static str) -> Result<Option<&Map<String, Value>>> {
         if self.is_null(field) { Ok(None) } else { self.value(field, "an object", Value::as_object) }
+    }
+
+    /// A list, or what is written as null.
+    pub(crate) fn list(&self, field: &'static str) -> Result<Option<&Vec<Value>>> {
+        if self.is_null(field) { Ok(None) } else { self.value(field, "a list", Value::as_array) }
     }
 
     /// Whether a field is missing or null.

@@ -2,8 +2,7 @@
 
 use super::families::{FamilyKeys, FamilySpec};
 use super::{
-    BUFFERS, Checkpoint, GAMMA_BETA, LAYER_NORM, MODEL_PREFIX, POSITION, TOKEN_TYPE, WORD, ambiguous,
-    is_known,
+    BUFFERS, Checkpoint, GAMMA_BETA, MODEL_PREFIX, POSITION, StoredParam, TOKEN_TYPE, ambiguous, is_known,
 };
 use crate::error::{Error, Result, shown};
 use crate::family::Family;
@@ -24,35 +23,36 @@ pub struct ModelKeys {
 impl ModelKeys {
     /// The keys of a checkpoint that has an embedding layer.
     pub(crate) fn of_layer(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
-        let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(WORD));
-        let (known, unknown): (Vec<&str>, Vec<&str>) = tables.partition(|prefix| is_known(prefix));
+        let names = &FamilySpec::of(family).keys;
+        let word = names.word;
+        let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(word));
+        let (known, unknown): (Vec<&str>, Vec<&str>) = tables.partition(|prefix| is_known(prefix, word));
         let prefix = match known[..] {
             [prefix] => prefix,
             [] => {
                 let hint = match unknown.first() {
                     Some(prefix) => {
-                        format!("there is {}{WORD}, but that prefix is of no supported family", shown(prefix))
+                        format!("there is {}{word}, but that prefix is of no supported family", shown(prefix))
                     }
                     None => "is this a BERT or RoBERTa checkpoint?".into(),
                 };
-                return Err(Error::missing_key(checkpoint.path(), format!("{MODEL_PREFIX}{WORD}"), hint));
+                return Err(Error::missing_key(checkpoint.path(), format!("{MODEL_PREFIX}{word}"), hint));
             }
             _ => {
-                let keys: Vec<_> = known.iter().map(|prefix| format!("{prefix}{WORD}")).collect();
+                let keys: Vec<_> = known.iter().map(|prefix| format!("{prefix}{word}")).collect();
                 return Err(ambiguous(checkpoint.path(), &keys));
             }
         };
         // A copy, as the checkpoint is borrowed mutably while shards are opened.
         let stored: BTreeSet<String> = checkpoint.keys().map(String::from).collect();
-        let gammas = GAMMA_BETA.map(|[gamma, _]| format!("{prefix}{LAYER_NORM}.{gamma}"));
+        let gammas = GAMMA_BETA.map(|[gamma, _]| format!("{prefix}{}.{gamma}", names.embeddings_norm));
         let gamma_beta = match gammas.each_ref().map(|gamma| stored.contains(gamma)) {
             [true, true] => return Err(ambiguous(checkpoint.path(), &gammas)),
             [false, true] => GAMMA_BETA[1],
             // With neither, the error of the load names today's keys.
             _ => GAMMA_BETA[0],
         };
-        let (layer_prefix, family) = (prefix.to_string(), &FamilySpec::of(family).keys);
-        Ok(Self { layer_prefix, gamma_beta, family, stored: Some(stored) })
+        Ok(Self { layer_prefix: prefix.to_string(), gamma_beta, family: names, stored: Some(stored) })
     }
 
     /// The keys of a checkpoint that has a whole model.
@@ -97,7 +97,7 @@ impl ModelKeys {
     /// The first family that uses this prefix; `None` for an empty one.
     pub(crate) fn stated_family(&self) -> Option<Family> {
         let base = self.layer_prefix.strip_suffix(&format!(".{MODEL_PREFIX}"))?;
-        FamilySpec::of_base(base).map(|spec| spec.family)
+        FamilySpec::of_base(base, self.family.word).map(|spec| spec.family)
     }
 
     pub(crate) fn named(&self, name: &str) -> String {
@@ -117,6 +117,14 @@ impl ModelKeys {
         format!("{}{name}", self.layer_prefix)
     }
 
+    /// What is stored of these: without the biases that a module lacks, where the family's class has none either.
+    pub(crate) fn stored_of<'a>(
+        &self,
+        params: impl IntoIterator<Item = StoredParam<'a>>,
+    ) -> Vec<StoredParam<'a>> {
+        params.into_iter().filter(|param| self.family.zero_biases || param.is_of_module()).collect()
+    }
+
     /// γ and β of a LayerNorm, as this checkpoint calls them.
     pub(crate) fn norm(&self, name: &str) -> [String; 2] {
         self.gamma_beta.map(|part| format!("{name}.{part}"))
@@ -127,8 +135,10 @@ impl ModelKeys {
         let Some(name) = key.strip_prefix(&self.layer_prefix) else { return false };
         match name.split_once('.') {
             _ if name == POSITION => has_positions,
-            Some((LAYER_NORM, part)) => GAMMA_BETA.as_flattened().contains(&part),
-            _ => [WORD, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
+            Some((norm, part)) if norm == self.family.embeddings_norm => {
+                GAMMA_BETA.as_flattened().contains(&part)
+            }
+            _ => [self.family.word, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
         }
     }
 }

@@ -84,7 +84,7 @@ impl Checkpoint {
         let wrapper = match wrappers[..] {
             [] => String::new(),
             [wrapper] => wrapper.to_string(),
-            _ => return refused(files.into_keys().filter(|key| key.ends_with(WORD)).collect()),
+            _ => return refused(files.into_keys().filter(|key| wrapper(key).is_some()).collect()),
         };
         let mut places = BTreeMap::new();
         for (key, path) in files {
@@ -215,13 +215,14 @@ fn ambiguous(path: &Path, keys: &[String]) -> Error {
     Error::file(path, format!("has {}, {problem}", keys.join(" and ")))
 }
 
-/// Whether a supported family's keys have this prefix: none, the layer's name, or the model's and the layer's.
-fn is_known(prefix: &str) -> bool {
+/// Whether keys of a supported family that calls its word embeddings `word` have this prefix: none, the layer's name, or the
+/// model's and the layer's.
+fn is_known(prefix: &str, word: &str) -> bool {
     prefix.is_empty()
         || prefix == MODEL_PREFIX
         || prefix
             .strip_suffix(&format!(".{MODEL_PREFIX}"))
-            .is_some_and(|base| FamilySpec::of_base(base).is_some())
+            .is_some_and(|base| FamilySpec::of_base(base, word).is_some())
 }
 
 /// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.
@@ -229,10 +230,11 @@ const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
 /// The prefix before the model's own key, empty without a wrapper, if the key is that of word embeddings.
 fn wrapper(key: &str) -> Option<&str> {
-    let prefix = key.strip_suffix(WORD)?;
+    let words = families::FAMILIES.iter().map(|spec| spec.keys.word);
+    let (prefix, word) = words.into_iter().find_map(|word| Some((key.strip_suffix(word)?, word)))?;
     // Wrappers nest, as `module._orig_mod.`.
     let mut rest = prefix;
-    while !is_known(rest) {
+    while !is_known(rest, word) {
         rest = WRAPPERS.iter().find_map(|wrapper| rest.strip_prefix(wrapper))?;
     }
     Some(&prefix[..prefix.len() - rest.len()])

@@ -14,8 +14,8 @@ use std::path::Path;
 
 pub(crate) struct StoredParam<'a> {
     pub(crate) key: String,
-    /// `None` for a bias that the module does not have: stored as zeros and never read.
-    id: Option<ParamId>,
+    /// Those that it holds, one below the other; none for a bias that the module does not have, stored as zeros and never read.
+    ids: Vec<ParamId>,
     shape: Vec<usize>,
     /// A linear layer's weight: [in, out] in Burn, [out, in] in PyTorch.
     is_transposed: bool,
@@ -36,7 +36,7 @@ impl<'a> StoredParam<'a> {
     ) -> Self {
         Self {
             key: key.into(),
-            id: Some(param.id),
+            ids: vec![param.id],
             shape: param.lazy_shape().to_vec(),
             is_transposed: false,
             is_quantized: is_quantized(param),
@@ -65,12 +65,36 @@ impl<'a> StoredParam<'a> {
     }
 
     pub(crate) fn linear(name: &str, linear: &'a Linear) -> [Self; 2] {
-        let [inputs, outputs] = linear.weight.lazy_shape().dims();
-        let weight = Self::new(format!("{name}.weight"), &linear.weight, |weight| {
-            Payload::Transposed(Box::new(weight))
-        });
-        let bias = Self::bias(format!("{name}.bias"), linear.bias.as_ref(), outputs, &linear.weight);
-        [Self { shape: vec![outputs, inputs], is_transposed: true, ..weight }, bias]
+        let bias = Self::bias(format!("{name}.bias"), linear.bias.as_ref(), outputs(linear), &linear.weight);
+        [Self::stacked(name, vec![linear]), bias]
+    }
+
+    /// The weights of linear layers of one shape as one tensor, the outputs of the first above those of the next.
+    pub(crate) fn stacked(name: &str, linears: Vec<&'a Linear>) -> Self {
+        let weight = Self::new(format!("{name}.weight"), &linears[0].weight, |_| unreachable!("replaced"));
+        let of_each = |linear: &&Linear| linear.weight.id;
+        Self {
+            ids: linears.iter().map(of_each).collect(),
+            shape: vec![linears.iter().map(|linear| outputs(linear)).sum(), weight.shape[0]],
+            is_transposed: true,
+            is_quantized: linears.iter().any(|linear| is_quantized(&linear.weight)),
+            has_adapter: linears.iter().any(|linear| linear.weight.adapter().is_some()),
+            payload: Box::new(move || {
+                // A quantised one is refused by its dtype, and is not joined to others.
+                let quantized = linears.iter().find(|linear| is_quantized(&linear.weight));
+                let values = match quantized {
+                    Some(linear) => linear.weight.val(),
+                    None => Tensor::cat(linears.iter().map(|linear| linear.weight.val()).collect(), 1),
+                };
+                (values.dtype(), Payload::Transposed(Box::new(values)))
+            }),
+            ..weight
+        }
+    }
+
+    /// Whether it is of the module, and not a bias that it lacks.
+    pub(crate) fn is_of_module(&self) -> bool {
+        !self.ids.is_empty()
     }
 
     fn bias<const D: usize>(
@@ -81,7 +105,7 @@ impl<'a> StoredParam<'a> {
     ) -> Self {
         let Some(bias) = bias else {
             let zeros = move |_| Payload::Values(Box::new(Tensor::zeros([width], &beside.lazy_device())));
-            return Self { id: None, shape: vec![width], ..Self::new(key, beside, zeros) };
+            return Self { ids: Vec::new(), shape: vec![width], ..Self::new(key, beside, zeros) };
         };
         Self::vector(key, bias)
     }
@@ -103,7 +127,9 @@ pub(crate) fn filled<M: Module>(
     let (mut names, mut slots) = (Vec::new(), Vec::new());
     for param in &params {
         // A bias that the module lacks: transformers' layers have one, of zeros.
-        let Some(id) = param.id else { continue };
+        if !param.is_of_module() {
+            continue;
+        }
         let (stored, path) = checkpoint.float_tensor(&param.key)?;
         let key = param.key.clone();
         if stored.shape != param.shape {
@@ -121,14 +147,31 @@ pub(crate) fn filled<M: Module>(
             return Err(Error::data(key, problem));
         }
         names.push(key);
-        slots.push((id, param.is_transposed));
+        slots.push((&param.ids, param.is_transposed));
     }
     let values = checkpoint.read(&names)?;
-    let values = slots
-        .into_iter()
-        .zip(values)
-        .map(|((id, is_transposed), values)| (id, if is_transposed { transposed(values) } else { values }));
+    let values = slots.into_iter().zip(values).flat_map(|((ids, is_transposed), values)| {
+        let parts = parts(values, ids.len()).into_iter();
+        let parts = parts.map(move |values| if is_transposed { transposed(values) } else { values });
+        ids.iter().copied().zip(parts)
+    });
     Ok(module.clone().map(&mut Replace { values: values.collect() }))
+}
+
+fn outputs(linear: &Linear) -> usize {
+    linear.weight.lazy_shape()[1]
+}
+
+/// A tensor cut along its first axis into parts of one size.
+fn parts(values: TensorData, count: usize) -> Vec<TensorData> {
+    if count == 1 {
+        return vec![values];
+    }
+    let (dtype, mut shape) = (values.dtype(), values.shape().to_vec());
+    shape[0] /= count;
+    let bytes = values.as_bytes();
+    let parts = bytes.chunks(bytes.len() / count);
+    parts.map(|bytes| TensorData::from_bytes_vec(bytes.to_vec(), shape.clone(), dtype)).collect()
 }
 
 /// Refuses to store parameters that a model built from the stored config would not read back as they are.

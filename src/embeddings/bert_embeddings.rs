@@ -43,7 +43,7 @@ impl BertEmbeddingsConfig {
                 0 => None,
                 rows => Some(table(rows, None)?),
             },
-            layer_norm: LayerNorm::new(self.width(), self.layer_norm_eps, device),
+            layer_norm: self.layer_norm(self.width(), device),
             dropout: DropoutConfig::new(self.hidden_dropout_prob).init(),
             config: self.clone(),
         })
@@ -71,7 +71,7 @@ impl BertEmbeddingsConfig {
 pub struct BertEmbeddings {
     /// W, looked up by `input_ids`. A tied output head reads it at forward time.
     pub word_embeddings: TokenEmbedding,
-    /// P, looked up by `position_ids`; `None` with relative positions, which belong to the attention.
+    /// P, looked up by `position_ids`; `None` with relative or rotary positions, which belong to the attention.
     pub position_embeddings: Option<TokenEmbedding>,
     /// S, looked up by `token_type_ids`; `None` in a family without token types, which ignores those ids.
     pub token_type_embeddings: Option<TokenEmbedding>,

@@ -3,9 +3,11 @@
 use crate::error::{Error, Result};
 use crate::family::{Family, PositionEmbeddingType, Projection};
 use crate::layers::{
-    EmbeddingInitializer, MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_num_params, check_sizes,
+    EmbeddingInitializer, LayerNorm, MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_num_params,
+    check_sizes,
 };
 use burn::config::Config;
+use burn::prelude::*;
 
 /// Configuration of [`BertEmbeddings`](crate::BertEmbeddings). Field names are those of Hugging Face's `config.json`; the
 /// defaults are BERT-base uncased.
@@ -90,6 +92,12 @@ published! {
     albert_base_v2: "`albert/albert-base-v2`: 3,906,048 parameters.",
         with_family(Family::Albert), with_vocab_size(30000), with_embedding_size(Some(128)),
         with_hidden_dropout_prob(0.0);
+    modernbert_base: "`answerdotai/ModernBERT-base`: 38,683,392 parameters.",
+        with_family(Family::ModernBert), with_vocab_size(50368), with_max_position_embeddings(8192),
+        with_type_vocab_size(0), with_pad_token_id(Some(50283)), with_layer_norm_eps(1e-5),
+        with_hidden_dropout_prob(0.0),
+        with_initializer(EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 }),
+        with_position_embedding_type(PositionEmbeddingType::Rotary);
 }
 
 impl BertEmbeddingsConfig {
@@ -103,22 +111,30 @@ impl BertEmbeddingsConfig {
         self.count_params() as usize
     }
 
+    /// A LayerNorm for vectors of length `width`, as the model's are.
+    pub(crate) fn layer_norm(&self, width: usize, device: &Device) -> LayerNorm {
+        LayerNorm::new(width, self.layer_norm_eps, self.family.architecture().encoder.has_biases, device)
+    }
+
     /// [`num_params`](Self::num_params) of a config that may be invalid, in a type that holds any.
     pub(crate) fn count_params(&self) -> u128 {
         let has_positions = self.position_embedding_type.has_table();
         let positions = if has_positions { self.max_position_embeddings } else { 0 };
-        // The last two rows are γ and β.
-        let rows = [self.vocab_size, positions, self.type_vocab_size, 2].map(|rows| rows as u128);
+        let of_norm = if self.family.architecture().encoder.has_biases { 2 } else { 1 }; // γ, and β
+        let rows = [self.vocab_size, positions, self.type_vocab_size, of_norm].map(|rows| rows as u128);
         rows.iter().sum::<u128>() * self.width() as u128
     }
 
-    /// Tokens that the longest sequence can have; `None` if no position embeddings limit it.
+    /// Tokens that the longest sequence can have; `None` if no position embeddings limit it. [`Rotary`](PositionEmbeddingType::Rotary)
+    /// positions can be computed beyond the number that a model was trained with, and this is that number.
     ///
     /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) does not use the rows up to that of the padding: RoBERTa's
     /// 514 rows are 512 tokens.
     pub fn max_sequence_length(&self) -> Option<usize> {
         match self.position_embedding_type {
-            PositionEmbeddingType::Absolute => Some(self.max_position_embeddings),
+            PositionEmbeddingType::Absolute | PositionEmbeddingType::Rotary => {
+                Some(self.max_position_embeddings)
+            }
             PositionEmbeddingType::AfterPadding => {
                 let first = self.pad_token_id.map_or(0, |pad| pad + 1);
                 Some(self.max_position_embeddings.saturating_sub(first))
@@ -193,6 +209,11 @@ impl BertEmbeddingsConfig {
         }
         if let Some(always) = input.layer_norm_eps.filter(|&always| always != self.layer_norm_eps) {
             return fixed("layer_norm_eps", format!("{:?}", self.layer_norm_eps), format!("{always:?}"));
+        }
+        let scheme = self.position_embedding_type;
+        let is_rotary = |scheme| scheme == PositionEmbeddingType::Rotary;
+        if is_rotary(scheme) != is_rotary(input.positions) {
+            return fixed("position_embedding_type", format!("{scheme:?}"), format!("{:?}", input.positions));
         }
         let problem = match (input.projection, self.embedding_size) {
             (Projection::Never, Some(size)) => {

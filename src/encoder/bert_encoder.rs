@@ -1,11 +1,12 @@
 //! `BertEncoder`: the layers, one after the other.
 
-use super::config::BertModelConfig;
+use super::config::{BertModelConfig, RotaryConfig};
 use super::layer::BertLayer;
 use super::packing::Packing;
 use super::relative_attention_bias::RelativeAttentionBias;
 use crate::error::{Error, Result};
-use crate::layers::{PaddingMask, ParameterCheck, check_dropout, linear};
+use crate::family::NormPlace;
+use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, check_dropout, linear};
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -39,10 +40,14 @@ pub struct BertEncoder {
     pub relative_attention_bias: Option<RelativeAttentionBias>,
     /// The layers, first to last; in ALBERT the one that is run again and again.
     pub layers: Vec<BertLayer>,
+    /// Normalises the output of the last layer (ModernBERT).
+    pub final_norm: Option<LayerNorm>,
     /// How often the layers are run, one round after the other: 1 but in ALBERT.
     rounds: usize,
     #[module(skip)]
     hidden_act_name: Option<String>,
+    #[module(skip)]
+    rotary: Option<RotaryConfig>,
 }
 
 /// The output of [`BertEncoder::forward_all`].
@@ -94,9 +99,12 @@ impl BertModelConfig {
         Ok(BertEncoder {
             embeddings_projection: projection.map(|shape| self.linear_of(shape, device)),
             relative_attention_bias: RelativeAttentionBias::new(self, device)?,
-            layers: (0..layers).map(|_| BertLayer::new(self, device)).collect::<Result<_>>()?,
+            layers: (0..layers).map(|i| BertLayer::new(self, i, device)).collect::<Result<_>>()?,
+            final_norm: (self.encoder().norm == NormPlace::Pre)
+                .then(|| self.embeddings.layer_norm(self.embeddings.hidden_size, device)),
             rounds: self.num_hidden_layers / layers,
             hidden_act_name: self.hidden_act_name.clone(),
+            rotary: self.rotary,
         })
     }
 }
@@ -112,8 +120,13 @@ impl BertEncoder {
         self.hidden_act_name.as_ref()
     }
 
-    /// Sets the probabilities of dropout of a layer's outputs and of the attention weights in training. Returns
-    /// [`Error::Config`] if one is not in [0, 1).
+    /// Rotary positions, of a family that has them.
+    pub(crate) fn rotary(&self) -> Option<RotaryConfig> {
+        self.rotary
+    }
+
+    /// Sets the probabilities of dropout of a layer's outputs and of the attention weights in training; in ModernBERT that inside
+    /// the feed-forward network, and that of the attention weights and output. Returns [`Error::Config`] if one is not in [0, 1).
     pub fn set_dropout(&mut self, hidden_dropout_prob: f64, attention_probs_dropout_prob: f64) -> Result<()> {
         // Both are checked before one is set.
         check_dropout("hidden_dropout_prob", hidden_dropout_prob)?;
@@ -164,7 +177,10 @@ impl BertEncoder {
                     let heads = layer.attention.num_attention_heads();
                     Tensor::zeros([batch, heads, seq, seq], (&rows.device(), rows.dtype()))
                 }
-                _ => layer.attention.weights(rows.clone(), packing, of_places.as_ref()),
+                _ => {
+                    let rows = layer.attention_input(rows.clone());
+                    layer.attention.weights(rows, packing, of_places.as_ref())
+                }
             });
         });
         hidden_states.push(last.unpack());
@@ -186,10 +202,12 @@ impl BertEncoder {
                 if packing.num_tokens() > 0 { layer.forward(rows, &packing, bias.as_ref()) } else { rows }
             })
         });
+        let norm = self.final_norm.as_ref().filter(|_| packing.num_tokens() > 0);
+        let rows = if let Some(norm) = norm { norm.forward(rows) } else { rows };
         PackedHidden { rows, packing }
     }
 
-    /// The operators with dropout: attention and two residuals a layer.
+    /// The operators with dropout: attention and two others a layer.
     pub(crate) fn draws(&self) -> usize {
         3 * self.num_hidden_layers()
     }
@@ -239,6 +257,9 @@ impl BertEncoder {
         let check = ParameterCheck::against_input("hidden", &hidden);
         if let Some(projection) = &self.embeddings_projection {
             check.linear("embeddings_projection", projection, [width, inner])?;
+        }
+        if let Some(norm) = &self.final_norm {
+            check.norm("final_norm", norm, inner)?;
         }
         let packing = Packing::new([batch, seq], padding, &hidden.device())?;
         // All of them before the first one runs: an error must not come after half a pass.

@@ -2,8 +2,10 @@
 
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result};
-use crate::family::{Classified, HeadDropout};
-use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes};
+use crate::family::{Classified, Encoder, HeadDropout, NormPlace, PositionEmbeddingType};
+use crate::layers::{
+    EmbeddingInitializer, MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes,
+};
 use burn::config::Config;
 use burn::nn::{Dropout, DropoutConfig, Initializer, Linear};
 use burn::prelude::*;
@@ -37,6 +39,50 @@ pub struct BertModelConfig {
     /// Probability that dropout zeroes an attention weight in training, in [0, 1).
     #[config(default = 0.1)]
     pub attention_probs_dropout_prob: f64,
+    /// ModernBERT: probability that dropout zeroes a value inside a layer's feed-forward network in training, in [0, 1).
+    #[config(default = 0.0)]
+    pub mlp_dropout: f64,
+    /// ModernBERT: rotary positions, and which layers attend to what.
+    pub rotary: Option<RotaryConfig>,
+}
+
+/// Rotary positions (Su et al. 2021), and a window of attention in most layers; the defaults are ModernBERT's.
+///
+/// The angle of position m and pair i of a head's d columns is `m · θ^(−2i/d)`.
+#[derive(Config, Debug, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct RotaryConfig {
+    /// θ of the layers in which a token attends to all.
+    #[config(default = 160_000.0)]
+    pub global_rope_theta: f64,
+    /// θ of the other layers.
+    #[config(default = 10_000.0)]
+    pub local_rope_theta: f64,
+    /// The window of the other layers: a token attends to those at most half as far before and after it.
+    #[config(default = 128)]
+    pub local_attention: usize,
+    /// The first of every so many layers attends to all tokens.
+    #[config(default = 3)]
+    pub global_attn_every_n_layers: usize,
+}
+
+impl RotaryConfig {
+    fn validate(&self) -> Result<()> {
+        for (field, theta) in
+            [("global_rope_theta", self.global_rope_theta), ("local_rope_theta", self.local_rope_theta)]
+        {
+            if !(theta.is_finite() && theta > 0.0) {
+                return Err(Error::Config {
+                    field,
+                    problem: format!("is {theta}, but must be finite and above 0"),
+                });
+            }
+        }
+        check_sizes([
+            ("local_attention", self.local_attention, usize::MAX),
+            ("global_attn_every_n_layers", self.global_attn_every_n_layers, usize::MAX),
+        ])
+    }
 }
 
 /// The configs of published models.
@@ -64,6 +110,9 @@ published! {
     mpnet_base: "`microsoft/mpnet-base`: 109,486,464 parameters, the pooler's included.";
     albert_base_v2: "`albert/albert-base-v2`: 11,683,584 parameters, the pooler's included.",
         with_hidden_act(Activation::GeluTanh), with_attention_probs_dropout_prob(0.0);
+    modernbert_base: "`answerdotai/ModernBERT-base`: 149,014,272 parameters.",
+        with_num_hidden_layers(22), with_intermediate_size(1152), with_attention_probs_dropout_prob(0.0),
+        with_rotary(Some(RotaryConfig::new()));
 }
 
 impl BertModelConfig {
@@ -73,8 +122,8 @@ impl BertModelConfig {
     ///
     /// Those of [`BertEmbeddingsConfig::validate`]; [`Error::Config`], naming the field, if there is no layer or more than
     /// 4,096, the heads do not divide H, `intermediate_size` is 0 or above 2²⁰, a model has more than 2⁴⁰ parameters,
-    /// `attention_probs_dropout_prob` is not in [0, 1), or positions are relative and the family has none, or
-    /// `max_position_embeddings` is 0 or above 2³⁰.
+    /// a dropout is not in [0, 1) or one that the family has not, positions are relative and the family has none,
+    /// `max_position_embeddings` is 0 or above 2³⁰, or positions are rotary and `rotary` is missing or invalid.
     pub fn validate(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         // First: what follows multiplies and divides these sizes.
@@ -91,7 +140,23 @@ impl BertModelConfig {
             let problem = format!("is {heads}, but must divide hidden_size {hidden_size}");
             return invalid("num_attention_heads", problem);
         }
-        if !position_embedding_type.has_table() {
+        match (&self.rotary, position_embedding_type == PositionEmbeddingType::Rotary) {
+            (Some(rotary), true) => rotary.validate()?,
+            (None, true) => return invalid("rotary", "is None, but positions are rotary".into()),
+            (Some(_), false) => {
+                return invalid("rotary", format!("is given, but positions are {position_embedding_type:?}"));
+            }
+            (None, false) => {}
+        }
+        if self.rotary.is_some() && !(hidden_size / heads).is_multiple_of(2) {
+            let problem = format!(
+                "is {heads}, but rotary positions turn pairs of the {} columns of a head",
+                hidden_size / heads
+            );
+            return invalid("num_attention_heads", problem);
+        }
+        let is_relative = !position_embedding_type.has_table() && self.rotary.is_none();
+        if is_relative {
             // Relative positions have a vector for each of 2M − 1 distances.
             let positions = self.embeddings.max_position_embeddings;
             check_sizes([("max_position_embeddings", positions, MAX_ROWS / 2)])?;
@@ -103,6 +168,11 @@ impl BertModelConfig {
             }
         }
         check_num_params("hidden_size", self.count_params())?;
+        check_dropout("mlp_dropout", self.mlp_dropout)?;
+        if self.mlp_dropout != 0.0 && !family.architecture().encoder.is_gated {
+            let problem = format!("is {}, but the family {} has none", self.mlp_dropout, family.model_type());
+            return invalid("mlp_dropout", problem);
+        }
         check_dropout("attention_probs_dropout_prob", self.attention_probs_dropout_prob)
     }
 
@@ -110,14 +180,19 @@ impl BertModelConfig {
     fn count_params(&self) -> u128 {
         let BertEmbeddingsConfig { hidden_size, max_position_embeddings, .. } = self.embeddings;
         // In 128 bits: no product of the sizes of an invalid config overflows.
-        let linear = |[inputs, outputs]: [usize; 2]| (inputs as u128 + 1) * outputs as u128;
-        let linears: u128 = layer_shapes(hidden_size, self.intermediate_size).map(linear).iter().sum();
-        let distances = match self.embeddings.position_embedding_type.has_table() {
-            true => 0,
-            false => 2 * max_position_embeddings as u128 * (hidden_size / self.num_attention_heads) as u128,
+        let encoder = &self.embeddings.family.architecture().encoder;
+        let of_bias = u128::from(encoder.has_biases);
+        let linear = |[inputs, outputs]: [usize; 2]| (inputs as u128 + of_bias) * outputs as u128;
+        let linears = layer_shapes(hidden_size, self.intermediate_size, encoder.is_gated);
+        let linears: u128 = linears.into_iter().map(linear).sum();
+        let distances = match self.embeddings.position_embedding_type {
+            PositionEmbeddingType::RelativeKey | PositionEmbeddingType::RelativeKeyQuery => {
+                2 * max_position_embeddings as u128 * (hidden_size / self.num_attention_heads) as u128
+            }
+            _ => 0,
         };
         // γ and β of two LayerNorms.
-        let layer = linears + 4 * hidden_size as u128 + distances;
+        let layer = linears + (2 + 2 * of_bias) * hidden_size as u128 + distances;
         let projection = self.embeddings.embedding_size.map_or(0, |width| linear([width, hidden_size]));
         self.embeddings.count_params() + projection + self.num_stored_layers() as u128 * layer
     }
@@ -171,16 +246,72 @@ impl BertModelConfig {
     }
 
     /// A linear layer of this many inputs and outputs, initialised as the model's tables; its bias starts at zero.
-    pub(crate) fn linear_of(&self, [inputs, outputs]: [usize; 2], device: &Device) -> Linear {
+    pub(crate) fn linear_of(&self, shape: [usize; 2], device: &Device) -> Linear {
+        self.scaled_linear(shape, 1.0, device)
+    }
+
+    /// The dropout of a layer beside that of its attention.
+    pub(crate) fn layer_dropout(&self) -> f64 {
+        if self.encoder().is_gated { self.mlp_dropout } else { self.embeddings.hidden_dropout_prob }
+    }
+
+    /// A linear layer of the encoder whose output is added to its input, or of a head before the last.
+    pub(crate) fn output_linear(&self, shape: [usize; 2], device: &Device) -> Linear {
+        // So that the sum over the layers, which nothing normalises in between, starts as wide in a deep model.
+        let factor = match self.encoder().norm {
+            NormPlace::Pre => (2.0 * self.num_hidden_layers as f64).sqrt().recip(),
+            NormPlace::Post => 1.0,
+        };
+        self.scaled_linear(shape, factor, device)
+    }
+
+    /// The last linear layer of a classifier, which has a bias in every family.
+    pub(crate) fn classifier(&self, outputs: usize, device: &Device) -> Linear {
+        let hidden_size = self.embeddings.hidden_size;
+        let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
+            self.embeddings.initializer;
+        // transformers' standard deviation for it is 1 / √H in the families that have the transform.
+        let factor = match self.embeddings.family.architecture().heads.classifiers_have_transform {
+            true if std > 0.0 => ((hidden_size as f64).sqrt() * std).recip(),
+            _ => 1.0,
+        };
+        let linear = self.scaled_linear([hidden_size, outputs], factor, device);
+        Linear { bias: Some(Initializer::Zeros.init([outputs], device)), ..linear }
+    }
+
+    fn scaled_linear(&self, [inputs, outputs]: [usize; 2], factor: f64, device: &Device) -> Linear {
+        let has_bias = self.encoder().has_biases;
         Linear {
-            weight: self.embeddings.initializer.init_matrix([inputs, outputs], None, device),
-            bias: Some(Initializer::Zeros.init([outputs], device)),
+            weight: self.embeddings.initializer.times(factor).init_matrix([inputs, outputs], None, device),
+            bias: has_bias.then(|| Initializer::Zeros.init([outputs], device)),
         }
+    }
+
+    pub(super) fn encoder(&self) -> &'static Encoder {
+        &self.embeddings.family.architecture().encoder
+    }
+
+    /// θ and window of a layer with rotary positions.
+    pub(super) fn rotary_of(&self, layer: usize) -> Option<Rotary> {
+        self.rotary.map(|rotary| match layer % rotary.global_attn_every_n_layers {
+            0 => Rotary { theta: rotary.global_rope_theta, window: None },
+            _ => Rotary { theta: rotary.local_rope_theta, window: Some(rotary.local_attention / 2) },
+        })
     }
 }
 
-/// Inputs and outputs of a layer's linear layers: query, key, value and output of the attention, and U and D.
-pub(super) fn layer_shapes(hidden: usize, inner: usize) -> [[usize; 2]; 6] {
-    let square = [hidden, hidden];
-    [square, square, square, square, [hidden, inner], [inner, hidden]]
+/// Rotary positions of a layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rotary {
+    pub(super) theta: f64,
+    /// How far from a token those are that it attends to, at most.
+    pub(super) window: Option<usize>,
+}
+
+/// Inputs and outputs of a layer's linear layers: query, key, value and output of the attention, and U, G if there is a gate,
+/// and D.
+pub(super) fn layer_shapes(hidden: usize, inner: usize, is_gated: bool) -> Vec<[usize; 2]> {
+    let (square, inwards) = ([hidden, hidden], [hidden, inner]);
+    let gate = is_gated.then_some(inwards);
+    [square, square, square, square, inwards].into_iter().chain(gate).chain([[inner, hidden]]).collect()
 }

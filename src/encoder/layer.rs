@@ -3,22 +3,33 @@
 use super::config::{BertModelConfig, layer_shapes};
 use super::packing::Packing;
 use super::self_attention::BertSelfAttention;
-use crate::error::Result;
-use crate::layers::{LayerNorm, ParameterCheck, active_prob, linear_activation_narrow, product};
+use crate::error::{Error, Result};
+use crate::family::NormPlace;
+use crate::layers::{
+    LayerNorm, ParameterCheck, active_prob, linear, linear_activation_narrow, linear_narrow, product,
+};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
-use burn_fused::{Activation, add_layer_norm, recomputed};
+use burn_fused::{Activation, add_layer_norm, drop_out, recomputed};
 use std::fmt::Display;
 
-/// One post-norm transformer layer:
+/// One transformer layer:
 ///
 /// ```text
 /// x' = LayerNorm(x + Dropout(Attention(x)·O + o))
 /// y  = LayerNorm(x' + Dropout(f(x'·U + u)·D + d))
 /// ```
 ///
-/// with f the activation. A layer of [`BertEncoder`](super::BertEncoder). Source: `BertLayer` of transformers 5.23; the
+/// with f the activation, or in ModernBERT, whose first layer has no LayerNorm before the attention,
+///
+/// ```text
+/// x' = x + Dropout(Attention(LayerNorm(x))·O)
+/// z  = LayerNorm(x')
+/// y  = x' + Dropout(f(z·U) ∘ (z·G))·D
+/// ```
+///
+/// A layer of [`BertEncoder`](super::BertEncoder). Source: `BertLayer` of transformers 5.23; the
 /// layers of the other [families](crate::Family) compute the same.
 #[derive(Module, Debug)]
 pub struct BertLayer {
@@ -26,16 +37,21 @@ pub struct BertLayer {
     pub attention: BertSelfAttention,
     /// O, [H, H].
     pub attention_output: Linear,
-    /// Normalises the sum of attention and its input.
-    pub attention_layer_norm: LayerNorm,
+    /// Normalises the sum of attention and its input, in ModernBERT the input alone; `None` in its first layer.
+    pub attention_layer_norm: Option<LayerNorm>,
     /// U, [H, I].
     pub intermediate: Linear,
+    /// G, [H, I], of a feed-forward network that has a gate.
+    pub gate: Option<Linear>,
     /// D, [I, H].
     pub output: Linear,
-    /// Normalises the sum of the feed-forward network and its input.
+    /// Normalises the sum of the feed-forward network and its input, in ModernBERT the input alone.
     pub output_layer_norm: LayerNorm,
-    /// Dropout of both outputs; of the first alone in ALBERT, of the second alone in DistilBERT.
+    /// Dropout of both outputs; of the first alone in ALBERT, of the second alone in DistilBERT. In ModernBERT that of
+    /// `f(z·U) ∘ (z·G)`, where the attention's output has the dropout of its weights.
     pub(crate) dropout: Dropout,
+    #[module(skip)]
+    norm: NormPlace,
     #[module(skip)]
     output_dropout: [bool; 2],
     #[module(skip)]
@@ -43,19 +59,22 @@ pub struct BertLayer {
 }
 
 impl BertLayer {
-    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Result<Self> {
-        let embeddings = &config.embeddings;
+    pub(super) fn new(config: &BertModelConfig, index: usize, device: &Device) -> Result<Self> {
+        let (embeddings, encoder) = (&config.embeddings, config.encoder());
         let (hidden, intermediate) = (embeddings.hidden_size, config.intermediate_size);
-        let norm = || LayerNorm::new(hidden, embeddings.layer_norm_eps, device);
+        let norm = || embeddings.layer_norm(hidden, device);
+        let is_normalised = encoder.norm == NormPlace::Pre && index == 0;
         Ok(Self {
-            attention: BertSelfAttention::new(config, device)?,
-            attention_output: config.linear(hidden, device),
-            attention_layer_norm: norm(),
+            attention: BertSelfAttention::new(config, index, device)?,
+            attention_output: config.output_linear([hidden, hidden], device),
+            attention_layer_norm: (!is_normalised).then(norm),
             intermediate: config.linear(intermediate, device),
-            output: config.linear_of([intermediate, hidden], device),
+            gate: encoder.is_gated.then(|| config.linear(intermediate, device)),
+            output: config.output_linear([intermediate, hidden], device),
             output_layer_norm: norm(),
-            dropout: DropoutConfig::new(embeddings.hidden_dropout_prob).init(),
-            output_dropout: embeddings.family.architecture().encoder.output_dropout,
+            dropout: DropoutConfig::new(config.layer_dropout()).init(),
+            norm: encoder.norm,
+            output_dropout: encoder.output_dropout,
             hidden_act: config.hidden_act,
         })
     }
@@ -66,20 +85,24 @@ impl BertLayer {
     }
 
     /// The linear layers, as [`layer_shapes`] has their shapes, with the paths of their fields.
-    pub(crate) fn linears(&self) -> [(&'static str, &Linear); 6] {
-        [
+    pub(crate) fn linears(&self) -> Vec<(&'static str, &Linear)> {
+        let of_attention = [
             ("attention.query", &self.attention.query),
             ("attention.key", &self.attention.key),
             ("attention.value", &self.attention.value),
             ("attention_output", &self.attention_output),
             ("intermediate", &self.intermediate),
-            ("output", &self.output),
-        ]
+        ];
+        let gate = self.gate.as_ref().map(|gate| ("gate", gate));
+        of_attention.into_iter().chain(gate).chain([("output", &self.output)]).collect()
     }
 
     /// The norms, with the names of their fields.
-    pub(crate) fn norms(&self) -> [(&'static str, &LayerNorm); 2] {
-        [("attention_layer_norm", &self.attention_layer_norm), ("output_layer_norm", &self.output_layer_norm)]
+    pub(crate) fn norms(&self) -> [(&'static str, Option<&LayerNorm>); 2] {
+        [
+            ("attention_layer_norm", self.attention_layer_norm.as_ref()),
+            ("output_layer_norm", Some(&self.output_layer_norm)),
+        ]
     }
 
     /// The layer's output. Panics if the rows are not those of `packing`.
@@ -101,12 +124,41 @@ impl BertLayer {
     }
 
     fn compute(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
-        let [of_attention, of_output] = self.output_dropout;
-        let context = self.attention.forward(rows.clone(), packing, bias);
-        let rows =
-            self.add_norm(&self.attention_output, context, rows, &self.attention_layer_norm, of_attention);
+        match (self.norm, &self.attention_layer_norm) {
+            (NormPlace::Post, Some(attention_norm)) => {
+                let [of_attention, of_output] = self.output_dropout;
+                let context = self.attention.forward(rows.clone(), packing, bias);
+                let rows = self.add_norm(&self.attention_output, context, rows, attention_norm, of_attention);
+                let inner = self.inner(rows.clone());
+                self.add_norm(&self.output, inner, rows, &self.output_layer_norm, of_output)
+            }
+            _ => {
+                let normed = self.attention_input(rows.clone());
+                let context = linear(&self.attention_output, self.attention.forward(normed, packing, bias));
+                let dropout = active_prob(&self.attention.dropout, &self.attention_output.weight);
+                let rows = rows + drop_out(context, dropout);
+                let inner = self.inner(self.output_layer_norm.forward(rows.clone()));
+                let dropout = active_prob(&self.dropout, &self.output.weight);
+                rows + linear(&self.output, drop_out(inner, dropout))
+            }
+        }
+    }
+
+    /// What attention reads of the layer's input.
+    pub(super) fn attention_input(&self, rows: Tensor<2>) -> Tensor<2> {
+        match &self.attention_layer_norm {
+            Some(norm) if self.norm == NormPlace::Pre => norm.forward(rows),
+            _ => rows,
+        }
+    }
+
+    /// What the feed-forward network computes of its input before D.
+    fn inner(&self, rows: Tensor<2>) -> Tensor<2> {
         let inner = linear_activation_narrow(&self.intermediate, rows.clone(), self.hidden_act);
-        self.add_norm(&self.output, inner, rows, &self.output_layer_norm, of_output)
+        match &self.gate {
+            Some(gate) => inner * linear_narrow(gate, rows),
+            None => inner,
+        }
     }
 
     /// `LayerNorm(residual + Dropout(x·W + b))`.
@@ -128,11 +180,16 @@ impl BertLayer {
     pub(super) fn check(&self, name: impl Display, check: &ParameterCheck, hidden: usize) -> Result<()> {
         // The layer keeps no config: U states the intermediate size.
         let [_, inner] = self.intermediate.weight.lazy_shape().dims();
-        for ((part, linear), shape) in self.linears().into_iter().zip(layer_shapes(hidden, inner)) {
+        let shapes = layer_shapes(hidden, inner, self.gate.is_some());
+        for ((part, linear), shape) in self.linears().into_iter().zip(shapes) {
             check.linear(format_args!("{name}.{part}"), linear, shape)?;
         }
         for (part, norm) in self.norms() {
-            check.norm(format_args!("{name}.{part}"), norm, hidden)?;
+            norm.map_or(Ok(()), |norm| check.norm(format_args!("{name}.{part}"), norm, hidden))?;
+        }
+        if self.norm == NormPlace::Post && self.attention_layer_norm.is_none() {
+            let problem = format!("of {name} is None, but the family normalises what attention adds");
+            return Err(Error::config("attention_layer_norm", problem));
         }
         let Some(positions) = &self.attention.relative_positions else { return Ok(()) };
         let table = &positions.distance_embedding.weight;

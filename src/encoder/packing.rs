@@ -3,8 +3,9 @@
 use crate::error::Result;
 use crate::layers::PaddingMask;
 use burn::prelude::*;
-use burn_fused::{Moves, Sequences, indices};
-use std::sync::{Arc, OnceLock};
+use burn::tensor::DType;
+use burn_fused::{Moves, Sequences, computed_in, indices};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The N tokens of a batch [B, S] as rows [N, ..]: in the order of the batch, without padding.
 /// [`BertEncoder::forward_packed`](super::BertEncoder::forward_packed) uses it.
@@ -17,6 +18,17 @@ pub struct Packing {
     pub(super) sequences: Sequences,
     /// Those of [`unpack_aligned`](Self::unpack_aligned), which every layer asks for.
     aligned: Arc<OnceLock<Moves>>,
+    /// Those of [`angles`](Self::angles), of which a model has two.
+    angles: Arc<Mutex<Vec<Angles>>>,
+}
+
+/// Cosines and sines of rotary positions, each [N, d / 2].
+#[derive(Clone, Debug)]
+struct Angles {
+    theta: f64,
+    columns: usize,
+    dtype: DType,
+    values: [Tensor<2>; 2],
 }
 
 /// Between places and rows.
@@ -38,7 +50,13 @@ impl Packing {
         // Without padding rows are places, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
             let sequences = Sequences::new(vec![dims[1]; dims[0]], device);
-            return Ok(Self { dims, tokens: None, sequences, aligned: Arc::default() });
+            return Ok(Self {
+                dims,
+                tokens: None,
+                sequences,
+                aligned: Arc::default(),
+                angles: Arc::default(),
+            });
         };
         let (mut places, mut rows) = (Vec::with_capacity(mask.num_tokens()), Vec::new());
         for (place, &is_padding) in mask.rows().flatten().enumerate() {
@@ -52,7 +70,8 @@ impl Packing {
         let tokens = Tokens { moves, rows: rows.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
         let sequences = Sequences::new(mask.rows().map(length).collect(), device);
-        Ok(Self { dims, tokens: Some(tokens), sequences, aligned: Arc::default() })
+        let (aligned, angles) = (Arc::default(), Arc::default());
+        Ok(Self { dims, tokens: Some(tokens), sequences, aligned, angles })
     }
 
     pub(super) fn dims(&self) -> [usize; 2] {
@@ -68,6 +87,37 @@ impl Packing {
             let places = rows.iter().skip_while(is_padding);
             places.skip_while(|row| !is_padding(row)).all(|row| is_padding(&row))
         })
+    }
+
+    /// The cosines and sines of `place · θ^(−2i/d)` for each token and each i below d/2, each [N, d/2], beside `rows`.
+    pub(super) fn angles(&self, theta: f64, columns: usize, rows: &Tensor<2>) -> [Tensor<2>; 2] {
+        let dtype = computed_in(rows.dtype());
+        let mut known = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same =
+            |angles: &&Angles| angles.theta == theta && angles.columns == columns && angles.dtype == dtype;
+        if let Some(found) = known.iter().find(is_same) {
+            return found.values.clone();
+        }
+        let (half, [_, seq]) = (columns / 2, self.dims);
+        // In f64 on the host: in f32 an angle at place 8,000 is off by half a thousandth, and GPUs' sines of it by more.
+        let speed = |i: usize| theta.powf(-2.0 * i as f64 / columns as f64);
+        let speeds: Vec<f64> = (0..half).map(speed).collect();
+        let of_place = |place: usize| speeds.iter().map(move |speed| (place as f64 * speed).sin_cos());
+        let of_places: Vec<Vec<(f64, f64)>> = (0..seq).map(|place| of_place(place).collect()).collect();
+        let device = rows.device().without_autodiff();
+        let table = |of: fn(&(f64, f64)) -> f64| {
+            let places = (0..self.dims[0] * seq).filter(|&place| self.is_token(place));
+            let values: Vec<f64> = places.flat_map(|place| of_places[place % seq].iter().map(of)).collect();
+            let count = values.len() / half;
+            Tensor::from_data(TensorData::new(values, [count, half]), (&device, dtype))
+        };
+        let values = [table(|angle| angle.1), table(|angle| angle.0)];
+        known.push(Angles { theta, columns, dtype, values: values.clone() });
+        values
+    }
+
+    fn is_token(&self, place: usize) -> bool {
+        self.tokens.as_ref().is_none_or(|tokens| tokens.rows[place] < self.num_tokens())
     }
 
     /// Number of tokens, N.

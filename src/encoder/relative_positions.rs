@@ -24,13 +24,13 @@ pub struct RelativePositions {
 }
 
 impl RelativePositions {
-    /// `None` if the embeddings add the positions.
+    /// `None` if positions are not relative in one of the two ways.
     pub(super) fn new(config: &BertModelConfig, device: &Device) -> Result<Option<Self>> {
         let embeddings = &config.embeddings;
         let with_keys = match embeddings.position_embedding_type {
-            PositionEmbeddingType::Absolute | PositionEmbeddingType::AfterPadding => return Ok(None),
             PositionEmbeddingType::RelativeKey => false,
             PositionEmbeddingType::RelativeKeyQuery => true,
+            _ => return Ok(None),
         };
         // A config with relative positions of a family without was refused.
         let Some(scores) = embeddings.family.architecture().encoder.relative_scores else { return Ok(None) };

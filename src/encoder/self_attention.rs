@@ -1,6 +1,6 @@
 //! Multi-head self-attention.
 
-use super::config::BertModelConfig;
+use super::config::{BertModelConfig, Rotary};
 use super::packing::Packing;
 use super::relative_positions::RelativePositions;
 use crate::error::Result;
@@ -8,11 +8,11 @@ use crate::layers::{active_prob, linear, linear_narrow};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
-use burn_fused::{attention, attention_weights};
+use burn_fused::{attention, attention_weights, rotary};
 
 /// Multi-head self-attention: `Dropout(softmax(Q·Kᵀ / √d + R)) · V` for each of A heads of d = H / A columns, where R
-/// comes from [`RelativePositions`] and [`RelativeAttentionBias`](super::RelativeAttentionBias), or is zero. Computed
-/// by the operator [`attention`](crate::functional::attention), with R as its bias. Source: `BertSelfAttention` and
+/// comes from [`RelativePositions`] and [`RelativeAttentionBias`](super::RelativeAttentionBias), or is zero. In ModernBERT Q
+/// and K are [turned](crate::functional::rotary), and most layers have a window. Computed by the operator [`attention`](crate::functional::attention), with R as its bias. Source: `BertSelfAttention` and
 /// `MPNetSelfAttention` of transformers 5.23; 4.49 for relative positions.
 #[derive(Module, Debug)]
 pub struct BertSelfAttention {
@@ -27,10 +27,12 @@ pub struct BertSelfAttention {
     /// Dropout of the attention weights.
     pub(crate) dropout: Dropout,
     num_attention_heads: usize,
+    #[module(skip)]
+    rotary: Option<Rotary>,
 }
 
 impl BertSelfAttention {
-    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Result<Self> {
+    pub(super) fn new(config: &BertModelConfig, layer: usize, device: &Device) -> Result<Self> {
         let linear = || config.linear(config.embeddings.hidden_size, device);
         Ok(Self {
             query: linear(),
@@ -39,6 +41,7 @@ impl BertSelfAttention {
             relative_positions: RelativePositions::new(config, device)?,
             dropout: DropoutConfig::new(config.attention_probs_dropout_prob).init(),
             num_attention_heads: config.num_attention_heads,
+            rotary: config.rotary_of(layer),
         })
     }
 
@@ -61,7 +64,10 @@ impl BertSelfAttention {
         if self.relative_positions.is_none() && bias.is_none() {
             // Attention alone reads them, and rounded: under autocast they can be 16 bits.
             let all = all.map(|layer| linear_narrow(layer, rows.clone()));
-            return attention(all, &packing.sequences, heads, None, dropout);
+            return match self.rotary {
+                None => attention(all, &packing.sequences, heads, None, dropout),
+                Some(positions) => self.rotary_attention(all, packing, positions, dropout),
+            };
         }
         let all = all.map(|layer| linear(layer, rows.clone()));
         if packing.is_contiguous() {
@@ -79,19 +85,62 @@ impl BertSelfAttention {
         packing.pack(context.reshape([batch as i32, seq as i32, -1]))
     }
 
+    /// Attention of `all`, the packed queries, keys and values, of which the first two are turned.
+    fn rotary_attention(
+        &self,
+        [query, key, value]: [Tensor<2>; 3],
+        packing: &Packing,
+        Rotary { theta, window }: Rotary,
+        dropout: f64,
+    ) -> Tensor<2> {
+        let heads = self.num_attention_heads;
+        let [query, key] = self.turned([query, key], packing, theta);
+        let all = [query, key, value];
+        let [batch, seq] = packing.dims();
+        let Some(window) = window.filter(|&window| window + 1 < seq) else {
+            return attention(all, &packing.sequences, heads, None, dropout);
+        };
+        if packing.is_contiguous() {
+            return attention(all, &packing.sequences.with_window(window), heads, None, dropout);
+        }
+        // The window is of places, so padding between tokens counts.
+        let no_bias = Tensor::zeros([batch, heads, seq, seq], (&all[0].device(), all[0].dtype()));
+        let all = all.map(|rows| packing.unpack(rows).flatten::<2>(0, 1));
+        let bias = packing.mask_keys(no_bias);
+        let context = attention(all, &packing.places().with_window(window), heads, Some(bias), dropout);
+        packing.pack(context.reshape([batch as i32, seq as i32, -1]))
+    }
+
+    /// Packed queries and keys, turned by the angles of their places.
+    fn turned<const N: usize>(&self, rows: [Tensor<2>; N], packing: &Packing, theta: f64) -> [Tensor<2>; N] {
+        let columns = self.query.weight.lazy_shape()[1] / self.num_attention_heads;
+        rows.map(|rows| {
+            let angles = packing.angles(theta, columns, &rows);
+            rotary(rows, angles, self.num_attention_heads)
+        })
+    }
+
     /// The attention weights before dropout, [B, A, S, S]: row l is the attention of position l over all positions, and rows
     /// and columns of padding are 0. `shared` is [1, A, S, S], of the positions that all layers share. Panics if the rows
     /// are not those of `packing`.
     pub fn weights(&self, rows: Tensor<2>, packing: &Packing, shared: Option<&Tensor<4>>) -> Tensor<4> {
         let heads = self.num_attention_heads;
-        let [query, key] = [&self.query, &self.key].map(|layer| packing.unpack(linear(layer, rows.clone())));
+        let both = [&self.query, &self.key].map(|layer| linear(layer, rows.clone()));
+        let both = match self.rotary {
+            Some(Rotary { theta, .. }) => self.turned(both, packing, theta),
+            None => both,
+        };
+        let [query, key] = both.map(|rows| packing.unpack(rows));
         let [batch, seq, _] = query.dims();
         let bias = self.bias(|| [query.clone(), key.clone()], packing, shared);
         // The operator for weights takes a bias always.
         let bias =
             bias.unwrap_or_else(|| Tensor::zeros([batch, heads, seq, seq], (&query.device(), query.dtype())));
         let both = [query, key].map(|all| all.flatten::<2>(0, 1));
-        packing.mask_queries(attention_weights(both, &packing.places(), heads, packing.mask_keys(bias)))
+        let places = packing.places();
+        let window = self.rotary.and_then(|rotary| rotary.window);
+        let places = window.map_or(places.clone(), |window| places.with_window(window));
+        packing.mask_queries(attention_weights(both, &places, heads, packing.mask_keys(bias)))
     }
 
     /// R, of this layer's positions and those that all layers `shared`: [B, A, L, L] for queries and keys [B, L, H].

@@ -21,11 +21,11 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// For vectors of length `hidden`, with γ = 1 and β = 0.
-    pub(crate) fn new(hidden: usize, epsilon: f64, device: &Device) -> Self {
+    /// For vectors of length `hidden`, with γ = 1 and β = 0, or none.
+    pub(crate) fn new(hidden: usize, epsilon: f64, has_bias: bool, device: &Device) -> Self {
         Self {
             gamma: Initializer::Ones.init([hidden], device),
-            beta: Some(Initializer::Zeros.init([hidden], device)),
+            beta: has_bias.then(|| Initializer::Zeros.init([hidden], device)),
             epsilon,
         }
     }

@@ -54,6 +54,14 @@ impl EmbeddingInitializer {
         Ok(())
     }
 
+    /// The distribution with `factor` times the spread.
+    pub(crate) fn times(&self, factor: f64) -> Self {
+        match *self {
+            Self::Normal { std } => Self::Normal { std: std * factor },
+            Self::TruncatedNormal { std, bound } => Self::TruncatedNormal { std: std * factor, bound },
+        }
+    }
+
     /// A trainable matrix, initialised on first use; row `zero_row`, if any, is zero.
     pub(crate) fn init_matrix(
         &self,

@@ -8,6 +8,7 @@ use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
 use crate::model::labels::{IGNORED, Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
+use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, Linear};
@@ -19,7 +20,8 @@ use burn::prelude::*;
 pub struct BertForQuestionAnsweringConfig {
     /// The model below the head.
     pub bert: BertModelConfig,
-    /// Dropout of the head's input, in [0, 1); by default 0.1 in DistilBERT. The other families have none.
+    /// Dropout of the head's input, in [0, 1); by default 0.1 in DistilBERT, and 0 in ModernBERT, whose `config.json` calls it
+    /// `classifier_dropout`. The other families have none.
     pub qa_dropout: Option<f64>,
 }
 
@@ -39,7 +41,8 @@ impl BertForQuestionAnsweringConfig {
         Ok(BertForQuestionAnswering {
             bert: self.bert.init_without_pooler(device)?,
             dropout: self.bert.head_dropout(Classified::Answers, self.qa_dropout),
-            qa_outputs: self.bert.linear(2, device),
+            transform: ClassifierTransform::new(&self.bert, device),
+            qa_outputs: self.bert.classifier(2, device),
         })
     }
 }
@@ -135,6 +138,8 @@ const OF_PADDING: f64 = -65504.0;
 pub struct BertForQuestionAnswering {
     /// The model below the head; without a pooler.
     pub bert: BertModel,
+    /// What comes before the dropout, in ModernBERT.
+    pub transform: Option<ClassifierTransform>,
     pub(crate) dropout: Dropout,
     /// W and b, [H, 2].
     pub qa_outputs: Linear,
@@ -170,9 +175,11 @@ impl BertForQuestionAnswering {
         padding: Option<&PaddingMask>,
     ) -> Result<[Tensor<2>; 2]> {
         let words = &self.bert.embeddings.word_embeddings;
-        let shape = [self.bert.embeddings.hidden_size(), 2];
-        ParameterCheck::beside(words).linear("qa_outputs", &self.qa_outputs, shape)?;
+        let (hidden_size, check) = (self.bert.embeddings.hidden_size(), ParameterCheck::beside(words));
+        check.linear("qa_outputs", &self.qa_outputs, [hidden_size, 2])?;
+        self.transform.iter().try_for_each(|transform| transform.check(&check, hidden_size))?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
+        let hidden = self.transform.iter().fold(hidden, |hidden, transform| transform.forward(hidden));
         let hidden = drop_out(&self.dropout, &self.qa_outputs.weight, hidden);
         let logits = linear(&self.qa_outputs, hidden); // [B, S, 2]
         let of = |which: usize| logits.clone().narrow(2, which, 1).squeeze_dim::<2>(2);
@@ -222,8 +229,9 @@ mod stored {
             Ok(BertForQuestionAnsweringConfig { bert, qa_dropout })
         }
 
-        fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
-            vec![Part::linear("qa_outputs", &self.qa_outputs)]
+        fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+            let transform = self.transform.iter().map(|transform| transform.part(keys));
+            transform.chain([Part::linear(keys.family.answers, &self.qa_outputs)]).collect()
         }
 
         fn head_fields(&self) -> Vec<(&'static str, Value)> {

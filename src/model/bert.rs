@@ -98,6 +98,8 @@ impl BertModel {
             hidden_act_name: self.encoder.hidden_act_name().cloned(),
             intermediate_size: layer.intermediate.weight.lazy_shape()[1],
             attention_probs_dropout_prob: layer.attention.dropout.prob,
+            mlp_dropout: if layer.gate.is_some() { layer.dropout.prob } else { 0.0 },
+            rotary: self.encoder.rotary(),
             ..defaults
         }
     }

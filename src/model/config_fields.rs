@@ -3,9 +3,9 @@
 use super::labels::numbered;
 use crate::checkpoint::{FamilySpec, Fields};
 use crate::encoder::Activation;
-use crate::encoder::config::BertModelConfig;
+use crate::encoder::config::{BertModelConfig, RotaryConfig};
 use crate::error::{Result, shown};
-use crate::family::{Classified, HeadDropout};
+use crate::family::{Classified, HeadDropout, PositionEmbeddingType};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -45,6 +45,7 @@ impl BertModelConfig {
             }
         }
         let config = Self::new(fields.config()?);
+        let is_rotary = config.embeddings.position_embedding_type == PositionEmbeddingType::Rotary;
         let config = Self {
             num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,
             num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
@@ -52,6 +53,8 @@ impl BertModelConfig {
             hidden_act,
             hidden_act_name,
             attention_probs_dropout_prob: fields.number("attention_probs_dropout_prob", defaults.dropout)?,
+            mlp_dropout: if is_rotary { fields.number("mlp_dropout", 0.0)? } else { 0.0 },
+            rotary: is_rotary.then(|| rotary_of(fields)).transpose()?,
             ..config
         };
         fields.in_file(config.validate())?;
@@ -59,18 +62,81 @@ impl BertModelConfig {
     }
 
     /// The fields of `config.json` that the encoder decides, under BERT's names.
-    pub(super) fn encoder_fields(&self) -> [(&'static str, Value); 5] {
+    pub(super) fn encoder_fields(&self) -> Vec<(&'static str, Value)> {
         let stated = self.hidden_act_name.as_deref();
         // The name counts as long as the activation was not changed.
         let stated = stated.filter(|name| Activation::of_name(name) == Some(self.hidden_act));
         let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
-        [
+        let mut fields = vec![
             ("num_hidden_layers", json!(self.num_hidden_layers)),
             ("num_attention_heads", json!(self.num_attention_heads)),
             ("intermediate_size", json!(self.intermediate_size)),
             ("attention_probs_dropout_prob", json!(self.attention_probs_dropout_prob)),
             ("hidden_act", json!(hidden_act)),
-        ]
+        ];
+        if let Some(rotary) = self.rotary {
+            // Under the names that transformers has read since 4.48. Version 5 writes others, and reads these.
+            fields.extend([
+                ("mlp_dropout", json!(self.mlp_dropout)),
+                ("global_rope_theta", json!(rotary.global_rope_theta)),
+                ("local_rope_theta", json!(rotary.local_rope_theta)),
+                ("local_attention", json!(rotary.local_attention)),
+                ("global_attn_every_n_layers", json!(rotary.global_attn_every_n_layers)),
+            ]);
+        }
+        fields
+    }
+}
+
+/// The rotary positions and windows of a `config.json`, under the names of transformers 5 or of version 4.
+fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
+    let default = RotaryConfig::new();
+    let theta = |kind: &'static str, old: &'static str, default: f64| {
+        let of_kind = match fields.object("rope_parameters")?.and_then(|kinds| kinds.get(kind)) {
+            None | Some(Value::Null) => return fields.number(old, default),
+            Some(of_kind) => of_kind,
+        };
+        let invalid = |problem: &str| Err(fields.invalid("rope_parameters", format!("of {kind} {problem}")));
+        match of_kind.get("rope_type") {
+            None => {}
+            Some(Value::String(name)) if name == "default" => {}
+            Some(_) => return invalid("have another rope_type than \"default\", which is not supported"),
+        }
+        match of_kind.get("rope_theta").map(Value::as_f64) {
+            None => fields.number(old, default),
+            Some(Some(theta)) => Ok(theta),
+            Some(None) => invalid("have a rope_theta that is not a number"),
+        }
+    };
+    if !fields.is_null("rope_scaling") {
+        return Err(
+            fields.invalid("rope_scaling", "is given, but scaled rotary positions are not supported".into())
+        );
+    }
+    Ok(RotaryConfig {
+        global_rope_theta: theta("full_attention", "global_rope_theta", default.global_rope_theta)?,
+        local_rope_theta: theta("sliding_attention", "local_rope_theta", default.local_rope_theta)?,
+        local_attention: fields.size("local_attention", default.local_attention)?,
+        global_attn_every_n_layers: global_every(fields, default.global_attn_every_n_layers)?,
+    })
+}
+
+/// Every how many layers one attends to all tokens: of `layer_types`, or else of the field that version 4 has.
+fn global_every(fields: &Fields, default: usize) -> Result<usize> {
+    let Some(types) = fields.list("layer_types")? else {
+        return fields.size("global_attn_every_n_layers", default);
+    };
+    let is_global = |kind: &Value| kind == "full_attention";
+    // The second global layer tells how far apart they are; without one the first is alone.
+    let second = types.iter().skip(1).position(is_global).map_or(types.len().max(1), |place| place + 1);
+    let expected =
+        |layer: usize| if layer.is_multiple_of(second) { "full_attention" } else { "sliding_attention" };
+    match types.iter().enumerate().find(|(layer, kind)| **kind != expected(*layer)) {
+        None => Ok(second),
+        Some((layer, _)) => {
+            let problem = format!("is not regular: layer {layer} would have to be {:?}", expected(layer));
+            Err(fields.invalid("layer_types", problem))
+        }
     }
 }
 

@@ -38,14 +38,13 @@ impl BertForMaskedLmConfig {
     }
 
     fn build(&self, device: &Device) -> Result<BertForMaskedLm> {
-        let BertEmbeddingsConfig { family, vocab_size, layer_norm_eps, ref initializer, .. } =
-            self.bert.embeddings;
+        let BertEmbeddingsConfig { family, vocab_size, ref initializer, .. } = self.bert.embeddings;
         let width = self.bert.embeddings.width();
         let decoder = TokenEmbeddingConfig::new(vocab_size, width).with_initializer(initializer.clone());
         let is_of_layers = family.architecture().heads.masked_lm_activation_of_layers;
         let head = MaskedLmHead {
-            transform: self.bert.linear(width, device),
-            layer_norm: LayerNorm::new(width, layer_norm_eps, device),
+            transform: self.bert.output_linear([self.bert.embeddings.hidden_size, width], device),
+            layer_norm: self.bert.embeddings.layer_norm(width, device),
             bias: Initializer::Zeros.init([vocab_size], device),
             decoder: if self.tie_word_embeddings { None } else { Some(decoder.try_init(device)?) },
             train_padding_row: self.train_padding_row,
@@ -293,6 +292,7 @@ mod stored {
             let names = &keys.family.masked_lm;
             let mut params = Vec::from(StoredParam::linear(names.transform, &self.head.transform));
             params.extend(StoredParam::norm(keys.norm(names.layer_norm), &self.head.layer_norm));
+            let mut params = keys.stored_of(params);
             let decoder = self.head.decoder.as_ref();
             params.extend(decoder.map(|table| StoredParam::table(names.decoder, &table.weight)));
             // transformers has two biases, which are one where the head is tied.
@@ -310,7 +310,7 @@ mod stored {
             // A tied head has one table and one bias, so what a file has under two names must be the same twice.
             let equal = match decoder {
                 None => {
-                    let words = [keys.embedding("word_embeddings.weight"), names.decoder.into()];
+                    let words = [keys.embedding(keys.family.word), names.decoder.into()];
                     vec![words, [bias, decoder_bias].map(String::from)]
                 }
                 Some(_) => Vec::new(),

@@ -95,10 +95,11 @@ mod sentence_transformers;
 #[cfg(feature = "checkpoint")]
 mod stored;
 mod tokens;
+mod transform;
 
 #[cfg(feature = "checkpoint")]
 pub use crate::checkpoint::{Fields, ModelKeys};
-pub use crate::encoder::config::BertModelConfig;
+pub use crate::encoder::config::{BertModelConfig, RotaryConfig};
 pub use answers::{
     BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
 };
@@ -128,3 +129,4 @@ pub use tokens::{
     ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput, TokenClassificationBatch,
     TokenClassifierOutput,
 };
+pub use transform::ClassifierTransform;

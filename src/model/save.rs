@@ -55,7 +55,8 @@ pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     check_stored(&params, &built.bert().body_params(&keys))?;
     let built_parts = built.parts(&keys);
     // What of the old file starts with one of these is replaced, and also removed where this model has no such part.
-    let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias].into_iter().flatten();
+    let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias, spec.keys.final_norm];
+    let beside_layers = beside_layers.into_iter().flatten();
     let mut namespaces = vec![keys.encoder()];
     namespaces.extend(beside_layers.map(|name| keys.named(name)));
     let mut copies = Vec::new();
@@ -75,8 +76,9 @@ pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     // Keys of a bare model get the prefix, so that its other tensors, such as the pooler, stay readable beside a head.
     let is_unprefixed = old_prefix == Some("");
     directory.replace(fields, model.files_beside(dir)?, params, folders, |key| {
-        let is_of_model =
-            ["embeddings", "encoder.", "transformer.", "pooler."].iter().any(|part| key.starts_with(part));
+        let is_of_model = ["embeddings", "encoder.", "transformer.", "pooler.", "layers.", "final_norm."]
+            .iter()
+            .any(|part| key.starts_with(part));
         let name = if is_unprefixed && is_of_model { keys.named(key) } else { key.to_string() };
         let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
             || keys.is_of_layer(&name, true)
@@ -90,7 +92,7 @@ pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
 fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
     let stated = [
         ("hidden_act", format!("{:?}", config.hidden_act)),
-        ("hidden_dropout_prob", config.embeddings.hidden_dropout_prob.to_string()),
+        ("hidden_dropout_prob", config.layer_dropout().to_string()),
         ("attention_probs_dropout_prob", config.attention_probs_dropout_prob.to_string()),
         ("num_attention_heads", config.num_attention_heads.to_string()),
     ];

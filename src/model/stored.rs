@@ -228,17 +228,30 @@ impl BertModel {
         let names = keys.family;
         for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
-            for (part, (_, linear)) in names.linears.into_iter().zip(layer.linears()) {
-                params.extend(StoredParam::linear(&name(part), linear));
+            let linears: Vec<_> = names.linears.iter().zip(layer.linears()).collect();
+            for stack in linears.chunk_by(|(left, _), (right, _)| left == right) {
+                let part = name(stack[0].0);
+                match stack {
+                    [(_, (_, linear))] => params.extend(StoredParam::linear(&part, linear)),
+                    stack => {
+                        let linears = stack.iter().map(|(_, (_, linear))| *linear);
+                        params.push(StoredParam::stacked(&part, linears.collect()));
+                    }
+                }
             }
             for (part, (_, norm)) in names.norms.into_iter().zip(layer.norms()) {
-                params.extend(StoredParam::norm(keys.norm(&name(part)), norm));
+                params.extend(
+                    norm.into_iter().flat_map(|norm| StoredParam::norm(keys.norm(&name(part)), norm)),
+                );
             }
             if let (Some(positions), Some(part)) = (&layer.attention.relative_positions, names.distances) {
                 params.push(StoredParam::table(name(part), &positions.distance_embedding.weight));
             }
         }
-        params
+        if let (Some(norm), Some(name)) = (&encoder.final_norm, names.final_norm) {
+            params.extend(StoredParam::norm(keys.norm(&keys.named(name)), norm));
+        }
+        keys.stored_of(params)
     }
 
     /// The pooler, if there is one, for the [parts](Stored::parts) of a head that reads its output.

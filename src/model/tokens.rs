@@ -8,6 +8,7 @@ use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear, linear_activa
 use crate::model::bert::BertModel;
 use crate::model::labels::{Labels, check_names, check_padding, check_weights, numbered};
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, zero_loss};
+use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, Linear};
@@ -47,7 +48,8 @@ impl BertForTokenClassificationConfig {
         Ok(BertForTokenClassification {
             bert: self.bert.init_without_pooler(device)?,
             dropout: self.bert.head_dropout(Classified::Tokens, self.classifier_dropout),
-            classifier: self.bert.linear(self.num_labels(), device),
+            transform: ClassifierTransform::new(&self.bert, device),
+            classifier: self.bert.classifier(self.num_labels(), device),
             stated: self.clone(),
         })
     }
@@ -127,6 +129,8 @@ classifier!(
 pub struct BertForTokenClassification {
     /// The model below the head; without a pooler.
     pub bert: BertModel,
+    /// What comes before the dropout, in ModernBERT.
+    pub transform: Option<ClassifierTransform>,
     pub(crate) dropout: Dropout,
     /// W and b, [H, C].
     pub classifier: Linear,
@@ -152,9 +156,11 @@ impl BertForTokenClassification {
     /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         let words = &self.bert.embeddings.word_embeddings;
-        let shape = [self.bert.embeddings.hidden_size(), self.stated.num_labels()];
-        ParameterCheck::beside(words).linear("classifier", &self.classifier, shape)?;
+        let (hidden_size, check) = (self.bert.embeddings.hidden_size(), ParameterCheck::beside(words));
+        check.linear("classifier", &self.classifier, [hidden_size, self.stated.num_labels()])?;
+        self.transform.iter().try_for_each(|transform| transform.check(&check, hidden_size))?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
+        let hidden = self.transform.iter().fold(hidden, |hidden, transform| transform.forward(hidden));
         Ok(linear(&self.classifier, drop_out(&self.dropout, &self.classifier.weight, hidden)))
     }
 
@@ -325,8 +331,9 @@ mod stored {
             })
         }
 
-        fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
-            vec![Part::linear("classifier", &self.classifier)]
+        fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+            let transform = self.transform.iter().map(|transform| transform.part(keys));
+            transform.chain([Part::linear("classifier", &self.classifier)]).collect()
         }
 
         fn head_fields(&self) -> Vec<(&'static str, Value)> {

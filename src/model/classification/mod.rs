@@ -12,7 +12,9 @@ use crate::model::bert::{BertModel, BertModelOutput};
 use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
 use crate::model::labels::{check_batch, check_names, check_weights, numbered};
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
+use crate::model::sentence::pooling::Pooling;
 use crate::model::sentence_transformers::{Prompts, torch_class};
+use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, Linear};
@@ -29,9 +31,11 @@ pub struct BertForSequenceClassificationConfig {
     pub id2label: Vec<String>,
     /// The kind of labels; by default that of the batch. With a single label, a batch of classes is an error.
     pub problem_type: Option<ProblemType>,
-    /// Dropout of the classifier's input, in [0, 1); by default `hidden_dropout_prob`, in DistilBERT 0.2, in ALBERT 0.1. A
-    /// `config.json` of MPNet cannot state it.
+    /// Dropout of the classifier's input, in [0, 1); by default `hidden_dropout_prob`, in DistilBERT 0.2, in ALBERT 0.1, in
+    /// ModernBERT 0. A `config.json` of MPNet cannot state it.
     pub classifier_dropout: Option<f64>,
+    /// ModernBERT: what the classifier reads of the tokens' vectors, [`Pooling::Cls`], the default, or [`Pooling::Mean`].
+    pub classifier_pooling: Option<Pooling>,
     /// The weight of each class in the loss; none in a regression. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
     /// The activation that `rank` applies to logits, `activation_fn` of sentence-transformers' `CrossEncoder`; by default the
@@ -48,8 +52,8 @@ impl BertForSequenceClassificationConfig {
     /// # Errors
     ///
     /// Those of [`BertModelConfig::validate`]; [`Error::Config`], naming the field, for no labels or two of one name,
-    /// `SingleLabelClassification` of one label, a missing default prompt, a dropout not in [0, 1), or weights of a regression
-    /// or that are not one per class, each 0 or in [1e-30, 1e30].
+    /// `SingleLabelClassification` of one label, a missing default prompt, a dropout not in [0, 1), a pooling that the family
+    /// has not, or weights of a regression or that are not one per class, each 0 or in [1e-30, 1e30].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.prompts.validate()?;
@@ -58,6 +62,20 @@ impl BertForSequenceClassificationConfig {
             return Err(Error::config("activation", problem));
         }
         self.bert.check_classifier_dropout(Classified::Sequences, self.classifier_dropout)?;
+        let family = self.bert.embeddings.family;
+        let pools = family.architecture().heads.sequence == SequenceHead::Transformed;
+        match self.classifier_pooling {
+            Some(pooling) if !pools => {
+                let problem =
+                    format!("is {pooling:?}, but the family {} has one way; use None", family.model_type());
+                return Err(Error::config("classifier_pooling", problem));
+            }
+            None | Some(Pooling::Cls | Pooling::Mean) => {}
+            Some(pooling) => {
+                let problem = format!("is {pooling:?}, but a classifier reads Cls or Mean");
+                return Err(Error::config("classifier_pooling", problem));
+            }
+        }
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
         match self.problem_type {
             Some(ProblemType::SingleLabelClassification) if self.num_labels() == 1 => Err(Error::config(
@@ -81,10 +99,13 @@ impl BertForSequenceClassificationConfig {
                 (self.bert.init_without_pooler(device)?, Some(self.bert.linear(hidden_size, device)))
             }
             SequenceHead::Pooled => (self.bert.try_init(device)?, None),
+            SequenceHead::Transformed => (self.bert.init_without_pooler(device)?, None),
         };
+        let transform = ClassifierTransform::new(&self.bert, device);
         let dropout = self.bert.head_dropout(Classified::Sequences, self.classifier_dropout);
-        let out_proj = self.bert.linear(self.num_labels(), device);
-        let classifier = SequenceClassificationHead { dense, dropout, out_proj, kind };
+        let out_proj = self.bert.classifier(self.num_labels(), device);
+        let pooling = self.classifier_pooling.unwrap_or(Pooling::Cls);
+        let classifier = SequenceClassificationHead { dense, transform, dropout, out_proj, kind, pooling };
         Ok(BertForSequenceClassification { bert, classifier, stated: self.clone() })
     }
 }
@@ -96,6 +117,7 @@ impl BertForSequenceClassificationConfig {
 /// RoBERTa, MPNet: logits = Dropout(tanh(Dropout(x₀)·P + p))·W + b
 /// ELECTRA:        logits = Dropout(GELU(Dropout(x₀)·P + p))·W + b
 /// DistilBERT:     logits = Dropout(ReLU(x₀·P + p))·W + b
+/// ModernBERT:     logits = Dropout(LayerNorm(GELU(x·P)))·W + b     x that of position 0, or the mean over tokens
 /// ```
 ///
 /// Source: `BertForSequenceClassification`, `RobertaClassificationHead` and so on of transformers 5.23.
@@ -103,28 +125,35 @@ impl BertForSequenceClassificationConfig {
 pub struct SequenceClassificationHead {
     /// P and p, [H, H]; `None` where the pooler takes this part.
     pub dense: Option<Linear>,
+    /// What comes before the dropout, in ModernBERT.
+    pub transform: Option<ClassifierTransform>,
     pub(crate) dropout: Dropout,
     /// W and b, [H, C].
     pub out_proj: Linear,
     #[module(skip)]
     kind: SequenceHead,
+    #[module(skip)]
+    pooling: Pooling,
 }
 
 impl SequenceClassificationHead {
-    fn logits(&self, output: BertModelOutput) -> Result<Tensor<2>> {
-        let pooled = match (&self.dense, output.pooler_output) {
-            (Some(dense), _) => {
+    fn logits(&self, output: BertModelOutput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+        let pooled = match (&self.transform, &self.dense, output.pooler_output) {
+            (Some(transform), ..) => {
+                transform.forward(self.pooling.try_forward(output.last_hidden_state, padding)?)
+            }
+            (None, Some(dense), _) => {
                 let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
                 let (activation, drops_input) = match self.kind {
                     SequenceHead::Dense { activation, drops_input } => (activation, drops_input),
                     // A module whose `dense` was set by hand.
-                    SequenceHead::Pooled => (Activation::Tanh, true),
+                    SequenceHead::Pooled | SequenceHead::Transformed => (Activation::Tanh, true),
                 };
                 let first = if drops_input { drop_out(&self.dropout, &dense.weight, first) } else { first };
                 linear_activation(dense, first, activation)
             }
-            (None, Some(pooled)) => pooled,
-            (None, None) => {
+            (None, None, Some(pooled)) => pooled,
+            (None, None, None) => {
                 let problem = "is missing, but the classifier reads its output; set bert.pooler";
                 return Err(Error::config("pooler", problem));
             }
@@ -190,13 +219,15 @@ impl BertForSequenceClassification {
     /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit; [`Error::Data`] if a
     /// sequence is padded at its start, [`Error::Config`] if the pooler was removed.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
-        // The head reads position 0, where a sequence padded on the left has no token.
-        padding.map_or(Ok(()), PaddingMask::check_first)?;
         let (embeddings, head) = (&self.bert.embeddings, &self.classifier);
+        // Position 0 has no token in a sequence padded on the left.
+        let reads_first = head.transform.is_none() || head.pooling == Pooling::Cls;
+        padding.filter(|_| reads_first).map_or(Ok(()), PaddingMask::check_first)?;
         let (hidden, check) = (embeddings.hidden_size(), ParameterCheck::beside(&embeddings.word_embeddings));
         check.linear("classifier.out_proj", &head.out_proj, [hidden, self.stated.num_labels()])?;
         head.dense.iter().try_for_each(|dense| check.linear("classifier.dense", dense, [hidden; 2]))?;
-        head.logits(self.bert.try_forward(input, padding)?)
+        head.transform.iter().try_for_each(|transform| transform.check(&check, hidden))?;
+        head.logits(self.bert.try_forward(input, padding)?, padding)
     }
 
     /// Classifies the sequences of a batch and returns the loss: cross-entropy for one class per sequence, binary
@@ -322,6 +353,20 @@ mod stored {
         })
     }
 
+    /// What a config of a family with poolings says, or leaves to the default.
+    fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
+        let has_one = fields.spec().family.architecture().heads.sequence == SequenceHead::Transformed;
+        match fields.text("classifier_pooling")?.filter(|_| has_one) {
+            // As a config built by hand has it.
+            None | Some("cls") => Ok(None),
+            Some("mean") => Ok(Some(Pooling::Mean)),
+            Some(other) => {
+                let problem = format!("is {:?}, but must be \"cls\" or \"mean\"", shown(other));
+                Err(fields.invalid("classifier_pooling", problem))
+            }
+        }
+    }
+
     impl Stored for BertForSequenceClassification {
         stored_head!(BertForSequenceClassificationConfig);
 
@@ -335,6 +380,7 @@ mod stored {
                 id2label: names_of(fields)?,
                 problem_type: problem_type(fields)?,
                 classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
+                classifier_pooling: classifier_pooling(fields)?,
                 class_weights: None,
                 activation: activation_of(fields, &own)?,
                 prompts: own.prompts()?,
@@ -354,7 +400,8 @@ mod stored {
                 }
                 _ => vec![Part::linear(CLASSIFIER, out_proj)],
             };
-            self.bert.pooler_part(keys).into_iter().chain(heads).collect()
+            let transform = self.classifier.transform.as_ref().map(|transform| transform.part(keys));
+            self.bert.pooler_part(keys).into_iter().chain(transform).chain(heads).collect()
         }
 
         fn head_fields(&self) -> Vec<(&'static str, Value)> {
@@ -362,6 +409,9 @@ mod stored {
             let (names, dropout) = (&config.id2label, config.classifier_dropout);
             let mut fields = head_fields(names, &config.bert, Classified::Sequences, dropout);
             fields.push(("problem_type", json!(config.problem_type)));
+            if self.classifier.transform.is_some() {
+                fields.push(("classifier_pooling", json!(self.classifier.pooling)));
+            }
             if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
                 // Both, as each version of sentence-transformers reads one of them.
                 fields.push((CROSS_ENCODER, json!({ "activation_fn": class })));
