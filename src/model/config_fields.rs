@@ -75,18 +75,34 @@ impl BertModelConfig {
             ("hidden_act", json!(hidden_act)),
         ];
         if let Some(rotary) = self.rotary {
-            // Under the names that transformers has read since 4.48. Version 5 writes others, and reads these.
+            let every = rotary.global_attn_every_n_layers;
+            let kind = |layer: usize| LAYER_KINDS[usize::from(!layer.is_multiple_of(every))];
+            let angles = |theta: f64| json!({ "rope_theta": theta, "rope_type": "default" });
+            let angles = [rotary.global_rope_theta, rotary.local_rope_theta].map(angles);
+            // The last two are the names of transformers 5, the others those of version 4.48 on.
             fields.extend([
                 ("mlp_dropout", json!(self.mlp_dropout)),
                 ("global_rope_theta", json!(rotary.global_rope_theta)),
                 ("local_rope_theta", json!(rotary.local_rope_theta)),
                 ("local_attention", json!(rotary.local_attention)),
-                ("global_attn_every_n_layers", json!(rotary.global_attn_every_n_layers)),
+                ("global_attn_every_n_layers", json!(every)),
+                (
+                    "rope_parameters",
+                    LAYER_KINDS
+                        .into_iter()
+                        .zip(angles)
+                        .map(|(kind, angles)| (kind.to_string(), angles))
+                        .collect(),
+                ),
+                ("layer_types", (0..self.num_hidden_layers).map(kind).collect()),
             ]);
         }
         fields
     }
 }
+
+/// transformers' names of layers that attend to all tokens, and of those with a window.
+const LAYER_KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
 
 /// The rotary positions and windows of a `config.json`, under the names of transformers 5 or of version 4.
 fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
@@ -114,27 +130,30 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
         );
     }
     Ok(RotaryConfig {
-        global_rope_theta: theta("full_attention", "global_rope_theta", default.global_rope_theta)?,
-        local_rope_theta: theta("sliding_attention", "local_rope_theta", default.local_rope_theta)?,
+        global_rope_theta: theta(LAYER_KINDS[0], "global_rope_theta", default.global_rope_theta)?,
+        local_rope_theta: theta(LAYER_KINDS[1], "local_rope_theta", default.local_rope_theta)?,
         local_attention: fields.size("local_attention", default.local_attention)?,
         global_attn_every_n_layers: global_every(fields, default.global_attn_every_n_layers)?,
     })
 }
 
-/// Every how many layers one attends to all tokens: of `layer_types`, or else of the field that version 4 has.
+/// Every how many layers one attends to all tokens: as version 4 says it, or as the list of version 5 shows it.
 fn global_every(fields: &Fields, default: usize) -> Result<usize> {
-    let Some(types) = fields.list("layer_types")? else {
-        return fields.size("global_attn_every_n_layers", default);
+    let stated = fields.size("global_attn_every_n_layers", default)?;
+    let Some(types) = fields.list("layer_types")? else { return Ok(stated) };
+    // The second global layer shows how far apart they are; without one only the first is.
+    let second = types.iter().skip(1).position(|kind| kind == LAYER_KINDS[0]);
+    let shown = second.map_or(types.len().max(1), |place| place + 1);
+    let irregular = |every: usize| {
+        let expected = |layer: usize| LAYER_KINDS[usize::from(!layer.is_multiple_of(every))];
+        types.iter().enumerate().position(|(layer, kind)| *kind != expected(layer))
     };
-    let is_global = |kind: &Value| kind == "full_attention";
-    // The second global layer tells how far apart they are; without one the first is alone.
-    let second = types.iter().skip(1).position(is_global).map_or(types.len().max(1), |place| place + 1);
-    let expected =
-        |layer: usize| if layer.is_multiple_of(second) { "full_attention" } else { "sliding_attention" };
-    match types.iter().enumerate().find(|(layer, kind)| **kind != expected(*layer)) {
-        None => Ok(second),
-        Some((layer, _)) => {
-            let problem = format!("is not regular: layer {layer} would have to be {:?}", expected(layer));
+    // The list decides where the two differ, as in transformers. A short one leaves the number open.
+    match (irregular(stated), irregular(shown)) {
+        (None, _) => Ok(stated),
+        (_, None) => Ok(shown),
+        (_, Some(layer)) => {
+            let problem = format!("has no global layer in every {shown}: layer {layer} is of the other kind");
             Err(fields.invalid("layer_types", problem))
         }
     }

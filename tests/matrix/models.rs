@@ -3,12 +3,12 @@
 use crate::tolerance::values;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
-use burn_bert::PositionEmbeddingType::{self, Absolute, AfterPadding, RelativeKey, RelativeKeyQuery};
+use burn_bert::PositionEmbeddingType::{self, Absolute, AfterPadding, RelativeKey, RelativeKeyQuery, Rotary};
 use burn_bert::model::*;
 use burn_bert::{BertEmbeddingsInput, Family, PaddingMask};
 
 /// Every family with a published config of it.
-const FAMILIES: [(Family, fn() -> BertModelConfig); 11] = [
+const FAMILIES: [(Family, fn() -> BertModelConfig); 12] = [
     (Family::Bert, BertModelConfig::bert_base_uncased),
     (Family::Ernie, BertModelConfig::bert_base_uncased),
     (Family::Roberta, BertModelConfig::roberta_base),
@@ -20,6 +20,7 @@ const FAMILIES: [(Family, fn() -> BertModelConfig); 11] = [
     (Family::Electra, BertModelConfig::electra_base),
     (Family::MpNet, BertModelConfig::mpnet_base),
     (Family::Albert, BertModelConfig::albert_base_v2),
+    (Family::ModernBert, BertModelConfig::modernbert_base),
 ];
 
 pub const VOCABULARY: usize = 24;
@@ -35,7 +36,7 @@ pub struct Architecture {
 pub fn architectures(width: usize) -> Vec<Architecture> {
     let mut found = Vec::new();
     for (family, published) in FAMILIES {
-        for positions in [Absolute, AfterPadding, RelativeKey, RelativeKeyQuery] {
+        for positions in [Absolute, AfterPadding, RelativeKey, RelativeKeyQuery, Rotary] {
             let mut config = published()
                 .with_num_hidden_layers(2)
                 .with_num_attention_heads(2)
@@ -47,6 +48,9 @@ pub fn architectures(width: usize) -> Vec<Architecture> {
             embeddings.embedding_size = embeddings.embedding_size.map(|_| width / 2);
             embeddings.max_position_embeddings = 64;
             embeddings.position_embedding_type = positions;
+            embeddings.pad_token_id = embeddings.pad_token_id.map(|pad| pad % 2);
+            // A layer with a window of one token on each side follows one without.
+            config.rotary = config.rotary.map(|rotary| rotary.with_local_attention(2));
             // The others of a kind compute as its first, and are there once.
             let is_first =
                 !["Ernie", "XlmRoberta", "Camembert", "Data2VecText"].contains(&&*format!("{family:?}"));
@@ -81,6 +85,7 @@ impl Architecture {
     pub fn config(&self, dropout: f64) -> BertModelConfig {
         let mut config = self.config.clone().with_attention_probs_dropout_prob(dropout);
         config.embeddings.hidden_dropout_prob = dropout;
+        config.mlp_dropout = if config.rotary.is_some() { dropout } else { 0.0 };
         config
     }
 }

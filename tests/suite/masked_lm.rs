@@ -179,7 +179,7 @@ fn the_configs_epsilon_is_that_of_every_layer_norm() {
     config.bert.embeddings.layer_norm_eps = 0.75;
     let model = config.init(&device);
     let layers = model.bert.encoder.layers.iter();
-    let norms = layers.flat_map(|layer| [&layer.attention_layer_norm, &layer.output_layer_norm]);
+    let norms = layers.flat_map(|layer| layer.attention_layer_norm.iter().chain([&layer.output_layer_norm]));
     let norms = norms.chain([&model.bert.embeddings.layer_norm, &model.head.layer_norm]);
     let rstd = 1.0 / 1.75f64.sqrt(); // of numbers whose mean is 0 and whose variance is 1
     for norm in norms {

@@ -114,7 +114,8 @@ fn rectangle_layer(
         (burn.gamma, burn.beta) = (norm.gamma.clone(), norm.beta.clone());
         burn.forward(x)
     };
-    let hidden = norm(&layer.attention_layer_norm, hidden + layer.attention_output.forward(context));
+    let attention_norm = layer.attention_layer_norm.as_ref().unwrap();
+    let hidden = norm(attention_norm, hidden + layer.attention_output.forward(context));
     let inner = layer.intermediate.forward(hidden.clone());
     let active = inner.clone() * (inner.mul_scalar(0.5f64.sqrt()).erf() + 1.0).mul_scalar(0.5);
     norm(&layer.output_layer_norm, hidden + layer.output.forward(active))

@@ -18,22 +18,38 @@ use std::sync::OnceLock;
 /// The dtypes of the fixtures.
 pub const DTYPES: [(FloatDType, Tolerance); 2] = [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)];
 
-/// The keys of a directory's tensors by the paths of the parameters that were read from them: the tensors of a fixture differ
-/// from each other, so values tell them apart.
-pub fn keys(model: &impl Module, dir: &Path) -> BTreeMap<String, String> {
+/// Where a parameter is in a file: a tensor, and of its values which, as a tensor can hold several parameters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stored {
+    pub key: String,
+    start: usize,
+    end: usize,
+}
+
+/// Where a directory has the parameters of a model that was read from it, by their paths: the tensors of a fixture differ from
+/// each other, so values tell them apart.
+pub fn keys(model: &impl Module, dir: &Path) -> BTreeMap<String, Stored> {
     let file = File::at(&dir.join("model.safetensors"));
     let tensors: Vec<_> = file.names().into_iter().map(|name| (file.values(&name), name)).collect();
     let key = |(path, values): (String, Vec<f64>)| {
-        let equal: Vec<_> = tensors.iter().filter(|(tensor, _)| *tensor == values).collect();
-        let [(_, key)] = equal[..] else { panic!("{path} is {} tensors of {}", equal.len(), dir.display()) };
-        (path, key.clone())
+        let parts = tensors.iter().flat_map(|(tensor, key)| {
+            let places = tensor.chunks(values.len()).enumerate().filter(|(_, part)| *part == values);
+            places.map(|(i, part)| Stored {
+                key: key.clone(),
+                start: i * part.len(),
+                end: (i + 1) * part.len(),
+            })
+        });
+        let mut equal: Vec<_> = parts.collect();
+        assert_eq!(equal.len(), 1, "{path} in {}: {equal:?}", dir.display());
+        (path, equal.remove(0))
     };
     let keys: BTreeMap<_, _> = collected(model, None).into_iter().map(key).collect();
     assert_eq!(BTreeSet::from_iter(keys.values()).len(), keys.len(), "no tensor is read twice");
     keys
 }
 
-const FAMILIES: [&str; 4] = ["distilbert", "electra", "mpnet", "albert"];
+const FAMILIES: [&str; 5] = ["distilbert", "electra", "mpnet", "albert", "modernbert"];
 
 /// A model and a batch of the fixtures.
 #[derive(Clone, Debug)]
@@ -43,7 +59,7 @@ pub struct Fixture {
     /// What transformers computed in f32 and in f64, in one file or in two.
     cases: [PathBuf; 2],
     /// [`keys`] of the model, once it was loaded.
-    keys: OnceLock<BTreeMap<String, String>>,
+    keys: OnceLock<BTreeMap<String, Stored>>,
 }
 
 pub fn fixtures() -> PathBuf {
@@ -68,7 +84,7 @@ impl Fixture {
         ["bert", "roberta"].into_iter().flat_map(own).chain(Self::of_families(of_families)).collect()
     }
 
-    /// Those of DistilBERT, ELECTRA, MPNet and ALBERT, as far as they have the head.
+    /// Those of the families that are not BERT's or RoBERTa's, as far as they have the head.
     pub fn of_families(head: &str) -> Vec<Self> {
         let fixture = |family| {
             let name = format!("families/{family}_{head}");
@@ -81,14 +97,26 @@ impl Fixture {
         File::at(&self.cases[usize::from(dtype == FloatDType::F64)])
     }
 
-    /// The name that transformers has for a parameter of the model that was loaded.
+    /// The name that transformers has for the tensor of a parameter of the model that was loaded.
     pub fn key(&self, path: &str) -> &str {
+        &self.stored(path).key
+    }
+
+    fn stored(&self, path: &str) -> &Stored {
         &self.keys.get().expect("the model was loaded")[path]
+    }
+
+    /// The values that a case has of a parameter under the key that transformers has for it, with a prefix such as `grad.`; `None`
+    /// without.
+    pub fn of(&self, case: &File, prefix: &str, path: &str) -> Option<Vec<f64>> {
+        let &Stored { ref key, start, end } = self.stored(path);
+        let name = format!("{prefix}{key}");
+        case.has(&name).then(|| case.values(&name)[start..end].to_vec())
     }
 
     /// The gradient of a parameter.
     pub fn gradient(&self, path: &str) -> Vec<f64> {
-        self.case(FloatDType::F64).values(&format!("grad.{}", self.key(path)))
+        self.of(&self.case(FloatDType::F64), "grad.", path).expect("a gradient")
     }
 
     /// The name of the case, such as `bert_regression_f64`.
@@ -112,6 +140,8 @@ pub trait Head: PretrainedModel {
     /// families and over its two attentions (eager and SDPA); in f16 with products rounded before the bias is added, as
     /// Burn's are.
     const HELD_IN_16_BITS: [f64; 2];
+    /// The same of ModernBERT, whose rows nothing normalises between its layers.
+    const MODERNBERT_HELD_IN_16_BITS: [f64; 2] = Self::HELD_IN_16_BITS;
     type Batch;
     fn fixtures() -> Vec<Fixture>;
     /// The config without dropout.
@@ -132,6 +162,7 @@ pub trait Head: PretrainedModel {
 fn undropped(bert: &mut BertModelConfig) {
     bert.embeddings.hidden_dropout_prob = 0.0;
     bert.attention_probs_dropout_prob = 0.0;
+    bert.mlp_dropout = 0.0;
 }
 
 /// Rows of `all` at some places.
@@ -155,6 +186,7 @@ fn token_batch(case: &File, device: &Device) -> TokenClassificationBatch {
 
 impl Head for BertForMaskedLm {
     const HELD_IN_16_BITS: [f64; 2] = [8.1e-2, 8.8e-3];
+    const MODERNBERT_HELD_IN_16_BITS: [f64; 2] = [5.7e-2, 4.5e-3];
     type Batch = MaskedLmBatch;
 
     fn fixtures() -> Vec<Fixture> {
@@ -202,6 +234,7 @@ impl Head for BertForMaskedLm {
 
 impl Head for BertForSequenceClassification {
     const HELD_IN_16_BITS: [f64; 2] = [1.6e-2, 1.8e-3];
+    const MODERNBERT_HELD_IN_16_BITS: [f64; 2] = [6.8e-3, 2.3e-3];
     type Batch = SequenceClassificationBatch;
 
     fn fixtures() -> Vec<Fixture> {
@@ -249,6 +282,7 @@ impl Head for BertForSequenceClassification {
 
 impl Head for BertForTokenClassification {
     const HELD_IN_16_BITS: [f64; 2] = [3.4e-2, 6.7e-3];
+    const MODERNBERT_HELD_IN_16_BITS: [f64; 2] = [8.4e-2, 7.8e-3];
     type Batch = TokenClassificationBatch;
 
     fn fixtures() -> Vec<Fixture> {
@@ -274,6 +308,7 @@ impl Head for BertForTokenClassification {
 
 impl Head for BertForQuestionAnswering {
     const HELD_IN_16_BITS: [f64; 2] = [2.7e-2, 2.7e-3];
+    const MODERNBERT_HELD_IN_16_BITS: [f64; 2] = [4.4e-2, 7.0e-3];
     type Batch = QuestionAnsweringBatch;
 
     /// Two of the answers of `qa` lie outside their sequences in part; in `qa_padded` padding has the logit minus infinity.
@@ -284,8 +319,8 @@ impl Head for BertForQuestionAnswering {
     fn undropped(dir: &Path) -> BertForQuestionAnsweringConfig {
         let mut config = BertForQuestionAnsweringConfig::from_pretrained(dir).unwrap();
         undropped(&mut config.bert);
-        let is_distilbert = dir.ends_with("distilbert_answers");
-        config.with_qa_dropout(is_distilbert.then_some(0.0))
+        let has_own = dir.ends_with("distilbert_answers") || dir.ends_with("modernbert_answers");
+        config.with_qa_dropout(has_own.then_some(0.0))
     }
 
     fn batch(case: &File, device: &Device) -> QuestionAnsweringBatch {

@@ -58,6 +58,6 @@ pub fn run(
     assert_eq!(gradients.len(), 37);
     let keys = keys(model, &fixtures().join("masked_lm/tiny_bert_encoder_only"));
     let named =
-        gradients.into_iter().map(|(path, gradient)| (format!("grad.bert.{}", keys[&path]), gradient));
+        gradients.into_iter().map(|(path, gradient)| (format!("grad.bert.{}", keys[&path].key), gradient));
     (values(loss), named.collect())
 }
