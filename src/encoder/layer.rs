@@ -6,7 +6,7 @@ use super::self_attention::BertSelfAttention;
 use crate::error::{Error, Result};
 use crate::family::NormPlace;
 use crate::layers::{
-    LayerNorm, ParameterCheck, active_prob, linear, linear_activation_narrow, linear_narrow, product,
+    LayerNorm, ParameterCheck, active_prob, feed_forward, linear, product,
 };
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
@@ -154,11 +154,7 @@ impl BertLayer {
 
     /// What the feed-forward network computes of its input before D.
     fn inner(&self, rows: Tensor<2>) -> Tensor<2> {
-        let inner = linear_activation_narrow(&self.intermediate, rows.clone(), self.hidden_act);
-        match &self.gate {
-            Some(gate) => inner * linear_narrow(gate, rows),
-            None => inner,
-        }
+        feed_forward(&self.intermediate, self.gate.as_ref(), rows, self.hidden_act)
     }
 
     /// `LayerNorm(residual + Dropout(x·W + b))`.

@@ -89,7 +89,8 @@ impl Packing {
         })
     }
 
-    /// The cosines and sines of `place · θ^(−2i/d)` for each token and each i below d/2, each [N, d/2], beside `rows`.
+    /// The cosines and sines of `m · θ^(−2i/d)` for each token, m places after the first of its sequence, and each i below d/2:
+    /// each [N, d/2], beside `rows`.
     pub(super) fn angles(&self, theta: f64, columns: usize, rows: &Tensor<2>) -> [Tensor<2>; 2] {
         let dtype = computed_in(rows.dtype());
         let mut known = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,12 +103,12 @@ impl Packing {
         // In f64 on the host: in f32 an angle at place 8,000 is off by half a thousandth, and GPUs' sines of it by more.
         let speed = |i: usize| theta.powf(-2.0 * i as f64 / columns as f64);
         let speeds: Vec<f64> = (0..half).map(speed).collect();
-        let of_place = |place: usize| speeds.iter().map(move |speed| (place as f64 * speed).sin_cos());
-        let of_places: Vec<Vec<(f64, f64)>> = (0..seq).map(|place| of_place(place).collect()).collect();
+        let at = |m: usize| speeds.iter().map(move |speed| (m as f64 * speed).sin_cos());
+        let all: Vec<Vec<(f64, f64)>> = (0..seq).map(|m| at(m).collect()).collect();
         let device = rows.device().without_autodiff();
+        let positions = self.positions();
         let table = |of: fn(&(f64, f64)) -> f64| {
-            let places = (0..self.dims[0] * seq).filter(|&place| self.is_token(place));
-            let values: Vec<f64> = places.flat_map(|place| of_places[place % seq].iter().map(of)).collect();
+            let values: Vec<f64> = positions.iter().flat_map(|&m| all[m].iter().map(of)).collect();
             let count = values.len() / half;
             Tensor::from_data(TensorData::new(values, [count, half]), (&device, dtype))
         };
@@ -116,8 +117,18 @@ impl Packing {
         values
     }
 
-    fn is_token(&self, place: usize) -> bool {
-        self.tokens.as_ref().is_none_or(|tokens| tokens.rows[place] < self.num_tokens())
+    /// How many places each token is after the first of its sequence.
+    // Not after the first place: a text has the same bits wherever its padding is.
+    fn positions(&self) -> Vec<usize> {
+        let [batch, seq] = self.dims;
+        let is_token =
+            |place: &usize| self.tokens.as_ref().is_none_or(|tokens| tokens.rows[*place] < self.num_tokens());
+        let of_sequence = |sequence: usize| {
+            let mut places = (sequence * seq..(sequence + 1) * seq).filter(is_token).peekable();
+            let first = places.peek().copied().unwrap_or(0);
+            places.map(move |place| place - first).collect::<Vec<_>>()
+        };
+        (0..batch).flat_map(of_sequence).collect()
     }
 
     /// Number of tokens, N.

@@ -5,7 +5,7 @@ use burn::module::{Module, Param};
 use burn::nn::{Dropout, Initializer, Linear};
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn_fused::{Activation, Norm, Precision, Rows, bias_activation, embed_layer_norm};
+use burn_fused::{Activation, Norm, Precision, Rows, bias_activation, embed_layer_norm, gated_activation};
 
 /// `(x − mean) / √(variance + ε) · γ + β` over the last axis.
 ///
@@ -75,16 +75,26 @@ pub(crate) fn linear_activation(layer: &Linear, x: Tensor<2>, activation: Activa
     bias_activation(product, bias, activation)
 }
 
-/// [`linear_activation`] with an output in 16 bits in autocast.
-pub(crate) fn linear_activation_narrow(layer: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
+/// The inner part of a feed-forward network, `f(x·W + b)`, or `f(x·W + b) ∘ (x·G)` with a gate; with an output in 16 bits in autocast.
+pub(crate) fn feed_forward(
+    layer: &Linear,
+    gate: Option<&Linear>,
+    x: Tensor<2>,
+    activation: Activation,
+) -> Tensor<2> {
+    let gate = gate.map(|gate| linear_narrow(gate, x.clone()));
     // Only an f32 weight is narrowed by autocast; others stay in their own dtype.
-    if Precision::current() == Precision::F32 || dtype(&layer.weight) != DType::F32 {
-        return linear_activation(layer, x, activation);
+    let is_narrowed = Precision::current() != Precision::F32 && dtype(&layer.weight) == DType::F32;
+    let (sum, bias) = match is_narrowed {
+        // The bias is f32, what the activation reads is not.
+        true => (linear_narrow(layer, x), None),
+        false => (product(layer, x), bias(layer)),
+    };
+    let bias = bias.unwrap_or_else(|| zeros(&sum));
+    match gate {
+        Some(gate) => gated_activation(sum, bias, gate, activation),
+        None => bias_activation(sum, bias, activation),
     }
-    // The bias is f32, what the activation reads is not.
-    let sum = linear_narrow(layer, x);
-    let zeros = zeros(&sum);
-    bias_activation(sum, zeros, activation)
 }
 
 fn bias(layer: &Linear) -> Option<Tensor<1>> {

@@ -15,7 +15,7 @@ pub use dtype::cast_module;
 pub(crate) use dtype::is_quantized;
 pub use fused::LayerNorm;
 pub(crate) use fused::{
-    active_prob, drop_out, linear, linear_activation, linear_activation_narrow, linear_narrow, product,
+    active_prob, drop_out, feed_forward, linear, linear_activation, linear_narrow, product,
 };
 pub(crate) use ids::Ids;
 pub use ids::IntoIds;

@@ -4,7 +4,7 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::{
     Activation, Moves, Norm, Precision, Rows, Sequences, add_layer_norm, attention, autocast,
-    bias_activation, cross_entropy, drop_out, embed_layer_norm, linear, rotary,
+    bias_activation, cross_entropy, drop_out, embed_layer_norm, gated_activation, linear, rotary,
 };
 
 type Forward = Box<dyn Fn(&[Tensor<1>]) -> Tensor<1> + Send + Sync>;
@@ -123,29 +123,43 @@ fn add_layer_norms() -> Vec<Sample> {
 }
 
 fn bias_activations() -> Vec<Sample> {
-    let sample = |activation: Activation, [rows, columns]: [usize; 2]| {
+    let sample = |activation: Activation, [rows, columns]: [usize; 2], is_gated: bool| {
         let forward = move |leaves: &[Tensor<1>]| {
-            flat(bias_activation(leaves[0].clone().reshape([rows, columns]), leaves[1].clone(), activation))
+            let matrix = |leaf: &Tensor<1>| leaf.clone().reshape([rows, columns]);
+            let (x, bias) = (matrix(&leaves[0]), leaves[1].clone());
+            flat(match leaves.get(2) {
+                Some(gate) => gated_activation(x, bias, matrix(gate), activation),
+                None => bias_activation(x, bias, activation),
+            })
         };
-        let name = format!("{activation:?} of {rows} x {columns}");
-        let sample = Sample::new(name, &[rows * columns, columns], forward);
+        let name = format!("{activation:?} of {rows} x {columns}, gated {is_gated}");
+        let leaves = [rows * columns, columns, rows * columns];
+        let sample = Sample::new(name, &leaves[..if is_gated { 3 } else { 2 }], forward);
         let of: fn(f64) -> f64 = match activation {
             // Checked against PyTorch's values on their own: std has no erf.
             Activation::Gelu => return sample,
             Activation::Relu => |z| z.max(0.0),
             Activation::Silu => |z| z / (1.0 + (-z).exp()),
+            Activation::Tanh => f64::tanh,
             Activation::QuickGelu => |z| z / (1.0 + (-1.702 * z).exp()),
             _ => |z| z / 2.0 * (1.0 + (0.797_884_560_802_865_4 * (z + 0.044715 * z.powi(3))).tanh()),
         };
         let sample = Sample { is_smooth: activation != Activation::Relu, ..sample };
         sample.naive(move |leaves| {
-            leaves[0].iter().enumerate().map(|(i, x)| of(x + leaves[1][i % columns])).collect()
+            let gate = |i: usize| leaves.get(2).map_or(1.0, |gate| gate[i]);
+            leaves[0].iter().enumerate().map(|(i, x)| of(x + leaves[1][i % columns]) * gate(i)).collect()
         })
     };
     let sizes = [[0, 3], [1, 1], [70, 3], [300, 127], [65, 768], [3, 1023]];
     let activations =
         [Activation::Gelu, Activation::GeluTanh, Activation::QuickGelu, Activation::Silu, Activation::Relu];
-    activations.into_iter().flat_map(|activation| sizes.map(|size| sample(activation, size))).collect()
+    let plain =
+        activations.into_iter().flat_map(|activation| sizes.map(|size| sample(activation, size, false)));
+    let gated = [Activation::Gelu, Activation::Silu, Activation::Relu, Activation::Tanh];
+    let sizes = [[0, 3], [70, 3], [129, 127]];
+    plain
+        .chain(gated.into_iter().flat_map(|activation| sizes.map(|size| sample(activation, size, true))))
+        .collect()
 }
 
 #[derive(Clone)]

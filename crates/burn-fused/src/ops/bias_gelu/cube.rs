@@ -4,13 +4,13 @@ use super::{Activation, BiasGelu, BiasGeluOp};
 use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::row::{Split, column, zeros};
 use crate::cube::totals::{store, store_share};
-use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
+use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
-const BINDINGS: u32 = 7;
+const BINDINGS: u32 = 9;
 
 /// `None` for inputs that the kernels do not take.
 fn launch(input: &BiasGelu<CubeBackend>) -> Option<RowLaunch> {
@@ -18,7 +18,8 @@ fn launch(input: &BiasGelu<CubeBackend>) -> Option<RowLaunch> {
     if input.activation != Activation::Gelu {
         return None;
     }
-    RowLaunch::of(&[&input.x, &input.bias], input.x.meta.shape().dims(), BINDINGS)
+    let operands: Vec<_> = BiasGeluOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+    RowLaunch::of(&operands, input.x.meta.shape().dims(), BINDINGS)
 }
 
 impl Kernels<CubeBackend> for BiasGeluOp {
@@ -32,6 +33,7 @@ impl Kernels<CubeBackend> for BiasGeluOp {
             on.address_type,
             buffer(input.x),
             buffer(input.bias),
+            input.gate.map(buffer).into(),
             y.clone().into_buffer_arg(),
             on.scalar(FRAC_1_SQRT_2),
             on.hidden,
@@ -45,8 +47,9 @@ impl Kernels<CubeBackend> for BiasGeluOp {
         upstream: Upstream<Self, CubeBackend>,
     ) -> Gradients<CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
-        let Upstream { grad, needs: [x, bias], .. } = upstream;
+        let Upstream { grad, needs: [x, bias, gate], .. } = upstream;
         let dx = x.then(|| on.empty([on.rows, on.hidden], on.float));
+        let gate_grad = (gate && input.gate.is_some()).then(|| on.empty([on.rows, on.hidden], on.float));
         let partials = on.partials(usize::from(bias));
         backward_kernel::launch(
             &on.client,
@@ -56,7 +59,9 @@ impl Kernels<CubeBackend> for BiasGeluOp {
             buffer(input.x),
             buffer(input.bias),
             buffer(grad),
+            input.gate.map(buffer).into(),
             output(&dx).into(),
+            output(&gate_grad).into(),
             output(&partials).into(),
             on.scalar(FRAC_1_SQRT_2),
             on.scalar(1.0 / (2.0 * PI).sqrt()),
@@ -66,7 +71,7 @@ impl Kernels<CubeBackend> for BiasGeluOp {
             on.split,
             on.floats(),
         );
-        vec![dx, partials.map(|partials| on.totals(&partials, 1).remove(0))]
+        vec![dx, partials.map(|partials| on.totals(&partials, 1).remove(0)), gate_grad]
     }
 }
 
@@ -80,6 +85,7 @@ fn cumulative<W: Float>(z: W, inverse_root: W) -> W {
 fn forward_kernel<T: Float, W: Float>(
     x: &[T],
     bias: &[T],
+    gate: &ComptimeOption<Box<[T]>>,
     y: &mut [T],
     inverse_root: InputScalar,
     #[comptime] hidden: usize,
@@ -89,7 +95,18 @@ fn forward_kernel<T: Float, W: Float>(
         terminate!();
     }
     let z = W::cast_from(x[ABSOLUTE_POS]) + W::cast_from(bias[ABSOLUTE_POS % hidden]);
-    y[ABSOLUTE_POS] = T::cast_from(z * cumulative::<W>(z, inverse_root.get::<W>()));
+    let value = z * cumulative::<W>(z, inverse_root.get::<W>());
+    y[ABSOLUTE_POS] = T::cast_from(value * factor::<T, W>(gate, ABSOLUTE_POS));
+}
+
+/// What the activation is multiplied by.
+#[cube]
+fn factor<T: Float, W: Float>(gate: &ComptimeOption<Box<[T]>>, place: usize) -> W {
+    #[comptime]
+    match gate {
+        ComptimeOption::Some(gate) => W::cast_from(gate[place]),
+        ComptimeOption::None => W::new(1.0),
+    }
 }
 
 /// Each cube takes `rows_per_cube` rows in turn, and stores its share of the total.
@@ -98,7 +115,9 @@ fn backward_kernel<T: Float, W: Float>(
     x: &[T],
     bias: &[T],
     grad: &[T],
+    gate: &ComptimeOption<Box<[T]>>,
     mut dx: ComptimeOption<Box<[T]>>,
+    mut gate_grad: ComptimeOption<Box<[T]>>,
     mut partials: ComptimeOption<Box<[W]>>,
     inverse_root: InputScalar,
     density: InputScalar,
@@ -122,8 +141,11 @@ fn backward_kernel<T: Float, W: Float>(
                 let place = row * hidden + column;
                 let z = W::cast_from(x[place]) + W::cast_from(bias[column]);
                 let density = density.get::<W>() * (W::new(-0.5) * z * z).exp();
-                let slope = cumulative::<W>(z, inverse_root.get::<W>()) + z * density;
-                let gradient = W::cast_from(grad[place]) * slope;
+                let cumulative = cumulative::<W>(z, inverse_root.get::<W>());
+                let slope = cumulative + z * density;
+                let of_output = W::cast_from(grad[place]);
+                store::<T, W>(&mut gate_grad, place, of_output * z * cumulative);
+                let gradient = of_output * factor::<T, W>(gate, place) * slope;
                 total[i] += gradient;
                 store::<T, W>(&mut dx, place, gradient);
             }

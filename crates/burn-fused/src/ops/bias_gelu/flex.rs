@@ -109,9 +109,15 @@ impl Curve for Relu {
 fn forward<T: Scalar, C: Curve>(input: BiasGelu<Flex>) -> FloatTensor<Flex> {
     let bias = widened::<T>(&input.bias);
     let count = input.x.shape().num_elements();
+    let gate = input.gate.map(|gate| gate.to_contiguous());
+    let gate = gate.as_ref().map(|gate| slice::<T>(gate));
     let mut rows = Rows::new(input.x);
-    let tasks = rows.tasks::<T>(rows_per_task(bias.len()) * bias.len());
-    for_each(WORK * count, tasks, |(x, y)| forward_rows::<T, C>(&bias, x, y));
+    let size = rows_per_task(bias.len()) * bias.len();
+    let tasks = rows.tasks::<T>(size).enumerate();
+    for_each(WORK * count, tasks, |(task, (x, y))| {
+        let gate = gate.map(|gate| &gate[task * size..][..y.len()]);
+        forward_rows::<T, C>(&bias, x, gate, y);
+    });
     rows.output()
 }
 
@@ -122,33 +128,55 @@ fn backward<T: Scalar, C: Curve>(
     input: &BiasGelu<Flex>,
     upstream: Upstream<BiasGeluOp, Flex>,
 ) -> Gradients<Flex> {
-    let Upstream { grad, needs: [needs_x, needs_bias], .. } = upstream;
+    let Upstream { grad, needs: [needs_x, needs_bias, needs_gate], .. } = upstream;
     let bias = widened::<T>(&input.bias);
     let columns = bias.len();
     let (x, grad) = (input.x.to_contiguous(), grad.to_contiguous());
     let (x, grad) = (slice::<T>(&x), slice::<T>(&grad));
     // Also where the bias alone is trained, whose gradient is the sum of it: that is rare.
     let mut x_grad = vec![T::default(); x.len()];
+    let gate = input.gate.as_ref().map(|gate| gate.to_contiguous());
+    let gate = gate.as_ref().map(|gate| slice::<T>(gate));
+    let mut gate_grad = vec![T::default(); gate.map_or(0, <[T]>::len)];
+    let mut gates = gate.into_iter().flat_map(|gate| gate.chunks(rows_per_task(columns) * columns));
     let size = rows_per_task(columns) * columns;
     let mut partials = vec![vec![T::Wide::ZERO; columns]; x.len().div_ceil(size)];
+    let mut gate_grads = gate_grad.chunks_mut(size);
     let tasks = x.chunks(size).zip(grad.chunks(size)).zip(x_grad.chunks_mut(size)).zip(&mut partials);
-    for_each(WORK * x.len(), tasks, |(((x, grad), x_grad), partial)| {
-        backward_rows::<T, C>(&bias, x, grad, x_grad, partial);
+    let tasks = tasks.map(|task| (task, gates.next().zip(gate_grads.next())));
+    for_each(WORK * x.len(), tasks, |((((x, grad), x_grad), partial), gate)| {
+        backward_rows::<T, C>(&bias, x, grad, gate, x_grad, partial);
     });
     vec![
         needs_x.then(|| tensor(x_grad, input.x.shape())),
         needs_bias.then(|| tensor(T::narrow_all(total(&partials)), input.bias.shape())),
+        (needs_gate && gate.is_some()).then(|| tensor(gate_grad, input.x.shape())),
     ]
 }
 
 simd_fn! {
     /// Some rows; `x` where it is not in `y`.
-    fn forward_rows<S, T: Scalar, C: Curve>(simd, bias: &'a [T::Wide], x: Option<&'a [T]>, y: &'a mut [T]) {
+    fn forward_rows<S, T: Scalar, C: Curve>(
+        simd,
+        bias: &'a [T::Wide],
+        x: Option<&'a [T]>,
+        gate: Option<&'a [T]>,
+        y: &'a mut [T],
+    ) {
         if let Some(x) = x {
             y.copy_from_slice(x);
         }
-        for y in y.chunks_exact_mut(bias.len()) {
-            y.iter_mut().zip(bias).for_each(|(y, &bias)| *y = T::narrow(C::at::<S, _>(y.widen() + bias).0));
+        let value = |y: T, bias: T::Wide| C::at::<S, _>(y.widen() + bias).0;
+        let columns = bias.len();
+        match gate {
+            None => for y in y.chunks_exact_mut(columns) {
+                y.iter_mut().zip(bias).for_each(|(y, &bias)| *y = T::narrow(value(*y, bias)));
+            }
+            Some(gate) => for (y, gate) in y.chunks_exact_mut(columns).zip(gate.chunks_exact(columns)) {
+                for ((y, &bias), gate) in y.iter_mut().zip(bias).zip(gate) {
+                    *y = T::narrow(value(*y, bias) * gate.widen());
+                }
+            }
         }
     }
 }
@@ -160,15 +188,27 @@ simd_fn! {
         bias: &'a [T::Wide],
         x: &'a [T],
         grad: &'a [T],
+        gate: Option<(&'a [T], &'a mut [T])>,
         x_grad: &'a mut [T],
         total: &'a mut [T::Wide],
     ) {
         let columns = bias.len();
         let mut d = vec![T::Wide::ZERO; columns];
         let inputs = x.chunks_exact(columns).zip(grad.chunks_exact(columns));
+        let mut gates = gate.map(|(gate, gate_grad)| gate.chunks_exact(columns).zip(gate_grad.chunks_exact_mut(columns)));
         for ((x, grad), x_grad) in inputs.zip(x_grad.chunks_exact_mut(columns)) {
-            for (((x, &bias), grad), d) in x.iter().zip(bias).zip(grad).zip(&mut d) {
-                *d = grad.widen() * C::at::<S, _>(x.widen() + bias).1;
+            match gates.as_mut().and_then(Iterator::next) {
+                None => for (((x, &bias), grad), d) in x.iter().zip(bias).zip(grad).zip(&mut d) {
+                    *d = grad.widen() * C::at::<S, _>(x.widen() + bias).1;
+                }
+                Some((gate, gate_grad)) => {
+                    let inputs = x.iter().zip(bias).zip(grad).zip(gate);
+                    for ((((x, &bias), grad), gate), (gate_grad, d)) in inputs.zip(gate_grad.iter_mut().zip(&mut d)) {
+                        let (value, slope) = C::at::<S, _>(x.widen() + bias);
+                        *gate_grad = T::narrow(grad.widen() * value);
+                        *d = grad.widen() * gate.widen() * slope;
+                    }
+                }
             }
             x_grad.iter_mut().zip(&d).for_each(|(x_grad, &d)| *x_grad = T::narrow(d));
             // What is stored is rounded, its total is not.

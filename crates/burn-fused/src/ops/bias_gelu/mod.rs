@@ -28,6 +28,10 @@ inputs! {
             /// The bias of the linear layer, `[I]`.
             bias,
         }
+        optional {
+            /// What the activation is multiplied by, [N, I].
+            gate,
+        }
         plain {
             activation: Activation,
         }
@@ -81,15 +85,42 @@ pub fn bias_gelu(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
 
 /// As [`bias_gelu`], with any activation. CubeCL devices run the reference for those that are not the exact GELU.
 pub fn bias_activation(x: Tensor<2>, bias: Tensor<1>, activation: Activation) -> Tensor<2> {
+    compute(x, bias, None, activation)
+}
+
+/// `f(x + bias) ∘ gate` for an activation f, in one pass each way: the inner part of a gated feed-forward network (Shazeer 2020,
+/// arXiv:2002.05202). Shapes and numerics are those of [`bias_gelu`], and `gate` is [N, I].
+///
+/// ```text
+/// ∂L/∂x    = ∂L/∂y ∘ gate ∘ f′(x + bias)
+/// ∂L/∂gate = ∂L/∂y ∘ f(x + bias)
+/// ```
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::{Activation, gated_activation};
+///
+/// let device = Device::default();
+/// let [x, gate] = [[[-1.0, 2.0]], [[3.0, 4.0]]].map(|row| Tensor::from_floats(row, &device));
+/// let y = gated_activation(x, Tensor::zeros([2], &device), gate, Activation::Relu);
+/// assert_eq!(y.into_data(), TensorData::from([[0.0f32, 8.0]]));
+/// ```
+pub fn gated_activation(x: Tensor<2>, bias: Tensor<1>, gate: Tensor<2>, activation: Activation) -> Tensor<2> {
+    assert_eq!(gate.dims(), x.dims(), "gate must have the shape of x");
+    compute(x, bias, Some(gate), activation)
+}
+
+fn compute(x: Tensor<2>, bias: Tensor<1>, gate: Option<Tensor<2>>, activation: Activation) -> Tensor<2> {
     let [_, columns] = x.dims();
     assert_eq!(bias.dims(), [columns], "bias must be as long as a row of x");
     assert_computes(&x);
     let [x, bias] = [x.dequantize().into_dispatch(), bias.dequantize().into_dispatch()];
-    Tensor::from_dispatch(run::<BiasGeluOp, _>(BiasGelu { x, bias, activation }))
+    let gate = gate.map(|gate| gate.dequantize().into_dispatch());
+    Tensor::from_dispatch(run::<BiasGeluOp, _>(BiasGelu { x, bias, gate, activation }))
 }
 
 impl Operator for BiasGeluOp {
-    type Needs = [bool; 2];
+    type Needs = [bool; 3];
     type Statistics<X: Held> = [X; 0];
 
     fn specs(inputs: &BiasGelu<Specs>) -> Vec<Spec> {
@@ -97,67 +128,91 @@ impl Operator for BiasGeluOp {
     }
 
     fn reference<B: DropoutOps>(inputs: BiasGelu<B>) -> Output<Self, B> {
-        let z = biased::<B>(&inputs);
-        let y = match inputs.activation {
-            Activation::Gelu => B::float_mul(cumulative::<B>(z.clone()), z),
-            Activation::GeluTanh | Activation::GeluFast => {
-                let tanh = B::float_tanh(cubic::<B>(&z, inputs.activation.slope(), 1.0));
-                B::float_mul(half_above::<B>(tanh), z)
-            }
-            Activation::QuickGelu | Activation::Silu => {
-                let slope = inputs.activation.slope();
-                B::float_mul(sigmoid::<B>(B::float_mul_scalar(z.clone(), slope.into())), z)
-            }
-            Activation::Relu => B::relu(z),
-            Activation::Tanh => B::float_tanh(z),
-            Activation::Sigmoid => sigmoid::<B>(z),
-            Activation::Identity => z,
+        let y = activated::<B>(biased::<B>(&inputs), inputs.activation);
+        let y = match inputs.gate {
+            Some(gate) => B::float_mul(y, wide::<B>(gate)),
+            None => y,
         };
         (narrow::<B>(y, inputs.x.dtype()), [])
     }
 
     fn reference_backward<B: DropoutOps>(inputs: BiasGelu<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        let Upstream { grad, needs: [x, bias], .. } = upstream;
+        let Upstream { grad, needs: [x, bias, gate], .. } = upstream;
         let z = biased::<B>(&inputs);
         let grad = wide::<B>(grad);
-        let grad = match inputs.activation {
-            Activation::Gelu => {
-                let half_square = B::float_mul_scalar(B::float_mul(z.clone(), z.clone()), (-0.5).into());
-                let density =
-                    B::float_mul_scalar(B::float_exp(half_square), (1.0 / (2.0 * PI).sqrt()).into());
-                let slope = B::float_add(cumulative::<B>(z.clone()), B::float_mul(z, density));
-                B::float_mul(grad, slope)
-            }
-            Activation::GeluTanh | Activation::GeluFast => {
-                let slope = inputs.activation.slope();
-                let tanh = B::float_tanh(cubic::<B>(&z, slope, 1.0));
-                let square = B::float_mul(tanh.clone(), tanh.clone());
-                let rest = B::float_add_scalar(B::float_mul_scalar(square, (-0.5).into()), 0.5.into());
-                // z times the derivative of the cubic is the cubic with three times its last term.
-                let inner = B::float_mul(rest, cubic::<B>(&z, slope, 3.0));
-                B::float_mul(grad, B::float_add(half_above::<B>(tanh), inner))
-            }
-            Activation::QuickGelu | Activation::Silu => {
-                let u = B::float_mul_scalar(z, inputs.activation.slope().into());
-                let share = sigmoid::<B>(u.clone());
-                // σ(u) + u · σ(u) · (1 − σ(u))
-                let rest = B::float_sub(share.clone(), B::float_mul(share.clone(), share.clone()));
-                B::float_mul(grad, B::float_add(share, B::float_mul(u, rest)))
-            }
-            Activation::Relu => B::relu_backward(B::relu(z), grad),
-            Activation::Tanh => {
-                let y = B::float_tanh(z);
-                B::float_sub(grad.clone(), B::float_mul(grad, B::float_mul(y.clone(), y)))
-            }
-            Activation::Sigmoid => {
-                let y = sigmoid::<B>(z);
-                let slope = B::float_sub(y.clone(), B::float_mul(y.clone(), y));
-                B::float_mul(grad, slope)
-            }
-            Activation::Identity => grad,
+        let gate_grad = inputs.gate.as_ref().filter(|_| gate).map(|gate| {
+            let value = activated::<B>(z.clone(), inputs.activation);
+            narrow::<B>(B::float_mul(grad.clone(), value), gate.dtype())
+        });
+        let grad = match &inputs.gate {
+            Some(gate) => B::float_mul(grad, wide::<B>(gate.clone())),
+            None => grad,
         };
+        let grad = differentiated::<B>(z, grad, inputs.activation);
         let bias = bias.then(|| sums::total::<B>(grad.clone(), &inputs.bias));
-        vec![x.then(|| narrow::<B>(grad, inputs.x.dtype())), bias]
+        vec![x.then(|| narrow::<B>(grad, inputs.x.dtype())), bias, gate_grad]
+    }
+}
+
+/// f(z).
+fn activated<B: Backend>(z: FloatTensor<B>, activation: Activation) -> FloatTensor<B> {
+    match activation {
+        Activation::Gelu => B::float_mul(cumulative::<B>(z.clone()), z),
+        Activation::GeluTanh | Activation::GeluFast => {
+            let tanh = B::float_tanh(cubic::<B>(&z, activation.slope(), 1.0));
+            B::float_mul(half_above::<B>(tanh), z)
+        }
+        Activation::QuickGelu | Activation::Silu => {
+            let slope = activation.slope();
+            B::float_mul(sigmoid::<B>(B::float_mul_scalar(z.clone(), slope.into())), z)
+        }
+        Activation::Relu => B::relu(z),
+        Activation::Tanh => B::float_tanh(z),
+        Activation::Sigmoid => sigmoid::<B>(z),
+        Activation::Identity => z,
+    }
+}
+
+/// ∂L/∂z of ∂L/∂f(z).
+fn differentiated<B: Backend>(
+    z: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    activation: Activation,
+) -> FloatTensor<B> {
+    match activation {
+        Activation::Gelu => {
+            let half_square = B::float_mul_scalar(B::float_mul(z.clone(), z.clone()), (-0.5).into());
+            let density = B::float_mul_scalar(B::float_exp(half_square), (1.0 / (2.0 * PI).sqrt()).into());
+            let slope = B::float_add(cumulative::<B>(z.clone()), B::float_mul(z, density));
+            B::float_mul(grad, slope)
+        }
+        Activation::GeluTanh | Activation::GeluFast => {
+            let slope = activation.slope();
+            let tanh = B::float_tanh(cubic::<B>(&z, slope, 1.0));
+            let square = B::float_mul(tanh.clone(), tanh.clone());
+            let rest = B::float_add_scalar(B::float_mul_scalar(square, (-0.5).into()), 0.5.into());
+            // z times the derivative of the cubic is the cubic with three times its last term.
+            let inner = B::float_mul(rest, cubic::<B>(&z, slope, 3.0));
+            B::float_mul(grad, B::float_add(half_above::<B>(tanh), inner))
+        }
+        Activation::QuickGelu | Activation::Silu => {
+            let u = B::float_mul_scalar(z, activation.slope().into());
+            let share = sigmoid::<B>(u.clone());
+            // σ(u) + u · σ(u) · (1 − σ(u))
+            let rest = B::float_sub(share.clone(), B::float_mul(share.clone(), share.clone()));
+            B::float_mul(grad, B::float_add(share, B::float_mul(u, rest)))
+        }
+        Activation::Relu => B::relu_backward(B::relu(z), grad),
+        Activation::Tanh => {
+            let y = B::float_tanh(z);
+            B::float_sub(grad.clone(), B::float_mul(grad, B::float_mul(y.clone(), y)))
+        }
+        Activation::Sigmoid => {
+            let y = sigmoid::<B>(z);
+            let slope = B::float_sub(y.clone(), B::float_mul(y.clone(), y));
+            B::float_mul(grad, slope)
+        }
+        Activation::Identity => grad,
     }
 }
 
