@@ -5,9 +5,7 @@ use super::packing::Packing;
 use super::self_attention::BertSelfAttention;
 use crate::error::{Error, Result};
 use crate::family::NormPlace;
-use crate::layers::{
-    LayerNorm, ParameterCheck, active_prob, feed_forward, linear, product,
-};
+use crate::layers::{LayerNorm, ParameterCheck, active_prob, feed_forward, linear, product};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
