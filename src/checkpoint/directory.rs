@@ -81,7 +81,7 @@ impl Directory {
         let folders = folders.into_iter().map(|(folder, params)| written(&folder, params));
         let mut weights = folders.collect::<Result<Vec<_>>>()?;
         if let Some(old) = self.model {
-            all.keep(old.into_safetensors()?, renamed);
+            all.keep(old, renamed)?;
         }
         weights.push((path, all));
         let config = FamilySpec::of(self.family).named(fields);

@@ -87,27 +87,23 @@ impl<'a> StoredParam<'a> {
     }
 
     /// Whether the checkpoint has the key, but not with the parameter's shape.
-    pub(crate) fn is_of_other_shape(&self, checkpoint: &mut Checkpoint) -> bool {
+    pub(crate) fn is_of_other_shape(&self, checkpoint: &Checkpoint) -> bool {
         checkpoint.tensor(&self.key).is_ok_and(|(stored, _)| stored.shape != self.shape)
     }
 }
 
 /// The module with the listed parameters' values replaced by those of a checkpoint, all of which are checked before any value
 /// is read.
-pub(crate) fn filled<M: Module>(
-    module: &M,
-    mut checkpoint: Checkpoint,
-    params: Vec<StoredParam>,
-) -> Result<M> {
+pub(crate) fn filled<M: Module>(module: &M, checkpoint: &Checkpoint, params: Vec<StoredParam>) -> Result<M> {
     // All of them are checked before gigabytes are read.
     let (mut names, mut slots) = (Vec::new(), Vec::new());
     for param in &params {
         // A bias that the module lacks: transformers' layers have one, of zeros.
         let Some(id) = param.id else { continue };
-        let (stored, path) = checkpoint.float_tensor(&param.key)?;
+        let (stored, file) = checkpoint.float_tensor(&param.key)?;
         let key = param.key.clone();
         if stored.shape != param.shape {
-            let (path, found) = (path.to_path_buf(), stored.shape.clone());
+            let (path, found) = (file.path.clone(), stored.shape.clone());
             return Err(Error::CheckpointShape { path, key, found, expected: param.shape.clone() });
         }
         // The quantised values' scale would not be that of the new ones.

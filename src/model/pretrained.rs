@@ -226,14 +226,14 @@ fn built<M: Stored>(
 fn read<M: Stored>(
     model: &M,
     fields: &Fields,
-    mut checkpoint: Checkpoint,
+    checkpoint: Checkpoint,
     keys: ModelKeys,
     misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
     let family = model.bert().embeddings.family();
     agree(&keys, family, fields)?;
     let stored = keys.stored.clone().unwrap_or_default();
-    let is_new = |params: &[StoredParam], own: &mut Checkpoint| {
+    let is_new = |params: &[StoredParam], own: &Checkpoint| {
         misfit == Misfit::NewlyInitialised && params.iter().any(|param| param.is_of_other_shape(own))
     };
     let mut params = model.bert().body_params(&keys);
@@ -251,7 +251,7 @@ fn read<M: Stored>(
         }
         copies.extend(part.copies);
         let is_stored = part.params.iter().any(|param| stored.contains(&param.key));
-        if is_stored && !is_new(&part.params, &mut checkpoint) {
+        if is_stored && !is_new(&part.params, &checkpoint) {
             params.extend(part.params);
         } else {
             missing.extend(part.params.into_iter().map(|param| param.key));
@@ -263,13 +263,13 @@ fn read<M: Stored>(
     let is_unused = |key: &String| !is_read(key) && !keys.is_of_layer(key, true);
     let unused = stored.iter().filter(|key| is_unused(key)).cloned().collect();
     // Into copies: if a later file fails, nothing was loaded.
-    let mut filled_model = filled(model, checkpoint, params)?;
+    let mut filled_model = filled(model, &checkpoint, params)?;
     let dir = fields.dir();
     let folders = model.folders_beside(dir)?;
     for (i, (name, Part { params, .. })) in model.parts_beside().into_iter().enumerate() {
         let mut checkpoint = folders.get(i).map(|folder| Checkpoint::open(folder)).transpose()?;
         match checkpoint.take_if(|own| !is_new(&params, own)) {
-            Some(checkpoint) => filled_model = filled(&filled_model, checkpoint, params)?,
+            Some(checkpoint) => filled_model = filled(&filled_model, &checkpoint, params)?,
             None => missing.extend(params.into_iter().map(|param| format!("{name}/{}", param.key))),
         }
     }

@@ -33,7 +33,7 @@ pub(super) struct StoredTensor {
 
 impl StoredTensor {
     /// Bytes of all values, which a view may have more of than it sees.
-    fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         // Saturating: the shape is the file's word.
         let elements = self.shape.iter().fold(1, |product: u64, &axis| product.saturating_mul(axis as u64));
         elements.saturating_mul(self.dtype.bitsize() as u64) / 8
@@ -48,17 +48,16 @@ fn corrupt(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Syn
 ///
 /// It stays open, so a file that is put in its place meanwhile is not read with this one's header.
 pub(super) struct WeightFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     pub(super) file: Arc<File>,
-    length: u64,
-    pub(super) tensors: BTreeMap<String, StoredTensor>,
+    pub(super) length: u64,
     /// `None` in other formats than safetensors.
     pub(super) metadata: Option<BTreeMap<String, String>>,
 }
 
 impl WeightFile {
-    /// Opens a file. Its first bytes determine the format, not its extension.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    /// Opens a file, and reads where its tensors are. Its first bytes determine the format, not its extension.
+    pub(super) fn open(path: &Path) -> Result<(Self, BTreeMap<String, StoredTensor>)> {
         let failed = |source| Error::reading(path, source);
         let mut start = Vec::new();
         let mut file = regular_file::open(path)?;
@@ -77,22 +76,10 @@ impl WeightFile {
                 (tensors, Some(metadata))
             }
         };
-        Ok(Self { path: path.to_path_buf(), file: Arc::new(file), length, tensors, metadata })
+        Ok((Self { path: path.to_path_buf(), file: Arc::new(file), length, metadata }, tensors))
     }
 
-    /// Refuses to read tensors that would be larger in memory than the file is: views that repeat what they see.
-    pub(super) fn check_total<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<()> {
-        let sizes = keys.filter_map(|key| self.tensors.get(key)).map(StoredTensor::size);
-        let total = sizes.fold(0, u64::saturating_add);
-        if total > self.length {
-            let problem = format!("its tensors claim {total} bytes, but it has {}", self.length);
-            return Err(Error::not_a_checkpoint(&self.path, problem));
-        }
-        Ok(())
-    }
-
-    pub(super) fn read(&self, key: &str) -> Result<Option<TensorData>> {
-        let Some(tensor) = self.tensors.get(key) else { return Ok(None) };
+    pub(super) fn read(&self, key: &str, tensor: &StoredTensor) -> Result<TensorData> {
         let failed = |source| Error::reading(&self.path, source);
         // The cursor is shared with clones of the handle, so it is placed for each tensor.
         let mut file = &*self.file;
@@ -101,15 +88,14 @@ impl WeightFile {
         file.read_exact(&mut bytes).map_err(failed)?;
         // Only PyTorch's zip has checksums, and only of whole storages.
         if tensor.checksum.is_some_and(|checksum| checksum != crc32fast::hash(&bytes)) {
-            return Err(corrupt(
-                &self.path,
-                format!("{key} does not have the checksum that the file states"),
-            ));
+            let problem = format!("{key} does not have the checksum that the file states");
+            return Err(corrupt(&self.path, problem));
         }
         if let Some(strides) = &tensor.strides {
             bytes = gathered(&bytes, &tensor.shape, strides, tensor.dtype.bitsize() / 8);
         }
-        Ok(decode(&bytes, &tensor.shape, tensor.dtype))
+        decode(&bytes, &tensor.shape, tensor.dtype)
+            .ok_or_else(|| Error::missing_key(&self.path, key, "the file changed while it was read"))
     }
 }
 

@@ -131,10 +131,8 @@ fn read_legacy(
     if !matches!(version.get(version.root), Value::Int(1001)) {
         return Err(corrupt(path, "its version is not 1001"));
     }
-    if let Value::Dict(items) = system.get(system.root)
-        && let Some(order) = system.item(items, "little_endian")
-        && matches!(system.get(order), Value::Bool(false))
-    {
+    let order = system.item(system.root, "little_endian");
+    if order.is_some_and(|order| matches!(system.get(order), Value::Bool(false))) {
         return Err(corrupt(path, "its numbers are big-endian"));
     }
     // Nothing but the pickle says how long a storage is.

@@ -1,6 +1,7 @@
 //! Safetensors files, read and written.
 
-use super::{StoredTensor, WeightFile, corrupt, transposed};
+use super::{StoredTensor, corrupt, transposed};
+use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result, shown};
 use ::safetensors::Dtype;
 use ::safetensors::tensor::{Metadata, TensorInfo};
@@ -105,16 +106,27 @@ impl Tensors {
         self.tensors.push((key.to_string(), dtype, shape, payload));
     }
 
-    /// Adds another file's tensors under the names that `renamed` returns; those without a name are left out.
-    pub(in crate::checkpoint) fn keep(&mut self, file: WeightFile, renamed: impl Fn(&str) -> Option<String>) {
-        for (key, stored) in &file.tensors {
+    /// Adds an old file's tensors under the names that `renamed` returns; those without a name are left out.
+    pub(in crate::checkpoint) fn keep(
+        &mut self,
+        old: Checkpoint,
+        renamed: impl Fn(&str) -> Option<String>,
+    ) -> Result<()> {
+        for (key, (file, stored)) in &old.tensors {
             if let Some(name) = renamed(key) {
                 // From the open file, whose name the new one will take.
-                let payload = Payload::Copy(Arc::clone(&file.file), stored.start, stored.length);
+                let file = Arc::clone(&old.files[*file].file);
+                let payload = Payload::Copy(file, stored.start, stored.length);
                 self.tensors.push((name, stored.dtype, stored.shape.clone(), payload));
             }
         }
-        self.metadata = file.metadata.unwrap_or_default();
+        // Bytes of other formats cannot be copied.
+        let metadata = old.files.into_iter().find_map(|file| file.metadata);
+        self.metadata = metadata.ok_or_else(|| {
+            let problem = "it has the name of a safetensors file and is none; save into another directory";
+            Error::not_a_checkpoint(&old.path, problem)
+        })?;
+        Ok(())
     }
 
     /// Writes the header and, tensor by tensor, the values: those of the widest dtype first, so that all lie
