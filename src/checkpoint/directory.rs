@@ -1,13 +1,13 @@
 //! The directory that a model is saved into: what is there, and replacing it.
 
+use super::Checkpoint;
 use super::families::FamilySpec;
 use super::fields::{CONFIG_NAME, Fields};
 use super::keys::ModelKeys;
 use super::params::{StoredParam, tensors};
-use super::{Checkpoint, WEIGHT_NAMES};
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::files::{MODEL_NAME, Replacement, finish, regular_file};
+use crate::files::{MODEL_NAME, Replacement, WEIGHT_NAMES, finish, regular_file};
 use serde_json::{Map, Value};
 use std::fs;
 use std::io::Write;
@@ -65,15 +65,15 @@ impl Directory {
     /// Writes weights, config (with BERT's names, which become those of the family) and `beside`, with those tensors of the
     /// old model that have a name in the new one; and other tensors, each in a folder. Or nothing: a JSON file that would be
     /// the same stays, so that a save with the same config replaces the weights alone.
-    pub(crate) fn replace(
+    pub(crate) fn replace<'a>(
         self,
         fields: Map<String, Value>,
         beside: Vec<JsonFile>,
-        params: Vec<StoredParam>,
-        folders: Vec<(String, Vec<StoredParam>)>,
+        params: Vec<StoredParam<'a>>,
+        folders: Vec<(String, Vec<StoredParam<'a>>)>,
         renamed: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
-        let written = |folder: &str, params| {
+        let written = |folder: &str, params: Vec<StoredParam<'a>>| {
             let path = self.path.join(folder).join(MODEL_NAME);
             tensors(params, &path).map(|tensors| (path, tensors))
         };

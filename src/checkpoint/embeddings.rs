@@ -85,10 +85,9 @@ impl BertEmbeddings {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<Self> {
-        let checkpoint = Checkpoint::open(&directory(path.as_ref(), Wanted::Weights)?)?;
-        let keys = ModelKeys::of_layer(&checkpoint, config.family)?;
-        let module = config.try_init(device)?;
-        filled(&module, &checkpoint, module.stored_params(&keys))
+        let mut module = config.try_init(device)?;
+        module.load(path)?;
+        Ok(module)
     }
 
     /// Replaces the values of all parameters with those of a checkpoint. They keep their ids, device, dtype (values are cast),

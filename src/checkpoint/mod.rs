@@ -20,17 +20,13 @@ pub use keys::ModelKeys;
 pub(crate) use params::{StoredParam, check_stored, filled, torch_name};
 
 use crate::error::{Error, Result, shown};
-use crate::files::{MODEL_NAME, read_json, regular_file};
+use crate::files::{WEIGHT_NAMES, read_json, regular_file};
 use burn::tensor::TensorData;
 use formats::{StoredTensor, WeightFile};
 use safetensors::Dtype;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
-
-/// The names of a directory's weights, in the order in which transformers looks for them.
-const WEIGHT_NAMES: [&str; 4] =
-    [MODEL_NAME, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 const WORD: &str = "word_embeddings.weight";
 const POSITION: &str = "position_embeddings.weight";

@@ -1,7 +1,7 @@
 //! Parameters and the keys that hold their values.
 
 use super::Checkpoint;
-use super::formats::safetensors::{Payload, Tensors};
+use super::formats::safetensors::{Tensors, WriteTensor, write_values};
 use super::formats::transposed;
 use crate::error::{Error, Result};
 use crate::layers::{LayerNorm, is_quantized};
@@ -21,9 +21,9 @@ pub(crate) struct StoredParam<'a> {
     is_transposed: bool,
     is_quantized: bool,
     has_adapter: bool,
-    /// Dtype and values; a linear weight is transposed when it is written.
-    // A function, so that one tensor at a time is copied to the host while a model is written.
-    payload: Box<dyn Fn() -> (DType, Payload) + 'a>,
+    /// The dtype of the values, and what writes them.
+    // Functions, so that one tensor at a time is copied to the host while a model is written.
+    values: Box<dyn Fn() -> (DType, WriteTensor<'a>) + 'a>,
     /// ε of the LayerNorm that the parameter is γ of.
     epsilon: Option<f64>,
 }
@@ -32,7 +32,7 @@ impl<'a> StoredParam<'a> {
     fn new<const D: usize>(
         key: impl Into<String>,
         param: &'a Param<Tensor<D>>,
-        payload: impl Fn(Tensor<D>) -> Payload + 'a,
+        to_host: impl Fn(Tensor<D>) -> TensorData + Copy + 'a,
     ) -> Self {
         Self {
             key: key.into(),
@@ -41,20 +41,20 @@ impl<'a> StoredParam<'a> {
             is_transposed: false,
             is_quantized: is_quantized(param),
             has_adapter: param.adapter().is_some(),
-            payload: Box::new(move || {
+            values: Box::new(move || {
                 let values = param.val();
-                (values.dtype(), payload(values))
+                (values.dtype(), Box::new(move |out| write_values(to_host(values), out)))
             }),
             epsilon: None,
         }
     }
 
     pub(crate) fn table(key: impl Into<String>, weight: &'a Param<Tensor<2>>) -> Self {
-        Self::new(key, weight, |table| Payload::Values(Box::new(table.flatten(0, 1))))
+        Self::new(key, weight, Tensor::into_data)
     }
 
     pub(crate) fn vector(key: impl Into<String>, vector: &'a Param<Tensor<1>>) -> Self {
-        Self::new(key, vector, |vector| Payload::Values(Box::new(vector)))
+        Self::new(key, vector, Tensor::into_data)
     }
 
     /// γ and β, under the two names given.
@@ -66,9 +66,8 @@ impl<'a> StoredParam<'a> {
 
     pub(crate) fn linear(name: &str, linear: &'a Linear) -> [Self; 2] {
         let [inputs, outputs] = linear.weight.lazy_shape().dims();
-        let weight = Self::new(format!("{name}.weight"), &linear.weight, |weight| {
-            Payload::Transposed(Box::new(weight))
-        });
+        let to_host = |weight: Tensor<2>| transposed(weight.into_data());
+        let weight = Self::new(format!("{name}.weight"), &linear.weight, to_host);
         let bias = Self::bias(format!("{name}.bias"), linear.bias.as_ref(), outputs, &linear.weight);
         [Self { shape: vec![outputs, inputs], is_transposed: true, ..weight }, bias]
     }
@@ -80,7 +79,10 @@ impl<'a> StoredParam<'a> {
         beside: &'a Param<Tensor<D>>,
     ) -> Self {
         let Some(bias) = bias else {
-            let zeros = move |_| Payload::Values(Box::new(Tensor::zeros([width], &beside.lazy_device())));
+            // In the dtype that the header states, which is that of the parameter beside it.
+            let zeros = move |beside: Tensor<D>| {
+                Tensor::<1>::zeros([width], (&beside.device(), beside.dtype())).into_data()
+            };
             return Self { id: None, shape: vec![width], ..Self::new(key, beside, zeros) };
         };
         Self::vector(key, bias)
@@ -157,16 +159,18 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
     }
 }
 
-pub(super) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> {
+pub(super) fn tensors<'a>(params: Vec<StoredParam<'a>>, path: &Path) -> Result<Tensors<'a>> {
     let mut tensors = Tensors::default();
-    for param in params {
-        let (dtype, payload) = (param.payload)();
-        let stored = stored_dtype(dtype).ok_or_else(|| Error::CheckpointDType {
-            path: path.to_path_buf(),
-            key: param.key.clone(),
-            found: format!("{dtype:?}"),
-        })?;
-        tensors.push(&param.key, stored, param.shape, payload);
+    for StoredParam { key, shape, values, .. } in params {
+        let (dtype, write) = values();
+        let Some(stored) = stored_dtype(dtype) else {
+            return Err(Error::CheckpointDType {
+                path: path.to_path_buf(),
+                key,
+                found: format!("{dtype:?}"),
+            });
+        };
+        tensors.push(key, stored, shape, write);
     }
     Ok(tensors)
 }

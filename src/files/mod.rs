@@ -11,4 +11,4 @@ pub(crate) use regular_file::read_json;
 #[cfg(feature = "tokenizers")]
 pub(crate) use replace::directory_of;
 #[cfg(feature = "checkpoint")]
-pub(crate) use replace::{MODEL_NAME, Replacement, finish, of_one_save};
+pub(crate) use replace::{MODEL_NAME, Replacement, WEIGHT_NAMES, finish, of_one_save};

@@ -15,6 +15,10 @@ use tempfile::TempDir;
 
 pub(crate) const MODEL_NAME: &str = "model.safetensors";
 
+/// The names of a directory's weights, in the order in which transformers looks for them.
+pub(crate) const WEIGHT_NAMES: [&str; 4] =
+    [MODEL_NAME, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+
 /// What the folder of an incomplete save starts with.
 const PART: &str = ".burn_bert_save_";
 

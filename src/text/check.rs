@@ -151,7 +151,7 @@ fn check_pattern(pattern: &Value) -> Result<usize, String> {
 ///
 /// Source: `Precompiled` of the crate spm_precompiled 0.1.4, which indexes the array without a check.
 fn check_map(base64: &str) -> Result<f64, String> {
-    let bytes = decode_base64(base64).ok_or("is not base64")?;
+    let bytes = base64::decode(base64).map_err(|_| "is not base64")?;
     let (length, rest) = bytes.split_first_chunk().ok_or("is too short for a map")?;
     let length = u32::from_le_bytes(*length) as usize;
     if length > rest.len() || length < 4 {
@@ -192,29 +192,6 @@ fn check_map(base64: &str) -> Result<f64, String> {
         nodes = children;
     }
     Ok(growth)
-}
-
-/// The library decodes it again and is stricter.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut count) = (0_u32, 0);
-    for symbol in text.trim_end_matches('=').bytes() {
-        let value = match symbol {
-            b'A'..=b'Z' => symbol - b'A',
-            b'a'..=b'z' => symbol - b'a' + 26,
-            b'0'..=b'9' => symbol - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    Some(bytes)
 }
 
 fn check_template(

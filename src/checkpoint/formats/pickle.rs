@@ -26,11 +26,10 @@ pub(super) enum Value<'a> {
         module: &'a str,
         name: &'a str,
     },
-    /// An object that a call makes, and the state that is set on it.
+    /// An object that a call makes.
     Call {
         callable: Id,
         args: Id,
-        state: Option<Id>,
     },
     /// What an identifier stands for that is kept outside of the pickle.
     Persistent(Id),
@@ -195,14 +194,8 @@ impl<'a> Machine<'a> {
             b'q' | b'r' => _ = self.memo.insert(number as u32, self.top()?),
             // MEMOIZE takes the next free number, as pickle's own memo does.
             0x94 => _ = self.memo.insert(self.memo.len() as u32, self.top()?),
-            // BUILD: `__setstate__` is recorded, not called.
-            b'b' => {
-                let new = self.pop()?;
-                // The state of a dictionary is not its items: a state dict's holds versions of modules.
-                if let Value::Call { state, .. } = self.top_value()? {
-                    *state = Some(new);
-                }
-            }
+            // BUILD: `__setstate__` is not called; the state of a state dict holds versions of modules.
+            b'b' => _ = self.pop()?,
             _ => return Err(format!("has the opcode {opcode:#04x}, which no state dict has")),
         }
         Ok(())
@@ -240,7 +233,7 @@ impl<'a> Machine<'a> {
     fn call(&mut self, callable: Id, args: Id) -> Result<Value<'a>> {
         let pickle = &self.pickle;
         if !matches!(pickle.get(callable), Value::Class { module: "collections", name: "OrderedDict" }) {
-            return Ok(Value::Call { callable, args, state: None });
+            return Ok(Value::Call { callable, args });
         }
         // Its items are mostly set later, so it must be a dictionary by then.
         let mut items = Vec::new();

@@ -3,6 +3,7 @@
 //! empty file for each name that the commit lacks.
 
 use super::Wanted;
+use crate::files::WEIGHT_NAMES;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,14 +24,6 @@ const SETTINGS: [&str; 13] = [
     "sentence_camembert_config.json",
     "sentence_albert_config.json",
     "sentence_xlm-roberta_config.json",
-];
-
-/// In the order in which they are looked for.
-const WEIGHTS: [&str; 4] = [
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
 ];
 
 pub(super) struct Snapshot {
@@ -65,7 +58,8 @@ impl Snapshot {
 
     /// Whether it can be loaded, if nobody can say what else belongs to the model.
     pub(super) fn is_usable(&self, wanted: Wanted) -> bool {
-        self.has("config.json") && (wanted == Wanted::Settings || WEIGHTS.iter().any(|name| self.has(name)))
+        self.has("config.json")
+            && (wanted == Wanted::Settings || WEIGHT_NAMES.iter().any(|name| self.has(name)))
     }
 
     /// The files to be read of which the cache has neither the file nor the note that there is none. When these are known,
@@ -77,7 +71,7 @@ impl Snapshot {
         let folders = paths.filter(|path| is_plain(path)).map(|path| format!("{path}/"));
         for folder in folders.chain([String::new()]) {
             names.insert(format!("{folder}config.json"));
-            let mut weights = WEIGHTS.map(|name| format!("{folder}{name}")).into_iter();
+            let mut weights = WEIGHT_NAMES.map(|name| format!("{folder}{name}")).into_iter();
             let first = weights.find(|name| wanted == Wanted::Weights && !self.lacks(name).exists());
             if let Some(name) = first {
                 let index = if name.ends_with(".json") { self.json(&name) } else { Value::Null };
