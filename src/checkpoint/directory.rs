@@ -26,10 +26,7 @@ impl Directory {
     /// Creates the directory if it does not exist, and opens the model in it. Refuses weights in another form, and keys with
     /// a wrapper's prefix.
     pub(crate) fn open(dir: &Path, family: Family) -> Result<Self> {
-        if dir.as_os_str().is_empty() {
-            return Err(regular_file::empty_path("saved into"));
-        }
-        fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        regular_file::create_directory(dir)?;
         // A complete save that was interrupted counts as the old model.
         finish(dir)?;
         let found = |name: &str| {

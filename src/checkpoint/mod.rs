@@ -22,11 +22,10 @@ pub(crate) use params::{StoredParam, check_stored, filled, torch_name};
 use crate::error::{Error, Result, shown};
 use crate::files::{WEIGHT_NAMES, read_json, regular_file};
 use burn::tensor::TensorData;
-use formats::{StoredTensor, WeightFile};
-use safetensors::Dtype;
+use formats::{StoredTensor, WeightFile, float};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 const WORD: &str = "word_embeddings.weight";
 const POSITION: &str = "position_embeddings.weight";
@@ -119,7 +118,7 @@ impl Checkpoint {
     /// [`tensor`](Self::tensor), if it holds floats.
     fn float_tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile)> {
         let (tensor, file) = self.tensor(key)?;
-        if matches!(tensor.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+        if float(|(stored, ..)| *stored == tensor.dtype).is_some() {
             return Ok((tensor, file));
         }
         let (path, found) = (file.path.clone(), tensor.dtype.to_string());
@@ -168,7 +167,7 @@ fn read_index(path: &Path) -> Result<BTreeMap<PathBuf, Vec<String>>> {
     };
     let mut shards: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
     for (key, name) in weight_map {
-        let Some(name) = name.as_str().filter(|name| is_plain_file_name(name)) else {
+        let Some(name) = name.as_str().filter(|name| regular_file::is_plain_name(name)) else {
             let (key, name) = (shown(&key), shown(&name.to_string()));
             let problem = format!("{key} is in {name}, which is not the name of a file beside the index");
             return Err(Error::not_a_checkpoint(path, problem));
@@ -176,14 +175,6 @@ fn read_index(path: &Path) -> Result<BTreeMap<PathBuf, Vec<String>>> {
         shards.entry(path.with_file_name(name)).or_default().push(key);
     }
     Ok(shards)
-}
-
-/// Whether `name` names a file in the same directory, on every system.
-pub(crate) fn is_plain_file_name(name: &str) -> bool {
-    let mut components = Path::new(name).components();
-    // Windows' separators and drives are checked everywhere: a checkpoint is moved between systems.
-    let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
-    plain && !name.contains(['/', '\\', ':'])
 }
 
 fn ambiguous(path: &Path, keys: &[String]) -> Error {

@@ -2,7 +2,7 @@
 
 use super::Checkpoint;
 use super::formats::safetensors::{Tensors, WriteTensor, write_values};
-use super::formats::transposed;
+use super::formats::{Float, float, transposed};
 use crate::error::{Error, Result};
 use crate::layers::{LayerNorm, is_quantized};
 use burn::module::{Module, ModuleMapper, Param, ParamId};
@@ -163,7 +163,7 @@ pub(super) fn tensors<'a>(params: Vec<StoredParam<'a>>, path: &Path) -> Result<T
     let mut tensors = Tensors::default();
     for StoredParam { key, shape, values, .. } in params {
         let (dtype, write) = values();
-        let Some(stored) = stored_dtype(dtype) else {
+        let Some((stored, ..)) = stored_dtype(dtype) else {
             return Err(Error::CheckpointDType {
                 path: path.to_path_buf(),
                 key,
@@ -195,21 +195,11 @@ impl ModuleMapper for Replace {
 
 /// PyTorch's name for a dtype that weights can have.
 pub(crate) fn torch_name(dtype: DType) -> Option<&'static str> {
-    Some(match stored_dtype(dtype)? {
-        safetensors::Dtype::F64 => "float64",
-        safetensors::Dtype::F16 => "float16",
-        safetensors::Dtype::BF16 => "bfloat16",
-        _ => "float32",
-    })
+    stored_dtype(dtype).map(|(_, _, name)| name)
 }
 
-fn stored_dtype(dtype: DType) -> Option<safetensors::Dtype> {
-    match dtype {
-        DType::F64 => Some(safetensors::Dtype::F64),
-        // Flex32 is f32 in memory.
-        DType::F32 | DType::Flex32 => Some(safetensors::Dtype::F32),
-        DType::F16 => Some(safetensors::Dtype::F16),
-        DType::BF16 => Some(safetensors::Dtype::BF16),
-        _ => None,
-    }
+fn stored_dtype(dtype: DType) -> Option<Float> {
+    // Flex32 is f32 in memory.
+    let dtype = if dtype == DType::Flex32 { DType::F32 } else { dtype };
+    float(|(_, own, _)| *own == dtype)
 }

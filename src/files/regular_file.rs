@@ -7,6 +7,8 @@ use std::fs::{self, File, Metadata};
 use std::io;
 #[cfg(feature = "checkpoint")]
 use std::io::Read;
+#[cfg(feature = "checkpoint")]
+use std::path::Component;
 use std::path::{Path, PathBuf};
 
 /// The folder of a complete save, from which its files are moved to their places.
@@ -110,6 +112,24 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
         return Err(Error::not_a_checkpoint(path, problem));
     }
     serde_json::from_slice(&text).map_err(|source| Error::Json { path: path.to_path_buf(), source })
+}
+
+/// Creates a directory to save into, if it does not exist.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn create_directory(dir: &Path) -> Result<()> {
+    if dir.as_os_str().is_empty() {
+        return Err(empty_path("saved into"));
+    }
+    fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))
+}
+
+/// Whether `name` names something in the directory itself, on every system.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    // Windows' separators and drives are checked everywhere: a checkpoint is moved between systems.
+    let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
+    plain && !name.contains(['/', '\\', ':', '\0'])
 }
 
 /// An empty path, where a file was to be `read` or a directory to be `saved into`.

@@ -165,18 +165,12 @@ impl SideConfig {
     }
 
     pub(super) fn prompts(&self) -> Result<Prompts> {
-        let wrong = || self.invalid("prompts", "must be an object of texts".into());
-        let text = |value: &Value| match value {
-            Value::Null => Some(String::new()),
-            value => value.as_str().map(String::from),
-        };
-        let mut prompts = Prompts::new();
-        for (name, value) in
-            self.get("prompts").map_or(Ok(&Map::new()), |prompts| prompts.as_object().ok_or_else(wrong))?
-        {
-            prompts.texts.insert(name.clone(), text(value).ok_or_else(wrong)?);
-        }
-        prompts.default = self.value("default_prompt_name", "a text or null", text)?;
+        // A prompt of null is none.
+        let texts = |value: &Value| BTreeMap::<String, Option<String>>::deserialize(value).ok();
+        let texts = self.value("prompts", "an object of texts", texts)?.unwrap_or_default();
+        let texts = texts.into_iter().map(|(name, text)| (name, text.unwrap_or_default())).collect();
+        let text = |value: &Value| value.as_str().map(String::from);
+        let prompts = Prompts { texts, default: self.value("default_prompt_name", "a text or null", text)? };
         prompts.validate().map_err(|error| match error {
             Error::Config { field, problem } => self.invalid(field, problem),
             other => other,

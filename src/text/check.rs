@@ -3,7 +3,7 @@
 //! That crate trusts its files: a wrong entry costs it a panic, the stack, or any amount of memory or time. So every entry
 //! that can do so is looked at first, and [`guarded`] catches the panics that remain.
 
-use crate::error::{Error, Result as BertResult};
+use crate::error::{Error, Result as BertResult, shown};
 use crate::files::regular_file;
 use serde_json::{Map, Value};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -69,16 +69,10 @@ fn within<'a>(
             values.try_for_each(|(i, value)| check(None, value).map_err(|problem| format!("[{i}]{problem}")))
         }
         Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
-            check(Some(name), value).map_err(|problem| format!(".{}{problem}", start_of(name)))
+            check(Some(name), value).map_err(|problem| format!(".{}{problem}", shown(name)))
         }),
         _ => Ok(()),
     }
-}
-
-/// A name of the file, fit for a message.
-fn start_of(name: &str) -> String {
-    let start: String = name.chars().take(40).flat_map(char::escape_debug).collect();
-    if name.chars().nth(40).is_some() { format!("{start}…") } else { start }
 }
 
 fn check_strings(value: &Value) -> Result<(), String> {
@@ -213,11 +207,11 @@ fn check_template(
         within(template, |_, piece| {
             let token = piece["SpecialToken"]["id"].as_str();
             if let Some(token) = token.filter(|&token| !tokens.contains_key(token)) {
-                return Err(format!(" is {}, which is not one of special_tokens", start_of(token)));
+                return Err(format!(" is {}, which is not one of special_tokens", shown(token)));
             }
             match piece["Sequence"]["id"].as_str() {
                 Some(text) if !texts.contains(&text) || seen.contains(&text) => {
-                    Err(format!(" is text {}, which is not there, or is there twice", start_of(text)))
+                    Err(format!(" is text {}, which is not there, or is there twice", shown(text)))
                 }
                 text => {
                     seen.extend(text);
@@ -242,7 +236,7 @@ fn check_model(model: &Value) -> Result<(), String> {
         };
         match second.is_none_or(|second| second.is_char_boundary(prefix.len())) {
             true => Ok(()),
-            false => Err(format!(" is shorter than the prefix {}", start_of(prefix))),
+            false => Err(format!(" is shorter than the prefix {}", shown(prefix))),
         }
     })
     .map_err(|problem| format!(".merges{problem}"))

@@ -8,8 +8,8 @@ use crate::files::hub::{Wanted, directory};
 use crate::files::{Replacement, directory_of, regular_file};
 use serde::Deserialize;
 use serde_json::Value;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
@@ -93,10 +93,7 @@ impl BertTokenizer {
     /// would be read along with them. Each file is then as it was.
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         let dir = dir.as_ref();
-        if dir.as_os_str().is_empty() {
-            return Err(regular_file::empty_path("saved into"));
-        }
-        fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        regular_file::create_directory(dir)?;
         self.check_directory(dir)?;
         let mut new = Replacement::begin(dir)?;
         for (name, from) in NAMES.into_iter().filter_map(|name| Some((name, self.file(name)?))) {

@@ -10,7 +10,7 @@ mod state_dict;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use ::safetensors::Dtype;
-use burn::tensor::{TensorData, bf16, f16};
+use burn::tensor::{DType, TensorData};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -37,6 +37,27 @@ impl StoredTensor {
         // Saturating: the shape is the file's word.
         let elements = self.shape.iter().fold(1, |product: u64, &axis| product.saturating_mul(axis as u64));
         elements.saturating_mul(self.dtype.bitsize() as u64) / 8
+    }
+}
+
+/// A dtype that weights can have, and PyTorch's name of it.
+pub(super) type Float = (Dtype, DType, &'static str);
+
+/// The first of the dtypes of weights that `is_it` is true of.
+pub(super) fn float(is_it: impl Fn(&Float) -> bool) -> Option<Float> {
+    let all = [
+        (Dtype::F64, DType::F64, "float64"),
+        (Dtype::F32, DType::F32, "float32"),
+        (Dtype::F16, DType::F16, "float16"),
+        (Dtype::BF16, DType::BF16, "bfloat16"),
+    ];
+    all.into_iter().find(is_it)
+}
+
+/// Turns values between the machine's order of bytes and that of files, which is little-endian on every machine.
+fn to_little_endian(bytes: &mut [u8], dtype: DType) {
+    if cfg!(target_endian = "big") {
+        bytes.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
     }
 }
 
@@ -81,6 +102,7 @@ impl WeightFile {
 
     pub(super) fn read(&self, key: &str, tensor: &StoredTensor) -> Result<TensorData> {
         let failed = |source| Error::reading(&self.path, source);
+        let changed = || Error::missing_key(&self.path, key, "the file changed while it was read");
         // The cursor is shared with clones of the handle, so it is placed for each tensor.
         let mut file = &*self.file;
         file.seek(SeekFrom::Start(tensor.start)).map_err(failed)?;
@@ -94,8 +116,9 @@ impl WeightFile {
         if let Some(strides) = &tensor.strides {
             bytes = gathered(&bytes, &tensor.shape, strides, tensor.dtype.bitsize() / 8);
         }
-        decode(&bytes, &tensor.shape, tensor.dtype)
-            .ok_or_else(|| Error::missing_key(&self.path, key, "the file changed while it was read"))
+        let (_, dtype, _) = float(|(stored, ..)| *stored == tensor.dtype).ok_or_else(changed)?;
+        to_little_endian(&mut bytes, dtype);
+        TensorData::try_from_bytes_vec(bytes, tensor.shape.clone(), dtype).map_err(|_| changed())
     }
 }
 
@@ -111,25 +134,6 @@ fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Ve
         gathered.extend_from_slice(&bytes[place * size..][..size]);
     }
     gathered
-}
-
-/// The values of a tensor from its little-endian bytes; `None` if they are not as many as the shape says, or no floats.
-fn decode(bytes: &[u8], shape: &[usize], dtype: Dtype) -> Option<TensorData> {
-    macro_rules! values {
-        ($type:ty, $size:literal) => {{
-            let (chunks, rest) = bytes.as_chunks::<$size>();
-            let values: Vec<$type> = chunks.iter().map(|&bytes| <$type>::from_le_bytes(bytes)).collect();
-            (rest.is_empty() && values.len() == shape.iter().product::<usize>())
-                .then(|| TensorData::new(values, shape.to_vec()))
-        }};
-    }
-    match dtype {
-        Dtype::F64 => values!(f64, 8),
-        Dtype::F32 => values!(f32, 4),
-        Dtype::F16 => values!(f16, 2),
-        Dtype::BF16 => values!(bf16, 2),
-        _ => None,
-    }
 }
 
 pub(super) fn transposed(data: TensorData) -> TensorData {

@@ -22,9 +22,10 @@ pub(super) enum Value<'a> {
     /// A tuple, a list or a set.
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
+    // By the ids of texts, as two texts would make every value larger.
     Class {
-        module: &'a str,
-        name: &'a str,
+        module: Id,
+        name: Id,
     },
     /// An object that a call makes.
     Call {
@@ -80,6 +81,12 @@ impl<'a> Pickle<'a> {
         if let Value::Int(number) = self.get(id) { u64::try_from(*number).ok() } else { None }
     }
 
+    /// The module and the name of a class; empty of anything else.
+    pub(super) fn class(&self, id: Id) -> [&'a str; 2] {
+        let text = |id| if let Value::Text(text) = self.get(id) { *text } else { "" };
+        if let Value::Class { module, name } = *self.get(id) { [module, name].map(text) } else { [""; 2] }
+    }
+
     /// The value of a key of a dictionary; `None` too of anything else.
     pub(super) fn item(&self, dict: Id, name: &str) -> Option<Id> {
         let Value::Dict(items) = self.get(dict) else { return None };
@@ -128,13 +135,13 @@ impl<'a> Machine<'a> {
                 Value::List(items)
             }
             b'd' => Value::Dict(pairs(&self.pop_to_mark()?)?),
-            b'c' => Value::Class { module: self.line()?, name: self.line()? },
+            b'c' => {
+                let (module, name) = (Value::Text(self.line()?), Value::Text(self.line()?));
+                Value::Class { module: self.add(module)?, name: self.add(name)? }
+            }
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
-                match (self.pickle.get(module), self.pickle.get(name)) {
-                    (&Value::Text(module), &Value::Text(name)) => Value::Class { module, name },
-                    _ => return Err("names a class by what is not text".into()),
-                }
+                Value::Class { module, name }
             }
             b'Q' => Value::Persistent(self.pop()?),
             b'R' | 0x81 | 0x92 => {
@@ -146,13 +153,19 @@ impl<'a> Machine<'a> {
             }
             _ => return self.rearrange(opcode, number).map(|()| true),
         };
+        let id = self.add(value)?;
+        self.stack.push(id);
+        Ok(true)
+    }
+
+    fn add(&mut self, value: Value<'a>) -> Result<Id> {
+        let values = &mut self.pickle.values;
         // A value of a state dict takes five bytes of the pickle; a forged one could ask for a container a byte.
-        if self.pickle.values.len() > self.pickle.length / 2 + 64 {
+        if values.len() > self.pickle.length / 2 + 64 {
             return Err("has more objects than a pickle of its length".into());
         }
-        self.stack.push(Id(self.pickle.values.len() as u32));
-        self.pickle.values.push(value);
-        Ok(true)
+        values.push(value);
+        Ok(Id(values.len() as u32 - 1))
     }
 
     /// Runs an opcode that makes no value of its own.
@@ -232,7 +245,7 @@ impl<'a> Machine<'a> {
 
     fn call(&mut self, callable: Id, args: Id) -> Result<Value<'a>> {
         let pickle = &self.pickle;
-        if !matches!(pickle.get(callable), Value::Class { module: "collections", name: "OrderedDict" }) {
+        if pickle.class(callable) != ["collections", "OrderedDict"] {
             return Ok(Value::Call { callable, args });
         }
         // Its items are mostly set later, so it must be a dictionary by then.

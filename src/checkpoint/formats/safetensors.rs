@@ -1,6 +1,6 @@
 //! Safetensors files, read and written.
 
-use super::{StoredTensor, corrupt};
+use super::{StoredTensor, corrupt, to_little_endian};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result, shown};
 use ::safetensors::Dtype;
@@ -160,12 +160,9 @@ fn copy(mut file: &File, start: u64, length: u64, out: &mut dyn Write) -> io::Re
 }
 
 pub(in crate::checkpoint) fn write_values(data: TensorData, out: &mut dyn Write) -> io::Result<()> {
-    let size = data.dtype().size();
+    let dtype = data.dtype();
     let mut bytes = data.into_bytes();
-    // safetensors is little-endian on every machine.
-    if cfg!(target_endian = "big") {
-        bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
-    }
+    to_little_endian(&mut bytes, dtype);
     out.write_all(&bytes)
 }
 

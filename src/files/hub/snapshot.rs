@@ -4,6 +4,7 @@
 
 use super::Wanted;
 use crate::files::WEIGHT_NAMES;
+use crate::files::regular_file::is_plain_name;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -68,7 +69,7 @@ impl Snapshot {
         let mut names: BTreeSet<String> = SETTINGS.map(String::from).into();
         let modules = self.json("modules.json");
         let paths = modules.as_array().into_iter().flatten().filter_map(|module| module["path"].as_str());
-        let folders = paths.filter(|path| is_plain(path)).map(|path| format!("{path}/"));
+        let folders = paths.filter(|path| is_plain_name(path)).map(|path| format!("{path}/"));
         for folder in folders.chain([String::new()]) {
             names.insert(format!("{folder}config.json"));
             let mut weights = WEIGHT_NAMES.map(|name| format!("{folder}{name}")).into_iter();
@@ -76,7 +77,7 @@ impl Snapshot {
             if let Some(name) = first {
                 let index = if name.ends_with(".json") { self.json(&name) } else { Value::Null };
                 let shards = index["weight_map"].as_object().into_iter().flat_map(|map| map.values());
-                let shards = shards.filter_map(Value::as_str).filter(|shard| is_plain(shard));
+                let shards = shards.filter_map(Value::as_str).filter(|shard| is_plain_name(shard));
                 names.extend(shards.map(|shard| format!("{folder}{shard}")));
                 names.insert(name);
             }
@@ -126,11 +127,6 @@ impl Snapshot {
 
 pub(super) fn is_hex(text: &str, len: usize) -> bool {
     text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-}
-
-/// Whether a name, which anyone may have written, is of something in the directory itself.
-fn is_plain(name: &str) -> bool {
-    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0'])
 }
 
 pub(super) fn create_parent(path: &Path) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! How `BertForSentenceEmbedding` is stored: beside the model, sentence-transformers' list of modules.
 
-use crate::checkpoint::{Fields, JsonFile, ModelKeys, is_plain_file_name};
+use crate::checkpoint::{Fields, JsonFile, ModelKeys};
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
@@ -72,7 +72,7 @@ impl Modules {
         }
         let (dense, normalize) = paths[2..].split_at(dense.len());
         // The path is the file's word, and could lead to weights anywhere.
-        if let Some(path) = dense.iter().find(|path| !is_plain_file_name(path)) {
+        if let Some(path) = dense.iter().find(|path| !regular_file::is_plain_name(path)) {
             return Err(invalid(format!("have a Dense in {path:?}, which is no name of a folder")));
         }
         Ok(Self {
