@@ -90,11 +90,11 @@ impl Fields {
                 return Err(self.invalid("model_type", format!("{problem}; {}", FamilySpec::supported())));
             }
         };
-        found.ok_or_else(|| self.unsupported(stated, format!("{problem}{}", FamilySpec::supported())))
-    }
-
-    fn unsupported(&self, model_type: &str, problem: String) -> Error {
-        Error::UnsupportedModel { path: self.path.clone(), model_type: shown(model_type), problem }
+        found.ok_or_else(|| Error::UnsupportedModel {
+            path: self.path.clone(),
+            model_type: shown(stated),
+            problem: format!("{problem}{}", FamilySpec::supported()),
+        })
     }
 
     /// The first of the file's classes, if there are some and `class` is none of them.
@@ -143,13 +143,16 @@ impl Fields {
                 Unsupported::Flag(field, does) if self.flag(field)? == Some(true) => {
                     format!("it {does} ({field} is true), which is not supported")
                 }
-                Unsupported::OtherThan(field, value, means) if self.size(field, value)? != value => {
-                    let found = self.size(field, value)?;
-                    format!("{field} is {found}, but must be {value}; {means} would not be computed")
-                }
+                Unsupported::OtherThan(field, value, means) => match self.size(field, value)? {
+                    found if found == value => continue,
+                    found => {
+                        format!("{field} is {found}, but must be {value}; {means} would not be computed")
+                    }
+                },
                 _ => continue,
             };
-            return Err(self.unsupported(self.spec.family.model_type(), problem));
+            let model_type = self.spec.family.model_type().to_string();
+            return Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem });
         }
         Ok(())
     }

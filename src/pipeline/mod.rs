@@ -11,7 +11,6 @@
 //! | [`BertForMaskedLm`](crate::model::BertForMaskedLm) | `fill_mask` |
 //! | [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding) | `encode`, `encode_query`, `encode_document`, `similarity`, `search` |
 
-mod aggregation;
 mod answers;
 mod batches;
 mod classify;
@@ -20,10 +19,9 @@ mod fill_mask;
 mod sentences;
 mod text_options;
 
-pub use aggregation::Aggregation;
 pub use answers::Answer;
 pub use classify::{Ranked, ScoredLabel};
-pub use entities::Entity;
+pub use entities::{Aggregation, Entity};
 pub use fill_mask::FilledMask;
 pub use text_options::TextOptions;
 

@@ -1,6 +1,6 @@
 //! What a user says of a task, beside the texts.
 
-use super::aggregation::Aggregation;
+use super::entities::Aggregation;
 use crate::error::{Error, Result};
 use crate::layers::check_sizes;
 use crate::model::Prompts;
