@@ -2,12 +2,13 @@
 
 use super::Checkpoint;
 use super::families::FamilySpec;
-use super::fields::{CONFIG_NAME, Fields};
+use super::fields::Fields;
 use super::keys::ModelKeys;
 use super::params::{StoredParam, tensors};
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::files::{MODEL_NAME, Replacement, WEIGHT_NAMES, finish, regular_file};
+use crate::files::names::{CONFIG_NAME, MODEL_NAME, WEIGHT_NAMES};
+use crate::files::{Replacement, finish, regular_file};
 use serde_json::{Map, Value};
 use std::fs;
 use std::io::Write;

@@ -6,13 +6,12 @@ use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Projection};
 use crate::files::hub::{Wanted, directory};
+use crate::files::names::CONFIG_NAME;
 use crate::files::read_json;
 use crate::files::regular_file;
 use crate::layers::EmbeddingInitializer;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
-
-pub(crate) const CONFIG_NAME: &str = "config.json";
 
 /// The path of a checkpoint's config: in the directory, or beside the weights file.
 pub(super) fn config_path(path: &Path) -> PathBuf {

@@ -20,7 +20,8 @@ pub use keys::ModelKeys;
 pub(crate) use params::{StoredParam, check_stored, filled, torch_name};
 
 use crate::error::{Error, Result, shown};
-use crate::files::{WEIGHT_NAMES, read_json, regular_file};
+use crate::files::names::WEIGHT_NAMES;
+use crate::files::{read_json, regular_file};
 use burn::tensor::TensorData;
 use formats::{StoredTensor, WeightFile, float};
 use serde_json::{Map, Value};

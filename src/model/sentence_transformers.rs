@@ -3,7 +3,7 @@
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 #[cfg(feature = "checkpoint")]
-use crate::files::{read_json, regular_file};
+use crate::files::{names::SENTENCE_NAMES, read_json, regular_file};
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "checkpoint")]
 use serde_json::{Map, Value, json};
@@ -125,7 +125,7 @@ impl SideConfig {
     /// sentence-transformers' file of what is not of one module, in a directory, for a model of one kind:
     /// `SentenceTransformer`, which files without a kind are of, or `CrossEncoder`.
     pub(super) fn of_kind(dir: &Path, kind: &str) -> Result<Self> {
-        let mut own = Self::if_there(dir.join("config_sentence_transformers.json"))?;
+        let mut own = Self::if_there(dir.join(SENTENCE_NAMES[1]))?;
         if own.fields.get("model_type").map_or("SentenceTransformer", |kind| kind.as_str().unwrap_or(""))
             != kind
         {

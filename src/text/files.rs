@@ -5,6 +5,7 @@ use super::settings::{Settings, SpecialTokens, Token, check_token, corrupt, miss
 use super::tokenizer::BertTokenizer;
 use crate::error::{Error, Result};
 use crate::files::hub::{Wanted, directory};
+use crate::files::names::TOKENIZER_NAMES;
 use crate::files::{Replacement, directory_of, regular_file};
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,24 +22,18 @@ use tokenizers::processors::bert::BertProcessing;
 use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::{AddedToken, Model, ModelWrapper, Tokenizer};
 
-const TOKENIZER_NAME: &str = "tokenizer.json";
-const VOCAB_NAME: &str = "vocab.txt";
+const TOKENIZER_NAME: &str = TOKENIZER_NAMES[0];
+const VOCAB_NAME: &str = TOKENIZER_NAMES[1];
 
 /// A `model_max_length` from here on says that there is no limit; transformers writes 10³⁰.
 const NO_LIMIT: f64 = 1e9;
 
-/// The files of a tokenizer: those that are read here, and those of other libraries.
-const NAMES: [&str; 9] = [
-    TOKENIZER_NAME,
-    VOCAB_NAME,
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-];
+/// The files of other libraries, which are copied along.
+const OTHER_NAMES: [&str; 4] = ["vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model"];
+
+fn names() -> impl Iterator<Item = &'static str> {
+    TOKENIZER_NAMES.into_iter().chain(OTHER_NAMES)
+}
 
 impl BertTokenizer {
     /// Reads the tokenizer of a Hugging Face checkpoint: a directory with a `tokenizer.json` (preferred) or BERT's or
@@ -96,7 +91,7 @@ impl BertTokenizer {
         regular_file::create_directory(dir)?;
         self.check_directory(dir)?;
         let mut new = Replacement::begin(dir)?;
-        for (name, from) in NAMES.into_iter().filter_map(|name| Some((name, self.file(name)?))) {
+        for (name, from) in names().filter_map(|name| Some((name, self.file(name)?))) {
             let mut from = regular_file::open(&from)?;
             new.write(&dir.join(name), |out| io::copy(&mut from, out).map(drop))?;
         }
@@ -105,7 +100,7 @@ impl BertTokenizer {
 
     /// Whether [`save_pretrained`](Self::save_pretrained) may write into `dir`.
     pub(crate) fn check_directory(&self, dir: &Path) -> Result<()> {
-        let mut names = NAMES.into_iter().filter(|name| self.file(name).is_none());
+        let mut names = names().filter(|name| self.file(name).is_none());
         match names.find(|name| regular_file::exists(&dir.join(name))) {
             Some(foreign) => {
                 let problem = "is of another tokenizer than the one that is saved, and would be read with it; remove it, or \

@@ -189,7 +189,11 @@ impl<'a> Machine<'a> {
                 }
             }
             b's' | b'u' => {
-                let new = if opcode == b's' { self.pop_two()? } else { self.pop_to_mark()? };
+                let mut new =
+                    if opcode == b'u' { self.pop_to_mark()? } else { vec![self.pop()?, self.pop()?] };
+                if opcode == b's' {
+                    new.reverse(); // the value lies above its key
+                }
                 match self.top_value()? {
                     Value::Dict(items) => items.extend(pairs(&new)?),
                     _ => return Err("sets items of what is no dictionary".into()),
@@ -230,12 +234,6 @@ impl<'a> Machine<'a> {
         let top = self.top()?;
         self.stack.pop();
         Ok(top)
-    }
-
-    /// A key and its value.
-    fn pop_two(&mut self) -> Result<Vec<Id>> {
-        let (value, key) = (self.pop()?, self.pop()?);
-        Ok(vec![key, value])
     }
 
     fn pop_to_mark(&mut self) -> Result<Vec<Id>> {

@@ -3,29 +3,12 @@
 //! empty file for each name that the commit lacks.
 
 use super::Wanted;
-use crate::files::WEIGHT_NAMES;
+use crate::files::names::{CONFIG_NAME, SENTENCE_NAMES, TOKENIZER_NAMES, TRANSFORMER_NAMES, WEIGHT_NAMES};
 use crate::files::regular_file::is_plain_name;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
-
-/// What is read beside `config.json` and weights.
-const SETTINGS: [&str; 13] = [
-    "tokenizer.json",
-    "vocab.txt",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "modules.json",
-    "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-];
 
 pub(super) struct Snapshot {
     model: PathBuf,
@@ -59,19 +42,20 @@ impl Snapshot {
 
     /// Whether it can be loaded, if nobody can say what else belongs to the model.
     pub(super) fn is_usable(&self, wanted: Wanted) -> bool {
-        self.has("config.json")
+        self.has(CONFIG_NAME)
             && (wanted == Wanted::Settings || WEIGHT_NAMES.iter().any(|name| self.has(name)))
     }
 
     /// The files to be read of which the cache has neither the file nor the note that there is none. When these are known,
     /// there may be more: folders of modules, shards.
     pub(super) fn unknown(&self, wanted: Wanted) -> BTreeSet<String> {
-        let mut names: BTreeSet<String> = SETTINGS.map(String::from).into();
-        let modules = self.json("modules.json");
+        let settings = [&TOKENIZER_NAMES[..], &SENTENCE_NAMES, &TRANSFORMER_NAMES].concat();
+        let mut names: BTreeSet<String> = settings.into_iter().map(String::from).collect();
+        let modules = self.json(SENTENCE_NAMES[0]);
         let paths = modules.as_array().into_iter().flatten().filter_map(|module| module["path"].as_str());
         let folders = paths.filter(|path| is_plain_name(path)).map(|path| format!("{path}/"));
         for folder in folders.chain([String::new()]) {
-            names.insert(format!("{folder}config.json"));
+            names.insert(format!("{folder}{CONFIG_NAME}"));
             let mut weights = WEIGHT_NAMES.map(|name| format!("{folder}{name}")).into_iter();
             let first = weights.find(|name| wanted == Wanted::Weights && !self.lacks(name).exists());
             if let Some(name) = first {
