@@ -55,7 +55,9 @@ pub(crate) struct Checkpoint {
 impl Checkpoint {
     /// Opens a directory, a weights file or an index of shards.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let path = weights_path(path)?;
+        let problem = || format!("the directory has none of {}", WEIGHT_NAMES.join(", "));
+        let path = regular_file::first_in(path, &WEIGHT_NAMES)
+            .ok_or_else(|| Error::not_a_checkpoint(path, problem()))?;
         let (mut files, mut stored) = (Vec::new(), BTreeMap::new());
         // By its name: JSON has no magic number.
         if path.extension().is_some_and(|extension| extension == "json") {
@@ -147,17 +149,6 @@ impl Checkpoint {
         }
         keys.iter().zip(tensors).map(|(key, (tensor, file))| file.read(key, tensor)).collect()
     }
-}
-
-/// The path itself, or the first of [`WEIGHT_NAMES`] in a directory. What has that name need not be a file:
-/// opening it says so, rather than another one being read in its place.
-fn weights_path(path: &Path) -> Result<PathBuf> {
-    if !path.is_dir() {
-        return Ok(path.to_path_buf());
-    }
-    let found = WEIGHT_NAMES.iter().map(|name| path.join(name)).find(|path| regular_file::exists(path));
-    let problem = || format!("the directory has none of {}", WEIGHT_NAMES.join(", "));
-    found.ok_or_else(|| Error::not_a_checkpoint(path, problem()))
 }
 
 /// The `weight_map` of an index: the shards beside it, and the keys that each holds.

@@ -143,6 +143,16 @@ pub(crate) fn exists(path: &Path) -> bool {
     fs::symlink_metadata(current(path)).is_ok()
 }
 
+/// The path itself, or the first of these names in a directory. What has that name need not be a file: opening it says so,
+/// rather than another one being read in its place.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn first_in(path: &Path, names: &[&str]) -> Option<PathBuf> {
+    if !path.is_dir() {
+        return Some(path.to_path_buf());
+    }
+    names.iter().map(|name| path.join(name)).find(|path| exists(path))
+}
+
 /// Refuses a file that starts as a git-LFS pointer does.
 #[cfg(feature = "checkpoint")]
 pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {

@@ -51,7 +51,11 @@ impl BertTokenizer {
     /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
     ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let path = tokenizer_path(&directory(path.as_ref(), Wanted::Settings)?)?;
+        let path = directory(path.as_ref(), Wanted::Settings)?;
+        let problem = "has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
+                       AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files";
+        let path = regular_file::first_in(&path, &[TOKENIZER_NAME, VOCAB_NAME])
+            .ok_or_else(|| Error::file(&path, problem))?;
         let settings = Settings::beside(&path)?;
         let mut tokenizer =
             if is_json(&path) { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
@@ -137,18 +141,6 @@ fn added_ids(tokenizer: &Tokenizer) -> tokenizers::Result<Vec<u32>> {
     let one = guarded(|| tokenizer.post_process(empty(), None, true))?;
     let two = guarded(|| tokenizer.post_process(empty(), Some(empty()), true))?;
     Ok([one.get_ids(), two.get_ids()].concat())
-}
-
-fn tokenizer_path(path: &Path) -> Result<PathBuf> {
-    if !path.is_dir() {
-        return Ok(path.to_path_buf());
-    }
-    let mut files = [TOKENIZER_NAME, VOCAB_NAME].map(|name| path.join(name)).into_iter();
-    files.find(|path| regular_file::exists(path)).ok_or_else(|| {
-        let problem = "has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
-                           AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files";
-        Error::file(path, problem)
-    })
 }
 
 /// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents, ideographs and the space before a text:
