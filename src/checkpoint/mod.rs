@@ -23,7 +23,7 @@ use crate::error::{Error, Result, shown};
 use crate::files::names::WEIGHT_NAMES;
 use crate::files::{read_json, regular_file};
 use burn::tensor::TensorData;
-use formats::{StoredTensor, WeightFile, float};
+use formats::{StoredTensor, WeightFile, float_dtype};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -121,7 +121,7 @@ impl Checkpoint {
     /// [`tensor`](Self::tensor), if it holds floats.
     fn float_tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile)> {
         let (tensor, file) = self.tensor(key)?;
-        if float(|(stored, ..)| *stored == tensor.dtype).is_some() {
+        if float_dtype(tensor.dtype).is_some() {
             return Ok((tensor, file));
         }
         let (path, found) = (file.path.clone(), tensor.dtype.to_string());

@@ -2,7 +2,7 @@
 
 use super::Checkpoint;
 use super::formats::safetensors::{Tensors, WriteTensor, write_values};
-use super::formats::{Float, float, transposed};
+use super::formats::{FLOATS, transposed};
 use crate::error::{Error, Result};
 use crate::layers::{LayerNorm, is_quantized};
 use burn::module::{Module, ModuleMapper, Param, ParamId};
@@ -163,7 +163,7 @@ pub(super) fn tensors<'a>(params: Vec<StoredParam<'a>>, path: &Path) -> Result<T
     let mut tensors = Tensors::default();
     for StoredParam { key, shape, values, .. } in params {
         let (dtype, write) = values();
-        let Some((stored, ..)) = stored_dtype(dtype) else {
+        let Some((stored, _)) = stored_dtype(dtype) else {
             return Err(Error::CheckpointDType {
                 path: path.to_path_buf(),
                 key,
@@ -195,11 +195,11 @@ impl ModuleMapper for Replace {
 
 /// PyTorch's name for a dtype that weights can have.
 pub(crate) fn torch_name(dtype: DType) -> Option<&'static str> {
-    stored_dtype(dtype).map(|(_, _, name)| name)
+    stored_dtype(dtype).map(|(_, name)| name)
 }
 
-fn stored_dtype(dtype: DType) -> Option<Float> {
+fn stored_dtype(dtype: DType) -> Option<(safetensors::Dtype, &'static str)> {
     // Flex32 is f32 in memory.
     let dtype = if dtype == DType::Flex32 { DType::F32 } else { dtype };
-    float(|(_, own, _)| *own == dtype)
+    FLOATS.into_iter().find(|(_, own, _)| *own == dtype).map(|(stored, _, name)| (stored, name))
 }

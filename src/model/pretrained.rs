@@ -180,19 +180,16 @@ impl fmt::Display for LoadReport {
         if let Some(class) = &self.other_class {
             writeln!(f, "config.json names another class: {}", shown(class))?;
         }
-        if !self.missing.is_empty() {
-            writeln!(f, "not in the checkpoint, not loaded: {}", listed(&self.missing))?;
-        }
-        if !self.unused.is_empty() {
-            writeln!(f, "in the checkpoint, not used: {}", listed(&self.unused))?;
+        let [missing, unused] = ["not in the checkpoint, not loaded", "in the checkpoint, not used"];
+        for (what, keys) in [(missing, &self.missing), (unused, &self.unused)] {
+            // Keys come from a file, which may hold what a terminal would obey.
+            let keys: Vec<String> = keys.iter().map(|key| shown(key)).collect();
+            if !keys.is_empty() {
+                writeln!(f, "{what}: {}", keys.join(", "))?;
+            }
         }
         Ok(())
     }
-}
-
-/// Keys come from a file, which may hold what a terminal would obey.
-fn listed(keys: &[String]) -> String {
-    keys.iter().map(|key| shown(key)).collect::<Vec<_>>().join(", ")
 }
 
 /// What `read` reads of the checkpoint at a path, or of the model of that name, and its config, both of one save.

@@ -40,18 +40,17 @@ impl StoredTensor {
     }
 }
 
-/// A dtype that weights can have, and PyTorch's name of it.
-pub(super) type Float = (Dtype, DType, &'static str);
+/// The dtypes that weights can have, in files and in Burn, and PyTorch's names of them.
+pub(super) const FLOATS: [(Dtype, DType, &str); 4] = [
+    (Dtype::F64, DType::F64, "float64"),
+    (Dtype::F32, DType::F32, "float32"),
+    (Dtype::F16, DType::F16, "float16"),
+    (Dtype::BF16, DType::BF16, "bfloat16"),
+];
 
-/// The first of the dtypes of weights that `is_it` is true of.
-pub(super) fn float(is_it: impl Fn(&Float) -> bool) -> Option<Float> {
-    let all = [
-        (Dtype::F64, DType::F64, "float64"),
-        (Dtype::F32, DType::F32, "float32"),
-        (Dtype::F16, DType::F16, "float16"),
-        (Dtype::BF16, DType::BF16, "bfloat16"),
-    ];
-    all.into_iter().find(is_it)
+/// Burn's name of a file's dtype; `None` of one that is not of floats.
+pub(super) fn float_dtype(stored: Dtype) -> Option<DType> {
+    FLOATS.into_iter().find(|(own, ..)| *own == stored).map(|(_, dtype, _)| dtype)
 }
 
 /// Turns values between the machine's order of bytes and that of files, which is little-endian on every machine.
@@ -116,7 +115,7 @@ impl WeightFile {
         if let Some(strides) = &tensor.strides {
             bytes = gathered(&bytes, &tensor.shape, strides, tensor.dtype.bitsize() / 8);
         }
-        let (_, dtype, _) = float(|(stored, ..)| *stored == tensor.dtype).ok_or_else(changed)?;
+        let dtype = float_dtype(tensor.dtype).ok_or_else(changed)?;
         to_little_endian(&mut bytes, dtype);
         TensorData::try_from_bytes_vec(bytes, tensor.shape.clone(), dtype).map_err(|_| changed())
     }
