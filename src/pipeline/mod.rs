@@ -21,9 +21,9 @@ mod text_options;
 
 pub use answers::Answer;
 pub use classify::{Ranked, ScoredLabel};
-pub use entities::{Aggregation, Entity};
+pub use entities::Entity;
 pub use fill_mask::FilledMask;
-pub use text_options::TextOptions;
+pub use text_options::{Aggregation, TextOptions};
 
 use crate::error::{Error, Result};
 use crate::files::directory_of;

@@ -1,7 +1,6 @@
 //! Safetensors files, read and written.
 
 use super::{StoredTensor, corrupt, to_little_endian};
-use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result, shown};
 use ::safetensors::Dtype;
 use ::safetensors::tensor::{Metadata, TensorInfo};
@@ -88,7 +87,7 @@ struct WrittenHeader<'a> {
 #[derive(Default)]
 pub(crate) struct Tensors<'a> {
     tensors: Vec<(String, Dtype, Vec<usize>, WriteTensor<'a>)>,
-    metadata: BTreeMap<String, String>,
+    pub(in crate::checkpoint) metadata: BTreeMap<String, String>,
 }
 
 impl<'a> Tensors<'a> {
@@ -102,28 +101,11 @@ impl<'a> Tensors<'a> {
         self.tensors.push((key, dtype, shape, write));
     }
 
-    /// Adds an old file's tensors under the names that `renamed` returns; those without a name are left out.
-    pub(in crate::checkpoint) fn keep(
-        &mut self,
-        old: Checkpoint,
-        renamed: impl Fn(&str) -> Option<String>,
-    ) -> Result<()> {
-        for (key, (file, stored)) in &old.tensors {
-            if let Some(name) = renamed(key) {
-                // From the open file, whose name the new one will take.
-                let file = Arc::clone(&old.files[*file].file);
-                let (start, length) = (stored.start, stored.length);
-                let write = Box::new(move |out: &mut dyn Write| copy(&file, start, length, out));
-                self.push(name, stored.dtype, stored.shape.clone(), write);
-            }
-        }
-        // Bytes of other formats cannot be copied.
-        let metadata = old.files.into_iter().find_map(|file| file.metadata);
-        self.metadata = metadata.ok_or_else(|| {
-            let problem = "it has the name of a safetensors file and is none; save into another directory";
-            Error::not_a_checkpoint(&old.path, problem)
-        })?;
-        Ok(())
+    /// Adds a tensor of an open file, whose bytes are copied.
+    pub(in crate::checkpoint) fn copy(&mut self, name: String, file: &Arc<File>, stored: &StoredTensor) {
+        let (file, start, length) = (Arc::clone(file), stored.start, stored.length);
+        let write = Box::new(move |out: &mut dyn Write| copy(&file, start, length, out));
+        self.push(name, stored.dtype, stored.shape.clone(), write);
     }
 
     /// Writes the header and, tensor by tensor, the values: those of the widest dtype first, so that all lie
