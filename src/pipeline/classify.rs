@@ -102,6 +102,7 @@ impl Pipeline<BertForSequenceClassification> {
                 };
                 let labels = config.id2label.iter().cloned().zip(scores);
                 let mut labels: Vec<_> = labels.map(|(label, score)| ScoredLabel { label, score }).collect();
+                // A stable sort: of equal scores, the label with the smaller id.
                 labels.sort_by(|a, b| b.score.total_cmp(&a.score));
                 labels.truncate(options.top_k.unwrap_or(usize::MAX));
                 labels

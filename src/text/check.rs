@@ -49,6 +49,7 @@ pub(super) fn check(file: &Value) -> Result<(), String> {
 
 /// Runs the library, and turns its panics into errors.
 pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    // What a panic could leave half-changed is not used again: encoding changes no tokenizer, and loading makes a new one.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let message = match panic.downcast::<String>() {
             Ok(message) => *message,
@@ -98,6 +99,7 @@ pub(super) fn check_length(text: &str) -> Result<(), String> {
 fn check_part(part: &Value, growth: &mut f64) -> Result<(), String> {
     if let Value::Object(fields) = part {
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
+        // Parts run one after another, so their factors multiply.
         *growth *= match (text("precompiled_charsmap"), fields.get("pattern"), text("prepend")) {
             (Some(map), ..) => {
                 check_map(map).map_err(|problem| format!(".precompiled_charsmap {problem}"))?
@@ -156,6 +158,7 @@ fn check_map(base64: &str) -> Result<f64, String> {
     let replacements = str::from_utf8(replacements).map_err(|_| "has replacements that are not UTF-8")?;
     let outside = || "has a trie that points outside itself".to_string();
 
+    // A unit of Darts-clone: its offset has 21 bits, and is shifted by 8 more where bit 9 is set.
     let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
     let mut is_seen = vec![false; units.len()];
     let mut growth: f64 = 1.0;
@@ -178,6 +181,7 @@ fn check_map(base64: &str) -> Result<f64, String> {
                     let start = *units.get(next).ok_or_else(outside)? & !(1 << 31);
                     let replacement = replacements.get(start as usize..).ok_or_else(outside)?;
                     let length = replacement.find('\0').unwrap_or(replacement.len());
+                    // A node is as deep as its key has bytes.
                     growth = growth.max(length as f64 / f64::from(depth));
                 }
                 children.push(next);

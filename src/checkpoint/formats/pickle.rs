@@ -1,8 +1,9 @@
 //! A pickle as a graph of values. Nothing in it is run: a call is recorded by its callable and arguments.
 //!
 //! Every value lies once in an arena and text stays in the pickle, so what a pickle can make this reader allocate is a small
-//! multiple of its own length, however often its memo is read. (`pytorch-reader` 0.22.1, which burn-store reads with, copies
-//! what it reads from the memo and does not count the names of classes: a pickle of 2 MB can take gigabytes there.)
+//! multiple of its own length, however often its memo is read. (`pytorch-reader` 0.22.1, burn-store's, copies what it reads
+//! from the memo and does not count the names of classes, so that a pickle of 2 MB takes gigabytes; and it reads tensors that
+//! are lazily negated with the wrong sign.)
 
 use std::collections::HashMap;
 

@@ -73,7 +73,7 @@ pub(super) fn read_header(
 }
 
 /// Writes the bytes of one tensor.
-pub(in crate::checkpoint) type WriteTensor<'a> = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + 'a>;
+pub(crate) type WriteTensor<'a> = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + 'a>;
 
 /// The header of a file. `safetensors` would write the metadata in another order each time.
 #[derive(Serialize)]
@@ -87,22 +87,16 @@ struct WrittenHeader<'a> {
 #[derive(Default)]
 pub(crate) struct Tensors<'a> {
     tensors: Vec<(String, Dtype, Vec<usize>, WriteTensor<'a>)>,
-    pub(in crate::checkpoint) metadata: BTreeMap<String, String>,
+    pub(crate) metadata: BTreeMap<String, String>,
 }
 
 impl<'a> Tensors<'a> {
-    pub(in crate::checkpoint) fn push(
-        &mut self,
-        key: String,
-        dtype: Dtype,
-        shape: Vec<usize>,
-        write: WriteTensor<'a>,
-    ) {
+    pub(crate) fn push(&mut self, key: String, dtype: Dtype, shape: Vec<usize>, write: WriteTensor<'a>) {
         self.tensors.push((key, dtype, shape, write));
     }
 
     /// Adds a tensor of an open file, whose bytes are copied.
-    pub(in crate::checkpoint) fn copy(&mut self, name: String, file: &Arc<File>, stored: &StoredTensor) {
+    pub(crate) fn copy(&mut self, name: String, file: &Arc<File>, stored: &StoredTensor) {
         let (file, start, length) = (Arc::clone(file), stored.start, stored.length);
         let write = Box::new(move |out: &mut dyn Write| copy(&file, start, length, out));
         self.push(name, stored.dtype, stored.shape.clone(), write);
@@ -110,7 +104,7 @@ impl<'a> Tensors<'a> {
 
     /// Writes the header and, tensor by tensor, the values: those of the widest dtype first, so that all lie
     /// aligned, and by key among themselves, as the `safetensors` library orders them.
-    pub(in crate::checkpoint) fn write(mut self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn write(mut self, out: &mut dyn Write) -> io::Result<()> {
         self.tensors.sort_by(|left, right| right.1.cmp(&left.1).then_with(|| left.0.cmp(&right.0)));
         // transformers refuses a file that does not say which framework's tensors it holds.
         self.metadata.entry("format".into()).or_insert_with(|| "pt".into());
@@ -141,7 +135,7 @@ fn copy(mut file: &File, start: u64, length: u64, out: &mut dyn Write) -> io::Re
     Ok(())
 }
 
-pub(in crate::checkpoint) fn write_values(data: TensorData, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_values(data: TensorData, out: &mut dyn Write) -> io::Result<()> {
     let dtype = data.dtype();
     let mut bytes = data.into_bytes();
     to_little_endian(&mut bytes, dtype);
