@@ -65,11 +65,8 @@ impl Checkpoint {
                 let (file, mut tensors) = WeightFile::open(&shard)?;
                 for key in keys {
                     let Some(tensor) = tensors.remove(&key) else {
-                        return Err(Error::missing_key(
-                            &shard,
-                            key,
-                            "the index of shards says that it is there",
-                        ));
+                        let hint = "the index of shards says that it is there";
+                        return Err(Error::missing_key(&shard, key, hint));
                     };
                     stored.insert(key, (files.len(), tensor));
                 }
