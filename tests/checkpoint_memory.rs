@@ -70,7 +70,8 @@ fn memory_follows_the_size_of_the_file() {
         let storage = storage(key);
         [&b"ctorch._utils\n_rebuild_tensor\n("[..], &storage, b"K\x00", shape, shape, b"tR"].concat()
     };
-    let class = [&long[..], &long, b"\x93"].concat();
+    let name = "a".repeat(4 << 10);
+    let class = format!("c{name}\n{name}\n").into_bytes();
     let copies = [
         ("text", long.clone()),
         ("a key of a dictionary", [b"}", &long[..], b"Ns"].concat()),
@@ -81,10 +82,12 @@ fn memory_follows_the_size_of_the_file() {
         ("an object", [&class[..], b")\x81"].concat()),
     ];
     let copies = copies.map(|(name, first)| (name, legacy(&repeated(&first, b"h\x00"))));
+    let memoized =
+        (0..1u32 << 18).flat_map(|id| [vec![b'r'], id.to_le_bytes().to_vec()].concat()).collect::<Vec<_>>();
     let files = [
         ("containers", legacy(&[&b"\x80\x02"[..], &b"]".repeat(1 << 20), b"."].concat())),
         ("marks", legacy(&[&b"\x80\x02"[..], &b"(".repeat(1 << 20), b"."].concat())),
-        ("a memo", legacy(&[&b"\x80\x02]"[..], &b"\x94".repeat(1 << 20), b"."].concat())),
+        ("a memo", legacy(&[&b"\x80\x02]"[..], &memoized, b"."].concat())),
         ("paths", legacy(&paths())),
         ("a TAR", tar()),
     ];

@@ -1,13 +1,15 @@
 //! The directory that a model is saved into: what is there, and replacing it.
 
+use super::Checkpoint;
 use super::families::FamilySpec;
-use super::fields::{CONFIG_NAME, Fields};
+use super::fields::Fields;
+use super::formats::safetensors::Tensors;
 use super::keys::ModelKeys;
 use super::params::{StoredParam, tensors};
-use super::{Checkpoint, WEIGHT_NAMES};
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::files::{MODEL_NAME, Replacement, finish, regular_file};
+use crate::files::names::{CONFIG_NAME, MODEL_NAME, WEIGHT_NAMES};
+use crate::files::{Replacement, finish, regular_file};
 use serde_json::{Map, Value};
 use std::fs;
 use std::io::Write;
@@ -26,10 +28,7 @@ impl Directory {
     /// Creates the directory if it does not exist, and opens the model in it. Refuses weights in another form, and keys with
     /// a wrapper's prefix.
     pub(crate) fn open(dir: &Path, family: Family) -> Result<Self> {
-        if dir.as_os_str().is_empty() {
-            return Err(regular_file::empty_path("saved into"));
-        }
-        fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        regular_file::create_directory(dir)?;
         // A complete save that was interrupted counts as the old model.
         finish(dir)?;
         let found = |name: &str| {
@@ -65,15 +64,15 @@ impl Directory {
     /// Writes weights, config (with BERT's names, which become those of the family) and `beside`, with those tensors of the
     /// old model that have a name in the new one; and other tensors, each in a folder. Or nothing: a JSON file that would be
     /// the same stays, so that a save with the same config replaces the weights alone.
-    pub(crate) fn replace(
+    pub(crate) fn replace<'a>(
         self,
         fields: Map<String, Value>,
         beside: Vec<JsonFile>,
-        params: Vec<StoredParam>,
-        folders: Vec<(String, Vec<StoredParam>)>,
+        params: Vec<StoredParam<'a>>,
+        folders: Vec<(String, Vec<StoredParam<'a>>)>,
         renamed: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
-        let written = |folder: &str, params| {
+        let written = |folder: &str, params: Vec<StoredParam<'a>>| {
             let path = self.path.join(folder).join(MODEL_NAME);
             tensors(params, &path).map(|tensors| (path, tensors))
         };
@@ -81,7 +80,7 @@ impl Directory {
         let folders = folders.into_iter().map(|(folder, params)| written(&folder, params));
         let mut weights = folders.collect::<Result<Vec<_>>>()?;
         if let Some(old) = self.model {
-            all.keep(old.into_safetensors()?, renamed);
+            keep(&mut all, old, renamed)?;
         }
         weights.push((path, all));
         let config = FamilySpec::of(self.family).named(fields);
@@ -102,6 +101,23 @@ impl Directory {
         }
         files.commit()
     }
+}
+
+/// Adds the old file's tensors under the names that `renamed` returns; those without a name are left out.
+fn keep(tensors: &mut Tensors, old: Checkpoint, renamed: impl Fn(&str) -> Option<String>) -> Result<()> {
+    for (key, (file, stored)) in &old.tensors {
+        if let Some(name) = renamed(key) {
+            // From the open file, whose name the new one will take.
+            tensors.copy(name, &old.files[*file].file, stored);
+        }
+    }
+    // Bytes of other formats cannot be copied.
+    let metadata = old.files.into_iter().find_map(|file| file.metadata);
+    tensors.metadata = metadata.ok_or_else(|| {
+        let problem = "it has the name of a safetensors file and is none; save into another directory";
+        Error::not_a_checkpoint(&old.path, problem)
+    })?;
+    Ok(())
 }
 
 /// A JSON file to be written.

@@ -62,7 +62,7 @@ impl BertEmbeddings {
         let path = &directory(path.as_ref(), Wanted::Weights)?;
         let config_path = config_path(path);
         let (checkpoint, keys, module) = of_one_save(path, || {
-            let mut checkpoint = Checkpoint::open(path)?;
+            let checkpoint = Checkpoint::open(path)?;
             // A directory without a config is incomplete, a file of weights may be all there is.
             let has_config = path.is_dir() || regular_file::exists(&config_path);
             let fields = has_config.then(|| Fields::read(config_path.clone())).transpose()?;
@@ -73,11 +73,11 @@ impl BertEmbeddings {
                     agree(&keys, family, &fields)?;
                     fields.in_file(fields.config()?.try_init(device))?
                 }
-                None => config_of_shapes(&mut checkpoint, &keys)?.try_init(device)?,
+                None => config_of_shapes(&checkpoint, &keys)?.try_init(device)?,
             };
             Ok((checkpoint, keys, module))
         })?;
-        filled(&module, checkpoint, module.stored_params(&keys))
+        filled(&module, &checkpoint, module.stored_params(&keys))
     }
 
     /// Reads the embedding layer of a checkpoint with a given config; `config.json` is not read. Errors are those of
@@ -87,10 +87,9 @@ impl BertEmbeddings {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<Self> {
-        let checkpoint = Checkpoint::open(&directory(path.as_ref(), Wanted::Weights)?)?;
-        let keys = ModelKeys::of_layer(&checkpoint, config.family)?;
-        let module = config.try_init(device)?;
-        filled(&module, checkpoint, module.stored_params(&keys))
+        let mut module = config.try_init(device)?;
+        module.load(path)?;
+        Ok(module)
     }
 
     /// Replaces the values of all parameters with those of a checkpoint. They keep their ids, device, dtype (values are cast),
@@ -114,7 +113,7 @@ impl BertEmbeddings {
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let checkpoint = Checkpoint::open(&directory(path.as_ref(), Wanted::Weights)?)?;
         let keys = ModelKeys::of_layer(&checkpoint, self.family())?;
-        *self = filled(self, checkpoint, self.stored_params(&keys))?;
+        *self = filled(self, &checkpoint, self.stored_params(&keys))?;
         Ok(())
     }
 
@@ -178,7 +177,7 @@ impl BertEmbeddings {
 }
 
 /// The config of a file without a `config.json`: sizes from shapes, the rest BERT's defaults.
-fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &ModelKeys) -> Result<BertEmbeddingsConfig> {
+fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmbeddingsConfig> {
     // Shapes say neither how positions count nor which dtype, ε or dropout belongs to them.
     let family = keys.stated_family().unwrap_or(Family::Bert);
     if family.architecture().input.positions != Family::Bert.architecture().input.positions
@@ -191,14 +190,14 @@ fn config_of_shapes(checkpoint: &mut Checkpoint, keys: &ModelKeys) -> Result<Ber
         );
         return Err(Error::not_a_checkpoint(checkpoint.path(), problem));
     }
-    let mut size_of = |table: &str| {
+    let size_of = |table: &str| {
         let key = keys.embedding(table);
-        let (stored, path) = checkpoint.tensor(&key)?;
+        let (stored, file) = checkpoint.tensor(&key)?;
         match stored.shape[..] {
             [rows, columns] => Ok((rows, columns)),
             _ => {
                 let problem = format!("{key} has shape {:?}, and a table has two axes", stored.shape);
-                Err(Error::not_a_checkpoint(path, problem))
+                Err(Error::not_a_checkpoint(&file.path, problem))
             }
         }
     };

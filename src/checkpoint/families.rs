@@ -1,6 +1,5 @@
 //! How each family is stored: the class and keys of its weights, and the fields of its `config.json`.
 
-use super::{LAYER_NORM, WORD};
 use crate::family::{Architecture, Family, NormPlace};
 use Field::{Also, Always, Named};
 use burn_fused::Activation;
@@ -105,8 +104,8 @@ pub(crate) struct HeadKeys {
 }
 
 const BERT_KEYS: FamilyKeys = FamilyKeys {
-    word: WORD,
-    embeddings_norm: LAYER_NORM,
+    word: "word_embeddings.weight",
+    embeddings_norm: "LayerNorm",
     zero_biases: true,
     layer: "encoder.layer.",
     linears: &[

@@ -6,13 +6,12 @@ use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Projection};
 use crate::files::hub::{Wanted, directory};
+use crate::files::names::CONFIG_NAME;
 use crate::files::read_json;
 use crate::files::regular_file;
 use crate::layers::EmbeddingInitializer;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
-
-pub(crate) const CONFIG_NAME: &str = "config.json";
 
 /// The path of a checkpoint's config: in the directory, or beside the weights file.
 pub(super) fn config_path(path: &Path) -> PathBuf {
@@ -76,25 +75,25 @@ impl Fields {
     }
 
     fn stated_spec(&self) -> Result<&'static FamilySpec> {
-        let unsupported = |model_type: &str, problem: String| {
-            Err(Error::UnsupportedModel { path: self.path.clone(), model_type: model_type.into(), problem })
-        };
-        if let Some(model_type) = self.text("model_type")? {
-            let spec = FamilySpec::of_model_type(model_type);
-            return spec.map_or_else(|| unsupported(&shown(model_type), FamilySpec::supported()), Ok);
-        }
-        match self.fields.get("architectures").and_then(|names| names.get(0)).and_then(Value::as_str) {
+        let classes = self.fields.get("architectures");
+        let class = classes.and_then(|names| names.get(0)).and_then(Value::as_str);
+        let (found, stated, problem) = match (self.text("model_type")?, class) {
+            (Some(model_type), _) => (FamilySpec::of_model_type(model_type), model_type, ""),
+            (None, Some(class)) => {
+                let problem = "the file has no model_type, and its architecture matches no family; add one: ";
+                (FamilySpec::of_class(class), class, problem)
+            }
             // Every JSON object would be a BERT otherwise, as all fields have defaults.
-            None => {
+            (None, None) => {
                 let problem = "is missing, and so is architectures, so this may be no model's config";
-                Err(self.invalid("model_type", format!("{problem}; {}", FamilySpec::supported())))
+                return Err(self.invalid("model_type", format!("{problem}; {}", FamilySpec::supported())));
             }
-            Some(class) => {
-                let problem = "the file has no model_type, and its architecture matches no family; add one";
-                let problem = format!("{problem}: {}", FamilySpec::supported());
-                FamilySpec::of_class(class).map_or_else(|| unsupported(&shown(class), problem), Ok)
-            }
-        }
+        };
+        found.ok_or_else(|| Error::UnsupportedModel {
+            path: self.path.clone(),
+            model_type: shown(stated),
+            problem: format!("{problem}{}", FamilySpec::supported()),
+        })
     }
 
     /// The first of the file's classes, if there are some and `class` is none of them.
@@ -318,11 +317,21 @@ pub(crate) fn merged_fields(
             return Err(Error::config("position_embedding_type", problem));
         }
     };
+    let mut fields = layer_fields(config);
     // Only a new directory needs fields for the rest of a model: an old file has its own.
     let Some(old) = old else {
-        let mut fields = layer_fields(config);
-        fields.extend(model_fields(config));
-        fields.extend(stated.map(|word| ("position_embedding_type".into(), word.into())));
+        let (spec, hidden_size) = (FamilySpec::of(config.family), config.hidden_size);
+        // Heads of size 64, as in every published BERT.
+        let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
+        let mut set = |field: &str, value: Value| fields.insert(field.to_string(), value);
+        set("model_type", json!(config.family.model_type()));
+        set("architectures", json!([format!("{}Model", spec.class)]));
+        set("num_attention_heads", json!(heads));
+        // Four times the width, as in BERT.
+        set("intermediate_size", json!(4 * hidden_size));
+        if let Some(word) = stated {
+            set("position_embedding_type", word.into());
+        }
         return Ok(fields);
     };
     let was = old.config()?;
@@ -338,10 +347,10 @@ pub(crate) fn merged_fields(
             return Err(old.invalid(field, problem));
         }
     }
-    let mut fields = old.into_map();
+    let mut merged = old.into_map();
     // A number that means the same may be written otherwise, and fields may be left to defaults.
-    replace_changed(&mut fields, layer_fields(config), &layer_fields(&was));
-    Ok(fields)
+    replace_changed(&mut merged, fields, &layer_fields(&was));
+    Ok(merged)
 }
 
 /// Replaces the fields whose values changed. The others are written back as they were read, or stay away.
@@ -376,18 +385,4 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     .chain((projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
     .map(|(field, value)| (field.to_string(), value))
     .collect()
-}
-
-fn model_fields(config: &BertEmbeddingsConfig) -> [(String, Value); 4] {
-    let (family, hidden_size) = (config.family, config.hidden_size);
-    // Heads of size 64, as in every published BERT.
-    let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
-    [
-        ("model_type", json!(family.model_type())),
-        ("architectures", json!([format!("{}Model", FamilySpec::of(family).class)])),
-        ("num_attention_heads", json!(heads)),
-        // Four times the width, as in BERT.
-        ("intermediate_size", json!(4 * hidden_size)),
-    ]
-    .map(|(field, value)| (field.to_string(), value))
 }

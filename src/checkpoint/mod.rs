@@ -20,22 +20,16 @@ pub use keys::ModelKeys;
 pub(crate) use params::{StoredParam, check_stored, filled, torch_name};
 
 use crate::error::{Error, Result, shown};
-use crate::files::{MODEL_NAME, read_json, regular_file};
+use crate::files::names::WEIGHT_NAMES;
+use crate::files::{read_json, regular_file};
 use burn::tensor::TensorData;
-use formats::{StoredTensor, WeightFile};
-use safetensors::Dtype;
+use formats::{StoredTensor, WeightFile, float_dtype};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-/// The names of a directory's weights, in the order in which transformers looks for them.
-const WEIGHT_NAMES: [&str; 4] =
-    [MODEL_NAME, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
-
-const WORD: &str = "word_embeddings.weight";
 const POSITION: &str = "position_embeddings.weight";
 const TOKEN_TYPE: &str = "token_type_embeddings.weight";
-const LAYER_NORM: &str = "LayerNorm";
 /// γ and β, as PyTorch has named them since 2019 and as files converted from TensorFlow name them.
 const GAMMA_BETA: [[&str; 2]; 2] = [["weight", "bias"], ["gamma", "beta"]];
 /// A buffer of older files: 0, 1, 2, ….
@@ -51,50 +45,55 @@ pub(crate) struct Checkpoint {
     path: PathBuf,
     /// The prefix that a wrapper gave to the keys of the model, such as `module.`; mostly empty.
     wrapper: String,
-    places: BTreeMap<String, Place>,
-    open: BTreeMap<PathBuf, WeightFile>,
-}
-
-struct Place {
-    path: PathBuf,
-    key: String,
+    files: Vec<WeightFile>,
+    /// Each with the index of its file.
+    tensors: BTreeMap<String, (usize, StoredTensor)>,
 }
 
 impl Checkpoint {
     /// Opens a directory, a weights file or an index of shards.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let path = weights_path(path)?;
+        let problem = || format!("the directory has none of {}", WEIGHT_NAMES.join(", "));
+        let path = regular_file::first_in(path, &WEIGHT_NAMES)
+            .ok_or_else(|| Error::not_a_checkpoint(path, problem()))?;
+        let (mut files, mut stored) = (Vec::new(), BTreeMap::new());
         // By its name: JSON has no magic number.
         if path.extension().is_some_and(|extension| extension == "json") {
-            return Self::of(read_index(&path)?, BTreeMap::new(), path);
+            for (shard, keys) in read_index(&path)? {
+                let (file, mut tensors) = WeightFile::open(&shard)?;
+                for key in keys {
+                    let Some(tensor) = tensors.remove(&key) else {
+                        let hint = "the index of shards says that it is there";
+                        return Err(Error::missing_key(&shard, key, hint));
+                    };
+                    stored.insert(key, (files.len(), tensor));
+                }
+                files.push(file);
+            }
+        } else {
+            let (file, tensors) = WeightFile::open(&path)?;
+            files.push(file);
+            stored.extend(tensors.into_iter().map(|(key, tensor)| (key, (0, tensor))));
         }
-        let file = WeightFile::open(&path)?;
-        let keys = file.tensors.keys().map(|key| (key.clone(), path.clone())).collect();
-        Self::of(keys, BTreeMap::from([(path.clone(), file)]), path)
-    }
-
-    fn of(
-        files: BTreeMap<String, PathBuf>,
-        open: BTreeMap<PathBuf, WeightFile>,
-        path: PathBuf,
-    ) -> Result<Self> {
-        let refused = |keys: Vec<String>| Err(ambiguous(&path, &keys));
-        let mut wrappers: Vec<&str> = files.keys().filter_map(|key| wrapper(key)).collect();
+        let mut wrappers: Vec<&str> = stored.keys().filter_map(|key| wrapper(key)).collect();
         wrappers.dedup(); // the keys are sorted
         let wrapper = match wrappers[..] {
             [] => String::new(),
             [wrapper] => wrapper.to_string(),
-            _ => return refused(files.into_keys().filter(|key| wrapper(key).is_some()).collect()),
+            _ => {
+                let keys: Vec<String> = stored.into_keys().filter(|key| wrapper(key).is_some()).collect();
+                return Err(ambiguous(&path, &keys));
+            }
         };
-        let mut places = BTreeMap::new();
-        for (key, path) in files {
-            let name = key.strip_prefix(&wrapper).unwrap_or(&key).to_string();
+        let mut tensors = BTreeMap::new();
+        for (key, tensor) in stored {
+            let name = key.strip_prefix(&wrapper).unwrap_or(&key);
             // With and without the wrapper's prefix a key can be there twice.
-            if let Some(other) = places.insert(name, Place { path, key: key.clone() }) {
-                return refused(vec![other.key, key]);
+            if tensors.insert(name.to_string(), tensor).is_some() {
+                return Err(ambiguous(&path, &[name.to_string(), format!("{wrapper}{name}")]));
             }
         }
-        Ok(Self { path, wrapper, places, open })
+        Ok(Self { path, wrapper, files, tensors })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -102,110 +101,67 @@ impl Checkpoint {
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
-        self.places.keys().map(String::as_str)
-    }
-
-    /// The one safetensors file that it is, whose tensors can be copied byte by byte; an error for another format.
-    fn into_safetensors(self) -> Result<WeightFile> {
-        let file = self.open.into_values().next().filter(|file| file.metadata.is_some());
-        file.ok_or_else(|| {
-            let problem = "it has the name of a safetensors file and is none; save into another directory";
-            Error::not_a_checkpoint(&self.path, problem)
-        })
+        self.tensors.keys().map(String::as_str)
     }
 
     /// What a file says of a tensor, and that file.
-    fn tensor(&mut self, key: &str) -> Result<(&StoredTensor, &Path)> {
-        let Some(Place { path, key }) = self.places.get(key) else {
+    fn tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile)> {
+        let found = self.tensors.get(key).map(|(file, tensor)| (tensor, &self.files[*file]));
+        found.ok_or_else(|| {
             let key = format!("{}{key}", self.wrapper);
-            return Err(Error::missing_key(&self.path, key, "the layer cannot be loaded in part"));
-        };
-        // Shards are opened when one of their tensors is asked for: a model may need only some.
-        if !self.open.contains_key(path) {
-            self.open.insert(path.clone(), WeightFile::open(path)?);
-        }
-        match self.open.get(path).and_then(|file| file.tensors.get(key)) {
-            Some(tensor) => Ok((tensor, path)),
-            None => Err(Error::missing_key(path, key, "the index of shards says that it is there")),
-        }
+            Error::missing_key(&self.path, key, "the layer cannot be loaded in part")
+        })
     }
 
     /// [`tensor`](Self::tensor), if it holds floats.
-    fn float_tensor(&mut self, key: &str) -> Result<(&StoredTensor, &Path)> {
-        let (tensor, path) = self.tensor(key)?;
-        if matches!(tensor.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
-            return Ok((tensor, path));
+    fn float_tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile)> {
+        let (tensor, file) = self.tensor(key)?;
+        if float_dtype(tensor.dtype).is_some() {
+            return Ok((tensor, file));
         }
-        let (path, found) = (path.to_path_buf(), tensor.dtype.to_string());
+        let (path, found) = (file.path.clone(), tensor.dtype.to_string());
         Err(Error::CheckpointDType { path, key: key.to_string(), found })
     }
 
     /// Whether two tensors have the same shape and values, in whatever dtype each is stored.
-    pub(crate) fn are_equal(&mut self, keys: &[String; 2]) -> Result<bool> {
-        for key in keys {
-            self.float_tensor(key)?;
-        }
+    pub(crate) fn are_equal(&self, keys: &[String; 2]) -> Result<bool> {
         let values = self.read(keys)?;
         let (left, right) = (&values[0], &values[1]);
         // As f64, which holds every value of the others.
         Ok(left == right || left.shape() == right.shape() && left.iter::<f64>().eq(right.iter::<f64>()))
     }
 
-    /// The values of tensors that were checked to be [floats](Self::float_tensor), in the order of `keys`.
+    /// The values of float tensors, in the order of `keys`.
     fn read(&self, keys: &[String]) -> Result<Vec<TensorData>> {
-        // Before anything is allocated: views in PyTorch's files can repeat what they see.
-        for (path, file) in &self.open {
-            let here = keys.iter().filter_map(|key| self.places.get(key)).filter(|place| place.path == *path);
-            file.check_total(here.map(|place| place.key.as_str()))?;
+        let tensors = keys.iter().map(|key| self.float_tensor(key)).collect::<Result<Vec<_>>>()?;
+        // Before anything is allocated: views in PyTorch's files can repeat what they see. Saturating, as shapes are the
+        // file's word.
+        let claimed = tensors.iter().fold(0, |total: u64, (tensor, _)| total.saturating_add(tensor.size()));
+        let length = self.files.iter().fold(0, |total: u64, file| total.saturating_add(file.length));
+        if claimed > length {
+            let problem = format!("its tensors claim {claimed} bytes, but it has {length}");
+            return Err(Error::not_a_checkpoint(&self.path, problem));
         }
-        let read = |key: &String| {
-            let found =
-                self.places.get(key).and_then(|place| Some((self.open.get(&place.path)?, &place.key)));
-            let data = found.map(|(file, key)| file.read(key)).transpose()?.flatten();
-            data.ok_or_else(|| Error::missing_key(&self.path, key, "the file changed while it was read"))
-        };
-        keys.iter().map(read).collect()
+        keys.iter().zip(tensors).map(|(key, (tensor, file))| file.read(key, tensor)).collect()
     }
 }
 
-/// The path itself, or the first of [`WEIGHT_NAMES`] in a directory. What has that name need not be a file:
-/// opening it says so, rather than another one being read in its place.
-fn weights_path(path: &Path) -> Result<PathBuf> {
-    if !path.is_dir() {
-        return Ok(path.to_path_buf());
-    }
-    let found = WEIGHT_NAMES.iter().map(|name| path.join(name)).find(|path| regular_file::exists(path));
-    let problem = || format!("the directory has none of {}", WEIGHT_NAMES.join(", "));
-    found.ok_or_else(|| Error::not_a_checkpoint(path, problem()))
-}
-
-/// The `weight_map` of an index: for each key the shard beside the index that holds it.
-fn read_index(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
+/// The `weight_map` of an index: the shards beside it, and the keys that each holds.
+fn read_index(path: &Path) -> Result<BTreeMap<PathBuf, Vec<String>>> {
     let mut index: Map<String, Value> = read_json(path)?;
     let Some(Value::Object(weight_map)) = index.remove("weight_map") else {
         return Err(Error::not_a_checkpoint(path, "it has no weight_map, so it is not a shard index"));
     };
-    let directory = path.parent().unwrap_or(Path::new(""));
-    let shard = |(key, name): (String, Value)| {
-        let plain = name.as_str().filter(|name| is_plain_file_name(name));
-        match plain {
-            Some(name) => Ok((key, directory.join(name))),
-            None => {
-                let (key, name) = (shown(&key), shown(&name.to_string()));
-                let problem = format!("{key} is in {name}, which is not the name of a file beside the index");
-                Err(Error::not_a_checkpoint(path, problem))
-            }
-        }
-    };
-    weight_map.into_iter().map(shard).collect()
-}
-
-/// Whether `name` names a file in the same directory, on every system.
-pub(crate) fn is_plain_file_name(name: &str) -> bool {
-    let mut components = Path::new(name).components();
-    // Windows' separators and drives are checked everywhere: a checkpoint is moved between systems.
-    let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
-    plain && !name.contains(['/', '\\', ':'])
+    let mut shards: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
+    for (key, name) in weight_map {
+        let Some(name) = name.as_str().filter(|name| regular_file::is_plain_name(name)) else {
+            let (key, name) = (shown(&key), shown(&name.to_string()));
+            let problem = format!("{key} is in {name}, which is not the name of a file beside the index");
+            return Err(Error::not_a_checkpoint(path, problem));
+        };
+        shards.entry(path.with_file_name(name)).or_default().push(key);
+    }
+    Ok(shards)
 }
 
 fn ambiguous(path: &Path, keys: &[String]) -> Error {

@@ -1,8 +1,8 @@
 //! Parameters and the keys that hold their values.
 
 use super::Checkpoint;
-use super::formats::safetensors::{Payload, Tensors};
-use super::formats::transposed;
+use super::formats::safetensors::{Tensors, WriteTensor, write_values};
+use super::formats::{FLOATS, transposed};
 use crate::error::{Error, Result};
 use crate::layers::{LayerNorm, is_quantized};
 use burn::module::{Module, ModuleMapper, Param, ParamId};
@@ -21,9 +21,9 @@ pub(crate) struct StoredParam<'a> {
     is_transposed: bool,
     is_quantized: bool,
     has_adapter: bool,
-    /// Dtype and values; a linear weight is transposed when it is written.
-    // A function, so that one tensor at a time is copied to the host while a model is written.
-    payload: Box<dyn Fn() -> (DType, Payload) + 'a>,
+    /// The dtype of the values, and what writes them.
+    // Functions, so that one tensor at a time is copied to the host while a model is written.
+    values: Box<dyn Fn() -> (DType, WriteTensor<'a>) + 'a>,
     /// ε of the LayerNorm that the parameter is γ of.
     epsilon: Option<f64>,
 }
@@ -32,7 +32,7 @@ impl<'a> StoredParam<'a> {
     fn new<const D: usize>(
         key: impl Into<String>,
         param: &'a Param<Tensor<D>>,
-        payload: impl Fn(Tensor<D>) -> Payload + 'a,
+        to_host: impl Fn(Tensor<D>) -> TensorData + Copy + 'a,
     ) -> Self {
         Self {
             key: key.into(),
@@ -41,20 +41,20 @@ impl<'a> StoredParam<'a> {
             is_transposed: false,
             is_quantized: is_quantized(param),
             has_adapter: param.adapter().is_some(),
-            payload: Box::new(move || {
+            values: Box::new(move || {
                 let values = param.val();
-                (values.dtype(), payload(values))
+                (values.dtype(), Box::new(move |out| write_values(to_host(values), out)))
             }),
             epsilon: None,
         }
     }
 
     pub(crate) fn table(key: impl Into<String>, weight: &'a Param<Tensor<2>>) -> Self {
-        Self::new(key, weight, |table| Payload::Values(Box::new(table.flatten(0, 1))))
+        Self::new(key, weight, Tensor::into_data)
     }
 
     pub(crate) fn vector(key: impl Into<String>, vector: &'a Param<Tensor<1>>) -> Self {
-        Self::new(key, vector, |vector| Payload::Values(Box::new(vector)))
+        Self::new(key, vector, Tensor::into_data)
     }
 
     /// γ and β, under the two names given.
@@ -71,7 +71,7 @@ impl<'a> StoredParam<'a> {
 
     /// The weights of linear layers of one shape as one tensor, the outputs of the first above those of the next.
     pub(crate) fn stacked(name: &str, linears: Vec<&'a Linear>) -> Self {
-        let weight = Self::new(format!("{name}.weight"), &linears[0].weight, |_| unreachable!("replaced"));
+        let weight = Self::new(format!("{name}.weight"), &linears[0].weight, Tensor::into_data);
         let of_each = |linear: &&Linear| linear.weight.id;
         Self {
             ids: linears.iter().map(of_each).collect(),
@@ -79,14 +79,16 @@ impl<'a> StoredParam<'a> {
             is_transposed: true,
             is_quantized: linears.iter().any(|linear| is_quantized(&linear.weight)),
             has_adapter: linears.iter().any(|linear| linear.weight.adapter().is_some()),
-            payload: Box::new(move || {
-                // A quantised one is refused by its dtype, and is not joined to others.
-                let quantized = linears.iter().find(|linear| is_quantized(&linear.weight));
-                let values = match quantized {
-                    Some(linear) => linear.weight.val(),
-                    None => Tensor::cat(linears.iter().map(|linear| linear.weight.val()).collect(), 1),
-                };
-                (values.dtype(), Payload::Transposed(Box::new(values)))
+            values: Box::new(move || {
+                let values: Vec<_> = linears.iter().map(|linear| linear.weight.val()).collect();
+                let mut dtypes = values.iter().map(Tensor::dtype);
+                // One that cannot be stored, such as a quantised one, is what the error names.
+                let dtype = dtypes.find(|&dtype| stored_dtype(dtype).is_none()).unwrap_or(values[0].dtype());
+                let write: WriteTensor = Box::new(move |out| {
+                    let mut rows = values.into_iter().map(|weight| transposed(weight.into_data()));
+                    rows.try_for_each(|rows| write_values(rows.convert_dtype(dtype), out))
+                });
+                (dtype, write)
             }),
             ..weight
         }
@@ -104,25 +106,24 @@ impl<'a> StoredParam<'a> {
         beside: &'a Param<Tensor<D>>,
     ) -> Self {
         let Some(bias) = bias else {
-            let zeros = move |_| Payload::Values(Box::new(Tensor::zeros([width], &beside.lazy_device())));
+            // In the dtype that the header states, which is that of the parameter beside it.
+            let zeros = move |beside: Tensor<D>| {
+                Tensor::<1>::zeros([width], (&beside.device(), beside.dtype())).into_data()
+            };
             return Self { ids: Vec::new(), shape: vec![width], ..Self::new(key, beside, zeros) };
         };
         Self::vector(key, bias)
     }
 
     /// Whether the checkpoint has the key, but not with the parameter's shape.
-    pub(crate) fn is_of_other_shape(&self, checkpoint: &mut Checkpoint) -> bool {
+    pub(crate) fn is_of_other_shape(&self, checkpoint: &Checkpoint) -> bool {
         checkpoint.tensor(&self.key).is_ok_and(|(stored, _)| stored.shape != self.shape)
     }
 }
 
 /// The module with the listed parameters' values replaced by those of a checkpoint, all of which are checked before any value
 /// is read.
-pub(crate) fn filled<M: Module>(
-    module: &M,
-    mut checkpoint: Checkpoint,
-    params: Vec<StoredParam>,
-) -> Result<M> {
+pub(crate) fn filled<M: Module>(module: &M, checkpoint: &Checkpoint, params: Vec<StoredParam>) -> Result<M> {
     // All of them are checked before gigabytes are read.
     let (mut names, mut slots) = (Vec::new(), Vec::new());
     for param in &params {
@@ -130,10 +131,10 @@ pub(crate) fn filled<M: Module>(
         if !param.is_of_module() {
             continue;
         }
-        let (stored, path) = checkpoint.float_tensor(&param.key)?;
+        let (stored, file) = checkpoint.float_tensor(&param.key)?;
         let key = param.key.clone();
         if stored.shape != param.shape {
-            let (path, found) = (path.to_path_buf(), stored.shape.clone());
+            let (path, found) = (file.path.clone(), stored.shape.clone());
             return Err(Error::CheckpointShape { path, key, found, expected: param.shape.clone() });
         }
         // The quantised values' scale would not be that of the new ones.
@@ -204,16 +205,18 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
     }
 }
 
-pub(super) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors> {
+pub(super) fn tensors<'a>(params: Vec<StoredParam<'a>>, path: &Path) -> Result<Tensors<'a>> {
     let mut tensors = Tensors::default();
-    for param in params {
-        let (dtype, payload) = (param.payload)();
-        let stored = stored_dtype(dtype).ok_or_else(|| Error::CheckpointDType {
-            path: path.to_path_buf(),
-            key: param.key.clone(),
-            found: format!("{dtype:?}"),
-        })?;
-        tensors.push(&param.key, stored, param.shape, payload);
+    for StoredParam { key, shape, values, .. } in params {
+        let (dtype, write) = values();
+        let Some((stored, _)) = stored_dtype(dtype) else {
+            return Err(Error::CheckpointDType {
+                path: path.to_path_buf(),
+                key,
+                found: format!("{dtype:?}"),
+            });
+        };
+        tensors.push(key, stored, shape, write);
     }
     Ok(tensors)
 }
@@ -238,21 +241,11 @@ impl ModuleMapper for Replace {
 
 /// PyTorch's name for a dtype that weights can have.
 pub(crate) fn torch_name(dtype: DType) -> Option<&'static str> {
-    Some(match stored_dtype(dtype)? {
-        safetensors::Dtype::F64 => "float64",
-        safetensors::Dtype::F16 => "float16",
-        safetensors::Dtype::BF16 => "bfloat16",
-        _ => "float32",
-    })
+    stored_dtype(dtype).map(|(_, name)| name)
 }
 
-fn stored_dtype(dtype: DType) -> Option<safetensors::Dtype> {
-    match dtype {
-        DType::F64 => Some(safetensors::Dtype::F64),
-        // Flex32 is f32 in memory.
-        DType::F32 | DType::Flex32 => Some(safetensors::Dtype::F32),
-        DType::F16 => Some(safetensors::Dtype::F16),
-        DType::BF16 => Some(safetensors::Dtype::BF16),
-        _ => None,
-    }
+fn stored_dtype(dtype: DType) -> Option<(safetensors::Dtype, &'static str)> {
+    // Flex32 is f32 in memory.
+    let dtype = if dtype == DType::Flex32 { DType::F32 } else { dtype };
+    FLOATS.into_iter().find(|(_, own, _)| *own == dtype).map(|(stored, _, name)| (stored, name))
 }

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "checkpoint")]
 pub(crate) mod hub;
+#[cfg(feature = "checkpoint")]
+pub(crate) mod names;
 pub(crate) mod regular_file;
 #[cfg(feature = "checkpoint")]
 mod replace;
@@ -11,4 +13,4 @@ pub(crate) use regular_file::read_json;
 #[cfg(feature = "tokenizers")]
 pub(crate) use replace::directory_of;
 #[cfg(feature = "checkpoint")]
-pub(crate) use replace::{MODEL_NAME, Replacement, finish, of_one_save};
+pub(crate) use replace::{Replacement, finish, of_one_save};

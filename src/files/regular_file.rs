@@ -7,6 +7,8 @@ use std::fs::{self, File, Metadata};
 use std::io;
 #[cfg(feature = "checkpoint")]
 use std::io::Read;
+#[cfg(feature = "checkpoint")]
+use std::path::Component;
 use std::path::{Path, PathBuf};
 
 /// The folder of a complete save, from which its files are moved to their places.
@@ -112,6 +114,24 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_slice(&text).map_err(|source| Error::Json { path: path.to_path_buf(), source })
 }
 
+/// Creates a directory to save into, if it does not exist.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn create_directory(dir: &Path) -> Result<()> {
+    if dir.as_os_str().is_empty() {
+        return Err(empty_path("saved into"));
+    }
+    fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))
+}
+
+/// Whether `name` names something in the directory itself, on every system.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    // Windows' separators and drives are checked everywhere: a checkpoint is moved between systems.
+    let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
+    plain && !name.contains(['/', '\\', ':', '\0'])
+}
+
 /// An empty path, where a file was to be `read` or a directory to be `saved into`.
 pub(crate) fn empty_path(done: &str) -> Error {
     Error::data("the empty path", format!("cannot be {done}; the current directory is \".\""))
@@ -121,6 +141,16 @@ pub(crate) fn empty_path(done: &str) -> Error {
 #[cfg(feature = "checkpoint")]
 pub(crate) fn exists(path: &Path) -> bool {
     fs::symlink_metadata(current(path)).is_ok()
+}
+
+/// The path itself, or the first of these names in a directory. What has that name need not be a file: opening it says so,
+/// rather than another one being read in its place.
+#[cfg(feature = "checkpoint")]
+pub(crate) fn first_in(path: &Path, names: &[&str]) -> Option<PathBuf> {
+    if !path.is_dir() {
+        return Some(path.to_path_buf());
+    }
+    names.iter().map(|name| path.join(name)).find(|path| exists(path))
 }
 
 /// Refuses a file that starts as a git-LFS pointer does.

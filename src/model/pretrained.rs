@@ -180,19 +180,16 @@ impl fmt::Display for LoadReport {
         if let Some(class) = &self.other_class {
             writeln!(f, "config.json names another class: {}", shown(class))?;
         }
-        if !self.missing.is_empty() {
-            writeln!(f, "not in the checkpoint, not loaded: {}", listed(&self.missing))?;
-        }
-        if !self.unused.is_empty() {
-            writeln!(f, "in the checkpoint, not used: {}", listed(&self.unused))?;
+        let [missing, unused] = ["not in the checkpoint, not loaded", "in the checkpoint, not used"];
+        for (what, keys) in [(missing, &self.missing), (unused, &self.unused)] {
+            // Keys come from a file, which may hold what a terminal would obey.
+            let keys: Vec<String> = keys.iter().map(|key| shown(key)).collect();
+            if !keys.is_empty() {
+                writeln!(f, "{what}: {}", keys.join(", "))?;
+            }
         }
         Ok(())
     }
-}
-
-/// Keys come from a file, which may hold what a terminal would obey.
-fn listed(keys: &[String]) -> String {
-    keys.iter().map(|key| shown(key)).collect::<Vec<_>>().join(", ")
 }
 
 /// What `read` reads of the checkpoint at a path, or of the model of that name, and its config, both of one save.
@@ -226,14 +223,14 @@ fn built<M: Stored>(
 fn read<M: Stored>(
     model: &M,
     fields: &Fields,
-    mut checkpoint: Checkpoint,
+    checkpoint: Checkpoint,
     keys: ModelKeys,
     misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
     let family = model.bert().embeddings.family();
     agree(&keys, family, fields)?;
     let stored = keys.stored.clone().unwrap_or_default();
-    let is_new = |params: &[StoredParam], own: &mut Checkpoint| {
+    let is_new = |params: &[StoredParam], own: &Checkpoint| {
         misfit == Misfit::NewlyInitialised && params.iter().any(|param| param.is_of_other_shape(own))
     };
     let mut params = model.bert().body_params(&keys);
@@ -251,7 +248,7 @@ fn read<M: Stored>(
         }
         copies.extend(part.copies);
         let is_stored = part.params.iter().any(|param| stored.contains(&param.key));
-        if is_stored && !is_new(&part.params, &mut checkpoint) {
+        if is_stored && !is_new(&part.params, &checkpoint) {
             params.extend(part.params);
         } else {
             missing.extend(part.params.into_iter().map(|param| param.key));
@@ -263,13 +260,13 @@ fn read<M: Stored>(
     let is_unused = |key: &String| !is_read(key) && !keys.is_of_layer(key, true);
     let unused = stored.iter().filter(|key| is_unused(key)).cloned().collect();
     // Into copies: if a later file fails, nothing was loaded.
-    let mut filled_model = filled(model, checkpoint, params)?;
+    let mut filled_model = filled(model, &checkpoint, params)?;
     let dir = fields.dir();
     let folders = model.folders_beside(dir)?;
     for (i, (name, Part { params, .. })) in model.parts_beside().into_iter().enumerate() {
         let mut checkpoint = folders.get(i).map(|folder| Checkpoint::open(folder)).transpose()?;
         match checkpoint.take_if(|own| !is_new(&params, own)) {
-            Some(checkpoint) => filled_model = filled(&filled_model, checkpoint, params)?,
+            Some(checkpoint) => filled_model = filled(&filled_model, &checkpoint, params)?,
             None => missing.extend(params.into_iter().map(|param| format!("{name}/{}", param.key))),
         }
     }

@@ -3,7 +3,7 @@
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 #[cfg(feature = "checkpoint")]
-use crate::files::{read_json, regular_file};
+use crate::files::{names::SENTENCE_NAMES, read_json, regular_file};
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "checkpoint")]
 use serde_json::{Map, Value, json};
@@ -125,7 +125,7 @@ impl SideConfig {
     /// sentence-transformers' file of what is not of one module, in a directory, for a model of one kind:
     /// `SentenceTransformer`, which files without a kind are of, or `CrossEncoder`.
     pub(super) fn of_kind(dir: &Path, kind: &str) -> Result<Self> {
-        let mut own = Self::if_there(dir.join("config_sentence_transformers.json"))?;
+        let mut own = Self::if_there(dir.join(SENTENCE_NAMES[1]))?;
         if own.fields.get("model_type").map_or("SentenceTransformer", |kind| kind.as_str().unwrap_or(""))
             != kind
         {
@@ -165,18 +165,12 @@ impl SideConfig {
     }
 
     pub(super) fn prompts(&self) -> Result<Prompts> {
-        let wrong = || self.invalid("prompts", "must be an object of texts".into());
-        let text = |value: &Value| match value {
-            Value::Null => Some(String::new()),
-            value => value.as_str().map(String::from),
-        };
-        let mut prompts = Prompts::new();
-        for (name, value) in
-            self.get("prompts").map_or(Ok(&Map::new()), |prompts| prompts.as_object().ok_or_else(wrong))?
-        {
-            prompts.texts.insert(name.clone(), text(value).ok_or_else(wrong)?);
-        }
-        prompts.default = self.value("default_prompt_name", "a text or null", text)?;
+        // A prompt of null is none.
+        let texts = |value: &Value| BTreeMap::<String, Option<String>>::deserialize(value).ok();
+        let texts = self.value("prompts", "an object of texts", texts)?.unwrap_or_default();
+        let texts = texts.into_iter().map(|(name, text)| (name, text.unwrap_or_default())).collect();
+        let text = |value: &Value| value.as_str().map(String::from);
+        let prompts = Prompts { texts, default: self.value("default_prompt_name", "a text or null", text)? };
         prompts.validate().map_err(|error| match error {
             Error::Config { field, problem } => self.invalid(field, problem),
             other => other,

@@ -72,9 +72,7 @@ impl Pipeline<BertForQuestionAnswering> {
         // The defaults are those of run_qa.py.
         let n_best = options.top_k.unwrap_or(N_BEST).max(N_BEST);
         let max_answer_len = options.max_answer_len.unwrap_or(30);
-        let mut spans: Vec<Vec<Span>> = questions.iter().map(|_| Vec::new()).collect();
-        let mut impossible = vec![f64::INFINITY; questions.len()];
-        self.for_each_window(
+        let windows = self.of_windows(
             questions,
             options,
             |(question, text)| {
@@ -86,19 +84,18 @@ impl Pipeline<BertForQuestionAnswering> {
             |batch| Ok(Tensor::stack(self.model.logits(&batch.input, batch.padding.as_ref())?.into(), 2)),
             |index, window, logits| {
                 let text = questions[index].1.as_ref();
-                spans[index].extend(of_window(window, logits, text, n_best, max_answer_len));
-                // A window without the answer scores no answer high; all windows must, for the text to contain none.
-                impossible[index] = impossible[index].min(logits[0] + logits[1]);
+                (of_window(window, logits, text, n_best, max_answer_len), logits[0] + logits[1])
             },
         )?;
-        let answered = spans.into_iter().zip(impossible).zip(questions);
-        Ok(answered
-            .map(|((spans, impossible), (_, text))| {
-                let mut answers = best(spans, impossible, text.as_ref(), n_best, options.no_answer_threshold);
-                answers.truncate(options.top_k.unwrap_or(usize::MAX));
-                answers
-            })
-            .collect())
+        let answered = |(windows, (_, text)): (Vec<(Vec<Span>, f64)>, &(Q, T))| {
+            // A window without the answer scores no answer high; all windows must, for the text to contain none.
+            let impossible = windows.iter().map(|(_, impossible)| *impossible).fold(f64::INFINITY, f64::min);
+            let spans = windows.into_iter().flat_map(|(spans, _)| spans).collect();
+            let mut answers = best(spans, impossible, text.as_ref(), n_best, options.no_answer_threshold);
+            answers.truncate(options.top_k.unwrap_or(usize::MAX));
+            answers
+        };
+        Ok(windows.into_iter().zip(questions).map(answered).collect())
     }
 }
 

@@ -37,28 +37,29 @@ impl<M: Stored> Pipeline<M> {
         Ok(())
     }
 
-    /// Gives `found` each window: the index of its text, its tokens, and its N·C logits, of which `logits` computes
-    /// [B, N, C]; [`Error::Data`] if one is NaN or infinite.
-    pub(super) fn for_each_window<T: Sync>(
+    /// What `found` makes of the windows of each text, given the index of the text, a window's tokens and its N·C logits, of
+    /// which `logits` computes [B, N, C]; [`Error::Data`] if one is NaN or infinite.
+    pub(super) fn of_windows<T: Sync, R>(
         &self,
         texts: &[T],
         options: &TextOptions,
         encode: impl Fn(&T) -> Result<Vec<Encoding>> + Sync + Send,
         logits: impl Fn(&TextBatch) -> Result<Tensor<3>>,
-        mut found: impl FnMut(usize, &Encoding, &[f64]),
-    ) -> Result<()> {
+        found: impl Fn(usize, &Encoding, &[f64]) -> R,
+    ) -> Result<Vec<Vec<R>>> {
+        let mut all: Vec<Vec<R>> = texts.iter().map(|_| Vec::new()).collect();
         self.in_batches(texts, options, encode, |of_text, encodings, batch| {
             let logits = logits(batch)?;
             let [_, rows, classes] = logits.dims();
             let logits: Vec<f64> = logits.into_data().iter().collect();
-            for ((&text, encoding), logits) in
-                of_text.iter().zip(encodings).zip(logits.chunks(rows * classes))
-            {
+            let windows = of_text.iter().zip(encodings).zip(logits.chunks(rows * classes));
+            for ((&text, encoding), logits) in windows {
                 check_finite("scores", text, logits)?;
-                found(text, encoding, logits);
+                all[text].push(found(text, encoding, logits));
             }
             Ok(())
-        })
+        })?;
+        Ok(all)
     }
 }
 

@@ -79,8 +79,7 @@ impl Pipeline<BertForSequenceClassification> {
     ) -> Result<Vec<Vec<ScoredLabel>>> {
         options.check("classify", &["top_k"])?;
         let config = self.model.config();
-        let mut found = Vec::with_capacity(texts.len());
-        self.for_each_window(
+        let found = self.of_windows(
             texts,
             options,
             |text| {
@@ -103,12 +102,13 @@ impl Pipeline<BertForSequenceClassification> {
                 };
                 let labels = config.id2label.iter().cloned().zip(scores);
                 let mut labels: Vec<_> = labels.map(|(label, score)| ScoredLabel { label, score }).collect();
+                // A stable sort: of equal scores, the label with the smaller id.
                 labels.sort_by(|a, b| b.score.total_cmp(&a.score));
                 labels.truncate(options.top_k.unwrap_or(usize::MAX));
-                found.push(labels);
+                labels
             },
         )?;
-        Ok(found)
+        Ok(found.concat())
     }
 
     /// Reranks texts by their relevance for a query (cross-encoder), the most relevant first; of equal ones, the first of the
@@ -149,8 +149,7 @@ impl Pipeline<BertForSequenceClassification> {
         // Tokenised with the query, and not by itself: words may merge across the border.
         let query = format!("{}{query}", options.prompt(&config.prompts, config.prompts.text(None))?);
         let activation = config.activation.unwrap_or(Activation::Sigmoid);
-        let mut ranked = Vec::with_capacity(texts.len());
-        self.for_each_window(
+        let ranked = self.of_windows(
             texts,
             options,
             |text| Ok(vec![self.tokenizer.encode_pair(&query, text.as_ref())?]),
@@ -160,8 +159,9 @@ impl Pipeline<BertForSequenceClassification> {
                 let no_bias = Tensor::zeros([1], (&logits.device(), logits.dtype()));
                 Ok(bias_activation(logits, no_bias, activation).unsqueeze_dim(1))
             },
-            |index, _, scores| ranked.push(Ranked { index, score: scores[0] }),
+            |index, _, scores| Ranked { index, score: scores[0] },
         )?;
+        let mut ranked = ranked.concat();
         // A stable sort: of equal scores, the first of the list.
         ranked.sort_by(|a, b| b.score.total_cmp(&a.score));
         ranked.truncate(options.top_k.unwrap_or(usize::MAX));

@@ -1,12 +1,37 @@
 //! Named entities in texts, from a classifier of tokens.
 
 use super::Pipeline;
-use super::aggregation::Aggregation;
 use super::batches::{place, softmax};
-use super::text_options::TextOptions;
+use super::text_options::{Aggregation, TextOptions};
 use crate::error::{Error, Result};
 use crate::model::BertForTokenClassification;
 use crate::text::Encoding;
+
+impl Aggregation {
+    /// Whether words are labelled; the other strategies label tokens, so that a word may be cut.
+    fn is_word_wise(self) -> bool {
+        !matches!(self, Self::None | Self::Simple)
+    }
+
+    /// The label of a word and its score, given the scores of all labels for each of its tokens. Of equal scores, the first
+    /// counts.
+    fn label_of(self, tokens: &[&[f64]]) -> (usize, f64) {
+        let mean =
+            |label: usize| tokens.iter().map(|scores| scores[label]).sum::<f64>() / tokens.len() as f64;
+        let labels = 0..tokens[0].len();
+        let first = match self {
+            Self::Average => best(labels.map(|label| (label, mean(label)))),
+            Self::Max => best(tokens.iter().flat_map(|scores| scores.iter().copied().enumerate())),
+            Self::None | Self::Simple | Self::First => best(tokens[0].iter().copied().enumerate()),
+        };
+        first.expect("a model has at least one label")
+    }
+}
+
+/// The first with the largest score.
+fn best(scored: impl Iterator<Item = (usize, f64)>) -> Option<(usize, f64)> {
+    scored.reduce(|a, b| if b.1 > a.1 { b } else { a })
+}
 
 /// A part of a text with a label. Returned by [`Pipeline::entities`].
 #[derive(Clone, Debug, PartialEq)]
@@ -70,8 +95,7 @@ impl Pipeline<BertForTokenClassification> {
             return Err(Error::config("stride", problem));
         }
         let ignored_labels = options.ignored_labels.clone().unwrap_or_else(|| vec!["O".into()]);
-        let mut found: Vec<Vec<Vec<Entity>>> = texts.iter().map(|_| Vec::new()).collect();
-        self.for_each_window(
+        let found = self.of_windows(
             texts,
             options,
             |text| self.tokenizer.encode_windows(text.as_ref(), stride),
@@ -80,7 +104,7 @@ impl Pipeline<BertForTokenClassification> {
                 let tokens = self.scored(window, texts[index].as_ref(), logits);
                 let mut entities = self.of_window(tokens, texts[index].as_ref(), aggregation);
                 entities.retain(|entity| !ignored_labels.contains(&entity.label));
-                found[index].push(entities);
+                entities
             },
         )?;
         let of_text = |mut windows: Vec<Vec<Entity>>| match windows.len() {

@@ -11,7 +11,6 @@
 //! | [`BertForMaskedLm`](crate::model::BertForMaskedLm) | `fill_mask` |
 //! | [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding) | `encode`, `encode_query`, `encode_document`, `similarity`, `search` |
 
-mod aggregation;
 mod answers;
 mod batches;
 mod classify;
@@ -20,12 +19,11 @@ mod fill_mask;
 mod sentences;
 mod text_options;
 
-pub use aggregation::Aggregation;
 pub use answers::Answer;
 pub use classify::{Ranked, ScoredLabel};
 pub use entities::Entity;
 pub use fill_mask::FilledMask;
-pub use text_options::TextOptions;
+pub use text_options::{Aggregation, TextOptions};
 
 use crate::error::{Error, Result};
 use crate::files::directory_of;

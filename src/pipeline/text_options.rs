@@ -1,6 +1,5 @@
 //! What a user says of a task, beside the texts.
 
-use super::aggregation::Aggregation;
 use crate::error::{Error, Result};
 use crate::layers::check_sizes;
 use crate::model::Prompts;
@@ -9,6 +8,24 @@ use std::sync::Arc;
 
 /// Texts, or windows of long texts, that are read at once.
 const BATCH_SIZE: usize = 32;
+
+/// How the predictions for tokens become entities: transformers' aggregation strategies. See
+/// [`Pipeline::entities`](super::Pipeline::entities).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aggregation {
+    /// Each token is an entity, whose label has its prefix, such as `B-PER`.
+    None,
+    /// Adjacent tokens of one type are an entity, up to the next `B-`. The tokens of a word may be in different ones.
+    Simple,
+    /// A word has the label and the score of its first token; adjacent words of one type are an entity. For models whose
+    /// training labelled the first token of each word, as a `TokenBatcher` does.
+    #[default]
+    First,
+    /// A word has the label with the highest mean score over its tokens.
+    Average,
+    /// A word has the label and the score of its token with the highest score.
+    Max,
+}
 
 /// Gives [`TextOptions`] each field with its setter, and a list of them by name.
 macro_rules! options {

@@ -3,7 +3,7 @@
 //! That crate trusts its files: a wrong entry costs it a panic, the stack, or any amount of memory or time. So every entry
 //! that can do so is looked at first, and [`guarded`] catches the panics that remain.
 
-use crate::error::{Error, Result as BertResult};
+use crate::error::{Error, Result as BertResult, shown};
 use crate::files::regular_file;
 use serde_json::{Map, Value};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,6 +49,7 @@ pub(super) fn check(file: &Value) -> Result<(), String> {
 
 /// Runs the library, and turns its panics into errors.
 pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    // What a panic could leave half-changed is not used again: encoding changes no tokenizer, and loading makes a new one.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let message = match panic.downcast::<String>() {
             Ok(message) => *message,
@@ -69,16 +70,10 @@ fn within<'a>(
             values.try_for_each(|(i, value)| check(None, value).map_err(|problem| format!("[{i}]{problem}")))
         }
         Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
-            check(Some(name), value).map_err(|problem| format!(".{}{problem}", start_of(name)))
+            check(Some(name), value).map_err(|problem| format!(".{}{problem}", shown(name)))
         }),
         _ => Ok(()),
     }
-}
-
-/// A name of the file, fit for a message.
-fn start_of(name: &str) -> String {
-    let start: String = name.chars().take(40).flat_map(char::escape_debug).collect();
-    if name.chars().nth(40).is_some() { format!("{start}…") } else { start }
 }
 
 fn check_strings(value: &Value) -> Result<(), String> {
@@ -104,6 +99,7 @@ pub(super) fn check_length(text: &str) -> Result<(), String> {
 fn check_part(part: &Value, growth: &mut f64) -> Result<(), String> {
     if let Value::Object(fields) = part {
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
+        // Parts run one after another, so their factors multiply.
         *growth *= match (text("precompiled_charsmap"), fields.get("pattern"), text("prepend")) {
             (Some(map), ..) => {
                 check_map(map).map_err(|problem| format!(".precompiled_charsmap {problem}"))?
@@ -151,7 +147,7 @@ fn check_pattern(pattern: &Value) -> Result<usize, String> {
 ///
 /// Source: `Precompiled` of the crate spm_precompiled 0.1.4, which indexes the array without a check.
 fn check_map(base64: &str) -> Result<f64, String> {
-    let bytes = decode_base64(base64).ok_or("is not base64")?;
+    let bytes = base64::decode(base64).map_err(|_| "is not base64")?;
     let (length, rest) = bytes.split_first_chunk().ok_or("is too short for a map")?;
     let length = u32::from_le_bytes(*length) as usize;
     if length > rest.len() || length < 4 {
@@ -162,6 +158,7 @@ fn check_map(base64: &str) -> Result<f64, String> {
     let replacements = str::from_utf8(replacements).map_err(|_| "has replacements that are not UTF-8")?;
     let outside = || "has a trie that points outside itself".to_string();
 
+    // A unit of Darts-clone: its offset has 21 bits, and is shifted by 8 more where bit 9 is set.
     let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
     let mut is_seen = vec![false; units.len()];
     let mut growth: f64 = 1.0;
@@ -184,6 +181,7 @@ fn check_map(base64: &str) -> Result<f64, String> {
                     let start = *units.get(next).ok_or_else(outside)? & !(1 << 31);
                     let replacement = replacements.get(start as usize..).ok_or_else(outside)?;
                     let length = replacement.find('\0').unwrap_or(replacement.len());
+                    // A node is as deep as its key has bytes.
                     growth = growth.max(length as f64 / f64::from(depth));
                 }
                 children.push(next);
@@ -192,29 +190,6 @@ fn check_map(base64: &str) -> Result<f64, String> {
         nodes = children;
     }
     Ok(growth)
-}
-
-/// The library decodes it again and is stricter.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut count) = (0_u32, 0);
-    for symbol in text.trim_end_matches('=').bytes() {
-        let value = match symbol {
-            b'A'..=b'Z' => symbol - b'A',
-            b'a'..=b'z' => symbol - b'a' + 26,
-            b'0'..=b'9' => symbol - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    Some(bytes)
 }
 
 fn check_template(
@@ -236,11 +211,11 @@ fn check_template(
         within(template, |_, piece| {
             let token = piece["SpecialToken"]["id"].as_str();
             if let Some(token) = token.filter(|&token| !tokens.contains_key(token)) {
-                return Err(format!(" is {}, which is not one of special_tokens", start_of(token)));
+                return Err(format!(" is {}, which is not one of special_tokens", shown(token)));
             }
             match piece["Sequence"]["id"].as_str() {
                 Some(text) if !texts.contains(&text) || seen.contains(&text) => {
-                    Err(format!(" is text {}, which is not there, or is there twice", start_of(text)))
+                    Err(format!(" is text {}, which is not there, or is there twice", shown(text)))
                 }
                 text => {
                     seen.extend(text);
@@ -265,7 +240,7 @@ fn check_model(model: &Value) -> Result<(), String> {
         };
         match second.is_none_or(|second| second.is_char_boundary(prefix.len())) {
             true => Ok(()),
-            false => Err(format!(" is shorter than the prefix {}", start_of(prefix))),
+            false => Err(format!(" is shorter than the prefix {}", shown(prefix))),
         }
     })
     .map_err(|problem| format!(".merges{problem}"))

@@ -5,11 +5,12 @@ use super::settings::{Settings, SpecialTokens, Token, check_token, corrupt, miss
 use super::tokenizer::BertTokenizer;
 use crate::error::{Error, Result};
 use crate::files::hub::{Wanted, directory};
+use crate::files::names::TOKENIZER_NAMES;
 use crate::files::{Replacement, directory_of, regular_file};
 use serde::Deserialize;
 use serde_json::Value;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
@@ -21,24 +22,18 @@ use tokenizers::processors::bert::BertProcessing;
 use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::{AddedToken, Model, ModelWrapper, Tokenizer};
 
-const TOKENIZER_NAME: &str = "tokenizer.json";
-const VOCAB_NAME: &str = "vocab.txt";
+const TOKENIZER_NAME: &str = TOKENIZER_NAMES[0];
+const VOCAB_NAME: &str = TOKENIZER_NAMES[1];
 
 /// A `model_max_length` from here on says that there is no limit; transformers writes 10³⁰.
 const NO_LIMIT: f64 = 1e9;
 
-/// The files of a tokenizer: those that are read here, and those of other libraries.
-const NAMES: [&str; 9] = [
-    TOKENIZER_NAME,
-    VOCAB_NAME,
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-];
+/// The files of other libraries, which are copied along.
+const OTHER_NAMES: [&str; 4] = ["vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model"];
+
+fn names() -> impl Iterator<Item = &'static str> {
+    TOKENIZER_NAMES.into_iter().chain(OTHER_NAMES)
+}
 
 impl BertTokenizer {
     /// Reads the tokenizer of a Hugging Face checkpoint: a directory with a `tokenizer.json` (preferred) or BERT's or
@@ -56,7 +51,11 @@ impl BertTokenizer {
     /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
     ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let path = tokenizer_path(&directory(path.as_ref(), Wanted::Settings)?)?;
+        let path = directory(path.as_ref(), Wanted::Settings)?;
+        let problem = "has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
+                       AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files";
+        let path = regular_file::first_in(&path, &[TOKENIZER_NAME, VOCAB_NAME])
+            .ok_or_else(|| Error::file(&path, problem))?;
         let settings = Settings::beside(&path)?;
         let mut tokenizer =
             if is_json(&path) { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
@@ -93,13 +92,10 @@ impl BertTokenizer {
     /// would be read along with them. Each file is then as it was.
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         let dir = dir.as_ref();
-        if dir.as_os_str().is_empty() {
-            return Err(regular_file::empty_path("saved into"));
-        }
-        fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))?;
+        regular_file::create_directory(dir)?;
         self.check_directory(dir)?;
         let mut new = Replacement::begin(dir)?;
-        for (name, from) in NAMES.into_iter().filter_map(|name| Some((name, self.file(name)?))) {
+        for (name, from) in names().filter_map(|name| Some((name, self.file(name)?))) {
             let mut from = regular_file::open(&from)?;
             new.write(&dir.join(name), |out| io::copy(&mut from, out).map(drop))?;
         }
@@ -108,7 +104,7 @@ impl BertTokenizer {
 
     /// Whether [`save_pretrained`](Self::save_pretrained) may write into `dir`.
     pub(crate) fn check_directory(&self, dir: &Path) -> Result<()> {
-        let mut names = NAMES.into_iter().filter(|name| self.file(name).is_none());
+        let mut names = names().filter(|name| self.file(name).is_none());
         match names.find(|name| regular_file::exists(&dir.join(name))) {
             Some(foreign) => {
                 let problem = "is of another tokenizer than the one that is saved, and would be read with it; remove it, or \
@@ -145,18 +141,6 @@ fn added_ids(tokenizer: &Tokenizer) -> tokenizers::Result<Vec<u32>> {
     let one = guarded(|| tokenizer.post_process(empty(), None, true))?;
     let two = guarded(|| tokenizer.post_process(empty(), Some(empty()), true))?;
     Ok([one.get_ids(), two.get_ids()].concat())
-}
-
-fn tokenizer_path(path: &Path) -> Result<PathBuf> {
-    if !path.is_dir() {
-        return Ok(path.to_path_buf());
-    }
-    let mut files = [TOKENIZER_NAME, VOCAB_NAME].map(|name| path.join(name)).into_iter();
-    files.find(|path| regular_file::exists(path)).ok_or_else(|| {
-        let problem = "has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
-                           AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files";
-        Error::file(path, problem)
-    })
 }
 
 /// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents, ideographs and the space before a text:

@@ -39,6 +39,7 @@ impl Settings {
 
     /// The special token of a role.
     pub(super) fn token(&self, role: &str) -> Result<Option<String>> {
+        // Of two files that name it, transformers takes the newer kind.
         let token = self.config.get::<Token>(role)?;
         Ok(token.or(self.special_tokens.get(role)?).map(|token| token.added().content))
     }

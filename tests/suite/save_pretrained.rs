@@ -126,6 +126,16 @@ fn what_is_saved_is_loaded_bit_for_bit_in_every_dtype_and_scheme() {
 }
 
 #[test]
+fn a_bias_that_a_module_lacks_is_stored_as_zeros_of_the_modules_dtype() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut module = cast_module(tiny().init(&device()), FloatDType::F16).unwrap();
+    module.layer_norm.beta = None;
+    module.save_pretrained(dir.path()).unwrap();
+    let loaded = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+    assert_eq!(loaded.layer_norm.beta.unwrap().val().into_data(), TensorData::from([0.0f32; 4]));
+}
+
+#[test]
 fn saving_into_a_models_directory_replaces_the_layer_and_keeps_the_rest() {
     for name in ["bert", "roberta"] {
         let dir = copy_of(name);

@@ -175,12 +175,12 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
         let parameter = &mut tally.parameter;
         parameter.passed &= passed;
         let relative = if is_number { error / compared.size().max(self.floor) } else { error };
-        if error.is_nan() {
-            parameter.max_absolute_error = f64::NAN;
-            parameter.max_relative_error = f64::NAN;
-        } else {
-            parameter.max_absolute_error = larger(parameter.max_absolute_error, error);
-            parameter.max_relative_error = larger(parameter.max_relative_error, relative);
+        let so_far = [&mut parameter.max_absolute_error, &mut parameter.max_relative_error];
+        for (largest, next) in so_far.into_iter().zip([error, relative]) {
+            // Nothing is above not-a-number, which so remains.
+            if next.is_nan() || next > *largest {
+                *largest = next;
+            }
         }
         let share = if is_number { error / allowed } else { f64::INFINITY };
         if share > tally.worst_share {
@@ -190,11 +190,6 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
         }
         passed
     }
-}
-
-/// The larger of two numbers, not-a-number if the first is.
-fn larger(so_far: f64, next: f64) -> f64 {
-    if next > so_far { next } else { so_far }
 }
 
 /// The root mean square of a parameter's values; 1 where that is 0.

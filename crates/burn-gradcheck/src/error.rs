@@ -6,16 +6,15 @@ use burn::tensor::DType;
 /// it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+// Fields are documented by the message that names them.
+#[allow(missing_docs)]
 pub enum GradCheckError {
     /// The module lies on a device that records no gradients.
     #[error(
         "`{path}` is on a device without autodiff; build the module on `device.autodiff()`, \
          or call `train()` on it first"
     )]
-    NoAutodiff {
-        /// The first parameter of the module.
-        path: String,
-    },
+    NoAutodiff { path: String },
 
     /// The module has no float parameter that is trained.
     #[error("the module has no trained float parameter; there is no gradient to check")]
@@ -23,40 +22,22 @@ pub enum GradCheckError {
 
     /// The dtype is too coarse for a difference quotient, or the device does not have it.
     #[error("cannot take differences in {dtype:?} here; use F64 where the device has it, otherwise F32")]
-    Dtype {
-        /// The dtype that was asked for.
-        dtype: DType,
-    },
+    Dtype { dtype: DType },
 
     /// A tolerance or step that no check can be made with.
     #[error("{name} is {value:e}, which must be finite and {allowed}")]
-    Setting {
-        /// The setting.
-        name: &'static str,
-        /// What it was set to.
-        value: f64,
-        /// The values it may have.
-        allowed: &'static str,
-    },
+    Setting { name: &'static str, value: f64, allowed: &'static str },
 
     /// The loss is not one number.
     #[error("the loss has {found} values; reduce it to one, with `Probe::weighted_sum` for example")]
-    NotScalar {
-        /// How many values it has.
-        found: usize,
-    },
+    NotScalar { found: usize },
 
     /// The loss was computed in a dtype other than the one that the check works in.
     #[error(
         "the loss is {found:?} but the check works in {expected:?}; \
          pass the constants of the loss through `Probe::constant`"
     )]
-    LossDtype {
-        /// The loss's dtype.
-        found: DType,
-        /// The dtype that the check works in.
-        expected: DType,
-    },
+    LossDtype { found: DType, expected: DType },
 
     /// The loss has no graph to go back through.
     #[error(
@@ -66,42 +47,20 @@ pub enum GradCheckError {
 
     /// The loss of the module as it is, or of a neighbour, is infinite or not a number.
     #[error("the loss is {value} {place}")]
-    NotFinite {
-        /// The value of the loss.
-        value: f64,
-        /// At which point.
-        place: String,
-    },
+    NotFinite { value: f64, place: String },
 
     /// The same parameters gave two losses.
     #[error(
         "the loss is {first} and then {second} at the same parameters; set the probability of \
          dropout to 0 and turn other randomness off, or seed the device inside the loss"
     )]
-    NotRepeatable {
-        /// The first value.
-        first: f64,
-        /// The second.
-        second: f64,
-    },
+    NotRepeatable { first: f64, second: f64 },
 
     /// A row was excluded from a parameter that the module does not have.
     #[error("no trained parameter is called `{path}`; there are: {known}")]
-    UnknownPath {
-        /// The path that was given.
-        path: String,
-        /// The paths that exist.
-        known: String,
-    },
+    UnknownPath { path: String, known: String },
 
     /// A row was excluded that the parameter does not have.
     #[error("`{path}` has {rows} rows; there is no row {row} to exclude")]
-    NoSuchRow {
-        /// The parameter.
-        path: String,
-        /// The row that was given.
-        row: usize,
-        /// How many there are.
-        rows: usize,
-    },
+    NoSuchRow { path: String, row: usize, rows: usize },
 }

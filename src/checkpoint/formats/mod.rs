@@ -10,7 +10,7 @@ mod state_dict;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use ::safetensors::Dtype;
-use burn::tensor::{TensorData, bf16, f16};
+use burn::tensor::{DType, TensorData};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -33,10 +33,30 @@ pub(super) struct StoredTensor {
 
 impl StoredTensor {
     /// Bytes of all values, which a view may have more of than it sees.
-    fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         // Saturating: the shape is the file's word.
         let elements = self.shape.iter().fold(1, |product: u64, &axis| product.saturating_mul(axis as u64));
         elements.saturating_mul(self.dtype.bitsize() as u64) / 8
+    }
+}
+
+/// The dtypes that weights can have, in files and in Burn, and PyTorch's names of them.
+pub(super) const FLOATS: [(Dtype, DType, &str); 4] = [
+    (Dtype::F64, DType::F64, "float64"),
+    (Dtype::F32, DType::F32, "float32"),
+    (Dtype::F16, DType::F16, "float16"),
+    (Dtype::BF16, DType::BF16, "bfloat16"),
+];
+
+/// Burn's name of a file's dtype; `None` of one that is not of floats.
+pub(super) fn float_dtype(stored: Dtype) -> Option<DType> {
+    FLOATS.into_iter().find(|(own, ..)| *own == stored).map(|(_, dtype, _)| dtype)
+}
+
+/// Turns values between the machine's order of bytes and that of files, which is little-endian on every machine.
+fn to_little_endian(bytes: &mut [u8], dtype: DType) {
+    if cfg!(target_endian = "big") {
+        bytes.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
     }
 }
 
@@ -48,17 +68,16 @@ fn corrupt(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Syn
 ///
 /// It stays open, so a file that is put in its place meanwhile is not read with this one's header.
 pub(super) struct WeightFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     pub(super) file: Arc<File>,
-    length: u64,
-    pub(super) tensors: BTreeMap<String, StoredTensor>,
+    pub(super) length: u64,
     /// `None` in other formats than safetensors.
     pub(super) metadata: Option<BTreeMap<String, String>>,
 }
 
 impl WeightFile {
-    /// Opens a file. Its first bytes determine the format, not its extension.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    /// Opens a file, and reads where its tensors are. Its first bytes determine the format, not its extension.
+    pub(super) fn open(path: &Path) -> Result<(Self, BTreeMap<String, StoredTensor>)> {
         let failed = |source| Error::reading(path, source);
         let mut start = Vec::new();
         let mut file = regular_file::open(path)?;
@@ -77,23 +96,12 @@ impl WeightFile {
                 (tensors, Some(metadata))
             }
         };
-        Ok(Self { path: path.to_path_buf(), file: Arc::new(file), length, tensors, metadata })
+        Ok((Self { path: path.to_path_buf(), file: Arc::new(file), length, metadata }, tensors))
     }
 
-    /// Refuses to read tensors that would be larger in memory than the file is: views that repeat what they see.
-    pub(super) fn check_total<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<()> {
-        let sizes = keys.filter_map(|key| self.tensors.get(key)).map(StoredTensor::size);
-        let total = sizes.fold(0, u64::saturating_add);
-        if total > self.length {
-            let problem = format!("its tensors claim {total} bytes, but it has {}", self.length);
-            return Err(Error::not_a_checkpoint(&self.path, problem));
-        }
-        Ok(())
-    }
-
-    pub(super) fn read(&self, key: &str) -> Result<Option<TensorData>> {
-        let Some(tensor) = self.tensors.get(key) else { return Ok(None) };
+    pub(super) fn read(&self, key: &str, tensor: &StoredTensor) -> Result<TensorData> {
         let failed = |source| Error::reading(&self.path, source);
+        let changed = || Error::missing_key(&self.path, key, "the file changed while it was read");
         // The cursor is shared with clones of the handle, so it is placed for each tensor.
         let mut file = &*self.file;
         file.seek(SeekFrom::Start(tensor.start)).map_err(failed)?;
@@ -101,15 +109,15 @@ impl WeightFile {
         file.read_exact(&mut bytes).map_err(failed)?;
         // Only PyTorch's zip has checksums, and only of whole storages.
         if tensor.checksum.is_some_and(|checksum| checksum != crc32fast::hash(&bytes)) {
-            return Err(corrupt(
-                &self.path,
-                format!("{key} does not have the checksum that the file states"),
-            ));
+            let problem = format!("{key} does not have the checksum that the file states");
+            return Err(corrupt(&self.path, problem));
         }
         if let Some(strides) = &tensor.strides {
             bytes = gathered(&bytes, &tensor.shape, strides, tensor.dtype.bitsize() / 8);
         }
-        Ok(decode(&bytes, &tensor.shape, tensor.dtype))
+        let dtype = float_dtype(tensor.dtype).ok_or_else(changed)?;
+        to_little_endian(&mut bytes, dtype);
+        TensorData::try_from_bytes_vec(bytes, tensor.shape.clone(), dtype).map_err(|_| changed())
     }
 }
 
@@ -125,25 +133,6 @@ fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Ve
         gathered.extend_from_slice(&bytes[place * size..][..size]);
     }
     gathered
-}
-
-/// The values of a tensor from its little-endian bytes; `None` if they are not as many as the shape says, or no floats.
-fn decode(bytes: &[u8], shape: &[usize], dtype: Dtype) -> Option<TensorData> {
-    macro_rules! values {
-        ($type:ty, $size:literal) => {{
-            let (chunks, rest) = bytes.as_chunks::<$size>();
-            let values: Vec<$type> = chunks.iter().map(|&bytes| <$type>::from_le_bytes(bytes)).collect();
-            (rest.is_empty() && values.len() == shape.iter().product::<usize>())
-                .then(|| TensorData::new(values, shape.to_vec()))
-        }};
-    }
-    match dtype {
-        Dtype::F64 => values!(f64, 8),
-        Dtype::F32 => values!(f32, 4),
-        Dtype::F16 => values!(f16, 2),
-        Dtype::BF16 => values!(bf16, 2),
-        _ => None,
-    }
 }
 
 pub(super) fn transposed(data: TensorData) -> TensorData {

@@ -1,7 +1,9 @@
 //! A pickle as a graph of values. Nothing in it is run: a call is recorded by its callable and arguments.
 //!
 //! Every value lies once in an arena and text stays in the pickle, so what a pickle can make this reader allocate is a small
-//! multiple of its own length, however often its memo is read.
+//! multiple of its own length, however often its memo is read. (`pytorch-reader` 0.22.1, burn-store's, copies what it reads
+//! from the memo and does not count the names of classes, so that a pickle of 2 MB takes gigabytes; and it reads tensors that
+//! are lazily negated with the wrong sign.)
 
 use std::collections::HashMap;
 
@@ -15,35 +17,32 @@ pub(super) struct Id(u32);
 
 #[derive(Debug)]
 pub(super) enum Value<'a> {
-    None,
     Bool(bool),
     Int(i64),
     Text(&'a str),
-    Tuple(Vec<Id>),
+    /// A tuple, a list or a set.
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
+    // The ids of texts, as two texts would make every value larger.
     Class {
-        module: &'a str,
-        name: &'a str,
+        module: Id,
+        name: Id,
     },
-    /// An object that a call makes, and the state that is set on it.
+    /// An object that a call makes.
     Call {
         callable: Id,
         args: Id,
-        state: Option<Id>,
     },
     /// What an identifier stands for that is kept outside of the pickle.
     Persistent(Id),
-    /// Floats, bytes and integers of more than 64 bits, which describe no tensor.
+    /// None, floats, bytes and integers of more than 64 bits, which describe no tensor.
     Other,
 }
 
 /// Values that are never changed lie in the arena once: a byte of the pickle could ask for each.
-const NONE: Id = Id(0);
+const OTHER: Id = Id(0);
 const TRUE: Id = Id(1);
 const FALSE: Id = Id(2);
-const EMPTY_TUPLE: Id = Id(3);
-const OTHER: Id = Id(4);
 
 pub(super) struct Pickle<'a> {
     values: Vec<Value<'a>>,
@@ -55,21 +54,16 @@ pub(super) struct Pickle<'a> {
 impl<'a> Pickle<'a> {
     /// Reads the pickle that `bytes` start with.
     ///
-    /// Source: CPython's `pickletools.opcodes` of protocols 2 to 5; `torch.save` writes 2.
+    /// Source: `torch._weights_only_unpickler` of PyTorch 2.15. `torch.save` writes these opcodes, those of protocol 2, and
+    /// `torch.load` reads no others unless it is told to trust a file.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self> {
-        let shared =
-            [Value::None, Value::Bool(true), Value::Bool(false), Value::Tuple(Vec::new()), Value::Other];
-        let mut machine = Machine {
-            bytes,
-            at: 0,
-            values: shared.into(),
-            stack: Vec::new(),
-            marks: Vec::new(),
-            memo: HashMap::new(),
-        };
+        let values = vec![Value::Other, Value::Bool(true), Value::Bool(false)];
+        let pickle = Self { values, root: OTHER, length: bytes.len() };
+        let mut machine =
+            Machine { pickle, rest: bytes, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
         while machine.step()? {}
         let root = machine.pop()?;
-        Ok(Self { values: machine.values, root, length: machine.at })
+        Ok(Self { root, length: bytes.len() - machine.rest.len(), ..machine.pickle })
     }
 
     pub(super) fn get(&self, id: Id) -> &Value<'a> {
@@ -80,18 +74,35 @@ impl<'a> Pickle<'a> {
         self.values.iter()
     }
 
-    pub(super) fn item(&self, dict: &[(Id, Id)], name: &str) -> Option<Id> {
+    /// The items of a tuple or a list; none of anything else.
+    pub(super) fn list(&self, id: Id) -> &[Id] {
+        if let Value::List(items) = self.get(id) { items } else { &[] }
+    }
+
+    pub(super) fn whole(&self, id: Id) -> Option<u64> {
+        if let Value::Int(number) = self.get(id) { u64::try_from(*number).ok() } else { None }
+    }
+
+    /// The module and the name of a class; empty of anything else.
+    pub(super) fn class(&self, id: Id) -> [&'a str; 2] {
+        let text = |id| if let Value::Text(text) = self.get(id) { *text } else { "" };
+        if let Value::Class { module, name } = *self.get(id) { [module, name].map(text) } else { [""; 2] }
+    }
+
+    /// The value of a key of a dictionary; `None` too of anything else.
+    pub(super) fn item(&self, dict: Id, name: &str) -> Option<Id> {
+        let Value::Dict(items) = self.get(dict) else { return None };
         let is_named = |(key, _): &&(Id, Id)| matches!(self.get(*key), Value::Text(key) if *key == name);
         // Of equal keys the last one counts, as it does when Python sets them.
-        dict.iter().rev().find(is_named).map(|(_, value)| *value)
+        items.iter().rev().find(is_named).map(|(_, value)| *value)
     }
 }
 
 /// The stack machine that a pickle is a program of.
 struct Machine<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    values: Vec<Value<'a>>,
+    /// What was read so far; its length is that of all bytes.
+    pickle: Pickle<'a>,
+    rest: &'a [u8],
     stack: Vec<Id>,
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
@@ -101,137 +112,104 @@ impl<'a> Machine<'a> {
     fn step(&mut self) -> Result<bool> {
         let opcode = self.take(1)?[0];
         let number = self.number(match opcode {
-            b'K' | b'h' | b'q' | b'U' | b'C' | 0x80 | 0x8a | 0x8c => 1,
+            b'K' | b'h' | b'q' | b'U' | 0x80 | 0x8a => 1,
             b'M' => 2,
-            b'J' | b'j' | b'r' | b'X' | b'T' | b'B' | 0x8b => 4,
-            b'G' | 0x8d | 0x8e | 0x95 | 0x96 => 8,
+            b'J' | b'j' | b'r' | b'X' => 4,
+            b'G' => 8,
             _ => 0,
         })?;
         let value = match opcode {
             b'.' => return Ok(false),
             b'K' | b'M' => Value::Int(number as i64),
             b'J' => Value::Int((number as u32).cast_signed().into()),
-            0x8a | 0x8b => long(self.take(length(number)?)?),
-            b'U' | b'X' | b'T' | 0x8c | 0x8d => {
-                // Python 2 wrote bytes that are no text under the same opcodes.
-                let bytes = self.take(length(number)?)?;
-                std::str::from_utf8(bytes).map_or(Value::Other, Value::Text)
-            }
-            b']' | 0x8f => Value::List(Vec::new()),
+            0x8a => long(self.take(number)?),
+            // Python 2 wrote bytes that are no text under the same opcodes.
+            b'U' | b'X' => str::from_utf8(self.take(number)?).map_or(Value::Other, Value::Text),
+            b']' | b')' | 0x8f => Value::List(Vec::new()),
             b'}' => Value::Dict(Vec::new()),
-            b't' => Value::Tuple(self.pop_to_mark()?),
+            b't' => Value::List(self.pop_to_mark()?),
             0x85..=0x87 => {
                 // TUPLE1 to TUPLE3 say in the opcode how many.
                 let mut items = (0x84..opcode).map(|_| self.pop()).collect::<Result<Vec<_>>>()?;
                 items.reverse();
-                Value::Tuple(items)
+                Value::List(items)
             }
-            b'l' | 0x91 => Value::List(self.pop_to_mark()?),
-            b'd' => Value::Dict(pairs(&self.pop_to_mark()?)?),
-            b'c' => Value::Class { module: self.line()?, name: self.line()? },
-            0x93 => {
-                let (name, module) = (self.pop()?, self.pop()?);
-                let (&Value::Text(module), &Value::Text(name)) = (self.get(module), self.get(name)) else {
-                    return Err("names a class by what is not text".into());
-                };
-                Value::Class { module, name }
+            b'c' => {
+                let (module, name) = (Value::Text(self.line()?), Value::Text(self.line()?));
+                Value::Class { module: self.add(module)?, name: self.add(name)? }
             }
             b'Q' => Value::Persistent(self.pop()?),
             b'R' | 0x81 => {
                 let (args, callable) = (self.pop()?, self.pop()?);
                 self.call(callable, args)?
             }
-            0x92 => {
-                // No constructor of tensors takes keywords.
-                let (_keywords, args, callable) = (self.pop()?, self.pop()?, self.pop()?);
-                self.call(callable, args)?
-            }
             _ => return self.rearrange(opcode, number).map(|()| true),
         };
-        self.push(value)?;
+        let id = self.add(value)?;
+        self.stack.push(id);
         Ok(true)
+    }
+
+    fn add(&mut self, value: Value<'a>) -> Result<Id> {
+        let values = &mut self.pickle.values;
+        // A value of a state dict takes five bytes of the pickle; a forged one could ask for a container a byte.
+        if values.len() > self.pickle.length / 2 + 64 {
+            return Err("has more objects than a pickle of its length".into());
+        }
+        values.push(value);
+        Ok(Id(values.len() as u32 - 1))
     }
 
     /// Runs an opcode that makes no value of its own.
     fn rearrange(&mut self, opcode: u8, number: u64) -> Result<()> {
         match opcode {
-            0x80 | 0x95 => {} // protocol and frame
-            b'N' => self.stack.push(NONE),
+            0x80 => {} // the protocol
+            // None; a float, whose eight bytes were read as a number.
+            b'N' | b'G' => self.stack.push(OTHER),
             0x88 => self.stack.push(TRUE),
             0x89 => self.stack.push(FALSE),
-            b')' => self.stack.push(EMPTY_TUPLE),
-            // A float, whose eight bytes were read as a number.
-            b'G' => self.stack.push(OTHER),
-            b'C' | b'B' | 0x8e | 0x96 => {
-                self.take(length(number)?)?;
-                self.stack.push(OTHER);
-            }
             b'(' => self.marks.push(self.stack.len()),
-            b'a' => {
-                let item = self.pop()?;
-                self.append(&[item])?;
+            b'a' | b'e' => {
+                let new = if opcode == b'a' { vec![self.pop()?] } else { self.pop_to_mark()? };
+                match self.top_value()? {
+                    Value::List(items) => items.extend(new),
+                    _ => return Err("appends to what is no list".into()),
+                }
             }
-            b'e' | 0x90 => {
-                let items = self.pop_to_mark()?;
-                self.append(&items)?;
-            }
-            b's' => {
-                let (value, key) = (self.pop()?, self.pop()?);
-                self.set(&[key, value])?;
-            }
-            b'u' => {
-                let items = self.pop_to_mark()?;
-                self.set(&items)?;
-            }
-            // POP takes a mark away where one is on top, as CPython's does.
-            b'0' if self.marks.last() == Some(&self.stack.len()) => _ = self.marks.pop(),
-            b'0' => _ = self.pop()?,
-            b'1' => _ = self.pop_to_mark()?,
-            b'2' => {
-                let top = self.top()?;
-                self.stack.push(top);
+            b's' | b'u' => {
+                // The value lies above its key.
+                let one = |(value, key)| vec![key, value];
+                let new = if opcode == b's' { one((self.pop()?, self.pop()?)) } else { self.pop_to_mark()? };
+                match self.top_value()? {
+                    Value::Dict(items) => items.extend(pairs(&new)?),
+                    _ => return Err("sets items of what is no dictionary".into()),
+                }
             }
             b'h' | b'j' => match self.memo.get(&(number as u32)) {
                 Some(id) => self.stack.push(*id),
                 None => return Err(format!("reads {number} of its memo, which is not there")),
             },
             b'q' | b'r' => _ = self.memo.insert(number as u32, self.top()?),
-            // MEMOIZE takes the next free number, as pickle's own memo does.
-            0x94 => _ = self.memo.insert(self.memo.len() as u32, self.top()?),
-            // BUILD: `__setstate__` is recorded, not called.
-            b'b' => {
-                let (new, object) = (self.pop()?, self.top()?);
-                // The state of a dictionary is not its items: a state dict's holds versions of modules.
-                if let Value::Call { state, .. } = &mut self.values[object.0 as usize] {
-                    *state = Some(new);
-                }
+            // BUILD: `__setstate__` is not called; the state of a state dict holds versions of modules.
+            b'b' => _ = self.pop()?,
+            _ => {
+                let problem = "which torch.save writes only if it is told to";
+                return Err(format!("has the opcode {opcode:#04x}, {problem}"));
             }
-            _ => return Err(format!("has the opcode {opcode:#04x}, which no state dict has")),
         }
         Ok(())
-    }
-
-    fn push(&mut self, value: Value<'a>) -> Result<()> {
-        // A value of a state dict takes five bytes of the pickle; a forged one could ask for a container a byte.
-        if self.values.len() > self.bytes.len() / 2 + 64 {
-            return Err("has more objects than a pickle of its length".into());
-        }
-        self.stack.push(Id(self.values.len() as u32));
-        self.values.push(value);
-        Ok(())
-    }
-
-    fn get(&self, id: Id) -> &Value<'a> {
-        &self.values[id.0 as usize]
     }
 
     fn top(&self) -> Result<Id> {
         // Values below a mark belong to the list that it starts.
         let floor = self.marks.last().copied().unwrap_or(0);
-        self.stack[floor.min(self.stack.len())..]
-            .last()
-            .copied()
-            .ok_or_else(|| "takes a value that is not there".into())
+        let top = self.stack[floor.min(self.stack.len())..].last();
+        top.copied().ok_or_else(|| "takes a value that is not there".into())
+    }
+
+    fn top_value(&mut self) -> Result<&mut Value<'a>> {
+        let top = self.top()?;
+        Ok(&mut self.pickle.values[top.0 as usize])
     }
 
     fn pop(&mut self) -> Result<Id> {
@@ -245,70 +223,48 @@ impl<'a> Machine<'a> {
         Ok(self.stack.split_off(mark))
     }
 
-    fn append(&mut self, new: &[Id]) -> Result<()> {
-        let list = self.top()?;
-        let Value::List(items) = &mut self.values[list.0 as usize] else {
-            return Err("appends to what is no list".into());
-        };
-        items.extend(new);
-        Ok(())
-    }
-
-    fn set(&mut self, items: &[Id]) -> Result<()> {
-        let new = pairs(items)?;
-        let dict = self.top()?;
-        let Value::Dict(items) = &mut self.values[dict.0 as usize] else {
-            return Err("sets items of what is no dictionary".into());
-        };
-        items.extend(new);
-        Ok(())
-    }
-
     fn call(&mut self, callable: Id, args: Id) -> Result<Value<'a>> {
-        if !matches!(self.get(callable), Value::Class { module: "collections", name: "OrderedDict" }) {
-            return Ok(Value::Call { callable, args, state: None });
+        let pickle = &self.pickle;
+        if pickle.class(callable) != ["collections", "OrderedDict"] {
+            return Ok(Value::Call { callable, args });
         }
         // Its items are mostly set later, so it must be a dictionary by then.
         let mut items = Vec::new();
-        if let Value::Tuple(args) = self.get(args)
-            && let Some(Value::List(list)) = args.first().map(|list| self.get(*list))
-        {
-            for item in list {
-                match self.get(*item) {
-                    Value::Tuple(pair) | Value::List(pair) => items.extend(pairs(pair)?),
-                    _ => return Err("has an OrderedDict of what are no pairs".into()),
-                }
-            }
+        for item in pickle.list(args).first().map_or(&[][..], |list| pickle.list(*list)) {
+            let Value::List(pair) = pickle.get(*item) else {
+                return Err("has an OrderedDict of what are no pairs".into());
+            };
+            items.extend(pairs(pair)?);
         }
         Ok(Value::Dict(items))
     }
 
     fn line(&mut self) -> Result<&'a str> {
-        let length = self.bytes[self.at..].iter().position(|&byte| byte == b'\n').ok_or_else(truncated)?;
-        let line = self.take(length + 1)?;
-        std::str::from_utf8(&line[..length]).map_err(|_| "has a name that is not UTF-8".into())
+        let length = self.rest.iter().position(|&byte| byte == b'\n').ok_or_else(truncated)?;
+        let line = self.take(length as u64 + 1)?;
+        str::from_utf8(&line[..length]).map_err(|_| "has a name that is not UTF-8".into())
     }
 
     /// A little-endian number of up to eight bytes.
     fn number(&mut self, width: usize) -> Result<u64> {
         let mut number = [0; 8];
-        number[..width].copy_from_slice(self.take(width)?);
+        number[..width].copy_from_slice(self.take(width as u64)?);
         Ok(u64::from_le_bytes(number))
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
-        let taken = self.bytes[self.at..].get(..count).ok_or_else(truncated)?;
-        self.at += count;
+    fn take(&mut self, count: u64) -> Result<&'a [u8]> {
+        let count = usize::try_from(count).map_err(|_| truncated())?;
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or_else(truncated)?;
+        self.rest = rest;
         Ok(taken)
     }
 }
 
 fn pairs(items: &[Id]) -> Result<Vec<(Id, Id)>> {
-    let (pairs, rest) = items.as_chunks::<2>();
-    if !rest.is_empty() {
-        return Err("has a dictionary with a key and no value".into());
+    match items.as_chunks::<2>() {
+        (pairs, []) => Ok(pairs.iter().map(|&[key, value]| (key, value)).collect()),
+        _ => Err("has a dictionary with a key and no value".into()),
     }
-    Ok(pairs.iter().map(|&[key, value]| (key, value)).collect())
 }
 
 /// A little-endian integer in two's complement.
@@ -321,11 +277,6 @@ fn long(bytes: &[u8]) -> Value<'static> {
         None => return Value::Other,
     }
     Value::Int(i64::from_le_bytes(number))
-}
-
-/// A length that can be compared with that of the pickle.
-fn length(number: u64) -> Result<usize> {
-    usize::try_from(number).map_err(|_| truncated())
 }
 
 fn truncated() -> String {
@@ -345,10 +296,9 @@ mod tests {
             (b"K\x80".as_slice(), dots(1)),
             (b"M", dots(2)),
             (b"J", dots(4)),
-            (b"G\x95", dots(8)),
-            (b"UC\x8a\x8c", prefixed(1)),
-            (b"TBX\x8b", prefixed(4)),
-            (b"\x8d\x8e\x96", prefixed(8)),
+            (b"G", dots(8)),
+            (b"U\x8a", prefixed(1)),
+            (b"X", prefixed(4)),
             (b"c", b"..\n..\n".to_vec()),
         ];
         for (opcodes, argument) in forms {
@@ -368,12 +318,11 @@ mod tests {
         // pickle.dumps({"a": (1, -2, 300), "b": [True, None, 2**70]}, protocol=2), of CPython 3.12.
         let bytes = b"\x80\x02}q\x00(X\x01\x00\x00\x00aq\x01K\x01J\xfe\xff\xff\xffM,\x01\x87q\x02X\x01\x00\x00\x00bq\x03]q\x04(\x88N\x8a\t\x00\x00\x00\x00\x00\x00\x00\x00@eu.";
         let pickle = Pickle::read(bytes).unwrap();
-        let Value::Dict(items) = pickle.get(pickle.root) else { panic!("no dictionary") };
-        let Value::Tuple(numbers) = pickle.get(pickle.item(items, "a").unwrap()) else { panic!("no tuple") };
-        let numbers: Vec<_> = numbers.iter().map(|id| format!("{:?}", pickle.get(*id))).collect();
-        assert_eq!(numbers, ["Int(1)", "Int(-2)", "Int(300)"]);
-        let Value::List(others) = pickle.get(pickle.item(items, "b").unwrap()) else { panic!("no list") };
-        let others: Vec<_> = others.iter().map(|id| format!("{:?}", pickle.get(*id))).collect();
-        assert_eq!(others, ["Bool(true)", "None", "Other"]);
+        let items = |name| {
+            let items = pickle.list(pickle.item(pickle.root, name).unwrap()).iter();
+            items.map(|id| format!("{:?}", pickle.get(*id))).collect::<Vec<_>>()
+        };
+        assert_eq!(items("a"), ["Int(1)", "Int(-2)", "Int(300)"]);
+        assert_eq!(items("b"), ["Bool(true)", "Other", "Other"]);
     }
 }

@@ -131,20 +131,18 @@ fn read_legacy(
     if !matches!(version.get(version.root), Value::Int(1001)) {
         return Err(corrupt(path, "its version is not 1001"));
     }
-    if let Value::Dict(items) = system.get(system.root)
-        && let Some(order) = system.item(items, "little_endian")
-        && matches!(system.get(order), Value::Bool(false))
-    {
+    let order = system.item(system.root, "little_endian");
+    if order.is_some_and(|order| matches!(system.get(order), Value::Bool(false))) {
         return Err(corrupt(path, "its numbers are big-endian"));
     }
     // Nothing but the pickle says how long a storage is.
-    let mut sizes = HashMap::new();
-    for value in object.values() {
-        if let Value::Persistent(id) = value {
-            let reference = StorageReference::read(&object, *id).map_err(|problem| corrupt(path, problem))?;
-            sizes.insert(reference.key, (reference.elements, reference.dtype.bitsize() as u64 / 8));
-        }
-    }
+    let references = object.values().filter_map(|value| match value {
+        Value::Persistent(id) => Some(StorageReference::read(&object, *id)),
+        _ => None,
+    });
+    let references = references.map(|found| found.map(|reference| (reference.key, reference)));
+    let references: HashMap<&str, StorageReference> =
+        references.collect::<Result<_, _>>().map_err(|problem| corrupt(path, problem))?;
     let Value::List(order) = keys.get(keys.root) else {
         return Err(corrupt(path, "its list of storages is none"));
     };
@@ -152,14 +150,13 @@ fn read_legacy(
     let mut storages = HashMap::new();
     let mut start = at as u64;
     for key in order {
-        let key = match keys.get(*key) {
-            Value::Text(key) => *key,
-            _ => return Err(corrupt(path, "its list of storages has a key that is not text")),
+        let Value::Text(key) = *keys.get(*key) else {
+            return Err(corrupt(path, "its list of storages has a key that is not text"));
         };
-        let Some(&(elements, size)) = sizes.get(key) else {
+        let Some(&StorageReference { elements, dtype, .. }) = references.get(key) else {
             return invalid(key, "is of no tensor");
         };
-        let bytes = elements.saturating_mul(size);
+        let bytes = elements.saturating_mul(dtype.bitsize() as u64 / 8);
         let end = start.saturating_add(8).saturating_add(bytes);
         if end > length {
             return invalid(key, "reaches beyond the end of the file");

@@ -1,10 +1,10 @@
 //! Safetensors files, read and written.
 
-use super::{StoredTensor, WeightFile, corrupt, transposed};
+use super::{StoredTensor, corrupt, to_little_endian};
 use crate::error::{Error, Result, shown};
 use ::safetensors::Dtype;
 use ::safetensors::tensor::{Metadata, TensorInfo};
-use burn::prelude::*;
+use burn::tensor::TensorData;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -72,12 +72,8 @@ pub(super) fn read_header(
     Ok((tensors.collect(), strings.into_iter().collect()))
 }
 
-pub(in crate::checkpoint) enum Payload {
-    Values(Box<Tensor<1>>),
-    Transposed(Box<Tensor<2>>),
-    /// A position in an open file and a number of bytes.
-    Copy(Arc<File>, u64, u64),
-}
+/// Writes the bytes of one tensor.
+pub(crate) type WriteTensor<'a> = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + 'a>;
 
 /// The header of a file. `safetensors` would write the metadata in another order each time.
 #[derive(Serialize)]
@@ -89,37 +85,26 @@ struct WrittenHeader<'a> {
 }
 
 #[derive(Default)]
-pub(crate) struct Tensors {
-    tensors: Vec<(String, Dtype, Vec<usize>, Payload)>,
-    metadata: BTreeMap<String, String>,
+pub(crate) struct Tensors<'a> {
+    tensors: Vec<(String, Dtype, Vec<usize>, WriteTensor<'a>)>,
+    pub(crate) metadata: BTreeMap<String, String>,
 }
 
-impl Tensors {
-    pub(in crate::checkpoint) fn push(
-        &mut self,
-        key: &str,
-        dtype: Dtype,
-        shape: Vec<usize>,
-        payload: Payload,
-    ) {
-        self.tensors.push((key.to_string(), dtype, shape, payload));
+impl<'a> Tensors<'a> {
+    pub(crate) fn push(&mut self, key: String, dtype: Dtype, shape: Vec<usize>, write: WriteTensor<'a>) {
+        self.tensors.push((key, dtype, shape, write));
     }
 
-    /// Adds another file's tensors under the names that `renamed` returns; those without a name are left out.
-    pub(in crate::checkpoint) fn keep(&mut self, file: WeightFile, renamed: impl Fn(&str) -> Option<String>) {
-        for (key, stored) in &file.tensors {
-            if let Some(name) = renamed(key) {
-                // From the open file, whose name the new one will take.
-                let payload = Payload::Copy(Arc::clone(&file.file), stored.start, stored.length);
-                self.tensors.push((name, stored.dtype, stored.shape.clone(), payload));
-            }
-        }
-        self.metadata = file.metadata.unwrap_or_default();
+    /// Adds a tensor of an open file, whose bytes are copied.
+    pub(crate) fn copy(&mut self, name: String, file: &Arc<File>, stored: &StoredTensor) {
+        let (file, start, length) = (Arc::clone(file), stored.start, stored.length);
+        let write = Box::new(move |out: &mut dyn Write| copy(&file, start, length, out));
+        self.push(name, stored.dtype, stored.shape.clone(), write);
     }
 
     /// Writes the header and, tensor by tensor, the values: those of the widest dtype first, so that all lie
     /// aligned, and by key among themselves, as the `safetensors` library orders them.
-    pub(in crate::checkpoint) fn write(mut self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write(mut self, out: &mut dyn Write) -> io::Result<()> {
         self.tensors.sort_by(|left, right| right.1.cmp(&left.1).then_with(|| left.0.cmp(&right.0)));
         // transformers refuses a file that does not say which framework's tensors it holds.
         self.metadata.entry("format".into()).or_insert_with(|| "pt".into());
@@ -137,35 +122,23 @@ impl Tensors {
         header.resize(header.len().next_multiple_of(8), b' ');
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
-        self.tensors.into_iter().try_for_each(|(.., payload)| payload.write(out))
+        self.tensors.into_iter().try_for_each(|(.., write)| write(out))
     }
 }
 
-impl Payload {
-    fn write(self, out: &mut impl Write) -> io::Result<()> {
-        match self {
-            Self::Values(values) => write_values(values.into_data(), out),
-            Self::Transposed(matrix) => write_values(transposed(matrix.into_data()), out),
-            Self::Copy(file, position, length) => {
-                let mut file = &*file;
-                file.seek(SeekFrom::Start(position))?;
-                // The old file could have been truncated since its header was read.
-                if io::copy(&mut file.take(length), out)? < length {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                Ok(())
-            }
-        }
+fn copy(mut file: &File, start: u64, length: u64, out: &mut dyn Write) -> io::Result<()> {
+    file.seek(SeekFrom::Start(start))?;
+    // The old file could have been truncated since its header was read.
+    if io::copy(&mut file.take(length), out)? < length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
+    Ok(())
 }
 
-fn write_values(data: TensorData, out: &mut impl Write) -> io::Result<()> {
-    let size = data.dtype().size();
+pub(crate) fn write_values(data: TensorData, out: &mut dyn Write) -> io::Result<()> {
+    let dtype = data.dtype();
     let mut bytes = data.into_bytes();
-    // safetensors is little-endian on every machine.
-    if cfg!(target_endian = "big") {
-        bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
-    }
+    to_little_endian(&mut bytes, dtype);
     out.write_all(&bytes)
 }
 
@@ -177,9 +150,7 @@ mod tests {
     fn a_copy_of_fewer_bytes_than_announced_is_an_error() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[0; 7]).unwrap();
-        let mut tensors = Tensors::default();
-        tensors.push("b", Dtype::F32, vec![2], Payload::Copy(Arc::new(file), 0, 8));
-        let error = tensors.write(&mut Vec::new()).unwrap_err();
+        let error = copy(&file, 0, 8, &mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

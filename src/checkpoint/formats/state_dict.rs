@@ -29,12 +29,8 @@ pub(super) fn tensors(
     let budget = 8 * pickle.length + 1024;
     let mut collector =
         Collector { path, pickle, storages, tensors: BTreeMap::new(), name: String::new(), budget };
-    let is_dict = match pickle.get(pickle.root) {
-        Value::Dict(_) => true,
-        Value::Call { state: Some(state), .. } => collector.tables(*state).is_some(),
-        _ => false,
-    };
-    if !is_dict {
+    // Such as a whole module: what its class makes of its attributes is not in the file.
+    if !matches!(pickle.get(pickle.root), Value::Dict(_)) {
         return Err(corrupt(path, "its pickle holds no dictionary of tensors"));
     }
     collector.visit(pickle.root, 0)?;
@@ -53,31 +49,23 @@ impl<'a> StorageReference<'a> {
     /// `("storage", class, key, location, elements)` and, in early files, `(key, offset, elements)` of a view.
     pub(super) fn read(pickle: &Pickle<'a>, id: Id) -> Result<Self, String> {
         let invalid = || "its pickle names a storage by what is none".to_string();
-        let Value::Tuple(fields) = pickle.get(id) else { return Err(invalid()) };
-        let &[_, class, key, _, elements, ref view @ ..] = &fields[..] else { return Err(invalid()) };
-        let (Value::Class { name, .. }, Value::Text(key)) = (pickle.get(class), pickle.get(key)) else {
+        let &[_, class, key, _, elements, ref view @ ..] = pickle.list(id) else { return Err(invalid()) };
+        let ([_, name], Value::Text(key)) = (pickle.class(class), pickle.get(key)) else {
             return Err(invalid());
         };
-        let offset = match view.first().map(|view| pickle.get(*view)) {
-            Some(Value::Tuple(view)) if view.len() == 3 => whole(pickle, view[1]).ok_or_else(invalid)?,
+        let offset = match view.first().map(|view| pickle.list(*view)) {
+            Some(&[_, offset, _]) => pickle.whole(offset).ok_or_else(invalid)?,
             _ => 0,
         };
         let dtype = storage_dtype(name)
             .ok_or_else(|| format!("it has a torch.{}, which is not read", shown(name)))?;
-        Ok(Self { key, dtype, elements: whole(pickle, elements).ok_or_else(invalid)?, offset })
-    }
-}
-
-fn whole(pickle: &Pickle, id: Id) -> Option<u64> {
-    match pickle.get(id) {
-        Value::Int(number) => u64::try_from(*number).ok(),
-        _ => None,
+        Ok(Self { key, dtype, elements: pickle.whole(elements).ok_or_else(invalid)?, offset })
     }
 }
 
 /// The dtype of a class of storages. One without a type is of bytes.
-fn storage_dtype(class: &str) -> Option<Dtype> {
-    Some(match class {
+fn storage_dtype(name: &str) -> Option<Dtype> {
+    Some(match name {
         "FloatStorage" => Dtype::F32,
         "DoubleStorage" => Dtype::F64,
         "HalfStorage" => Dtype::F16,
@@ -88,15 +76,6 @@ fn storage_dtype(class: &str) -> Option<Dtype> {
         "CharStorage" => Dtype::I8,
         "ByteStorage" | "UntypedStorage" => Dtype::U8,
         "BoolStorage" => Dtype::BOOL,
-        _ => return None,
-    })
-}
-
-fn tensor_dtype(name: &str) -> Option<Dtype> {
-    Some(match name {
-        "uint16" => Dtype::U16,
-        "uint32" => Dtype::U32,
-        "uint64" => Dtype::U64,
         _ => return None,
     })
 }
@@ -135,11 +114,11 @@ impl Collector<'_> {
                 Value::Int(key) => self.enter(&key.to_string(), value, depth),
                 _ => Ok(()),
             }),
-            Value::List(items) | Value::Tuple(items) => {
+            Value::List(items) => {
                 let mut items = items.iter().enumerate();
                 items.try_for_each(|(index, item)| self.enter(&index.to_string(), *item, depth))
             }
-            Value::Call { callable, args, state } => self.visit_object(*callable, *args, *state, depth),
+            Value::Call { callable, args } => self.visit_object(*callable, *args, depth),
             _ => Ok(()),
         }
     }
@@ -157,96 +136,66 @@ impl Collector<'_> {
         Ok(())
     }
 
-    fn visit_object(&mut self, callable: Id, args: Id, state: Option<Id>, depth: usize) -> Result<()> {
+    fn visit_object(&mut self, callable: Id, args: Id, depth: usize) -> Result<()> {
         let pickle = self.pickle;
-        let fields = match pickle.get(args) {
-            Value::Tuple(fields) => &fields[..],
-            _ => &[],
-        };
-        let (module, name) = match pickle.get(callable) {
-            Value::Class { module, name } => (*module, *name),
-            _ => ("", ""),
-        };
-        match (module, fields) {
-            ("torch._utils", fields) if name.starts_with("_rebuild_tensor") => self.tensor(name, fields),
+        let [module, name] = pickle.class(callable);
+        match (module, pickle.list(args)) {
+            ("torch._utils", fields) if name.starts_with("_rebuild_tensor") => self.tensor(fields),
             ("torch._utils", [data, ..]) if name.starts_with("_rebuild_parameter") => {
                 self.visit(*data, depth + 1)
             }
             // A subclass of tensors: a call, its class, the call's arguments, its state.
             ("torch._tensor", &[call, _, args, ..]) if name == "_rebuild_from_type_v2" => {
-                self.visit_object(call, args, None, depth + 1)
+                self.visit_object(call, args, depth + 1)
             }
             // Quantised and sparse tensors: skipped, they would be reported as missing.
             ("torch._utils", _) => {
                 Err(self.corrupt(&format!("it is made by {}, which is not read", shown(name))))
             }
-            // A whole module in place of its state dict.
-            _ => match state.and_then(|state| self.tables(state)) {
-                Some(tables) => tables.into_iter().try_for_each(|table| self.visit(table, depth + 1)),
-                None => Ok(()),
-            },
+            _ => Ok(()),
         }
     }
 
-    /// The tables that a `torch.nn.Module` keeps its state in.
-    fn tables(&self, state: Id) -> Option<[Id; 3]> {
-        let Value::Dict(items) = self.pickle.get(state) else { return None };
-        let table = |name| {
-            let table = self.pickle.item(items, name)?;
-            matches!(self.pickle.get(table), Value::Dict(_)).then_some(table)
-        };
-        Some([table("_parameters")?, table("_buffers")?, table("_modules")?])
-    }
-
-    /// `(storage, offset, shape, strides)` and, in newer versions, `requires_grad, hooks`, then in the third the dtype, then
-    /// what is to be done with the values when they are read.
-    fn tensor(&mut self, version: &str, fields: &[Id]) -> Result<()> {
+    /// `(storage, offset, shape, strides)` and, in newer versions, `requires_grad, hooks` and what is to be done with the values
+    /// when they are read. The third version has, before the last, a dtype that no storage has and no weight: of these tensors
+    /// the bytes count.
+    fn tensor(&mut self, fields: &[Id]) -> Result<()> {
         let pickle = self.pickle;
         let invalid = || self.corrupt("its pickle describes no tensor");
         let &[storage, offset, shape, strides, ref rest @ ..] = fields else { return Err(invalid()) };
         let Value::Persistent(storage) = pickle.get(storage) else { return Err(invalid()) };
         let storage = StorageReference::read(pickle, *storage).map_err(|problem| self.corrupt(&problem))?;
-        let has_dtype = version.ends_with("_v3");
-        let dtype = match rest.get(2).map(|dtype| pickle.get(*dtype)) {
-            Some(Value::Class { name, .. }) if has_dtype => tensor_dtype(name)
-                .ok_or_else(|| self.corrupt(&format!("it is of torch.{}, which is not read", shown(name))))?,
-            _ => storage.dtype,
+        // torch._utils.get_tensor_metadata of 2.15: the stored values are to be negated, or conjugated.
+        let is_set = |name| {
+            let flag = rest.get(2).and_then(|lazy| pickle.item(*lazy, name));
+            flag.is_some_and(|flag| matches!(pickle.get(flag), Value::Bool(true)))
         };
-        if let Some(Value::Dict(lazy)) = rest.get(if has_dtype { 3 } else { 2 }).map(|lazy| pickle.get(*lazy))
-        {
-            // torch._utils.get_tensor_metadata of 2.15: the stored values are to be negated, or conjugated.
-            let is_set = |name| {
-                pickle.item(lazy, name).is_some_and(|flag| matches!(pickle.get(flag), Value::Bool(true)))
-            };
-            if is_set("neg") || is_set("conj") {
-                let problem = "it holds a lazily negated or conjugated view; save tensor.resolve_neg().resolve_conj() instead";
-                return Err(Error::not_a_checkpoint(self.path, problem));
-            }
+        if is_set("neg") || is_set("conj") {
+            let problem = "it holds a lazily negated or conjugated view; save tensor.resolve_neg().resolve_conj() instead";
+            return Err(Error::not_a_checkpoint(self.path, problem));
         }
-        let axes = |id: Id| match pickle.get(id) {
-            Value::Tuple(axes) | Value::List(axes) if axes.len() <= MAX_AXES => {
-                axes.iter().map(|axis| whole(pickle, *axis).and_then(|axis| axis.try_into().ok())).collect()
-            }
-            _ => None,
+        let axes = |id: Id| -> Option<Vec<usize>> {
+            let Value::List(axes) = pickle.get(id) else { return None };
+            let axis = |axis: &Id| pickle.whole(*axis)?.try_into().ok();
+            if axes.len() <= MAX_AXES { axes.iter().map(axis).collect() } else { None }
         };
-        let shape: Vec<usize> = axes(shape).ok_or_else(invalid)?;
-        let strides: Vec<usize> =
-            axes(strides).filter(|strides: &Vec<_>| strides.len() == shape.len()).ok_or_else(invalid)?;
-        let offset = whole(pickle, offset)
-            .and_then(|offset| offset.checked_add(storage.offset))
+        let (shape, strides) = axes(shape)
+            .zip(axes(strides))
+            .filter(|(shape, strides)| shape.len() == strides.len())
             .ok_or_else(invalid)?;
         let held =
             self.storages.get(storage.key).ok_or_else(|| self.corrupt("its storage is not in the file"))?;
 
-        let size = dtype.bitsize() as u64 / 8;
-        let seen = extent(&shape, &strides).and_then(|seen| seen.checked_mul(size)).ok_or_else(invalid)?;
         // Every sum is checked: the numbers are the file's word, and a read beyond the storage would be another tensor.
-        let first = offset.checked_mul(size).ok_or_else(invalid)?;
+        let size = storage.dtype.bitsize() as u64 / 8;
+        let offset = pickle.whole(offset).and_then(|offset| offset.checked_add(storage.offset));
+        let first = offset.and_then(|offset| offset.checked_mul(size)).ok_or_else(invalid)?;
+        let seen = extent(&shape, &strides).and_then(|seen| seen.checked_mul(size)).ok_or_else(invalid)?;
         if first.checked_add(seen).is_none_or(|end| end > held.length) {
             return Err(self.corrupt("it reaches beyond the end of its storage"));
         }
         let tensor = StoredTensor {
-            dtype,
+            dtype: storage.dtype,
             start: held.start + first,
             length: seen,
             checksum: held.checksum.filter(|_| seen == held.length),

@@ -3,35 +3,12 @@
 //! empty file for each name that the commit lacks.
 
 use super::Wanted;
+use crate::files::names::{CONFIG_NAME, SENTENCE_NAMES, TOKENIZER_NAMES, TRANSFORMER_NAMES, WEIGHT_NAMES};
+use crate::files::regular_file::is_plain_name;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
-
-/// What is read beside `config.json` and weights.
-const SETTINGS: [&str; 13] = [
-    "tokenizer.json",
-    "vocab.txt",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "modules.json",
-    "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-];
-
-/// In the order in which they are looked for.
-const WEIGHTS: [&str; 4] = [
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-];
 
 pub(super) struct Snapshot {
     model: PathBuf,
@@ -65,24 +42,26 @@ impl Snapshot {
 
     /// Whether it can be loaded, if nobody can say what else belongs to the model.
     pub(super) fn is_usable(&self, wanted: Wanted) -> bool {
-        self.has("config.json") && (wanted == Wanted::Settings || WEIGHTS.iter().any(|name| self.has(name)))
+        self.has(CONFIG_NAME)
+            && (wanted == Wanted::Settings || WEIGHT_NAMES.iter().any(|name| self.has(name)))
     }
 
     /// The files to be read of which the cache has neither the file nor the note that there is none. When these are known,
     /// there may be more: folders of modules, shards.
     pub(super) fn unknown(&self, wanted: Wanted) -> BTreeSet<String> {
-        let mut names: BTreeSet<String> = SETTINGS.map(String::from).into();
-        let modules = self.json("modules.json");
+        let settings = [&TOKENIZER_NAMES[..], &SENTENCE_NAMES, &TRANSFORMER_NAMES].concat();
+        let mut names: BTreeSet<String> = settings.into_iter().map(String::from).collect();
+        let modules = self.json(SENTENCE_NAMES[0]);
         let paths = modules.as_array().into_iter().flatten().filter_map(|module| module["path"].as_str());
-        let folders = paths.filter(|path| is_plain(path)).map(|path| format!("{path}/"));
+        let folders = paths.filter(|path| is_plain_name(path)).map(|path| format!("{path}/"));
         for folder in folders.chain([String::new()]) {
-            names.insert(format!("{folder}config.json"));
-            let mut weights = WEIGHTS.map(|name| format!("{folder}{name}")).into_iter();
+            names.insert(format!("{folder}{CONFIG_NAME}"));
+            let mut weights = WEIGHT_NAMES.map(|name| format!("{folder}{name}")).into_iter();
             let first = weights.find(|name| wanted == Wanted::Weights && !self.lacks(name).exists());
             if let Some(name) = first {
                 let index = if name.ends_with(".json") { self.json(&name) } else { Value::Null };
                 let shards = index["weight_map"].as_object().into_iter().flat_map(|map| map.values());
-                let shards = shards.filter_map(Value::as_str).filter(|shard| is_plain(shard));
+                let shards = shards.filter_map(Value::as_str).filter(|shard| is_plain_name(shard));
                 names.extend(shards.map(|shard| format!("{folder}{shard}")));
                 names.insert(name);
             }
@@ -132,11 +111,6 @@ impl Snapshot {
 
 pub(super) fn is_hex(text: &str, len: usize) -> bool {
     text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-}
-
-/// Whether a name, which anyone may have written, is of something in the directory itself.
-fn is_plain(name: &str) -> bool {
-    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0'])
 }
 
 pub(super) fn create_parent(path: &Path) -> io::Result<()> {

@@ -1,9 +1,10 @@
 //! How `BertForSentenceEmbedding` is stored: beside the model, sentence-transformers' list of modules.
 
-use crate::checkpoint::{Fields, JsonFile, ModelKeys, is_plain_file_name};
+use crate::checkpoint::{Fields, JsonFile, ModelKeys};
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
+use crate::files::names::{SENTENCE_NAMES, TRANSFORMER_NAMES};
 use crate::files::{read_json, regular_file};
 use crate::model::sentence::dense::SentenceDenseConfig;
 use crate::model::sentence::pooling::Pooling;
@@ -16,17 +17,8 @@ use crate::text::BertTokenizer;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-const MODULES: &str = "modules.json";
+const MODULES: &str = SENTENCE_NAMES[0];
 const POOLING: &str = "1_Pooling";
-const TRANSFORMER: &str = "sentence_bert_config.json";
-/// Other names of that file in older directories, which sentence-transformers reads if it is not there.
-const OLD_TRANSFORMERS: [&str; 5] = [
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-];
 
 /// The names of a pooling in `pooling_mode` and in the older flags.
 const MODES: [(Pooling, &str, &str); 6] = [
@@ -72,7 +64,7 @@ impl Modules {
         }
         let (dense, normalize) = paths[2..].split_at(dense.len());
         // The path is the file's word, and could lead to weights anywhere.
-        if let Some(path) = dense.iter().find(|path| !is_plain_file_name(path)) {
+        if let Some(path) = dense.iter().find(|path| !regular_file::is_plain_name(path)) {
             return Err(invalid(format!("have a Dense in {path:?}, which is no name of a folder")));
         }
         Ok(Self {
@@ -204,8 +196,8 @@ impl Stored for BertForSentenceEmbedding {
             false => config.with_normalize(false),
         };
         let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
-        let names = [TRANSFORMER].into_iter().chain(OLD_TRANSFORMERS);
-        let transformer = names.map(|name| dir.join(name)).find(|path| regular_file::exists(path));
+        let transformer =
+            TRANSFORMER_NAMES.iter().map(|name| dir.join(name)).find(|path| regular_file::exists(path));
         let stated = transformer.map_or(Ok(SideConfig::default()), SideConfig::at)?;
         // serde's names of the variants are sentence-transformers'.
         let known = |name: &Value| serde_json::from_value(name.as_str()?.into()).ok();
@@ -305,7 +297,7 @@ impl Stored for BertForSentenceEmbedding {
             own.fields.extend(config.truncate_dim.map(|dim| ("truncate_dim".to_string(), json!(dim))));
             files.push(JsonFile { path: own.path, value: own.fields.into() });
         }
-        let transformer = dir.join(TRANSFORMER);
+        let transformer = dir.join(TRANSFORMER_NAMES[0]);
         let is_there = regular_file::exists(&transformer);
         let mut fields = SideConfig::if_there(transformer)?.fields;
         fields.remove("max_seq_length");
@@ -315,7 +307,7 @@ impl Stored for BertForSentenceEmbedding {
         }
         // An empty file would be read in place of one under an older name.
         if is_there || !fields.is_empty() {
-            files.push(file(TRANSFORMER.into(), fields.into()));
+            files.push(file(TRANSFORMER_NAMES[0].into(), fields.into()));
         }
         files.push(file(MODULES.into(), modules.into()));
         Ok(files)
