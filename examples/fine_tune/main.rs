@@ -19,7 +19,7 @@ use anyhow::Result;
 use burn::data::dataset::Dataset;
 use burn::train::Interrupter;
 use burn_bert::data::{Column, Label, LabelKind, LabelNames, LabelledTexts, TextColumns};
-use burn_bert::data::{LabelledSentences, PlainText, RankedPairs, SentencePairs, SquadExample};
+use burn_bert::data::{LabelledSentences, PlainText, SentencePairs, SquadExample};
 use burn_bert::distributed::{Ranks, Wire};
 use burn_bert::functional::Precision;
 use burn_bert::metrics::{ConfusionMatrix, SquadScores};
@@ -286,8 +286,8 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             }
         }
         Task::Reranker { settings, columns } => {
-            let columns = columns.of(LabelKind::Value);
-            let open = |path: &Path| RankedPairs::new(LabelledTexts::open(path, &columns)?);
+            let columns = columns.of(LabelKind::Relevance);
+            let open = |path: &Path| LabelledTexts::open(path, &columns);
             settings.train(settings.arguments(ranks)?, open).map(drop)
         }
         Task::Tokens { settings } => {

@@ -15,6 +15,8 @@ pub enum Label {
     Classes(Vec<usize>),
     /// A number, for regression.
     Value(f32),
+    /// How relevant the second text is for the first, a query, in [0, 1]: for reranking by a cross-encoder.
+    Relevance(f32),
 }
 
 impl Label {
@@ -23,7 +25,25 @@ impl Label {
         match self {
             Self::Class(id) => std::slice::from_ref(id),
             Self::Classes(ids) => ids,
-            Self::Value(_) => &[],
+            Self::Value(_) | Self::Relevance(_) => &[],
+        }
+    }
+
+    /// What it is.
+    pub(super) fn kind(&self) -> LabelKind {
+        match self {
+            Self::Class(_) => LabelKind::Class,
+            Self::Classes(_) => LabelKind::Classes,
+            Self::Value(_) => LabelKind::Value,
+            Self::Relevance(_) => LabelKind::Relevance,
+        }
+    }
+
+    /// Its number, if it is one.
+    pub(super) fn number(&self) -> Option<f32> {
+        match *self {
+            Self::Value(value) | Self::Relevance(value) => Some(value),
+            Self::Class(_) | Self::Classes(_) => None,
         }
     }
 
@@ -37,7 +57,7 @@ impl Label {
                 classes.sort_unstable();
                 classes.dedup();
             }
-            Self::Value(_) => {}
+            Self::Value(_) | Self::Relevance(_) => {}
         }
     }
 }
@@ -53,6 +73,20 @@ pub enum LabelKind {
     Classes,
     /// One number per text.
     Value,
+    /// One number in [0, 1] per pair of a query and a text.
+    Relevance,
+}
+
+impl LabelKind {
+    /// A number as a label; what it must be, if it is not. NaN is in no range.
+    pub(super) fn number(self, value: Option<f32>) -> Result<Label, &'static str> {
+        match (self, value) {
+            (Self::Relevance, Some(value)) if (0.0..=1.0).contains(&value) => Ok(Label::Relevance(value)),
+            (Self::Relevance, _) => Err("a relevance in [0, 1]"),
+            (_, Some(value)) if value.abs() <= MAX_VALUE => Ok(Label::Value(value)),
+            _ => Err("a number in [-1e15, 1e15]"),
+        }
+    }
 }
 
 /// The names of the classes, by id (transformers' `id2label`).
@@ -120,14 +154,7 @@ pub(super) fn places(own: &LabelNames, id2label: &[String]) -> Result<Vec<usize>
 
 /// The largest number of a label that a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch) takes:
 /// squares of larger ones overflow in the loss.
-pub(super) const MAX_VALUE: f32 = 1e15;
-
-const NUMBER: &str = "a number in [-1e15, 1e15]";
-
-/// NaN is refused too, which no comparison holds for.
-fn number(value: Option<f32>) -> Option<Label> {
-    value.filter(|value| value.abs() <= MAX_VALUE).map(Label::Value)
-}
+const MAX_VALUE: f32 = 1e15;
 
 /// Classes that are printed, of a file that has more.
 const PRINTED: usize = 20;
@@ -184,7 +211,7 @@ impl<'a> Classes<'a> {
                 let names = field.split(',').map(str::trim).filter(|name| !name.is_empty());
                 names.map(|name| self.id(name, false)).collect::<Result<_, _>>().map(Label::Classes)
             }
-            LabelKind::Value => number(field.parse().ok()).ok_or_else(|| unfit(NUMBER)),
+            LabelKind::Value | LabelKind::Relevance => kind.number(field.parse().ok()).map_err(unfit),
         }
     }
 
@@ -197,8 +224,8 @@ impl<'a> Classes<'a> {
                 let list = value.as_array().ok_or_else(|| unfit("a list"))?;
                 list.iter().map(|value| self.class(value)).collect::<Result<_, _>>().map(Label::Classes)
             }
-            LabelKind::Value => {
-                number(value.as_f64().map(|number| number as f32)).ok_or_else(|| unfit(NUMBER))
+            LabelKind::Value | LabelKind::Relevance => {
+                kind.number(value.as_f64().map(|number| number as f32)).map_err(unfit)
             }
         }
     }

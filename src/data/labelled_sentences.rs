@@ -1,9 +1,10 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
 use super::batches::TryBatcher;
-use super::label::{Classes, LabelNames, class_id, places, write_counts};
+use super::examples::{Example, Examples, check};
+use super::label::{Classes, LabelNames, class_id, write_counts};
 use super::labelled_file::{LabelledFile, Row, counted, extension, is_json};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::text::{Encoding, TextBatch};
 use burn::prelude::*;
@@ -45,33 +46,37 @@ pub struct LabelledTokens {
 /// assert_eq!(sentences.get(0)?.tags, [0, 1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
-pub struct LabelledSentences {
-    sentences: Vec<LabelledTokens>,
-    names: LabelNames,
+pub type LabelledSentences = Examples<LabelledTokens>;
+
+impl Example for LabelledTokens {
+    const NAME: &'static str = "sentences";
+
+    fn check(&self, _: &Self) -> Result<(), String> {
+        match (self.tokens.len(), self.tags.len()) {
+            (tokens, tags) if tokens == tags => Ok(()),
+            (tokens, tags) => Err(format!("has {}, but {}", counted(tokens, "token"), counted(tags, "tag"))),
+        }
+    }
+
+    fn is_blank(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    fn classes(&self) -> &[usize] {
+        &self.tags
+    }
+
+    fn rename(&mut self, ids: &[usize]) {
+        self.tags.iter_mut().for_each(|tag| *tag = ids[*tag]);
+    }
+
+    /// The number of its words.
+    fn size(&self) -> usize {
+        self.tokens.len()
+    }
 }
 
 impl LabelledSentences {
-    /// Sentences that are in memory already, with the names of their tags. Returns [`Error::Empty`] without a sentence;
-    /// [`Error::Data`], with the sentence, if it has no words, not one tag a word, or a tag without a name.
-    pub fn new(sentences: Vec<LabelledTokens>, names: LabelNames) -> Result<Self> {
-        if sentences.is_empty() {
-            return Err(Error::Empty { input: "sentences", shape: vec![0] });
-        }
-        for (place, LabelledTokens { tokens, tags }) in sentences.iter().enumerate() {
-            let problem = match tags.iter().find(|tag| **tag >= names.len()) {
-                _ if tokens.is_empty() => "has no words".into(),
-                _ if tokens.len() != tags.len() => {
-                    format!("has {}, but {}", counted(tokens.len(), "token"), counted(tags.len(), "tag"))
-                }
-                Some(tag) => format!("has the tag {tag}, but the tags are {:?}", names.names()),
-                None => continue,
-            };
-            return Err(Error::data(format!("sentences[{place}]"), problem));
-        }
-        Ok(Self { sentences, names })
-    }
-
     /// Reads a file and the names of its tags, which get their ids as in
     /// [`LabelledTexts::open`](super::LabelledTexts::open). Returns [`Error::Row`], with the file and the line, if the
     /// numbers of words and tags differ or a line is malformed; [`Error::File`] if it is no regular file, has no
@@ -95,40 +100,22 @@ impl LabelledSentences {
             other if is_json(other) => of_json(&file, &mut classes),
             _ => of_columns(&file, &mut classes, false),
         };
-        let mut sentences = file.not_empty(sentences?)?;
-        let (names, ids) = classes.finish(path)?;
-        sentences.iter_mut().flat_map(|sentence| &mut sentence.tags).for_each(|tag| *tag = ids[*tag]);
-        Ok(Self { sentences, names })
-    }
-
-    /// The same sentences with the tags of a model, whatever their order. Returns [`Error::Data`] if the model lacks one.
-    pub(crate) fn of_model(mut self, id2label: &[String]) -> Result<Self> {
-        let places = places(&self.names, id2label)?;
-        self.sentences.iter_mut().flat_map(|sentence| &mut sentence.tags).for_each(|tag| *tag = places[*tag]);
-        Ok(Self { names: LabelNames::new(id2label)?, ..self })
-    }
-
-    /// The names of the tags.
-    pub fn names(&self) -> &LabelNames {
-        &self.names
-    }
-
-    /// The number of words of each sentence, an estimate of its length for [length
-    /// bucketing](super::Batches::with_lengths).
-    pub fn sizes(&self) -> Vec<usize> {
-        self.sentences.iter().map(|sentence| sentence.tokens.len()).collect()
+        Self::of_file(path, file.not_empty(sentences?)?, classes)
     }
 }
-
-in_memory!(LabelledSentences.sentences: LabelledTokens);
 
 /// The numbers of sentences and words, and of each tag its id, name and count.
 impl fmt::Display for LabelledSentences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tags = self.sentences.iter().flat_map(|sentence| &sentence.tags).copied();
-        let sentences = counted(self.sentences.len(), "sentence");
-        write!(f, "{sentences} of {} with {} tags", counted(tags.clone().count(), "word"), self.names.len())?;
-        write_counts(f, &self.names, tags)
+        let tags = self.items.iter().flat_map(|sentence| &sentence.tags).copied();
+        let sentences = counted(self.items.len(), "sentence");
+        write!(
+            f,
+            "{sentences} of {} with {} tags",
+            counted(tags.clone().count(), "word"),
+            self.names().len()
+        )?;
+        write_counts(f, self.names(), tags)
     }
 }
 
@@ -145,11 +132,8 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
         let tokens: Vec<String> = list(&["tokens"])?.iter().map(token).collect::<Result<_, _>>()?;
         let tags = list(&["tags", "ner_tags"])?;
         let tags: Vec<usize> = tags.iter().map(|tag| classes.class(tag)).collect::<Result<_, _>>()?;
-        if tokens.len() != tags.len() {
-            let [words, tags] = [counted(tokens.len(), "token"), counted(tags.len(), "tag")];
-            return Err(format!("has {words}, but {tags}"));
-        }
-        Ok(LabelledTokens { tokens, tags })
+        let sentence = LabelledTokens { tokens, tags };
+        sentence.check(&sentence).map(|()| sentence)
     };
     let rows = file.objects().map(|object| {
         let (line, object) = object?;
@@ -231,13 +215,10 @@ impl TryBatcher for TokenBatcher {
     type Item = LabelledTokens;
     type Batch = TokenClassificationBatch;
 
-    /// Errors: those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Data`] if the numbers of words and tags
-    /// differ. The model compares tags with its number of labels.
+    /// Errors: those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Data`] if a sentence has not
+    /// one tag a word. The model compares tags with its number of labels.
     fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
-        if let Some(item) = items.iter().find(|item| item.tokens.len() != item.tags.len()) {
-            let problem = format!("must have one tag each, but the tags are {:?}", item.tags);
-            return Err(Error::data(format!("the words {:?}", item.tokens), problem));
-        }
+        check(&items)?;
         let encodings = items.iter().map(|item| self.tokenizer.encode_words(&item.tokens));
         let encodings = encodings.collect::<Result<Vec<_>>>()?;
         let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;

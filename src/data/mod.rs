@@ -43,28 +43,14 @@ macro_rules! batcher {
     };
 }
 
-/// Implements Burn's `Dataset` for a type with a list of items.
-#[cfg(feature = "train")]
-macro_rules! in_memory {
-    ($dataset:ident.$items:ident: $item:ident) => {
-        impl burn::data::dataset::Dataset<$item> for $dataset {
-            fn get(&self, index: usize) -> Result<$item, burn::data::dataset::DatasetError> {
-                Ok(self.$items[index].clone())
-            }
-
-            fn len(&self) -> usize {
-                self.$items.len()
-            }
-        }
-    };
-}
-
 #[cfg(feature = "train")]
 mod batches;
 #[cfg(feature = "train")]
 mod epoch_loader;
 #[cfg(feature = "train")]
 mod epoch_order;
+#[cfg(feature = "train")]
+mod examples;
 #[cfg(feature = "train")]
 mod label;
 #[cfg(feature = "train")]
@@ -90,9 +76,10 @@ pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmE
 pub use {
     batches::{Batches, TryBatcher},
     epoch_loader::EpochLoader,
+    examples::Examples,
     labelled_file::Column,
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
-    labelled_texts::{LabelledText, LabelledTexts, RankedPairs, SequenceBatcher, TextColumns},
+    labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher, TextColumns},
     plain_text::{PlainText, TextWindows},
     sentence_pairs::{SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs},
     squad::{QuestionWindow, QuestionWindowBatcher, QuestionWindows, SquadExample},

@@ -1,7 +1,8 @@
 //! Pairs and triplets of sentences: files and batches.
 
 use super::batches::TryBatcher;
-use super::label::{Classes, Label, LabelKind};
+use super::examples::{Example, Examples, check};
+use super::label::{Classes, LabelKind, LabelNames};
 use super::labelled_file::{Column, Header, LabelledFile, Row, counted, described};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
@@ -63,10 +64,7 @@ impl SentenceColumns {
 /// assert_eq!((pair.positive.as_str(), pair.label), ("A cat, asleep.", Some(0.9)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
-pub struct SentencePairs {
-    pairs: Vec<SentencePair>,
-}
+pub type SentencePairs = Examples<SentencePair>;
 
 /// Where the sentences and the label of a row are.
 struct Places {
@@ -77,29 +75,6 @@ struct Places {
 }
 
 impl SentencePairs {
-    /// Pairs that are in memory already. Returns [`Error::Empty`] without a pair; [`Error::Data`], with the pair, if its number of
-    /// negatives differs from that of the first, only one of the two has a label, or its label is not finite.
-    pub fn new(pairs: Vec<SentencePair>) -> Result<Self> {
-        let Some(first) = pairs.first() else {
-            return Err(Error::Empty { input: "pairs", shape: vec![0] });
-        };
-        for (place, pair) in pairs.iter().enumerate() {
-            let problem = match pair.label {
-                _ if pair.negatives.len() != first.negatives.len() => {
-                    let [own, other] = [pair, first].map(|pair| counted(pair.negatives.len(), "negative"));
-                    format!("has {own}, but pairs[0] has {other}")
-                }
-                label if label.is_some() != first.label.is_some() => {
-                    "and pairs[0] must both have a label, or neither".into()
-                }
-                Some(label) if !label.is_finite() => format!("has the label {label}, which is not finite"),
-                _ => continue,
-            };
-            return Err(Error::data(format!("pairs[{place}]"), problem));
-        }
-        Ok(Self { pairs })
-    }
-
     /// Reads a file.
     ///
     /// # Errors
@@ -111,31 +86,44 @@ impl SentencePairs {
     pub fn open(path: impl AsRef<Path>, columns: &SentenceColumns) -> Result<Self> {
         let places = |header: &Header| columns.places(header);
         let pair = |places: &Places, row: &Row| columns.pair(places, row);
-        Ok(Self { pairs: LabelledFile::rows(path.as_ref(), columns.has_header, places, pair)? })
+        let pairs = LabelledFile::rows(path.as_ref(), columns.has_header, places, pair)?;
+        Self::new(pairs, LabelNames::none())
     }
 
     /// Whether the pairs have labels.
     pub fn has_labels(&self) -> bool {
-        self.pairs.iter().any(|pair| pair.label.is_some())
+        self.items.iter().any(|pair| pair.label.is_some())
     }
 
     /// The number of negatives of each anchor.
     pub fn num_negatives(&self) -> usize {
-        self.pairs.first().map_or(0, |pair| pair.negatives.len())
-    }
-
-    /// The size of the sentences of each row in bytes, an estimate of their length for [length
-    /// bucketing](super::Batches::with_lengths).
-    pub fn sizes(&self) -> Vec<usize> {
-        let size = |pair: &SentencePair| {
-            let negatives: usize = pair.negatives.iter().map(String::len).sum();
-            pair.anchor.len() + pair.positive.len() + negatives
-        };
-        self.pairs.iter().map(size).collect()
+        self.items.first().map_or(0, |pair| pair.negatives.len())
     }
 }
 
-in_memory!(SentencePairs.pairs: SentencePair);
+impl Example for SentencePair {
+    const NAME: &'static str = "pairs";
+
+    fn check(&self, first: &Self) -> Result<(), String> {
+        match self.label {
+            _ if self.negatives.len() != first.negatives.len() => {
+                let [own, other] = [self, first].map(|pair| counted(pair.negatives.len(), "negative"));
+                Err(format!("has {own}, but pairs[0] has {other}"))
+            }
+            label if label.is_some() != first.label.is_some() => {
+                Err("and pairs[0] must both have a label, or neither".into())
+            }
+            Some(label) if !label.is_finite() => Err(format!("has the label {label}, which is not finite")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of the sentences.
+    fn size(&self) -> usize {
+        let negatives: usize = self.negatives.iter().map(String::len).sum();
+        self.anchor.len() + self.positive.len() + negatives
+    }
+}
 
 impl SentenceColumns {
     /// Where the sentences and the label are.
@@ -186,10 +174,7 @@ impl SentenceColumns {
         let (anchor, positive) = (next()?, next()?);
         let negatives = sentences.collect::<Result<_, _>>()?;
         let label = |column| row.label(column, &mut Classes::new(None), LabelKind::Value);
-        let label = match places.label.as_ref().map(label).transpose()? {
-            Some(Label::Value(value)) => Some(value),
-            _ => None,
-        };
+        let label = places.label.as_ref().map(label).transpose()?.and_then(|label| label.number());
         Ok(SentencePair { anchor, positive, negatives, label })
     }
 }
@@ -231,20 +216,9 @@ impl TryBatcher for SentencePairBatcher {
     /// Errors: those of the tokenizer; [`Error::Empty`] without a pair; [`Error::Data`] if pairs differ in the number of their
     /// negatives, only some have a label, or one is not finite.
     fn try_batch(&self, items: Vec<SentencePair>, device: &Device) -> Result<SentencePairBatch> {
-        if items.is_empty() {
-            return Err(Error::Empty { input: "pairs", shape: vec![0] });
-        }
+        check(&items)?;
         let columns = items[0].negatives.len();
-        if let Some(other) = items.iter().find(|item| item.negatives.len() != columns) {
-            let problem = format!("has {}, but another of the batch has {columns}", other.negatives.len());
-            return Err(Error::data(format!("the list of negatives of {:?}", other.anchor), problem));
-        }
         let labels: Vec<f32> = items.iter().filter_map(|item| item.label).collect();
-        if !labels.is_empty() && labels.len() < items.len() {
-            let problem =
-                format!("are given for {} of {} pairs; give all a label, or none", labels.len(), items.len());
-            return Err(Error::data("the labels", problem));
-        }
         let batch = |sentences: Vec<&str>| -> Result<_> {
             let encodings = self.tokenizer.encode_batch(&sentences)?;
             let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;

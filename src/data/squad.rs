@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::files::regular_file;
 use crate::model::QuestionAnsweringBatch;
 use crate::text::{BertTokenizer, Encoding, TextBatch};
+use burn::data::dataset::{Dataset, DatasetError};
 use burn::prelude::*;
 use serde::Deserialize;
 use std::path::Path;
@@ -189,7 +190,15 @@ fn tokens(window: &Encoding, context: &str, (start, end): (usize, usize)) -> Opt
     Some([*begins, *ends])
 }
 
-in_memory!(QuestionWindows.windows: QuestionWindow);
+impl Dataset<QuestionWindow> for QuestionWindows {
+    fn get(&self, index: usize) -> Result<QuestionWindow, DatasetError> {
+        Ok(self.windows[index].clone())
+    }
+
+    fn len(&self) -> usize {
+        self.windows.len()
+    }
+}
 
 tokenizing! {
     /// Pads windows of a [`SquadExample`] to the longest of the batch.

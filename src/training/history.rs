@@ -1,21 +1,23 @@
-//! The logs of a run: its losses and metrics, the best of its evaluations, and stopping by them.
+//! The metrics of a run, which of its evaluations is the best, and stopping by them.
 
+use super::checkpoints::{Checkpoints, whole};
 use crate::distributed::Ranks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::regular_file;
-use burn::train::logger::{FileMetricLogger, MetricLogger};
+use burn::train::checkpoint::{CheckpointingAction, CheckpointingStrategy};
+use burn::train::logger::MetricLogger;
 use burn::train::metric::store::{
     Aggregate, EpochSummary, EventStoreClient, MetricsUpdate, NumericMetricUpdate, Split,
 };
 use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
 use burn::train::{EarlyStoppingStrategy, Interrupter};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The metrics of a run of a [`Trainer`](super::Trainer) as data: all losses, and all metrics of all evaluations. It prints as a
 /// table.
@@ -43,33 +45,6 @@ pub struct Evaluation {
 }
 
 impl History {
-    /// Reads the logs of Burn's trainer in its folder: metrics of these names, up to the last evaluation that was finished.
-    pub(super) fn read(folder: &Path, names: &[String], steps: usize) -> Result<Self> {
-        let mut history = Self::default();
-        for epoch in 1.. {
-            let folder = |split: &str| folder.join(split).join(format!("epoch-{epoch}"));
-            // Not by a log, which a full disk may have lost.
-            if !folder("train").exists() {
-                break;
-            }
-            let read =
-                |split: &str, name: &str| read_log(&folder(split).join(format!("{}.log", file_stem(name))));
-            history.losses.extend(read("train", LOSS)?.0);
-            let metrics = |split: &str| -> Result<BTreeMap<String, f64>> {
-                let mut found = BTreeMap::new();
-                for name in names {
-                    found.extend(read(split, name)?.1.map(|value| (name.clone(), value)));
-                }
-                Ok(found)
-            };
-            let (train, valid) = (metrics("train")?, metrics("valid")?);
-            history.evaluations.push(Evaluation { step: epoch * steps, train, valid });
-        }
-        // An epoch at the end that was broken off.
-        while history.evaluations.pop_if(|last| last.train.is_empty() && last.valid.is_empty()).is_some() {}
-        Ok(history)
-    }
-
     /// The values of a metric of the validation data, one for each evaluation.
     pub fn valid(&self, metric: &str) -> Vec<Option<f64>> {
         self.evaluations.iter().map(|evaluation| evaluation.valid.get(metric).copied()).collect()
@@ -103,23 +78,80 @@ impl fmt::Display for History {
 /// The name of Burn's metric of the loss.
 pub(super) const LOSS: &str = "Loss";
 
-/// The values of the batches, and that of the epoch, if it was not broken off: one number a line, followed by its count or by
-/// `final`.
-fn read_log(path: &Path) -> Result<(Vec<f64>, Option<f64>)> {
-    if !path.exists() {
-        return Ok((Vec::new(), None));
+/// The file of a [`Log`], in MessagePack.
+const HISTORY: &str = "history.msgpack";
+
+/// What Burn's trainer has logged of an epoch. Values that are not finite are left out.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Epoch {
+    losses: Vec<f64>,
+    train: BTreeMap<String, f64>,
+    valid: BTreeMap<String, f64>,
+}
+
+/// The epochs of Burn's trainer in memory, and in a file from which a resumed run goes on.
+#[derive(Clone)]
+pub(super) struct Log {
+    path: PathBuf,
+    epochs: Arc<Mutex<Vec<Epoch>>>,
+}
+
+impl Log {
+    /// No epoch, to be saved in a folder.
+    pub(super) fn new(folder: &Path) -> Self {
+        Self { path: folder.join(HISTORY), epochs: Arc::default() }
     }
-    // A line of a crashed run may be anything.
-    let text = String::from_utf8_lossy(&regular_file::read(path, u64::MAX)?).into_owned();
-    let values = text.lines().filter_map(|line| {
-        let (value, count) = line.split_once(',').unwrap_or((line, ""));
-        Some((value.parse::<f64>().ok()?, count))
-    });
-    // A batch without labels has no loss.
-    let values = values.filter(|(value, _)| value.is_finite());
-    let (finals, batches): (Vec<_>, Vec<_>) = values.partition(|&(_, count)| count == "final");
-    let batches = batches.into_iter().map(|(value, _)| value).collect();
-    Ok((batches, finals.last().map(|&(value, _)| value)))
+
+    /// Takes what a run saved in a folder of its epochs up to this number. Returns [`Error::File`] if the file is damaged or no
+    /// regular file.
+    pub(super) fn load(&self, folder: &Path, finished: usize) -> Result<()> {
+        let path = folder.join(HISTORY);
+        let mut epochs: Vec<Epoch> = match regular_file::read(&path, u64::MAX) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
+            bytes => rmp_serde::from_slice(&bytes?)
+                .map_err(|error| Error::file(&path, format!("is damaged: {error}; delete it")))?,
+        };
+        // An epoch without a checkpoint is trained again, and one that a full disk has lost has no metrics.
+        epochs.resize_with(finished, Epoch::default);
+        *self.lock() = epochs;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Epoch>> {
+        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the file. On a full disk the old one stays until the next time: all epochs are still in memory.
+    pub(super) fn save(&self) {
+        // Not JSON, which rounds some numbers: a resumed run must find the same best evaluation.
+        let bytes = rmp_serde::to_vec(&*self.lock()).expect("plain data");
+        let written = self.path.parent().map_or(Ok(()), fs::create_dir_all);
+        let _ = written.and_then(|()| whole(&self.path, |path| fs::write(path, bytes)));
+    }
+
+    /// The values of a metric of the validation data, one for each epoch.
+    pub(super) fn valid(&self, metric: &str) -> Vec<Option<f64>> {
+        self.lock().iter().map(|epoch| epoch.valid.get(metric).copied()).collect()
+    }
+
+    /// The same once all that the trainer's store was given is logged.
+    fn validated(&self, metric: &str, store: &EventStoreClient) -> Vec<Option<f64>> {
+        // Answers come in the order of a queue; this one itself is empty.
+        store.find_metric(LOSS, 1, Aggregate::Mean, &Split::Valid);
+        self.valid(metric)
+    }
+
+    /// The history of evaluations after so many steps each.
+    pub(super) fn history(&self, steps: usize) -> History {
+        let mut history = History::default();
+        for (number, Epoch { losses, train, valid }) in (1..).zip(self.lock().clone()) {
+            history.losses.extend(losses);
+            history.evaluations.push(Evaluation { step: number * steps, train, valid });
+        }
+        // An epoch at the end that was broken off.
+        while history.evaluations.pop_if(|last| last.train.is_empty() && last.valid.is_empty()).is_some() {}
+        history
+    }
 }
 
 /// Which evaluation is the best.
@@ -148,22 +180,16 @@ impl Best {
         });
         last.map(|(epoch, _)| epoch)
     }
-
-    /// The values in the trainer's store, those from before a resume included. Logs of a resumed run go beyond this epoch if
-    /// its last checkpoint could not be read.
-    pub(super) fn validated(&self, store: &EventStoreClient, epoch: usize) -> Vec<Option<f64>> {
-        let value = |epoch| store.find_metric(&self.metric, epoch, Aggregate::Mean, &Split::Valid);
-        (1..=epoch).map(|epoch| value(epoch).filter(|value| value.is_finite())).collect()
-    }
 }
 
 /// Early stopping. Evaluations before a resume count too, unlike with Burn's `MetricEarlyStoppingStrategy`; a value that is
 /// not finite is no improvement, and a run that never had a finite one goes on.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct EarlyStopping {
     pub(super) best: Best,
     pub(super) patience: usize,
     pub(super) threshold: f64,
+    pub(super) log: Log,
     pub(super) ranks: Ranks,
 }
 
@@ -176,33 +202,43 @@ impl EarlyStopping {
 }
 
 impl EarlyStoppingStrategy for EarlyStopping {
-    fn should_stop(&mut self, epoch: usize, store: &EventStoreClient) -> bool {
-        let is_over = self.ranks.is_first() && self.is_over(&self.best.validated(store, epoch));
+    fn should_stop(&mut self, _: usize, store: &EventStoreClient) -> bool {
+        let values = self.log.validated(&self.best.metric, store);
+        let is_over = self.ranks.is_first() && self.is_over(&values);
         // A rank that has left is known at the next step, or at the end.
         self.ranks.sum(&[is_over.into()]).is_ok_and(|ranks_over| ranks_over[0] > 0.0)
     }
 }
 
-/// The name of a metric's log. Names of classes are in it, which may be anything.
-fn file_stem(name: &str) -> String {
-    name.replace([' ', '/', '\\'], "_")
+/// Keeps the last two checkpoints and the best one, of those on disk: the checkpoints from before a resume are deleted as well.
+pub(super) struct LastAndBest {
+    pub(super) checkpoints: [Checkpoints; 3],
+    pub(super) best: Best,
+    pub(super) log: Log,
+    pub(super) watch: Watch,
 }
 
-/// Writes the logs of Burn's own logger, which aborts the process on a full disk; here lines are lost, and training goes on.
-pub(super) struct Logs {
-    folder: PathBuf,
-    watch: Watch,
-    reader: FileMetricLogger,
-    names: HashMap<MetricId, String>,
-    /// Those of the current epoch with their sizes; `None` if one could not be created.
-    files: HashMap<PathBuf, Option<(File, u64)>>,
-}
-
-impl Logs {
-    pub(super) fn new(folder: &Path, watch: &Watch) -> Self {
-        let (reader, watch) = (FileMetricLogger::new(folder), watch.clone());
-        Self { folder: folder.to_path_buf(), watch, reader, names: HashMap::new(), files: HashMap::new() }
+impl CheckpointingStrategy for LastAndBest {
+    fn checkpointing(&mut self, epoch: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
+        let best = self.best.epoch(&self.log.validated(&self.best.metric, store));
+        // Known now at the latest, since the store has answered: a model with such a loss is not saved.
+        if self.watch.problem.get().is_some() {
+            return Vec::new();
+        }
+        // Before the checkpoint, after which a resumed run would not log this epoch again.
+        self.log.save();
+        let saved = self.checkpoints.iter().map(|files| files.epochs().unwrap_or_default());
+        let old: BTreeSet<usize> = saved.flatten().collect();
+        let old = old.into_iter().filter(|&old| old + 1 < epoch && Some(old) != best);
+        [CheckpointingAction::Save].into_iter().chain(old.map(CheckpointingAction::Delete)).collect()
     }
+}
+
+/// Keeps what the trainer logs. Burn's own logger writes a file for each metric and epoch, and aborts the process on a full disk.
+pub(super) struct Logger {
+    pub(super) log: Log,
+    pub(super) watch: Watch,
+    pub(super) names: HashMap<MetricId, String>,
 }
 
 /// What stops the trainer beside its caller: the keys of Burn's dashboard, and a loss that is no number.
@@ -239,40 +275,41 @@ impl Watch {
     }
 }
 
-impl MetricLogger for Logs {
+impl MetricLogger for Logger {
     fn log(&mut self, update: MetricsUpdate, epoch: usize, split: &Split) {
         self.watch.look(&update, split);
-        let folder = self.folder.join(split.to_string()).join(format!("epoch-{epoch}"));
-        let numeric = update.entries_numeric.iter().map(|numeric| &numeric.entry);
-        for entry in update.entries.iter().chain(numeric) {
-            if entry.serialized_entry.is_not_available() {
+        let mut epochs = self.log.lock();
+        if epochs.len() < epoch {
+            epochs.resize_with(epoch, Epoch::default);
+        }
+        let Epoch { losses, train, valid } = &mut epochs[epoch - 1];
+        let is_training = *split == Split::Train;
+        for NumericMetricUpdate { entry, numeric_entry, .. } in update.entries_numeric {
+            let (Some(name), Some(number)) = (self.names.get(&entry.metric_id), numeric_entry) else {
                 continue;
-            }
-            let Some(name) = self.names.get(&entry.metric_id) else { continue };
-            let path = folder.join(format!("{name}.log"));
-            let file = self.files.entry(path).or_insert_with_key(|path| {
-                let _ = fs::create_dir_all(&folder);
-                Some((File::create(path).ok()?, 0))
-            });
-            let Some((file, size)) = file else { continue };
-            let line = format!("{}\n", entry.serialized_entry.serialized);
-            match file.write_all(line.as_bytes()) {
-                Ok(()) => *size += line.len() as u64,
-                // Half a number is another number.
-                Err(_) => drop(file.set_len(*size).and_then(|()| file.seek(SeekFrom::End(0)))),
+            };
+            let value = number.current();
+            match number {
+                // A batch without labels has no loss.
+                _ if !value.is_finite() => {}
+                NumericEntry::Final(_) => {
+                    let values = if is_training { &mut *train } else { &mut *valid };
+                    values.insert(name.clone(), value);
+                }
+                _ if is_training && name == LOSS => losses.push(value),
+                _ => {}
             }
         }
     }
 
-    fn read_numeric(&mut self, name: &str, epoch: usize, split: &Split) -> Result<Vec<NumericEntry>, String> {
-        self.reader.read_numeric(&file_stem(name), epoch, split)
+    /// Nobody reads them here.
+    fn read_numeric(&mut self, _: &str, _: usize, _: &Split) -> Result<Vec<NumericEntry>, String> {
+        Ok(Vec::new())
     }
 
     fn log_metric_definition(&mut self, definition: MetricDefinition) {
-        self.names.insert(definition.metric_id, file_stem(&definition.name));
+        self.names.insert(definition.metric_id, definition.name.to_string());
     }
 
-    fn log_epoch_summary(&mut self, _summary: EpochSummary) {
-        self.files.clear();
-    }
+    fn log_epoch_summary(&mut self, _: EpochSummary) {}
 }

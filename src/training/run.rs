@@ -1,8 +1,8 @@
 //! The folder of a training run.
 
 use super::arguments::{Plan, Settings, TrainingArguments};
-use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
-use super::history::{Best, Logs, Watch};
+use super::checkpoints::{Checkpoints, UNFINISHED, names, whole};
+use super::history::{Best, LastAndBest, Log, Logger, Watch};
 use crate::data::Finished;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
@@ -11,8 +11,7 @@ use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
 use burn::train::{LearnerModel, SupervisedTraining};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use std::fmt::{self, Debug, Write};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -41,14 +40,17 @@ struct Beginning {
     starts: Vec<(usize, usize)>,
 }
 
-/// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
-/// trainer, from which the run is resumed. A run is resumed only with the settings that it began with.
+/// The output directory of a training run: the model, and in the folder `training` checkpoints and metrics, from which the run
+/// is resumed. A run is resumed only with the settings that it began with.
 pub(super) struct Run {
     arguments: TrainingArguments,
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
+    checkpoints: [Checkpoints; 3],
+    pub(super) log: Log,
     /// How the run that is resumed began.
     begun: Option<Beginning>,
-    finished_epochs: usize,
+    /// Epochs of Burn's trainer that were finished before the run was stopped.
+    pub(super) finished_epochs: usize,
 }
 
 impl Run {
@@ -58,9 +60,16 @@ impl Run {
     /// it could not open the run; [`Error::Io`].
     pub(super) fn open(arguments: &TrainingArguments) -> Result<Self> {
         let (arguments, folder) = (arguments.clone(), arguments.output_dir.join(TRAINING));
-        let mut run = Self { arguments, folder, begun: None, finished_epochs: 0 };
+        let checkpoints = Checkpoints::all(&folder, !arguments.ranks.is_first());
+        let log = Log::new(&match arguments.ranks.rank() {
+            0 => folder.clone(),
+            rank => folder.join(format!("rank-{rank}")),
+        });
+        let mut run = Self { arguments, folder, checkpoints, log, begun: None, finished_epochs: 0 };
         if run.arguments.resume {
             (run.begun, run.finished_epochs) = (Some(run.resumed()?), run.last_checkpoint()?);
+            // That of rank 0, on which all have to agree.
+            run.log.load(&run.folder, run.finished_epochs)?;
         } else {
             run.check_new()?;
         }
@@ -110,25 +119,7 @@ impl Run {
         self.arguments.overwrite_output_dir && !self.arguments.resume
     }
 
-    /// The folder of the logs of rank 0.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// The folder of this rank's logs, for `SupervisedTraining::new`.
-    pub(super) fn own_folder(&self) -> PathBuf {
-        match self.arguments.ranks.rank() {
-            0 => self.folder.clone(),
-            rank => self.folder.join(format!("rank-{rank}")),
-        }
-    }
-
-    /// Epochs of Burn's trainer that were finished before the run was stopped.
-    pub(super) fn finished_epochs(&self) -> usize {
-        self.finished_epochs
-    }
-
-    /// The same with the ranks that trained these epochs, so that a run that goes on with another number of ranks goes on at the
+    /// The finished epochs with the ranks that trained them, so that a run that goes on with another number of ranks goes on at the
     /// same place in the data.
     pub(super) fn finished(&self) -> Finished {
         Finished::of(self.finished_epochs, &self.starts())
@@ -158,7 +149,7 @@ impl Run {
         }
         // Before anything is removed or written: what is unfinished may be another process's.
         let lock = self.lock()?;
-        Checkpoints::remove_unfinished(&self.folder);
+        self.checkpoints[0].remove_unfinished();
         let mut starts = self.starts();
         starts.push((self.finished_epochs, self.arguments.ranks.size()));
         let interval = plan.batches.map(|batches| (batches, plan.parts));
@@ -235,10 +226,9 @@ impl Run {
         Ok(())
     }
 
-    /// Stores the checkpoints and logs of a trainer in this run, and lets it continue after the last checkpoint.
+    /// Stores the checkpoints and metrics of a trainer in this run, and lets it continue after the last checkpoint.
     ///
-    /// Each checkpoint has a checksum and replaces a file only when complete. The last two are kept, and the best one. A log
-    /// that cannot be written, on a full disk, does not end the training run. Returns [`Error::File`] if the last checkpoint is not
+    /// Each checkpoint has a checksum and replaces a file only when complete. The last two are kept, and the best one. Returns [`Error::File`] if the last checkpoint is not
     /// of `model`.
     pub(super) fn checkpointed<M: LearnerModel>(
         &self,
@@ -247,17 +237,18 @@ impl Run {
         best: &Best,
         watch: &Watch,
     ) -> Result<SupervisedTraining<M>> {
-        let own =
-            |files: Checkpoints| Checkpoints { is_read_only: !self.arguments.ranks.is_first(), ..files };
-        let [models, optimizers, schedules] = Checkpoints::all(&self.folder).map(own);
+        let (log, watch) = (self.log.clone(), watch.clone());
+        let [models, optimizers, schedules] = self.checkpoints.clone();
+        let kept = LastAndBest {
+            checkpoints: self.checkpoints.clone(),
+            best: best.clone(),
+            log: log.clone(),
+            watch: watch.clone(),
+        };
         let training = training
             .with_custom_checkpointers(models, optimizers, schedules)
-            .with_checkpointing_strategy(LastAndBest {
-                folder: self.folder.clone(),
-                best: best.clone(),
-                watch: watch.clone(),
-            })
-            .with_metric_logger(Logs::new(&self.own_folder(), watch));
+            .with_checkpointing_strategy(kept)
+            .with_metric_logger(Logger { log, watch, names: HashMap::new() });
         if self.finished_epochs == 0 {
             return Ok(training);
         }
@@ -269,11 +260,10 @@ impl Run {
     /// The last epoch whose model, optimizer and schedule can all be read; 0 if there is none. Returns [`Error::File`]
     /// if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
     pub(super) fn last_checkpoint(&self) -> Result<usize> {
-        let checkpoints = Checkpoints::all(&self.folder);
         let mut damaged = Ok(0);
         // From the latest on: a damaged checkpoint costs an epoch, not the run.
-        for epoch in checkpoints[0].epochs()?.into_iter().rev() {
-            match checkpoints.iter().try_for_each(|files| files.read(epoch).map(drop)) {
+        for epoch in self.checkpoints[0].epochs()?.into_iter().rev() {
+            match self.checkpoints.iter().try_for_each(|files| files.read(epoch).map(drop)) {
                 Ok(()) => return Ok(epoch),
                 // The process ended before it had written all three.
                 Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
@@ -286,7 +276,7 @@ impl Run {
     /// The model after an epoch. Returns [`Error::File`] if its checkpoint is damaged, of another model or no regular
     /// file; [`Error::Io`].
     pub(super) fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
-        let [models, ..] = Checkpoints::all(&self.folder);
+        let models = &self.checkpoints[0];
         let bytes = Bytes::from_bytes_vec(models.read(epoch)?);
         let loaded = ModuleRecord::from_bytes(bytes).and_then(|record| model.try_load_record(record));
         loaded.map_err(|error| Error::file(&models.path(epoch), format!("does not fit the model: {error}")))
@@ -351,18 +341,4 @@ fn differences(begun: &Settings, now: &Settings) -> String {
 /// Whether a directory holds nothing but these names, or does not exist.
 fn holds_only(path: &Path, known: &[&str]) -> Result<bool> {
     Ok(names(path)?.iter().all(|name| known.iter().any(|known| name == known)))
-}
-
-/// The checksum of what `{:?}` writes of some data.
-pub(super) fn checksum_of(data: &impl Debug) -> u32 {
-    struct Sum(crc32fast::Hasher);
-    impl Write for Sum {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            self.0.update(text.as_bytes());
-            Ok(())
-        }
-    }
-    let mut sum = Sum(crc32fast::Hasher::new());
-    let _ = write!(sum, "{data:?}"); // a sum is never full
-    sum.0.finalize()
 }

@@ -4,9 +4,9 @@ use super::arguments::TrainingArguments;
 use super::metric_set::Metrics;
 use super::training_data::{Reader, TrainingData};
 use crate::data::{
-    Batches, Label, LabelNames, LabelledSentences, LabelledTexts, MaskedLmCollator, MaskedLmCollatorConfig,
-    PlainText, QuestionWindowBatcher, QuestionWindows, RankedPairs, SentencePair, SentencePairBatcher,
-    SentencePairs, SequenceBatcher, SquadExample, TokenBatcher,
+    Batches, LabelKind, LabelNames, LabelledSentences, LabelledTexts, MaskedLmCollator,
+    MaskedLmCollatorConfig, PlainText, QuestionWindowBatcher, QuestionWindows, SentencePair,
+    SentencePairBatcher, SentencePairs, SequenceBatcher, SquadExample, TokenBatcher,
 };
 use crate::error::Result;
 use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
@@ -43,7 +43,8 @@ macro_rules! checked_by_forward {
     };
 }
 
-/// Classification of one or several classes a text, or regression, by the kind of the labels.
+/// Classification of one or several classes a text, regression, or reranking (a classifier of pairs with one label, trained by
+/// binary cross-entropy), by the kind of the labels.
 impl TrainingData<BertForSequenceClassification> for LabelledTexts {
     type Batcher = SequenceBatcher;
 
@@ -53,11 +54,16 @@ impl TrainingData<BertForSequenceClassification> for LabelledTexts {
         _: &TrainingArguments,
     ) -> Config<BertForSequenceClassification> {
         let names = names_for(config.id2label.clone(), self.names());
-        let config = match self.kind() {
-            ProblemType::Regression => config.with_num_labels(1),
-            _ => config.with_id2label(names),
-        };
-        config.with_problem_type(Some(self.kind()))
+        match self.kind() {
+            LabelKind::Class => {
+                config.with_id2label(names).with_problem_type(Some(ProblemType::SingleLabelClassification))
+            }
+            LabelKind::Classes => {
+                config.with_id2label(names).with_problem_type(Some(ProblemType::MultiLabelClassification))
+            }
+            LabelKind::Value => config.with_num_labels(1).with_problem_type(Some(ProblemType::Regression)),
+            LabelKind::Relevance => config.with_num_labels(1).with_problem_type(None),
+        }
     }
 
     fn batches(self, reader: &Reader<BertForSequenceClassification>) -> Result<Batches<SequenceBatcher>> {
@@ -70,49 +76,13 @@ impl TrainingData<BertForSequenceClassification> for LabelledTexts {
     fn metrics(&self, _: &BertForSequenceClassification) -> Metrics<BertForSequenceClassification> {
         let metrics = Metrics::new();
         match self.kind() {
-            ProblemType::Regression => metrics.with(SpearmanMetric::new()),
-            ProblemType::MultiLabelClassification => metrics.with(HammingScore::new().with_sigmoid(true)),
-            ProblemType::SingleLabelClassification => metrics
+            LabelKind::Class => metrics
                 .with(AccuracyMetric::new())
                 .with(ConfusionMetric::macro_f1())
                 .with(ConfusionMetric::matthews()),
+            LabelKind::Classes => metrics.with(HammingScore::new().with_sigmoid(true)),
+            LabelKind::Value | LabelKind::Relevance => metrics.with(SpearmanMetric::new()),
         }
-    }
-
-    checked_by_forward!(BertForSequenceClassification, SequenceClassificationBatch);
-}
-
-impl LabelledTexts {
-    /// What the labels are; all are of one kind.
-    fn kind(&self) -> ProblemType {
-        match self.get(0).map(|text| text.label) {
-            Ok(Label::Value(_)) => ProblemType::Regression,
-            Ok(Label::Classes(_)) => ProblemType::MultiLabelClassification,
-            _ => ProblemType::SingleLabelClassification,
-        }
-    }
-}
-
-/// Reranking: a classifier of pairs with one label, trained by binary cross-entropy.
-impl TrainingData<BertForSequenceClassification> for RankedPairs {
-    type Batcher = SequenceBatcher;
-
-    fn config(
-        &self,
-        config: Config<BertForSequenceClassification>,
-        _: &TrainingArguments,
-    ) -> Config<BertForSequenceClassification> {
-        config.with_num_labels(1).with_problem_type(None)
-    }
-
-    fn batches(self, reader: &Reader<BertForSequenceClassification>) -> Result<Batches<SequenceBatcher>> {
-        let lengths = self.pairs.sizes();
-        Ok(Batches::new(self.pairs, SequenceBatcher::for_ranking(reader.tokenizer.clone()))
-            .with_lengths(lengths))
-    }
-
-    fn metrics(&self, _: &BertForSequenceClassification) -> Metrics<BertForSequenceClassification> {
-        Metrics::new().with(SpearmanMetric::new())
     }
 
     checked_by_forward!(BertForSequenceClassification, SequenceClassificationBatch);

@@ -1,11 +1,12 @@
 //! The trainer: a model, its data and its settings to a better model.
 
 use super::arguments::TrainingArguments;
+use super::checkpoints::checksum_of;
 use super::history::{EarlyStopping, History, Watch};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
 use super::progress::renderer;
-use super::run::{Run, checksum_of};
+use super::run::Run;
 use super::training_data::{TrainingData, batches, check_first, evaluated, evaluation_loader};
 use crate::checkpoint::Fields;
 use crate::data::EpochLoader;
@@ -189,7 +190,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let train = train.trained(arguments.group_by_length, arguments.no_duplicates);
         let train = EpochLoader::new(train, arguments.batch_size, &device)?.with_shuffling(arguments.seed);
         let valid = valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;
-        let schedule = arguments.schedule(plan, run.finished_epochs(), model.bert().encoder.layers.len())?;
+        let schedule = arguments.schedule(plan, run.finished_epochs, model.bert().encoder.layers.len())?;
         ranks.same("data", &sums)?;
         let trained = num_trainable_params(&model);
         note(&arguments, format_args!("{trained} of {} parameters are trained", Module::num_params(&model)));
@@ -224,23 +225,22 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             Some(valid) => Arc::new(valid.clone()),
             None => loader.slice(0, 0),
         };
-        let names = metrics.names();
         let stopping = arguments.early_stopping_patience.map(|patience| EarlyStopping {
             best: best.clone(),
             patience,
             threshold: arguments.early_stopping_threshold,
+            log: run.log.clone(),
             ranks: ranks.clone(),
         });
-        let so_far = History::read(run.folder(), &names, plan.steps)?.valid(&best.metric);
-        let so_far = &so_far[..so_far.len().min(run.finished_epochs())];
-        let is_over = stopping.as_ref().is_some_and(|stopping| stopping.is_over(so_far));
-        let (model, interrupted) = if is_over || run.finished_epochs() >= plan.evaluations {
-            (run.model_of(run.finished_epochs(), training.valid())?, None)
+        let so_far = run.log.valid(&best.metric);
+        let is_over = stopping.as_ref().is_some_and(|stopping| stopping.is_over(&so_far));
+        let (model, interrupted) = if is_over || run.finished_epochs >= plan.evaluations {
+            (run.model_of(run.finished_epochs, training.valid())?, None)
         } else {
             let watch =
                 Watch { keys: Interrupter::new(), trainer: interrupter.clone(), problem: Arc::default() };
-            let progress = renderer(&watch.keys, run.finished_epochs(), ranks, arguments.silent);
-            let launch = SupervisedTraining::new(run.own_folder(), loader, validating)
+            let progress = renderer(&watch.keys, run.finished_epochs, ranks, arguments.silent);
+            let launch = SupervisedTraining::new(&run.folder, loader, validating)
                 .grads_accumulation(arguments.gradient_accumulation_steps)
                 .num_epochs(plan.evaluations)
                 .with_training_strategy(TrainingStrategy::Default(strategy(&arguments)))
@@ -268,9 +268,13 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             (model, interrupted.map(|stop| stop.reason.unwrap_or_default()))
         };
 
-        // Rank 0 has written all of its logs once it is here.
         ranks.same("end of the run", &interrupted.is_some())?;
-        let mut history = History::read(run.folder(), &names, plan.steps)?;
+        let mut history = run.log.history(plan.steps);
+        // All return that of rank 0.
+        ranks.begin_output(1);
+        if let Some(first) = ranks.output(|| rmp_serde::to_vec(&history).expect("plain data"))? {
+            history = rmp_serde::from_slice(&first).expect("what rank 0 wrote");
+        }
         if interrupted.is_some() {
             // What follows the last evaluation was broken off.
             history.evaluations.truncate(run.last_checkpoint()?);

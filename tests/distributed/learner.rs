@@ -19,6 +19,7 @@ use burn_bert::pipeline::Pipeline;
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{EvalStrategy, Trainer, TrainingArguments};
 use burn_bert::{Error, Result, cast_module};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -199,6 +200,8 @@ pub fn run(ranks: &Ranks, task: &str) -> Result<()> {
     Ok(())
 }
 
+type Metrics = BTreeMap<String, f64>;
+
 fn launch_in(folder: &Path, task: &str, ranks: usize) -> std::process::Output {
     launch(task, ranks, &[(FOLDER, folder)])
 }
@@ -209,23 +212,21 @@ fn the_learner_on_ranks_trains_the_model_of_one_process() {
         let folder = tempfile::tempdir().unwrap();
         let output = launch_in(folder.path(), "learner", ranks);
         assert!(output.status.success(), "{}", text(&output));
-        let log = |log: &str| fs::read_to_string(folder.path().join(log).join("epoch-2/Loss.log")).unwrap();
-        assert_ne!(
-            log("shared/training/train"),
-            log("shared/training/rank-1/train"),
-            "each rank's own batches"
-        );
-        // Each validation has a line for a batch, and one for their mean.
-        let valid = log("shared/training/valid");
-        assert_eq!(valid, log("shared/training/rank-1/valid"), "a shared validation");
-        let numbers = |log: String| -> Vec<f64> {
-            log.lines().map(|line| line.split(',').next().unwrap().parse().unwrap()).collect()
+        // Of each epoch the training losses, and the metrics of both splits.
+        let epochs = |training: &str| -> Vec<(Vec<f64>, Metrics, Metrics)> {
+            let file = folder.path().join(training).join("history.msgpack");
+            rmp_serde::from_slice(&fs::read(file).unwrap()).unwrap()
         };
-        let (found, alone) = (numbers(valid), numbers(log("alone-0/training/valid")));
-        assert_eq!((found.len(), alone.len()), (7, 7));
-        // A batch without a label has no loss.
-        let is_close = |a: &f64, b: &f64| (a - b).abs() <= 1e-12 || a.is_nan() && b.is_nan();
-        assert!(found.iter().zip(&alone).all(|(a, b)| is_close(a, b)), "{found:?} for {alone:?}");
+        let (first, second) = (epochs("shared/training"), epochs("shared/training/rank-1"));
+        let alone = epochs("alone-0/training");
+        assert_eq!((first.len(), second.len(), alone.len()), (2, 2, 2));
+        for ((first, second), alone) in first.iter().zip(&second).zip(&alone) {
+            assert_ne!(first.0, second.0, "each rank's own batches");
+            assert_eq!(first.2, second.2, "a shared validation");
+            assert!(first.2["Loss"] > 0.0 && first.2.keys().eq(alone.2.keys()), "{first:?} for {alone:?}");
+            let is_close = |(name, value): (&String, &f64)| (value - alone.2[name]).abs() <= 1e-12;
+            assert!(first.2.iter().all(is_close), "{first:?} for {alone:?}");
+        }
     }
 }
 

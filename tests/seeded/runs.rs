@@ -331,7 +331,7 @@ fn data_of_the_caller_are_checked_when_they_are_given() {
     let pair = |label| LabelledText { pair: Some("b".into()), ..text("a", label) };
     for (texts, expected) in [
         (vec![], "texts has shape [0]"),
-        (vec![text("a", Label::Class(2))], "texts[0] has the label 2, but the classes are [\"a\", \"b\"]"),
+        (vec![text("a", Label::Class(2))], "texts[0] has the label 2, but the labels are [\"a\", \"b\"]"),
         (vec![text("a", Label::Classes(vec![0, 7]))], "texts[0] has the label 7"),
         (vec![text("a", Label::Value(f32::NAN))], "texts[0] has the label NaN"),
         (
@@ -342,6 +342,8 @@ fn data_of_the_caller_are_checked_when_they_are_given() {
             vec![text("a", Label::Class(0)), pair(Label::Class(0))],
             "texts[1] and texts[0] must both have a second text, or neither",
         ),
+        (vec![pair(Label::Relevance(1.5))], "texts[0] has the label 1.5, which is not a relevance in [0, 1]"),
+        (vec![text("a", Label::Relevance(1.0))], "texts[0] has a relevance, but no second text"),
     ] {
         let message = LabelledTexts::new(texts, names()).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
@@ -351,7 +353,7 @@ fn data_of_the_caller_are_checked_when_they_are_given() {
     for (sentence, expected) in [
         (words(&[], vec![]), "sentences[0] has no words"),
         (words(&["a"], vec![0, 1]), "sentences[0] has 1 token, but 2 tags"),
-        (words(&["a"], vec![2]), "sentences[0] has the tag 2, but the tags are"),
+        (words(&["a"], vec![2]), "sentences[0] has the label 2, but the labels are"),
     ] {
         let message = LabelledSentences::new(vec![sentence], names()).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");

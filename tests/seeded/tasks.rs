@@ -5,8 +5,8 @@ use crate::turn;
 use burn::data::dataset::Dataset;
 use burn::prelude::*;
 use burn_bert::data::{
-    Label, LabelKind, LabelNames, LabelledSentences, LabelledText, LabelledTexts, PlainText, RankedPairs,
-    SentenceColumns, SentencePair, SentencePairs, SquadExample, TextColumns,
+    Label, LabelKind, LabelNames, LabelledSentences, LabelledText, LabelledTexts, PlainText, SentenceColumns,
+    SentencePair, SentencePairs, SquadExample, TextColumns,
 };
 use burn_bert::model::{BertForSequenceClassification, BertForSequenceClassificationConfig, PretrainedModel};
 use burn_bert::pipeline::{Pipeline, TextOptions};
@@ -120,8 +120,8 @@ fn a_reranker_from_a_csv() -> Tested {
     fs::write(&csv, "query,text,label\n".to_string() + &rows.repeat(12))?;
 
     let columns =
-        TextColumns::default().with_text("query").with_pair("text").with_label("label", LabelKind::Value);
-    let pairs = RankedPairs::new(LabelledTexts::open(&csv, &columns)?)?;
+        TextColumns::default().with_text("query").with_pair("text").with_label("label", LabelKind::Relevance);
+    let pairs = LabelledTexts::open(&csv, &columns)?;
     let arguments = arguments(&dir.path().join("out")).with_epochs(4);
     let trained =
         Trainer::from_pretrained(dir.path(), pairs.clone(), arguments)?.with_validation(pairs).train()?;
@@ -203,8 +203,8 @@ fn sentence_embeddings_from_a_csv() -> Tested {
     fs::write(&csv, "anchor,positive\n".to_string() + &rows.repeat(10))?;
 
     let pairs = SentencePairs::open(&csv, &SentenceColumns::default())?;
-    let valid =
-        SentencePairs::new((0..8).map(|i| SentencePair::new(format!("q{i}"), format!("a{i}"))).collect())?;
+    let valid = (0..8).map(|i| SentencePair::new(format!("q{i}"), format!("a{i}"))).collect();
+    let valid = SentencePairs::new(valid, LabelNames::none())?;
     let arguments =
         arguments(&dir.path().join("out")).with_epochs(12).with_metric_for_best_model("Accuracy@1");
     let trained = Trainer::from_pretrained(dir.path(), pairs, arguments)?.with_validation(valid).train()?;

@@ -217,7 +217,7 @@ fn an_item_that_fits_no_batch_is_an_error_of_its_own_batch() {
         loader.iter().map(|batch| batch.map(drop).map_err(|error| error.to_string())).collect();
     assert!(batches[0].is_ok());
     let message = batches[1].as_ref().unwrap_err();
-    assert!(message.contains("mix kinds of labels"), "{message}");
+    assert!(message.contains("texts[1] has the label Value(1.0), but texts[0] has Class(0)"), "{message}");
 }
 
 #[test]

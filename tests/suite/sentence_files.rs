@@ -145,9 +145,9 @@ fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
     let labelled = batcher.try_batch(vec![pair(&[], Some(0.5)), pair(&[], Some(1.0))], &device).unwrap();
     assert_eq!(labelled.labels, Some(vec![0.5, 1.0]));
     let found = refused(vec![pair(&["c"], None), pair(&[], None)]);
-    assert!(found.contains("has 0, but another of the batch has 1"), "{found}");
+    assert!(found.contains("pairs[1] has 0 negatives, but pairs[0] has 1 negative"), "{found}");
     let found = refused(vec![pair(&[], Some(1.0)), pair(&[], None)]);
-    assert!(found.contains("are given for 1 of 2 pairs; give all a label, or none"), "{found}");
+    assert!(found.contains("pairs[1] and pairs[0] must both have a label, or neither"), "{found}");
     let found = refused(vec![pair(&[], Some(f32::NAN))]);
-    assert!(found.contains("the label of pair 0 is NaN"), "{found}");
+    assert!(found.contains("pairs[0] has the label NaN, which is not finite"), "{found}");
 }

@@ -1,0 +1,111 @@
+//! Examples in memory, with the names of their classes.
+
+use super::label::{Classes, LabelNames, places};
+use crate::error::{Error, Result};
+use burn::data::dataset::{Dataset, DatasetError};
+use std::path::Path;
+
+/// Examples in memory, of a file or of the caller: [`LabelledTexts`](super::LabelledTexts),
+/// [`LabelledSentences`](super::LabelledSentences) and [`SentencePairs`](super::SentencePairs).
+///
+/// A [`Dataset`](burn::data::dataset::Dataset) for an [`EpochLoader`](super::EpochLoader) or Burn's `DataLoaderBuilder`.
+#[derive(Clone, Debug)]
+pub struct Examples<T> {
+    pub(super) items: Vec<T>,
+    names: LabelNames,
+}
+
+/// An item of [`Examples`].
+pub trait Example: Clone + Send + Sync + 'static {
+    /// What errors call several of them.
+    const NAME: &'static str;
+
+    /// What is wrong with it beside the first one of its data or of its batch.
+    fn check(&self, first: &Self) -> Result<(), String>;
+
+    /// Whether it has nothing to learn from, which is refused where it is not of a file.
+    fn is_blank(&self) -> bool {
+        false
+    }
+
+    /// The ids of its classes.
+    fn classes(&self) -> &[usize] {
+        &[]
+    }
+
+    /// Gives each class the id that `ids` has in its place.
+    fn rename(&mut self, ids: &[usize]) {
+        let _ = ids;
+    }
+
+    /// Its length, in any unit.
+    fn size(&self) -> usize;
+}
+
+/// Refuses examples that no batch can hold, or none.
+pub(super) fn check<T: Example>(items: &[T]) -> Result<()> {
+    let Some(first) = items.first() else { return Err(Error::Empty { input: T::NAME, shape: vec![0] }) };
+    items.iter().enumerate().try_for_each(|(place, item)| {
+        item.check(first).map_err(|problem| Error::data(format!("{}[{place}]", T::NAME), problem))
+    })
+}
+
+impl<T: Example> Examples<T> {
+    /// Examples that are in memory already, with the names of their classes; no names for numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Empty`] without an example; [`Error::Data`], with the place of the example, if
+    ///
+    /// - a class has no name, or a number is infinite, NaN or outside its range;
+    /// - a sentence has no words, or not one tag a word;
+    /// - its label is of another kind than the first one's, or only some have a label, a second text or as many negatives.
+    pub fn new(items: Vec<T>, names: LabelNames) -> Result<Self> {
+        check(&items)?;
+        for (place, item) in items.iter().enumerate() {
+            let problem = match item.classes().iter().find(|id| **id >= names.len()) {
+                _ if item.is_blank() => "has no words".into(),
+                Some(id) => format!("has the label {id}, but the labels are {:?}", names.names()),
+                None => continue,
+            };
+            return Err(Error::data(format!("{}[{place}]", T::NAME), problem));
+        }
+        Ok(Self { items, names })
+    }
+
+    /// Those of a file, whose ids were given in its order: the names are only sorted once all are known.
+    pub(super) fn of_file(path: &Path, mut items: Vec<T>, classes: Classes) -> Result<Self> {
+        let (names, ids) = classes.finish(path)?;
+        items.iter_mut().for_each(|item| item.rename(&ids));
+        check(&items)?;
+        Ok(Self { items, names })
+    }
+
+    /// The same examples with the classes of a model, whatever their order. Returns [`Error::Data`] if the model lacks one.
+    pub(crate) fn of_model(mut self, id2label: &[String]) -> Result<Self> {
+        let places = places(&self.names, id2label)?;
+        self.items.iter_mut().for_each(|item| item.rename(&places));
+        Ok(Self { names: LabelNames::new(id2label)?, ..self })
+    }
+
+    /// The names of the classes; empty for numbers.
+    pub fn names(&self) -> &LabelNames {
+        &self.names
+    }
+
+    /// The size of each example, in bytes of text or in words: an estimate of its length for [length
+    /// bucketing](super::Batches::with_lengths).
+    pub fn sizes(&self) -> Vec<usize> {
+        self.items.iter().map(T::size).collect()
+    }
+}
+
+impl<T: Example> Dataset<T> for Examples<T> {
+    fn get(&self, index: usize) -> Result<T, DatasetError> {
+        Ok(self.items[index].clone())
+    }
+
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+}
