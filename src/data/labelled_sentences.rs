@@ -3,7 +3,7 @@
 use super::batches::TryBatcher;
 use super::examples::{Example, Examples, check};
 use super::label::{Classes, LabelNames, class_id, write_counts};
-use super::labelled_file::{LabelledFile, Row, counted, extension, is_json};
+use super::labelled_file::{LabelledFile, counted, extension, is_json};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::text::{Encoding, TextBatch};
@@ -120,7 +120,7 @@ impl fmt::Display for LabelledSentences {
 }
 
 fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTokens>> {
-    let mut row = |object: &Row| {
+    file.rows(true)?.read(|object| {
         let list = |keys: &[&str]| {
             let list = keys.iter().find_map(|&key| object.get(key)).and_then(Value::as_array);
             list.ok_or_else(|| format!("has no list {:?}", keys[0]))
@@ -129,17 +129,12 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
             let token = value.as_str().map(String::from);
             token.ok_or_else(|| format!("has the token {value}, which is not a string"))
         };
-        let tokens: Vec<String> = list(&["tokens"])?.iter().map(token).collect::<Result<_, _>>()?;
+        let tokens = list(&["tokens"])?.iter().map(token).collect::<Result<_, _>>()?;
         let tags = list(&["tags", "ner_tags"])?;
-        let tags: Vec<usize> = tags.iter().map(|tag| classes.class(tag)).collect::<Result<_, _>>()?;
+        let tags = tags.iter().map(|tag| classes.class(tag)).collect::<Result<_, _>>()?;
         let sentence = LabelledTokens { tokens, tags };
         sentence.check(&sentence).map(|()| sentence)
-    };
-    let rows = file.objects().map(|object| {
-        let (line, object) = object?;
-        row(&object).map_err(|problem| file.bad_row(line, problem))
-    });
-    rows.collect()
+    })
 }
 
 /// The sentences of CoNLL's columns, or of CoNLL-U's.

@@ -3,7 +3,7 @@
 use super::batches::TryBatcher;
 use super::examples::{Example, Examples, check};
 use super::label::{Classes, Label, LabelKind, LabelNames, class_id, write_counts};
-use super::labelled_file::{Column, Header, LabelledFile, counted};
+use super::labelled_file::{Column, LabelledFile, counted};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
 use crate::text::{BertTokenizer, Encoding, TextBatch};
@@ -156,15 +156,14 @@ impl LabelledTexts {
     }
 
     fn read(path: &Path, columns: &TextColumns, names: Option<&LabelNames>) -> Result<Self> {
-        let mut classes = Classes::new(names);
-        let places = |header: &Header| {
-            let pair = columns.pair.as_ref().map(|pair| header.column(pair)).transpose()?;
-            Ok((header.column(&columns.text)?, pair, header.column(&columns.label)?))
-        };
-        let texts = LabelledFile::rows(path, columns.has_header, places, |(text, pair, label), row| {
-            let label = row.label(label, &mut classes, columns.kind)?;
+        let file = LabelledFile::read(path)?;
+        let (rows, mut classes) = (file.rows(columns.has_header)?, Classes::new(names));
+        let (text, label) = (rows.column(&columns.text)?, rows.column(&columns.label)?);
+        let pair = columns.pair.as_ref().map(|pair| rows.column(pair)).transpose()?;
+        let texts = rows.read(|row| {
+            let label = row.label(&label, &mut classes, columns.kind)?;
             let pair = pair.as_ref().map(|pair| row.text(pair)).transpose()?;
-            Ok(LabelledText { text: row.text(text)?, pair, label })
+            Ok(LabelledText { text: row.text(&text)?, pair, label })
         })?;
         Self::of_file(path, texts, classes)
     }

@@ -3,7 +3,7 @@
 use super::batches::TryBatcher;
 use super::examples::{Example, Examples, check};
 use super::label::{Classes, LabelKind, LabelNames};
-use super::labelled_file::{Column, Header, LabelledFile, Row, counted, described};
+use super::labelled_file::{Column, LabelledFile, Rows, counted, described};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
 use crate::text::TextBatch;
@@ -66,14 +66,6 @@ impl SentenceColumns {
 /// ```
 pub type SentencePairs = Examples<SentencePair>;
 
-/// Where the sentences and the label of a row are.
-struct Places {
-    sentences: Vec<Column>,
-    label: Option<Column>,
-    /// The number of columns.
-    width: usize,
-}
-
 impl SentencePairs {
     /// Reads a file.
     ///
@@ -84,9 +76,26 @@ impl SentencePairs {
     ///   finite number;
     /// - [`Error::Data`] also if there are fewer than two columns of sentences, or several may hold the labels.
     pub fn open(path: impl AsRef<Path>, columns: &SentenceColumns) -> Result<Self> {
-        let places = |header: &Header| columns.places(header);
-        let pair = |places: &Places, row: &Row| columns.pair(places, row);
-        let pairs = LabelledFile::rows(path.as_ref(), columns.has_header, places, pair)?;
+        let file = LabelledFile::read(path.as_ref())?;
+        let rows = file.rows(columns.has_header)?;
+        let (sentences, label_column) = columns.find(&rows, path.as_ref())?;
+        let width = rows.all().len();
+        let pairs = rows.read(|row| {
+            // A JSON object may have other fields than the first one, which nobody chose.
+            if columns.sentences.is_none() && row.len() != width {
+                return Err(format!("has {}, but the first row has {width}", counted(row.len(), "field")));
+            }
+            let mut sentences = sentences.iter().map(|column| match row.text(column)? {
+                text if text.trim().is_empty() => Err(format!("has no sentence in {}", described(column))),
+                text => Ok(text),
+            });
+            let mut next = || sentences.next().expect("two sentences or more");
+            let (anchor, positive) = (next()?, next()?);
+            let negatives = sentences.collect::<Result<_, _>>()?;
+            let label = |column| row.label(column, &mut Classes::new(None), LabelKind::Value);
+            let label = label_column.as_ref().map(label).transpose()?.and_then(|label| label.number());
+            Ok(SentencePair { anchor, positive, negatives, label })
+        })?;
         Self::new(pairs, LabelNames::none())
     }
 
@@ -126,56 +135,35 @@ impl Example for SentencePair {
 }
 
 impl SentenceColumns {
-    /// Where the sentences and the label are.
-    fn places(&self, header: &Header) -> Result<Places> {
-        let names: Vec<&str> = header.names.iter().flatten().copied().collect();
-        let what = || format!("the columns of {}", header.path.display());
+    /// Those of the sentences, and that of the label.
+    fn find(&self, rows: &Rows, path: &Path) -> Result<(Vec<Column>, Option<Column>)> {
+        let names: Vec<&str> = rows.names.iter().flatten().map(String::as_str).collect();
+        let refused = |problem| Err(Error::data(format!("the columns of {}", path.display()), problem));
         let label = match (&self.label, &self.sentences) {
-            (Some(label), _) => Some(header.column(label)?),
+            (Some(label), _) => Some(rows.column(label)?),
             (None, Some(_)) => None,
             // Sentences that are chosen exclude a label that is not, since any other column is not read.
             (None, None) => match names.iter().filter(|name| LABELS.contains(name)).collect::<Vec<_>>()[..] {
                 [] => None,
-                [&name] => Some(header.column(&name.into())?),
+                [&name] => Some(rows.column(&name.into())?),
                 ref several => {
-                    let problem = format!(
+                    return refused(format!(
                         "are {names:?}, of which {several:?} may have labels; choose the sentences and the label"
-                    );
-                    return Err(Error::data(what(), problem));
+                    ));
                 }
             },
         };
         let sentences: Vec<Column> = match &self.sentences {
-            Some(columns) => columns.iter().map(|column| header.column(column)).collect::<Result<_>>()?,
-            None => header.all().into_iter().filter(|column| Some(column) != label.as_ref()).collect(),
+            Some(columns) => columns.iter().map(|column| rows.column(column)).collect::<Result<_>>()?,
+            None => rows.all().into_iter().filter(|column| Some(column) != label.as_ref()).collect(),
         };
         if sentences.len() < 2 {
-            let problem = format!(
+            return refused(format!(
                 "are {names:?}, of which {} has sentences; there must be two or more beside the label",
                 sentences.len()
-            );
-            return Err(Error::data(what(), problem));
+            ));
         }
-        Ok(Places { sentences, label, width: header.all().len() })
-    }
-
-    fn pair(&self, places: &Places, row: &Row) -> Result<SentencePair, String> {
-        // A JSON object may have other fields than the first one, which nobody chose.
-        if self.sentences.is_none() && row.len() != places.width {
-            let problem =
-                format!("has {}, but the first row has {}", counted(row.len(), "field"), places.width);
-            return Err(problem);
-        }
-        let mut sentences = places.sentences.iter().map(|column| match row.text(column)? {
-            text if text.trim().is_empty() => Err(format!("has no sentence in {}", described(column))),
-            text => Ok(text),
-        });
-        let mut next = || sentences.next().expect("two sentences or more");
-        let (anchor, positive) = (next()?, next()?);
-        let negatives = sentences.collect::<Result<_, _>>()?;
-        let label = |column| row.label(column, &mut Classes::new(None), LabelKind::Value);
-        let label = places.label.as_ref().map(label).transpose()?.and_then(|label| label.number());
-        Ok(SentencePair { anchor, positive, negatives, label })
+        Ok((sentences, label))
     }
 }
 

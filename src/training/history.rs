@@ -141,10 +141,13 @@ impl Log {
         self.valid(metric)
     }
 
-    /// The history of evaluations after so many steps each.
-    pub(super) fn history(&self, steps: usize) -> History {
+    /// The history of evaluations after so many steps each, in some metrics: the run may have begun with others.
+    pub(super) fn history(&self, steps: usize, metrics: &[String]) -> History {
         let mut history = History::default();
-        for (number, Epoch { losses, train, valid }) in (1..).zip(self.lock().clone()) {
+        for (number, Epoch { losses, mut train, mut valid }) in (1..).zip(self.lock().clone()) {
+            for values in [&mut train, &mut valid] {
+                values.retain(|name, _| metrics.contains(name));
+            }
             history.losses.extend(losses);
             history.evaluations.push(Evaluation { step: number * steps, train, valid });
         }

@@ -269,7 +269,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         };
 
         ranks.same("end of the run", &interrupted.is_some())?;
-        let mut history = run.log.history(plan.steps);
+        let mut history = run.log.history(plan.steps, &metrics.names());
         // All return that of rank 0.
         ranks.begin_output(1);
         if let Some(first) = ranks.output(|| rmp_serde::to_vec(&history).expect("plain data"))? {
