@@ -29,7 +29,7 @@ const AHEAD: usize = 4;
 /// ```
 /// use burn::data::dataloader::DataLoader;
 /// use burn::prelude::*;
-/// use burn_bert::data::{Batches, EpochLoader, LabelledTexts, SequenceBatcher, TextColumns};
+/// use burn_bert::data::{Batches, EpochLoader, LabelledTexts, SequenceBatcher, Columns};
 /// use burn_bert::text::BertTokenizer;
 ///
 /// # let dir = tempfile::tempdir()?;
@@ -37,7 +37,7 @@ const AHEAD: usize = 4;
 /// # std::fs::write(dir.join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nno\n")?;
 /// let (tokenizer, device) = (BertTokenizer::from_pretrained(dir)?, Device::default());
 /// std::fs::write(dir.join("train.csv"), "text,label\ngood,positive\nno good,negative\n")?;
-/// let texts = LabelledTexts::open(dir.join("train.csv"), &TextColumns::default())?;
+/// let texts = LabelledTexts::open(dir.join("train.csv"), &Columns::default())?;
 /// let batcher = SequenceBatcher::new(tokenizer, texts.names().len());
 /// let lengths = texts.sizes();
 /// let batches = Batches::new(texts, batcher).with_lengths(lengths);

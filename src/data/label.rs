@@ -63,7 +63,7 @@ impl Label {
 }
 
 /// How the labels of a file are read; transformers' `problem_type`. An argument of
-/// `TextColumns::with_label`.
+/// `Columns::with_kind`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelKind {
     /// One class per text: a name of [`LabelNames`] or an id.

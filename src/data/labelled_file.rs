@@ -1,5 +1,6 @@
 //! The rows of labelled files: tables, JSON lines and plain lines.
 
+use super::columns::{Column, counted};
 use super::label::{Classes, Label, LabelKind};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
@@ -7,10 +8,8 @@ use csv::{ErrorKind, Position, ReaderBuilder};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// The text of a file, and what is read of its rows.
 pub(super) struct LabelledFile {
@@ -197,7 +196,7 @@ impl Row {
     pub(super) fn text(&self, column: &Column) -> Result<String, String> {
         match self.field(column)? {
             Value::String(text) => Ok(text.clone()),
-            other => Err(format!("has {other} in the {}, which is not a string", described(column))),
+            other => Err(format!("has {other} in the {}, which is not a string", column.described())),
         }
     }
 
@@ -251,50 +250,6 @@ pub(super) fn extension(path: &Path) -> String {
 /// Whether files with this extension hold one JSON object per line.
 pub(super) fn is_json(extension: &str) -> bool {
     matches!(extension, "jsonl" | "ndjson" | "json")
-}
-
-/// A number of things, such as `1 field` or `2 fields`.
-pub(super) fn counted(count: usize, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
-}
-
-/// A column of a table, or a field of a JSON object, of [`LabelledTexts`](super::LabelledTexts) and
-/// [`SentencePairs`](super::SentencePairs).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Column {
-    /// By its name in the header.
-    Name(String),
-    /// By its index, counted from 0; not for JSON.
-    Index(usize),
-}
-
-impl From<&str> for Column {
-    fn from(name: &str) -> Self {
-        Self::Name(name.to_string())
-    }
-}
-
-/// An index if it is a number, else a name.
-impl FromStr for Column {
-    type Err = Infallible;
-
-    fn from_str(column: &str) -> Result<Self, Infallible> {
-        Ok(column.parse().map_or_else(|_| column.into(), Self::Index))
-    }
-}
-
-impl From<usize> for Column {
-    fn from(index: usize) -> Self {
-        Self::Index(index)
-    }
-}
-
-/// A column as messages name it.
-pub(super) fn described(column: &Column) -> String {
-    match column {
-        Column::Name(name) => format!("field {name:?}"),
-        Column::Index(index) => format!("column {index}"),
-    }
 }
 
 /// Where a quoted field begins that goes on to the end of a comma-separated file.

@@ -1,9 +1,10 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
 use super::batches::TryBatcher;
+use super::columns::{Columns, counted};
 use super::examples::{Example, Examples, check};
 use super::label::{Classes, Label, LabelKind, LabelNames, class_id, write_counts};
-use super::labelled_file::{Column, LabelledFile, counted};
+use super::labelled_file::LabelledFile;
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
 use crate::text::{BertTokenizer, Encoding, TextBatch};
@@ -23,46 +24,6 @@ pub struct LabelledText {
     pub label: Label,
 }
 
-/// The columns of a file of [`LabelledTexts`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextColumns {
-    text: Column,
-    pair: Option<Column>,
-    label: Column,
-    kind: LabelKind,
-    has_header: bool,
-}
-
-/// One text in `text`, one class in `label`, and a header.
-impl Default for TextColumns {
-    fn default() -> Self {
-        let (text, label) = ("text".into(), "label".into());
-        Self { text, pair: None, label, kind: LabelKind::Class, has_header: true }
-    }
-}
-
-impl TextColumns {
-    /// Sets the column of the text.
-    pub fn with_text(self, text: impl Into<Column>) -> Self {
-        Self { text: text.into(), ..self }
-    }
-
-    /// Sets the column of the second text of a pair.
-    pub fn with_pair(self, pair: impl Into<Column>) -> Self {
-        Self { pair: Some(pair.into()), ..self }
-    }
-
-    /// Sets the column of the label, and what it holds.
-    pub fn with_label(self, label: impl Into<Column>, kind: LabelKind) -> Self {
-        Self { label: label.into(), kind, ..self }
-    }
-
-    /// Treats the first row of a table as data. Columns are then selected by index.
-    pub fn without_header(self) -> Self {
-        Self { has_header: false, ..self }
-    }
-}
-
 /// Labelled texts in memory, of a file or of the caller: the texts and 72 bytes per row; while it is read, the file as well.
 ///
 /// The extension of a file decides its format:
@@ -71,14 +32,16 @@ impl TextColumns {
 /// - `.tsv`: separated by tabs, without quoting (as in GLUE's files);
 /// - `.jsonl`, `.ndjson`, `.json`: one JSON object per line; blank lines are skipped.
 ///
+/// By default the text is in the column `text`, and one class in `label`.
+///
 /// ```
 /// use burn::data::dataset::Dataset;
-/// use burn_bert::data::{Label, LabelKind, LabelledTexts, TextColumns};
+/// use burn_bert::data::{Columns, Label, LabelledTexts};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("train.csv");
 /// std::fs::write(&path, "review,stars\n\"good, really\",positive\nno,negative\n")?;
-/// let columns = TextColumns::default().with_text("review").with_label("stars", LabelKind::Class);
+/// let columns = Columns::default().with_texts(["review"]).with_label("stars");
 /// let texts = LabelledTexts::open(&path, &columns)?;
 /// assert_eq!(texts.names().names(), ["negative", "positive"]);
 /// assert_eq!(texts.get(0)?.text, "good, really");
@@ -103,7 +66,7 @@ impl Example for LabelledText {
             return Err("and texts[0] must both have a second text, or neither".into());
         }
         if kind == LabelKind::Relevance && self.pair.is_none() {
-            return Err("has a relevance, but no second text; choose its column by with_pair".into());
+            return Err("has a relevance, but no second text; choose its column too".into());
         }
         Ok(())
     }
@@ -140,26 +103,30 @@ impl LabelledTexts {
     /// - [`Error::Data`] if the extension is none of the above, a column is not in the header or is there twice, or labels are
     ///   numbers but not ids;
     /// - [`Error::File`] if it is no regular file, has no row or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
-    pub fn open(path: impl AsRef<Path>, columns: &TextColumns) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
         Self::read(path.as_ref(), columns, None)
     }
 
     /// Reads a file with the classes of another file, or of a model. A label is one of `names`, or an id where these
     /// are `LABEL_0`, `LABEL_1`, …. A JSON integer is an id, and refused if one of `names` is a number. Returns the
     /// errors of [`open`](Self::open), and [`Error::Row`] if a label is none of these.
-    pub fn open_with_names(
-        path: impl AsRef<Path>,
-        columns: &TextColumns,
-        names: &LabelNames,
-    ) -> Result<Self> {
+    pub fn open_with_names(path: impl AsRef<Path>, columns: &Columns, names: &LabelNames) -> Result<Self> {
         Self::read(path.as_ref(), columns, Some(names))
     }
 
-    fn read(path: &Path, columns: &TextColumns, names: Option<&LabelNames>) -> Result<Self> {
+    fn read(path: &Path, columns: &Columns, names: Option<&LabelNames>) -> Result<Self> {
         let file = LabelledFile::read(path)?;
         let (rows, mut classes) = (file.rows(columns.has_header)?, Classes::new(names));
-        let (text, label) = (rows.column(&columns.text)?, rows.column(&columns.label)?);
-        let pair = columns.pair.as_ref().map(|pair| rows.column(pair)).transpose()?;
+        let (text, pair) = match columns.texts.as_deref() {
+            None => (rows.column(&"text".into())?, None),
+            Some([text]) => (rows.column(text)?, None),
+            Some([text, pair]) => (rows.column(text)?, Some(rows.column(pair)?)),
+            Some(texts) => {
+                let problem = format!("are {}, but must be one, or two of a pair", texts.len());
+                return Err(Error::data("the columns of texts", problem));
+            }
+        };
+        let label = rows.column(columns.label.as_ref().unwrap_or(&"label".into()))?;
         let texts = rows.read(|row| {
             let label = row.label(&label, &mut classes, columns.kind)?;
             let pair = pair.as_ref().map(|pair| row.text(pair)).transpose()?;

@@ -46,6 +46,8 @@ macro_rules! batcher {
 #[cfg(feature = "train")]
 mod batches;
 #[cfg(feature = "train")]
+mod columns;
+#[cfg(feature = "train")]
 mod epoch_loader;
 #[cfg(feature = "train")]
 mod epoch_order;
@@ -75,12 +77,12 @@ pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmE
 #[cfg(feature = "train")]
 pub use {
     batches::{Batches, TryBatcher},
+    columns::{Column, Columns},
     epoch_loader::EpochLoader,
     examples::Examples,
-    labelled_file::Column,
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
-    labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher, TextColumns},
+    labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher},
     plain_text::{PlainText, TextWindows},
-    sentence_pairs::{SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs},
+    sentence_pairs::{SentencePair, SentencePairBatcher, SentencePairs},
     squad::{QuestionWindow, QuestionWindowBatcher, QuestionWindows, SquadExample},
 };

@@ -1,9 +1,10 @@
 //! Pairs and triplets of sentences: files and batches.
 
 use super::batches::TryBatcher;
+use super::columns::{Column, Columns, counted};
 use super::examples::{Example, Examples, check};
 use super::label::{Classes, LabelKind, LabelNames};
-use super::labelled_file::{Column, LabelledFile, Rows, counted, described};
+use super::labelled_file::{LabelledFile, Rows};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
 use crate::text::TextBatch;
@@ -13,52 +14,21 @@ use std::path::Path;
 /// The names of a column of labels in sentence-transformers.
 const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
 
-/// The columns of a file of sentences, for [`SentencePairs`].
+/// Pairs, triplets, or anchors with several negatives in memory, of a file or of the caller. The formats of files are those of
+/// [`LabelledTexts`](super::LabelledTexts).
 ///
 /// By default a column `label`, `labels`, `score` or `scores` holds the labels, and all others the sentences in order: anchor,
 /// positive and negatives, or the two sentences of a pair (sentence-transformers 6.2). If the sentences are chosen, so
 /// must be the label.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SentenceColumns {
-    sentences: Option<Vec<Column>>,
-    label: Option<Column>,
-    has_header: bool,
-}
-
-impl Default for SentenceColumns {
-    fn default() -> Self {
-        Self { sentences: None, label: None, has_header: true }
-    }
-}
-
-impl SentenceColumns {
-    /// Sets the columns of the sentences; other columns are not read.
-    pub fn with_sentences<C: Into<Column>>(self, columns: impl IntoIterator<Item = C>) -> Self {
-        Self { sentences: Some(columns.into_iter().map(Into::into).collect()), ..self }
-    }
-
-    /// Sets the column of the label.
-    pub fn with_label(self, column: impl Into<Column>) -> Self {
-        Self { label: Some(column.into()), ..self }
-    }
-
-    /// Treats the first row of a table as data. Columns are then selected by index.
-    pub fn without_header(self) -> Self {
-        Self { has_header: false, ..self }
-    }
-}
-
-/// Pairs, triplets, or anchors with several negatives in memory, of a file or of the caller. The formats of files are those of
-/// [`LabelledTexts`](super::LabelledTexts).
 ///
 /// ```
 /// use burn::data::dataset::Dataset;
-/// use burn_bert::data::{SentenceColumns, SentencePairs};
+/// use burn_bert::data::{Columns, SentencePairs};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("train.csv");
 /// std::fs::write(&path, "sentence1,sentence2,score\nA cat sleeps.,\"A cat, asleep.\",0.9\n")?;
-/// let columns = SentenceColumns::default().with_sentences(["sentence1", "sentence2"]).with_label("score");
+/// let columns = Columns::default().with_texts(["sentence1", "sentence2"]).with_label("score");
 /// let pairs = SentencePairs::open(&path, &columns)?;
 /// let pair = pairs.get(0)?;
 /// assert_eq!((pair.positive.as_str(), pair.label), ("A cat, asleep.", Some(0.9)));
@@ -75,18 +45,18 @@ impl SentencePairs {
     /// - [`Error::Row`] also if a row has another number of columns than the first, an empty sentence or a label that is not a
     ///   finite number;
     /// - [`Error::Data`] also if there are fewer than two columns of sentences, or several may hold the labels.
-    pub fn open(path: impl AsRef<Path>, columns: &SentenceColumns) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
         let file = LabelledFile::read(path.as_ref())?;
         let rows = file.rows(columns.has_header)?;
-        let (sentences, label_column) = columns.find(&rows, path.as_ref())?;
+        let (sentences, label_column) = Self::find(columns, &rows, path.as_ref())?;
         let width = rows.all().len();
         let pairs = rows.read(|row| {
             // A JSON object may have other fields than the first one, which nobody chose.
-            if columns.sentences.is_none() && row.len() != width {
+            if columns.texts.is_none() && row.len() != width {
                 return Err(format!("has {}, but the first row has {width}", counted(row.len(), "field")));
             }
             let mut sentences = sentences.iter().map(|column| match row.text(column)? {
-                text if text.trim().is_empty() => Err(format!("has no sentence in {}", described(column))),
+                text if text.trim().is_empty() => Err(format!("has no sentence in {}", column.described())),
                 text => Ok(text),
             });
             let mut next = || sentences.next().expect("two sentences or more");
@@ -134,12 +104,12 @@ impl Example for SentencePair {
     }
 }
 
-impl SentenceColumns {
+impl SentencePairs {
     /// Those of the sentences, and that of the label.
-    fn find(&self, rows: &Rows, path: &Path) -> Result<(Vec<Column>, Option<Column>)> {
+    fn find(columns: &Columns, rows: &Rows, path: &Path) -> Result<(Vec<Column>, Option<Column>)> {
         let names: Vec<&str> = rows.names.iter().flatten().map(String::as_str).collect();
         let refused = |problem| Err(Error::data(format!("the columns of {}", path.display()), problem));
-        let label = match (&self.label, &self.sentences) {
+        let label = match (&columns.label, &columns.texts) {
             (Some(label), _) => Some(rows.column(label)?),
             (None, Some(_)) => None,
             // Sentences that are chosen exclude a label that is not, since any other column is not read.
@@ -153,7 +123,7 @@ impl SentenceColumns {
                 }
             },
         };
-        let sentences: Vec<Column> = match &self.sentences {
+        let sentences: Vec<Column> = match &columns.texts {
             Some(columns) => columns.iter().map(|column| rows.column(column)).collect::<Result<_>>()?,
             None => rows.all().into_iter().filter(|column| Some(column) != label.as_ref()).collect(),
         };

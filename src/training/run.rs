@@ -22,6 +22,8 @@ const TRAINING: &str = "training";
 const BEGINNING: &str = "run.json";
 const LOCK: &str = "lock";
 
+const BEGUN: &str = "holds a run already; resume or overwrite it, or choose another output directory";
+
 const MAX_BEGINNING: u64 = 16 << 20; // larger than any `run.json`
 
 /// A run as it began.
@@ -84,34 +86,36 @@ impl Run {
 
     /// Refuses a directory that holds something else than a run that is replaced.
     fn check_new(&self) -> Result<()> {
-        if self.read_beginning()?.is_some() && self.is_overwriting() {
-            return Ok(());
+        if self.read_beginning()?.is_some() {
+            return if self.is_overwriting() { Ok(()) } else { self.refused(BEGUN) };
         }
-        self.refuse_begun()?;
         // A start that was broken off leaves a lock, and what it had written of its beginning.
-        let begun = format!("{BEGINNING}{UNFINISHED}");
-        let output = &self.arguments.output_dir;
-        if !holds_only(output, &[TRAINING])? || !holds_only(&self.folder, &[LOCK, &begun])? {
+        let (output, begun) = (&self.arguments.output_dir, format!("{BEGINNING}{UNFINISHED}"));
+        let has_other = |folder: &Path, known: &[&str]| -> Result<bool> {
+            Ok(names(folder)?.iter().any(|name| known.iter().all(|known| name != known)))
+        };
+        if has_other(output, &[TRAINING])? || has_other(&self.folder, &[LOCK, &begun])? {
             return Err(Error::file(output, "is not empty; choose another output directory"));
         }
         Ok(())
     }
 
+    fn refused<T>(&self, problem: impl Into<String>) -> Result<T> {
+        Err(Error::file(&self.folder, problem))
+    }
+
     /// How the run began that has these settings.
     fn resumed(&self) -> Result<Beginning> {
-        let Some(begun) = self.read_beginning()? else {
-            return Err(Error::file(&self.folder, "holds no run to resume; start a new one"));
-        };
         let settings = self.arguments.settings();
-        if begun.settings != settings {
-            let problem = format!(
+        match self.read_beginning()? {
+            None => self.refused("holds no run to resume; start a new one"),
+            Some(begun) if begun.settings != settings => self.refused(format!(
                 "holds a run with other settings: {}; resume it with those it began with, or choose another output \
                  directory",
                 differences(&begun.settings, &settings)
-            );
-            return Err(Error::file(&self.folder, problem));
+            )),
+            Some(begun) => Ok(begun),
         }
-        Ok(begun)
     }
 
     /// Whether the run that is there is replaced.
@@ -139,10 +143,9 @@ impl Run {
     /// holds the run or has changed it since it was opened; [`Error::Io`].
     pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<Option<File>> {
         if !loss.is_finite() {
-            let problem = format!(
+            return self.refused(format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
-            );
-            return Err(Error::file(&self.folder, problem));
+            ));
         }
         if !self.arguments.ranks.is_first() {
             return Ok(None);
@@ -161,24 +164,20 @@ impl Run {
                 // Losses before training may differ a little, and must not drift.
                 beginning.loss = begun.loss;
             }
-            None if self.is_overwriting() => self.clear()?,
-            None => self.refuse_begun()?,
+            // The checkpoints and metrics of the run that is replaced.
+            None if self.is_overwriting() => {
+                let mut old = names(&self.folder)?.into_iter().filter(|name| name != LOCK);
+                old.try_for_each(|name| removed(&self.folder.join(name)))?;
+            }
+            // Another process may have begun one since it was opened.
+            None if self.read_beginning()?.is_some() => return self.refused(BEGUN),
+            None => {}
         }
-        self.write_beginning(&beginning)?;
-        Ok(lock)
-    }
-
-    fn write_beginning(&self, beginning: &Beginning) -> Result<()> {
-        let text = serde_json::to_string_pretty(beginning).expect("text and numbers are JSON");
+        let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
         let path = self.folder.join(BEGINNING);
         // Written whole, since `resumed` takes a directory with this file for a run.
-        whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))
-    }
-
-    /// Removes the checkpoints and logs of the run that is replaced.
-    fn clear(&self) -> Result<()> {
-        let mut old = names(&self.folder)?.into_iter().filter(|name| name != LOCK);
-        old.try_for_each(|name| removed(&self.folder.join(name)))
+        whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))?;
+        Ok(lock)
     }
 
     /// Removes of the model that is replaced what a save into its directory would keep. Not before the new one is trained, which
@@ -192,32 +191,29 @@ impl Run {
 
     /// Refuses a resumed run that does not begin as it did.
     fn compare(&self, begun: &Beginning, now: &Beginning) -> Result<()> {
-        let refused = |problem: String| Err(Error::file(&self.folder, problem));
         if self.last_checkpoint()? != self.finished_epochs {
-            return refused("was continued by another process meanwhile; resume it again".into());
+            return self.refused("was continued by another process meanwhile; resume it again");
         }
         for (place, data) in ["training data", "validation data"].into_iter().enumerate() {
             if begun.data[place] != now.data[place] {
-                return refused(format!(
-                    "holds a run that began with other {data}; resume with the original"
-                ));
+                return self
+                    .refused(format!("holds a run that began with other {data}; resume with the original"));
             }
         }
         if now.interval != begun.interval {
-            return refused(
+            return self.refused(
                 "holds a run that read another number of batches between two evaluations; resume it with as many ranks and \
-                 devices as it began with"
-                    .into(),
+                 devices as it began with",
             );
         }
         if now.evaluations < begun.evaluations {
-            return refused(format!(
+            return self.refused(format!(
                 "holds a run of {} evaluations, now {}; resume it with as many epochs or steps, or more",
                 begun.evaluations, now.evaluations
             ));
         }
         if (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
-            return refused(format!(
+            return self.refused(format!(
                 "holds a run that began at a loss of {}, but with this checkpoint it is {}; resume with the original \
                  checkpoint",
                 begun.loss, now.loss
@@ -282,14 +278,6 @@ impl Run {
         loaded.map_err(|error| Error::file(&models.path(epoch), format!("does not fit the model: {error}")))
     }
 
-    fn refuse_begun(&self) -> Result<()> {
-        if self.read_beginning()?.is_none() {
-            return Ok(());
-        }
-        let problem = "holds a run already; resume or overwrite it, or choose another output directory";
-        Err(Error::file(&self.folder, problem))
-    }
-
     fn read_beginning(&self) -> Result<Option<Beginning>> {
         let path = self.folder.join(BEGINNING);
         match regular_file::read(&path, MAX_BEGINNING) {
@@ -309,10 +297,9 @@ impl Run {
         let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Err(Error::file(
-                &self.folder,
+            Err(TryLockError::WouldBlock) => self.refused(
                 "is in use by another training run; wait for it to end, or choose another output directory",
-            )),
+            ),
             // NFS without its lock daemon and some of FUSE's file systems have no locks: a run there is not guarded.
             Err(TryLockError::Error(_)) => Ok(None),
         }
@@ -329,16 +316,11 @@ fn removed(path: &Path) -> Result<()> {
 
 /// The settings that differ.
 fn differences(begun: &Settings, now: &Settings) -> String {
-    let missing = |setting: Option<&String>| setting.map_or("missing".into(), String::clone);
     let names: BTreeSet<&String> = begun.keys().chain(now.keys()).collect();
-    let found = names
-        .into_iter()
-        .filter(|name| begun.get(*name) != now.get(*name))
-        .map(|name| format!("{name}: {}, now {}", missing(begun.get(name)), missing(now.get(name))));
+    let changed = names.into_iter().filter(|name| begun.get(*name) != now.get(*name));
+    let found = changed.map(|name| {
+        let [begun, now] = [begun, now].map(|settings| settings.get(name).map_or("missing", String::as_str));
+        format!("{name}: {begun}, now {now}")
+    });
     found.collect::<Vec<_>>().join("; ")
-}
-
-/// Whether a directory holds nothing but these names, or does not exist.
-fn holds_only(path: &Path, known: &[&str]) -> Result<bool> {
-    Ok(names(path)?.iter().all(|name| known.iter().any(|known| name == known)))
 }

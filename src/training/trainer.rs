@@ -33,11 +33,11 @@ use std::sync::Arc;
 /// can cause is returned before the first step.
 ///
 /// ```no_run
-/// use burn_bert::data::{LabelledTexts, TextColumns};
+/// use burn_bert::data::{Columns, LabelledTexts};
 /// use burn_bert::pipeline::TextOptions;
 /// use burn_bert::training::{Trainer, TrainingArguments};
 ///
-/// let train = LabelledTexts::open("train.csv", &TextColumns::default())?;
+/// let train = LabelledTexts::open("train.csv", &Columns::default())?;
 /// let arguments = TrainingArguments::new("out").with_epochs(3).with_learning_rate(5e-5);
 /// let trained = Trainer::from_pretrained("bert-base-uncased", train, arguments)?.with_validation_share(0.1)?.train()?;
 /// println!("{}", trained.history);

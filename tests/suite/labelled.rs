@@ -49,7 +49,9 @@ fn the_first_piece_of_a_word_has_its_tag_and_the_others_none() {
     let cut = short.try_batch(vec![items[0].clone(), item(&["the"], &[0])], &device).unwrap();
     assert_eq!(cut.input.dims(), [2, 4]);
     assert_eq!(tagged(&cut), [(1, 2), (5, 0)]);
-    for (tags, problem) in [(vec![0], "one tag each"), (vec![usize::MAX, 0, 0], "18446744073709551615")] {
+    for (tags, problem) in
+        [(vec![0], "has 3 tokens, but 1 tag"), (vec![usize::MAX, 0, 0], "18446744073709551615")]
+    {
         let items = vec![LabelledTokens { tags, ..items[0].clone() }];
         let error = short.try_batch(items, &device).unwrap_err();
         assert!(matches!(error, Error::Data { .. }) && error.to_string().contains(problem), "{error}");
