@@ -86,7 +86,7 @@ impl<B: TryBatcher> EpochLoader<B> {
     /// Shuffles each pass by a seed, for training.
     pub fn with_shuffling(mut self, seed: u64) -> Self {
         (self.order.seed, self.order.is_shuffled) = (seed, true);
-        self.anew()
+        self.clone()
     }
 
     /// Makes an epoch this many batches in place of one pass, to validate and save more or less often. The next epoch
@@ -110,23 +110,18 @@ impl<B: TryBatcher> EpochLoader<B> {
     /// the outputs to the others, so that all have the losses and metrics of one process. Ranks must have the same data. A loop
     /// that computes every batch itself gets all of them, in another order.
     pub fn share(self, ranks: &Ranks) -> Self {
-        Self { ranks: Some(ranks.clone()), ..self }.anew()
+        Self { ranks: Some(ranks.clone()), ..self.clone() }
     }
 
     /// Skips what a run has [finished](Finished), such as a number of epochs.
     pub fn starting_after(mut self, finished: impl Into<Finished>) -> Self {
         self.order.finished = finished.into();
-        self.anew()
+        self.clone()
     }
 
     fn checked(self) -> Result<Self> {
         self.order.check()?;
-        Ok(self.anew())
-    }
-
-    /// From its first epoch on.
-    fn anew(self) -> Self {
-        Self { next_epoch: AtomicUsize::new(self.order.finished.epochs), ..self }
+        Ok(self.clone())
     }
 
     fn copy_with(&self, device: &Device, order: EpochOrder) -> Arc<dyn DataLoader<B::Batch>> {

@@ -1,9 +1,14 @@
 //! Examples in memory, with the names of their classes.
 
+use super::columns::counted;
 use super::label::{Classes, LabelNames, places};
 use crate::error::{Error, Result};
 use burn::data::dataset::{Dataset, DatasetError};
+use std::fmt;
 use std::path::Path;
+
+/// Classes that are printed, of data that have more.
+const PRINTED: usize = 20;
 
 /// Examples in memory, of a file or of the caller: [`LabelledTexts`](super::LabelledTexts),
 /// [`LabelledSentences`](super::LabelledSentences) and [`SentencePairs`](super::SentencePairs).
@@ -26,6 +31,11 @@ pub trait Example: Clone + Send + Sync + 'static {
     /// Whether it has nothing to learn from, which is refused where it is not of a file.
     fn is_blank(&self) -> bool {
         false
+    }
+
+    /// Its label, if that is a number.
+    fn number(&self) -> Option<f32> {
+        None
     }
 
     /// The ids of its classes.
@@ -107,5 +117,26 @@ impl<T: Example> Dataset<T> for Examples<T> {
 
     fn len(&self) -> usize {
         self.items.len()
+    }
+}
+
+/// The number of examples, and of each class its id, name and count; of numbers their range.
+impl<T: Example> fmt::Display for Examples<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", counted(self.items.len(), T::NAME.trim_end_matches('s')))?;
+        let numbers = self.items.iter().filter_map(|item| item.number().map(|number| (number, number)));
+        if let Some((least, most)) = numbers.reduce(|(a, b), (c, d)| (a.min(c), b.max(d))) {
+            return write!(f, " with numbers from {least} to {most}");
+        }
+        let mut counts = vec![0_usize; self.names.len()];
+        self.items.iter().flat_map(T::classes).for_each(|&id| counts[id] += 1);
+        write!(f, " of {} classes", counts.len())?;
+        for (id, (name, count)) in self.names.names().iter().zip(&counts).enumerate().take(PRINTED) {
+            write!(f, "\n  {id} {name:?}: {count}")?;
+        }
+        match counts.len().saturating_sub(PRINTED) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
     }
 }

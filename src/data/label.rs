@@ -3,7 +3,6 @@
 use crate::error::{Error, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::Path;
 
 /// The label of a text; `LabelledTexts` reads it.
@@ -29,7 +28,6 @@ impl Label {
         }
     }
 
-    /// What it is.
     pub(super) fn kind(&self) -> LabelKind {
         match self {
             Self::Class(_) => LabelKind::Class,
@@ -155,9 +153,6 @@ pub(super) fn places(own: &LabelNames, id2label: &[String]) -> Result<Vec<usize>
 /// The largest number of a label that a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch) takes:
 /// squares of larger ones overflow in the loss.
 const MAX_VALUE: f32 = 1e15;
-
-/// Classes that are printed, of a file that has more.
-const PRINTED: usize = 20;
 
 /// The classes of a file: those of given names, or those that it has, collected as it is read.
 pub(super) struct Classes<'a> {
@@ -291,21 +286,4 @@ fn plain_id(label: &str) -> Option<usize> {
 /// Whether a label is a number in any notation. "nan" and "inf", which parse as numbers, are words.
 fn is_number(label: &str) -> bool {
     label.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) && label.parse::<f64>().is_ok()
-}
-
-/// A line for each class with its id, its name and how often it occurs.
-pub(super) fn write_counts(
-    f: &mut fmt::Formatter<'_>,
-    names: &LabelNames,
-    labels: impl Iterator<Item = usize>,
-) -> fmt::Result {
-    let mut counts = vec![0_usize; names.len()];
-    labels.for_each(|id| counts[id] += 1);
-    for (id, (name, count)) in names.names().iter().zip(&counts).enumerate().take(PRINTED) {
-        write!(f, "\n  {id} {name:?}: {count}")?;
-    }
-    match names.len().saturating_sub(PRINTED) {
-        0 => Ok(()),
-        more => write!(f, "\n  and {more} more"),
-    }
 }

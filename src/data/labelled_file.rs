@@ -173,7 +173,6 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The number of columns.
     pub(super) fn len(&self) -> usize {
         self.fields.len()
     }

@@ -3,14 +3,13 @@
 use super::batches::TryBatcher;
 use super::columns::counted;
 use super::examples::{Example, Examples, check};
-use super::label::{Classes, LabelNames, class_id, write_counts};
+use super::label::{Classes, LabelNames, class_id};
 use super::labelled_file::{LabelledFile, extension, is_json};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::text::{Encoding, TextBatch};
 use burn::prelude::*;
 use serde_json::Value;
-use std::fmt;
 use std::path::Path;
 
 /// The words of a sentence, each with its tag: an item of [`LabelledSentences`].
@@ -71,7 +70,6 @@ impl Example for LabelledTokens {
         self.tags.iter_mut().for_each(|tag| *tag = ids[*tag]);
     }
 
-    /// The number of its words.
     fn size(&self) -> usize {
         self.tokens.len()
     }
@@ -102,21 +100,6 @@ impl LabelledSentences {
             _ => of_columns(&file, &mut classes, false),
         };
         Self::of_file(path, file.not_empty(sentences?)?, classes)
-    }
-}
-
-/// The numbers of sentences and words, and of each tag its id, name and count.
-impl fmt::Display for LabelledSentences {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tags = self.items.iter().flat_map(|sentence| &sentence.tags).copied();
-        let sentences = counted(self.items.len(), "sentence");
-        write!(
-            f,
-            "{sentences} of {} with {} tags",
-            counted(tags.clone().count(), "word"),
-            self.names().len()
-        )?;
-        write_counts(f, self.names(), tags)
     }
 }
 
@@ -174,7 +157,6 @@ fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> R
     Ok(sentences)
 }
 
-/// Whether a line separates sentences.
 fn is_break(line: &str) -> bool {
     line.trim_ascii().is_empty() || line.starts_with("-DOCSTART-")
 }
@@ -195,7 +177,6 @@ tokenizing! {
     TokenBatcher: LabelledTokens => TokenClassificationBatch
 }
 
-/// The labels of the tokens of one sentence.
 fn align(item: &LabelledTokens, encoding: &Encoding) -> Result<Vec<i64>> {
     let mut last = None;
     let label = |&word: &Option<u32>| {

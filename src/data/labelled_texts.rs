@@ -1,15 +1,14 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
 use super::batches::TryBatcher;
-use super::columns::{Columns, counted};
+use super::columns::Columns;
 use super::examples::{Example, Examples, check};
-use super::label::{Classes, Label, LabelKind, LabelNames, class_id, write_counts};
+use super::label::{Classes, Label, LabelKind, LabelNames, class_id};
 use super::labelled_file::LabelledFile;
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
 use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -71,6 +70,10 @@ impl Example for LabelledText {
         Ok(())
     }
 
+    fn number(&self) -> Option<f32> {
+        self.label.number()
+    }
+
     fn classes(&self) -> &[usize] {
         self.label.ids()
     }
@@ -79,7 +82,6 @@ impl Example for LabelledText {
         self.label.rename(ids);
     }
 
-    /// Bytes of the text or pair.
     fn size(&self) -> usize {
         self.text.len() + self.pair.as_ref().map_or(0, String::len)
     }
@@ -133,22 +135,6 @@ impl LabelledTexts {
             Ok(LabelledText { text: row.text(&text)?, pair, label })
         })?;
         Self::of_file(path, texts, classes)
-    }
-}
-
-/// The number of texts, and of each class its id, name and count; of numbers their range.
-impl fmt::Display for LabelledTexts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", counted(self.items.len(), "text"))?;
-        // All labels are of one kind.
-        let numbers = self.items.iter().filter_map(|text| text.label.number());
-        if let Some((least, most)) =
-            numbers.map(|number| (number, number)).reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
-        {
-            return write!(f, " with numbers from {least} to {most}");
-        }
-        write!(f, " of {} classes", self.names().len())?;
-        write_counts(f, self.names(), self.items.iter().flat_map(|text| text.label.ids()).copied())
     }
 }
 

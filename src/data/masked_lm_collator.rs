@@ -291,7 +291,6 @@ impl super::TryBatcher for MaskedLmCollator {
     }
 }
 
-/// The words of an example's tokens.
 fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
     let words = example.word_ids.as_deref().ok_or_else(|| {
         let problem =

@@ -97,7 +97,10 @@ impl Example for SentencePair {
         }
     }
 
-    /// Bytes of the sentences.
+    fn number(&self) -> Option<f32> {
+        self.label
+    }
+
     fn size(&self) -> usize {
         let negatives: usize = self.negatives.iter().map(String::len).sum();
         self.anchor.len() + self.positive.len() + negatives
@@ -105,7 +108,6 @@ impl Example for SentencePair {
 }
 
 impl SentencePairs {
-    /// Those of the sentences, and that of the label.
     fn find(columns: &Columns, rows: &Rows, path: &Path) -> Result<(Vec<Column>, Option<Column>)> {
         let names: Vec<&str> = rows.names.iter().flatten().map(String::as_str).collect();
         let refused = |problem| Err(Error::data(format!("the columns of {}", path.display()), problem));

@@ -25,7 +25,6 @@ fn is_started_by_mpi() -> bool {
         .any(|name| std::env::var_os(name).is_some_and(|value| value != "1" || *name == "PMIX_RANK"))
 }
 
-/// What travels in a buffer.
 pub(super) trait Element: Copy + Default + Equivalence {}
 impl<T: Copy + Default + Equivalence> Element for T {}
 

@@ -7,9 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// This rank and the others.
 pub(super) struct Inner {
-    /// `None` if there is no other.
     pub(super) group: Option<Group>,
     pub(super) wire: Wire,
     pub(super) state: Mutex<State>,
@@ -39,7 +37,6 @@ pub struct Exchanged {
     pub time: Duration,
 }
 
-/// What a rank does together with the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Call {
     Parameters = 1,
@@ -54,12 +51,10 @@ pub(super) enum Call {
 /// What a rank tells all others before they do anything together.
 pub(super) struct Word {
     pub(super) call: u64,
-    /// What must be the same on all ranks.
     pub(super) same: u64,
     pub(super) weight: f64,
     pub(super) is_finite: bool,
     pub(super) stops: bool,
-    /// Bytes of a message that follows.
     pub(super) message: usize,
 }
 
@@ -97,7 +92,6 @@ pub(super) struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    /// All ranks stop after the same step.
     pub(super) fn stop(&mut self) {
         self.state.is_stopped |= self.words.iter().any(|word| word.stops);
     }
@@ -137,7 +131,6 @@ impl Inner {
         Ok(meeting)
     }
 
-    /// Every rank's word, and its message.
     fn exchange(&self, own: Word, message: &[u8]) -> (Vec<Word>, Vec<Vec<u8>>) {
         let Some(group) = &self.group else { return (Vec::new(), Vec::new()) };
         let mut all = vec![0; Word::LENGTH * group.size];

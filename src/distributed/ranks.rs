@@ -136,7 +136,7 @@ impl Ranks {
         } else {
             self.mean::<f32>(group, &mut parameters, factor, count)?;
         }
-        Ok(parameters.into_gradients(module))
+        Ok(parameters.into_gradients())
     }
 
     fn mean<T: Number + Element>(
@@ -201,7 +201,6 @@ impl Ranks {
         Ok(self.0.lock().outputs.pop_front())
     }
 
-    /// Why the ranks have parted, if they have.
     #[cfg(feature = "train")]
     pub(crate) fn error(&self) -> Option<Error> {
         let parted = self.0.lock().parted.clone();

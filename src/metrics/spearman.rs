@@ -26,7 +26,6 @@ pub fn spearman(first: &[f64], second: &[f64]) -> f64 {
     products(&first, &second) / (products(&first, &first) * products(&second, &second)).sqrt()
 }
 
-/// Ranks from 1 on.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     // Without NaN total order is that of the numbers, but −0 comes before 0; they are equal below.
@@ -48,7 +47,6 @@ fn ranks(values: &[f64]) -> Vec<f64> {
 /// sentence-transformers' `EmbeddingSimilarityEvaluator`.
 pub type SpearmanMetric = EpochMetric<Numbers>;
 
-/// The numbers of an epoch.
 #[derive(Clone, Default)]
 pub struct Numbers {
     predicted: Vec<f64>,

@@ -72,7 +72,6 @@ impl Tuning {
     }
 }
 
-/// Settings by name, as text that compares.
 pub(super) type Settings = BTreeMap<String, String>;
 
 /// What may differ when a run is resumed: its length, and where and how this process runs.
@@ -237,12 +236,10 @@ pub(super) struct Plan {
 }
 
 impl TrainingArguments {
-    /// The device of the weights.
     pub(super) fn device(&self) -> Device {
         self.devices.first().cloned().unwrap_or_else(|| self.ranks.device())
     }
 
-    /// Refuses settings that no run can have.
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         let interval = match self.eval_strategy {
@@ -286,7 +283,6 @@ impl TrainingArguments {
         Ok(())
     }
 
-    /// The plan for so many training items.
     pub(super) fn plan(&self, items: usize) -> Result<Plan> {
         let per_step = self.gradient_accumulation_steps * self.devices.len().max(1);
         let size = self.batch_size * self.ranks.size();

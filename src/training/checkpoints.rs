@@ -23,7 +23,6 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Those of models, optimisers and schedules.
     pub(super) fn all(training: &Path, is_read_only: bool) -> [Self; 3] {
         let folder = training.join("checkpoint");
         ["model", "optim", "scheduler"].map(|name| Self { folder: folder.clone(), name, is_read_only })
@@ -106,7 +105,6 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
     }
 }
 
-/// The names in a folder; none if it does not exist.
 pub(super) fn names(folder: &Path) -> Result<Vec<OsString>> {
     let failed = |source| Error::reading(folder, source);
     match fs::read_dir(folder) {
@@ -143,7 +141,6 @@ impl Write for Sum {
     }
 }
 
-/// The checksum of what `{:?}` writes of some data.
 pub(super) fn checksum_of(data: &impl Debug) -> u32 {
     let mut sum = Sum::default();
     let _ = write!(sum, "{data:?}"); // a sum is never full

@@ -75,10 +75,8 @@ impl fmt::Display for History {
     }
 }
 
-/// The name of Burn's metric of the loss.
 pub(super) const LOSS: &str = "Loss";
 
-/// The file of a [`Log`], in MessagePack.
 const HISTORY: &str = "history.msgpack";
 
 /// What Burn's trainer has logged of an epoch. Values that are not finite are left out.
@@ -97,7 +95,6 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// No epoch, to be saved in a folder.
     pub(super) fn new(folder: &Path) -> Self {
         Self { path: folder.join(HISTORY), epochs: Arc::default() }
     }
@@ -157,7 +154,6 @@ impl Log {
     }
 }
 
-/// Which evaluation is the best.
 #[derive(Clone, Debug)]
 pub(super) struct Best {
     pub(super) metric: String,
@@ -197,7 +193,6 @@ pub(super) struct EarlyStopping {
 }
 
 impl EarlyStopping {
-    /// Whether a run of these values is over.
     pub(super) fn is_over(&self, values: &[Option<f64>]) -> bool {
         let last = self.best.last_improvement(values, self.threshold);
         last.is_some_and(|last| values.len() - last >= self.patience)

@@ -34,7 +34,6 @@ impl<M> TrainableModel for M where
 {
 }
 
-/// What metrics of a model are computed from.
 type Output<M> = <M as TrainStep>::Output;
 
 /// The loss of a model, and further metrics: any of Burn's and of [`metrics`](crate::metrics) that the model's output supports.
@@ -137,12 +136,10 @@ fn failed(source: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Training { what: "the evaluation", source: Box::new(source) }
 }
 
-/// The loss among the values of some metrics.
 pub(super) fn loss_of(values: &BTreeMap<String, f64>) -> f64 {
     values.get(LOSS).copied().unwrap_or(f64::NAN)
 }
 
-/// A metric of the output of a model.
 trait Scored<M: TrainableModel>: Send + Sync {
     fn name(&self) -> String;
     fn greater_is_better(&self) -> bool;

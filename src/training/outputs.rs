@@ -50,7 +50,6 @@ impl ClassificationItem {
         Self { loss: loss.clone(), logits, classes: Some(classes), targets: None, sentences: Vec::new() }
     }
 
-    /// No rows.
     fn nothing(&self) -> Tensor<2> {
         let [_, columns] = self.logits.dims();
         Tensor::zeros([0, columns], &self.logits.device())

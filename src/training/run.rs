@@ -26,7 +26,6 @@ const BEGUN: &str = "holds a run already; resume or overwrite it, or choose anot
 
 const MAX_BEGINNING: u64 = 16 << 20; // larger than any `run.json`
 
-/// A run as it began.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Beginning {
     settings: Settings,
@@ -118,7 +117,6 @@ impl Run {
         }
     }
 
-    /// Whether the run that is there is replaced.
     fn is_overwriting(&self) -> bool {
         self.arguments.overwrite_output_dir && !self.arguments.resume
     }
@@ -314,7 +312,6 @@ fn removed(path: &Path) -> Result<()> {
     }
 }
 
-/// The settings that differ.
 fn differences(begun: &Settings, now: &Settings) -> String {
     let names: BTreeSet<&String> = begun.keys().chain(now.keys()).collect();
     let changed = names.into_iter().filter(|name| begun.get(*name) != now.get(*name));

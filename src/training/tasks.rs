@@ -11,9 +11,10 @@ use crate::data::{
 use crate::error::Result;
 use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
 use crate::model::{
-    BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification,
-    BertForTokenClassification, CoSentLoss, MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType,
-    QuestionAnsweringBatch, SentencePairBatch, SequenceClassificationBatch, Stored, TokenClassificationBatch,
+    BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding,
+    BertForSequenceClassification as Classifier, BertForTokenClassification as Tagger, CoSentLoss,
+    MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, QuestionAnsweringBatch, SentencePairBatch,
+    SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
 use burn::data::dataset::Dataset;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
@@ -45,14 +46,10 @@ macro_rules! checked_by_forward {
 
 /// Classification of one or several classes a text, regression, or reranking (a classifier of pairs with one label, trained by
 /// binary cross-entropy), by the kind of the labels.
-impl TrainingData<BertForSequenceClassification> for LabelledTexts {
+impl TrainingData<Classifier> for LabelledTexts {
     type Batcher = SequenceBatcher;
 
-    fn config(
-        &self,
-        config: Config<BertForSequenceClassification>,
-        _: &TrainingArguments,
-    ) -> Config<BertForSequenceClassification> {
+    fn config(&self, config: Config<Classifier>, _: &TrainingArguments) -> Config<Classifier> {
         let names = names_for(config.id2label.clone(), self.names());
         match self.kind() {
             LabelKind::Class => {
@@ -66,14 +63,14 @@ impl TrainingData<BertForSequenceClassification> for LabelledTexts {
         }
     }
 
-    fn batches(self, reader: &Reader<BertForSequenceClassification>) -> Result<Batches<SequenceBatcher>> {
+    fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceBatcher>> {
         let (names, lengths) = (reader.model.id2label(), self.sizes());
         let texts = if self.names().is_empty() { self } else { self.of_model(names)? };
         Ok(Batches::new(texts, SequenceBatcher::new(reader.tokenizer.clone(), names.len()))
             .with_lengths(lengths))
     }
 
-    fn metrics(&self, _: &BertForSequenceClassification) -> Metrics<BertForSequenceClassification> {
+    fn metrics(&self, _: &Classifier) -> Metrics<Classifier> {
         let metrics = Metrics::new();
         match self.kind() {
             LabelKind::Class => metrics
@@ -85,30 +82,25 @@ impl TrainingData<BertForSequenceClassification> for LabelledTexts {
         }
     }
 
-    checked_by_forward!(BertForSequenceClassification, SequenceClassificationBatch);
+    checked_by_forward!(Classifier, SequenceClassificationBatch);
 }
 
-/// Token classification, such as named entities.
-impl TrainingData<BertForTokenClassification> for LabelledSentences {
+impl TrainingData<Tagger> for LabelledSentences {
     type Batcher = TokenBatcher;
 
-    fn config(
-        &self,
-        config: Config<BertForTokenClassification>,
-        _: &TrainingArguments,
-    ) -> Config<BertForTokenClassification> {
+    fn config(&self, config: Config<Tagger>, _: &TrainingArguments) -> Config<Tagger> {
         let names = names_for(config.id2label.clone(), self.names());
         config.with_id2label(names)
     }
 
-    fn batches(self, reader: &Reader<BertForTokenClassification>) -> Result<Batches<TokenBatcher>> {
+    fn batches(self, reader: &Reader<Tagger>) -> Result<Batches<TokenBatcher>> {
         let lengths = self.sizes();
         let sentences = self.of_model(reader.model.id2label())?;
         Ok(Batches::new(sentences, TokenBatcher::new(reader.tokenizer.clone())).with_lengths(lengths))
     }
 
     /// Of entities if there are tags such as `B-PER`, else of tags.
-    fn metrics(&self, model: &BertForTokenClassification) -> Metrics<BertForTokenClassification> {
+    fn metrics(&self, model: &Tagger) -> Metrics<Tagger> {
         let metrics = Metrics::new().with(AccuracyMetric::new());
         // The model's names, since the metric reads the model's ids.
         match LabelNames::new(model.id2label()) {
@@ -120,7 +112,7 @@ impl TrainingData<BertForTokenClassification> for LabelledSentences {
         }
     }
 
-    checked_by_forward!(BertForTokenClassification, TokenClassificationBatch);
+    checked_by_forward!(Tagger, TokenClassificationBatch);
 }
 
 /// Extractive question answering. A long context gives several windows.
@@ -141,7 +133,6 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
     checked_by_forward!(BertForQuestionAnswering, QuestionAnsweringBatch);
 }
 
-/// Masked language modelling.
 impl TrainingData<BertForMaskedLm> for PlainText {
     type Batcher = MaskedLmCollator;
 
@@ -204,7 +195,6 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
     checked_by_forward!(BertForSentenceEmbedding, SentencePairBatch);
 }
 
-/// Of the sentences of a pair.
 fn hashes(pairs: &SentencePairs, place: usize) -> Vec<u64> {
     let hash = |text: &String| {
         let mut hasher = DefaultHasher::new();

@@ -325,7 +325,6 @@ fn strategy(arguments: &TrainingArguments) -> ExecutionStrategy {
     }
 }
 
-/// Refuses a loss that is infinite or NaN.
 fn check_loss(what: &str, loss: f64) -> Result<()> {
     if loss.is_finite() {
         return Ok(());

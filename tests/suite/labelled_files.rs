@@ -313,7 +313,7 @@ fn what_was_understood_of_a_file_is_printed() {
     assert_eq!(texts.to_string(), "2 texts with numbers from -2 to 1.5");
     let (_dir, path) = file("a.conll", "Ada B\nlaughs O\n\nHi O\n");
     let sentences = LabelledSentences::open(&path).unwrap();
-    assert_eq!(sentences.to_string(), "2 sentences of 3 words with 2 tags\n  0 \"B\": 1\n  1 \"O\": 2");
+    assert_eq!(sentences.to_string(), "2 sentences of 2 classes\n  0 \"B\": 1\n  1 \"O\": 2");
 }
 
 #[test]
