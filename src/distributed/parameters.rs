@@ -28,15 +28,9 @@ struct Slot {
 }
 
 impl Parameters {
-    pub(super) fn of(module: &impl Module) -> Self {
-        Self::visited(module, false, GradientsParams::new())
-    }
-
-    pub(super) fn trained(module: &impl Module, gradients: GradientsParams) -> Self {
-        Self::visited(module, true, gradients)
-    }
-
-    fn visited(module: &impl Module, are_trained: bool, gradients: GradientsParams) -> Self {
+    /// Those that are trained, with their gradients; all without gradients.
+    pub(super) fn of(module: &impl Module, gradients: Option<GradientsParams>) -> Self {
+        let (are_trained, gradients) = (gradients.is_some(), gradients.unwrap_or_default());
         let mut found = Self { are_trained, slots: Vec::new(), seen: HashSet::new(), gradients };
         module.visit(&mut found);
         found

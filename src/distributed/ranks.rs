@@ -92,7 +92,7 @@ impl Ranks {
     /// [`Error::Rank`], also if the modules of two ranks differ in their parameters' shapes or dtypes.
     pub fn broadcast<M: Module>(&self, module: M) -> Result<M> {
         let Some(group) = &self.0.group else { return Ok(module) };
-        let word = Word::new(Call::Parameters, Parameters::of(&module).hash());
+        let word = Word::new(Call::Parameters, Parameters::of(&module, None).hash());
         let _meeting = self.0.meet(word, &[], "holds other parameters than rank 0")?;
         Ok(module.map(&mut OfFirst(group)))
     }
@@ -130,7 +130,7 @@ impl Ranks {
         count: f64,
     ) -> Result<GradientsParams> {
         let Some(group) = &self.0.group else { return Ok(gradients) };
-        let mut parameters = Parameters::trained(module, gradients);
+        let mut parameters = Parameters::of(module, Some(gradients));
         if parameters.has_f64() {
             self.mean::<f64>(group, &mut parameters, factor, count)?;
         } else {

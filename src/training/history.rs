@@ -79,13 +79,8 @@ pub(super) const LOSS: &str = "Loss";
 
 const HISTORY: &str = "history.msgpack";
 
-/// What Burn's trainer has logged of an epoch. Values that are not finite are left out.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Epoch {
-    losses: Vec<f64>,
-    train: BTreeMap<String, f64>,
-    valid: BTreeMap<String, f64>,
-}
+/// What Burn's trainer has logged of an epoch: the losses of its training batches, and its metrics.
+type Epoch = (Vec<f64>, Evaluation);
 
 /// The epochs of Burn's trainer in memory, and in a file from which a resumed run goes on.
 #[derive(Clone)]
@@ -126,27 +121,16 @@ impl Log {
         let _ = written.and_then(|()| whole(&self.path, |path| fs::write(path, bytes)));
     }
 
-    /// The values of a metric of the validation data, one for each epoch.
-    pub(super) fn valid(&self, metric: &str) -> Vec<Option<f64>> {
-        self.lock().iter().map(|epoch| epoch.valid.get(metric).copied()).collect()
-    }
-
-    /// The same once all that the trainer's store was given is logged.
-    fn validated(&self, metric: &str, store: &EventStoreClient) -> Vec<Option<f64>> {
-        // Answers come in the order of a queue; this one itself is empty.
-        store.find_metric(LOSS, 1, Aggregate::Mean, &Split::Valid);
-        self.valid(metric)
-    }
-
     /// The history of evaluations after so many steps each, in some metrics: the run may have begun with others.
     pub(super) fn history(&self, steps: usize, metrics: &[String]) -> History {
         let mut history = History::default();
-        for (number, Epoch { losses, mut train, mut valid }) in (1..).zip(self.lock().clone()) {
-            for values in [&mut train, &mut valid] {
+        for (number, (losses, mut evaluation)) in (1..).zip(self.lock().clone()) {
+            evaluation.step = number * steps;
+            for values in [&mut evaluation.train, &mut evaluation.valid] {
                 values.retain(|name, _| metrics.contains(name));
             }
             history.losses.extend(losses);
-            history.evaluations.push(Evaluation { step: number * steps, train, valid });
+            history.evaluations.push(evaluation);
         }
         // An epoch at the end that was broken off.
         while history.evaluations.pop_if(|last| last.train.is_empty() && last.valid.is_empty()).is_some() {}
@@ -154,10 +138,12 @@ impl Log {
     }
 }
 
-#[derive(Clone, Debug)]
+/// By which metric of the validation data the best evaluation is found.
+#[derive(Clone)]
 pub(super) struct Best {
     pub(super) metric: String,
     pub(super) greater_is_better: bool,
+    pub(super) log: Log,
 }
 
 impl Best {
@@ -166,19 +152,27 @@ impl Best {
     }
 
     /// The number of the best evaluation, counted from 1; of equal ones the first.
-    pub(super) fn epoch(&self, values: &[Option<f64>]) -> Option<usize> {
-        self.last_improvement(values, 0.0)
+    pub(super) fn epoch(&self) -> Option<usize> {
+        self.last_improvement(0.0)
     }
 
     /// The last evaluation that was better by more than `threshold` than the last one before it that was.
-    fn last_improvement(&self, values: &[Option<f64>], threshold: f64) -> Option<usize> {
-        let values = (1..).zip(values).filter_map(|(epoch, value)| Some((epoch, (*value)?)));
+    fn last_improvement(&self, threshold: f64) -> Option<usize> {
+        let epochs = self.log.lock();
+        let values =
+            (1..).zip(&*epochs).filter_map(|(epoch, (_, of))| Some((epoch, *of.valid.get(&self.metric)?)));
         let last = values.fold(None, |best, (epoch, value)| match best {
             Some((_, than)) if !self.is_better(value, than, threshold) => best,
             _ => Some((epoch, value)),
         });
         last.map(|(epoch, _)| epoch)
     }
+}
+
+/// Waits until all that the trainer's store was given is logged.
+fn wait(store: &EventStoreClient) {
+    // Answers come in the order of a queue; this one is that there is no such value.
+    store.find_metric(LOSS, 1, Aggregate::Mean, &Split::Valid);
 }
 
 /// Early stopping. Evaluations before a resume count too, unlike with Burn's `MetricEarlyStoppingStrategy`; a value that is
@@ -188,21 +182,20 @@ pub(super) struct EarlyStopping {
     pub(super) best: Best,
     pub(super) patience: usize,
     pub(super) threshold: f64,
-    pub(super) log: Log,
     pub(super) ranks: Ranks,
 }
 
 impl EarlyStopping {
-    pub(super) fn is_over(&self, values: &[Option<f64>]) -> bool {
-        let last = self.best.last_improvement(values, self.threshold);
-        last.is_some_and(|last| values.len() - last >= self.patience)
+    pub(super) fn is_over(&self) -> bool {
+        let last = self.best.last_improvement(self.threshold);
+        last.is_some_and(|last| self.best.log.lock().len() - last >= self.patience)
     }
 }
 
 impl EarlyStoppingStrategy for EarlyStopping {
     fn should_stop(&mut self, _: usize, store: &EventStoreClient) -> bool {
-        let values = self.log.validated(&self.best.metric, store);
-        let is_over = self.ranks.is_first() && self.is_over(&values);
+        wait(store);
+        let is_over = self.ranks.is_first() && self.is_over();
         // A rank that has left is known at the next step, or at the end.
         self.ranks.sum(&[is_over.into()]).is_ok_and(|ranks_over| ranks_over[0] > 0.0)
     }
@@ -212,19 +205,19 @@ impl EarlyStoppingStrategy for EarlyStopping {
 pub(super) struct LastAndBest {
     pub(super) checkpoints: [Checkpoints; 3],
     pub(super) best: Best,
-    pub(super) log: Log,
     pub(super) watch: Watch,
 }
 
 impl CheckpointingStrategy for LastAndBest {
     fn checkpointing(&mut self, epoch: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
-        let best = self.best.epoch(&self.log.validated(&self.best.metric, store));
-        // Known now at the latest, since the store has answered: a model with such a loss is not saved.
+        wait(store);
+        // Known now at the latest: a model with such a loss is not saved.
         if self.watch.problem.get().is_some() {
             return Vec::new();
         }
         // Before the checkpoint, after which a resumed run would not log this epoch again.
-        self.log.save();
+        self.best.log.save();
+        let best = self.best.epoch();
         let saved = self.checkpoints.iter().map(|files| files.epochs().unwrap_or_default());
         let old: BTreeSet<usize> = saved.flatten().collect();
         let old = old.into_iter().filter(|&old| old + 1 < epoch && Some(old) != best);
@@ -250,37 +243,17 @@ pub(super) struct Watch {
     pub(super) problem: Arc<OnceLock<(&'static str, f64)>>,
 }
 
-impl Watch {
-    fn look(&self, update: &MetricsUpdate, split: &Split) {
-        if self.keys.should_stop() && !self.trainer.should_stop() {
-            self.trainer.stop(Some("q, then s"));
-        }
-        let loss = MetricId::new(LOSS.to_string().into());
-        for NumericMetricUpdate { entry, numeric_entry, .. } in &update.entries_numeric {
-            // A batch without labels counts nothing, and has no loss.
-            if let Some(NumericEntry::Aggregated { aggregated_value, count: 1.. }) = numeric_entry
-                && entry.metric_id == loss
-                && !aggregated_value.is_finite()
-            {
-                let batch = match split {
-                    Split::Train => "of a training batch",
-                    _ => "of a validation batch",
-                };
-                let _ = self.problem.set((batch, *aggregated_value));
-                self.trainer.stop(Some("the loss is no number"));
-            }
-        }
-    }
-}
-
 impl MetricLogger for Logger {
     fn log(&mut self, update: MetricsUpdate, epoch: usize, split: &Split) {
-        self.watch.look(&update, split);
+        let Watch { keys, trainer, problem } = &self.watch;
+        if keys.should_stop() && !trainer.should_stop() {
+            trainer.stop(Some("q, then s"));
+        }
         let mut epochs = self.log.lock();
         if epochs.len() < epoch {
             epochs.resize_with(epoch, Epoch::default);
         }
-        let Epoch { losses, train, valid } = &mut epochs[epoch - 1];
+        let (losses, Evaluation { train, valid, .. }) = &mut epochs[epoch - 1];
         let is_training = *split == Split::Train;
         for NumericMetricUpdate { entry, numeric_entry, .. } in update.entries_numeric {
             let (Some(name), Some(number)) = (self.names.get(&entry.metric_id), numeric_entry) else {
@@ -288,7 +261,12 @@ impl MetricLogger for Logger {
             };
             let value = number.current();
             match number {
-                // A batch without labels has no loss.
+                // A batch without labels counts nothing, and has no loss.
+                NumericEntry::Aggregated { count: 1.., .. } if name == LOSS && !value.is_finite() => {
+                    let batch = if is_training { "of a training batch" } else { "of a validation batch" };
+                    let _ = problem.set((batch, value)); // the first one stays
+                    trainer.stop(Some("the loss is no number"));
+                }
                 _ if !value.is_finite() => {}
                 NumericEntry::Final(_) => {
                     let values = if is_training { &mut *train } else { &mut *valid };

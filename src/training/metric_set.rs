@@ -1,7 +1,7 @@
 //! Metrics of one model, of any types, for Burn's trainer and for evaluations.
 
 use super::arguments::TrainingArguments;
-use super::history::{Best, LOSS};
+use super::history::LOSS;
 use super::learner::Training;
 use crate::error::{Error, Result};
 use crate::model::PretrainedModel;
@@ -88,9 +88,9 @@ impl<M: TrainableModel> Metrics<M> {
         self.0.iter().map(|metric| metric.name()).collect()
     }
 
-    /// By what the best evaluation is found. Returns [`Error::Config`] if there is no such metric, [`Error::Data`] if it has
+    /// The metric by which the best evaluation is found, and whether a greater value is better. Returns [`Error::Config`] if there is no such metric, [`Error::Data`] if it has
     /// nothing to be computed from.
-    pub(super) fn best(&self, arguments: &TrainingArguments, is_validated: bool) -> Result<Best> {
+    pub(super) fn best(&self, arguments: &TrainingArguments, is_validated: bool) -> Result<(String, bool)> {
         let name = &arguments.metric_for_best_model;
         let Some(metric) = self.0.iter().find(|metric| metric.name() == *name) else {
             let problem = format!("is {name:?}, but the metrics are {:?}", self.names());
@@ -102,7 +102,7 @@ impl<M: TrainableModel> Metrics<M> {
             return Err(Error::data("the validation data", problem));
         }
         let greater_is_better = arguments.greater_is_better.unwrap_or_else(|| metric.greater_is_better());
-        Ok(Best { metric: name.clone(), greater_is_better })
+        Ok((name.clone(), greater_is_better))
     }
 
     pub(super) fn register(

@@ -231,14 +231,9 @@ impl Run {
         best: &Best,
         watch: &Watch,
     ) -> Result<SupervisedTraining<M>> {
-        let (log, watch) = (self.log.clone(), watch.clone());
         let [models, optimizers, schedules] = self.checkpoints.clone();
-        let kept = LastAndBest {
-            checkpoints: self.checkpoints.clone(),
-            best: best.clone(),
-            log: log.clone(),
-            watch: watch.clone(),
-        };
+        let (log, watch, best) = (self.log.clone(), watch.clone(), best.clone());
+        let kept = LastAndBest { checkpoints: self.checkpoints.clone(), best, watch: watch.clone() };
         let training = training
             .with_custom_checkpointers(models, optimizers, schedules)
             .with_checkpointing_strategy(kept)

@@ -2,7 +2,7 @@
 
 use super::arguments::TrainingArguments;
 use super::checkpoints::checksum_of;
-use super::history::{EarlyStopping, History, Watch};
+use super::history::{Best, EarlyStopping, History, Watch};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
 use super::progress::renderer;
@@ -167,8 +167,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             _ => train.metrics(&model),
         };
         let metrics = metrics.and(further);
-        let best = metrics.best(&arguments, validation.is_some())?;
+        let (metric, greater_is_better) = metrics.best(&arguments, validation.is_some())?;
         let run = Run::open(&arguments)?;
+        let best = Best { metric, greater_is_better, log: run.log.clone() };
         tokenizer.check_directory(&arguments.output_dir)?;
         let sum_of_validation = match &validation {
             Some(Validation::Share(share)) => checksum_of(share),
@@ -229,11 +230,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             best: best.clone(),
             patience,
             threshold: arguments.early_stopping_threshold,
-            log: run.log.clone(),
             ranks: ranks.clone(),
         });
-        let so_far = run.log.valid(&best.metric);
-        let is_over = stopping.as_ref().is_some_and(|stopping| stopping.is_over(&so_far));
+        let is_over = stopping.as_ref().is_some_and(EarlyStopping::is_over);
         let (model, interrupted) = if is_over || run.finished_epochs >= plan.evaluations {
             (run.model_of(run.finished_epochs, training.valid())?, None)
         } else {
@@ -270,24 +269,23 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
 
         ranks.same("end of the run", &interrupted.is_some())?;
         let mut history = run.log.history(plan.steps, &metrics.names());
+        history.initial = initial.into_iter().filter(|(_, value)| value.is_finite()).collect();
+        match interrupted {
+            // What follows the last evaluation was broken off.
+            Some(_) => history.evaluations.truncate(run.last_checkpoint()?),
+            None => history.best = best.epoch().map(|epoch| epoch - 1),
+        }
         // All return that of rank 0.
         ranks.begin_output(1);
         if let Some(first) = ranks.output(|| rmp_serde::to_vec(&history).expect("plain data"))? {
             history = rmp_serde::from_slice(&first).expect("what rank 0 wrote");
         }
-        if interrupted.is_some() {
-            // What follows the last evaluation was broken off.
-            history.evaluations.truncate(run.last_checkpoint()?);
-        }
-        history.initial = initial.into_iter().filter(|(_, value)| value.is_finite()).collect();
-        let epoch = best.epoch(&history.valid(&best.metric)).filter(|_| interrupted.is_none());
-        if epoch.is_none() && valid.is_some() && interrupted.is_none() {
+        if history.best.is_none() && valid.is_some() && interrupted.is_none() {
             let problem = "was finite in no evaluation, so there is no best model; choose another metric_for_best_model";
             return Err(Error::data(best.metric, problem));
         }
-        history.best = epoch.map(|epoch| epoch - 1);
-        let model = match epoch.filter(|_| ranks.is_first()) {
-            Some(epoch) => run.model_of(epoch, model)?,
+        let model = match history.best.filter(|_| ranks.is_first()) {
+            Some(best) => run.model_of(best + 1, model)?,
             None => model,
         };
         // Merges LoRA's adapters, if there are any.
