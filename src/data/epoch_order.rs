@@ -100,9 +100,7 @@ impl EpochOrder {
     pub(super) fn batches(&self, epoch: usize) -> Vec<Vec<usize>> {
         let items = self.items(epoch);
         let size = self.step_items();
-        let (full, rest) = (items.len() / size, items.len() % size);
-        // A rest that leaves some rank without an item joins the step before it: all ranks take part in every step.
-        let steps = if full > 0 && rest < self.ranks { full } else { full + 1 };
+        let steps = steps(items.len(), size, self.ranks);
         let batches = (0..steps).map(|step| {
             let end = if step + 1 == steps { items.len() } else { (step + 1) * size };
             // In turn, because items of a step are sorted by length: so all ranks have about as many tokens.
@@ -120,21 +118,16 @@ impl EpochOrder {
 
     /// The items of an epoch, of all ranks. Epochs follow each other through the passes over all items.
     fn items(&self, epoch: usize) -> Vec<usize> {
-        let (before, all) = (self.items_before(epoch), &*self.items.places);
-        let numbers = (0..self.epoch_items()).map(|place| before.wrapping_add(place));
-        let (mut pass, mut order) = (None, Vec::new());
-        let mut items: Vec<usize> = numbers
-            .map(|number| {
-                if pass != Some(number / all.len()) {
-                    pass = Some(number / all.len());
-                    order.clone_from(all);
-                    if self.is_shuffled {
-                        order.shuffle(&mut stream(self.seed, Purpose::Order, number / all.len()));
-                    }
-                }
-                order[number % all.len()]
-            })
-            .collect();
+        let (before, places) = (self.items_before(epoch), &self.items.places);
+        let pass = |pass: usize| {
+            let mut order = places.to_vec();
+            if self.is_shuffled {
+                order.shuffle(&mut stream(self.seed, Purpose::Order, pass));
+            }
+            order
+        };
+        let passes = (0..).flat_map(|number| pass((before / places.len()).wrapping_add(number)));
+        let mut items: Vec<usize> = passes.skip(before % places.len()).take(self.epoch_items()).collect();
         if let Some(lengths) = self.items.lengths.as_ref().filter(|_| self.is_shuffled) {
             let mut rng = stream(self.seed, Purpose::Buckets, epoch);
             let size = self.step_items();
@@ -161,6 +154,13 @@ impl EpochOrder {
         let own = (start + done).wrapping_mul(self.ranks).wrapping_add(self.rank);
         stream(self.seed, purpose, before.wrapping_add(own)).next_u64()
     }
+}
+
+/// The steps of an epoch of so many items, `size` in each, on some ranks.
+pub(crate) fn steps(items: usize, size: usize, ranks: usize) -> usize {
+    let (full, rest) = (items / size, items % size);
+    // A rest that leaves some rank without an item joins the step before it: all ranks take part in every step.
+    if full > 0 && rest < ranks { full } else { full + 1 }
 }
 
 fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {

@@ -70,16 +70,16 @@ mod sentence_pairs;
 mod squad;
 
 #[cfg(feature = "train")]
-pub use epoch_order::Finished;
-#[cfg(feature = "train")]
-pub use label::{Label, LabelKind, LabelNames};
+pub(crate) use epoch_order::steps;
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
 pub use {
     batches::{Batches, TryBatcher},
     columns::{Column, Columns},
     epoch_loader::EpochLoader,
+    epoch_order::Finished,
     examples::Examples,
+    label::{Label, LabelKind, LabelNames},
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
     labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher},
     plain_text::{PlainText, TextWindows},

@@ -1,5 +1,6 @@
 //! The settings of a training run.
 
+use crate::data::steps;
 use crate::distributed::{Ranks, gpus};
 use crate::error::{Error, Result};
 use crate::model::SentenceLoss;
@@ -285,11 +286,8 @@ impl TrainingArguments {
 
     pub(super) fn plan(&self, items: usize) -> Result<Plan> {
         let per_step = self.gradient_accumulation_steps * self.devices.len().max(1);
-        let size = self.batch_size * self.ranks.size();
-        let (full, rest) = (items / size, items % size);
-        // As `EpochOrder` divides them: a rest that leaves some rank without an item joins the step before it.
-        let batches = if full > 0 && rest < self.ranks.size() { full } else { full + 1 };
-        let of_epoch = batches.div_ceil(per_step);
+        let ranks = self.ranks.size();
+        let of_epoch = steps(items, self.batch_size * ranks, ranks).div_ceil(per_step);
         let of_steps =
             |evaluations, steps, parts| Plan { evaluations, steps, parts, batches: Some(steps * per_step) };
         let invalid = |problem: String| Err(Error::Config { field: "max_steps", problem });

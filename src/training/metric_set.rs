@@ -69,17 +69,19 @@ impl<M: TrainableModel> Metrics<M> {
         Me: Metric + Numeric + 'static,
         Output<M>: Adaptor<Me::Input>,
     {
-        self.0.retain(|other| other.name() != *metric.name());
-        self.0.push(Box::new(metric));
+        self.push(Box::new(metric));
         self
+    }
+
+    fn push(&mut self, metric: Box<dyn Scored<M>>) {
+        self.0.retain(|other| other.name() != metric.name());
+        self.0.push(metric);
     }
 
     /// These and others, which replace those of the same name.
     pub(super) fn and(mut self, others: Self) -> Self {
-        let names = others.names();
         // Every set begins with the loss.
-        self.0.retain(|own| own.name() == LOSS || !names.contains(&own.name()));
-        self.0.extend(others.0.into_iter().filter(|other| other.name() != LOSS));
+        others.0.into_iter().filter(|other| other.name() != LOSS).for_each(|other| self.push(other));
         self
     }
 
