@@ -3,7 +3,7 @@
 use super::group::Group;
 use super::weighted_sum::Wire;
 use crate::error::{Error, Result};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -92,10 +92,6 @@ pub(super) struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    pub(super) fn stop(&mut self) {
-        self.state.is_stopped |= self.words.iter().any(|word| word.stops);
-    }
-
     pub(super) fn part(&mut self, rank: usize, problem: String) -> Error {
         self.state.parted = Some((rank, problem.clone()));
         Error::Rank { rank, problem }
@@ -113,11 +109,14 @@ impl Inner {
 
     /// Waits until every rank is here, and makes sure that all want the same.
     pub(super) fn meet(&self, own: Word, message: &[u8], other: &str) -> Result<Meeting<'_>> {
-        let state = self.lock();
+        let mut state = self.lock();
         if let Some((rank, problem)) = &state.parted {
             return Err(Error::Rank { rank: *rank, problem: problem.clone() });
         }
-        let (words, messages) = self.exchange(own, message);
+        let (words, messages) =
+            self.exchange(Word { stops: self.stop.load(Ordering::Relaxed), ..own }, message);
+        // All know it after the same meeting, whichever of them was asked to stop.
+        state.is_stopped |= words.iter().any(|word| word.stops);
         let first = |is: &dyn Fn(&Word) -> bool| words.iter().position(is);
         let parted = if let Some(rank) = first(&|word| word.call == Call::Leave as u64) {
             Some((rank, String::from_utf8_lossy(&messages[rank]).into_owned()))

@@ -150,8 +150,7 @@ impl Ranks {
         let mut word = Word { weight: count, ..Word::new(Call::Gradients, parameters.hash()) };
         // Those that count for nothing are not added up: 0 · NaN would be NaN.
         word.is_finite = count == 0.0 || parameters.are_finite::<T>(factor);
-        let mut meeting = self.0.meet(self.stopping(word), &[], "trains other parameters than rank 0")?;
-        meeting.stop();
+        let mut meeting = self.0.meet(word, &[], "trains other parameters than rank 0")?;
         if let Some(rank) = meeting.words.iter().position(|word| !word.is_finite) {
             return Err(meeting.part(rank, "has a gradient that is infinite or NaN".into()));
         }
@@ -162,11 +161,6 @@ impl Ranks {
         meeting.state.exchanged.bytes += parameters.sum::<T>(group, self.0.wire, factor, &shares);
         meeting.state.exchanged.time += start.elapsed();
         Ok(())
-    }
-
-    /// Tells the others whether this rank was asked to stop.
-    fn stopping(&self, word: Word) -> Word {
-        Word { stops: self.0.stop.load(Ordering::Relaxed), ..word }
     }
 
     /// What the exchanges of gradients have cost this rank since it was started, to be compared with what its steps take.
@@ -192,9 +186,7 @@ impl Ranks {
             // In the last round some ranks may have no batch, and take part with nothing.
             let own = if self.rank() < round { own() } else { Vec::new() };
             let word = Word::new(Call::Outputs, round as u64);
-            let mut meeting =
-                self.0.meet(self.stopping(word), &own, "validates other batches than rank 0")?;
-            meeting.stop();
+            let mut meeting = self.0.meet(word, &own, "validates other batches than rank 0")?;
             meeting.messages.truncate(round);
             meeting.state.outputs = std::mem::take(&mut meeting.messages).into();
         }
@@ -237,8 +229,8 @@ impl Ranks {
         self.0.meet(word, &[], &format!("has another {what} than rank 0")).map(drop)
     }
 
-    /// Asks for a stop, from any thread: [`is_stopped`](Self::is_stopped) is true on all ranks after the next exchange
-    /// of gradients or of a validation's outputs. For Ctrl-C, which reaches ranks at different times.
+    /// Asks for a stop, from any thread: [`is_stopped`](Self::is_stopped) is true on all ranks after the next method
+    /// that they call together. For Ctrl-C, which reaches ranks at different times.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
         if self.0.group.is_none() {
