@@ -158,7 +158,7 @@ impl<B: TryBatcher> Batches<B> {
         if let Some(most) = most.filter(|&most| most < places.len()) {
             places.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
             places.truncate(most);
-            places.sort_unstable();
+            places.sort_unstable(); // in the order of the dataset, as all of it would be
         }
         if let Some(lengths) = self.items.lengths.as_ref().filter(|_| is_sorted) {
             places.sort_by_key(|&place| Reverse(lengths[place]));

@@ -182,6 +182,7 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
         if self.seeds_device && self.order.is_shuffled {
             self.device.seed(self.order.seed(Purpose::Dropout, epoch, 0));
         }
+        // A thread, so that the next batches are read and tokenised while a step computes.
         let (sender, batches) = sync_channel(AHEAD);
         let loader = self.clone();
         let thread = Some(thread::spawn(move || loader.send(epoch, &sender)));

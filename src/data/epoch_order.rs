@@ -126,6 +126,7 @@ impl EpochOrder {
             }
             order
         };
+        // Epochs need not end where passes do: this one may begin and end within a pass.
         let passes = (0..).flat_map(|number| pass((before / places.len()).wrapping_add(number)));
         let mut items: Vec<usize> = passes.skip(before % places.len()).take(self.epoch_items()).collect();
         if let Some(lengths) = self.items.lengths.as_ref().filter(|_| self.is_shuffled) {

@@ -54,6 +54,7 @@ pub trait Example: Clone + Send + Sync + 'static {
 
 /// Refuses examples that no batch can hold, or none.
 pub(super) fn check<T: Example>(items: &[T]) -> Result<()> {
+    // A batch has one kind of labels, so each is compared with the first one.
     let Some(first) = items.first() else { return Err(Error::Empty { input: T::NAME, shape: vec![0] }) };
     items.iter().enumerate().try_for_each(|(place, item)| {
         item.check(first).map_err(|problem| Error::data(format!("{}[{place}]", T::NAME), problem))

@@ -220,6 +220,7 @@ impl<'a> Classes<'a> {
                 list.iter().map(|value| self.class(value)).collect::<Result<_, _>>().map(Label::Classes)
             }
             LabelKind::Value | LabelKind::Relevance => {
+                // As models compute with it; beyond its range it is infinite, and refused.
                 kind.number(value.as_f64().map(|number| number as f32)).map_err(unfit)
             }
         }

@@ -60,6 +60,7 @@ impl LabelledFile {
             Err(error) => Err(self.bad_row(line, format!("is not a JSON object: {error}"))),
         });
         let rows = self.not_empty(rows.collect::<Result<Vec<_>>>()?)?;
+        // Later objects may have other fields: columns are found in each by name, and nothing is counted.
         let names = rows[0].1.fields.iter().map(|(name, _)| name.clone()).collect();
         Ok(Rows { file: self, names: Some(names), width: None, rows })
     }

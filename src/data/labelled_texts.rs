@@ -187,6 +187,7 @@ impl TryBatcher for SequenceBatcher {
         let TextBatch { input, padding } = self.tokenizer.batch(&self.encode(&items)?, device)?;
         let ids = items.iter().map(|item| item.label.ids());
         let numbers = items.iter().filter_map(|item| item.label.number()).map(|number| [f64::from(number)]);
+        // All are of its kind, which was checked.
         match items[0].label {
             Label::Class(_) => {
                 let ids: Vec<i64> = ids.flatten().map(|&id| class_id(id)).collect::<Result<_>>()?;

@@ -150,6 +150,7 @@ impl Inner {
         if self.group.is_none() || state.parted.is_some() {
             return;
         }
+        // Where the others end too, nobody reads it.
         let said = if problem.is_empty() { "has left the run" } else { &problem };
         self.exchange(Word::new(Call::Leave, 0), said.as_bytes());
         state.parted = Some((self.rank(), said.into()));

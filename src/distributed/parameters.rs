@@ -40,7 +40,7 @@ impl Parameters {
     pub(super) fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for Slot { shape, dtype, .. } in &self.slots {
-            (shape, format!("{dtype:?}")).hash(&mut hasher);
+            (shape, dtype).hash(&mut hasher);
         }
         hasher.finish()
     }

@@ -93,6 +93,7 @@ impl Ranks {
     pub fn broadcast<M: Module>(&self, module: M) -> Result<M> {
         let Some(group) = &self.0.group else { return Ok(module) };
         let word = Word::new(Call::Parameters, Parameters::of(&module, None).hash());
+        // Held until the end: another thread of this rank would exchange in between.
         let _meeting = self.0.meet(word, &[], "holds other parameters than rank 0")?;
         Ok(module.map(&mut OfFirst(group)))
     }
@@ -208,6 +209,7 @@ impl Ranks {
         let mut values = values.to_vec();
         let Some(group) = &self.0.group else { return Ok(values) };
         let word = Word::new(Call::Sum, values.len() as u64);
+        // Held as in `broadcast`.
         let _meeting = self.0.meet(word, &[], "adds up other numbers than rank 0")?;
         weighted_sum::<f64, f64>(group, vec![&mut values], 1.0, &vec![1.0; self.size()]);
         Ok(values)

@@ -56,6 +56,7 @@ impl Checkpoints {
     pub(super) fn read(&self, epoch: usize) -> Result<Vec<u8>> {
         let path = self.path(epoch);
         let mut bytes = regular_file::read(&path, u64::MAX)?;
+        // A file of fewer than four bytes is all checksum, and refused below.
         let sum = bytes.split_off(bytes.len().saturating_sub(4));
         let found = self.checksum(bytes.as_slice()).map_err(|source| Error::reading(&path, source))?;
         if sum != found.to_le_bytes() {

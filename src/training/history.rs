@@ -117,6 +117,7 @@ impl Log {
     pub(super) fn save(&self) {
         // Not JSON, which rounds some numbers: a resumed run must find the same best evaluation.
         let bytes = rmp_serde::to_vec(&*self.lock()).expect("plain data");
+        // The folder of another rank than the first does not exist yet.
         let written = self.path.parent().map_or(Ok(()), fs::create_dir_all);
         let _ = written.and_then(|()| whole(&self.path, |path| fs::write(path, bytes)));
     }
@@ -250,6 +251,7 @@ impl MetricLogger for Logger {
             trainer.stop(Some("q, then s"));
         }
         let mut epochs = self.log.lock();
+        // The first batch of an epoch; one whose metrics were lost on the way has none, and keeps its place.
         if epochs.len() < epoch {
             epochs.resize_with(epoch, Epoch::default);
         }

@@ -174,7 +174,7 @@ where
 
     fn fresh(&self) -> Box<dyn Scored<M>> {
         let mut metric = self.clone();
-        metric.clear();
+        metric.clear(); // the caller may have used it before
         Box::new(metric)
     }
 

@@ -222,8 +222,8 @@ impl Run {
 
     /// Stores the checkpoints and metrics of a trainer in this run, and lets it continue after the last checkpoint.
     ///
-    /// Each checkpoint has a checksum and replaces a file only when complete. The last two are kept, and the best one. Returns [`Error::File`] if the last checkpoint is not
-    /// of `model`.
+    /// Each checkpoint has a checksum and replaces a file only when complete. The last two are kept, and the best one. Returns
+    /// [`Error::File`] if the last checkpoint is not of `model`.
     pub(super) fn checkpointed<M: LearnerModel>(
         &self,
         training: SupervisedTraining<M>,

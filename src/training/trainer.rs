@@ -224,7 +224,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         });
         let validating: Arc<dyn DataLoader<_>> = match &valid {
             Some(valid) => Arc::new(valid.clone()),
-            None => loader.slice(0, 0),
+            None => loader.slice(0, 0), // Burn's trainer always validates
         };
         let stopping = arguments.early_stopping_patience.map(|patience| EarlyStopping {
             best: best.clone(),
