@@ -18,7 +18,7 @@ mod pictures;
 use anyhow::Result;
 use burn::data::dataset::Dataset;
 use burn::train::Interrupter;
-use burn_bert::data::{Column, Columns, Label, LabelKind, LabelNames, LabelledTexts};
+use burn_bert::data::{Column, Columns, Label, LabelKind, LabelledTexts};
 use burn_bert::data::{LabelledSentences, PlainText, SentencePairs, SquadExample};
 use burn_bert::distributed::{Ranks, Wire};
 use burn_bert::functional::Precision;
@@ -274,7 +274,7 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             });
             let open = |path: &Path| match &labels[..] {
                 [] => LabelledTexts::open(path, &columns),
-                names => LabelledTexts::open_with_names(path, &columns, &LabelNames::new(names)?),
+                names => LabelledTexts::open_with_names(path, &columns, names),
             };
             let trained = settings.train(settings.arguments(ranks)?, open)?;
             match &settings.valid {
@@ -345,7 +345,7 @@ fn print_confusion(trained: &Trained<BertForSequenceClassification>, texts: &Lab
         false => trained.pipeline.classify(&pairs, &options)?,
     };
     for (item, found) in items.iter().zip(&found) {
-        let predicted = texts.names().names().iter().position(|name| *name == found[0].label);
+        let predicted = texts.names().iter().position(|name| *name == found[0].label);
         if let (Label::Class(truth), Some(predicted)) = (&item.label, predicted) {
             matrix.add(*truth, predicted);
         }

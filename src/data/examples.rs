@@ -1,7 +1,7 @@
 //! Examples in memory, with the names of their classes.
 
 use super::columns::counted;
-use super::label::{Classes, LabelNames, places};
+use super::label::{Classes, check_names, places};
 use crate::error::{Error, Result};
 use burn::data::dataset::{Dataset, DatasetError};
 use std::fmt;
@@ -17,7 +17,7 @@ const PRINTED: usize = 20;
 #[derive(Clone, Debug)]
 pub struct Examples<T> {
     pub(super) items: Vec<T>,
-    names: LabelNames,
+    names: Vec<String>,
 }
 
 /// An item of [`Examples`].
@@ -68,15 +68,16 @@ impl<T: Example> Examples<T> {
     ///
     /// [`Error::Empty`] without an example; [`Error::Data`], with the place of the example, if
     ///
-    /// - a class has no name, or a number is infinite, NaN or outside its range;
+    /// - a class has no name, or two have one, or a number is infinite, NaN or outside its range;
     /// - a sentence has no words, or not one tag a word;
     /// - its label is of another kind than the first one's, or only some have a label, a second text or as many negatives.
-    pub fn new(items: Vec<T>, names: LabelNames) -> Result<Self> {
+    pub fn new(items: Vec<T>, names: Vec<String>) -> Result<Self> {
         check(&items)?;
+        check_names(&names)?;
         for (place, item) in items.iter().enumerate() {
             let problem = match item.classes().iter().find(|id| **id >= names.len()) {
                 _ if item.is_blank() => "has no words".into(),
-                Some(id) => format!("has the label {id}, but the labels are {:?}", names.names()),
+                Some(id) => format!("has the label {id}, but the labels are {names:?}"),
                 None => continue,
             };
             return Err(Error::data(format!("{}[{place}]", T::NAME), problem));
@@ -89,6 +90,7 @@ impl<T: Example> Examples<T> {
         let (names, ids) = classes.finish(path)?;
         items.iter_mut().for_each(|item| item.rename(&ids));
         check(&items)?;
+        check_names(&names)?; // those of the caller
         Ok(Self { items, names })
     }
 
@@ -96,11 +98,12 @@ impl<T: Example> Examples<T> {
     pub(crate) fn of_model(mut self, id2label: &[String]) -> Result<Self> {
         let places = places(&self.names, id2label)?;
         self.items.iter_mut().for_each(|item| item.rename(&places));
-        Ok(Self { names: LabelNames::new(id2label)?, ..self })
+        check_names(id2label)?;
+        Ok(Self { names: id2label.to_vec(), ..self })
     }
 
-    /// The names of the classes; empty for numbers.
-    pub fn names(&self) -> &LabelNames {
+    /// The names of the classes by their ids, transformers' `id2label`; empty for numbers.
+    pub fn names(&self) -> &[String] {
         &self.names
     }
 
@@ -132,7 +135,7 @@ impl<T: Example> fmt::Display for Examples<T> {
         let mut counts = vec![0_usize; self.names.len()];
         self.items.iter().flat_map(T::classes).for_each(|&id| counts[id] += 1);
         write!(f, " of {} classes", counts.len())?;
-        for (id, (name, count)) in self.names.names().iter().zip(&counts).enumerate().take(PRINTED) {
+        for (id, (name, count)) in self.names.iter().zip(&counts).enumerate().take(PRINTED) {
             write!(f, "\n  {id} {name:?}: {count}")?;
         }
         match counts.len().saturating_sub(PRINTED) {

@@ -8,7 +8,7 @@ use std::path::Path;
 /// The label of a text; `LabelledTexts` reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Label {
-    /// One class of several, by its id in [`LabelNames`].
+    /// One class of several, by its id: the place of its name.
     Class(usize),
     /// Any number of classes, by their ids.
     Classes(Vec<usize>),
@@ -64,7 +64,7 @@ impl Label {
 /// `Columns::with_kind`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelKind {
-    /// One class per text: a name of [`LabelNames`] or an id.
+    /// One class per text: a name or an id.
     #[default]
     Class,
     /// Several classes per text: a JSON list, or names separated by commas.
@@ -87,67 +87,27 @@ impl LabelKind {
     }
 }
 
-/// The names of the classes, by id (transformers' `id2label`).
-///
-/// ```
-/// let names = burn_bert::data::LabelNames::new(["negative", "positive"])?;
-/// assert_eq!(names.name(1), Some("positive"));
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelNames {
-    names: Vec<String>,
-}
-
-impl LabelNames {
-    /// Names in the order of their ids. Returns [`Error::Data`] if a name occurs twice.
-    pub fn new<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Result<Self> {
-        let names: Vec<String> = names.into_iter().map(Into::into).collect();
-        let mut seen = BTreeSet::new();
-        match names.iter().find(|name| !seen.insert(name.as_str())) {
-            Some(name) => Err(Error::data(
-                format!("label name {name:?}"),
-                "occurs twice, but label names must be unique",
-            )),
-            None => Ok(Self { names }),
+/// Returns [`Error::Data`] if a name occurs twice.
+pub(super) fn check_names(names: &[String]) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    match names.iter().find(|name| !seen.insert(name.as_str())) {
+        Some(name) => {
+            let problem = "occurs twice, but label names must be unique";
+            Err(Error::data(format!("label name {name:?}"), problem))
         }
-    }
-
-    /// No names, for labels that are numbers.
-    pub fn none() -> Self {
-        Self { names: Vec::new() }
-    }
-
-    /// The number of classes.
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
-
-    /// Whether there is no class.
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
-    /// The name of a class; `None` if there is no such class.
-    pub fn name(&self, id: usize) -> Option<&str> {
-        self.names.get(id).map(String::as_str)
-    }
-
-    /// All names, in the order of their ids.
-    pub fn names(&self) -> &[String] {
-        &self.names
+        None => Ok(()),
     }
 }
 
 /// Where the classes `own` are among those of a model. Returns [`Error::Data`] if one of them is not.
-pub(super) fn places(own: &LabelNames, id2label: &[String]) -> Result<Vec<usize>> {
+pub(super) fn places(own: &[String], id2label: &[String]) -> Result<Vec<usize>> {
     let place = |name: &String| {
         id2label.iter().position(|label| label == name).ok_or_else(|| {
             let problem = format!("is not one of the model's: {id2label:?}");
             Error::data(format!("the label {name:?} of the data"), problem)
         })
     };
-    own.names().iter().map(place).collect()
+    own.iter().map(place).collect()
 }
 
 /// The largest number of a label that a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch) takes:
@@ -156,14 +116,14 @@ const MAX_VALUE: f32 = 1e15;
 
 /// The classes of a file: those of given names, or those that it has, collected as it is read.
 pub(super) struct Classes<'a> {
-    given: Option<&'a LabelNames>,
+    given: Option<&'a [String]>,
     /// The id of each label; without given names, in the order in which they were found.
     ids: BTreeMap<String, usize>,
 }
 
 impl<'a> Classes<'a> {
-    pub(super) fn new(given: Option<&'a LabelNames>) -> Self {
-        let names = given.map_or(&[] as &[String], LabelNames::names);
+    pub(super) fn new(given: Option<&'a [String]>) -> Self {
+        let names = given.unwrap_or_default();
         Self { given, ids: names.iter().cloned().zip(0..).collect() }
     }
 
@@ -176,7 +136,7 @@ impl<'a> Classes<'a> {
             let next = self.ids.len();
             return Ok(*self.ids.entry(label.to_string()).or_insert(next));
         };
-        if is_json_integer && let Some(name) = names.names().iter().find(|name| is_number(name)) {
+        if is_json_integer && let Some(name) = names.iter().find(|name| is_number(name)) {
             return Err(format!(
                 "has the label {label}, which is an id or a name, as {name:?} is one; write names as strings"
             ));
@@ -185,9 +145,9 @@ impl<'a> Classes<'a> {
             return Ok(id);
         }
         // "1" names class 1 only where it is `LABEL_1`, so that a wrong file of names is not taken for ids.
-        let is_id = |&id: &usize| names.name(id).is_some_and(|name| is_json_integer || name == numbered(id));
+        let is_id = |&id: &usize| names.get(id).is_some_and(|name| is_json_integer || *name == numbered(id));
         let id = plain_id(label).filter(is_id);
-        id.ok_or_else(|| format!("has the label {label:?}, but the labels are {:?}", names.names()))
+        id.ok_or_else(|| format!("has the label {label:?}, but the labels are {names:?}"))
     }
 
     /// The label in a field of a table.
@@ -241,9 +201,9 @@ impl<'a> Classes<'a> {
     ///
     /// Found names are sorted, as in transformers' example scripts. If a label is a number, all must be ids, and the names are
     /// transformers' default ones: `LABEL_0`, `LABEL_1`, …
-    pub(super) fn finish(self, path: &Path) -> Result<(LabelNames, Vec<usize>)> {
+    pub(super) fn finish(self, path: &Path) -> Result<(Vec<String>, Vec<usize>)> {
         if let Some(names) = self.given {
-            return Ok((names.clone(), (0..names.len()).collect()));
+            return Ok((names.to_vec(), (0..names.len()).collect()));
         }
         let count = self.ids.len();
         let has_ids = self.ids.keys().any(|label| is_number(label));
@@ -265,7 +225,7 @@ impl<'a> Classes<'a> {
             };
         }
         let names = if has_ids { (0..count).map(numbered).collect() } else { self.ids.into_keys().collect() };
-        Ok((LabelNames { names }, ids))
+        Ok((names, ids))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::batches::TryBatcher;
 use super::columns::counted;
 use super::examples::{Example, Examples, check};
-use super::label::{Classes, LabelNames, class_id};
+use super::label::{Classes, class_id};
 use super::labelled_file::{LabelledFile, extension, is_json};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
@@ -41,7 +41,7 @@ pub struct LabelledTokens {
 /// # let path = dir.path().join("train.conll");
 /// std::fs::write(&path, "Ada NNP B-PER\nlaughs VBZ O\n\nHi UH O\n")?;
 /// let sentences = LabelledSentences::open(&path)?;
-/// assert_eq!(sentences.names().names(), ["B-PER", "O"]);
+/// assert_eq!(sentences.names(), ["B-PER", "O"]);
 /// assert_eq!(sentences.get(0)?.tokens, ["Ada", "laughs"]);
 /// assert_eq!(sentences.get(0)?.tags, [0, 1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -87,11 +87,11 @@ impl LabelledSentences {
     /// Reads a file with the tags of another file, or of a model, as
     /// [`LabelledTexts::open_with_names`](super::LabelledTexts::open_with_names) does. Returns the errors of
     /// [`open`](Self::open), and [`Error::Row`] if a tag is none of `names`.
-    pub fn open_with_names(path: impl AsRef<Path>, names: &LabelNames) -> Result<Self> {
+    pub fn open_with_names(path: impl AsRef<Path>, names: &[String]) -> Result<Self> {
         Self::read(path.as_ref(), Some(names))
     }
 
-    fn read(path: &Path, names: Option<&LabelNames>) -> Result<Self> {
+    fn read(path: &Path, names: Option<&[String]>) -> Result<Self> {
         let file = LabelledFile::read(path)?;
         let mut classes = Classes::new(names);
         let sentences = match extension(path).as_str() {

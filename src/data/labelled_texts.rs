@@ -3,7 +3,7 @@
 use super::batches::TryBatcher;
 use super::columns::Columns;
 use super::examples::{Example, Examples, check};
-use super::label::{Classes, Label, LabelKind, LabelNames, class_id};
+use super::label::{Classes, Label, LabelKind, class_id};
 use super::labelled_file::LabelledFile;
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
@@ -42,7 +42,7 @@ pub struct LabelledText {
 /// std::fs::write(&path, "review,stars\n\"good, really\",positive\nno,negative\n")?;
 /// let columns = Columns::default().with_texts(["review"]).with_label("stars");
 /// let texts = LabelledTexts::open(&path, &columns)?;
-/// assert_eq!(texts.names().names(), ["negative", "positive"]);
+/// assert_eq!(texts.names(), ["negative", "positive"]);
 /// assert_eq!(texts.get(0)?.text, "good, really");
 /// assert_eq!(texts.get(0)?.label, Label::Class(1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -112,11 +112,11 @@ impl LabelledTexts {
     /// Reads a file with the classes of another file, or of a model. A label is one of `names`, or an id where these
     /// are `LABEL_0`, `LABEL_1`, …. A JSON integer is an id, and refused if one of `names` is a number. Returns the
     /// errors of [`open`](Self::open), and [`Error::Row`] if a label is none of these.
-    pub fn open_with_names(path: impl AsRef<Path>, columns: &Columns, names: &LabelNames) -> Result<Self> {
+    pub fn open_with_names(path: impl AsRef<Path>, columns: &Columns, names: &[String]) -> Result<Self> {
         Self::read(path.as_ref(), columns, Some(names))
     }
 
-    fn read(path: &Path, columns: &Columns, names: Option<&LabelNames>) -> Result<Self> {
+    fn read(path: &Path, columns: &Columns, names: Option<&[String]>) -> Result<Self> {
         let file = LabelledFile::read(path)?;
         let (rows, mut classes) = (file.rows(columns.has_header)?, Classes::new(names));
         let (text, pair) = match columns.texts.as_deref() {

@@ -79,7 +79,7 @@ pub use {
     epoch_loader::EpochLoader,
     epoch_order::Finished,
     examples::Examples,
-    label::{Label, LabelKind, LabelNames},
+    label::{Label, LabelKind},
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
     labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher},
     plain_text::{PlainText, TextWindows},

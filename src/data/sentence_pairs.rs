@@ -3,7 +3,7 @@
 use super::batches::TryBatcher;
 use super::columns::{Column, Columns, counted};
 use super::examples::{Example, Examples, check};
-use super::label::{Classes, LabelKind, LabelNames};
+use super::label::{Classes, LabelKind};
 use super::labelled_file::{LabelledFile, Rows};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
@@ -66,7 +66,7 @@ impl SentencePairs {
             let label = label_column.as_ref().map(label).transpose()?.and_then(|label| label.number());
             Ok(SentencePair { anchor, positive, negatives, label })
         })?;
-        Self::new(pairs, LabelNames::none())
+        Self::new(pairs, Vec::new())
     }
 
     /// Whether the pairs have labels.

@@ -2,7 +2,6 @@
 
 use super::entities::EntityCounts;
 use super::epoch_metric::{Collected, EpochMetric};
-use crate::data::LabelNames;
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use burn::train::metric::ConfusionStatsInput;
@@ -99,9 +98,9 @@ impl ConfusionMatrix {
     }
 
     /// A table with a line for each true class, its F1 at the end.
-    pub fn to_text(&self, names: &LabelNames) -> String {
+    pub fn to_text(&self, names: &[String]) -> String {
         let (classes, scores) = (self.num_classes().max(names.len()), self.classes());
-        let name = |class: usize| names.name(class).map_or(format!("{class}"), str::to_string);
+        let name = |class: usize| names.get(class).cloned().unwrap_or_else(|| class.to_string());
         // At least as wide as the heading, and a class that no name is known of keeps its number.
         let width = (0..classes).map(|class| name(class).chars().count()).max().unwrap_or(0).max(9);
         let mut text = format!("{:>width$} |", "predicted");

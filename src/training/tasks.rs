@@ -4,9 +4,9 @@ use super::arguments::TrainingArguments;
 use super::metric_set::Metrics;
 use super::training_data::{Reader, TrainingData};
 use crate::data::{
-    Batches, LabelKind, LabelNames, LabelledSentences, LabelledTexts, MaskedLmCollator,
-    MaskedLmCollatorConfig, PlainText, QuestionWindowBatcher, QuestionWindows, SentencePair,
-    SentencePairBatcher, SentencePairs, SequenceBatcher, SquadExample, TokenBatcher,
+    Batches, LabelKind, LabelledSentences, LabelledTexts, MaskedLmCollator, MaskedLmCollatorConfig,
+    PlainText, QuestionWindowBatcher, QuestionWindows, SentencePair, SentencePairBatcher, SentencePairs,
+    SequenceBatcher, SquadExample, TokenBatcher,
 };
 use crate::error::Result;
 use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
@@ -26,13 +26,13 @@ const WINDOW: usize = 128;
 type Config<M> = <M as Stored>::Config;
 
 /// The names of the classes of data, in the order of the checkpoint's if these are the same ones: its head is then right.
-fn names_for(checkpoint: Vec<String>, names: &LabelNames) -> Vec<String> {
+fn names_for(checkpoint: Vec<String>, names: &[String]) -> Vec<String> {
     let sorted = |names: &[String]| {
         let mut names = names.to_vec();
         names.sort();
         names
     };
-    if sorted(&checkpoint) == sorted(names.names()) { checkpoint } else { names.names().to_vec() }
+    if sorted(&checkpoint) == sorted(names) { checkpoint } else { names.to_vec() }
 }
 
 /// `check` of a head, whose `try_forward` refuses what it cannot read.
@@ -103,12 +103,12 @@ impl TrainingData<Tagger> for LabelledSentences {
     fn metrics(&self, model: &Tagger) -> Metrics<Tagger> {
         let metrics = Metrics::new().with(AccuracyMetric::new());
         // The model's names, since the metric reads the model's ids.
-        match LabelNames::new(model.id2label()) {
-            Ok(names) if names.names().iter().any(|name| name.starts_with("B-")) => metrics
-                .with(EntityMetric::f1(&names))
-                .with(EntityMetric::precision(&names))
-                .with(EntityMetric::recall(&names)),
-            _ => metrics.with(ConfusionMetric::macro_f1()),
+        let names = model.id2label();
+        if names.iter().any(|name| name.starts_with("B-")) {
+            let metrics = metrics.with(EntityMetric::f1(names)).with(EntityMetric::precision(names));
+            metrics.with(EntityMetric::recall(names))
+        } else {
+            metrics.with(ConfusionMetric::macro_f1())
         }
     }
 

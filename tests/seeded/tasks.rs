@@ -5,8 +5,8 @@ use crate::turn;
 use burn::data::dataset::Dataset;
 use burn::prelude::*;
 use burn_bert::data::{
-    Columns, Label, LabelKind, LabelNames, LabelledSentences, LabelledText, LabelledTexts, PlainText,
-    SentencePair, SentencePairs, SquadExample,
+    Columns, Label, LabelKind, LabelledSentences, LabelledText, LabelledTexts, PlainText, SentencePair,
+    SentencePairs, SquadExample,
 };
 use burn_bert::model::{BertForSequenceClassification, BertForSequenceClassificationConfig, PretrainedModel};
 use burn_bert::pipeline::{Pipeline, TextOptions};
@@ -42,7 +42,7 @@ fn a_classifier_from_a_csv() -> Tested {
         let LabelledText { text, label, .. } = item?;
         let Label::Class(class) = label else { panic!("{label:?}") };
         let answer = trained.pipeline.classify(&[&text], &TextOptions::new().with_top_k(2))?;
-        let truth = answer[0].iter().find(|found| Some(found.label.as_str()) == data.names().name(class));
+        let truth = answer[0].iter().find(|found| Some(&found.label) == data.names().get(class));
         right += usize::from(answer[0][0].label == truth.unwrap().label);
         loss -= truth.unwrap().score.ln() / data.len() as f64;
     }
@@ -72,7 +72,7 @@ fn several_labels_and_numbers() -> Tested {
     };
     let many: Vec<LabelledText> =
         (0..48).map(|i| text(texts[i % 4], Label::Classes(labels(texts[i % 4])))).collect();
-    let many = LabelledTexts::new(many, LabelNames::new(["good", "film"])?)?;
+    let many = LabelledTexts::new(many, ["good", "film"].map(String::from).to_vec())?;
     let trained = Trainer::from_pretrained(
         dir.path(),
         many.clone(),
@@ -99,7 +99,7 @@ fn several_labels_and_numbers() -> Tested {
 
     let value =
         |i: usize| text(texts[i % 4], Label::Value(if texts[i % 4].contains("good") { 2.0 } else { -1.0 }));
-    let numbers = LabelledTexts::new((0..48).map(value).collect(), LabelNames::none())?;
+    let numbers = LabelledTexts::new((0..48).map(value).collect(), Vec::new())?;
     let trained = Trainer::from_pretrained(
         dir.path(),
         numbers.clone(),
@@ -203,7 +203,7 @@ fn sentence_embeddings_from_a_csv() -> Tested {
 
     let pairs = SentencePairs::open(&csv, &Columns::default())?;
     let valid = (0..8).map(|i| SentencePair::new(format!("q{i}"), format!("a{i}"))).collect();
-    let valid = SentencePairs::new(valid, LabelNames::none())?;
+    let valid = SentencePairs::new(valid, Vec::new())?;
     let arguments =
         arguments(&dir.path().join("out")).with_epochs(12).with_metric_for_best_model("Accuracy@1");
     let trained = Trainer::from_pretrained(dir.path(), pairs, arguments)?.with_validation(valid).train()?;

@@ -188,7 +188,7 @@ fn sentences_come_from_columns_and_from_json_lines() {
     ] {
         let (_dir, path) = file(name, content);
         let sentences = LabelledSentences::open(&path).unwrap();
-        assert_eq!(sentences.names().names(), names);
+        assert_eq!(sentences.names(), names);
         let found: Vec<_> = sentences.iter().map(Result::unwrap).collect();
         assert!(found.iter().map(|found| &found.tokens).eq(&words), "{content:?}: {found:?}");
         assert!(found.iter().map(|found| &found.tags).eq(&tags), "{content:?}: {found:?}");
@@ -219,7 +219,7 @@ fn json_lines_hold_names_ids_lists_and_numbers() {
     let ids = "{\"text\": \"x\", \"label\": 1, \"other\": []}\n\n{\"label\": 0, \"text\": \"y\"}";
     let texts = open("a.jsonl", ids, &Columns::default()).unwrap();
     assert_eq!(all(&texts), [text("x", Label::Class(1)), text("y", Label::Class(0))]);
-    assert_eq!(texts.names().names(), ["LABEL_0", "LABEL_1"]);
+    assert_eq!(texts.names(), ["LABEL_0", "LABEL_1"]);
 
     let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\", \"b\"]}\n{\"text\": \"y\", \"label\": []}\n";
     let columns = Columns::default().with_kind(LabelKind::Classes);
@@ -231,14 +231,15 @@ fn json_lines_hold_names_ids_lists_and_numbers() {
 fn pairs_and_names_of_another_file_are_kept() {
     let (_dir, path) = file("a.tsv", "p\th\ty\na\tb\tno\n");
     let columns = Columns::default().with_texts(["p", "h"]).with_label("y");
-    let names = LabelNames::new(["yes", "no"]).unwrap();
+    let names = ["yes", "no"].map(String::from).to_vec();
     let texts = LabelledTexts::open_with_names(&path, &columns, &names).unwrap();
     assert_eq!(all(&texts), [("a".into(), Some("b".into()), Label::Class(1))]);
-    let error =
-        LabelledTexts::open_with_names(&path, &columns, &LabelNames::new(["x"]).unwrap()).unwrap_err();
+    let error = LabelledTexts::open_with_names(&path, &columns, &["x"].map(String::from)).unwrap_err();
     let message = error.to_string();
     assert!(message.contains("a.tsv, line 2") && message.contains("\"no\""), "{message}");
-    assert!(LabelNames::new(["x", "x"]).is_err());
+    let twice =
+        LabelledTexts::open_with_names(&path, &columns, &["no", "yes", "no"].map(String::from)).unwrap_err();
+    assert!(twice.to_string().contains("label name \"no\" occurs twice"), "{twice}");
 }
 
 #[test]
@@ -253,7 +254,7 @@ fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
     let (_dir, train) = file("train.csv", "text,label\na,good\nb,bad\n");
     let (_dir, valid) = file("valid.csv", "text,label\na,good\nb,1\n");
     let default = Columns::default();
-    let names = LabelledTexts::open(&train, &default).unwrap().names().clone();
+    let names = LabelledTexts::open(&train, &default).unwrap().names().to_vec();
     let error = LabelledTexts::open_with_names(&valid, &default, &names).unwrap_err();
     assert!(matches!(&error, Error::Row { line: 3, .. }), "{error}");
     assert!(error.to_string().contains("\"1\""), "{error}");
@@ -267,7 +268,7 @@ fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
     let texts = LabelledTexts::open_with_names(&ids, &default, &names).unwrap();
     assert_eq!(all(&texts), [text("a", Label::Class(1))]);
     let (_dir, ids) = file("ids.jsonl", "{\"text\": \"a\", \"label\": 2}\n");
-    for names in [names, LabelNames::new(["2", "1", "0"]).unwrap()] {
+    for names in [names, ["2", "1", "0"].map(String::from).to_vec()] {
         let error = LabelledTexts::open_with_names(&ids, &default, &names).unwrap_err();
         assert!(matches!(&error, Error::Row { line: 1, .. }), "{error}");
     }
@@ -321,7 +322,7 @@ fn a_json_list_in_a_table_is_a_list_of_classes() {
     let columns = Columns::default().with_kind(LabelKind::Classes);
     let lists = "text\tlabel\nx\t[\"b, c\", \"a\"]\ny\ta,d\nz\t[]\n";
     let texts = open("a.tsv", lists, &columns).unwrap();
-    assert_eq!(texts.names().names(), ["a", "b, c", "d"]);
+    assert_eq!(texts.names(), ["a", "b, c", "d"]);
     let classes = all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
     assert_eq!(classes, [vec![0, 1], vec![0, 2], vec![]].map(Label::Classes));
     assert!(open("a.tsv", "text\tlabel\nx\t[\"a\"]\n", &Columns::default()).is_err());

@@ -2,7 +2,7 @@
 
 use super::{Row, file};
 use burn_bert::Error;
-use burn_bert::data::{Columns, LabelNames, LabelledSentences, LabelledTexts};
+use burn_bert::data::{Columns, LabelledSentences, LabelledTexts};
 use std::path::Path;
 
 fn refused(dir: &Path, name: &str, content: &str, columns: &Columns) -> Error {
@@ -37,7 +37,7 @@ pub fn rows() -> Vec<Row> {
             Row,
             |dir| {
                 let path = file(dir, "a.csv", "text,label\na,no\n");
-                let names = LabelNames::new(["maybe", "yes"]).unwrap();
+                let names = ["maybe", "yes"].map(String::from).to_vec();
                 LabelledTexts::open_with_names(path, &Columns::default(), &names).unwrap_err()
             },
             "DIR/a.csv, line 2: the row has the label \"no\", but the labels are [\"maybe\", \"yes\"]",
