@@ -4,7 +4,7 @@
 //!
 //! | | masked language modelling | classification | question answering | sentence embeddings |
 //! |---|---|---|---|---|
-//! | data | `PlainText`, `TextWindows` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindows` | `SentencePairs` |
+//! | data | `PlainText`, `TextWindows` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindow` | `SentencePairs` |
 //! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` | `QuestionWindowBatcher` | `SentencePairBatcher` |
 //! | loader | `EpochLoader` | `EpochLoader` | `EpochLoader` | `EpochLoader` |
 //! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
@@ -84,5 +84,5 @@ pub use {
     labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher},
     plain_text::{PlainText, TextWindows},
     sentence_pairs::{SentencePair, SentencePairBatcher, SentencePairs},
-    squad::{QuestionWindow, QuestionWindowBatcher, QuestionWindows, SquadExample},
+    squad::{QuestionWindow, QuestionWindowBatcher, SquadExample},
 };

@@ -5,7 +5,7 @@ use super::metric_set::Metrics;
 use super::training_data::{Reader, TrainingData};
 use crate::data::{
     Batches, LabelKind, LabelledSentences, LabelledTexts, MaskedLmCollator, MaskedLmCollatorConfig,
-    PlainText, QuestionWindowBatcher, QuestionWindows, SentencePair, SentencePairBatcher, SentencePairs,
+    PlainText, QuestionWindow, QuestionWindowBatcher, SentencePair, SentencePairBatcher, SentencePairs,
     SequenceBatcher, SquadExample, TokenBatcher,
 };
 use crate::error::Result;
@@ -16,7 +16,7 @@ use crate::model::{
     MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, QuestionAnsweringBatch, SentencePairBatch,
     SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
-use burn::data::dataset::Dataset;
+use burn::data::dataset::{Dataset, InMemDataset};
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -120,9 +120,11 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
     type Batcher = QuestionWindowBatcher;
 
     fn batches(self, reader: &Reader<BertForQuestionAnswering>) -> Result<Batches<QuestionWindowBatcher>> {
-        let windows = QuestionWindows::new(&self, &reader.tokenizer, reader.arguments.doc_stride)?;
-        let (lengths, examples) = (windows.sizes(), windows.examples().to_vec());
-        let batches = Batches::new(windows, QuestionWindowBatcher::new(reader.tokenizer.clone()));
+        let windows = QuestionWindow::of(&self, &reader.tokenizer, reader.arguments.doc_stride)?;
+        let of = |number: fn(&QuestionWindow) -> usize| windows.iter().map(number).collect();
+        let (lengths, examples) = (of(|window| window.encoding.len()), of(|window| window.example));
+        let batcher = QuestionWindowBatcher::new(reader.tokenizer.clone());
+        let batches = Batches::new(InMemDataset::new(windows), batcher);
         Ok(batches.with_lengths(lengths).with_sources(examples))
     }
 
