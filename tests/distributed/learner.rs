@@ -161,6 +161,7 @@ fn train(
         .with_metric(AtFirst(Arc::new(Mutex::new(fault))))
         .with_interrupter(&interrupter);
     let trained = trainer.train()?;
+    ranks.same("history", &trained.history)?;
     match trained.interrupted {
         Some(reason) => {
             Err(Error::Data { what: "the training".into(), problem: format!("was stopped: {reason}") })

@@ -59,6 +59,14 @@ pub fn rows() -> Vec<Row> {
         ),
         row!(
             Data,
+            |dir| {
+                let three = Columns::default().with_texts(["a", "b", "c"]);
+                refused(dir, "a.csv", "a,b,c,label\nd,e,f,g\n", &three)
+            },
+            "the columns of texts are 3, but must be one, or two of a pair",
+        ),
+        row!(
+            Data,
             |dir| refused(dir, "a.csv", "a,label\nb,c\n", &Columns::default()),
             "column \"text\" of DIR/a.csv is not in the header, which is [\"a\", \"label\"]",
         ),
