@@ -6,12 +6,12 @@
 #![cfg_attr(feature = "train", doc = "```no_run")]
 #![cfg_attr(not(feature = "train"), doc = "```ignore")]
 //! use burn::prelude::*;
-//! use burn_bert::data::{LabelledTexts, TextColumns};
+//! use burn_bert::data::{Columns, LabelledTexts};
 //! use burn_bert::model::BertForSequenceClassification;
 //! use burn_bert::pipeline::{Pipeline, TextOptions};
 //! use burn_bert::training::{Trainer, TrainingArguments};
 //!
-//! let train = LabelledTexts::open("train.csv", &TextColumns::default())?;
+//! let train = LabelledTexts::open("train.csv", &Columns::default())?;
 //! Trainer::from_pretrained("google-bert/bert-base-uncased", train, TrainingArguments::new("out"))?.train()?;
 //!
 //! let pipeline = Pipeline::<BertForSequenceClassification>::from_pretrained("out", &Device::default())?;

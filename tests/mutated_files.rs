@@ -17,8 +17,8 @@ mod files;
 use burn::data::dataset::InMemDataset;
 use burn::prelude::*;
 use burn_bert::data::{
-    Batches, LabelledSentences, LabelledTexts, MaskedLmCollatorConfig, MaskedLmExample, SentenceColumns,
-    SentencePairs, SquadExample, TextColumns,
+    Batches, Columns, LabelledSentences, LabelledTexts, MaskedLmCollatorConfig, MaskedLmExample,
+    SentencePairs, SquadExample,
 };
 use burn_bert::model::{
     BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSequenceClassification,
@@ -134,10 +134,10 @@ fn make_texts(dir: &Path) {
 }
 
 fn read_texts(dir: &Path) -> Outcome {
-    let columns = SentenceColumns::default().with_sentences(["anchor", "positive"]).with_label("score");
+    let columns = Columns::default().with_texts(["anchor", "positive"]).with_label("score");
     // Each file on its own: one that fails must not hide the others.
-    let csv = LabelledTexts::open(dir.join("texts.csv"), &TextColumns::default()).map(drop);
-    let json = LabelledTexts::open(dir.join("texts.jsonl"), &TextColumns::default()).map(drop);
+    let csv = LabelledTexts::open(dir.join("texts.csv"), &Columns::default()).map(drop);
+    let json = LabelledTexts::open(dir.join("texts.jsonl"), &Columns::default()).map(drop);
     let pairs = SentencePairs::open(dir.join("pairs.tsv"), &columns).map(drop);
     Ok(csv.and(json).and(pairs)?)
 }

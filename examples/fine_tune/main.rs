@@ -18,8 +18,8 @@ mod pictures;
 use anyhow::Result;
 use burn::data::dataset::Dataset;
 use burn::train::Interrupter;
-use burn_bert::data::{Column, Label, LabelKind, LabelNames, LabelledTexts, TextColumns};
-use burn_bert::data::{LabelledSentences, PlainText, RankedPairs, SentencePairs, SquadExample};
+use burn_bert::data::{Column, Columns, Label, LabelKind, LabelledTexts};
+use burn_bert::data::{LabelledSentences, PlainText, SentencePairs, SquadExample};
 use burn_bert::distributed::{Ranks, Wire};
 use burn_bert::functional::Precision;
 use burn_bert::metrics::{ConfusionMatrix, SquadScores};
@@ -48,7 +48,7 @@ enum Task {
         #[command(flatten)]
         settings: Settings,
         #[command(flatten)]
-        columns: Columns,
+        columns: ColumnOptions,
         /// What a text has: a class, several classes or a number
         #[arg(long, default_value = "class", value_parser = ["class", "classes", "number"])]
         kind: String,
@@ -62,7 +62,7 @@ enum Task {
         #[command(flatten)]
         settings: Settings,
         #[command(flatten)]
-        columns: Columns,
+        columns: ColumnOptions,
     },
     /// Tags of words, such as named entities
     #[command(visible_alias = "tag")]
@@ -108,9 +108,9 @@ enum Task {
     },
 }
 
-/// Columns, by name or by index from 0.
+/// ColumnOptions, by name or by index from 0.
 #[derive(Args)]
-struct Columns {
+struct ColumnOptions {
     /// The column of the text, or of the query
     #[arg(long, default_value = "text")]
     text: Column,
@@ -124,12 +124,11 @@ struct Columns {
     no_header: bool,
 }
 
-impl Columns {
-    fn of(&self, kind: LabelKind) -> TextColumns {
-        let columns =
-            TextColumns::default().with_text(self.text.clone()).with_label(self.label.clone(), kind);
-        let columns = if self.no_header { columns.without_header() } else { columns };
-        self.pair.iter().cloned().fold(columns, TextColumns::with_pair)
+impl ColumnOptions {
+    fn of(&self, kind: LabelKind) -> Columns {
+        let texts = [&self.text].into_iter().chain(&self.pair).cloned();
+        let columns = Columns::default().with_texts(texts).with_label(self.label.clone()).with_kind(kind);
+        if self.no_header { columns.without_header() } else { columns }
     }
 }
 
@@ -275,7 +274,7 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             });
             let open = |path: &Path| match &labels[..] {
                 [] => LabelledTexts::open(path, &columns),
-                names => LabelledTexts::open_with_names(path, &columns, &LabelNames::new(names)?),
+                names => LabelledTexts::open_with_names(path, &columns, names),
             };
             let trained = settings.train(settings.arguments(ranks)?, open)?;
             match &settings.valid {
@@ -286,8 +285,8 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             }
         }
         Task::Reranker { settings, columns } => {
-            let columns = columns.of(LabelKind::Value);
-            let open = |path: &Path| RankedPairs::new(LabelledTexts::open(path, &columns)?);
+            let columns = columns.of(LabelKind::Relevance);
+            let open = |path: &Path| LabelledTexts::open(path, &columns);
             settings.train(settings.arguments(ranks)?, open).map(drop)
         }
         Task::Tokens { settings } => {
@@ -346,7 +345,7 @@ fn print_confusion(trained: &Trained<BertForSequenceClassification>, texts: &Lab
         false => trained.pipeline.classify(&pairs, &options)?,
     };
     for (item, found) in items.iter().zip(&found) {
-        let predicted = texts.names().names().iter().position(|name| *name == found[0].label);
+        let predicted = texts.names().iter().position(|name| *name == found[0].label);
         if let (Label::Class(truth), Some(predicted)) = (&item.label, predicted) {
             matrix.add(*truth, predicted);
         }

@@ -45,60 +45,66 @@ pub trait TryBatcher: Send + Sync + 'static {
 pub struct Batches<B: TryBatcher> {
     dataset: Arc<dyn Dataset<B::Item>>,
     batcher: Arc<B>,
-    /// The items that are read, by their places in the dataset, as those of the lists below.
-    places: Vec<usize>,
-    lengths: List<usize>,
-    sources: List<usize>,
-    texts: List<Vec<u64>>,
+    pub(super) items: Items,
 }
 
-/// One value for each item of the dataset.
-type List<T> = Option<Arc<Vec<T>>>;
+/// The items of a dataset that are read, by their places in it, and what is known of each item of the dataset.
+#[derive(Clone, Debug)]
+pub(super) struct Items {
+    pub(super) places: Arc<Vec<usize>>,
+    pub(super) lengths: Option<Arc<Vec<usize>>>,
+    sources: Option<Arc<Vec<usize>>>,
+    /// Hashes of the texts of each item, of which no two of a step are to be equal.
+    pub(super) texts: Option<Arc<Vec<Vec<u64>>>>,
+}
 
 impl<B: TryBatcher> Batches<B> {
     /// Batches of a dataset.
     pub fn new(dataset: impl Dataset<B::Item> + 'static, batcher: B) -> Self {
-        let places = (0..dataset.len()).collect();
-        let (dataset, batcher) = (Arc::new(dataset), Arc::new(batcher));
-        Self { dataset, batcher, places, lengths: None, sources: None, texts: None }
+        let places = Arc::new((0..dataset.len()).collect());
+        let items = Items { places, lengths: None, sources: None, texts: None };
+        Self { dataset: Arc::new(dataset), batcher: Arc::new(batcher), items }
     }
 
     /// Sets the length of each item, in any unit, to group items of similar lengths, which reduces padding. Items are grouped
     /// within fifty batches, and only if they are shuffled, so the order stays random. Only where the loss of an item does not
     /// depend on the others of its batch.
-    pub fn with_lengths(self, lengths: Vec<usize>) -> Self {
-        Self { lengths: Some(Arc::new(lengths)), ..self }
+    pub fn with_lengths(mut self, lengths: Vec<usize>) -> Self {
+        self.items.lengths = Some(Arc::new(lengths));
+        self
     }
 
     /// Sets the number of what each item was made from: all items of one source are trained on, or all are validated on.
-    pub fn with_sources(self, sources: Vec<usize>) -> Self {
-        Self { sources: Some(Arc::new(sources)), ..self }
+    pub fn with_sources(mut self, sources: Vec<usize>) -> Self {
+        self.items.sources = Some(Arc::new(sources));
+        self
     }
 
     /// Sets what must not occur twice in a batch, of all ranks together, for losses to which all others of a batch are negatives:
     /// for each item, hashes of its texts. The last batches of an epoch may have equal texts, if the data leave no other choice.
     /// Only if items are shuffled.
-    pub fn with_texts(self, texts: Vec<Vec<u64>>) -> Self {
-        Self { texts: Some(Arc::new(texts)), ..self }
+    pub fn with_texts(mut self, texts: Vec<Vec<u64>>) -> Self {
+        self.items.texts = Some(Arc::new(texts));
+        self
     }
 
     /// The number of items.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.items.places.len()
     }
 
     /// Whether there is no item.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.items.places.is_empty()
     }
 
     /// Returns [`Error::Data`] if lengths, sources or texts are not one per item of the dataset.
     pub(crate) fn check(&self) -> Result<()> {
         let items = self.dataset.len();
         for (what, count) in [
-            ("lengths", self.lengths.as_ref().map(|lengths| lengths.len())),
-            ("sources", self.sources.as_ref().map(|sources| sources.len())),
-            ("texts", self.texts.as_ref().map(|texts| texts.len())),
+            ("lengths", self.items.lengths.as_ref().map(|lengths| lengths.len())),
+            ("sources", self.items.sources.as_ref().map(|sources| sources.len())),
+            ("texts", self.items.texts.as_ref().map(|texts| texts.len())),
         ] {
             if let Some(found) = count.filter(|&count| count != items) {
                 let problem = format!("number {found}, but there must be one per item: {items}");
@@ -108,47 +114,29 @@ impl<B: TryBatcher> Batches<B> {
         Ok(())
     }
 
-    /// A batch of the items at these places among those that are read.
+    /// A batch of the items at these places of the dataset.
     pub(super) fn read(
         &self,
-        items: Vec<usize>,
+        places: Vec<usize>,
         seed: u64,
         device: &Device,
     ) -> Result<B::Batch, DatasetError> {
-        let items = self.dataset.get_many(items.into_iter().map(|item| self.places[item]).collect())?;
+        let items = self.dataset.get_many(places)?;
         self.batcher.try_batch_seeded(items, seed, device).map_err(DatasetError::new)
     }
 
-    /// What the order of the items depends on: their lengths and texts.
-    pub(super) fn ordered_by(&self) -> (List<usize>, List<Vec<u64>>) {
-        fn of<T: Clone>(all: &List<T>, places: &[usize]) -> List<T> {
-            let all = all.as_ref()?;
-            // Mostly all are read, in their order: a copy would double the memory.
-            if places.len() == all.len() && places.is_sorted() {
-                return Some(all.clone());
-            }
-            Some(Arc::new(places.iter().map(|&place| all[place].clone()).collect()))
-        }
-        (of(&self.lengths, &self.places), of(&self.texts, &self.places))
-    }
-
     fn select(&self, places: Vec<usize>) -> Self {
-        Self {
-            dataset: self.dataset.clone(),
-            batcher: self.batcher.clone(),
-            places,
-            lengths: self.lengths.clone(),
-            sources: self.sources.clone(),
-            texts: self.texts.clone(),
-        }
+        let items = Items { places: Arc::new(places), ..self.items.clone() };
+        Self { dataset: self.dataset.clone(), batcher: self.batcher.clone(), items }
     }
 
     /// All but a share of the sources, and that share, drawn by a seed: for training and for validation. Returns
     /// [`Error::Config`] if that leaves one of them without an item.
     pub fn split(self, share: f64, seed: u64) -> Result<(Self, Self)> {
-        let source = |place: usize| self.sources.as_ref().map_or(place, |sources| sources[place]);
-        let mut drawn: Vec<usize> =
-            self.places.iter().map(|&place| source(place)).collect::<BTreeSet<_>>().into_iter().collect();
+        let Items { places, sources, .. } = &self.items;
+        let source = |place: usize| sources.as_ref().map_or(place, |sources| sources[place]);
+        let drawn: BTreeSet<usize> = places.iter().map(|&place| source(place)).collect();
+        let mut drawn: Vec<usize> = drawn.into_iter().collect();
         let count = (share * drawn.len() as f64).round() as usize;
         if count == 0 || count >= drawn.len() {
             let problem = format!(
@@ -160,32 +148,35 @@ impl<B: TryBatcher> Batches<B> {
         }
         drawn.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
         let held_out: BTreeSet<usize> = drawn.drain(..count).collect();
-        let (valid, train) = self.places.iter().partition(|&&place| held_out.contains(&source(place)));
+        let (valid, train) = places.iter().partition(|&&place| held_out.contains(&source(place)));
         Ok((self.select(train), self.select(valid)))
     }
 
     /// For an evaluation: at most `most` items, drawn by a seed, and sorted by length, longest first, if that is wanted.
-    pub(crate) fn evaluated(mut self, most: Option<usize>, seed: u64, is_sorted: bool) -> Self {
-        if let Some(most) = most.filter(|&most| most < self.len()) {
-            self.places.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-            self.places.truncate(most);
-            self.places.sort_unstable();
+    pub(crate) fn evaluated(self, most: Option<usize>, seed: u64, is_sorted: bool) -> Self {
+        let mut places = self.items.places.to_vec();
+        if let Some(most) = most.filter(|&most| most < places.len()) {
+            places.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+            places.truncate(most);
+            places.sort_unstable(); // in the order of the dataset, as all of it would be
         }
-        if let Some(lengths) = self.lengths.as_ref().filter(|_| is_sorted) {
-            self.places.sort_by_key(|&place| Reverse(lengths[place]));
+        if let Some(lengths) = self.items.lengths.as_ref().filter(|_| is_sorted) {
+            places.sort_by_key(|&place| Reverse(lengths[place]));
         }
-        self.trained(false, false)
+        self.select(places).trained(false, false)
     }
 
     /// For training: in an order that depends on the lengths or the texts only where that is wanted.
-    pub(crate) fn trained(self, by_lengths: bool, by_texts: bool) -> Self {
-        Self { lengths: self.lengths.filter(|_| by_lengths), texts: self.texts.filter(|_| by_texts), ..self }
+    pub(crate) fn trained(mut self, by_lengths: bool, by_texts: bool) -> Self {
+        self.items.lengths.take_if(|_| !by_lengths);
+        self.items.texts.take_if(|_| !by_texts);
+        self
     }
 }
 
 /// All items.
 impl<B: TryBatcher<Item: Debug>> Debug for Batches<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.places.iter().map(|&place| self.dataset.get(place).ok())).finish()
+        f.debug_list().entries(self.items.places.iter().map(|&place| self.dataset.get(place).ok())).finish()
     }
 }

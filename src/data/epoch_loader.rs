@@ -11,7 +11,7 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 /// Batches that are prepared ahead, each of which is in memory.
@@ -29,7 +29,7 @@ const AHEAD: usize = 4;
 /// ```
 /// use burn::data::dataloader::DataLoader;
 /// use burn::prelude::*;
-/// use burn_bert::data::{Batches, EpochLoader, LabelledTexts, SequenceBatcher, TextColumns};
+/// use burn_bert::data::{Batches, EpochLoader, LabelledTexts, SequenceBatcher, Columns};
 /// use burn_bert::text::BertTokenizer;
 ///
 /// # let dir = tempfile::tempdir()?;
@@ -37,7 +37,7 @@ const AHEAD: usize = 4;
 /// # std::fs::write(dir.join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nno\n")?;
 /// let (tokenizer, device) = (BertTokenizer::from_pretrained(dir)?, Device::default());
 /// std::fs::write(dir.join("train.csv"), "text,label\ngood,positive\nno good,negative\n")?;
-/// let texts = LabelledTexts::open(dir.join("train.csv"), &TextColumns::default())?;
+/// let texts = LabelledTexts::open(dir.join("train.csv"), &Columns::default())?;
 /// let batcher = SequenceBatcher::new(tokenizer, texts.names().len());
 /// let lengths = texts.sizes();
 /// let batches = Batches::new(texts, batcher).with_lengths(lengths);
@@ -67,16 +67,13 @@ impl<B: TryBatcher> EpochLoader<B> {
         if batches.is_empty() {
             return Err(Error::Empty { input: "dataset", shape: vec![0] });
         }
-        let (lengths, texts) = batches.ordered_by();
         let order = EpochOrder {
-            num_items: batches.len(),
+            items: batches.items.clone(),
             batch_size,
             batches_per_epoch: None,
             finished: Finished::default(),
             seed: 0,
             is_shuffled: false,
-            lengths,
-            texts,
             rank: 0,
             ranks: 1,
             range: None,
@@ -89,7 +86,7 @@ impl<B: TryBatcher> EpochLoader<B> {
     /// Shuffles each pass by a seed, for training.
     pub fn with_shuffling(mut self, seed: u64) -> Self {
         (self.order.seed, self.order.is_shuffled) = (seed, true);
-        self.anew()
+        self.clone()
     }
 
     /// Makes an epoch this many batches in place of one pass, to validate and save more or less often. The next epoch
@@ -113,50 +110,46 @@ impl<B: TryBatcher> EpochLoader<B> {
     /// the outputs to the others, so that all have the losses and metrics of one process. Ranks must have the same data. A loop
     /// that computes every batch itself gets all of them, in another order.
     pub fn share(self, ranks: &Ranks) -> Self {
-        Self { ranks: Some(ranks.clone()), ..self }.anew()
+        Self { ranks: Some(ranks.clone()), ..self.clone() }
     }
 
     /// Skips what a run has [finished](Finished), such as a number of epochs.
     pub fn starting_after(mut self, finished: impl Into<Finished>) -> Self {
         self.order.finished = finished.into();
-        self.anew()
+        self.clone()
     }
 
     fn checked(self) -> Result<Self> {
         self.order.check()?;
-        Ok(self.anew())
-    }
-
-    /// From its first epoch on.
-    fn anew(self) -> Self {
-        Self { next_epoch: AtomicUsize::new(self.order.finished.epochs), ..self }
+        Ok(self.clone())
     }
 
     fn copy_with(&self, device: &Device, order: EpochOrder) -> Arc<dyn DataLoader<B::Batch>> {
         Arc::new(Self { device: device.clone(), order, seeds_device: true, ..self.clone() })
     }
 
-    /// The batches of an epoch with the number of items in each, made by a thread.
-    fn read(&self, epoch: usize) -> Prefetch<Counted<B::Batch>> {
-        let loader = self.clone();
-        Prefetch::new(AHEAD, move || {
-            let mut done = 0;
-            let with_seed = |items: Vec<usize>| {
-                let seed = loader.order.seed(Purpose::Batch, epoch, done);
-                done += items.len();
-                (items, seed)
-            };
-            let mut batches: Vec<_> = loader.order.batches(epoch).into_iter().map(with_seed).collect();
-            if let Some(ranks) = &loader.ranks {
-                for round in batches.chunks_mut(ranks.size()) {
-                    let own = ranks.rank().min(round.len() - 1);
-                    round[..=own].rotate_right(1); // its own batch comes first
-                }
+    /// Sends the batches of an epoch, each with the number of its items.
+    fn send(&self, epoch: usize, sender: &SyncSender<Counted<B::Batch>>) {
+        let mut done = 0;
+        let with_seed = |items: Vec<usize>| {
+            let seed = self.order.seed(Purpose::Batch, epoch, done);
+            done += items.len();
+            (items, seed)
+        };
+        let mut batches: Vec<_> = self.order.batches(epoch).into_iter().map(with_seed).collect();
+        if let Some(ranks) = &self.ranks {
+            for round in batches.chunks_mut(ranks.size()) {
+                let own = ranks.rank().min(round.len() - 1);
+                round[..=own].rotate_right(1); // its own batch comes first
             }
-            batches
-                .into_iter()
-                .map(move |(items, seed)| (items.len(), loader.batches.read(items, seed, &loader.device)))
-        })
+        }
+        for (items, seed) in batches {
+            let batch = (items.len(), self.batches.read(items, seed, &self.device));
+            // The receiver was dropped: nobody takes the rest.
+            if sender.send(batch).is_err() {
+                break;
+            }
+        }
     }
 }
 
@@ -189,7 +182,11 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
         if self.seeds_device && self.order.is_shuffled {
             self.device.seed(self.order.seed(Purpose::Dropout, epoch, 0));
         }
-        Box::new(Epoch { loader: self, batches: Some(self.read(epoch)), done: 0, taken: 0 })
+        // A thread, so that the next batches are read and tokenised while a step computes.
+        let (sender, batches) = sync_channel(AHEAD);
+        let loader = self.clone();
+        let thread = Some(thread::spawn(move || loader.send(epoch, &sender)));
+        Box::new(Epoch { loader: self, batches: Some(batches), thread, done: 0, taken: 0 })
     }
 
     fn num_items(&self) -> usize {
@@ -211,11 +208,13 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
 /// The number of items in a batch, and the batch.
 type Counted<T> = (usize, Result<T, DatasetError>);
 
-/// The batches of one epoch.
+/// The batches of one epoch, which a thread makes a bounded number ahead. It ends with them, or when this is dropped. If it
+/// panics, so does the taker.
 struct Epoch<'a, B: TryBatcher> {
     loader: &'a EpochLoader<B>,
-    /// `None` after an error.
-    batches: Option<Prefetch<Counted<B::Batch>>>,
+    /// `None` after the last one, or an error.
+    batches: Option<Receiver<Counted<B::Batch>>>,
+    thread: Option<JoinHandle<()>>,
     /// Items in the batches so far, and the number of these.
     done: usize,
     taken: usize,
@@ -225,7 +224,13 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
     type Item = Result<B::Batch, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (count, batch) = self.batches.as_mut()?.next()?;
+        let Ok((count, batch)) = self.batches.as_ref()?.recv() else {
+            self.batches = None;
+            if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+                resume_unwind(panic);
+            }
+            return None;
+        };
         if let Some(ranks) = &self.loader.ranks {
             let left = (self.loader.num_items() - self.done).div_ceil(self.loader.order.batch_size);
             let is_first = self.taken.is_multiple_of(ranks.size());
@@ -240,56 +245,18 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
     }
 }
 
-impl<B: TryBatcher> DataLoaderIterator<B::Batch> for Epoch<'_, B> {
-    fn progress(&self) -> Progress {
-        Progress::new(self.done, self.loader.num_items(), Some("items".into()))
-    }
-}
-
-/// An iterator that runs in a thread, a bounded number of items ahead. The thread ends with the iterator, or when this is
-/// dropped. If it panics, so does the taker.
-struct Prefetch<T> {
-    /// `None` once the iterator ended.
-    items: Option<Receiver<T>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl<T: Send + 'static> Prefetch<T> {
-    fn new<I: Iterator<Item = T>>(ahead: usize, iterator: impl FnOnce() -> I + Send + 'static) -> Self {
-        let (sender, items) = sync_channel(ahead);
-        let thread = thread::spawn(move || {
-            for item in iterator() {
-                // The receiver was dropped: nobody takes the rest.
-                if sender.send(item).is_err() {
-                    break;
-                }
-            }
-        });
-        Self { items: Some(items), thread: Some(thread) }
-    }
-}
-
-impl<T> Iterator for Prefetch<T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        let item = self.items.as_ref()?.recv().ok();
-        if item.is_none() {
-            self.items = None;
-            if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
-                resume_unwind(panic);
-            }
-        }
-        item
-    }
-}
-
-impl<T> Drop for Prefetch<T> {
+impl<B: TryBatcher> Drop for Epoch<'_, B> {
     fn drop(&mut self) {
-        self.items = None; // so that the thread's next send fails
+        self.batches = None; // so that the thread's next send fails
         if let Some(thread) = self.thread.take() {
             // A panic of the thread is of an item that nobody asked for.
             let _ = thread.join();
         }
+    }
+}
+
+impl<B: TryBatcher> DataLoaderIterator<B::Batch> for Epoch<'_, B> {
+    fn progress(&self) -> Progress {
+        Progress::new(self.done, self.loader.num_items(), Some("items".into()))
     }
 }

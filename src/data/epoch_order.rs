@@ -1,5 +1,6 @@
 //! Which items make up the batches of an epoch.
 
+use super::batches::Items;
 use crate::error::{Error, Result};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -7,7 +8,6 @@ use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Batches among which items are sorted by length, as in transformers' `LengthGroupedSampler`, or searched for other texts.
 const BUCKET: usize = 50;
@@ -29,7 +29,7 @@ pub(super) enum Purpose {
 /// number alone, so that ranks agree without communication and a resumed run continues as it would have.
 #[derive(Clone, Debug)]
 pub(super) struct EpochOrder {
-    pub(super) num_items: usize,
+    pub(super) items: Items,
     /// Of one rank; the last batch of an epoch may have fewer.
     pub(super) batch_size: usize,
     /// `None` for one pass over the items.
@@ -38,10 +38,6 @@ pub(super) struct EpochOrder {
     pub(super) finished: Finished,
     pub(super) seed: u64,
     pub(super) is_shuffled: bool,
-    /// The length of each item, to batch those of similar lengths.
-    pub(super) lengths: Option<Arc<Vec<usize>>>,
-    /// Hashes of the texts of each item, of which no two of a step are to be equal.
-    pub(super) texts: Option<Arc<Vec<Vec<u64>>>>,
     pub(super) rank: usize,
     pub(super) ranks: usize,
     /// Which of the rank's items in an epoch are this device's; `None` for all.
@@ -78,12 +74,14 @@ impl EpochOrder {
 
     /// Items of an epoch, of all ranks.
     fn epoch_items(&self) -> usize {
-        self.batches_per_epoch.map_or(self.num_items, |batches| batches * self.step_items())
+        self.batches_per_epoch.map_or(self.items.places.len(), |batches| batches * self.step_items())
     }
 
     /// Items of all ranks before an epoch. Wrapping: whoever starts after usize::MAX epochs gets some epoch.
     fn items_before(&self, epoch: usize) -> usize {
-        let Some(batches) = self.batches_per_epoch else { return epoch.wrapping_mul(self.num_items) };
+        let Some(batches) = self.batches_per_epoch else {
+            return epoch.wrapping_mul(self.items.places.len());
+        };
         let Finished { epochs, shards } = self.finished;
         let shards = shards.unwrap_or(epochs.wrapping_mul(self.ranks));
         let later = epoch.wrapping_sub(epochs).wrapping_mul(self.ranks);
@@ -102,9 +100,7 @@ impl EpochOrder {
     pub(super) fn batches(&self, epoch: usize) -> Vec<Vec<usize>> {
         let items = self.items(epoch);
         let size = self.step_items();
-        let (full, rest) = (items.len() / size, items.len() % size);
-        // A rest that leaves some rank without an item joins the step before it: all ranks take part in every step.
-        let steps = if full > 0 && rest < self.ranks { full } else { full + 1 };
+        let steps = steps(items.len(), size, self.ranks);
         let batches = (0..steps).map(|step| {
             let end = if step + 1 == steps { items.len() } else { (step + 1) * size };
             // In turn, because items of a step are sorted by length: so all ranks have about as many tokens.
@@ -122,19 +118,18 @@ impl EpochOrder {
 
     /// The items of an epoch, of all ranks. Epochs follow each other through the passes over all items.
     fn items(&self, epoch: usize) -> Vec<usize> {
-        let before = self.items_before(epoch);
-        let numbers = (0..self.epoch_items()).map(|place| before.wrapping_add(place));
-        let (mut pass, mut order) = (None, Vec::new());
-        let mut items: Vec<usize> = numbers
-            .map(|number| {
-                if pass != Some(number / self.num_items) {
-                    pass = Some(number / self.num_items);
-                    order = self.pass(number / self.num_items);
-                }
-                order[number % self.num_items]
-            })
-            .collect();
-        if let Some(lengths) = self.lengths.as_ref().filter(|_| self.is_shuffled) {
+        let (before, places) = (self.items_before(epoch), &self.items.places);
+        let pass = |pass: usize| {
+            let mut order = places.to_vec();
+            if self.is_shuffled {
+                order.shuffle(&mut stream(self.seed, Purpose::Order, pass));
+            }
+            order
+        };
+        // Epochs need not end where passes do: this one may begin and end within a pass.
+        let passes = (0..).flat_map(|number| pass((before / places.len()).wrapping_add(number)));
+        let mut items: Vec<usize> = passes.skip(before % places.len()).take(self.epoch_items()).collect();
+        if let Some(lengths) = self.items.lengths.as_ref().filter(|_| self.is_shuffled) {
             let mut rng = stream(self.seed, Purpose::Buckets, epoch);
             let size = self.step_items();
             for bucket in items.chunks_mut(size.saturating_mul(BUCKET)) {
@@ -145,18 +140,10 @@ impl EpochOrder {
                 bucket.iter_mut().zip(steps.into_iter().flatten()).for_each(|(place, item)| *place = item);
             }
         }
-        match &self.texts {
+        match &self.items.texts {
             Some(texts) if self.is_shuffled => distinct(&items, self.step_items(), texts),
             _ => items,
         }
-    }
-
-    fn pass(&self, pass: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.num_items).collect();
-        if self.is_shuffled {
-            order.shuffle(&mut stream(self.seed, Purpose::Order, pass));
-        }
-        order
     }
 
     /// A seed for the batch that begins with this rank's and device's item number `done` of an epoch. Without shuffling it is
@@ -168,6 +155,13 @@ impl EpochOrder {
         let own = (start + done).wrapping_mul(self.ranks).wrapping_add(self.rank);
         stream(self.seed, purpose, before.wrapping_add(own)).next_u64()
     }
+}
+
+/// The steps of an epoch of so many items, `size` in each, on some ranks.
+pub(crate) fn steps(items: usize, size: usize, ranks: usize) -> usize {
+    let (full, rest) = (items / size, items % size);
+    // A rest that leaves some rank without an item joins the step before it: all ranks take part in every step.
+    if full > 0 && rest < ranks { full } else { full + 1 }
 }
 
 fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {

@@ -3,18 +3,19 @@
 use crate::error::{Error, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::Path;
 
 /// The label of a text; `LabelledTexts` reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Label {
-    /// One class of several, by its id in [`LabelNames`].
+    /// One class of several, by its id: the place of its name.
     Class(usize),
     /// Any number of classes, by their ids.
     Classes(Vec<usize>),
     /// A number, for regression.
     Value(f32),
+    /// How relevant the second text is for the first, a query, in [0, 1]: for reranking by a cross-encoder.
+    Relevance(f32),
 }
 
 impl Label {
@@ -23,7 +24,24 @@ impl Label {
         match self {
             Self::Class(id) => std::slice::from_ref(id),
             Self::Classes(ids) => ids,
-            Self::Value(_) => &[],
+            Self::Value(_) | Self::Relevance(_) => &[],
+        }
+    }
+
+    pub(super) fn kind(&self) -> LabelKind {
+        match self {
+            Self::Class(_) => LabelKind::Class,
+            Self::Classes(_) => LabelKind::Classes,
+            Self::Value(_) => LabelKind::Value,
+            Self::Relevance(_) => LabelKind::Relevance,
+        }
+    }
+
+    /// Its number, if it is one.
+    pub(super) fn number(&self) -> Option<f32> {
+        match *self {
+            Self::Value(value) | Self::Relevance(value) => Some(value),
+            Self::Class(_) | Self::Classes(_) => None,
         }
     }
 
@@ -37,111 +55,75 @@ impl Label {
                 classes.sort_unstable();
                 classes.dedup();
             }
-            Self::Value(_) => {}
+            Self::Value(_) | Self::Relevance(_) => {}
         }
     }
 }
 
 /// How the labels of a file are read; transformers' `problem_type`. An argument of
-/// `TextColumns::with_label`.
+/// `Columns::with_kind`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelKind {
-    /// One class per text: a name of [`LabelNames`] or an id.
+    /// One class per text: a name or an id.
     #[default]
     Class,
     /// Several classes per text: a JSON list, or names separated by commas.
     Classes,
     /// One number per text.
     Value,
+    /// One number in [0, 1] per pair of a query and a text.
+    Relevance,
 }
 
-/// The names of the classes, by id (transformers' `id2label`).
-///
-/// ```
-/// let names = burn_bert::data::LabelNames::new(["negative", "positive"])?;
-/// assert_eq!(names.name(1), Some("positive"));
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelNames {
-    names: Vec<String>,
-}
-
-impl LabelNames {
-    /// Names in the order of their ids. Returns [`Error::Data`] if a name occurs twice.
-    pub fn new<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Result<Self> {
-        let names: Vec<String> = names.into_iter().map(Into::into).collect();
-        let mut seen = BTreeSet::new();
-        match names.iter().find(|name| !seen.insert(name.as_str())) {
-            Some(name) => Err(Error::data(
-                format!("label name {name:?}"),
-                "occurs twice, but label names must be unique",
-            )),
-            None => Ok(Self { names }),
+impl LabelKind {
+    /// A number as a label; what it must be, if it is not. NaN is in no range.
+    pub(super) fn number(self, value: Option<f32>) -> Result<Label, &'static str> {
+        match (self, value) {
+            (Self::Relevance, Some(value)) if (0.0..=1.0).contains(&value) => Ok(Label::Relevance(value)),
+            (Self::Relevance, _) => Err("a relevance in [0, 1]"),
+            (_, Some(value)) if value.abs() <= MAX_VALUE => Ok(Label::Value(value)),
+            _ => Err("a number in [-1e15, 1e15]"),
         }
     }
+}
 
-    /// No names, for labels that are numbers.
-    pub fn none() -> Self {
-        Self { names: Vec::new() }
-    }
-
-    /// The number of classes.
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
-
-    /// Whether there is no class.
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
-    /// The name of a class; `None` if there is no such class.
-    pub fn name(&self, id: usize) -> Option<&str> {
-        self.names.get(id).map(String::as_str)
-    }
-
-    /// All names, in the order of their ids.
-    pub fn names(&self) -> &[String] {
-        &self.names
+/// Returns [`Error::Data`] if a name occurs twice.
+pub(super) fn check_names(names: &[String]) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    match names.iter().find(|name| !seen.insert(name.as_str())) {
+        Some(name) => {
+            let problem = "occurs twice, but label names must be unique";
+            Err(Error::data(format!("label name {name:?}"), problem))
+        }
+        None => Ok(()),
     }
 }
 
 /// Where the classes `own` are among those of a model. Returns [`Error::Data`] if one of them is not.
-pub(super) fn places(own: &LabelNames, id2label: &[String]) -> Result<Vec<usize>> {
+pub(super) fn places(own: &[String], id2label: &[String]) -> Result<Vec<usize>> {
     let place = |name: &String| {
         id2label.iter().position(|label| label == name).ok_or_else(|| {
             let problem = format!("is not one of the model's: {id2label:?}");
             Error::data(format!("the label {name:?} of the data"), problem)
         })
     };
-    own.names().iter().map(place).collect()
+    own.iter().map(place).collect()
 }
 
 /// The largest number of a label that a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch) takes:
 /// squares of larger ones overflow in the loss.
-pub(super) const MAX_VALUE: f32 = 1e15;
-
-const NUMBER: &str = "a number in [-1e15, 1e15]";
-
-/// NaN is refused too, which no comparison holds for.
-fn number(value: Option<f32>) -> Option<Label> {
-    value.filter(|value| value.abs() <= MAX_VALUE).map(Label::Value)
-}
-
-/// Classes that are printed, of a file that has more.
-const PRINTED: usize = 20;
+const MAX_VALUE: f32 = 1e15;
 
 /// The classes of a file: those of given names, or those that it has, collected as it is read.
 pub(super) struct Classes<'a> {
-    given: Option<&'a LabelNames>,
+    given: Option<&'a [String]>,
     /// The id of each label; without given names, in the order in which they were found.
     ids: BTreeMap<String, usize>,
 }
 
 impl<'a> Classes<'a> {
-    pub(super) fn new(given: Option<&'a LabelNames>) -> Self {
-        let names = given.map_or(&[] as &[String], LabelNames::names);
+    pub(super) fn new(given: Option<&'a [String]>) -> Self {
+        let names = given.unwrap_or_default();
         Self { given, ids: names.iter().cloned().zip(0..).collect() }
     }
 
@@ -154,7 +136,7 @@ impl<'a> Classes<'a> {
             let next = self.ids.len();
             return Ok(*self.ids.entry(label.to_string()).or_insert(next));
         };
-        if is_json_integer && let Some(name) = names.names().iter().find(|name| is_number(name)) {
+        if is_json_integer && let Some(name) = names.iter().find(|name| is_number(name)) {
             return Err(format!(
                 "has the label {label}, which is an id or a name, as {name:?} is one; write names as strings"
             ));
@@ -163,9 +145,9 @@ impl<'a> Classes<'a> {
             return Ok(id);
         }
         // "1" names class 1 only where it is `LABEL_1`, so that a wrong file of names is not taken for ids.
-        let is_id = |&id: &usize| names.name(id).is_some_and(|name| is_json_integer || name == numbered(id));
+        let is_id = |&id: &usize| names.get(id).is_some_and(|name| is_json_integer || *name == numbered(id));
         let id = plain_id(label).filter(is_id);
-        id.ok_or_else(|| format!("has the label {label:?}, but the labels are {:?}", names.names()))
+        id.ok_or_else(|| format!("has the label {label:?}, but the labels are {names:?}"))
     }
 
     /// The label in a field of a table.
@@ -184,7 +166,7 @@ impl<'a> Classes<'a> {
                 let names = field.split(',').map(str::trim).filter(|name| !name.is_empty());
                 names.map(|name| self.id(name, false)).collect::<Result<_, _>>().map(Label::Classes)
             }
-            LabelKind::Value => number(field.parse().ok()).ok_or_else(|| unfit(NUMBER)),
+            LabelKind::Value | LabelKind::Relevance => kind.number(field.parse().ok()).map_err(unfit),
         }
     }
 
@@ -197,8 +179,9 @@ impl<'a> Classes<'a> {
                 let list = value.as_array().ok_or_else(|| unfit("a list"))?;
                 list.iter().map(|value| self.class(value)).collect::<Result<_, _>>().map(Label::Classes)
             }
-            LabelKind::Value => {
-                number(value.as_f64().map(|number| number as f32)).ok_or_else(|| unfit(NUMBER))
+            LabelKind::Value | LabelKind::Relevance => {
+                // As models compute with it; beyond its range it is infinite, and refused.
+                kind.number(value.as_f64().map(|number| number as f32)).map_err(unfit)
             }
         }
     }
@@ -218,9 +201,9 @@ impl<'a> Classes<'a> {
     ///
     /// Found names are sorted, as in transformers' example scripts. If a label is a number, all must be ids, and the names are
     /// transformers' default ones: `LABEL_0`, `LABEL_1`, …
-    pub(super) fn finish(self, path: &Path) -> Result<(LabelNames, Vec<usize>)> {
+    pub(super) fn finish(self, path: &Path) -> Result<(Vec<String>, Vec<usize>)> {
         if let Some(names) = self.given {
-            return Ok((names.clone(), (0..names.len()).collect()));
+            return Ok((names.to_vec(), (0..names.len()).collect()));
         }
         let count = self.ids.len();
         let has_ids = self.ids.keys().any(|label| is_number(label));
@@ -242,7 +225,7 @@ impl<'a> Classes<'a> {
             };
         }
         let names = if has_ids { (0..count).map(numbered).collect() } else { self.ids.into_keys().collect() };
-        Ok((LabelNames { names }, ids))
+        Ok((names, ids))
     }
 }
 
@@ -264,21 +247,4 @@ fn plain_id(label: &str) -> Option<usize> {
 /// Whether a label is a number in any notation. "nan" and "inf", which parse as numbers, are words.
 fn is_number(label: &str) -> bool {
     label.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) && label.parse::<f64>().is_ok()
-}
-
-/// A line for each class with its id, its name and how often it occurs.
-pub(super) fn write_counts(
-    f: &mut fmt::Formatter<'_>,
-    names: &LabelNames,
-    labels: impl Iterator<Item = usize>,
-) -> fmt::Result {
-    let mut counts = vec![0_usize; names.len()];
-    labels.for_each(|id| counts[id] += 1);
-    for (id, (name, count)) in names.names().iter().zip(&counts).enumerate().take(PRINTED) {
-        write!(f, "\n  {id} {name:?}: {count}")?;
-    }
-    match names.len().saturating_sub(PRINTED) {
-        0 => Ok(()),
-        more => write!(f, "\n  and {more} more"),
-    }
 }

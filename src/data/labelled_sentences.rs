@@ -1,14 +1,15 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
 use super::batches::TryBatcher;
-use super::label::{Classes, LabelNames, class_id, places, write_counts};
-use super::labelled_file::{LabelledFile, Row, counted, extension, is_json};
-use crate::error::{Error, Result};
+use super::columns::counted;
+use super::examples::{Example, Examples, check};
+use super::label::{Classes, class_id};
+use super::labelled_file::{LabelledFile, extension, is_json};
+use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::text::{Encoding, TextBatch};
 use burn::prelude::*;
 use serde_json::Value;
-use std::fmt;
 use std::path::Path;
 
 /// The words of a sentence, each with its tag: an item of [`LabelledSentences`].
@@ -40,38 +41,41 @@ pub struct LabelledTokens {
 /// # let path = dir.path().join("train.conll");
 /// std::fs::write(&path, "Ada NNP B-PER\nlaughs VBZ O\n\nHi UH O\n")?;
 /// let sentences = LabelledSentences::open(&path)?;
-/// assert_eq!(sentences.names().names(), ["B-PER", "O"]);
+/// assert_eq!(sentences.names(), ["B-PER", "O"]);
 /// assert_eq!(sentences.get(0)?.tokens, ["Ada", "laughs"]);
 /// assert_eq!(sentences.get(0)?.tags, [0, 1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
-pub struct LabelledSentences {
-    sentences: Vec<LabelledTokens>,
-    names: LabelNames,
+pub type LabelledSentences = Examples<LabelledTokens>;
+
+impl Example for LabelledTokens {
+    const NAME: &'static str = "sentences";
+
+    fn check(&self, _: &Self) -> Result<(), String> {
+        match (self.tokens.len(), self.tags.len()) {
+            (tokens, tags) if tokens == tags => Ok(()),
+            (tokens, tags) => Err(format!("has {}, but {}", counted(tokens, "token"), counted(tags, "tag"))),
+        }
+    }
+
+    fn is_blank(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    fn classes(&self) -> &[usize] {
+        &self.tags
+    }
+
+    fn rename(&mut self, ids: &[usize]) {
+        self.tags.iter_mut().for_each(|tag| *tag = ids[*tag]);
+    }
+
+    fn size(&self) -> usize {
+        self.tokens.len()
+    }
 }
 
 impl LabelledSentences {
-    /// Sentences that are in memory already, with the names of their tags. Returns [`Error::Empty`] without a sentence;
-    /// [`Error::Data`], with the sentence, if it has no words, not one tag a word, or a tag without a name.
-    pub fn new(sentences: Vec<LabelledTokens>, names: LabelNames) -> Result<Self> {
-        if sentences.is_empty() {
-            return Err(Error::Empty { input: "sentences", shape: vec![0] });
-        }
-        for (place, LabelledTokens { tokens, tags }) in sentences.iter().enumerate() {
-            let problem = match tags.iter().find(|tag| **tag >= names.len()) {
-                _ if tokens.is_empty() => "has no words".into(),
-                _ if tokens.len() != tags.len() => {
-                    format!("has {}, but {}", counted(tokens.len(), "token"), counted(tags.len(), "tag"))
-                }
-                Some(tag) => format!("has the tag {tag}, but the tags are {:?}", names.names()),
-                None => continue,
-            };
-            return Err(Error::data(format!("sentences[{place}]"), problem));
-        }
-        Ok(Self { sentences, names })
-    }
-
     /// Reads a file and the names of its tags, which get their ids as in
     /// [`LabelledTexts::open`](super::LabelledTexts::open). Returns [`Error::Row`], with the file and the line, if the
     /// numbers of words and tags differ or a line is malformed; [`Error::File`] if it is no regular file, has no
@@ -83,11 +87,11 @@ impl LabelledSentences {
     /// Reads a file with the tags of another file, or of a model, as
     /// [`LabelledTexts::open_with_names`](super::LabelledTexts::open_with_names) does. Returns the errors of
     /// [`open`](Self::open), and [`Error::Row`] if a tag is none of `names`.
-    pub fn open_with_names(path: impl AsRef<Path>, names: &LabelNames) -> Result<Self> {
+    pub fn open_with_names(path: impl AsRef<Path>, names: &[String]) -> Result<Self> {
         Self::read(path.as_ref(), Some(names))
     }
 
-    fn read(path: &Path, names: Option<&LabelNames>) -> Result<Self> {
+    fn read(path: &Path, names: Option<&[String]>) -> Result<Self> {
         let file = LabelledFile::read(path)?;
         let mut classes = Classes::new(names);
         let sentences = match extension(path).as_str() {
@@ -95,45 +99,12 @@ impl LabelledSentences {
             other if is_json(other) => of_json(&file, &mut classes),
             _ => of_columns(&file, &mut classes, false),
         };
-        let mut sentences = file.not_empty(sentences?)?;
-        let (names, ids) = classes.finish(path)?;
-        sentences.iter_mut().flat_map(|sentence| &mut sentence.tags).for_each(|tag| *tag = ids[*tag]);
-        Ok(Self { sentences, names })
-    }
-
-    /// The same sentences with the tags of a model, whatever their order. Returns [`Error::Data`] if the model lacks one.
-    pub(crate) fn of_model(mut self, id2label: &[String]) -> Result<Self> {
-        let places = places(&self.names, id2label)?;
-        self.sentences.iter_mut().flat_map(|sentence| &mut sentence.tags).for_each(|tag| *tag = places[*tag]);
-        Ok(Self { names: LabelNames::new(id2label)?, ..self })
-    }
-
-    /// The names of the tags.
-    pub fn names(&self) -> &LabelNames {
-        &self.names
-    }
-
-    /// The number of words of each sentence, an estimate of its length for [length
-    /// bucketing](super::Batches::with_lengths).
-    pub fn sizes(&self) -> Vec<usize> {
-        self.sentences.iter().map(|sentence| sentence.tokens.len()).collect()
-    }
-}
-
-in_memory!(LabelledSentences.sentences: LabelledTokens);
-
-/// The numbers of sentences and words, and of each tag its id, name and count.
-impl fmt::Display for LabelledSentences {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tags = self.sentences.iter().flat_map(|sentence| &sentence.tags).copied();
-        let sentences = counted(self.sentences.len(), "sentence");
-        write!(f, "{sentences} of {} with {} tags", counted(tags.clone().count(), "word"), self.names.len())?;
-        write_counts(f, &self.names, tags)
+        Self::of_file(path, file.not_empty(sentences?)?, classes)
     }
 }
 
 fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTokens>> {
-    let mut row = |object: &Row| {
+    file.rows(true)?.read(|object| {
         let list = |keys: &[&str]| {
             let list = keys.iter().find_map(|&key| object.get(key)).and_then(Value::as_array);
             list.ok_or_else(|| format!("has no list {:?}", keys[0]))
@@ -142,20 +113,12 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
             let token = value.as_str().map(String::from);
             token.ok_or_else(|| format!("has the token {value}, which is not a string"))
         };
-        let tokens: Vec<String> = list(&["tokens"])?.iter().map(token).collect::<Result<_, _>>()?;
+        let tokens = list(&["tokens"])?.iter().map(token).collect::<Result<_, _>>()?;
         let tags = list(&["tags", "ner_tags"])?;
-        let tags: Vec<usize> = tags.iter().map(|tag| classes.class(tag)).collect::<Result<_, _>>()?;
-        if tokens.len() != tags.len() {
-            let [words, tags] = [counted(tokens.len(), "token"), counted(tags.len(), "tag")];
-            return Err(format!("has {words}, but {tags}"));
-        }
-        Ok(LabelledTokens { tokens, tags })
-    };
-    let rows = file.objects().map(|object| {
-        let (line, object) = object?;
-        row(&object).map_err(|problem| file.bad_row(line, problem))
-    });
-    rows.collect()
+        let tags = tags.iter().map(|tag| classes.class(tag)).collect::<Result<_, _>>()?;
+        let sentence = LabelledTokens { tokens, tags };
+        sentence.check(&sentence).map(|()| sentence)
+    })
 }
 
 /// The sentences of CoNLL's columns, or of CoNLL-U's.
@@ -194,7 +157,6 @@ fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> R
     Ok(sentences)
 }
 
-/// Whether a line separates sentences.
 fn is_break(line: &str) -> bool {
     line.trim_ascii().is_empty() || line.starts_with("-DOCSTART-")
 }
@@ -215,7 +177,6 @@ tokenizing! {
     TokenBatcher: LabelledTokens => TokenClassificationBatch
 }
 
-/// The labels of the tokens of one sentence.
 fn align(item: &LabelledTokens, encoding: &Encoding) -> Result<Vec<i64>> {
     let mut last = None;
     let label = |&word: &Option<u32>| {
@@ -231,13 +192,10 @@ impl TryBatcher for TokenBatcher {
     type Item = LabelledTokens;
     type Batch = TokenClassificationBatch;
 
-    /// Errors: those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Data`] if the numbers of words and tags
-    /// differ. The model compares tags with its number of labels.
+    /// Errors: those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Data`] if a sentence has not
+    /// one tag a word. The model compares tags with its number of labels.
     fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
-        if let Some(item) = items.iter().find(|item| item.tokens.len() != item.tags.len()) {
-            let problem = format!("must have one tag each, but the tags are {:?}", item.tags);
-            return Err(Error::data(format!("the words {:?}", item.tokens), problem));
-        }
+        check(&items)?;
         let encodings = items.iter().map(|item| self.tokenizer.encode_words(&item.tokens));
         let encodings = encodings.collect::<Result<Vec<_>>>()?;
         let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;

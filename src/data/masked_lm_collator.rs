@@ -158,31 +158,30 @@ pub struct MaskedLmCollator {
 }
 
 impl MaskedLmCollator {
-    /// Masks tokens of one sequence in place, independently; returns the position and former id of each, in order.
+    /// Masks tokens of one sequence in place; returns the position and former id of each, in order.
+    ///
+    /// Without words tokens are masked independently, with words all tokens of a word or none; a token without a word is a word of
+    /// its own. Panics if `word_ids` and `input_ids` differ in length.
     ///
     /// ```
     /// use burn_bert::data::MaskedLmCollatorConfig;
     ///
     /// let collator = MaskedLmCollatorConfig::new(20, 3, 0, vec![0, 1, 2, 3]).with_mlm_probability(1.0).init();
     /// let mut ids = [1, 7, 4, 2];
-    /// assert_eq!(collator.mask(&mut ids, 42), [(1, 7), (2, 4)]);
+    /// assert_eq!(collator.mask(&mut ids, None, 42), [(1, 7), (2, 4)]);
     /// assert_eq!((ids[0], ids[3]), (1, 2)); // special tokens stay
     /// ```
-    pub fn mask(&self, input_ids: &mut [u32], seed: u64) -> Vec<(usize, u32)> {
-        self.mask_with(input_ids, None, &mut ChaCha8Rng::seed_from_u64(seed))
-    }
-
-    /// As [`mask`](Self::mask), all tokens of a word or none; a token without a word is a word of its own. Panics if
-    /// `word_ids` and `input_ids` differ in length.
-    pub fn mask_words(
+    pub fn mask(
         &self,
         input_ids: &mut [u32],
-        word_ids: &[Option<u32>],
+        word_ids: Option<&[Option<u32>]>,
         seed: u64,
     ) -> Vec<(usize, u32)> {
-        let (words, tokens) = (word_ids.len(), input_ids.len());
-        assert_eq!(words, tokens, "word_ids needs one entry per token (None where there is no word)");
-        self.mask_with(input_ids, Some(word_ids), &mut ChaCha8Rng::seed_from_u64(seed))
+        if let Some(words) = word_ids {
+            let message = "word_ids needs one entry per token (None where there is no word)";
+            assert_eq!(words.len(), input_ids.len(), "{message}");
+        }
+        self.mask_with(input_ids, word_ids, &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
     fn mask_with(
@@ -292,7 +291,6 @@ impl super::TryBatcher for MaskedLmCollator {
     }
 }
 
-/// The words of an example's tokens.
 fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
     let words = example.word_ids.as_deref().ok_or_else(|| {
         let problem =

@@ -4,7 +4,7 @@
 //!
 //! | | masked language modelling | classification | question answering | sentence embeddings |
 //! |---|---|---|---|---|
-//! | data | `PlainText`, `TextWindows` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindows` | `SentencePairs` |
+//! | data | `PlainText`, `TextWindows` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindow` | `SentencePairs` |
 //! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` | `QuestionWindowBatcher` | `SentencePairBatcher` |
 //! | loader | `EpochLoader` | `EpochLoader` | `EpochLoader` | `EpochLoader` |
 //! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
@@ -43,28 +43,16 @@ macro_rules! batcher {
     };
 }
 
-/// Implements Burn's `Dataset` for a type with a list of items.
-#[cfg(feature = "train")]
-macro_rules! in_memory {
-    ($dataset:ident.$items:ident: $item:ident) => {
-        impl burn::data::dataset::Dataset<$item> for $dataset {
-            fn get(&self, index: usize) -> Result<$item, burn::data::dataset::DatasetError> {
-                Ok(self.$items[index].clone())
-            }
-
-            fn len(&self) -> usize {
-                self.$items.len()
-            }
-        }
-    };
-}
-
 #[cfg(feature = "train")]
 mod batches;
+#[cfg(feature = "train")]
+mod columns;
 #[cfg(feature = "train")]
 mod epoch_loader;
 #[cfg(feature = "train")]
 mod epoch_order;
+#[cfg(feature = "train")]
+mod examples;
 #[cfg(feature = "train")]
 mod label;
 #[cfg(feature = "train")]
@@ -82,18 +70,19 @@ mod sentence_pairs;
 mod squad;
 
 #[cfg(feature = "train")]
-pub use epoch_order::Finished;
-#[cfg(feature = "train")]
-pub use label::{Label, LabelKind, LabelNames};
+pub(crate) use epoch_order::steps;
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
 pub use {
     batches::{Batches, TryBatcher},
+    columns::{Column, Columns},
     epoch_loader::EpochLoader,
-    labelled_file::Column,
+    epoch_order::Finished,
+    examples::Examples,
+    label::{Label, LabelKind},
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
-    labelled_texts::{LabelledText, LabelledTexts, RankedPairs, SequenceBatcher, TextColumns},
+    labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher},
     plain_text::{PlainText, TextWindows},
-    sentence_pairs::{SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs},
-    squad::{QuestionWindow, QuestionWindowBatcher, QuestionWindows, SquadExample},
+    sentence_pairs::{SentencePair, SentencePairBatcher, SentencePairs},
+    squad::{QuestionWindow, QuestionWindowBatcher, SquadExample},
 };

@@ -1,8 +1,10 @@
 //! Pairs and triplets of sentences: files and batches.
 
 use super::batches::TryBatcher;
-use super::label::{Classes, Label, LabelKind};
-use super::labelled_file::{Column, Header, LabelledFile, Row, counted, described};
+use super::columns::{Column, Columns, counted};
+use super::examples::{Example, Examples, check};
+use super::label::{Classes, LabelKind};
+use super::labelled_file::{LabelledFile, Rows};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
 use crate::text::TextBatch;
@@ -12,94 +14,29 @@ use std::path::Path;
 /// The names of a column of labels in sentence-transformers.
 const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
 
-/// The columns of a file of sentences, for [`SentencePairs`].
+/// Pairs, triplets, or anchors with several negatives in memory, of a file or of the caller. The formats of files are those of
+/// [`LabelledTexts`](super::LabelledTexts).
 ///
 /// By default a column `label`, `labels`, `score` or `scores` holds the labels, and all others the sentences in order: anchor,
 /// positive and negatives, or the two sentences of a pair (sentence-transformers 6.2). If the sentences are chosen, so
 /// must be the label.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SentenceColumns {
-    sentences: Option<Vec<Column>>,
-    label: Option<Column>,
-    has_header: bool,
-}
-
-impl Default for SentenceColumns {
-    fn default() -> Self {
-        Self { sentences: None, label: None, has_header: true }
-    }
-}
-
-impl SentenceColumns {
-    /// Sets the columns of the sentences; other columns are not read.
-    pub fn with_sentences<C: Into<Column>>(self, columns: impl IntoIterator<Item = C>) -> Self {
-        Self { sentences: Some(columns.into_iter().map(Into::into).collect()), ..self }
-    }
-
-    /// Sets the column of the label.
-    pub fn with_label(self, column: impl Into<Column>) -> Self {
-        Self { label: Some(column.into()), ..self }
-    }
-
-    /// Treats the first row of a table as data. Columns are then selected by index.
-    pub fn without_header(self) -> Self {
-        Self { has_header: false, ..self }
-    }
-}
-
-/// Pairs, triplets, or anchors with several negatives in memory, of a file or of the caller. The formats of files are those of
-/// [`LabelledTexts`](super::LabelledTexts).
 ///
 /// ```
 /// use burn::data::dataset::Dataset;
-/// use burn_bert::data::{SentenceColumns, SentencePairs};
+/// use burn_bert::data::{Columns, SentencePairs};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("train.csv");
 /// std::fs::write(&path, "sentence1,sentence2,score\nA cat sleeps.,\"A cat, asleep.\",0.9\n")?;
-/// let columns = SentenceColumns::default().with_sentences(["sentence1", "sentence2"]).with_label("score");
+/// let columns = Columns::default().with_texts(["sentence1", "sentence2"]).with_label("score");
 /// let pairs = SentencePairs::open(&path, &columns)?;
 /// let pair = pairs.get(0)?;
 /// assert_eq!((pair.positive.as_str(), pair.label), ("A cat, asleep.", Some(0.9)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
-pub struct SentencePairs {
-    pairs: Vec<SentencePair>,
-}
-
-/// Where the sentences and the label of a row are.
-struct Places {
-    sentences: Vec<Column>,
-    label: Option<Column>,
-    /// The number of columns.
-    width: usize,
-}
+pub type SentencePairs = Examples<SentencePair>;
 
 impl SentencePairs {
-    /// Pairs that are in memory already. Returns [`Error::Empty`] without a pair; [`Error::Data`], with the pair, if its number of
-    /// negatives differs from that of the first, only one of the two has a label, or its label is not finite.
-    pub fn new(pairs: Vec<SentencePair>) -> Result<Self> {
-        let Some(first) = pairs.first() else {
-            return Err(Error::Empty { input: "pairs", shape: vec![0] });
-        };
-        for (place, pair) in pairs.iter().enumerate() {
-            let problem = match pair.label {
-                _ if pair.negatives.len() != first.negatives.len() => {
-                    let [own, other] = [pair, first].map(|pair| counted(pair.negatives.len(), "negative"));
-                    format!("has {own}, but pairs[0] has {other}")
-                }
-                label if label.is_some() != first.label.is_some() => {
-                    "and pairs[0] must both have a label, or neither".into()
-                }
-                Some(label) if !label.is_finite() => format!("has the label {label}, which is not finite"),
-                _ => continue,
-            };
-            return Err(Error::data(format!("pairs[{place}]"), problem));
-        }
-        Ok(Self { pairs })
-    }
-
     /// Reads a file.
     ///
     /// # Errors
@@ -108,89 +45,97 @@ impl SentencePairs {
     /// - [`Error::Row`] also if a row has another number of columns than the first, an empty sentence or a label that is not a
     ///   finite number;
     /// - [`Error::Data`] also if there are fewer than two columns of sentences, or several may hold the labels.
-    pub fn open(path: impl AsRef<Path>, columns: &SentenceColumns) -> Result<Self> {
-        let places = |header: &Header| columns.places(header);
-        let pair = |places: &Places, row: &Row| columns.pair(places, row);
-        Ok(Self { pairs: LabelledFile::rows(path.as_ref(), columns.has_header, places, pair)? })
+    pub fn open(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
+        let file = LabelledFile::read(path.as_ref())?;
+        let rows = file.rows(columns.has_header)?;
+        let (sentences, label_column) = Self::find(columns, &rows, path.as_ref())?;
+        let width = rows.all().len();
+        let pairs = rows.read(|row| {
+            // A JSON object may have other fields than the first one, which nobody chose.
+            if columns.texts.is_none() && row.len() != width {
+                return Err(format!("has {}, but the first row has {width}", counted(row.len(), "field")));
+            }
+            let mut sentences = sentences.iter().map(|column| match row.text(column)? {
+                text if text.trim().is_empty() => Err(format!("has no sentence in {}", column.described())),
+                text => Ok(text),
+            });
+            let mut next = || sentences.next().expect("two sentences or more");
+            let (anchor, positive) = (next()?, next()?);
+            let negatives = sentences.collect::<Result<_, _>>()?;
+            let label = |column| row.label(column, &mut Classes::new(None), LabelKind::Value);
+            let label = label_column.as_ref().map(label).transpose()?.and_then(|label| label.number());
+            Ok(SentencePair { anchor, positive, negatives, label })
+        })?;
+        Self::new(pairs, Vec::new())
     }
 
     /// Whether the pairs have labels.
     pub fn has_labels(&self) -> bool {
-        self.pairs.iter().any(|pair| pair.label.is_some())
+        self.items.iter().any(|pair| pair.label.is_some())
     }
 
     /// The number of negatives of each anchor.
     pub fn num_negatives(&self) -> usize {
-        self.pairs.first().map_or(0, |pair| pair.negatives.len())
-    }
-
-    /// The size of the sentences of each row in bytes, an estimate of their length for [length
-    /// bucketing](super::Batches::with_lengths).
-    pub fn sizes(&self) -> Vec<usize> {
-        let size = |pair: &SentencePair| {
-            let negatives: usize = pair.negatives.iter().map(String::len).sum();
-            pair.anchor.len() + pair.positive.len() + negatives
-        };
-        self.pairs.iter().map(size).collect()
+        self.items.first().map_or(0, |pair| pair.negatives.len())
     }
 }
 
-in_memory!(SentencePairs.pairs: SentencePair);
+impl Example for SentencePair {
+    const NAME: &'static str = "pairs";
 
-impl SentenceColumns {
-    /// Where the sentences and the label are.
-    fn places(&self, header: &Header) -> Result<Places> {
-        let names: Vec<&str> = header.names.iter().flatten().copied().collect();
-        let what = || format!("the columns of {}", header.path.display());
-        let label = match (&self.label, &self.sentences) {
-            (Some(label), _) => Some(header.column(label)?),
+    fn check(&self, first: &Self) -> Result<(), String> {
+        match self.label {
+            _ if self.negatives.len() != first.negatives.len() => {
+                let [own, other] = [self, first].map(|pair| counted(pair.negatives.len(), "negative"));
+                Err(format!("has {own}, but pairs[0] has {other}"))
+            }
+            label if label.is_some() != first.label.is_some() => {
+                Err("and pairs[0] must both have a label, or neither".into())
+            }
+            Some(label) if !label.is_finite() => Err(format!("has the label {label}, which is not finite")),
+            _ => Ok(()),
+        }
+    }
+
+    fn number(&self) -> Option<f32> {
+        self.label
+    }
+
+    fn size(&self) -> usize {
+        let negatives: usize = self.negatives.iter().map(String::len).sum();
+        self.anchor.len() + self.positive.len() + negatives
+    }
+}
+
+impl SentencePairs {
+    fn find(columns: &Columns, rows: &Rows, path: &Path) -> Result<(Vec<Column>, Option<Column>)> {
+        let names: Vec<&str> = rows.names.iter().flatten().map(String::as_str).collect();
+        let refused = |problem| Err(Error::data(format!("the columns of {}", path.display()), problem));
+        let label = match (&columns.label, &columns.texts) {
+            (Some(label), _) => Some(rows.column(label)?),
             (None, Some(_)) => None,
             // Sentences that are chosen exclude a label that is not, since any other column is not read.
             (None, None) => match names.iter().filter(|name| LABELS.contains(name)).collect::<Vec<_>>()[..] {
                 [] => None,
-                [&name] => Some(header.column(&name.into())?),
+                [&name] => Some(rows.column(&name.into())?),
                 ref several => {
-                    let problem = format!(
+                    return refused(format!(
                         "are {names:?}, of which {several:?} may have labels; choose the sentences and the label"
-                    );
-                    return Err(Error::data(what(), problem));
+                    ));
                 }
             },
         };
-        let sentences: Vec<Column> = match &self.sentences {
-            Some(columns) => columns.iter().map(|column| header.column(column)).collect::<Result<_>>()?,
-            None => header.all().into_iter().filter(|column| Some(column) != label.as_ref()).collect(),
+        let sentences: Vec<Column> = match &columns.texts {
+            Some(columns) => columns.iter().map(|column| rows.column(column)).collect::<Result<_>>()?,
+            None => rows.all().into_iter().filter(|column| Some(column) != label.as_ref()).collect(),
         };
         if sentences.len() < 2 {
-            let problem = format!(
+            return refused(format!(
                 "are {names:?}, of which {} has sentences; there must be two or more beside the label",
                 sentences.len()
-            );
-            return Err(Error::data(what(), problem));
+            ));
         }
-        Ok(Places { sentences, label, width: header.all().len() })
-    }
-
-    fn pair(&self, places: &Places, row: &Row) -> Result<SentencePair, String> {
-        // A JSON object may have other fields than the first one, which nobody chose.
-        if self.sentences.is_none() && row.len() != places.width {
-            let problem =
-                format!("has {}, but the first row has {}", counted(row.len(), "field"), places.width);
-            return Err(problem);
-        }
-        let mut sentences = places.sentences.iter().map(|column| match row.text(column)? {
-            text if text.trim().is_empty() => Err(format!("has no sentence in {}", described(column))),
-            text => Ok(text),
-        });
-        let mut next = || sentences.next().expect("two sentences or more");
-        let (anchor, positive) = (next()?, next()?);
-        let negatives = sentences.collect::<Result<_, _>>()?;
-        let label = |column| row.label(column, &mut Classes::new(None), LabelKind::Value);
-        let label = match places.label.as_ref().map(label).transpose()? {
-            Some(Label::Value(value)) => Some(value),
-            _ => None,
-        };
-        Ok(SentencePair { anchor, positive, negatives, label })
+        Ok((sentences, label))
     }
 }
 
@@ -231,20 +176,9 @@ impl TryBatcher for SentencePairBatcher {
     /// Errors: those of the tokenizer; [`Error::Empty`] without a pair; [`Error::Data`] if pairs differ in the number of their
     /// negatives, only some have a label, or one is not finite.
     fn try_batch(&self, items: Vec<SentencePair>, device: &Device) -> Result<SentencePairBatch> {
-        if items.is_empty() {
-            return Err(Error::Empty { input: "pairs", shape: vec![0] });
-        }
+        check(&items)?;
         let columns = items[0].negatives.len();
-        if let Some(other) = items.iter().find(|item| item.negatives.len() != columns) {
-            let problem = format!("has {}, but another of the batch has {columns}", other.negatives.len());
-            return Err(Error::data(format!("the list of negatives of {:?}", other.anchor), problem));
-        }
         let labels: Vec<f32> = items.iter().filter_map(|item| item.label).collect();
-        if !labels.is_empty() && labels.len() < items.len() {
-            let problem =
-                format!("are given for {} of {} pairs; give all a label, or none", labels.len(), items.len());
-            return Err(Error::data("the labels", problem));
-        }
         let batch = |sentences: Vec<&str>| -> Result<_> {
             let encodings = self.tokenizer.encode_batch(&sentences)?;
             let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;

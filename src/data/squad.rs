@@ -121,31 +121,28 @@ impl SquadExample {
     }
 }
 
-/// A question and a window of its context, of a [`SquadExample`]: an item of [`QuestionWindows`].
+/// A question and a window of its context, of a [`SquadExample`]. A list of them is a dataset as Burn's `InMemDataset`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionWindow {
     /// The tokens of the question and of the window.
     pub encoding: Encoding,
     /// The first and the last token of the answer; `[0, 0]`, the `[CLS]` token, if the window does not hold all of it.
     pub answer: [usize; 2],
+    /// The place of its example among those that were cut.
+    pub example: usize,
 }
 
-/// Examples as windows for training, in memory: about 50 bytes a token.
-///
-/// A context longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) gives several windows,
-/// which overlap by `doc_stride` tokens. The first answer of each example is the target. Source:
-/// `prepare_train_features` of transformers' example `run_qa.py`, 4.57.
-#[derive(Debug)]
-pub struct QuestionWindows {
-    windows: Vec<QuestionWindow>,
-    examples: Vec<usize>,
-}
-
-impl QuestionWindows {
-    /// Tokenises examples. Returns the errors of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the
-    /// question, if an answer is empty or not at its place in the text.
-    pub fn new(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Self> {
-        let (mut windows, mut numbers) = (Vec::new(), Vec::new());
+impl QuestionWindow {
+    /// Cuts examples into windows for training: about 50 bytes a token.
+    ///
+    /// A context longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) gives several windows,
+    /// which overlap by `doc_stride` tokens. The first answer of each example is the target. Source:
+    /// `prepare_train_features` of transformers' example `run_qa.py`, 4.57.
+    ///
+    /// Returns the errors of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the question, if an answer is empty
+    /// or not at its place in the text.
+    pub fn of(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Vec<Self>> {
+        let mut windows = Vec::new();
         for (number, example) in examples.iter().enumerate() {
             let misplaced = |problem| Error::data(format!("question {:?}", example.id), problem);
             example.check().map_err(misplaced)?;
@@ -158,22 +155,10 @@ impl QuestionWindows {
             for encoding in tokenizer.encode_pair_windows(question, &example.context, doc_stride)? {
                 let answer =
                     span.and_then(|span| tokens(&encoding, &example.context, span)).unwrap_or([0, 0]);
-                windows.push(QuestionWindow { encoding, answer });
-                numbers.push(number);
+                windows.push(Self { encoding, answer, example: number });
             }
         }
-        Ok(Self { windows, examples: numbers })
-    }
-
-    /// The number of the example that each window is of.
-    pub fn examples(&self) -> &[usize] {
-        &self.examples
-    }
-
-    /// The number of tokens of each window, for
-    /// [length bucketing](super::Batches::with_lengths).
-    pub fn sizes(&self) -> Vec<usize> {
-        self.windows.iter().map(|window| window.encoding.len()).collect()
+        Ok(windows)
     }
 }
 
@@ -188,8 +173,6 @@ fn tokens(window: &Encoding, context: &str, (start, end): (usize, usize)) -> Opt
     let ends = of_text.iter().rev().take_while(|&&i| ends_at(i) >= end).last()?;
     Some([*begins, *ends])
 }
-
-in_memory!(QuestionWindows.windows: QuestionWindow);
 
 tokenizing! {
     /// Pads windows of a [`SquadExample`] to the longest of the batch.

@@ -25,7 +25,6 @@ fn is_started_by_mpi() -> bool {
         .any(|name| std::env::var_os(name).is_some_and(|value| value != "1" || *name == "PMIX_RANK"))
 }
 
-/// What travels in a buffer.
 pub(super) trait Element: Copy + Default + Equivalence {}
 impl<T: Copy + Default + Equivalence> Element for T {}
 
@@ -41,66 +40,62 @@ pub(super) struct Group {
     none: std::convert::Infallible,
 }
 
-#[cfg(feature = "mpi")]
 impl Group {
     /// `None` if this process was not started by MPI.
     pub(super) fn connect() -> Result<Option<Self>> {
         if !is_started_by_mpi() {
             return Ok(None);
         }
-        let Some((universe, threading)) = initialize_with_threading(Threading::Serialized) else {
-            return Err(Error::data("the process", "is connected to the other ranks already"));
-        };
-        if !matches!(threading, Threading::Serialized | Threading::Multiple) {
-            return Err(Error::data("the MPI library", "has no support for threads (MPI_THREAD_SERIALIZED)"));
+        #[cfg(not(feature = "mpi"))]
+        return Err(Error::data(
+            "the program",
+            "was started by mpirun, but built without the feature `mpi`, so every process would train alone",
+        ));
+        #[cfg(feature = "mpi")]
+        {
+            let Some((universe, threading)) = initialize_with_threading(Threading::Serialized) else {
+                return Err(Error::data("the process", "is connected to the other ranks already"));
+            };
+            if !matches!(threading, Threading::Serialized | Threading::Multiple) {
+                let problem = "has no support for threads (MPI_THREAD_SERIALIZED)";
+                return Err(Error::data("the MPI library", problem));
+            }
+            let world = universe.world();
+            let [rank, size, local_rank] =
+                [world.rank(), world.size(), world.split_shared(0).rank()].map(|number| number as usize);
+            Ok(Some(Self { rank, size, local_rank, _universe: universe }))
         }
-        let world = universe.world();
-        let [rank, size, local_rank] =
-            [world.rank(), world.size(), world.split_shared(0).rank()].map(|number| number as usize);
-        Ok(Some(Self { rank, size, local_rank, _universe: universe }))
     }
 
     // Made anew for each call: it holds a pointer that other threads may not have.
+    #[cfg(feature = "mpi")]
     fn world(&self) -> SimpleCommunicator {
         SimpleCommunicator::world()
     }
 
     /// What `root` has in `buffer`, on every rank.
     pub(super) fn broadcast<T: Element>(&self, root: usize, buffer: &mut [T]) {
-        let (world, root) = (self.world(), root as i32);
-        buffer.chunks_mut(PIECE).for_each(|piece| world.process_at_rank(root).broadcast_into(piece));
+        #[cfg(not(feature = "mpi"))]
+        match (self.none, root, buffer) {}
+        #[cfg(feature = "mpi")]
+        for piece in buffer.chunks_mut(PIECE) {
+            self.world().process_at_rank(root as i32).broadcast_into(piece);
+        }
     }
 
     /// What each rank has in `own`, side by side.
     pub(super) fn all_gather<T: Element>(&self, own: &[T], all: &mut [T]) {
+        #[cfg(not(feature = "mpi"))]
+        match (self.none, own, all) {}
+        #[cfg(feature = "mpi")]
         self.world().all_gather_into(own, all);
     }
 
     /// Part r of `parts` to rank r, of as many parts as ranks, and in `received` this rank's part from each.
     pub(super) fn all_to_all<T: Element>(&self, parts: &[T], received: &mut [T]) {
+        #[cfg(not(feature = "mpi"))]
+        match (self.none, parts, received) {}
+        #[cfg(feature = "mpi")]
         self.world().all_to_all_into(parts, received);
-    }
-}
-
-#[cfg(not(feature = "mpi"))]
-impl Group {
-    pub(super) fn connect() -> Result<Option<Self>> {
-        if is_started_by_mpi() {
-            let problem = "was started by mpirun, but built without the feature `mpi`, so every process would train alone";
-            return Err(Error::data("the program", problem));
-        }
-        Ok(None)
-    }
-
-    pub(super) fn broadcast<T: Element>(&self, _root: usize, _buffer: &mut [T]) {
-        match self.none {}
-    }
-
-    pub(super) fn all_gather<T: Element>(&self, _own: &[T], _all: &mut [T]) {
-        match self.none {}
-    }
-
-    pub(super) fn all_to_all<T: Element>(&self, _parts: &[T], _received: &mut [T]) {
-        match self.none {}
     }
 }

@@ -3,13 +3,11 @@
 use super::group::Group;
 use super::weighted_sum::Wire;
 use crate::error::{Error, Result};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// This rank and the others.
 pub(super) struct Inner {
-    /// `None` if there is no other.
     pub(super) group: Option<Group>,
     pub(super) wire: Wire,
     pub(super) state: Mutex<State>,
@@ -39,7 +37,6 @@ pub struct Exchanged {
     pub time: Duration,
 }
 
-/// What a rank does together with the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Call {
     Parameters = 1,
@@ -54,12 +51,10 @@ pub(super) enum Call {
 /// What a rank tells all others before they do anything together.
 pub(super) struct Word {
     pub(super) call: u64,
-    /// What must be the same on all ranks.
     pub(super) same: u64,
     pub(super) weight: f64,
     pub(super) is_finite: bool,
     pub(super) stops: bool,
-    /// Bytes of a message that follows.
     pub(super) message: usize,
 }
 
@@ -97,11 +92,6 @@ pub(super) struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    /// All ranks stop after the same step.
-    pub(super) fn stop(&mut self) {
-        self.state.is_stopped |= self.words.iter().any(|word| word.stops);
-    }
-
     pub(super) fn part(&mut self, rank: usize, problem: String) -> Error {
         self.state.parted = Some((rank, problem.clone()));
         Error::Rank { rank, problem }
@@ -119,11 +109,14 @@ impl Inner {
 
     /// Waits until every rank is here, and makes sure that all want the same.
     pub(super) fn meet(&self, own: Word, message: &[u8], other: &str) -> Result<Meeting<'_>> {
-        let state = self.lock();
+        let mut state = self.lock();
         if let Some((rank, problem)) = &state.parted {
             return Err(Error::Rank { rank: *rank, problem: problem.clone() });
         }
-        let (words, messages) = self.exchange(own, message);
+        let (words, messages) =
+            self.exchange(Word { stops: self.stop.load(Ordering::Relaxed), ..own }, message);
+        // All know it after the same meeting, whichever of them was asked to stop.
+        state.is_stopped |= words.iter().any(|word| word.stops);
         let first = |is: &dyn Fn(&Word) -> bool| words.iter().position(is);
         let parted = if let Some(rank) = first(&|word| word.call == Call::Leave as u64) {
             Some((rank, String::from_utf8_lossy(&messages[rank]).into_owned()))
@@ -137,7 +130,6 @@ impl Inner {
         Ok(meeting)
     }
 
-    /// Every rank's word, and its message.
     fn exchange(&self, own: Word, message: &[u8]) -> (Vec<Word>, Vec<Vec<u8>>) {
         let Some(group) = &self.group else { return (Vec::new(), Vec::new()) };
         let mut all = vec![0; Word::LENGTH * group.size];
@@ -158,6 +150,7 @@ impl Inner {
         if self.group.is_none() || state.parted.is_some() {
             return;
         }
+        // Where the others end too, nobody reads it.
         let said = if problem.is_empty() { "has left the run" } else { &problem };
         self.exchange(Word::new(Call::Leave, 0), said.as_bytes());
         state.parted = Some((self.rank(), said.into()));

@@ -6,14 +6,14 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, Element};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The float parameters of a module in the order of their fields, and their gradients; one that fields share comes once.
 pub(super) struct Parameters {
     are_trained: bool,
     slots: Vec<Slot>,
-    places: HashMap<ParamId, usize>,
+    seen: HashSet<ParamId>,
     /// Those that were not taken.
     gradients: GradientsParams,
 }
@@ -23,21 +23,15 @@ struct Slot {
     dtype: DType,
     /// In the memory that the gradient was in, where it is summed in its dtype: a copy would cost as much as the sum.
     gradient: Option<TensorData>,
+    /// Gives the gradient back, as a tensor of the parameter's rank.
+    register: Box<dyn FnOnce(TensorData, &mut GradientsParams)>,
 }
 
 impl Parameters {
-    /// All of them.
-    pub(super) fn of(module: &impl Module) -> Self {
-        Self::visited(module, false, GradientsParams::new())
-    }
-
-    /// Those that are trained, with their gradients.
-    pub(super) fn trained(module: &impl Module, gradients: GradientsParams) -> Self {
-        Self::visited(module, true, gradients)
-    }
-
-    fn visited(module: &impl Module, are_trained: bool, gradients: GradientsParams) -> Self {
-        let mut found = Self { are_trained, slots: Vec::new(), places: HashMap::new(), gradients };
+    /// Those that are trained, with their gradients; all without gradients.
+    pub(super) fn of(module: &impl Module, gradients: Option<GradientsParams>) -> Self {
+        let (are_trained, gradients) = (gradients.is_some(), gradients.unwrap_or_default());
+        let mut found = Self { are_trained, slots: Vec::new(), seen: HashSet::new(), gradients };
         module.visit(&mut found);
         found
     }
@@ -46,7 +40,7 @@ impl Parameters {
     pub(super) fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for Slot { shape, dtype, .. } in &self.slots {
-            (shape, format!("{dtype:?}")).hash(&mut hasher);
+            (shape, dtype).hash(&mut hasher);
         }
         hasher.finish()
     }
@@ -62,7 +56,6 @@ impl Parameters {
         }
     }
 
-    /// Whether all gradients are finite, times `factor`.
     pub(super) fn are_finite<T: Number + Element>(&self, factor: f64) -> bool {
         let gradients = self.slots.iter().filter_map(|slot| slot.gradient.as_ref());
         let factor = T::from_f64(factor);
@@ -101,8 +94,12 @@ impl Parameters {
         }
     }
 
-    pub(super) fn into_gradients(mut self, module: &impl Module) -> GradientsParams {
-        module.visit(&mut GiveBack(&mut self));
+    pub(super) fn into_gradients(mut self) -> GradientsParams {
+        for Slot { gradient, register, .. } in self.slots {
+            if let Some(values) = gradient {
+                register(values, &mut self.gradients);
+            }
+        }
         self.gradients
     }
 }
@@ -113,24 +110,13 @@ impl ModuleVisitor for Parameters {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let tensor = param.val();
         let is_counted = tensor.dtype().is_float() && (!self.are_trained || param.is_require_grad());
-        if is_counted && !self.places.contains_key(&param.id) {
-            self.places.insert(param.id, self.slots.len());
+        if is_counted && self.seen.insert(param.id) {
             let gradient = self.gradients.remove::<D>(param.id).map(Tensor::into_data);
-            self.slots.push(Slot { shape: tensor.dims().to_vec(), dtype: tensor.dtype(), gradient });
-        }
-    }
-}
-
-struct GiveBack<'a>(&'a mut Parameters);
-
-impl ModuleVisitor for GiveBack<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Parameters { slots, places, gradients, .. } = &mut *self.0;
-        if let Some(slot) = places.get(&param.id).map(|&place| &mut slots[place])
-            && let Some(values) = slot.gradient.take()
-        {
-            let gradient = Tensor::<D>::from_data(values, (&param.val().device().inner(), slot.dtype));
-            gradients.register(param.id, gradient);
+            let (id, device, dtype) = (param.id, tensor.device().inner(), tensor.dtype());
+            let register = Box::new(move |values, gradients: &mut GradientsParams| {
+                gradients.register(id, Tensor::<D>::from_data(values, (&device, dtype)));
+            });
+            self.slots.push(Slot { shape: tensor.dims().to_vec(), dtype, gradient, register });
         }
     }
 }

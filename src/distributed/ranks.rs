@@ -92,7 +92,8 @@ impl Ranks {
     /// [`Error::Rank`], also if the modules of two ranks differ in their parameters' shapes or dtypes.
     pub fn broadcast<M: Module>(&self, module: M) -> Result<M> {
         let Some(group) = &self.0.group else { return Ok(module) };
-        let word = Word::new(Call::Parameters, Parameters::of(&module).hash());
+        let word = Word::new(Call::Parameters, Parameters::of(&module, None).hash());
+        // Held until the end: another thread of this rank would exchange in between.
         let _meeting = self.0.meet(word, &[], "holds other parameters than rank 0")?;
         Ok(module.map(&mut OfFirst(group)))
     }
@@ -130,13 +131,13 @@ impl Ranks {
         count: f64,
     ) -> Result<GradientsParams> {
         let Some(group) = &self.0.group else { return Ok(gradients) };
-        let mut parameters = Parameters::trained(module, gradients);
+        let mut parameters = Parameters::of(module, Some(gradients));
         if parameters.has_f64() {
             self.mean::<f64>(group, &mut parameters, factor, count)?;
         } else {
             self.mean::<f32>(group, &mut parameters, factor, count)?;
         }
-        Ok(parameters.into_gradients(module))
+        Ok(parameters.into_gradients())
     }
 
     fn mean<T: Number + Element>(
@@ -150,8 +151,7 @@ impl Ranks {
         let mut word = Word { weight: count, ..Word::new(Call::Gradients, parameters.hash()) };
         // Those that count for nothing are not added up: 0 · NaN would be NaN.
         word.is_finite = count == 0.0 || parameters.are_finite::<T>(factor);
-        let mut meeting = self.0.meet(self.stopping(word), &[], "trains other parameters than rank 0")?;
-        meeting.stop();
+        let mut meeting = self.0.meet(word, &[], "trains other parameters than rank 0")?;
         if let Some(rank) = meeting.words.iter().position(|word| !word.is_finite) {
             return Err(meeting.part(rank, "has a gradient that is infinite or NaN".into()));
         }
@@ -162,11 +162,6 @@ impl Ranks {
         meeting.state.exchanged.bytes += parameters.sum::<T>(group, self.0.wire, factor, &shares);
         meeting.state.exchanged.time += start.elapsed();
         Ok(())
-    }
-
-    /// Tells the others whether this rank was asked to stop.
-    fn stopping(&self, word: Word) -> Word {
-        Word { stops: self.0.stop.load(Ordering::Relaxed), ..word }
     }
 
     /// What the exchanges of gradients have cost this rank since it was started, to be compared with what its steps take.
@@ -192,16 +187,13 @@ impl Ranks {
             // In the last round some ranks may have no batch, and take part with nothing.
             let own = if self.rank() < round { own() } else { Vec::new() };
             let word = Word::new(Call::Outputs, round as u64);
-            let mut meeting =
-                self.0.meet(self.stopping(word), &own, "validates other batches than rank 0")?;
-            meeting.stop();
+            let mut meeting = self.0.meet(word, &own, "validates other batches than rank 0")?;
             meeting.messages.truncate(round);
             meeting.state.outputs = std::mem::take(&mut meeting.messages).into();
         }
         Ok(self.0.lock().outputs.pop_front())
     }
 
-    /// Why the ranks have parted, if they have.
     #[cfg(feature = "train")]
     pub(crate) fn error(&self) -> Option<Error> {
         let parted = self.0.lock().parted.clone();
@@ -217,6 +209,7 @@ impl Ranks {
         let mut values = values.to_vec();
         let Some(group) = &self.0.group else { return Ok(values) };
         let word = Word::new(Call::Sum, values.len() as u64);
+        // Held as in `broadcast`.
         let _meeting = self.0.meet(word, &[], "adds up other numbers than rank 0")?;
         weighted_sum::<f64, f64>(group, vec![&mut values], 1.0, &vec![1.0; self.size()]);
         Ok(values)
@@ -238,8 +231,8 @@ impl Ranks {
         self.0.meet(word, &[], &format!("has another {what} than rank 0")).map(drop)
     }
 
-    /// Asks for a stop, from any thread: [`is_stopped`](Self::is_stopped) is true on all ranks after the next exchange
-    /// of gradients or of a validation's outputs. For Ctrl-C, which reaches ranks at different times.
+    /// Asks for a stop, from any thread: [`is_stopped`](Self::is_stopped) is true on all ranks after the next method
+    /// that they call together. For Ctrl-C, which reaches ranks at different times.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
         if self.0.group.is_none() {

@@ -1,8 +1,7 @@
 //! The confusion matrix, the scores that follow from it, and a metric of them.
 
 use super::entities::EntityCounts;
-use super::epoch_metric::{Collected, Counted, EpochMetric};
-use crate::data::LabelNames;
+use super::epoch_metric::{Collected, EpochMetric};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use burn::train::metric::ConfusionStatsInput;
@@ -99,9 +98,9 @@ impl ConfusionMatrix {
     }
 
     /// A table with a line for each true class, its F1 at the end.
-    pub fn to_text(&self, names: &LabelNames) -> String {
+    pub fn to_text(&self, names: &[String]) -> String {
         let (classes, scores) = (self.num_classes().max(names.len()), self.classes());
-        let name = |class: usize| names.name(class).map_or(format!("{class}"), str::to_string);
+        let name = |class: usize| names.get(class).cloned().unwrap_or_else(|| class.to_string());
         // At least as wide as the heading, and a class that no name is known of keeps its number.
         let width = (0..classes).map(|class| name(class).chars().count()).max().unwrap_or(0).max(9);
         let mut text = format!("{:>width$} |", "predicted");
@@ -125,7 +124,7 @@ impl ConfusionMatrix {
 /// For [`ClassificationItem`](crate::training::ClassificationItem) with one class per row, and
 /// Burn's `ClassificationOutput`. It follows scikit-learn, where Burn's `FBetaScoreMetric` is NaN as soon as a class is
 /// neither present nor predicted. It is NaN for an epoch with a logit that is NaN, which predicts no class.
-pub type ConfusionMetric = EpochMetric<Counted<ConfusionMatrix>>;
+pub type ConfusionMetric = EpochMetric<ConfusionMatrix>;
 
 impl ConfusionMetric {
     /// The mean F1 of all classes, [`ConfusionMatrix::macro_f1`].
@@ -144,28 +143,30 @@ impl ConfusionMetric {
     }
 
     fn of_matrix(name: &str, score: impl Fn(&ConfusionMatrix) -> f64 + Send + Sync + 'static) -> Self {
-        let empty = Counted::of(ConfusionMatrix::default());
-        Self::of(name, empty, move |predictions| Ok(predictions.score(&score)))
+        Self::of(name, ConfusionMatrix::default(), move |matrix| Ok(score(matrix)))
     }
 }
 
-impl Collected for Counted<ConfusionMatrix> {
+impl Collected for ConfusionMatrix {
     type Input = ConfusionStatsInput;
+
+    fn logits(input: &ConfusionStatsInput) -> Option<&Tensor<2>> {
+        Some(&input.predictions)
+    }
 
     fn add(&mut self, input: &ConfusionStatsInput) -> Result<(), TensorReadError> {
         if input.predictions.dims()[0] > 0 {
-            self.check(&input.predictions)?;
             let classes = |scores: Tensor<2>| scores.argmax(1).try_into_data();
             let predicted = classes(input.predictions.clone())?;
             let truth = classes(input.targets.clone().float())?;
             for (truth, predicted) in truth.iter::<i64>().zip(predicted.iter::<i64>()) {
-                self.scores.add(truth as usize, predicted as usize);
+                ConfusionMatrix::add(self, truth as usize, predicted as usize);
             }
         }
         Ok(())
     }
 
     fn count(&self) -> Option<usize> {
-        Some(self.scores.total() as usize)
+        Some(self.total() as usize)
     }
 }

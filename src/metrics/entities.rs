@@ -1,7 +1,6 @@
 //! Scores of whole entities.
 
-use super::epoch_metric::{Collected, Counted, EpochMetric};
-use crate::data::LabelNames;
+use super::epoch_metric::{Collected, EpochMetric};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,7 +90,6 @@ impl EntityScores {
     }
 }
 
-/// The type, the first and the last word of each entity.
 fn entities<'a>(tags: &[&'a str]) -> BTreeSet<(&'a str, usize, usize)> {
     let mut found = BTreeSet::new();
     let (mut before, mut type_before, mut start) = ('O', "", 0);
@@ -131,27 +129,27 @@ fn parts(tag: &str) -> (char, &str) {
 ///
 /// For [`ClassificationItem`](crate::training::ClassificationItem); it is NaN for an epoch with a logit that is
 /// NaN.
-pub type EntityMetric = EpochMetric<Counted<(EntityScores, LabelNames)>>;
+pub type EntityMetric = EpochMetric<(EntityScores, Vec<String>)>;
 
 impl EntityMetric {
     /// The F1 of all entities, [`EntityCounts::f1`].
-    pub fn f1(names: &LabelNames) -> Self {
+    pub fn f1(names: &[String]) -> Self {
         Self::of_total("Entity F1", EntityCounts::f1, names)
     }
 
     /// The precision of all entities, [`EntityCounts::precision`].
-    pub fn precision(names: &LabelNames) -> Self {
+    pub fn precision(names: &[String]) -> Self {
         Self::of_total("Entity precision", EntityCounts::precision, names)
     }
 
     /// The recall of all entities, [`EntityCounts::recall`].
-    pub fn recall(names: &LabelNames) -> Self {
+    pub fn recall(names: &[String]) -> Self {
         Self::of_total("Entity recall", EntityCounts::recall, names)
     }
 
-    fn of_total(name: &str, score: fn(EntityCounts) -> f64, names: &LabelNames) -> Self {
-        let empty = Counted::of((EntityScores::default(), names.clone()));
-        Self::of(name, empty, move |found| Ok(found.score(|(entities, _)| score(entities.total()))))
+    fn of_total(name: &str, score: fn(EntityCounts) -> f64, names: &[String]) -> Self {
+        let empty = (EntityScores::default(), names.to_vec());
+        Self::of(name, empty, move |(entities, _)| Ok(score(entities.total())))
     }
 }
 
@@ -166,17 +164,21 @@ pub struct EntityInput {
     pub sentences: Vec<usize>,
 }
 
-impl Collected for Counted<(EntityScores, LabelNames)> {
+impl Collected for (EntityScores, Vec<String>) {
     type Input = EntityInput;
+
+    fn logits(input: &EntityInput) -> Option<&Tensor<2>> {
+        Some(&input.logits)
+    }
 
     fn add(&mut self, input: &EntityInput) -> Result<(), TensorReadError> {
         if !input.sentences.is_empty() {
-            self.check(&input.logits)?;
             let predicted = input.logits.clone().argmax(1).try_into_data()?;
             let labels = input.labels.clone().try_into_data()?;
-            let (entities, names) = &mut self.scores;
+            let (entities, names) = self;
             // A label without a name is no entity.
-            let name = |id: i64| usize::try_from(id).ok().and_then(|id| names.name(id)).unwrap_or("O");
+            let name =
+                |id: i64| usize::try_from(id).ok().and_then(|id| names.get(id)).map_or("O", String::as_str);
             let words = input.sentences.iter().zip(labels.iter::<i64>()).zip(predicted.iter::<i64>());
             let words: Vec<_> =
                 words.map(|((place, truth), found)| (place, name(truth), name(found))).collect();
@@ -189,6 +191,6 @@ impl Collected for Counted<(EntityScores, LabelNames)> {
     }
 
     fn count(&self) -> Option<usize> {
-        Some(self.scores.0.total().present as usize)
+        Some(self.0.total().present as usize)
     }
 }

@@ -13,22 +13,27 @@ use std::sync::Arc;
 pub struct EpochMetric<C> {
     name: MetricName,
     score: Arc<Score<C>>,
-    /// Of no batch.
     empty: C,
     collected: C,
+    /// A logit was NaN, of which `argmax` would give some class.
+    has_nan: bool,
 }
 
 type Score<C> = dyn Fn(&C) -> Result<f64, TensorReadError> + Send + Sync;
 
 /// What a metric keeps of an epoch's batches.
 pub trait Collected: Clone + Send + Sync + 'static {
-    /// What it reads of a batch.
     type Input;
 
     /// Whether it is too expensive for the training split, which has gradients to compute.
     const IS_FOR_VALIDATION: bool = false;
 
-    /// Adds a batch.
+    /// What is NaN if the model is broken, although no score would show it.
+    fn logits(input: &Self::Input) -> Option<&Tensor<2>> {
+        let _ = input;
+        None
+    }
+
     fn add(&mut self, input: &Self::Input) -> Result<(), TensorReadError>;
 
     /// The number of items so far; `None` if the score of a part of an epoch means nothing.
@@ -44,29 +49,26 @@ impl<C: Collected> EpochMetric<C> {
         score: impl Fn(&C) -> Result<f64, TensorReadError> + Send + Sync + 'static,
     ) -> Self {
         let (name, score) = (Arc::new(name.to_string()), Arc::new(score));
-        Self { name, score, collected: empty.clone(), empty }
+        Self { name, score, collected: empty.clone(), empty, has_nan: false }
     }
 
-    /// The same score with other settings.
     pub(super) fn with(self, change: impl FnOnce(&mut C)) -> Self {
         let mut empty = self.empty;
         change(&mut empty);
         Self { collected: empty.clone(), empty, ..self }
     }
 
-    /// The score of a part of an epoch.
     fn so_far(&self) -> Option<NumericEntry> {
         let count = self.collected.count()?;
-        Some(NumericEntry::Aggregated { aggregated_value: self.score_or_nan(), count })
+        // Where Burn takes no error, a device that cannot be read gives NaN.
+        Some(NumericEntry::Aggregated { aggregated_value: self.score().unwrap_or(f64::NAN), count })
     }
 
-    /// Where Burn takes no error, a device that cannot be read gives NaN.
-    fn score_or_nan(&self) -> f64 {
-        (self.score)(&self.collected).unwrap_or(f64::NAN)
+    fn score(&self) -> Result<f64, TensorReadError> {
+        if self.has_nan { Ok(f64::NAN) } else { (self.score)(&self.collected) }
     }
 }
 
-/// As Burn's own metrics write themselves.
 fn serialized(entry: &NumericEntry) -> SerializedEntry {
     SerializedEntry::new(format!("epoch {:.4}", entry.current()), entry.serialize())
 }
@@ -91,6 +93,10 @@ impl<C: Collected> Metric for EpochMetric<C> {
         if C::IS_FOR_VALIDATION && metadata.lr.is_some() {
             return Ok(SerializedEntry::not_available(None));
         }
+        if let Some(logits) = C::logits(input).filter(|logits| logits.dims()[0] > 0) {
+            let nan = logits.clone().is_nan().any().try_into_data()?;
+            self.has_nan |= nan.iter::<bool>().any(|nan| nan);
+        }
         self.collected.add(input)?;
         Ok(match self.so_far() {
             Some(entry) => serialized(&entry),
@@ -99,11 +105,11 @@ impl<C: Collected> Metric for EpochMetric<C> {
     }
 
     fn compute(&mut self) -> Result<SerializedEntry, TensorReadError> {
-        Ok(serialized(&NumericEntry::Final((self.score)(&self.collected)?)))
+        Ok(serialized(&NumericEntry::Final(self.score()?)))
     }
 
     fn clear(&mut self) {
-        self.collected = self.empty.clone();
+        (self.collected, self.has_nan) = (self.empty.clone(), false);
     }
 }
 
@@ -117,29 +123,6 @@ impl<C: Collected> Numeric for EpochMetric<C> {
     }
 
     fn final_value(&self) -> NumericEntry {
-        NumericEntry::Final(self.score_or_nan())
-    }
-}
-
-/// What was counted, unless a logit was NaN: `argmax` of NaN is some class, which would count.
-#[derive(Clone)]
-pub struct Counted<S> {
-    pub(super) scores: S,
-    has_nan: bool,
-}
-
-impl<S> Counted<S> {
-    pub(super) fn of(scores: S) -> Self {
-        Self { scores, has_nan: false }
-    }
-
-    pub(super) fn check(&mut self, logits: &Tensor<2>) -> Result<(), TensorReadError> {
-        let nan = logits.clone().is_nan().any().try_into_data()?;
-        self.has_nan |= nan.iter::<bool>().any(|nan| nan);
-        Ok(())
-    }
-
-    pub(super) fn score(&self, of: impl Fn(&S) -> f64) -> f64 {
-        if self.has_nan { f64::NAN } else { of(&self.scores) }
+        NumericEntry::Final(self.score().unwrap_or(f64::NAN))
     }
 }

@@ -2,12 +2,11 @@
 //!
 //! ```
 //! use burn::train::metric::LossMetric;
-//! use burn_bert::data::LabelNames;
 //! use burn_bert::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric};
 //!
 //! // Each tuple is an argument of `SupervisedTraining::metrics`.
 //! let classification = (LossMetric::new(), ConfusionMetric::macro_f1(), ConfusionMetric::f1(1, "positive"));
-//! let names = LabelNames::new(["O", "B-PER", "I-PER"])?; // of the model: id2label
+//! let names = ["O", "B-PER", "I-PER"].map(String::from); // of the model: id2label
 //! let tokens = (LossMetric::new(), EntityMetric::f1(&names), EntityMetric::recall(&names));
 //! let sentences = (LossMetric::new(), SpearmanMetric::new(), RetrievalMetric::mrr(10));
 //! # let _ = (classification, tokens, sentences);

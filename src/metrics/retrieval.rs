@@ -91,7 +91,6 @@ fn hits(places: &[usize], k: usize) -> &[usize] {
 /// the epoch. A text that occurs twice is two documents. On the training split it is NaN.
 pub type RetrievalMetric = EpochMetric<Vectors>;
 
-/// The vectors of an epoch.
 #[derive(Clone, Default)]
 pub struct Vectors {
     similarity: Similarity,
@@ -203,7 +202,6 @@ impl Vectors {
 /// ```
 pub type TripletMetric = EpochMetric<Triplets>;
 
-/// The triplets of an epoch.
 #[derive(Clone, Default)]
 pub struct Triplets {
     margin: f64,

@@ -26,7 +26,6 @@ pub fn spearman(first: &[f64], second: &[f64]) -> f64 {
     products(&first, &second) / (products(&first, &first) * products(&second, &second)).sqrt()
 }
 
-/// Ranks from 1 on.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     // Without NaN total order is that of the numbers, but −0 comes before 0; they are equal below.
@@ -46,19 +45,12 @@ fn ranks(values: &[f64]) -> Vec<f64> {
 /// For [`ClassificationItem`](crate::training::ClassificationItem) with numbers as labels, and Burn's
 /// `RegressionOutput`. With the [similarity](crate::model::Similarity) of sentence pairs as the prediction it is the score of
 /// sentence-transformers' `EmbeddingSimilarityEvaluator`.
-pub type SpearmanMetric = EpochMetric<Numbers>;
-
-/// The numbers of an epoch.
-#[derive(Clone, Default)]
-pub struct Numbers {
-    predicted: Vec<f64>,
-    truth: Vec<f64>,
-}
+pub type SpearmanMetric = EpochMetric<[Vec<f64>; 2]>;
 
 impl SpearmanMetric {
     /// Creates the metric.
     pub fn new() -> Self {
-        Self::of("Spearman", Numbers::default(), |all| Ok(spearman(&all.predicted, &all.truth)))
+        Self::of("Spearman", Default::default(), |[predicted, truth]| Ok(spearman(predicted, truth)))
     }
 }
 
@@ -83,12 +75,13 @@ impl Adaptor<SpearmanInput> for RegressionOutput {
     }
 }
 
-impl Collected for Numbers {
+impl Collected for [Vec<f64>; 2] {
     type Input = SpearmanInput;
 
     fn add(&mut self, input: &SpearmanInput) -> Result<(), TensorReadError> {
-        self.predicted.extend(input.predicted.clone().try_into_data()?.iter::<f64>());
-        self.truth.extend(input.truth.clone().try_into_data()?.iter::<f64>());
+        let [predicted, truth] = self;
+        predicted.extend(input.predicted.clone().try_into_data()?.iter::<f64>());
+        truth.extend(input.truth.clone().try_into_data()?.iter::<f64>());
         Ok(())
     }
 }

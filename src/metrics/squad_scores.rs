@@ -48,7 +48,6 @@ impl SquadScores {
     }
 }
 
-/// The words of an answer that count.
 fn normalized(answer: &str) -> Vec<String> {
     let text: String = answer.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
     let mut words = Vec::new();

@@ -141,7 +141,6 @@ pub(crate) fn check_max_norm(max_norm: f64) -> Result<()> {
 #[allow(clippy::large_enum_variant)] // one per step; how large depends on the devices that are compiled in
 #[derive(Clone, Debug)]
 pub(crate) enum Factor {
-    /// Known on the host.
     Host(f64),
     /// On a device and not read back, `[1]`.
     Device(Tensor<1>),
@@ -158,7 +157,6 @@ impl Factor {
         Self::Device(batches.recip())
     }
 
-    /// One gradient times the factor.
     pub(crate) fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
         let (device, dtype) = (gradient.device(), gradient.dtype());
         let wide = computed_in(dtype);
@@ -184,13 +182,11 @@ impl Factor {
     }
 }
 
-/// What is done to each gradient of a module.
 trait Change {
     fn change<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D>;
 }
 
 impl Change for SumOfSquares {
-    /// Adds one gradient, and gives it back.
     fn change<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D> {
         #[cfg(feature = "flex")]
         if host::is_on_host(&gradient) {

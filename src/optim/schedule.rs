@@ -7,7 +7,6 @@ use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::optim::lr_scheduler::{LrScheduler, LrSchedulerRecord};
 use std::f64::consts::PI;
 
-/// The number in the record of a schedule.
 const STEP: &str = "step";
 
 /// How a learning rate falls after its warm-up; transformers' `lr_scheduler_type`.
@@ -76,7 +75,6 @@ struct WarmupLr {
     peak: f64,
     warmup: usize,
     total: usize,
-    /// The next step.
     step: usize,
     reads_records: bool,
 }

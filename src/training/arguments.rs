@@ -1,5 +1,6 @@
 //! The settings of a training run.
 
+use crate::data::steps;
 use crate::distributed::{Ranks, gpus};
 use crate::error::{Error, Result};
 use crate::model::SentenceLoss;
@@ -72,7 +73,6 @@ impl Tuning {
     }
 }
 
-/// Settings by name, as text that compares.
 pub(super) type Settings = BTreeMap<String, String>;
 
 /// What may differ when a run is resumed: its length, and where and how this process runs.
@@ -237,12 +237,10 @@ pub(super) struct Plan {
 }
 
 impl TrainingArguments {
-    /// The device of the weights.
     pub(super) fn device(&self) -> Device {
         self.devices.first().cloned().unwrap_or_else(|| self.ranks.device())
     }
 
-    /// Refuses settings that no run can have.
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         let interval = match self.eval_strategy {
@@ -286,14 +284,10 @@ impl TrainingArguments {
         Ok(())
     }
 
-    /// The plan for so many training items.
     pub(super) fn plan(&self, items: usize) -> Result<Plan> {
         let per_step = self.gradient_accumulation_steps * self.devices.len().max(1);
-        let size = self.batch_size * self.ranks.size();
-        let (full, rest) = (items / size, items % size);
-        // As `EpochOrder` divides them: a rest that leaves some rank without an item joins the step before it.
-        let batches = if full > 0 && rest < self.ranks.size() { full } else { full + 1 };
-        let of_epoch = batches.div_ceil(per_step);
+        let ranks = self.ranks.size();
+        let of_epoch = steps(items, self.batch_size * ranks, ranks).div_ceil(per_step);
         let of_steps =
             |evaluations, steps, parts| Plan { evaluations, steps, parts, batches: Some(steps * per_step) };
         let invalid = |problem: String| Err(Error::Config { field: "max_steps", problem });

@@ -1,15 +1,11 @@
 //! The checkpoints of a run: what Burn's trainer saves, with checksums.
 
-use super::history::{Best, Watch};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::tensor::Bytes;
-use burn::train::checkpoint::{
-    Checkpoint, Checkpointer, CheckpointerError, CheckpointingAction, CheckpointingStrategy,
-};
-use burn::train::metric::store::EventStoreClient;
-use std::collections::BTreeSet;
+use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError};
 use std::ffi::OsString;
+use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,27 +13,24 @@ use std::path::{Path, PathBuf};
 /// In the name of a file that is not yet complete.
 pub(super) const UNFINISHED: &str = ".unfinished";
 
-/// Burnpack files of models, optimisers or schedules, one per epoch, each followed by four bytes: its [`checksum`].
+/// Burnpack files of models, optimisers or schedules, one per epoch, each followed by four bytes: its checksum.
+#[derive(Clone)]
 pub(super) struct Checkpoints {
-    pub(super) folder: PathBuf,
-    pub(super) name: &'static str,
+    folder: PathBuf,
+    name: &'static str,
     /// Saves and deletes nothing: another rank does.
-    pub(super) is_read_only: bool,
+    is_read_only: bool,
 }
 
 impl Checkpoints {
-    /// Those of models, optimisers and schedules.
-    pub(super) fn all(training: &Path) -> [Self; 3] {
-        ["model", "optim", "scheduler"].map(|name| Self {
-            folder: training.join("checkpoint"),
-            name,
-            is_read_only: false,
-        })
+    pub(super) fn all(training: &Path, is_read_only: bool) -> [Self; 3] {
+        let folder = training.join("checkpoint");
+        ["model", "optim", "scheduler"].map(|name| Self { folder: folder.clone(), name, is_read_only })
     }
 
     /// Removes what a killed process left half written.
-    pub(super) fn remove_unfinished(training: &Path) {
-        let entries = fs::read_dir(training.join("checkpoint")).into_iter().flatten().flatten();
+    pub(super) fn remove_unfinished(&self) {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         for entry in entries.filter(|entry| entry.file_name().to_string_lossy().contains(UNFINISHED)) {
             let _ = fs::remove_file(entry.path());
         }
@@ -63,6 +56,7 @@ impl Checkpoints {
     pub(super) fn read(&self, epoch: usize) -> Result<Vec<u8>> {
         let path = self.path(epoch);
         let mut bytes = regular_file::read(&path, u64::MAX)?;
+        // A file of fewer than four bytes is all checksum, and refused below.
         let sum = bytes.split_off(bytes.len().saturating_sub(4));
         let found = self.checksum(bytes.as_slice()).map_err(|source| Error::reading(&path, source))?;
         if sum != found.to_le_bytes() {
@@ -74,7 +68,9 @@ impl Checkpoints {
 
     /// Burn takes a model's record for an optimizer's without an error, so the sum covers which one it is.
     fn checksum(&self, record: impl Read) -> io::Result<u32> {
-        checksum(self.name.as_bytes().chain(record))
+        let mut sum = Sum::default();
+        io::copy(&mut self.name.as_bytes().chain(record), &mut sum)?;
+        Ok(sum.0.finalize())
     }
 }
 
@@ -110,28 +106,6 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
     }
 }
 
-/// Keeps the last two checkpoints and the best one, of those on disk: the checkpoints from before a resume are deleted as well.
-pub(super) struct LastAndBest {
-    pub(super) folder: PathBuf,
-    pub(super) best: Best,
-    pub(super) watch: Watch,
-}
-
-impl CheckpointingStrategy for LastAndBest {
-    fn checkpointing(&mut self, epoch: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
-        let best = self.best.epoch(&self.best.validated(store, epoch));
-        // Known now at the latest, since the store has answered: a model with such a loss is not saved.
-        if self.watch.problem.get().is_some() {
-            return Vec::new();
-        }
-        let saved = Checkpoints::all(&self.folder).map(|files| files.epochs().unwrap_or_default());
-        let old: BTreeSet<usize> = saved.into_iter().flatten().collect();
-        let old = old.into_iter().filter(|&old| old + 1 < epoch && Some(old) != best);
-        [CheckpointingAction::Save].into_iter().chain(old.map(CheckpointingAction::Delete)).collect()
-    }
-}
-
-/// The names in a folder; none if it does not exist.
 pub(super) fn names(folder: &Path) -> Result<Vec<OsString>> {
     let failed = |source| Error::reading(folder, source);
     match fs::read_dir(folder) {
@@ -153,15 +127,23 @@ pub(super) fn whole<T>(path: &Path, write: impl FnOnce(&Path) -> io::Result<T>) 
     Ok(())
 }
 
-/// CRC-32 of what is read.
-pub(super) fn checksum(mut source: impl Read) -> io::Result<u32> {
-    let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
-    loop {
-        match source.read(&mut buffer) {
-            Ok(0) => return Ok(hasher.finalize()),
-            Ok(count) => hasher.update(&buffer[..count]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+/// CRC-32 of what is written.
+#[derive(Default)]
+struct Sum(crc32fast::Hasher);
+
+impl Write for Sum {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
     }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(super) fn checksum_of(data: &impl Debug) -> u32 {
+    let mut sum = Sum::default();
+    let _ = write!(sum, "{data:?}"); // a sum is never full
+    sum.0.finalize()
 }

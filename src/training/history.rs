@@ -1,21 +1,23 @@
-//! The logs of a run: its losses and metrics, the best of its evaluations, and stopping by them.
+//! The metrics of a run, which of its evaluations is the best, and stopping by them.
 
+use super::checkpoints::{Checkpoints, whole};
 use crate::distributed::Ranks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::regular_file;
-use burn::train::logger::{FileMetricLogger, MetricLogger};
+use burn::train::checkpoint::{CheckpointingAction, CheckpointingStrategy};
+use burn::train::logger::MetricLogger;
 use burn::train::metric::store::{
     Aggregate, EpochSummary, EventStoreClient, MetricsUpdate, NumericMetricUpdate, Split,
 };
 use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
 use burn::train::{EarlyStoppingStrategy, Interrupter};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The metrics of a run of a [`Trainer`](super::Trainer) as data: all losses, and all metrics of all evaluations. It prints as a
 /// table.
@@ -43,33 +45,6 @@ pub struct Evaluation {
 }
 
 impl History {
-    /// Reads the logs of Burn's trainer in its folder: metrics of these names, up to the last evaluation that was finished.
-    pub(super) fn read(folder: &Path, names: &[String], steps: usize) -> Result<Self> {
-        let mut history = Self::default();
-        for epoch in 1.. {
-            let folder = |split: &str| folder.join(split).join(format!("epoch-{epoch}"));
-            // Not by a log, which a full disk may have lost.
-            if !folder("train").exists() {
-                break;
-            }
-            let read =
-                |split: &str, name: &str| read_log(&folder(split).join(format!("{}.log", file_stem(name))));
-            history.losses.extend(read("train", LOSS)?.0);
-            let metrics = |split: &str| -> Result<BTreeMap<String, f64>> {
-                let mut found = BTreeMap::new();
-                for name in names {
-                    found.extend(read(split, name)?.1.map(|value| (name.clone(), value)));
-                }
-                Ok(found)
-            };
-            let (train, valid) = (metrics("train")?, metrics("valid")?);
-            history.evaluations.push(Evaluation { step: epoch * steps, train, valid });
-        }
-        // An epoch at the end that was broken off.
-        while history.evaluations.pop_if(|last| last.train.is_empty() && last.valid.is_empty()).is_some() {}
-        Ok(history)
-    }
-
     /// The values of a metric of the validation data, one for each evaluation.
     pub fn valid(&self, metric: &str) -> Vec<Option<f64>> {
         self.evaluations.iter().map(|evaluation| evaluation.valid.get(metric).copied()).collect()
@@ -100,33 +75,76 @@ impl fmt::Display for History {
     }
 }
 
-/// The name of Burn's metric of the loss.
 pub(super) const LOSS: &str = "Loss";
 
-/// The values of the batches, and that of the epoch, if it was not broken off: one number a line, followed by its count or by
-/// `final`.
-fn read_log(path: &Path) -> Result<(Vec<f64>, Option<f64>)> {
-    if !path.exists() {
-        return Ok((Vec::new(), None));
-    }
-    // A line of a crashed run may be anything.
-    let text = String::from_utf8_lossy(&regular_file::read(path, u64::MAX)?).into_owned();
-    let values = text.lines().filter_map(|line| {
-        let (value, count) = line.split_once(',').unwrap_or((line, ""));
-        Some((value.parse::<f64>().ok()?, count))
-    });
-    // A batch without labels has no loss.
-    let values = values.filter(|(value, _)| value.is_finite());
-    let (finals, batches): (Vec<_>, Vec<_>) = values.partition(|&(_, count)| count == "final");
-    let batches = batches.into_iter().map(|(value, _)| value).collect();
-    Ok((batches, finals.last().map(|&(value, _)| value)))
+const HISTORY: &str = "history.msgpack";
+
+/// What Burn's trainer has logged of an epoch: the losses of its training batches, and its metrics.
+type Epoch = (Vec<f64>, Evaluation);
+
+/// The epochs of Burn's trainer in memory, and in a file from which a resumed run goes on.
+#[derive(Clone)]
+pub(super) struct Log {
+    path: PathBuf,
+    epochs: Arc<Mutex<Vec<Epoch>>>,
 }
 
-/// Which evaluation is the best.
-#[derive(Clone, Debug)]
+impl Log {
+    pub(super) fn new(folder: &Path) -> Self {
+        Self { path: folder.join(HISTORY), epochs: Arc::default() }
+    }
+
+    /// Takes what a run saved in a folder of its epochs up to this number. Returns [`Error::File`] if the file is damaged or no
+    /// regular file.
+    pub(super) fn load(&self, folder: &Path, finished: usize) -> Result<()> {
+        let path = folder.join(HISTORY);
+        let mut epochs: Vec<Epoch> = match regular_file::read(&path, u64::MAX) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
+            bytes => rmp_serde::from_slice(&bytes?)
+                .map_err(|error| Error::file(&path, format!("is damaged: {error}; delete it")))?,
+        };
+        // An epoch without a checkpoint is trained again, and one that a full disk has lost has no metrics.
+        epochs.resize_with(finished, Epoch::default);
+        *self.lock() = epochs;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Epoch>> {
+        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the file. On a full disk the old one stays until the next time: all epochs are still in memory.
+    pub(super) fn save(&self) {
+        // Not JSON, which rounds some numbers: a resumed run must find the same best evaluation.
+        let bytes = rmp_serde::to_vec(&*self.lock()).expect("plain data");
+        // The folder of another rank than the first does not exist yet.
+        let written = self.path.parent().map_or(Ok(()), fs::create_dir_all);
+        let _ = written.and_then(|()| whole(&self.path, |path| fs::write(path, bytes)));
+    }
+
+    /// The history of evaluations after so many steps each, in some metrics: the run may have begun with others.
+    pub(super) fn history(&self, steps: usize, metrics: &[String]) -> History {
+        let mut history = History::default();
+        for (number, (losses, mut evaluation)) in (1..).zip(self.lock().clone()) {
+            evaluation.step = number * steps;
+            for values in [&mut evaluation.train, &mut evaluation.valid] {
+                values.retain(|name, _| metrics.contains(name));
+            }
+            history.losses.extend(losses);
+            history.evaluations.push(evaluation);
+        }
+        // An epoch at the end that was broken off.
+        while history.evaluations.pop_if(|last| last.train.is_empty() && last.valid.is_empty()).is_some() {}
+        history
+    }
+}
+
+/// By which metric of the validation data the best evaluation is found.
+#[derive(Clone)]
 pub(super) struct Best {
     pub(super) metric: String,
     pub(super) greater_is_better: bool,
+    pub(super) log: Log,
 }
 
 impl Best {
@@ -135,31 +153,32 @@ impl Best {
     }
 
     /// The number of the best evaluation, counted from 1; of equal ones the first.
-    pub(super) fn epoch(&self, values: &[Option<f64>]) -> Option<usize> {
-        self.last_improvement(values, 0.0)
+    pub(super) fn epoch(&self) -> Option<usize> {
+        self.last_improvement(0.0)
     }
 
     /// The last evaluation that was better by more than `threshold` than the last one before it that was.
-    fn last_improvement(&self, values: &[Option<f64>], threshold: f64) -> Option<usize> {
-        let values = (1..).zip(values).filter_map(|(epoch, value)| Some((epoch, (*value)?)));
+    fn last_improvement(&self, threshold: f64) -> Option<usize> {
+        let epochs = self.log.lock();
+        let values =
+            (1..).zip(&*epochs).filter_map(|(epoch, (_, of))| Some((epoch, *of.valid.get(&self.metric)?)));
         let last = values.fold(None, |best, (epoch, value)| match best {
             Some((_, than)) if !self.is_better(value, than, threshold) => best,
             _ => Some((epoch, value)),
         });
         last.map(|(epoch, _)| epoch)
     }
+}
 
-    /// The values in the trainer's store, those from before a resume included. Logs of a resumed run go beyond this epoch if
-    /// its last checkpoint could not be read.
-    pub(super) fn validated(&self, store: &EventStoreClient, epoch: usize) -> Vec<Option<f64>> {
-        let value = |epoch| store.find_metric(&self.metric, epoch, Aggregate::Mean, &Split::Valid);
-        (1..=epoch).map(|epoch| value(epoch).filter(|value| value.is_finite())).collect()
-    }
+/// Waits until all that the trainer's store was given is logged.
+fn wait(store: &EventStoreClient) {
+    // Answers come in the order of a queue; this one is that there is no such value.
+    store.find_metric(LOSS, 1, Aggregate::Mean, &Split::Valid);
 }
 
 /// Early stopping. Evaluations before a resume count too, unlike with Burn's `MetricEarlyStoppingStrategy`; a value that is
 /// not finite is no improvement, and a run that never had a finite one goes on.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct EarlyStopping {
     pub(super) best: Best,
     pub(super) patience: usize,
@@ -168,41 +187,50 @@ pub(super) struct EarlyStopping {
 }
 
 impl EarlyStopping {
-    /// Whether a run of these values is over.
-    pub(super) fn is_over(&self, values: &[Option<f64>]) -> bool {
-        let last = self.best.last_improvement(values, self.threshold);
-        last.is_some_and(|last| values.len() - last >= self.patience)
+    pub(super) fn is_over(&self) -> bool {
+        let last = self.best.last_improvement(self.threshold);
+        last.is_some_and(|last| self.best.log.lock().len() - last >= self.patience)
     }
 }
 
 impl EarlyStoppingStrategy for EarlyStopping {
-    fn should_stop(&mut self, epoch: usize, store: &EventStoreClient) -> bool {
-        let is_over = self.ranks.is_first() && self.is_over(&self.best.validated(store, epoch));
+    fn should_stop(&mut self, _: usize, store: &EventStoreClient) -> bool {
+        wait(store);
+        let is_over = self.ranks.is_first() && self.is_over();
         // A rank that has left is known at the next step, or at the end.
         self.ranks.sum(&[is_over.into()]).is_ok_and(|ranks_over| ranks_over[0] > 0.0)
     }
 }
 
-/// The name of a metric's log. Names of classes are in it, which may be anything.
-fn file_stem(name: &str) -> String {
-    name.replace([' ', '/', '\\'], "_")
+/// Keeps the last two checkpoints and the best one, of those on disk: the checkpoints from before a resume are deleted as well.
+pub(super) struct LastAndBest {
+    pub(super) checkpoints: [Checkpoints; 3],
+    pub(super) best: Best,
+    pub(super) watch: Watch,
 }
 
-/// Writes the logs of Burn's own logger, which aborts the process on a full disk; here lines are lost, and training goes on.
-pub(super) struct Logs {
-    folder: PathBuf,
-    watch: Watch,
-    reader: FileMetricLogger,
-    names: HashMap<MetricId, String>,
-    /// Those of the current epoch with their sizes; `None` if one could not be created.
-    files: HashMap<PathBuf, Option<(File, u64)>>,
-}
-
-impl Logs {
-    pub(super) fn new(folder: &Path, watch: &Watch) -> Self {
-        let (reader, watch) = (FileMetricLogger::new(folder), watch.clone());
-        Self { folder: folder.to_path_buf(), watch, reader, names: HashMap::new(), files: HashMap::new() }
+impl CheckpointingStrategy for LastAndBest {
+    fn checkpointing(&mut self, epoch: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
+        wait(store);
+        // Known now at the latest: a model with such a loss is not saved.
+        if self.watch.problem.get().is_some() {
+            return Vec::new();
+        }
+        // Before the checkpoint, after which a resumed run would not log this epoch again.
+        self.best.log.save();
+        let best = self.best.epoch();
+        let saved = self.checkpoints.iter().map(|files| files.epochs().unwrap_or_default());
+        let old: BTreeSet<usize> = saved.flatten().collect();
+        let old = old.into_iter().filter(|&old| old + 1 < epoch && Some(old) != best);
+        [CheckpointingAction::Save].into_iter().chain(old.map(CheckpointingAction::Delete)).collect()
     }
+}
+
+/// Keeps what the trainer logs. Burn's own logger writes a file for each metric and epoch, and aborts the process on a full disk.
+pub(super) struct Logger {
+    pub(super) log: Log,
+    pub(super) watch: Watch,
+    pub(super) names: HashMap<MetricId, String>,
 }
 
 /// What stops the trainer beside its caller: the keys of Burn's dashboard, and a loss that is no number.
@@ -216,63 +244,50 @@ pub(super) struct Watch {
     pub(super) problem: Arc<OnceLock<(&'static str, f64)>>,
 }
 
-impl Watch {
-    fn look(&self, update: &MetricsUpdate, split: &Split) {
-        if self.keys.should_stop() && !self.trainer.should_stop() {
-            self.trainer.stop(Some("q, then s"));
-        }
-        let loss = MetricId::new(LOSS.to_string().into());
-        for NumericMetricUpdate { entry, numeric_entry, .. } in &update.entries_numeric {
-            // A batch without labels counts nothing, and has no loss.
-            if let Some(NumericEntry::Aggregated { aggregated_value, count: 1.. }) = numeric_entry
-                && entry.metric_id == loss
-                && !aggregated_value.is_finite()
-            {
-                let batch = match split {
-                    Split::Train => "of a training batch",
-                    _ => "of a validation batch",
-                };
-                let _ = self.problem.set((batch, *aggregated_value));
-                self.trainer.stop(Some("the loss is no number"));
-            }
-        }
-    }
-}
-
-impl MetricLogger for Logs {
+impl MetricLogger for Logger {
     fn log(&mut self, update: MetricsUpdate, epoch: usize, split: &Split) {
-        self.watch.look(&update, split);
-        let folder = self.folder.join(split.to_string()).join(format!("epoch-{epoch}"));
-        let numeric = update.entries_numeric.iter().map(|numeric| &numeric.entry);
-        for entry in update.entries.iter().chain(numeric) {
-            if entry.serialized_entry.is_not_available() {
+        let Watch { keys, trainer, problem } = &self.watch;
+        if keys.should_stop() && !trainer.should_stop() {
+            trainer.stop(Some("q, then s"));
+        }
+        let mut epochs = self.log.lock();
+        // The first batch of an epoch; one whose metrics were lost on the way has none, and keeps its place.
+        if epochs.len() < epoch {
+            epochs.resize_with(epoch, Epoch::default);
+        }
+        let (losses, Evaluation { train, valid, .. }) = &mut epochs[epoch - 1];
+        let is_training = *split == Split::Train;
+        for NumericMetricUpdate { entry, numeric_entry, .. } in update.entries_numeric {
+            let (Some(name), Some(number)) = (self.names.get(&entry.metric_id), numeric_entry) else {
                 continue;
-            }
-            let Some(name) = self.names.get(&entry.metric_id) else { continue };
-            let path = folder.join(format!("{name}.log"));
-            let file = self.files.entry(path).or_insert_with_key(|path| {
-                let _ = fs::create_dir_all(&folder);
-                Some((File::create(path).ok()?, 0))
-            });
-            let Some((file, size)) = file else { continue };
-            let line = format!("{}\n", entry.serialized_entry.serialized);
-            match file.write_all(line.as_bytes()) {
-                Ok(()) => *size += line.len() as u64,
-                // Half a number is another number.
-                Err(_) => drop(file.set_len(*size).and_then(|()| file.seek(SeekFrom::End(0)))),
+            };
+            let value = number.current();
+            match number {
+                // A batch without labels counts nothing, and has no loss.
+                NumericEntry::Aggregated { count: 1.., .. } if name == LOSS && !value.is_finite() => {
+                    let batch = if is_training { "of a training batch" } else { "of a validation batch" };
+                    let _ = problem.set((batch, value)); // the first one stays
+                    trainer.stop(Some("the loss is no number"));
+                }
+                _ if !value.is_finite() => {}
+                NumericEntry::Final(_) => {
+                    let values = if is_training { &mut *train } else { &mut *valid };
+                    values.insert(name.clone(), value);
+                }
+                _ if is_training && name == LOSS => losses.push(value),
+                _ => {}
             }
         }
     }
 
-    fn read_numeric(&mut self, name: &str, epoch: usize, split: &Split) -> Result<Vec<NumericEntry>, String> {
-        self.reader.read_numeric(&file_stem(name), epoch, split)
+    /// Nobody reads them here.
+    fn read_numeric(&mut self, _: &str, _: usize, _: &Split) -> Result<Vec<NumericEntry>, String> {
+        Ok(Vec::new())
     }
 
     fn log_metric_definition(&mut self, definition: MetricDefinition) {
-        self.names.insert(definition.metric_id, file_stem(&definition.name));
+        self.names.insert(definition.metric_id, definition.name.to_string());
     }
 
-    fn log_epoch_summary(&mut self, _summary: EpochSummary) {
-        self.files.clear();
-    }
+    fn log_epoch_summary(&mut self, _: EpochSummary) {}
 }

@@ -23,30 +23,24 @@ use std::fmt;
 /// the last step of an epoch, which may have fewer, and for several devices.
 ///
 /// ```no_run
-/// use burn::prelude::*;
-/// use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
+/// use burn::optim::ModuleOptimizer;
+/// use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
+/// use burn::train::metric::LossMetric;
 /// use burn::train::{Learner, SupervisedTraining};
-/// use burn_bert::model::{BertForMaskedLm, MaskedLmBatch, PretrainedModel};
-/// use burn_bert::optim::{AdamWConfig, LrSchedule, adamw};
+/// use burn_bert::model::BertForMaskedLm;
 /// use burn_bert::training::Training;
-/// # use burn::data::dataloader::DataLoader;
-/// # use std::sync::Arc;
-/// # type Loader = Arc<dyn DataLoader<MaskedLmBatch>>;
-/// # fn fine_tune(train: Loader, valid: Loader) -> Result<(), burn_bert::Error> {
+/// # type Loader = std::sync::Arc<dyn burn::data::dataloader::DataLoader<burn_bert::model::MaskedLmBatch>>;
+/// # fn fine_tune(
+/// #     (train, valid): (Loader, Loader),
+/// #     (model, optimizer, schedule): (BertForMaskedLm, ModuleOptimizer, ModuleLrScheduler),
+/// # ) -> BertForMaskedLm {
 ///
-/// let device = Device::default().autodiff();
-/// let (model, report) = BertForMaskedLm::from_pretrained("bert-base-uncased", &device)?;
-/// eprint!("{report}");
-/// let optimizer = adamw(&AdamWConfig::new())?;
-/// let schedule = LrSchedule::Linear.with_warmup(5e-5, 100, 1000)?;
-/// let result = SupervisedTraining::new("artifacts", train, valid)
-///     .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
+/// let training = SupervisedTraining::new("artifacts", train, valid)
+///     .metrics((LossMetric::new(),))
 ///     .grads_accumulation(4)
 ///     .with_default_checkpointers()
-///     .num_epochs(3)
-///     .launch(Learner::new(Training::new(model), optimizer, schedule));
-/// result.model.model.save_pretrained("fine-tuned")?;
-/// # Ok(())
+///     .num_epochs(3);
+/// training.launch(Learner::new(Training::new(model), optimizer, schedule)).model.model
 /// # }
 /// ```
 #[derive(Module, Debug)]
@@ -63,7 +57,6 @@ pub struct Training<M: Module> {
     ranks: Option<Exchange>,
 }
 
-/// What the ranks of a run exchange.
 #[derive(Clone)]
 struct Exchange {
     ranks: Ranks,

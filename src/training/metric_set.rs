@@ -1,7 +1,7 @@
 //! Metrics of one model, of any types, for Burn's trainer and for evaluations.
 
 use super::arguments::TrainingArguments;
-use super::history::{Best, LOSS};
+use super::history::LOSS;
 use super::learner::Training;
 use crate::error::{Error, Result};
 use crate::model::PretrainedModel;
@@ -34,7 +34,6 @@ impl<M> TrainableModel for M where
 {
 }
 
-/// What metrics of a model are computed from.
 type Output<M> = <M as TrainStep>::Output;
 
 /// The loss of a model, and further metrics: any of Burn's and of [`metrics`](crate::metrics) that the model's output supports.
@@ -70,17 +69,19 @@ impl<M: TrainableModel> Metrics<M> {
         Me: Metric + Numeric + 'static,
         Output<M>: Adaptor<Me::Input>,
     {
-        self.0.retain(|other| other.name() != *metric.name());
-        self.0.push(Box::new(metric));
+        self.push(Box::new(metric));
         self
+    }
+
+    fn push(&mut self, metric: Box<dyn Scored<M>>) {
+        self.0.retain(|other| other.name() != metric.name());
+        self.0.push(metric);
     }
 
     /// These and others, which replace those of the same name.
     pub(super) fn and(mut self, others: Self) -> Self {
-        let names = others.names();
         // Every set begins with the loss.
-        self.0.retain(|own| own.name() == LOSS || !names.contains(&own.name()));
-        self.0.extend(others.0.into_iter().filter(|other| other.name() != LOSS));
+        others.0.into_iter().filter(|other| other.name() != LOSS).for_each(|other| self.push(other));
         self
     }
 
@@ -89,9 +90,9 @@ impl<M: TrainableModel> Metrics<M> {
         self.0.iter().map(|metric| metric.name()).collect()
     }
 
-    /// By what the best evaluation is found. Returns [`Error::Config`] if there is no such metric, [`Error::Data`] if it has
+    /// The metric by which the best evaluation is found, and whether a greater value is better. Returns [`Error::Config`] if there is no such metric, [`Error::Data`] if it has
     /// nothing to be computed from.
-    pub(super) fn best(&self, arguments: &TrainingArguments, is_validated: bool) -> Result<Best> {
+    pub(super) fn best(&self, arguments: &TrainingArguments, is_validated: bool) -> Result<(String, bool)> {
         let name = &arguments.metric_for_best_model;
         let Some(metric) = self.0.iter().find(|metric| metric.name() == *name) else {
             let problem = format!("is {name:?}, but the metrics are {:?}", self.names());
@@ -103,7 +104,7 @@ impl<M: TrainableModel> Metrics<M> {
             return Err(Error::data("the validation data", problem));
         }
         let greater_is_better = arguments.greater_is_better.unwrap_or_else(|| metric.greater_is_better());
-        Ok(Best { metric: name.clone(), greater_is_better })
+        Ok((name.clone(), greater_is_better))
     }
 
     pub(super) fn register(
@@ -137,12 +138,10 @@ fn failed(source: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Training { what: "the evaluation", source: Box::new(source) }
 }
 
-/// The loss among the values of some metrics.
 pub(super) fn loss_of(values: &BTreeMap<String, f64>) -> f64 {
     values.get(LOSS).copied().unwrap_or(f64::NAN)
 }
 
-/// A metric of the output of a model.
 trait Scored<M: TrainableModel>: Send + Sync {
     fn name(&self) -> String;
     fn greater_is_better(&self) -> bool;
@@ -175,7 +174,7 @@ where
 
     fn fresh(&self) -> Box<dyn Scored<M>> {
         let mut metric = self.clone();
-        metric.clear();
+        metric.clear(); // the caller may have used it before
         Box::new(metric)
     }
 

@@ -23,7 +23,7 @@ use std::cell::RefCell;
 /// [`EntityMetric`](crate::metrics::EntityMetric); with several classes `HammingScore`; with numbers
 /// [`SpearmanMetric`](crate::metrics::SpearmanMetric). Other metrics see an empty batch, which they ignore; a batch without a
 /// label counts in none. [`Metrics`](crate::training::Metrics) has an example.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ClassificationItem {
     /// The mean loss, `[1]`.
     pub loss: Tensor<1>,
@@ -50,7 +50,6 @@ impl ClassificationItem {
         Self { loss: loss.clone(), logits, classes: Some(classes), targets: None, sentences: Vec::new() }
     }
 
-    /// No rows.
     fn nothing(&self) -> Tensor<2> {
         let [_, columns] = self.logits.dims();
         Tensor::zeros([0, columns], &self.logits.device())
@@ -142,7 +141,7 @@ impl Adaptor<EntityInput> for ClassificationItem {
 /// most similar of the batch, which depends on the batch size; with negatives
 /// [`TripletMetric`](crate::metrics::TripletMetric), of the first negative of each anchor. Other metrics see an empty batch,
 /// which they ignore. Accumulated batches and several devices do not share negatives.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct SentenceEmbeddingItem {
     /// The loss, `[1]`.
     pub loss: Tensor<1>,
@@ -246,8 +245,7 @@ pub(super) fn sharing<T>(ranks: &Ranks, device: Device, step: impl FnOnce() -> T
 /// The outputs of the next batch of a validation: of the one that `own` computes, or of another rank's.
 pub(super) fn shared<T: Output>(own: impl Fn() -> T) -> T {
     let Some((ranks, device)) = SHARED.take() else { return own() };
-    let message = || rmp_serde::to_vec(&own().to_data()).expect("plain data");
-    match ranks.output(message) {
+    match ranks.output(|| rmp_serde::to_vec(&own()).expect("plain data")) {
         Ok(Some(message)) => {
             T::from_data(rmp_serde::from_slice(&message).expect("what a rank wrote"), &device)
         }
@@ -256,21 +254,15 @@ pub(super) fn shared<T: Output>(own: impl Fn() -> T) -> T {
     }
 }
 
-/// What metrics are computed from, on its way between ranks.
-pub(super) trait Output {
-    type Data: Serialize + DeserializeOwned;
-    fn to_data(&self) -> Self::Data;
+/// What metrics are computed from, on its way between ranks. Burn would read tensors on its default device, in that one's dtype.
+pub(super) trait Output: Serialize {
+    /// The fields as they were sent.
+    type Data: DeserializeOwned;
     fn from_data(data: Self::Data, device: &Device) -> Self;
 }
 
 impl Output for ClassificationItem {
     type Data = (TensorData, TensorData, Option<TensorData>, Option<TensorData>, Vec<usize>);
-
-    fn to_data(&self) -> Self::Data {
-        let classes = self.classes.as_ref().map(Tensor::to_data);
-        let targets = self.targets.as_ref().map(Tensor::to_data);
-        (self.loss.to_data(), self.logits.to_data(), classes, targets, self.sentences.clone())
-    }
 
     fn from_data((loss, logits, classes, targets, sentences): Self::Data, device: &Device) -> Self {
         Self {
@@ -285,11 +277,6 @@ impl Output for ClassificationItem {
 
 impl Output for SentenceEmbeddingItem {
     type Data = (TensorData, TensorData, TensorData, Option<Vec<f32>>, Similarity);
-
-    fn to_data(&self) -> Self::Data {
-        let [anchors, candidates] = [&self.anchors, &self.candidates].map(Tensor::to_data);
-        (self.loss.to_data(), anchors, candidates, self.labels.clone(), self.similarity)
-    }
 
     fn from_data((loss, anchors, candidates, labels, similarity): Self::Data, device: &Device) -> Self {
         let [anchors, candidates] = [anchors, candidates].map(|vectors| tensor(vectors, device));

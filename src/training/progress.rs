@@ -37,7 +37,6 @@ pub(super) fn renderer(
 #[derive(Default)]
 struct ProgressLines {
     names: HashMap<MetricId, MetricName>,
-    /// The latest text of each metric.
     latest: BTreeMap<MetricName, String>,
     split: String,
     total: usize,

@@ -1,8 +1,8 @@
 //! The folder of a training run.
 
 use super::arguments::{Plan, Settings, TrainingArguments};
-use super::checkpoints::{Checkpoints, LastAndBest, UNFINISHED, names, whole};
-use super::history::{Best, Logs, Watch};
+use super::checkpoints::{Checkpoints, UNFINISHED, names, whole};
+use super::history::{Best, LastAndBest, Log, Logger, Watch};
 use crate::data::Finished;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
@@ -11,8 +11,7 @@ use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
 use burn::train::{LearnerModel, SupervisedTraining};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use std::fmt::{self, Debug, Write};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -23,9 +22,10 @@ const TRAINING: &str = "training";
 const BEGINNING: &str = "run.json";
 const LOCK: &str = "lock";
 
+const BEGUN: &str = "holds a run already; resume or overwrite it, or choose another output directory";
+
 const MAX_BEGINNING: u64 = 16 << 20; // larger than any `run.json`
 
-/// A run as it began.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Beginning {
     settings: Settings,
@@ -41,14 +41,17 @@ struct Beginning {
     starts: Vec<(usize, usize)>,
 }
 
-/// The output directory of a training run: the model, and in the folder `training` the checkpoints and logs of Burn's
-/// trainer, from which the run is resumed. A run is resumed only with the settings that it began with.
+/// The output directory of a training run: the model, and in the folder `training` checkpoints and metrics, from which the run
+/// is resumed. A run is resumed only with the settings that it began with.
 pub(super) struct Run {
     arguments: TrainingArguments,
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
+    checkpoints: [Checkpoints; 3],
+    pub(super) log: Log,
     /// How the run that is resumed began.
     begun: Option<Beginning>,
-    finished_epochs: usize,
+    /// Epochs of Burn's trainer that were finished before the run was stopped.
+    pub(super) finished_epochs: usize,
 }
 
 impl Run {
@@ -58,9 +61,16 @@ impl Run {
     /// it could not open the run; [`Error::Io`].
     pub(super) fn open(arguments: &TrainingArguments) -> Result<Self> {
         let (arguments, folder) = (arguments.clone(), arguments.output_dir.join(TRAINING));
-        let mut run = Self { arguments, folder, begun: None, finished_epochs: 0 };
+        let checkpoints = Checkpoints::all(&folder, !arguments.ranks.is_first());
+        let log = Log::new(&match arguments.ranks.rank() {
+            0 => folder.clone(),
+            rank => folder.join(format!("rank-{rank}")),
+        });
+        let mut run = Self { arguments, folder, checkpoints, log, begun: None, finished_epochs: 0 };
         if run.arguments.resume {
             (run.begun, run.finished_epochs) = (Some(run.resumed()?), run.last_checkpoint()?);
+            // That of rank 0, on which all have to agree.
+            run.log.load(&run.folder, run.finished_epochs)?;
         } else {
             run.check_new()?;
         }
@@ -75,60 +85,43 @@ impl Run {
 
     /// Refuses a directory that holds something else than a run that is replaced.
     fn check_new(&self) -> Result<()> {
-        if self.read_beginning()?.is_some() && self.is_overwriting() {
-            return Ok(());
+        if self.read_beginning()?.is_some() {
+            return if self.is_overwriting() { Ok(()) } else { self.refused(BEGUN) };
         }
-        self.refuse_begun()?;
         // A start that was broken off leaves a lock, and what it had written of its beginning.
-        let begun = format!("{BEGINNING}{UNFINISHED}");
-        let output = &self.arguments.output_dir;
-        if !holds_only(output, &[TRAINING])? || !holds_only(&self.folder, &[LOCK, &begun])? {
+        let (output, begun) = (&self.arguments.output_dir, format!("{BEGINNING}{UNFINISHED}"));
+        let has_other = |folder: &Path, known: &[&str]| -> Result<bool> {
+            Ok(names(folder)?.iter().any(|name| known.iter().all(|known| name != known)))
+        };
+        if has_other(output, &[TRAINING])? || has_other(&self.folder, &[LOCK, &begun])? {
             return Err(Error::file(output, "is not empty; choose another output directory"));
         }
         Ok(())
     }
 
+    fn refused<T>(&self, problem: impl Into<String>) -> Result<T> {
+        Err(Error::file(&self.folder, problem))
+    }
+
     /// How the run began that has these settings.
     fn resumed(&self) -> Result<Beginning> {
-        let Some(begun) = self.read_beginning()? else {
-            return Err(Error::file(&self.folder, "holds no run to resume; start a new one"));
-        };
         let settings = self.arguments.settings();
-        if begun.settings != settings {
-            let problem = format!(
+        match self.read_beginning()? {
+            None => self.refused("holds no run to resume; start a new one"),
+            Some(begun) if begun.settings != settings => self.refused(format!(
                 "holds a run with other settings: {}; resume it with those it began with, or choose another output \
                  directory",
                 differences(&begun.settings, &settings)
-            );
-            return Err(Error::file(&self.folder, problem));
+            )),
+            Some(begun) => Ok(begun),
         }
-        Ok(begun)
     }
 
-    /// Whether the run that is there is replaced.
     fn is_overwriting(&self) -> bool {
         self.arguments.overwrite_output_dir && !self.arguments.resume
     }
 
-    /// The folder of the logs of rank 0.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// The folder of this rank's logs, for `SupervisedTraining::new`.
-    pub(super) fn own_folder(&self) -> PathBuf {
-        match self.arguments.ranks.rank() {
-            0 => self.folder.clone(),
-            rank => self.folder.join(format!("rank-{rank}")),
-        }
-    }
-
-    /// Epochs of Burn's trainer that were finished before the run was stopped.
-    pub(super) fn finished_epochs(&self) -> usize {
-        self.finished_epochs
-    }
-
-    /// The same with the ranks that trained these epochs, so that a run that goes on with another number of ranks goes on at the
+    /// The finished epochs with the ranks that trained them, so that a run that goes on with another number of ranks goes on at the
     /// same place in the data.
     pub(super) fn finished(&self) -> Finished {
         Finished::of(self.finished_epochs, &self.starts())
@@ -148,17 +141,16 @@ impl Run {
     /// holds the run or has changed it since it was opened; [`Error::Io`].
     pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<Option<File>> {
         if !loss.is_finite() {
-            let problem = format!(
+            return self.refused(format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
-            );
-            return Err(Error::file(&self.folder, problem));
+            ));
         }
         if !self.arguments.ranks.is_first() {
             return Ok(None);
         }
         // Before anything is removed or written: what is unfinished may be another process's.
         let lock = self.lock()?;
-        Checkpoints::remove_unfinished(&self.folder);
+        self.checkpoints[0].remove_unfinished();
         let mut starts = self.starts();
         starts.push((self.finished_epochs, self.arguments.ranks.size()));
         let interval = plan.batches.map(|batches| (batches, plan.parts));
@@ -170,24 +162,20 @@ impl Run {
                 // Losses before training may differ a little, and must not drift.
                 beginning.loss = begun.loss;
             }
-            None if self.is_overwriting() => self.clear()?,
-            None => self.refuse_begun()?,
+            // The checkpoints and metrics of the run that is replaced.
+            None if self.is_overwriting() => {
+                let mut old = names(&self.folder)?.into_iter().filter(|name| name != LOCK);
+                old.try_for_each(|name| removed(&self.folder.join(name)))?;
+            }
+            // Another process may have begun one since it was opened.
+            None if self.read_beginning()?.is_some() => return self.refused(BEGUN),
+            None => {}
         }
-        self.write_beginning(&beginning)?;
-        Ok(lock)
-    }
-
-    fn write_beginning(&self, beginning: &Beginning) -> Result<()> {
-        let text = serde_json::to_string_pretty(beginning).expect("text and numbers are JSON");
+        let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
         let path = self.folder.join(BEGINNING);
         // Written whole, since `resumed` takes a directory with this file for a run.
-        whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))
-    }
-
-    /// Removes the checkpoints and logs of the run that is replaced.
-    fn clear(&self) -> Result<()> {
-        let mut old = names(&self.folder)?.into_iter().filter(|name| name != LOCK);
-        old.try_for_each(|name| removed(&self.folder.join(name)))
+        whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))?;
+        Ok(lock)
     }
 
     /// Removes of the model that is replaced what a save into its directory would keep. Not before the new one is trained, which
@@ -201,32 +189,29 @@ impl Run {
 
     /// Refuses a resumed run that does not begin as it did.
     fn compare(&self, begun: &Beginning, now: &Beginning) -> Result<()> {
-        let refused = |problem: String| Err(Error::file(&self.folder, problem));
         if self.last_checkpoint()? != self.finished_epochs {
-            return refused("was continued by another process meanwhile; resume it again".into());
+            return self.refused("was continued by another process meanwhile; resume it again");
         }
         for (place, data) in ["training data", "validation data"].into_iter().enumerate() {
             if begun.data[place] != now.data[place] {
-                return refused(format!(
-                    "holds a run that began with other {data}; resume with the original"
-                ));
+                return self
+                    .refused(format!("holds a run that began with other {data}; resume with the original"));
             }
         }
         if now.interval != begun.interval {
-            return refused(
+            return self.refused(
                 "holds a run that read another number of batches between two evaluations; resume it with as many ranks and \
-                 devices as it began with"
-                    .into(),
+                 devices as it began with",
             );
         }
         if now.evaluations < begun.evaluations {
-            return refused(format!(
+            return self.refused(format!(
                 "holds a run of {} evaluations, now {}; resume it with as many epochs or steps, or more",
                 begun.evaluations, now.evaluations
             ));
         }
         if (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
-            return refused(format!(
+            return self.refused(format!(
                 "holds a run that began at a loss of {}, but with this checkpoint it is {}; resume with the original \
                  checkpoint",
                 begun.loss, now.loss
@@ -235,11 +220,10 @@ impl Run {
         Ok(())
     }
 
-    /// Stores the checkpoints and logs of a trainer in this run, and lets it continue after the last checkpoint.
+    /// Stores the checkpoints and metrics of a trainer in this run, and lets it continue after the last checkpoint.
     ///
-    /// Each checkpoint has a checksum and replaces a file only when complete. The last two are kept, and the best one. A log
-    /// that cannot be written, on a full disk, does not end the training run. Returns [`Error::File`] if the last checkpoint is not
-    /// of `model`.
+    /// Each checkpoint has a checksum and replaces a file only when complete. The last two are kept, and the best one. Returns
+    /// [`Error::File`] if the last checkpoint is not of `model`.
     pub(super) fn checkpointed<M: LearnerModel>(
         &self,
         training: SupervisedTraining<M>,
@@ -247,17 +231,13 @@ impl Run {
         best: &Best,
         watch: &Watch,
     ) -> Result<SupervisedTraining<M>> {
-        let own =
-            |files: Checkpoints| Checkpoints { is_read_only: !self.arguments.ranks.is_first(), ..files };
-        let [models, optimizers, schedules] = Checkpoints::all(&self.folder).map(own);
+        let [models, optimizers, schedules] = self.checkpoints.clone();
+        let (log, watch, best) = (self.log.clone(), watch.clone(), best.clone());
+        let kept = LastAndBest { checkpoints: self.checkpoints.clone(), best, watch: watch.clone() };
         let training = training
             .with_custom_checkpointers(models, optimizers, schedules)
-            .with_checkpointing_strategy(LastAndBest {
-                folder: self.folder.clone(),
-                best: best.clone(),
-                watch: watch.clone(),
-            })
-            .with_metric_logger(Logs::new(&self.own_folder(), watch));
+            .with_checkpointing_strategy(kept)
+            .with_metric_logger(Logger { log, watch, names: HashMap::new() });
         if self.finished_epochs == 0 {
             return Ok(training);
         }
@@ -269,11 +249,10 @@ impl Run {
     /// The last epoch whose model, optimizer and schedule can all be read; 0 if there is none. Returns [`Error::File`]
     /// if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
     pub(super) fn last_checkpoint(&self) -> Result<usize> {
-        let checkpoints = Checkpoints::all(&self.folder);
         let mut damaged = Ok(0);
         // From the latest on: a damaged checkpoint costs an epoch, not the run.
-        for epoch in checkpoints[0].epochs()?.into_iter().rev() {
-            match checkpoints.iter().try_for_each(|files| files.read(epoch).map(drop)) {
+        for epoch in self.checkpoints[0].epochs()?.into_iter().rev() {
+            match self.checkpoints.iter().try_for_each(|files| files.read(epoch).map(drop)) {
                 Ok(()) => return Ok(epoch),
                 // The process ended before it had written all three.
                 Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
@@ -286,18 +265,10 @@ impl Run {
     /// The model after an epoch. Returns [`Error::File`] if its checkpoint is damaged, of another model or no regular
     /// file; [`Error::Io`].
     pub(super) fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
-        let [models, ..] = Checkpoints::all(&self.folder);
+        let models = &self.checkpoints[0];
         let bytes = Bytes::from_bytes_vec(models.read(epoch)?);
         let loaded = ModuleRecord::from_bytes(bytes).and_then(|record| model.try_load_record(record));
         loaded.map_err(|error| Error::file(&models.path(epoch), format!("does not fit the model: {error}")))
-    }
-
-    fn refuse_begun(&self) -> Result<()> {
-        if self.read_beginning()?.is_none() {
-            return Ok(());
-        }
-        let problem = "holds a run already; resume or overwrite it, or choose another output directory";
-        Err(Error::file(&self.folder, problem))
     }
 
     fn read_beginning(&self) -> Result<Option<Beginning>> {
@@ -319,10 +290,9 @@ impl Run {
         let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Err(Error::file(
-                &self.folder,
+            Err(TryLockError::WouldBlock) => self.refused(
                 "is in use by another training run; wait for it to end, or choose another output directory",
-            )),
+            ),
             // NFS without its lock daemon and some of FUSE's file systems have no locks: a run there is not guarded.
             Err(TryLockError::Error(_)) => Ok(None),
         }
@@ -337,32 +307,12 @@ fn removed(path: &Path) -> Result<()> {
     }
 }
 
-/// The settings that differ.
 fn differences(begun: &Settings, now: &Settings) -> String {
-    let missing = |setting: Option<&String>| setting.map_or("missing".into(), String::clone);
     let names: BTreeSet<&String> = begun.keys().chain(now.keys()).collect();
-    let found = names
-        .into_iter()
-        .filter(|name| begun.get(*name) != now.get(*name))
-        .map(|name| format!("{name}: {}, now {}", missing(begun.get(name)), missing(now.get(name))));
+    let changed = names.into_iter().filter(|name| begun.get(*name) != now.get(*name));
+    let found = changed.map(|name| {
+        let [begun, now] = [begun, now].map(|settings| settings.get(name).map_or("missing", String::as_str));
+        format!("{name}: {begun}, now {now}")
+    });
     found.collect::<Vec<_>>().join("; ")
-}
-
-/// Whether a directory holds nothing but these names, or does not exist.
-fn holds_only(path: &Path, known: &[&str]) -> Result<bool> {
-    Ok(names(path)?.iter().all(|name| known.iter().any(|known| name == known)))
-}
-
-/// The checksum of what `{:?}` writes of some data.
-pub(super) fn checksum_of(data: &impl Debug) -> u32 {
-    struct Sum(crc32fast::Hasher);
-    impl Write for Sum {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            self.0.update(text.as_bytes());
-            Ok(())
-        }
-    }
-    let mut sum = Sum(crc32fast::Hasher::new());
-    let _ = write!(sum, "{data:?}"); // a sum is never full
-    sum.0.finalize()
 }

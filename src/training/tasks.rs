@@ -4,18 +4,19 @@ use super::arguments::TrainingArguments;
 use super::metric_set::Metrics;
 use super::training_data::{Reader, TrainingData};
 use crate::data::{
-    Batches, Label, LabelNames, LabelledSentences, LabelledTexts, MaskedLmCollator, MaskedLmCollatorConfig,
-    PlainText, QuestionWindowBatcher, QuestionWindows, RankedPairs, SentencePair, SentencePairBatcher,
-    SentencePairs, SequenceBatcher, SquadExample, TokenBatcher,
+    Batches, LabelKind, LabelledSentences, LabelledTexts, MaskedLmCollator, MaskedLmCollatorConfig,
+    PlainText, QuestionWindow, QuestionWindowBatcher, SentencePair, SentencePairBatcher, SentencePairs,
+    SequenceBatcher, SquadExample, TokenBatcher,
 };
 use crate::error::Result;
 use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
 use crate::model::{
-    BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification,
-    BertForTokenClassification, CoSentLoss, MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType,
-    QuestionAnsweringBatch, SentencePairBatch, SequenceClassificationBatch, Stored, TokenClassificationBatch,
+    BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding,
+    BertForSequenceClassification as Classifier, BertForTokenClassification as Tagger, CoSentLoss,
+    MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, QuestionAnsweringBatch, SentencePairBatch,
+    SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
-use burn::data::dataset::Dataset;
+use burn::data::dataset::{Dataset, InMemDataset};
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -25,13 +26,13 @@ const WINDOW: usize = 128;
 type Config<M> = <M as Stored>::Config;
 
 /// The names of the classes of data, in the order of the checkpoint's if these are the same ones: its head is then right.
-fn names_for(checkpoint: Vec<String>, names: &LabelNames) -> Vec<String> {
+fn names_for(checkpoint: Vec<String>, names: &[String]) -> Vec<String> {
     let sorted = |names: &[String]| {
         let mut names = names.to_vec();
         names.sort();
         names
     };
-    if sorted(&checkpoint) == sorted(names.names()) { checkpoint } else { names.names().to_vec() }
+    if sorted(&checkpoint) == sorted(names) { checkpoint } else { names.to_vec() }
 }
 
 /// `check` of a head, whose `try_forward` refuses what it cannot read.
@@ -43,114 +44,75 @@ macro_rules! checked_by_forward {
     };
 }
 
-/// Classification of one or several classes a text, or regression, by the kind of the labels.
-impl TrainingData<BertForSequenceClassification> for LabelledTexts {
+/// Classification of one or several classes a text, regression, or reranking (a classifier of pairs with one label, trained by
+/// binary cross-entropy), by the kind of the labels.
+impl TrainingData<Classifier> for LabelledTexts {
     type Batcher = SequenceBatcher;
 
-    fn config(
-        &self,
-        config: Config<BertForSequenceClassification>,
-        _: &TrainingArguments,
-    ) -> Config<BertForSequenceClassification> {
+    fn config(&self, config: Config<Classifier>, _: &TrainingArguments) -> Config<Classifier> {
         let names = names_for(config.id2label.clone(), self.names());
-        let config = match self.kind() {
-            ProblemType::Regression => config.with_num_labels(1),
-            _ => config.with_id2label(names),
-        };
-        config.with_problem_type(Some(self.kind()))
+        match self.kind() {
+            LabelKind::Class => {
+                config.with_id2label(names).with_problem_type(Some(ProblemType::SingleLabelClassification))
+            }
+            LabelKind::Classes => {
+                config.with_id2label(names).with_problem_type(Some(ProblemType::MultiLabelClassification))
+            }
+            LabelKind::Value => config.with_num_labels(1).with_problem_type(Some(ProblemType::Regression)),
+            LabelKind::Relevance => config.with_num_labels(1).with_problem_type(None),
+        }
     }
 
-    fn batches(self, reader: &Reader<BertForSequenceClassification>) -> Result<Batches<SequenceBatcher>> {
+    fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceBatcher>> {
         let (names, lengths) = (reader.model.id2label(), self.sizes());
         let texts = if self.names().is_empty() { self } else { self.of_model(names)? };
         Ok(Batches::new(texts, SequenceBatcher::new(reader.tokenizer.clone(), names.len()))
             .with_lengths(lengths))
     }
 
-    fn metrics(&self, _: &BertForSequenceClassification) -> Metrics<BertForSequenceClassification> {
+    fn metrics(&self, _: &Classifier) -> Metrics<Classifier> {
         let metrics = Metrics::new();
         match self.kind() {
-            ProblemType::Regression => metrics.with(SpearmanMetric::new()),
-            ProblemType::MultiLabelClassification => metrics.with(HammingScore::new().with_sigmoid(true)),
-            ProblemType::SingleLabelClassification => metrics
+            LabelKind::Class => metrics
                 .with(AccuracyMetric::new())
                 .with(ConfusionMetric::macro_f1())
                 .with(ConfusionMetric::matthews()),
+            LabelKind::Classes => metrics.with(HammingScore::new().with_sigmoid(true)),
+            LabelKind::Value | LabelKind::Relevance => metrics.with(SpearmanMetric::new()),
         }
     }
 
-    checked_by_forward!(BertForSequenceClassification, SequenceClassificationBatch);
+    checked_by_forward!(Classifier, SequenceClassificationBatch);
 }
 
-impl LabelledTexts {
-    /// What the labels are; all are of one kind.
-    fn kind(&self) -> ProblemType {
-        match self.get(0).map(|text| text.label) {
-            Ok(Label::Value(_)) => ProblemType::Regression,
-            Ok(Label::Classes(_)) => ProblemType::MultiLabelClassification,
-            _ => ProblemType::SingleLabelClassification,
-        }
-    }
-}
-
-/// Reranking: a classifier of pairs with one label, trained by binary cross-entropy.
-impl TrainingData<BertForSequenceClassification> for RankedPairs {
-    type Batcher = SequenceBatcher;
-
-    fn config(
-        &self,
-        config: Config<BertForSequenceClassification>,
-        _: &TrainingArguments,
-    ) -> Config<BertForSequenceClassification> {
-        config.with_num_labels(1).with_problem_type(None)
-    }
-
-    fn batches(self, reader: &Reader<BertForSequenceClassification>) -> Result<Batches<SequenceBatcher>> {
-        let lengths = self.pairs.sizes();
-        Ok(Batches::new(self.pairs, SequenceBatcher::for_ranking(reader.tokenizer.clone()))
-            .with_lengths(lengths))
-    }
-
-    fn metrics(&self, _: &BertForSequenceClassification) -> Metrics<BertForSequenceClassification> {
-        Metrics::new().with(SpearmanMetric::new())
-    }
-
-    checked_by_forward!(BertForSequenceClassification, SequenceClassificationBatch);
-}
-
-/// Token classification, such as named entities.
-impl TrainingData<BertForTokenClassification> for LabelledSentences {
+impl TrainingData<Tagger> for LabelledSentences {
     type Batcher = TokenBatcher;
 
-    fn config(
-        &self,
-        config: Config<BertForTokenClassification>,
-        _: &TrainingArguments,
-    ) -> Config<BertForTokenClassification> {
+    fn config(&self, config: Config<Tagger>, _: &TrainingArguments) -> Config<Tagger> {
         let names = names_for(config.id2label.clone(), self.names());
         config.with_id2label(names)
     }
 
-    fn batches(self, reader: &Reader<BertForTokenClassification>) -> Result<Batches<TokenBatcher>> {
+    fn batches(self, reader: &Reader<Tagger>) -> Result<Batches<TokenBatcher>> {
         let lengths = self.sizes();
         let sentences = self.of_model(reader.model.id2label())?;
         Ok(Batches::new(sentences, TokenBatcher::new(reader.tokenizer.clone())).with_lengths(lengths))
     }
 
     /// Of entities if there are tags such as `B-PER`, else of tags.
-    fn metrics(&self, model: &BertForTokenClassification) -> Metrics<BertForTokenClassification> {
+    fn metrics(&self, model: &Tagger) -> Metrics<Tagger> {
         let metrics = Metrics::new().with(AccuracyMetric::new());
         // The model's names, since the metric reads the model's ids.
-        match LabelNames::new(model.id2label()) {
-            Ok(names) if names.names().iter().any(|name| name.starts_with("B-")) => metrics
-                .with(EntityMetric::f1(&names))
-                .with(EntityMetric::precision(&names))
-                .with(EntityMetric::recall(&names)),
-            _ => metrics.with(ConfusionMetric::macro_f1()),
+        let names = model.id2label();
+        if names.iter().any(|name| name.starts_with("B-")) {
+            let metrics = metrics.with(EntityMetric::f1(names)).with(EntityMetric::precision(names));
+            metrics.with(EntityMetric::recall(names))
+        } else {
+            metrics.with(ConfusionMetric::macro_f1())
         }
     }
 
-    checked_by_forward!(BertForTokenClassification, TokenClassificationBatch);
+    checked_by_forward!(Tagger, TokenClassificationBatch);
 }
 
 /// Extractive question answering. A long context gives several windows.
@@ -158,9 +120,11 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
     type Batcher = QuestionWindowBatcher;
 
     fn batches(self, reader: &Reader<BertForQuestionAnswering>) -> Result<Batches<QuestionWindowBatcher>> {
-        let windows = QuestionWindows::new(&self, &reader.tokenizer, reader.arguments.doc_stride)?;
-        let (lengths, examples) = (windows.sizes(), windows.examples().to_vec());
-        let batches = Batches::new(windows, QuestionWindowBatcher::new(reader.tokenizer.clone()));
+        let windows = QuestionWindow::of(&self, &reader.tokenizer, reader.arguments.doc_stride)?;
+        let of = |number: fn(&QuestionWindow) -> usize| windows.iter().map(number).collect();
+        let (lengths, examples) = (of(|window| window.encoding.len()), of(|window| window.example));
+        let batcher = QuestionWindowBatcher::new(reader.tokenizer.clone());
+        let batches = Batches::new(InMemDataset::new(windows), batcher);
         Ok(batches.with_lengths(lengths).with_sources(examples))
     }
 
@@ -171,7 +135,6 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
     checked_by_forward!(BertForQuestionAnswering, QuestionAnsweringBatch);
 }
 
-/// Masked language modelling.
 impl TrainingData<BertForMaskedLm> for PlainText {
     type Batcher = MaskedLmCollator;
 
@@ -234,7 +197,6 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
     checked_by_forward!(BertForSentenceEmbedding, SentencePairBatch);
 }
 
-/// Of the sentences of a pair.
 fn hashes(pairs: &SentencePairs, place: usize) -> Vec<u64> {
     let hash = |text: &String| {
         let mut hasher = DefaultHasher::new();

@@ -1,11 +1,12 @@
 //! The trainer: a model, its data and its settings to a better model.
 
 use super::arguments::TrainingArguments;
-use super::history::{EarlyStopping, History, Watch};
+use super::checkpoints::checksum_of;
+use super::history::{Best, EarlyStopping, History, Watch};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
 use super::progress::renderer;
-use super::run::{Run, checksum_of};
+use super::run::Run;
 use super::training_data::{TrainingData, batches, check_first, evaluated, evaluation_loader};
 use crate::checkpoint::Fields;
 use crate::data::EpochLoader;
@@ -32,11 +33,11 @@ use std::sync::Arc;
 /// can cause is returned before the first step.
 ///
 /// ```no_run
-/// use burn_bert::data::{LabelledTexts, TextColumns};
+/// use burn_bert::data::{Columns, LabelledTexts};
 /// use burn_bert::pipeline::TextOptions;
 /// use burn_bert::training::{Trainer, TrainingArguments};
 ///
-/// let train = LabelledTexts::open("train.csv", &TextColumns::default())?;
+/// let train = LabelledTexts::open("train.csv", &Columns::default())?;
 /// let arguments = TrainingArguments::new("out").with_epochs(3).with_learning_rate(5e-5);
 /// let trained = Trainer::from_pretrained("bert-base-uncased", train, arguments)?.with_validation_share(0.1)?.train()?;
 /// println!("{}", trained.history);
@@ -166,8 +167,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             _ => train.metrics(&model),
         };
         let metrics = metrics.and(further);
-        let best = metrics.best(&arguments, validation.is_some())?;
+        let (metric, greater_is_better) = metrics.best(&arguments, validation.is_some())?;
         let run = Run::open(&arguments)?;
+        let best = Best { metric, greater_is_better, log: run.log.clone() };
         tokenizer.check_directory(&arguments.output_dir)?;
         let sum_of_validation = match &validation {
             Some(Validation::Share(share)) => checksum_of(share),
@@ -189,7 +191,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let train = train.trained(arguments.group_by_length, arguments.no_duplicates);
         let train = EpochLoader::new(train, arguments.batch_size, &device)?.with_shuffling(arguments.seed);
         let valid = valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;
-        let schedule = arguments.schedule(plan, run.finished_epochs(), model.bert().encoder.layers.len())?;
+        let schedule = arguments.schedule(plan, run.finished_epochs, model.bert().encoder.layers.len())?;
         ranks.same("data", &sums)?;
         let trained = num_trainable_params(&model);
         note(&arguments, format_args!("{trained} of {} parameters are trained", Module::num_params(&model)));
@@ -222,25 +224,22 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         });
         let validating: Arc<dyn DataLoader<_>> = match &valid {
             Some(valid) => Arc::new(valid.clone()),
-            None => loader.slice(0, 0),
+            None => loader.slice(0, 0), // Burn's trainer always validates
         };
-        let names = metrics.names();
         let stopping = arguments.early_stopping_patience.map(|patience| EarlyStopping {
             best: best.clone(),
             patience,
             threshold: arguments.early_stopping_threshold,
             ranks: ranks.clone(),
         });
-        let so_far = History::read(run.folder(), &names, plan.steps)?.valid(&best.metric);
-        let so_far = &so_far[..so_far.len().min(run.finished_epochs())];
-        let is_over = stopping.as_ref().is_some_and(|stopping| stopping.is_over(so_far));
-        let (model, interrupted) = if is_over || run.finished_epochs() >= plan.evaluations {
-            (run.model_of(run.finished_epochs(), training.valid())?, None)
+        let is_over = stopping.as_ref().is_some_and(EarlyStopping::is_over);
+        let (model, interrupted) = if is_over || run.finished_epochs >= plan.evaluations {
+            (run.model_of(run.finished_epochs, training.valid())?, None)
         } else {
             let watch =
                 Watch { keys: Interrupter::new(), trainer: interrupter.clone(), problem: Arc::default() };
-            let progress = renderer(&watch.keys, run.finished_epochs(), ranks, arguments.silent);
-            let launch = SupervisedTraining::new(run.own_folder(), loader, validating)
+            let progress = renderer(&watch.keys, run.finished_epochs, ranks, arguments.silent);
+            let launch = SupervisedTraining::new(&run.folder, loader, validating)
                 .grads_accumulation(arguments.gradient_accumulation_steps)
                 .num_epochs(plan.evaluations)
                 .with_training_strategy(TrainingStrategy::Default(strategy(&arguments)))
@@ -268,22 +267,25 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             (model, interrupted.map(|stop| stop.reason.unwrap_or_default()))
         };
 
-        // Rank 0 has written all of its logs once it is here.
         ranks.same("end of the run", &interrupted.is_some())?;
-        let mut history = History::read(run.folder(), &names, plan.steps)?;
-        if interrupted.is_some() {
-            // What follows the last evaluation was broken off.
-            history.evaluations.truncate(run.last_checkpoint()?);
-        }
+        let mut history = run.log.history(plan.steps, &metrics.names());
         history.initial = initial.into_iter().filter(|(_, value)| value.is_finite()).collect();
-        let epoch = best.epoch(&history.valid(&best.metric)).filter(|_| interrupted.is_none());
-        if epoch.is_none() && valid.is_some() && interrupted.is_none() {
+        match interrupted {
+            // What follows the last evaluation was broken off.
+            Some(_) => history.evaluations.truncate(run.last_checkpoint()?),
+            None => history.best = best.epoch().map(|epoch| epoch - 1),
+        }
+        // All return that of rank 0.
+        ranks.begin_output(1);
+        if let Some(first) = ranks.output(|| rmp_serde::to_vec(&history).expect("plain data"))? {
+            history = rmp_serde::from_slice(&first).expect("what rank 0 wrote");
+        }
+        if history.best.is_none() && valid.is_some() && interrupted.is_none() {
             let problem = "was finite in no evaluation, so there is no best model; choose another metric_for_best_model";
             return Err(Error::data(best.metric, problem));
         }
-        history.best = epoch.map(|epoch| epoch - 1);
-        let model = match epoch.filter(|_| ranks.is_first()) {
-            Some(epoch) => run.model_of(epoch, model)?,
+        let model = match history.best.filter(|_| ranks.is_first()) {
+            Some(best) => run.model_of(best + 1, model)?,
             None => model,
         };
         // Merges LoRA's adapters, if there are any.
@@ -321,7 +323,6 @@ fn strategy(arguments: &TrainingArguments) -> ExecutionStrategy {
     }
 }
 
-/// Refuses a loss that is infinite or NaN.
 fn check_loss(what: &str, loss: f64) -> Result<()> {
     if loss.is_finite() {
         return Ok(());

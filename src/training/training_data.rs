@@ -130,7 +130,6 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     Ok(batches)
 }
 
-/// Batches for an evaluation.
 pub(super) fn evaluation_loader<B: TryBatcher>(
     batches: Batches<B>,
     arguments: &TrainingArguments,

@@ -17,7 +17,7 @@ use burn_bert::model::{
 use burn_bert::optim::LrSchedule;
 use burn_bert::pipeline::Pipeline;
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{EvalStrategy, Trainer, TrainingArguments};
+use burn_bert::training::{EvalStrategy, Evaluation, Trainer, TrainingArguments};
 use burn_bert::{Error, Result, cast_module};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -161,6 +161,7 @@ fn train(
         .with_metric(AtFirst(Arc::new(Mutex::new(fault))))
         .with_interrupter(&interrupter);
     let trained = trainer.train()?;
+    ranks.same("history", &trained.history)?;
     match trained.interrupted {
         Some(reason) => {
             Err(Error::Data { what: "the training".into(), problem: format!("was stopped: {reason}") })
@@ -209,23 +210,22 @@ fn the_learner_on_ranks_trains_the_model_of_one_process() {
         let folder = tempfile::tempdir().unwrap();
         let output = launch_in(folder.path(), "learner", ranks);
         assert!(output.status.success(), "{}", text(&output));
-        let log = |log: &str| fs::read_to_string(folder.path().join(log).join("epoch-2/Loss.log")).unwrap();
-        assert_ne!(
-            log("shared/training/train"),
-            log("shared/training/rank-1/train"),
-            "each rank's own batches"
-        );
-        // Each validation has a line for a batch, and one for their mean.
-        let valid = log("shared/training/valid");
-        assert_eq!(valid, log("shared/training/rank-1/valid"), "a shared validation");
-        let numbers = |log: String| -> Vec<f64> {
-            log.lines().map(|line| line.split(',').next().unwrap().parse().unwrap()).collect()
+        // Of each epoch the training losses, and the metrics.
+        let epochs = |training: &str| -> Vec<(Vec<f64>, Evaluation)> {
+            let file = folder.path().join(training).join("history.msgpack");
+            rmp_serde::from_slice(&fs::read(file).unwrap()).unwrap()
         };
-        let (found, alone) = (numbers(valid), numbers(log("alone-0/training/valid")));
-        assert_eq!((found.len(), alone.len()), (7, 7));
-        // A batch without a label has no loss.
-        let is_close = |a: &f64, b: &f64| (a - b).abs() <= 1e-12 || a.is_nan() && b.is_nan();
-        assert!(found.iter().zip(&alone).all(|(a, b)| is_close(a, b)), "{found:?} for {alone:?}");
+        let (first, second) = (epochs("shared/training"), epochs("shared/training/rank-1"));
+        let alone = epochs("alone-0/training");
+        assert_eq!((first.len(), second.len(), alone.len()), (2, 2, 2));
+        for ((first, second), alone) in first.iter().zip(&second).zip(&alone) {
+            assert_ne!(first.0, second.0, "each rank's own batches");
+            let [first, second, alone] = [first, second, alone].map(|(_, evaluation)| &evaluation.valid);
+            assert_eq!(first, second, "a shared validation");
+            assert!(first["Loss"] > 0.0 && first.keys().eq(alone.keys()), "{first:?} for {alone:?}");
+            let is_close = |(name, value): (&String, &f64)| (value - alone[name]).abs() <= 1e-12;
+            assert!(first.iter().all(is_close), "{first:?} for {alone:?}");
+        }
     }
 }
 

@@ -3,10 +3,11 @@
 use crate::files::fixture;
 use crate::turn;
 use burn::data::dataloader::DataLoader;
+use burn::data::dataset::InMemDataset;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::data::{Batches, EpochLoader, QuestionWindowBatcher, QuestionWindows, SquadExample};
+use burn_bert::data::{Batches, EpochLoader, QuestionWindow, QuestionWindowBatcher, SquadExample};
 use burn_bert::metrics::SquadScores;
 use burn_bert::model::{BertForQuestionAnsweringConfig, BertModelConfig};
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
@@ -38,14 +39,11 @@ fn a_model_learns_the_answers_of_a_squad_file() {
     let examples: Vec<SquadExample> = SquadExample::read(fixture("answers/squad.json")).unwrap();
     let questions: Vec<_> = examples.iter().map(|example| (&example.question, &example.context)).collect();
     let tokenizer = tokenizer();
-    let windows = QuestionWindows::new(&examples, &tokenizer, 8).unwrap();
-    assert!(
-        burn::data::dataset::Dataset::len(&windows) > examples.len(),
-        "some texts are too long for one window"
-    );
-    let loader =
-        EpochLoader::new(Batches::new(windows, QuestionWindowBatcher::new(tokenizer.clone())), 32, &device);
-    let loader = loader.unwrap();
+    let windows = QuestionWindow::of(&examples, &tokenizer, 8).unwrap();
+    assert!(windows.len() > examples.len(), "some texts are too long for one window");
+    let windows = InMemDataset::new(windows);
+    let batches = Batches::new(windows, QuestionWindowBatcher::new(tokenizer.clone()));
+    let loader = EpochLoader::new(batches, 32, &device).unwrap();
     let mut model = BertForQuestionAnsweringConfig::new(bert()).init(&device);
     let scores = |model: &burn_bert::model::BertForQuestionAnswering| {
         let options = TextOptions::new().with_stride(8).with_no_answer_threshold(0.0);

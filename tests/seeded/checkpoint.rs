@@ -2,7 +2,7 @@
 
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::data::{Label, LabelNames, LabelledText, LabelledTexts};
+use burn_bert::data::{Label, LabelledText, LabelledTexts};
 use burn_bert::model::{BertModelConfig, PretrainedModel};
 use burn_bert::training::TrainingArguments;
 use std::fs;
@@ -49,6 +49,6 @@ pub fn reviews(count: usize) -> LabelledTexts {
         let words = ["the film was good", "bad film", "good", "the film was the film bad"][i % 4];
         text(words, Label::Class(usize::from(i.is_multiple_of(2))))
     };
-    let names = LabelNames::new(["negative", "positive"]).unwrap();
+    let names = ["negative", "positive"].map(String::from).to_vec();
     LabelledTexts::new((0..count).map(review).collect(), names).unwrap()
 }

@@ -3,7 +3,7 @@
 use crate::checkpoint::{arguments, checkpoint, text};
 use crate::runs::{Hook, trainer, weights};
 use crate::turn;
-use burn_bert::data::{Label, LabelNames, LabelledTexts};
+use burn_bert::data::{Label, LabelledTexts};
 use burn_bert::model::BertForSequenceClassification;
 use burn_bert::optim::LrSchedule;
 use burn_bert::training::{Trained, Trainer, TrainingArguments};
@@ -69,7 +69,7 @@ fn damaged_checkpoints_and_those_of_another_model_are_errors() {
     let folder = out.join("training/checkpoint");
     let resume = || trainer(dir.path(), settings(&out, 3)).unwrap().train().err().unwrap().to_string();
     // Of a classifier of three classes.
-    let three = LabelNames::new(["a", "b", "c"]).unwrap();
+    let three = ["a", "b", "c"].map(String::from).to_vec();
     let three =
         LabelledTexts::new((0..6).map(|i| text("good", Label::Class(i % 3))).collect(), three).unwrap();
     let other = dir.path().join("other");
@@ -111,20 +111,22 @@ fn the_last_two_checkpoints_are_kept_and_the_best_also_across_a_resume() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_log_that_cannot_be_written_does_not_end_the_run() {
+fn a_history_that_cannot_be_written_for_a_while_does_not_end_the_run_and_loses_nothing() {
     let (_turn, dir) = (turn(), checkpoint());
     let out = dir.path().join("out");
-    let log = out.join("training/train/epoch-2/Loss.log");
+    let unwritable = out.join("training/history.msgpack.unfinished");
     let hook = Hook::new(move |batch| match batch {
-        1 => {
-            fs::create_dir_all(log.parent().unwrap()).unwrap();
-            std::os::unix::fs::symlink("/dev/full", &log).unwrap();
-        }
-        13 => fs::remove_file(&log).unwrap(),
+        1 => std::os::unix::fs::symlink("/dev/full", &unwritable).unwrap(),
+        // The second evaluation was not written.
+        13 => fs::remove_file(&unwritable).unwrap(),
         _ => {}
     });
     let trained = trainer(dir.path(), arguments(&out)).unwrap().with_metric(hook).train().unwrap();
-    assert_eq!((trained.history.losses.len(), trained.history.evaluations.len()), (12, 3));
-    assert!(!trained.history.evaluations[1].train.contains_key("Loss"));
+    assert_eq!((trained.history.losses.len(), trained.history.evaluations.len()), (18, 3));
+    assert!(trained.history.evaluations.iter().all(|evaluation| evaluation.train.contains_key("Loss")));
     assert!(trained.history.valid("Loss").iter().all(Option::is_some));
+    // All of them are in the file that the third one wrote.
+    let resumed =
+        trainer(dir.path(), arguments(&out).with_resume(true)).unwrap().with_metric(Hook::new(|_| ()));
+    assert_eq!(resumed.train().unwrap().history.evaluations, trained.history.evaluations);
 }

@@ -126,7 +126,7 @@ fn a_start_that_was_broken_off_does_not_stand_in_the_way_and_what_is_in_the_way_
 #[test]
 fn what_is_no_regular_file_in_the_folder_of_a_run_is_refused() {
     let (_turn, dir) = (turn(), checkpoint());
-    for name in ["run.json", "lock", "checkpoint/model-1.bpk", "train/epoch-1/Loss.log"] {
+    for name in ["run.json", "lock", "checkpoint/model-1.bpk", "history.msgpack"] {
         let out = dir.path().join(name.replace('/', "-"));
         let path = out.join("training").join(name);
         trainer(dir.path(), one_epoch(&out)).unwrap().train().unwrap();

@@ -13,8 +13,8 @@ use burn::train::metric::{
 };
 use burn::train::{InferenceStep, Interrupter, RegressionOutput, TrainOutput, TrainStep};
 use burn_bert::data::{
-    Batches, Label, LabelNames, LabelledSentences, LabelledText, LabelledTexts, LabelledTokens,
-    SequenceBatcher, TryBatcher,
+    Batches, Label, LabelledSentences, LabelledText, LabelledTexts, LabelledTokens, SequenceBatcher,
+    TryBatcher,
 };
 use burn_bert::functional::Precision;
 use burn_bert::metrics::ConfusionMetric;
@@ -302,10 +302,10 @@ fn what_cannot_be_trained_is_refused_before_the_first_step() {
     let classifier = |texts: LabelledTexts| Trainer::from_pretrained(dir.path(), texts, base()).unwrap();
     let message = |result: Result<Trained<BertForSequenceClassification>>| result.err().unwrap().to_string();
     let other =
-        LabelledTexts::new(vec![text("good", Label::Class(0))], LabelNames::new(["neutral"]).unwrap());
+        LabelledTexts::new(vec![text("good", Label::Class(0))], ["neutral"].map(String::from).to_vec());
     let found = message(classifier(reviews(8)).with_validation(other.unwrap()).train());
     assert!(found.contains("the label \"neutral\" of the data is not one of the model's"), "{found}");
-    let number = LabelledTexts::new(vec![text("good", Label::Value(1.0))], LabelNames::none()).unwrap();
+    let number = LabelledTexts::new(vec![text("good", Label::Value(1.0))], Vec::new()).unwrap();
     let found = message(classifier(reviews(8)).with_validation(number).train());
     assert!(found.contains("problem_type is SingleLabelClassification"), "{found}");
     let found = message(classifier(reviews(8)).with_validation_share(0.01).unwrap().train());
@@ -327,11 +327,11 @@ fn what_cannot_be_trained_is_refused_before_the_first_step() {
 
 #[test]
 fn data_of_the_caller_are_checked_when_they_are_given() {
-    let names = || LabelNames::new(["a", "b"]).unwrap();
+    let names = || ["a", "b"].map(String::from).to_vec();
     let pair = |label| LabelledText { pair: Some("b".into()), ..text("a", label) };
     for (texts, expected) in [
         (vec![], "texts has shape [0]"),
-        (vec![text("a", Label::Class(2))], "texts[0] has the label 2, but the classes are [\"a\", \"b\"]"),
+        (vec![text("a", Label::Class(2))], "texts[0] has the label 2, but the labels are [\"a\", \"b\"]"),
         (vec![text("a", Label::Classes(vec![0, 7]))], "texts[0] has the label 7"),
         (vec![text("a", Label::Value(f32::NAN))], "texts[0] has the label NaN"),
         (
@@ -342,6 +342,8 @@ fn data_of_the_caller_are_checked_when_they_are_given() {
             vec![text("a", Label::Class(0)), pair(Label::Class(0))],
             "texts[1] and texts[0] must both have a second text, or neither",
         ),
+        (vec![pair(Label::Relevance(1.5))], "texts[0] has the label 1.5, which is not a relevance in [0, 1]"),
+        (vec![text("a", Label::Relevance(1.0))], "texts[0] has a relevance, but no second text"),
     ] {
         let message = LabelledTexts::new(texts, names()).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
@@ -351,7 +353,7 @@ fn data_of_the_caller_are_checked_when_they_are_given() {
     for (sentence, expected) in [
         (words(&[], vec![]), "sentences[0] has no words"),
         (words(&["a"], vec![0, 1]), "sentences[0] has 1 token, but 2 tags"),
-        (words(&["a"], vec![2]), "sentences[0] has the tag 2, but the tags are"),
+        (words(&["a"], vec![2]), "sentences[0] has the label 2, but the labels are"),
     ] {
         let message = LabelledSentences::new(vec![sentence], names()).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
@@ -616,7 +618,7 @@ fn a_model_without_autodiff_is_trained_by_the_trainer_and_refused_by_burns_learn
     };
     let data = || {
         let text = |i: usize| text(["good", "bad"][i % 2], Label::Class(i % 2));
-        let names = LabelNames::new(["LABEL_0", "LABEL_1"]).unwrap();
+        let names = ["LABEL_0", "LABEL_1"].map(String::from).to_vec();
         LabelledTexts::new((0..16).map(text).collect(), names).unwrap()
     };
     let plain = Device::default();
@@ -653,7 +655,7 @@ fn parameters_that_were_frozen_by_hand_stay_frozen() {
     let pipeline = Pipeline::new(model, BertTokenizer::from_pretrained(dir.path()).unwrap()).unwrap();
     let data = {
         let text = |i: usize| text(["good", "bad"][i % 2], Label::Class(i % 2));
-        LabelledTexts::new((0..16).map(text).collect(), LabelNames::new(["LABEL_0", "LABEL_1"]).unwrap())
+        LabelledTexts::new((0..16).map(text).collect(), ["LABEL_0", "LABEL_1"].map(String::from).to_vec())
     };
     let trainer = Trainer::new(pipeline, data.unwrap(), arguments(&dir.path().join("out"))).unwrap();
     let after = trainer.train().unwrap().pipeline.into_parts().0;
@@ -672,7 +674,7 @@ fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
             ["Ada", "lives", "in", "Paris", "."][..1 + i % 5].iter().map(|&word| word.into()).collect();
         LabelledTokens { tokens: words, tags: [1, 0, 0, 2, 0][..1 + i % 5].to_vec() }
     };
-    let names = LabelNames::new(["O", "B-PER", "B-LOC"]).unwrap();
+    let names = ["O", "B-PER", "B-LOC"].map(String::from).to_vec();
     let sentences = LabelledSentences::new((0..23).map(tags).collect(), names).unwrap();
     let settings = arguments(&dir.path().join("out")).with_epochs(1).with_batch_size(4);
     let trained =

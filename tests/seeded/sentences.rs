@@ -11,7 +11,7 @@ use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMet
 use burn::train::renderer::CliMetricsRenderer;
 use burn::train::{InferenceStep, Learner, SupervisedTraining};
 use burn_bert::data::{
-    Batches, EpochLoader, SentenceColumns, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
+    Batches, Columns, EpochLoader, SentencePair, SentencePairBatcher, SentencePairs, TryBatcher,
 };
 use burn_bert::metrics::{RetrievalMetric, SpearmanMetric, TripletMetric};
 use burn_bert::model::{
@@ -203,7 +203,7 @@ fn scored(dir: &Path, name: &str, first: usize) -> SentencePairs {
         );
     }
     fs::write(dir.join(name), text).unwrap();
-    SentencePairs::open(dir.join(name), &SentenceColumns::default()).unwrap()
+    SentencePairs::open(dir.join(name), &Columns::default()).unwrap()
 }
 
 #[test]

@@ -5,8 +5,8 @@ use crate::turn;
 use burn::data::dataset::Dataset;
 use burn::prelude::*;
 use burn_bert::data::{
-    Label, LabelKind, LabelNames, LabelledSentences, LabelledText, LabelledTexts, PlainText, RankedPairs,
-    SentenceColumns, SentencePair, SentencePairs, SquadExample, TextColumns,
+    Columns, Label, LabelKind, LabelledSentences, LabelledText, LabelledTexts, PlainText, SentencePair,
+    SentencePairs, SquadExample,
 };
 use burn_bert::model::{BertForSequenceClassification, BertForSequenceClassificationConfig, PretrainedModel};
 use burn_bert::pipeline::{Pipeline, TextOptions};
@@ -27,7 +27,7 @@ fn a_classifier_from_a_csv() -> Tested {
             + &"good,positive\nwas bad,negative\n".repeat(100),
     )?;
 
-    let train = LabelledTexts::open(&csv, &TextColumns::default())?;
+    let train = LabelledTexts::open(&csv, &Columns::default())?;
     let arguments = TrainingArguments::new(&out).with_epochs(8).with_learning_rate(1e-2);
     let trained = Trainer::from_pretrained(model, train, arguments)?.with_validation_share(0.2)?.train()?;
     println!("{}", trained.history);
@@ -35,14 +35,14 @@ fn a_classifier_from_a_csv() -> Tested {
 
     assert_eq!((labels[0][0].label.as_str(), labels[1][0].label.as_str()), ("positive", "negative"));
     // The metrics of the data are what the answers for their texts add up to.
-    let data = LabelledTexts::open(&csv, &TextColumns::default())?;
+    let data = LabelledTexts::open(&csv, &Columns::default())?;
     let found = trained.evaluate(data.clone())?;
     let (mut right, mut loss) = (0, 0.0);
     for item in data.iter() {
         let LabelledText { text, label, .. } = item?;
         let Label::Class(class) = label else { panic!("{label:?}") };
         let answer = trained.pipeline.classify(&[&text], &TextOptions::new().with_top_k(2))?;
-        let truth = answer[0].iter().find(|found| Some(found.label.as_str()) == data.names().name(class));
+        let truth = answer[0].iter().find(|found| Some(&found.label) == data.names().get(class));
         right += usize::from(answer[0][0].label == truth.unwrap().label);
         loss -= truth.unwrap().score.ln() / data.len() as f64;
     }
@@ -72,7 +72,7 @@ fn several_labels_and_numbers() -> Tested {
     };
     let many: Vec<LabelledText> =
         (0..48).map(|i| text(texts[i % 4], Label::Classes(labels(texts[i % 4])))).collect();
-    let many = LabelledTexts::new(many, LabelNames::new(["good", "film"])?)?;
+    let many = LabelledTexts::new(many, ["good", "film"].map(String::from).to_vec())?;
     let trained = Trainer::from_pretrained(
         dir.path(),
         many.clone(),
@@ -99,7 +99,7 @@ fn several_labels_and_numbers() -> Tested {
 
     let value =
         |i: usize| text(texts[i % 4], Label::Value(if texts[i % 4].contains("good") { 2.0 } else { -1.0 }));
-    let numbers = LabelledTexts::new((0..48).map(value).collect(), LabelNames::none())?;
+    let numbers = LabelledTexts::new((0..48).map(value).collect(), Vec::new())?;
     let trained = Trainer::from_pretrained(
         dir.path(),
         numbers.clone(),
@@ -119,9 +119,8 @@ fn a_reranker_from_a_csv() -> Tested {
     let rows: String = (0..8).map(|i| format!("q{i},good a{i},1\nq{i},bad a{i},0\n")).collect();
     fs::write(&csv, "query,text,label\n".to_string() + &rows.repeat(12))?;
 
-    let columns =
-        TextColumns::default().with_text("query").with_pair("text").with_label("label", LabelKind::Value);
-    let pairs = RankedPairs::new(LabelledTexts::open(&csv, &columns)?)?;
+    let columns = Columns::default().with_texts(["query", "text"]).with_kind(LabelKind::Relevance);
+    let pairs = LabelledTexts::open(&csv, &columns)?;
     let arguments = arguments(&dir.path().join("out")).with_epochs(4);
     let trained =
         Trainer::from_pretrained(dir.path(), pairs.clone(), arguments)?.with_validation(pairs).train()?;
@@ -202,9 +201,9 @@ fn sentence_embeddings_from_a_csv() -> Tested {
     let rows: String = (0..8).map(|i| format!("who q{i} ?,the a{i} .\n")).collect();
     fs::write(&csv, "anchor,positive\n".to_string() + &rows.repeat(10))?;
 
-    let pairs = SentencePairs::open(&csv, &SentenceColumns::default())?;
-    let valid =
-        SentencePairs::new((0..8).map(|i| SentencePair::new(format!("q{i}"), format!("a{i}"))).collect())?;
+    let pairs = SentencePairs::open(&csv, &Columns::default())?;
+    let valid = (0..8).map(|i| SentencePair::new(format!("q{i}"), format!("a{i}"))).collect();
+    let valid = SentencePairs::new(valid, Vec::new())?;
     let arguments =
         arguments(&dir.path().join("out")).with_epochs(12).with_metric_for_best_model("Accuracy@1");
     let trained = Trainer::from_pretrained(dir.path(), pairs, arguments)?.with_validation(valid).train()?;

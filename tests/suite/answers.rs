@@ -1,7 +1,6 @@
 //! Answers, training windows and SQuAD's scores against the published rules (tests/fixtures/make_answers.py).
 
 use crate::prelude::*;
-use burn::data::dataset::Dataset;
 use burn::train::metric::{Adaptor, LossInput};
 use burn::train::{InferenceStep, TrainStep};
 use burn_bert::metrics::SquadScores;
@@ -79,13 +78,13 @@ fn training_windows_have_the_tokens_of_the_answer() {
     for run in cases["targets"].as_array().unwrap() {
         let (_, tokenizer) = model(run["model"].as_str().unwrap());
         let tokenizer = tokenizer.with_model_max_length(number(&run["max_length"]));
-        let windows = QuestionWindows::new(&examples, &tokenizer, number(&run["stride"])).unwrap();
-        let found: Vec<_> = windows.iter().map(|window| window.unwrap().answer).collect();
+        let windows = QuestionWindow::of(&examples, &tokenizer, number(&run["stride"])).unwrap();
+        let found: Vec<_> = windows.iter().map(|window| window.answer).collect();
         assert_eq!(json!(found), run["targets"], "{}", run["model"]);
-        assert_eq!(windows.sizes().len(), windows.len());
-        let items = windows.iter().map(|window| window.unwrap()).collect();
-        let batch = QuestionWindowBatcher::new(tokenizer).try_batch(items, &device()).unwrap();
-        assert_eq!(batch.input.dims(), [windows.len(), windows.sizes().into_iter().max().unwrap()]);
+        assert!(windows.iter().map(|window| window.example).is_sorted());
+        let dims = [windows.len(), windows.iter().map(|window| window.encoding.len()).max().unwrap()];
+        let batch = QuestionWindowBatcher::new(tokenizer).try_batch(windows, &device()).unwrap();
+        assert_eq!(batch.input.dims(), dims);
     }
 }
 
@@ -97,7 +96,7 @@ fn answers_that_are_not_at_their_place_are_not_learned() {
         let answers = vec![answer];
         let (question, context) = ("Who?".into(), "Ünd cat".into());
         let example = SquadExample { id: "q7".into(), question, context, answers };
-        let error = QuestionWindows::new(&[example], &tokenizer, 0).unwrap_err();
+        let error = QuestionWindow::of(&[example], &tokenizer, 0).unwrap_err();
         assert!(matches!(&error, Error::Data { what, .. } if what == "question \"q7\""), "{error}");
     }
 }

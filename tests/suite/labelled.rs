@@ -49,7 +49,9 @@ fn the_first_piece_of_a_word_has_its_tag_and_the_others_none() {
     let cut = short.try_batch(vec![items[0].clone(), item(&["the"], &[0])], &device).unwrap();
     assert_eq!(cut.input.dims(), [2, 4]);
     assert_eq!(tagged(&cut), [(1, 2), (5, 0)]);
-    for (tags, problem) in [(vec![0], "one tag each"), (vec![usize::MAX, 0, 0], "18446744073709551615")] {
+    for (tags, problem) in
+        [(vec![0], "has 3 tokens, but 1 tag"), (vec![usize::MAX, 0, 0], "18446744073709551615")]
+    {
         let items = vec![LabelledTokens { tags, ..items[0].clone() }];
         let error = short.try_batch(items, &device).unwrap_err();
         assert!(matches!(error, Error::Data { .. }) && error.to_string().contains(problem), "{error}");
@@ -217,7 +219,7 @@ fn an_item_that_fits_no_batch_is_an_error_of_its_own_batch() {
         loader.iter().map(|batch| batch.map(drop).map_err(|error| error.to_string())).collect();
     assert!(batches[0].is_ok());
     let message = batches[1].as_ref().unwrap_err();
-    assert!(message.contains("mix kinds of labels"), "{message}");
+    assert!(message.contains("texts[1] has the label Value(1.0), but texts[0] has Class(0)"), "{message}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn file(name: &str, text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// A file that is deleted once it is read.
-fn open(name: &str, text: impl AsRef<[u8]>, columns: &TextColumns) -> Result<LabelledTexts, Error> {
+fn open(name: &str, text: impl AsRef<[u8]>, columns: &Columns) -> Result<LabelledTexts, Error> {
     let (_dir, path) = file(name, text);
     LabelledTexts::open(path, columns)
 }
@@ -26,21 +26,22 @@ fn text(text: &str, label: Label) -> (String, Option<String>, Label) {
 
 #[test]
 fn tables_have_quoted_fields_or_none_and_a_header_or_none() {
-    let unnamed = TextColumns::default().with_text(1).with_label(2, LabelKind::Value).without_header();
+    let unnamed =
+        Columns::default().with_texts([1]).with_label(2).with_kind(LabelKind::Value).without_header();
     let [zero, one] = [0, 1].map(Label::Class);
     for (name, content, columns, expected) in [
         // Commas, quotes and line breaks in quotes.
         (
             "a.csv",
             "\u{feff}label,text\r\npos,\"a, \"\"b\"\"\nc\"\r\nneg,d\r\npos,\"\"\r\n",
-            TextColumns::default(),
+            Columns::default(),
             vec![text("a, \"b\"\nc", one.clone()), text("d", zero.clone()), text("", one)],
         ),
         // Quotes that are closed, or are none.
         (
             "a.csv",
             "text,label\n\"a \"\"b\"\"\",c\nd \"e,c\n\"f\"g\"h,c\n",
-            TextColumns::default(),
+            Columns::default(),
             ["a \"b\"", "d \"e", "fg\"h"].map(|found| text(found, zero.clone())).to_vec(),
         ),
         (
@@ -49,12 +50,12 @@ fn tables_have_quoted_fields_or_none_and_a_header_or_none() {
             unnamed,
             vec![text("say \"no", Label::Value(3.0)), text("\"", Label::Value(-0.5))],
         ),
-        ("a.csv", "text , label\na,b\n", TextColumns::default(), vec![text("a", zero.clone())]),
+        ("a.csv", "text , label\na,b\n", Columns::default(), vec![text("a", zero.clone())]),
         // A name that the header has twice is chosen by index; others may be there twice.
         (
             "a.csv",
             "text,label,text,other,other\na,b,c,d,e\n",
-            TextColumns::default().with_text(2),
+            Columns::default().with_texts([2]),
             vec![text("c", zero)],
         ),
     ] {
@@ -106,14 +107,14 @@ fn a_malformed_row_is_an_error_that_names_file_and_line() {
         (LabelKind::Value, of_numbers.collect()),
     ] {
         for (name, text, line, problem) in cases {
-            let error = open(name, text, &TextColumns::default().with_label("label", kind)).unwrap_err();
+            let error = open(name, text, &Columns::default().with_kind(kind)).unwrap_err();
             assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{text:?}: {error}");
             let message = error.to_string();
             assert!(message.contains(name) && message.contains(problem), "{text:?}: {message}");
         }
     }
     for name in ["a.csv", "a.jsonl"] {
-        let error = open(name, b"text,label\na,b\n\xff,b\n", &TextColumns::default()).unwrap_err();
+        let error = open(name, b"text,label\na,b\n\xff,b\n", &Columns::default()).unwrap_err();
         assert!(matches!(error, Error::NotUtf8 { line: 3, offset: 15, .. }), "{error}");
     }
 }
@@ -121,13 +122,13 @@ fn a_malformed_row_is_an_error_that_names_file_and_line() {
 /// Beside those whose messages tests/suite/errors lists.
 #[test]
 fn columns_that_are_not_there_are_errors() {
-    let unnamed = TextColumns::default().without_header();
+    let unnamed = Columns::default().without_header();
     for (name, content, columns) in
-        [("a.csv", "a,b\n", unnamed), ("a.jsonl", "{}\n", TextColumns::default().with_text(0))]
+        [("a.csv", "a,b\n", unnamed), ("a.jsonl", "{}\n", Columns::default().with_texts([0]))]
     {
         assert!(matches!(open(name, content, &columns), Err(Error::Data { .. })), "{content:?}");
     }
-    let missing = LabelledTexts::open("/nowhere/a.csv", &TextColumns::default()).unwrap_err();
+    let missing = LabelledTexts::open("/nowhere/a.csv", &Columns::default()).unwrap_err();
     assert!(matches!(missing, Error::Io { .. }), "{missing}");
 }
 
@@ -187,7 +188,7 @@ fn sentences_come_from_columns_and_from_json_lines() {
     ] {
         let (_dir, path) = file(name, content);
         let sentences = LabelledSentences::open(&path).unwrap();
-        assert_eq!(sentences.names().names(), names);
+        assert_eq!(sentences.names(), names);
         let found: Vec<_> = sentences.iter().map(Result::unwrap).collect();
         assert!(found.iter().map(|found| &found.tokens).eq(&words), "{content:?}: {found:?}");
         assert!(found.iter().map(|found| &found.tags).eq(&tags), "{content:?}: {found:?}");
@@ -216,12 +217,12 @@ fn sentences_come_from_columns_and_from_json_lines() {
 #[test]
 fn json_lines_hold_names_ids_lists_and_numbers() {
     let ids = "{\"text\": \"x\", \"label\": 1, \"other\": []}\n\n{\"label\": 0, \"text\": \"y\"}";
-    let texts = open("a.jsonl", ids, &TextColumns::default()).unwrap();
+    let texts = open("a.jsonl", ids, &Columns::default()).unwrap();
     assert_eq!(all(&texts), [text("x", Label::Class(1)), text("y", Label::Class(0))]);
-    assert_eq!(texts.names().names(), ["LABEL_0", "LABEL_1"]);
+    assert_eq!(texts.names(), ["LABEL_0", "LABEL_1"]);
 
     let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\", \"b\"]}\n{\"text\": \"y\", \"label\": []}\n";
-    let columns = TextColumns::default().with_label("label", LabelKind::Classes);
+    let columns = Columns::default().with_kind(LabelKind::Classes);
     let texts = open("a.json", lists, &columns).unwrap();
     assert_eq!(all(&texts), [text("x", Label::Classes(vec![0, 1])), text("y", Label::Classes(vec![]))]);
 }
@@ -229,20 +230,21 @@ fn json_lines_hold_names_ids_lists_and_numbers() {
 #[test]
 fn pairs_and_names_of_another_file_are_kept() {
     let (_dir, path) = file("a.tsv", "p\th\ty\na\tb\tno\n");
-    let columns = TextColumns::default().with_text("p").with_pair("h").with_label("y", LabelKind::Class);
-    let names = LabelNames::new(["yes", "no"]).unwrap();
+    let columns = Columns::default().with_texts(["p", "h"]).with_label("y");
+    let names = ["yes", "no"].map(String::from).to_vec();
     let texts = LabelledTexts::open_with_names(&path, &columns, &names).unwrap();
     assert_eq!(all(&texts), [("a".into(), Some("b".into()), Label::Class(1))]);
-    let error =
-        LabelledTexts::open_with_names(&path, &columns, &LabelNames::new(["x"]).unwrap()).unwrap_err();
+    let error = LabelledTexts::open_with_names(&path, &columns, &["x"].map(String::from)).unwrap_err();
     let message = error.to_string();
     assert!(message.contains("a.tsv, line 2") && message.contains("\"no\""), "{message}");
-    assert!(LabelNames::new(["x", "x"]).is_err());
+    let twice =
+        LabelledTexts::open_with_names(&path, &columns, &["no", "yes", "no"].map(String::from)).unwrap_err();
+    assert!(twice.to_string().contains("label name \"no\" occurs twice"), "{twice}");
 }
 
 #[test]
 fn a_file_that_is_read_may_be_deleted_and_takes_72_bytes_a_row_beside_its_texts() {
-    let texts = open("a.tsv", "text\tlabel\nthe\ta\ncat\tb\n", &TextColumns::default()).unwrap();
+    let texts = open("a.tsv", "text\tlabel\nthe\ta\ncat\tb\n", &Columns::default()).unwrap();
     assert_eq!(all(&texts), [text("the", Label::Class(0)), text("cat", Label::Class(1))]);
     assert_eq!((size_of::<LabelledText>(), size_of::<LabelledTokens>()), (72, 48));
 }
@@ -251,8 +253,8 @@ fn a_file_that_is_read_may_be_deleted_and_takes_72_bytes_a_row_beside_its_texts(
 fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
     let (_dir, train) = file("train.csv", "text,label\na,good\nb,bad\n");
     let (_dir, valid) = file("valid.csv", "text,label\na,good\nb,1\n");
-    let default = TextColumns::default();
-    let names = LabelledTexts::open(&train, &default).unwrap().names().clone();
+    let default = Columns::default();
+    let names = LabelledTexts::open(&train, &default).unwrap().names().to_vec();
     let error = LabelledTexts::open_with_names(&valid, &default, &names).unwrap_err();
     assert!(matches!(&error, Error::Row { line: 3, .. }), "{error}");
     assert!(error.to_string().contains("\"1\""), "{error}");
@@ -266,7 +268,7 @@ fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
     let texts = LabelledTexts::open_with_names(&ids, &default, &names).unwrap();
     assert_eq!(all(&texts), [text("a", Label::Class(1))]);
     let (_dir, ids) = file("ids.jsonl", "{\"text\": \"a\", \"label\": 2}\n");
-    for names in [names, LabelNames::new(["2", "1", "0"]).unwrap()] {
+    for names in [names, ["2", "1", "0"].map(String::from).to_vec()] {
         let error = LabelledTexts::open_with_names(&ids, &default, &names).unwrap_err();
         assert!(matches!(&error, Error::Row { line: 1, .. }), "{error}");
     }
@@ -277,7 +279,7 @@ fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
 fn labels_with_a_number_among_them_are_the_ids_0_to_n_or_refused() {
     let open = |labels: &[&str]| {
         let rows: String = labels.iter().map(|label| format!("a,{label}\n")).collect();
-        open("a.csv", format!("text,label\n{rows}"), &TextColumns::default())
+        open("a.csv", format!("text,label\n{rows}"), &Columns::default())
     };
     let ids = |texts: LabelledTexts| all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
     assert_eq!(ids(open(&["2", "0", "1", "2"]).unwrap()), [2, 0, 1, 2].map(Label::Class));
@@ -305,25 +307,25 @@ fn labels_with_a_number_among_them_are_the_ids_0_to_n_or_refused() {
 
 #[test]
 fn what_was_understood_of_a_file_is_printed() {
-    let texts = open("a.csv", "text,label\na,no\nb,yes\nc,no\n", &TextColumns::default()).unwrap();
+    let texts = open("a.csv", "text,label\na,no\nb,yes\nc,no\n", &Columns::default()).unwrap();
     assert_eq!(texts.to_string(), "3 texts of 2 classes\n  0 \"no\": 2\n  1 \"yes\": 1");
-    let numbers = TextColumns::default().with_label("label", LabelKind::Value);
+    let numbers = Columns::default().with_kind(LabelKind::Value);
     let texts = open("a.csv", "text,label\na,1.5\nb,-2\n", &numbers).unwrap();
     assert_eq!(texts.to_string(), "2 texts with numbers from -2 to 1.5");
     let (_dir, path) = file("a.conll", "Ada B\nlaughs O\n\nHi O\n");
     let sentences = LabelledSentences::open(&path).unwrap();
-    assert_eq!(sentences.to_string(), "2 sentences of 3 words with 2 tags\n  0 \"B\": 1\n  1 \"O\": 2");
+    assert_eq!(sentences.to_string(), "2 sentences of 2 classes\n  0 \"B\": 1\n  1 \"O\": 2");
 }
 
 #[test]
 fn a_json_list_in_a_table_is_a_list_of_classes() {
-    let columns = TextColumns::default().with_label("label", LabelKind::Classes);
+    let columns = Columns::default().with_kind(LabelKind::Classes);
     let lists = "text\tlabel\nx\t[\"b, c\", \"a\"]\ny\ta,d\nz\t[]\n";
     let texts = open("a.tsv", lists, &columns).unwrap();
-    assert_eq!(texts.names().names(), ["a", "b, c", "d"]);
+    assert_eq!(texts.names(), ["a", "b, c", "d"]);
     let classes = all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
     assert_eq!(classes, [vec![0, 1], vec![0, 2], vec![]].map(Label::Classes));
-    assert!(open("a.tsv", "text\tlabel\nx\t[\"a\"]\n", &TextColumns::default()).is_err());
+    assert!(open("a.tsv", "text\tlabel\nx\t[\"a\"]\n", &Columns::default()).is_err());
 }
 
 #[test]
@@ -334,7 +336,7 @@ fn a_device_and_a_file_that_does_not_fit_into_memory_are_refused() {
     std::os::unix::fs::symlink("/dev/null", &device).unwrap();
     for (path, says) in [(&large, "4 GiB"), (&device, "a device")] {
         for error in [
-            LabelledTexts::open(path, &TextColumns::default()).unwrap_err(),
+            LabelledTexts::open(path, &Columns::default()).unwrap_err(),
             LabelledSentences::open(path).unwrap_err(),
         ] {
             assert!(matches!(&error, Error::File { problem, .. } if problem.contains(says)), "{error}");

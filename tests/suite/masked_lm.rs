@@ -26,7 +26,7 @@ fn tokens_are_masked_at_the_rates_of_bert() {
     let collator = collator().init();
     let ids: Vec<u32> = (0..200_000).map(|i| 4 + i % 20).collect();
     let mut after = ids.clone();
-    let masked = collator.mask(&mut after, 1);
+    let masked = collator.mask(&mut after, None, 1);
     let n = masked.len();
     assert_share(n, ids.len(), 0.15);
     let masks = masked.iter().filter(|&&(place, _)| after[place] == MASK).count();
@@ -47,7 +47,7 @@ fn what_is_not_masked_stays_and_labels_are_what_was_there() {
     let collator = collator().with_mlm_probability(0.5).init();
     let ids: Vec<u32> = (0..1000).map(|i| i % WORDS as u32).collect();
     let mut after = ids.clone();
-    let masked = collator.mask(&mut after, 2);
+    let masked = collator.mask(&mut after, None, 2);
     let places: Vec<usize> = masked.iter().map(|&(place, _)| place).collect();
     assert!(places.is_sorted());
     for (place, (&before, &after)) in ids.iter().zip(&after).enumerate() {
@@ -62,7 +62,7 @@ fn what_is_not_masked_stays_and_labels_are_what_was_there() {
 fn special_tokens_are_never_masked() {
     let collator = collator().with_mlm_probability(1.0).init();
     let mut ids = [PAD, 1, 2, MASK, 4];
-    assert_eq!(collator.mask(&mut ids, 3), [(4, 4)]);
+    assert_eq!(collator.mask(&mut ids, None, 3), [(4, 4)]);
     assert_eq!(ids[..4], [PAD, 1, 2, MASK]);
 }
 
@@ -71,7 +71,7 @@ fn the_seed_decides_what_is_masked() {
     let collator = collator().init();
     let mask = |seed| {
         let mut ids: Vec<u32> = (0..500).map(|i| 4 + i % 20).collect();
-        (collator.mask(&mut ids, seed), ids)
+        (collator.mask(&mut ids, None, seed), ids)
     };
     assert_eq!(mask(5), mask(5));
     assert_ne!(mask(5), mask(6));
@@ -113,7 +113,7 @@ fn a_batch_is_masked_as_its_seed_says_and_has_the_labels() {
     let collator = collator().with_mlm_probability(0.5).init();
     let mut ids = [1, 7, 8, 9, 10, 11, 12, 13, 14, 2];
     let batch = collator.collate(&[MaskedLmExample::new(ids.into())], 11, &device()).unwrap();
-    let masked = collator.mask(&mut ids, 11);
+    let masked = collator.mask(&mut ids, None, 11);
     assert!(masked.len() > 2 && masked.len() < 8, "some tokens are masked and some are not");
     assert_eq!(batch.num_masked(), masked.len());
     let found: Vec<u32> = batch.input.input_ids().unwrap().into_data().iter().collect();
@@ -210,7 +210,7 @@ fn input_ids(batch: &MaskedLmBatch) -> Vec<u32> {
 fn a_word_is_masked_as_a_whole_or_not_at_all_at_the_rate_of_bert() {
     let (ids, words) = words(60_000);
     let mut after = ids.clone();
-    let masked = whole_words().init().mask_words(&mut after, &words, 1);
+    let masked = whole_words().init().mask(&mut after, Some(&words), 1);
 
     let mut is_masked = vec![false; ids.len()];
     for &(place, label) in &masked {
@@ -248,7 +248,7 @@ fn special_tokens_are_never_masked_and_end_a_word() {
         let mut ids = [1, 7, 2, 8, MASK, 9, PAD];
         // Both texts of a pair count words from 0; an odd tokenizer gives even special tokens a word.
         let words = [None, Some(0), None, Some(0), Some(0), Some(0), Some(0)];
-        let masked = collator.mask_words(&mut ids, &words, seed);
+        let masked = collator.mask(&mut ids, Some(&words), seed);
         assert_eq!((ids[0], ids[2], ids[4], ids[6]), (1, 2, MASK, PAD));
         let places: Vec<_> = masked.iter().map(|&(place, _)| place).collect();
         assert!(places.iter().all(|place| [1, 3, 5].contains(place)));
@@ -262,8 +262,8 @@ fn tokens_of_no_word_stand_for_themselves() {
     let collator = whole_words().init();
     let ids: Vec<u32> = (0..2000).map(|i| 4 + i % 900).collect();
     let (mut singly, mut without) = (ids.clone(), ids);
-    let expected = collator.mask(&mut singly, 5);
-    assert_eq!(collator.mask_words(&mut without, &[None; 2000], 5), expected);
+    let expected = collator.mask(&mut singly, None, 5);
+    assert_eq!(collator.mask(&mut without, Some(&[None; 2000]), 5), expected);
     assert_eq!(without, singly);
 }
 
@@ -276,8 +276,8 @@ fn batches_hide_whole_words_if_asked_to() {
         config.init().collate(std::slice::from_ref(&example), 7, &device).unwrap()
     };
     let (mut whole, mut single) = (ids.clone(), ids);
-    whole_words().init().mask_words(&mut whole, &words, 7);
-    whole_words().init().mask(&mut single, 7);
+    whole_words().init().mask(&mut whole, Some(&words), 7);
+    whole_words().init().mask(&mut single, None, 7);
     assert_ne!(whole, single);
     assert_eq!(input_ids(&collate(whole_words().with_whole_word_masking(true))), whole);
     assert_eq!(input_ids(&collate(whole_words())), single, "word ids alone change nothing");

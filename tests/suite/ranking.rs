@@ -76,27 +76,31 @@ fn pairs_are_trained_with_sentence_transformers_loss() {
             .map(|(text, &label)| LabelledText {
                 text: query.into(),
                 pair: Some(text.clone()),
-                label: Label::Value(label),
+                label: Label::Relevance(label),
             })
             .collect()
     };
-    let batcher = SequenceBatcher::for_ranking(model.limit_tokenizer(tokenizer()).unwrap());
+    let batcher = SequenceBatcher::new(model.limit_tokenizer(tokenizer()).unwrap(), 1);
     let output = model.forward(&batcher.try_batch(items(&texts), &device).unwrap());
     assert_close(&values(output.loss.clone()), &[cases["loss"].as_f64().unwrap()], F32);
     let gradient = model.classifier.out_proj.weight.grad(&output.loss.backward()).unwrap();
     assert_close(&values(gradient), &list::<Vec<f64>>(&cases["gradient"]), F32);
 
-    let wrong = |change: &dyn Fn(&mut LabelledText), what: &str| {
+    let wrong = |change: &dyn Fn(&mut LabelledText), problem: &str| {
         let mut items = items(&texts[..2]);
-        items.iter_mut().for_each(change);
-        let error = batcher.try_batch(items, &device).unwrap_err();
-        assert!(matches!(&error, Error::Data { what: found, .. } if found == what), "{error}");
+        items[1].label = Label::Relevance(0.5);
+        change(&mut items[1]);
+        let error = batcher.try_batch(items, &device).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
     };
-    wrong(&|item| item.label = Label::Value(1.5), "labels[0][0]");
+    wrong(&|item| item.label = Label::Relevance(1.5), "texts[1] has the label 1.5, which is not a relevance");
+    wrong(&|item| item.label = Label::Relevance(f32::NAN), "texts[1] has the label NaN");
     // Cross-entropy over one class would be 0, whatever the model says.
-    wrong(&|item| item.label = Label::Class(0), "the labels of a batch");
-    wrong(&|item| item.label = Label::Classes(vec![0]), "the labels of a batch");
-    wrong(&|item| item.pair = None, "the second text");
+    wrong(
+        &|item| item.label = Label::Class(0),
+        "texts[1] has the label Class(0), but texts[0] has Relevance(",
+    );
+    wrong(&|item| item.pair = None, "texts[1] and texts[0] must both have a second text");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use burn::data::dataset::Dataset;
 /// The texts of a row, and its label.
 type Row = (Vec<String>, Option<f32>);
 
-fn open(name: &str, text: &str, columns: &SentenceColumns) -> Result<Vec<Row>, burn_bert::Error> {
+fn open(name: &str, text: &str, columns: &Columns) -> Result<Vec<Row>, burn_bert::Error> {
     let dir = tempdir().unwrap();
     fs::write(dir.path().join(name), text).unwrap();
     let pairs = SentencePairs::open(dir.path().join(name), columns)?;
@@ -21,7 +21,7 @@ fn row(sentences: &[&str], label: Option<f32>) -> (Vec<String>, Option<f32>) {
 
 #[test]
 fn columns_beside_the_label_are_sentences_in_their_order() {
-    let all = SentenceColumns::default();
+    let all = Columns::default();
     for (name, text) in [
         ("a.csv", "score,b,a\r\n0.5,x,\"y, z\"\r\n-1,u,v\r\n"),
         ("a.tsv", "b\ta\tscore\nx\ty, z\t0.5\nu\tv\t-1\n"),
@@ -45,7 +45,7 @@ fn columns_beside_the_label_are_sentences_in_their_order() {
 
 #[test]
 fn columns_are_chosen_by_name_and_by_index() {
-    let named = SentenceColumns::default().with_sentences(["q", "a"]).with_label("y");
+    let named = Columns::default().with_texts(["q", "a"]).with_label("y");
     for (name, text) in [
         ("a.csv", "id,a,q,y\n7,x,z,2\n"),
         (
@@ -55,16 +55,16 @@ fn columns_are_chosen_by_name_and_by_index() {
     ] {
         assert_eq!(open(name, text, &named).unwrap()[0], row(&["z", "x"], Some(2.0)));
     }
-    let unnamed = SentenceColumns::default().without_header();
+    let unnamed = Columns::default().without_header();
     assert_eq!(open("a.tsv", "label\tb\nc\td\n", &unnamed).unwrap().len(), 2);
-    let indexed = unnamed.with_sentences([2, 1]).with_label(0);
+    let indexed = unnamed.with_texts([2, 1]).with_label(0);
     assert_eq!(open("a.tsv", "1\tb\tc\n", &indexed).unwrap(), [row(&["c", "b"], Some(1.0))]);
 }
 
 /// Such as the classes of natural language inference.
 #[test]
 fn a_label_beside_chosen_sentences_is_read_only_if_it_is_chosen_too() {
-    let chosen = SentenceColumns::default().with_sentences(["a", "b"]);
+    let chosen = Columns::default().with_texts(["a", "b"]);
     for (name, text) in [
         ("a.csv", "a,b,label\nx,y,entailment\n"),
         ("a.jsonl", "{\"a\": \"x\", \"b\": \"y\", \"label\": \"entailment\"}\n"),
@@ -79,7 +79,7 @@ fn a_label_beside_chosen_sentences_is_read_only_if_it_is_chosen_too() {
 
 #[test]
 fn what_is_no_pair_is_an_error_that_names_the_line() {
-    let all = SentenceColumns::default();
+    let all = Columns::default();
     for (name, text, problem) in [
         ("a.csv", "a,b,c\nx,y,z\nx,y\n", "line 3: the row has 2 fields, but the first row has 3"),
         ("a.csv", "a,b,c\nx,y, \n", "line 2: the row has no sentence in column 2"),
@@ -125,7 +125,7 @@ fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
     let dir = tempdir().unwrap();
     let batcher = SentencePairBatcher::new(tokenizer_of(&["a", "b", "c", "d", "e", "f", "g", "h"]));
     fs::write(dir.path().join("a.csv"), "anchor,positive,n1,n2\na,b,c,d\ne,f,g,h\n").unwrap();
-    let pairs = SentencePairs::open(dir.path().join("a.csv"), &SentenceColumns::default()).unwrap();
+    let pairs = SentencePairs::open(dir.path().join("a.csv"), &Columns::default()).unwrap();
     assert_eq!((pairs.has_labels(), pairs.num_negatives(), pairs.sizes()), (false, 2, vec![4, 4]));
     let device = device();
     let loader = EpochLoader::new(Batches::new(pairs, batcher.clone()), 2, &device).unwrap();
@@ -145,9 +145,9 @@ fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
     let labelled = batcher.try_batch(vec![pair(&[], Some(0.5)), pair(&[], Some(1.0))], &device).unwrap();
     assert_eq!(labelled.labels, Some(vec![0.5, 1.0]));
     let found = refused(vec![pair(&["c"], None), pair(&[], None)]);
-    assert!(found.contains("has 0, but another of the batch has 1"), "{found}");
+    assert!(found.contains("pairs[1] has 0 negatives, but pairs[0] has 1 negative"), "{found}");
     let found = refused(vec![pair(&[], Some(1.0)), pair(&[], None)]);
-    assert!(found.contains("are given for 1 of 2 pairs; give all a label, or none"), "{found}");
+    assert!(found.contains("pairs[1] and pairs[0] must both have a label, or neither"), "{found}");
     let found = refused(vec![pair(&[], Some(f32::NAN))]);
-    assert!(found.contains("the label of pair 0 is NaN"), "{found}");
+    assert!(found.contains("pairs[0] has the label NaN, which is not finite"), "{found}");
 }

@@ -2,10 +2,10 @@
 
 use super::{Row, file};
 use burn_bert::Error;
-use burn_bert::data::{LabelKind, LabelNames, LabelledSentences, LabelledTexts, TextColumns};
+use burn_bert::data::{Columns, LabelledSentences, LabelledTexts};
 use std::path::Path;
 
-fn refused(dir: &Path, name: &str, content: &str, columns: &TextColumns) -> Error {
+fn refused(dir: &Path, name: &str, content: &str, columns: &Columns) -> Error {
     LabelledTexts::open(file(dir, name, content), columns).unwrap_err()
 }
 
@@ -13,7 +13,7 @@ pub fn rows() -> Vec<Row> {
     vec![
         row!(
             Row,
-            |dir| refused(dir, "a.csv", "text,label\na,b\nc,d,e\n", &TextColumns::default()),
+            |dir| refused(dir, "a.csv", "text,label\na,b\nc,d,e\n", &Columns::default()),
             "DIR/a.csv, line 3: the row has 3 fields, but the first row has 2",
         ),
         row!(
@@ -23,28 +23,28 @@ pub fn rows() -> Vec<Row> {
                     dir,
                     "a.csv",
                     "a,b\n",
-                    &TextColumns::default().with_text(5).with_label(1, LabelKind::Class).without_header(),
+                    &Columns::default().with_texts([5]).with_label(1).without_header(),
                 )
             },
             "DIR/a.csv, line 1: the row has 2 fields, but none at index 5",
         ),
         row!(
             Row,
-            |dir| refused(dir, "a.csv", "text,label\na,\n", &TextColumns::default()),
+            |dir| refused(dir, "a.csv", "text,label\na,\n", &Columns::default()),
             "DIR/a.csv, line 2: the row has no label",
         ),
         row!(
             Row,
             |dir| {
                 let path = file(dir, "a.csv", "text,label\na,no\n");
-                let names = LabelNames::new(["maybe", "yes"]).unwrap();
-                LabelledTexts::open_with_names(path, &TextColumns::default(), &names).unwrap_err()
+                let names = ["maybe", "yes"].map(String::from).to_vec();
+                LabelledTexts::open_with_names(path, &Columns::default(), &names).unwrap_err()
             },
             "DIR/a.csv, line 2: the row has the label \"no\", but the labels are [\"maybe\", \"yes\"]",
         ),
         row!(
             Row,
-            |dir| refused(dir, "a.jsonl", r#"{"text": 5, "label": 1}"#, &TextColumns::default()),
+            |dir| refused(dir, "a.jsonl", r#"{"text": 5, "label": 1}"#, &Columns::default()),
             "DIR/a.jsonl, line 1: the row has 5 in the field \"text\", which is not a string",
         ),
         row!(
@@ -54,33 +54,41 @@ pub fn rows() -> Vec<Row> {
         ),
         row!(
             File,
-            |dir| refused(dir, "a.csv", "text,label\n", &TextColumns::default()),
+            |dir| refused(dir, "a.csv", "text,label\n", &Columns::default()),
             "DIR/a.csv has no text: it is empty, or has only blank lines or a header",
         ),
         row!(
             Data,
-            |dir| refused(dir, "a.csv", "a,label\nb,c\n", &TextColumns::default()),
+            |dir| {
+                let three = Columns::default().with_texts(["a", "b", "c"]);
+                refused(dir, "a.csv", "a,b,c,label\nd,e,f,g\n", &three)
+            },
+            "the columns of texts are 3, but must be one, or two of a pair",
+        ),
+        row!(
+            Data,
+            |dir| refused(dir, "a.csv", "a,label\nb,c\n", &Columns::default()),
             "column \"text\" of DIR/a.csv is not in the header, which is [\"a\", \"label\"]",
         ),
         row!(
             Data,
-            |dir| refused(dir, "a.csv", "text,label,text\na,b,c\n", &TextColumns::default()),
+            |dir| refused(dir, "a.csv", "text,label,text\na,b,c\n", &Columns::default()),
             "column \"text\" of DIR/a.csv is in the header twice; rename one, or select it by index",
         ),
         row!(
             Data,
-            |dir| refused(dir, "a.txt", "a\n", &TextColumns::default()),
+            |dir| refused(dir, "a.txt", "a\n", &Columns::default()),
             "the extension of DIR/a.txt is \"txt\", but must be csv, tsv or jsonl",
         ),
         row!(
             Row,
-            |dir| refused(dir, "a.csv", "text,label\n\"a,b\nc,d\n", &TextColumns::default()),
+            |dir| refused(dir, "a.csv", "text,label\n\"a,b\nc,d\n", &Columns::default()),
             "DIR/a.csv, line 2: the row has a quote that is not closed; close it, or double a quote that is part of a \
              quoted field",
         ),
         row!(
             Row,
-            |dir| refused(dir, "a.csv", "text,label\na\n", &TextColumns::default()),
+            |dir| refused(dir, "a.csv", "text,label\na\n", &Columns::default()),
             "DIR/a.csv, line 2: the row has 1 field, but the first row has 2",
         ),
     ]
