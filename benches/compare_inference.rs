@@ -20,7 +20,9 @@ use race::{Peer, Race, contestants, time};
 use serde_json::json;
 use std::cell::RefCell;
 use std::hint::black_box;
-use whole_model::{Exchange, SEQ, assert_same_loss, attention_mask, full, lengths, models, padded};
+use whole_model::{
+    Exchange, SEQ, assert_same_loss, attention_mask, full, lengths, models_and_modern_bert, padded,
+};
 use whole_model::{rate, time_against};
 
 #[global_allocator]
@@ -38,7 +40,7 @@ fn main() {
          | burn-bert, bf16 | PyTorch, bf16 | ratio | OpenVINO, bf16 | ratio | ONNX Runtime, int8 | ratio |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
-    for (name, config) in models() {
+    for (name, config) in models_and_modern_bert() {
         let device = Device::default();
         device.seed(0);
         let model = config.init(&device);

@@ -27,7 +27,7 @@ use race::Race;
 static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 
 fn main() {
-    let mut models = whole_model::models().to_vec();
+    let mut models = whole_model::models_and_modern_bert();
     let mut race = Race { rounds: 5, turn: 2000.0, warm_up: 0 };
     let mut cases = vec![Case::DEFAULT];
     if std::env::args().any(|argument| argument == "growth") {

@@ -1,5 +1,5 @@
 """
-The peer of benches/compare_inference.rs: transformers' BertModel as it is deployed on CPUs.
+The peer of benches/compare_inference.rs: transformers' encoders as they are deployed on CPUs.
 
     python benches/peers/bench_inference.py THREADS
 
@@ -23,7 +23,7 @@ import warnings
 from pathlib import Path
 
 from peer import serve, torch
-from transformers import BertModel
+from transformers import AutoModel
 
 THREADS = int(sys.argv[1])
 warnings.simplefilter("ignore")  # exporters announce what they will deprecate
@@ -35,7 +35,8 @@ class Encoder(torch.nn.Module):
 
     def __init__(self, directory):
         super().__init__()
-        self.bert = BertModel.from_pretrained(directory, dtype=torch.float32, add_pooling_layer=False)
+        self.bert = AutoModel.from_pretrained(directory, dtype=torch.float32)
+        self.bert.pooler = None
         self.eval()
 
     def forward(self, input_ids, attention_mask):

@@ -1,5 +1,5 @@
 """
-The peer of benches/compare_masked_lm.rs: a whole training step of transformers' BertForMaskedLM on PyTorch.
+The peer of benches/compare_masked_lm.rs: a whole training step of transformers' masked LMs on PyTorch.
 
     python benches/peers/bench_masked_lm_torch.py THREADS
 
@@ -17,22 +17,23 @@ from pathlib import Path
 
 from peer import DEVICE, serve, step, torch
 from torch.nn.functional import cross_entropy
-from transformers import BertForMaskedLM
+from transformers import AutoModelForMaskedLM
 
 
 def make(kind, directory):
     """Does one step on one batch."""
-    model = BertForMaskedLM.from_pretrained(directory, dtype=torch.float32).to(DEVICE)
+    model = AutoModelForMaskedLM.from_pretrained(directory, dtype=torch.float32).to(DEVICE)
     batch = json.loads((Path(directory) / "batch.json").read_text())
     inputs = torch.tensor(batch["input_ids"])
     labels = torch.tensor(batch["labels"])  # -100 where a token is not masked
     is_masked = labels != -100
+    head = model.cls if hasattr(model, "cls") else torch.nn.Sequential(model.head, model.decoder)
 
     def loss():
         if kind == "every":
             return model(input_ids=inputs, labels=labels).loss
-        vectors = model.bert(input_ids=inputs).last_hidden_state[is_masked]
-        return cross_entropy(model.cls(vectors), labels[is_masked])
+        vectors = model.base_model(input_ids=inputs).last_hidden_state[is_masked]
+        return cross_entropy(head(vectors), labels[is_masked])
 
     fused = kind in ("fused", "tf32", "bf16")
     return step(model, loss, fused=fused, tf32=kind == "tf32", bf16=kind == "bf16")

@@ -18,6 +18,11 @@ pub fn models() -> [(&'static str, BertModelConfig); 2] {
     [("MiniLM-L6 (6 layers, H 384)", mini_lm), ("BERT-base", BertModelConfig::bert_base_uncased())]
 }
 
+/// Those, and one with windows, gates and rotary positions.
+pub fn models_and_modern_bert() -> Vec<(&'static str, BertModelConfig)> {
+    models().into_iter().chain([("ModernBERT-base", BertModelConfig::modernbert_base())]).collect()
+}
+
 /// Sequences of a batch for classification or inference.
 pub const BATCH: usize = 16;
 /// Tokens of the longest.

@@ -1,0 +1,230 @@
+//! What ModernBERT has alone, beside the numbers: windows, rotary positions, gates, no biases, and its config's own fields.
+
+use crate::prelude::*;
+use crate::small_bert::small;
+use burn_bert::encoder::BertLayer;
+
+fn config() -> BertModelConfig {
+    let mut config = small(BertModelConfig::modernbert_base(), 20, 16).with_num_hidden_layers(4);
+    config.embeddings.pad_token_id = Some(0);
+    config.with_rotary(Some(RotaryConfig::new().with_local_attention(4)))
+}
+
+fn input(length: usize) -> BertEmbeddingsInput {
+    let ids: Vec<i32> = (0..length).map(|place| 1 + (7 * place % 19) as i32).collect();
+    BertEmbeddingsInput::from_rows(&[ids], &device()).unwrap()
+}
+
+#[test]
+fn a_layer_with_a_window_reads_so_far_and_a_global_one_everything() {
+    let model = larger(config().init(&autodiff())).valid();
+    let read = |layers: std::ops::Range<usize>, changed: usize| {
+        let mut model = model.clone();
+        model.encoder.layers = model.encoder.layers[layers].to_vec();
+        let run = |ids: [i32; 12]| {
+            let input = BertEmbeddingsInput::from_rows(&[ids], &device()).unwrap();
+            values(model.forward(&input, None).last_hidden_state)
+        };
+        let (ids, mut others) = ([4; 12], [4; 12]);
+        others[changed] = 9;
+        let (left, right) = (run(ids), run(others));
+        let differ = left.chunks(16).zip(right.chunks(16)).map(|(left, right)| left != right);
+        differ.collect::<Vec<_>>()
+    };
+    let near = |reach: usize| (0..12usize).map(|place| place.abs_diff(5) <= reach).collect::<Vec<_>>();
+    assert_eq!(read(1..2, 5), near(2), "half of local_attention on each side");
+    assert_eq!(read(1..3, 5), near(4), "and of the next layer as much again");
+    assert_eq!(read(0..1, 5), [true; 12]);
+    assert_eq!(read(3..4, 5), [true; 12], "every third");
+}
+
+#[test]
+fn attention_weights_are_zero_outside_the_window_and_in_padding() {
+    let model = config().init(&device());
+    let padding = PaddingMask::from_rows(&[[true, false, false, true, false, false, false, false]]).unwrap();
+    let attentions = model.forward_all(&input(8), Some(&padding)).unwrap().attentions.unwrap();
+    for (layer, weights) in attentions.into_iter().enumerate() {
+        let weights = values(weights);
+        for (i, row) in weights.chunks(8).enumerate() {
+            let (query, is_padding) = (i % 8, |place: usize| [0, 3].contains(&place));
+            for (key, &weight) in row.iter().enumerate() {
+                let is_far = layer % 3 != 0 && query.abs_diff(key) > 2;
+                let is_read = !is_padding(query) && !is_padding(key) && !is_far;
+                assert_eq!(weight > 0.0, is_read, "layer {layer}, from {query} to {key}: {weight}");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_dropout_is_where_transformers_has_it() {
+    let device = autodiff();
+    let hidden = Tensor::<3>::random([2, 5, 16], Distribution::Normal(0.0, 1.0), &device);
+    let is_random = |attention: f64, mlp: f64, change: fn(&mut BertLayer)| {
+        let mut config = config().with_attention_probs_dropout_prob(attention).with_mlp_dropout(mlp);
+        // The embeddings' own, which no layer has.
+        config.embeddings.hidden_dropout_prob = 0.5;
+        let mut encoder = config.init_encoder(&device).unwrap();
+        encoder.layers.iter_mut().for_each(change);
+        let run = || values(encoder.forward(hidden.clone(), None));
+        run() != run()
+    };
+    let silence = |linear: &mut burn::nn::Linear| {
+        linear.weight = linear.weight.clone().map(|weight| weight.zeros_like().require_grad());
+    };
+    let keep: fn(&mut BertLayer) = |_| {};
+    assert!(!is_random(0.0, 0.0, keep));
+    assert!(is_random(0.5, 0.0, keep) && is_random(0.0, 0.5, keep));
+    assert!(!is_random(0.5, 0.0, |layer| silence(&mut layer.attention_output)));
+    assert!(!is_random(0.0, 0.5, |layer| silence(&mut layer.output)));
+    // What the attention adds is dropped too, not its weights alone: values of one token have the weight 1.
+    let alone = |attention: f64| {
+        let encoder = config().with_attention_probs_dropout_prob(attention).init_encoder(&device).unwrap();
+        let one = hidden.clone().narrow(1, 0, 1);
+        let zeros = values(encoder.layers[0].attention_output.weight.val());
+        assert!(zeros.iter().any(|&weight| weight != 0.0));
+        let run = || values(encoder.forward(one.clone(), None));
+        (0..20).any(|_| run() != run())
+    };
+    assert!(alone(0.5) && !alone(0.0));
+}
+
+#[test]
+fn new_parameters_are_as_wide_as_transformers_draws_them() {
+    let config = small(BertModelConfig::modernbert_base(), 400, 128).with_num_hidden_layers(8).with_intermediate_size(192);
+    let config = BertForMaskedLmConfig::new(config.clone()).with_tie_word_embeddings(false).init(&device());
+    let deviation = |weight: &Param<Tensor<2>>| {
+        let all = values(weight.val());
+        assert!(all.iter().all(|value| value.is_finite()));
+        (all.iter().map(|value| value * value).sum::<f64>() / all.len() as f64).sqrt()
+    };
+    let layer = &config.bert.encoder.layers[1];
+    let inwards = [&layer.attention.query, &layer.intermediate, layer.gate.as_ref().unwrap()];
+    let outwards = [&layer.attention_output, &layer.output, &config.head.transform];
+    // A normal distribution that is cut off at two standard deviations has 0.880 of them.
+    let near = |found: f64, expected: f64| assert!((found / (0.880 * expected) - 1.0).abs() < 0.05, "{found}");
+    inwards.iter().for_each(|linear| near(deviation(&linear.weight), 0.02));
+    outwards.iter().for_each(|linear| near(deviation(&linear.weight), 0.02 / 4.0)); // √(2 · 8 layers)
+    let tagger = BertForTokenClassificationConfig::new(config.bert.config()).with_num_labels(40).init(&device());
+    near(deviation(&tagger.classifier.weight), 1.0 / 128f64.sqrt());
+    let biases = parameters(&config, None).into_keys().filter(|path| path.ends_with("bias") || path.ends_with("beta"));
+    assert_eq!(biases.collect::<Vec<_>>(), ["head.bias"]);
+}
+
+#[test]
+fn fields_of_both_versions_of_transformers_are_read() {
+    let read = |fields: Value| {
+        let mut all = json!({ "model_type": "modernbert", "num_hidden_layers": 5 });
+        all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        BertModelConfig::from_pretrained(with_config(all).path())
+    };
+    let rotary = |fields: Value| read(fields).unwrap().rotary.unwrap();
+    assert_eq!(rotary(json!({})), RotaryConfig::new());
+    let config = read(json!({ "position_embedding_type": "absolute", "mlp_dropout": 0.1, "embedding_dropout": 0.2 }));
+    let config = config.unwrap();
+    assert_eq!(config.embeddings.position_embedding_type, PositionEmbeddingType::Rotary);
+    assert_eq!([config.mlp_dropout, config.embeddings.hidden_dropout_prob], [0.1, 0.2]);
+    let old = json!({ "global_rope_theta": 7.0, "local_rope_theta": 5.0, "local_attention": 6, "global_attn_every_n_layers": 2 });
+    let new = json!({
+        "rope_parameters": {
+            "full_attention": { "rope_type": "default", "rope_theta": 7.0 },
+            "sliding_attention": { "rope_theta": 5.0 },
+        },
+        "local_attention": 6,
+        "layer_types":
+            ["full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+    });
+    let expected = RotaryConfig::new()
+        .with_global_rope_theta(7.0)
+        .with_local_rope_theta(5.0)
+        .with_local_attention(6)
+        .with_global_attn_every_n_layers(2);
+    assert_eq!([rotary(old), rotary(new)], [expected; 2]);
+    for (fields, expected) in [
+        (json!({ "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"] }), "layer_types"),
+        (json!({ "layer_types": ["sliding_attention"] }), "layer_types"),
+        (json!({ "rope_parameters": { "full_attention": { "rope_type": "yarn" } } }), "rope_type"),
+        (json!({ "rope_parameters": { "full_attention": { "rope_theta": "7" } } }), "rope_theta"),
+        (json!({ "rope_scaling": { "type": "linear" } }), "rope_scaling"),
+        (json!({ "norm_bias": true }), "norm_bias"),
+        (json!({ "mlp_bias": true }), "mlp_bias"),
+        (json!({ "classifier_activation": "relu" }), "classifier_activation"),
+        (json!({ "global_rope_theta": -1.0 }), "global_rope_theta"),
+        (json!({ "global_attn_every_n_layers": 0 }), "global_attn_every_n_layers"),
+        (json!({ "hidden_size": 36, "num_attention_heads": 12 }), "num_attention_heads"),
+    ] {
+        let error = read(fields.clone()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{fields}: {error}");
+    }
+    let dir = with_config(json!({ "model_type": "modernbert", "classifier_pooling": "max" }));
+    let error = BertForSequenceClassificationConfig::from_pretrained(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("classifier_pooling") && error.contains("max"), "{error}");
+}
+
+#[test]
+fn a_config_that_no_model_has_is_refused() {
+    type Change = fn(&mut BertModelConfig);
+    let changes: [(BertModelConfig, Change, &str); 7] = [
+        (config(), |config| config.rotary = None, "rotary is None"),
+        (config(), |config| config.mlp_dropout = 1.0, "mlp_dropout"),
+        (config(), |config| config.embeddings.type_vocab_size = 2, "always 0"),
+        (
+            config(),
+            |config| config.embeddings.position_embedding_type = PositionEmbeddingType::Absolute,
+            "always Rotary",
+        ),
+        (small_bert(20, 16), |config| config.rotary = Some(RotaryConfig::new()), "rotary is given"),
+        (small_bert(20, 16), |config| config.mlp_dropout = 0.1, "mlp_dropout is 0.1"),
+        (
+            small_bert(20, 16),
+            |config| config.embeddings.position_embedding_type = PositionEmbeddingType::Rotary,
+            "always Absolute",
+        ),
+    ];
+    for (mut config, change, expected) in changes {
+        change(&mut config);
+        let error = config.try_init(&device()).map(drop).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    for (bert, pooling) in [(config(), Pooling::Max), (small_bert(20, 16), Pooling::Mean)] {
+        let config = BertForSequenceClassificationConfig::new(bert).with_classifier_pooling(Some(pooling));
+        let error = config.try_init(&device()).map(drop).unwrap_err();
+        assert!(matches!(&error, Error::Config { field: "classifier_pooling", .. }), "{error}");
+    }
+    let positioned = input(3).with_position_ids(&[[0, 1, 2]]).unwrap();
+    let error = config().init(&device()).try_forward(&positioned, None).map(drop).unwrap_err().to_string();
+    assert!(error.contains("position_ids"), "{error}");
+    let mut bert = small_bert(20, 16).init(&device());
+    bert.encoder.layers[0].attention_layer_norm = None;
+    let error = bert.try_forward(&input(3), None).map(drop).unwrap_err().to_string();
+    assert!(error.contains("attention_layer_norm of layers[0]"), "{error}");
+}
+
+#[test]
+fn a_mean_is_taken_of_texts_that_are_padded_anywhere_and_position_0_of_none_before() {
+    let texts = BertEmbeddingsInput::from_rows(&[[0, 0, 5, 9], [7, 8, 9, 4]], &device()).unwrap();
+    let padding = PaddingMask::from_rows(&[[true, true, false, false], [false; 4]]).unwrap();
+    let head = BertForSequenceClassificationConfig::new(config());
+    let mean = head.clone().with_classifier_pooling(Some(Pooling::Mean)).init(&device());
+    let alone = BertEmbeddingsInput::from_rows(&[[5, 9]], &device()).unwrap();
+    let found = values(mean.logits(&texts, Some(&padding)).unwrap());
+    assert_eq!(found[..2], values(mean.logits(&alone, None).unwrap()));
+    let error = head.init(&device()).logits(&texts, Some(&padding)).map(drop).unwrap_err();
+    assert!(matches!(&error, Error::Data { .. }), "{error}");
+}
+
+#[test]
+fn parts_of_a_tensor_are_refused_and_replaced_together() {
+    let model = BertForMaskedLmConfig::new(config()).init(&device());
+    let dir = saved(&model);
+    let adapted = model.clone().apply_lora(Lora::new(2, 4.0).set_param_group(ParamGroup::from_predicate("key.weight")));
+    let error = adapted.clone().load(dir.path()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("Wqkv") && error.contains("LoRA"), "{error}");
+    // Another dtype of one part is stored in that of the first.
+    let mut mixed = model.clone();
+    let gate = mixed.bert.encoder.layers[0].gate.take().unwrap();
+    mixed.bert.encoder.layers[0].gate = Some(cast_module(gate, FloatDType::F64).unwrap());
+    let again: BertForMaskedLm = loaded(saved(&mixed).path());
+    let of = |model: &BertForMaskedLm| values(model.bert.encoder.layers[0].gate.as_ref().unwrap().weight.val());
+    assert_eq!(of(&again), of(&model));
+}
