@@ -175,6 +175,21 @@ fn a_pickle_of_endless_objects_is_refused_before_it_is_parsed() {
 }
 
 #[test]
+fn a_storage_of_other_bytes_or_another_length_is_refused() {
+    let [_, zip, legacy] = good_files();
+    // As every storage of the fixtures begins.
+    let start = [(-4.0f32).to_le_bytes(), (-3.875f32).to_le_bytes()].concat();
+    let changed = |mut bytes: Vec<u8>, before: usize| {
+        let values = bytes.windows(8).position(|window| window == start).unwrap();
+        bytes[values - before] ^= 1;
+        refused(&bytes)
+    };
+    assert!(changed(zip, 0).contains("does not have the checksum that the file states"));
+    // The number of values stands before them.
+    assert!(changed(legacy, 8).contains("has another length than its tensors say"));
+}
+
+#[test]
 fn a_zip_without_a_pickle_is_refused() {
     let end_of_archive = [&b"PK\x05\x06"[..], &[0; 18]].concat();
     refused(&end_of_archive);
