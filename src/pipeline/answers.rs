@@ -87,15 +87,15 @@ impl Pipeline<BertForQuestionAnswering> {
                 (of_window(window, logits, text, n_best, max_answer_len), logits[0] + logits[1])
             },
         )?;
-        let answered = |(windows, (_, text)): (Vec<(Vec<Span>, f64)>, &(Q, T))| {
+        let answered = windows.into_iter().zip(questions).map(|(windows, (_, text))| {
             // A window without the answer scores no answer high; all windows must, for the text to contain none.
             let impossible = windows.iter().map(|(_, impossible)| *impossible).fold(f64::INFINITY, f64::min);
             let spans = windows.into_iter().flat_map(|(spans, _)| spans).collect();
             let mut answers = best(spans, impossible, text.as_ref(), n_best, options.no_answer_threshold);
             answers.truncate(options.top_k.unwrap_or(usize::MAX));
             answers
-        };
-        Ok(windows.into_iter().zip(questions).map(answered).collect())
+        });
+        Ok(answered.collect())
     }
 }
 

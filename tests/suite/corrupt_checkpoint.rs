@@ -159,6 +159,21 @@ fn a_pickle_that_is_no_state_dict_and_an_archive_that_grows_are_refused() {
 }
 
 #[test]
+fn a_storage_of_other_bytes_or_another_length_is_refused() {
+    let [_, zip, legacy] = good_files();
+    // As every storage of the fixtures begins.
+    let start = [(-4.0f32).to_le_bytes(), (-3.875f32).to_le_bytes()].concat();
+    let changed = |mut bytes: Vec<u8>, before: usize| {
+        let values = bytes.windows(8).position(|window| window == start).unwrap();
+        bytes[values - before] ^= 1;
+        refused(&bytes)
+    };
+    assert!(changed(zip, 0).contains("does not have the checksum that the file states"));
+    // The number of values stands before them.
+    assert!(changed(legacy, 8).contains("has another length than its tensors say"));
+}
+
+#[test]
 fn a_tensor_that_repeats_one_number_beyond_the_file_is_refused() {
     // The module has the shape that the view claims: 4 GiB from a file of 3 kB.
     let mut module = tiny().with_vocab_size(1 << 28).init(&device());

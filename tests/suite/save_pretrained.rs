@@ -126,6 +126,22 @@ fn what_is_saved_is_loaded_bit_for_bit_in_every_dtype_and_scheme() {
 }
 
 #[test]
+fn the_metadata_of_a_models_file_is_kept() {
+    let dir = copy_of("bert");
+    let path = dir.path().join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap().tensors();
+    let metadata = [("trained_by".to_string(), "us".to_string())].into();
+    std::fs::write(&path, safetensors::serialize(tensors, Some(metadata)).unwrap()).unwrap();
+    BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap().save_pretrained(dir.path()).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let metadata = header.metadata().as_ref().unwrap();
+    // transformers refuses a file without a format.
+    assert_eq!([&metadata["format"], &metadata["trained_by"]], ["pt", "us"]);
+}
+
+#[test]
 fn a_bias_that_a_module_lacks_is_stored_as_zeros_of_the_modules_dtype() {
     let dir = tempfile::tempdir().unwrap();
     let mut module = cast_module(tiny().init(&device()), FloatDType::F16).unwrap();

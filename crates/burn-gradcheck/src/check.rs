@@ -175,7 +175,22 @@ impl GradCheck {
 
     /// Checks the gradient of an input beside those of the module's parameters; the report calls it `input`.
     ///
-    /// The input is copied to the module's device, wherever it lies. The [crate's documentation](crate) has an example.
+    /// The input is copied to the module's device, wherever it lies.
+    ///
+    /// ```
+    /// use burn::nn::LayerNormConfig;
+    /// use burn::prelude::*;
+    /// use burn::tensor::Distribution;
+    /// use burn_gradcheck::GradCheck;
+    ///
+    /// let device = Device::default().autodiff();
+    /// let norm = LayerNormConfig::new(6).init(&device);
+    /// let x = Tensor::<2>::random([3, 6], Distribution::Default, &device);
+    /// let report = GradCheck::new()
+    ///     .run_with_input(&norm, x, |norm, x, probe| probe.weighted_sum(norm.forward(x)))?;
+    /// assert!(report.parameter("input").is_some_and(|input| input.passed));
+    /// # Ok::<(), burn_gradcheck::GradCheckError>(())
+    /// ```
     ///
     /// # Errors
     ///

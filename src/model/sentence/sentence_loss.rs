@@ -181,38 +181,34 @@ impl SentenceLoss {
     /// [`Error::Config`] if a scale is not finite and above 0, a margin or weight is not finite, there are no dims, a dim is
     /// not in 1..=`width`, or there is not one weight for each.
     pub fn validate(&self, width: usize) -> Result<()> {
-        let invalid = |field, problem: String| Err(Error::config(field, problem));
-        match self {
+        let (field, problem) = match self {
             Self::MultipleNegativesRanking(MultipleNegativesRankingLoss { scale, .. })
             | Self::CoSent(CoSentLoss { scale })
                 if !(scale.is_finite() && *scale > 0.0) =>
             {
-                invalid("scale", format!("is {scale}, but must be finite and above 0"))
+                ("scale", format!("is {scale}, but must be finite and above 0"))
             }
             Self::Triplet(TripletLoss { triplet_margin: margin, .. }) if !margin.is_finite() => {
-                invalid("triplet_margin", format!("is {margin}, but must be finite"))
+                ("triplet_margin", format!("is {margin}, but must be finite"))
             }
             Self::Matryoshka(MatryoshkaLoss { loss, matryoshka_dims: dims, matryoshka_weights: weights }) => {
                 if dims.is_empty() {
-                    return invalid("matryoshka_dims", "is empty, but needs at least one width".into());
-                }
-                if let Some(dim) = dims.iter().find(|&dim| !(1..=width).contains(dim)) {
-                    let problem =
-                        format!("has {dim}, but the vectors have {width} values (allowed: 1..={width})");
-                    return invalid("matryoshka_dims", problem);
-                }
-                if weights.len() != dims.len() {
+                    ("matryoshka_dims", "is empty, but needs at least one width".into())
+                } else if let Some(dim) = dims.iter().find(|&dim| !(1..=width).contains(dim)) {
+                    let allowed = format!("the vectors have {width} values (allowed: 1..={width})");
+                    ("matryoshka_dims", format!("has {dim}, but {allowed}"))
+                } else if weights.len() != dims.len() {
                     let problem = format!("has {} weights, but there are {} dims", weights.len(), dims.len());
-                    return invalid("matryoshka_weights", problem);
+                    ("matryoshka_weights", problem)
+                } else if let Some(weight) = weights.iter().find(|weight| !weight.is_finite()) {
+                    ("matryoshka_weights", format!("has {weight}, but weights must be finite"))
+                } else {
+                    return dims.iter().try_for_each(|&dim| loss.validate(dim));
                 }
-                if let Some(weight) = weights.iter().find(|weight| !weight.is_finite()) {
-                    let problem = format!("has {weight}, but weights must be finite");
-                    return invalid("matryoshka_weights", problem);
-                }
-                dims.iter().try_for_each(|&dim| loss.validate(dim))
             }
-            _ => Ok(()),
-        }
+            _ => return Ok(()),
+        };
+        Err(Error::config(field, problem))
     }
 
     /// The loss, `[1]`.
