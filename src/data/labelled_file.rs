@@ -9,6 +9,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::iter::once;
 use std::path::{Path, PathBuf};
 
 /// The text of a file, and what is read of its rows.
@@ -55,13 +56,14 @@ impl LabelledFile {
 
     fn json(&self) -> Result<Rows<'_>> {
         let lines = self.lines().filter(|(_, text)| !text.trim().is_empty());
-        let rows = lines.map(|(line, text)| match serde_json::from_str::<Row>(text) {
+        let mut rows = lines.map(|(line, text)| match serde_json::from_str::<Row>(text) {
             Ok(row) => Ok((line, row)),
             Err(error) => Err(self.bad_row(line, format!("is not a JSON object: {error}"))),
         });
-        let rows = self.not_empty(rows.collect::<Result<Vec<_>>>()?)?;
+        let first = rows.next().transpose()?.ok_or_else(|| Error::no_text(&self.path))?;
         // Later objects may have other fields: columns are found in each by name, and nothing is counted.
-        let names = rows[0].1.fields.iter().map(|(name, _)| name.clone()).collect();
+        let names = first.1.fields.iter().map(|(name, _)| name.clone()).collect();
+        let rows = Box::new(once(Ok(first)).chain(rows));
         Ok(Rows { file: self, names: Some(names), width: None, rows })
     }
 
@@ -73,13 +75,13 @@ impl LabelledFile {
             .quoting(delimiter == b',') // GLUE's TSV files quote nothing
             .from_reader(self.text.as_bytes());
         // The parser gives where it began to look for a record, which blank lines may precede.
-        let line = |position: Option<&Position>| {
+        let line = move |position: Option<&Position>| {
             let begins = position.map_or(0, |position| position.byte() as usize);
             let rest = &self.text[begins..];
             let blank = rest.len() - rest.trim_start_matches(['\r', '\n']).len();
             self.line_at(begins + blank)
         };
-        let refused = |error: csv::Error| {
+        let refused = move |error: csv::Error| {
             let problem = match error.kind() {
                 ErrorKind::UnequalLengths { expected_len, len, .. } => {
                     format!("has {}, but the first row has {expected_len}", counted(*len as usize, "field"))
@@ -98,13 +100,12 @@ impl LabelledFile {
         }
         let first = reader.headers().map_err(refused)?.clone();
         let names = has_header.then(|| first.iter().map(|name| name.trim().to_string()).collect());
-        let rows = reader.records().map(|record| {
+        let rows = reader.into_records().map(move |record| {
             let record = record.map_err(refused)?;
             let fields = record.iter().map(|field| (String::new(), field.into())).collect();
             Ok((line(record.position()), Row { fields, is_json: false }))
         });
-        let rows = rows.collect::<Result<_>>()?;
-        Ok(Rows { file: self, names, width: Some(first.len()), rows })
+        Ok(Rows { file: self, names, width: Some(first.len()), rows: Box::new(rows) })
     }
 
     /// The line of a byte, counted from 1. A bare carriage return ends a line, as it ends a record of CSV.
@@ -122,16 +123,17 @@ pub(super) struct Rows<'a> {
     pub(super) names: Option<Vec<String>>,
     /// The number of columns of a table; `None` of JSON objects.
     width: Option<usize>,
-    rows: Vec<(u64, Row)>,
+    /// Read one by one: all of them would take more memory than the file.
+    rows: Box<dyn Iterator<Item = Result<(u64, Row)>> + 'a>,
 }
 
 impl Rows<'_> {
     /// What `item` makes of each row, of which there must be one.
     pub(super) fn read<T>(self, mut item: impl FnMut(&Row) -> Result<T, String>) -> Result<Vec<T>> {
-        let items = self
-            .rows
-            .into_iter()
-            .map(|(line, row)| item(&row).map_err(|problem| self.file.bad_row(line, problem)));
+        let items = self.rows.map(|row| {
+            let (line, row) = row?;
+            item(&row).map_err(|problem| self.file.bad_row(line, problem))
+        });
         self.file.not_empty(items.collect::<Result<_>>()?)
     }
 

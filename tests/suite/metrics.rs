@@ -206,7 +206,7 @@ fn scores_that_are_no_number_predict_no_class() {
         metric.update(&output([[1.0, 0.0], [0.0, 1.0]]).adapt(), &metadata()).unwrap();
         assert_eq!(metric.final_value().current(), 1.0);
         let item = tokens(output(nan), vec![0, 0]);
-        let mut entities = EntityMetric::f1(&["O", "B-X"].map(String::from).to_vec());
+        let mut entities = EntityMetric::f1(&["O", "B-X"].map(String::from));
         entities.update(&item.adapt(), &metadata()).unwrap();
         assert!(entities.final_value().current().is_nan());
         metric.update(&output(nan).adapt(), &metadata()).unwrap();
