@@ -1,18 +1,8 @@
 //! Loaders of a text: the same windows in the same order wherever they begin.
 
-use crate::small_text::{WORDS, collator, first_windows, folder, tokenizer, training_loader};
-use crate::{small_text, turn};
-use burn::data::dataloader::DataLoader;
-use burn::data::dataset::{Dataset, InMemDataset};
-use burn::prelude::*;
-use burn_bert::Error;
-use burn_bert::data::{
-    Batches, EpochLoader, Finished, MaskedLmCollator, MaskedLmCollatorConfig, PlainText, TryBatcher,
-};
-use burn_bert::model::MaskedLmBatch;
+use crate::prelude::*;
+use crate::small_text::{self, WORDS, collator, first_windows, folder, tokenizer, training_loader};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
 /// The ids of so many windows from the training of a text, of which nothing is masked.
 fn windows(dir: &Path, seed: u64, count: usize) -> Vec<Vec<i64>> {

@@ -34,8 +34,9 @@ fn ids_of_every_rank_are_looked_up() {
     two.into_data().assert_eq(&TensorData::from([[[10.0f32, 11.0]], [[20.0, 21.0]], [[30.0, 31.0]]]), true);
     let three = table.forward::<3, 4>(Tensor::from_ints([[[1, 1]]], &device));
     three.into_data().assert_eq(&TensorData::from([[[[10.0f32, 11.0], [10.0, 11.0]]]]), true);
-    let unchecked = table.forward_unchecked::<1, 2>(Tensor::from_ints([4], &device));
-    unchecked.into_data().assert_eq(&TensorData::from([[40.0f32, 41.0]]), true);
+    let unchecked = table.forward_unchecked::<2, 3>(Tensor::from_ints([[4, 0], [1, 3]], &device));
+    let expected = [[[40.0f32, 41.0], [0.0, 1.0]], [[10.0, 11.0], [30.0, 31.0]]];
+    unchecked.into_data().assert_eq(&TensorData::from(expected), true);
 }
 
 #[test]

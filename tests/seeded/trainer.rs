@@ -1,48 +1,21 @@
 //! Burn's trainer with `BertForMaskedLm`: it learns, clips, accumulates, and goes on where it was stopped.
 
+use crate::prelude::*;
 use crate::small_text::{collator, first_windows, folder, training_loader, validation_loader};
-use crate::tolerance::{all_values, values};
-use crate::turn;
-use burn::data::dataloader::DataLoader;
-use burn::data::dataloader::Progress;
-use burn::module::{ModuleVisitor, Param};
-use burn::optim::lr_scheduler::constant::ConstantLr;
-use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
-use burn::optim::{GradientsAccumulator, GradientsParams, SgdConfig};
-use burn::prelude::*;
+use burn::optim::{GradientsAccumulator, SgdConfig};
 use burn::tensor::DType;
-use burn::train::metric::{
-    AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
-    TopKAccuracyMetric,
-};
+use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 use burn::train::renderer::CliMetricsRenderer;
 use burn::train::{
-    ExecutionStrategy, InferenceStep, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining,
-    TrainStep, TrainingStrategy,
+    ExecutionStrategy, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining, TrainingStrategy,
 };
-use burn_bert::BertEmbeddingsConfig;
-use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::functional::{Precision, autocast};
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
-use burn_bert::optim::{AdamWConfig, LrSchedule, adamw, num_trainable_params};
-use burn_bert::training::{ClassificationItem, Training};
+use burn_bert::functional::autocast;
 use std::ops::Range;
-use std::path::Path;
-use std::sync::Arc;
 
 /// A model whose parameters are drawn, not merely planned.
 fn model(device: &Device) -> BertForMaskedLm {
     device.seed(5);
-    let embeddings = BertEmbeddingsConfig::new()
-        .with_vocab_size(11)
-        .with_hidden_size(16)
-        .with_max_position_embeddings(16)
-        .with_hidden_dropout_prob(0.1);
-    let bert = BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(32);
-    let model = BertForMaskedLmConfig::new(bert).init(device);
+    let model = BertForMaskedLmConfig::new(small_bert(11)).init(device);
     all_values(&model);
     model
 }
@@ -218,28 +191,6 @@ fn two_devices_take_the_steps_that_one_takes_with_twice_the_batches() {
     }
 }
 
-#[test]
-fn a_batch_with_no_masked_token_trains_nothing() {
-    let _turn = turn();
-    let device = Device::default().autodiff();
-    let model = model(&device);
-    let collator =
-        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
-    let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
-    /// The gradients of all parameters.
-    struct Collect<'a>(&'a GradientsParams, Vec<f64>);
-    impl ModuleVisitor for Collect<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let gradient = self.0.get::<D>(param.id).expect("a gradient of zeros is not a missing one");
-            self.1.extend(gradient.into_data().iter::<f64>());
-        }
-    }
-    let output = TrainStep::step(&model, batch);
-    let mut gradients = Collect(&output.grads, Vec::new());
-    model.visit(&mut gradients);
-    assert_eq!(gradients.1, vec![0.0; model.num_params()]);
-}
-
 /// One step of SGD at a rate of 1 is the gradient that the optimiser was given.
 fn step_of(model: Training<BertForMaskedLm>, batches: Range<usize>) -> Vec<f64> {
     let dir = folder();
@@ -306,34 +257,4 @@ fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
     let distance = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(distance(&before, &expected) > 1e-3, "the last batch trains nothing");
     assert!(distance(&last, &expected) < 1e-6, "{:e}", distance(&last, &expected));
-}
-
-#[test]
-fn a_batch_without_masked_tokens_does_not_count_in_the_metrics() {
-    let _turn = turn();
-    let device = Device::default().autodiff();
-    let model = model(&device);
-    let collator =
-        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
-    let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
-    let output = TrainStep::step(&model, batch).item;
-    let metadata = || MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
-    let mut accuracy = AccuracyMetric::new();
-    let mut loss = LossMetric::new();
-    let mut perplexity = PerplexityMetric::new();
-    let mut top = TopKAccuracyMetric::new(2);
-    let mut update = |output: &ClassificationItem| {
-        accuracy.update(&output.adapt(), &metadata()).unwrap();
-        loss.update(&output.adapt(), &metadata()).unwrap();
-        perplexity.update(&output.adapt(), &metadata()).unwrap();
-        top.update(&output.adapt(), &metadata()).unwrap();
-        [accuracy.final_value(), loss.final_value(), perplexity.final_value(), top.final_value()]
-            .map(|value| value.current())
-    };
-    let collator =
-        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
-    let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
-    let alone = update(&TrainStep::step(&model, batch).item);
-    assert!(alone.iter().all(|value| value.is_finite()), "{alone:?}");
-    assert_eq!(update(&output), alone);
 }
