@@ -1,13 +1,8 @@
 //! Reading `config.json`.
 
-use crate::checkpoint_files::*;
-use crate::files::with_config;
+use crate::checkpoint_files::{fixture, tiny};
+use crate::prelude::*;
 use burn::config::Config;
-use burn_bert::model::{
-    BertForMaskedLmConfig, BertForQuestionAnsweringConfig, BertForSequenceClassificationConfig,
-    BertModelConfig,
-};
-use burn_bert::{BertEmbeddingsConfig, EmbeddingInitializer, Error, PositionEmbeddingType};
 
 fn config_of(json: &str) -> Result<BertEmbeddingsConfig, Error> {
     BertEmbeddingsConfig::from_pretrained(with_config(json).path())
@@ -20,14 +15,13 @@ fn a_config_without_fields_is_bert_base() {
 
 #[test]
 fn an_object_that_is_no_models_config_is_refused() {
-    let (burns, path) =
-        (BertModelConfig::bert_base_uncased(), tempfile::tempdir().unwrap().keep().join("burns"));
+    let (burns, path) = (BertModelConfig::bert_base_uncased(), tempdir().unwrap().keep().join("burns"));
     burns.save(&path).unwrap();
     for json in [
         "{}",
         r#"{"hidden_size": 8, "architectures": []}"#,
         r#"{"do_lower_case": true, "model_max_length": 512, "tokenizer_class": "BertTokenizer"}"#,
-        &std::fs::read_to_string(path).unwrap(),
+        &fs::read_to_string(path).unwrap(),
     ] {
         let error = config_of(json).unwrap_err();
         assert!(matches!(&error, Error::ConfigFile { field: "model_type", .. }), "{error}");
@@ -226,11 +220,10 @@ fn a_field_that_is_wrong_is_refused_by_its_name_in_the_file() {
         format!(r#"{{"model_type": "{family}", "{field}": {value}}}"#)
     };
     let dir = |(field, value): (&str, &str)| with_config(json("bert", field, value));
-    let layer = |dir: &tempfile::TempDir| BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap_err();
-    let model = |dir: &tempfile::TempDir| BertForMaskedLmConfig::from_pretrained(dir.path()).unwrap_err();
-    let classifier = |dir: &tempfile::TempDir| {
-        BertForSequenceClassificationConfig::from_pretrained(dir.path()).unwrap_err()
-    };
+    let layer = |dir: &TempDir| BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap_err();
+    let model = |dir: &TempDir| BertForMaskedLmConfig::from_pretrained(dir.path()).unwrap_err();
+    let classifier =
+        |dir: &TempDir| BertForSequenceClassificationConfig::from_pretrained(dir.path()).unwrap_err();
     let mut errors = Vec::new();
     for row in of_layer {
         errors.extend([(row.0, layer(&dir(row))), (row.0, model(&dir(row)))]);

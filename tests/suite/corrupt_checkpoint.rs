@@ -48,13 +48,6 @@ fn with_header(header: &str, data: usize) -> Vec<u8> {
 }
 
 #[test]
-fn good_files_are_read() {
-    for bytes in good_files() {
-        assert!(holds_pattern(&load(&bytes).unwrap()));
-    }
-}
-
-#[test]
 fn a_file_cut_anywhere_is_refused() {
     for bytes in good_files() {
         for length in 0..bytes.len() {
@@ -75,6 +68,8 @@ fn a_file_with_something_behind_it_is_refused_in_safetensors_and_whole_in_pytorc
 
 #[test]
 fn what_is_no_file_of_weights_is_refused() {
+    let end_of_archive = [&b"PK\x05\x06"[..], &[0; 18]].concat();
+    let archive_without_a_pickle = [&b"PK\x03\x04"[..], &[0; 64], &end_of_archive].concat();
     for (bytes, says) in [
         (&b""[..], "it is empty"),
         (&[0; 1], "bytes"),
@@ -83,8 +78,11 @@ fn what_is_no_file_of_weights_is_refused() {
         (b"\x89HDF\r\n\x1a\n\0\0\0\0\0\0\0\0", "another format"),
         (b"{\"model_type\": \"bert\"}", "another format"),
         (b"<!DOCTYPE html><html></html>", "another format"),
+        (&end_of_archive, "file"),
+        (&archive_without_a_pickle, "file"),
     ] {
-        assert!(refused(bytes).contains(says), "{says}");
+        let message = refused(bytes);
+        assert!(message.contains(says), "{says}: {message}");
     }
 }
 
@@ -172,13 +170,6 @@ fn a_pickle_of_endless_objects_is_refused_before_it_is_parsed() {
     let magic = &legacy[..15]; // The first of the five pickles.
     let message = refused(&[magic, &vec![b'N'; 4 << 20]].concat());
     assert!(message.contains("longer than"), "{message}");
-}
-
-#[test]
-fn a_zip_without_a_pickle_is_refused() {
-    let end_of_archive = [&b"PK\x05\x06"[..], &[0; 18]].concat();
-    refused(&end_of_archive);
-    refused(&[&b"PK\x03\x04"[..], &[0; 64], &end_of_archive].concat());
 }
 
 // Hostile indices

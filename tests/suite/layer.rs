@@ -1,4 +1,4 @@
-//! The embedding layer: inputs that are refused and those that are just right, which rows move in training, LoRA and records.
+//! The embedding layer: inputs that are refused and those that are just right, which rows move in training, LoRA.
 //! `tests/backend` compares it with Hugging Face's on every device, and has the errors of every device.
 
 use crate::prelude::*;
@@ -75,17 +75,6 @@ fn an_empty_batch_is_refused() {
 }
 
 #[test]
-fn unchecked_ids_gives_the_same_values() {
-    let tensor = |ids: [i32; 3]| Tensor::<2, Int>::from_data([ids], &device());
-    let input = BertEmbeddingsInput::from_ids(tensor([1, 2, 3])).unwrap();
-    let input = input.with_token_type_ids(tensor([0, 1, 1])).unwrap();
-    let module = small_layer().init(&device());
-    let checked = module.forward(&input);
-    let unchecked = module.forward(&input.unchecked_ids());
-    unchecked.into_data().assert_eq(&checked.into_data(), true);
-}
-
-#[test]
 fn ids_of_any_integer_type_are_taken() {
     let device = device();
     for input in [
@@ -97,14 +86,6 @@ fn ids_of_any_integer_type_are_taken() {
         let ids = input.unwrap().input_ids().unwrap().into_data();
         assert_eq!(ids.iter::<i64>().collect::<Vec<_>>(), [1, 2, 3]);
     }
-}
-
-#[test]
-fn a_padding_mask_of_another_shape_is_refused() {
-    let model = small_bert(10, 4).init(&device());
-    let padding = Tensor::<2, Bool>::from_data([[false, true]], &device());
-    let error = model.try_forward(&rows(&[[1, 2, 3]]), Some(&padding.into())).unwrap_err();
-    assert!(matches!(error, Error::ShapeMismatch { input: "padding", .. }), "{error}");
 }
 
 #[test]
@@ -294,26 +275,4 @@ fn lora_on_the_word_embeddings_trains_its_factors_and_keeps_the_padding_row() {
     let rank = a.len() / 20;
     assert_eq!(a[..rank], vec![0.0; rank][..], "the padding row of A");
     assert!(a[4 * rank..5 * rank].iter().all(|&value| value != 0.0), "a row of A that was looked up");
-}
-
-#[test]
-fn a_record_restores_every_value_and_holds_nothing_else() {
-    let module = config().init(&autodiff());
-    let paths: Vec<String> = parameters(&module, None).into_keys().collect();
-    assert_eq!(
-        paths,
-        [
-            "layer_norm.beta",
-            "layer_norm.gamma",
-            "position_embeddings.weight",
-            "token_type_embeddings.weight",
-            "word_embeddings.weight",
-        ]
-    );
-    let dir = tempdir().unwrap();
-    let file = dir.path().join("embeddings.bpk");
-    module.clone().save_file(&file).unwrap();
-    assert_eq!(module.clone().into_record().len(), paths.len());
-    let loaded = config().init(&autodiff()).load_file(&file);
-    loaded.forward(&input()).into_data().assert_eq(&module.forward(&input()).into_data(), true);
 }

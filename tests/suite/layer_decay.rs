@@ -1,4 +1,4 @@
-//! A learning rate for each layer. `parity_models` has how far a step moves the parameters of every head.
+//! A learning rate for each layer.
 
 use crate::prelude::*;
 use burn::optim::lr_scheduler::constant::ConstantLr;
@@ -10,7 +10,7 @@ const RATE: f64 = 0.01;
 const DECAY: f64 = 0.5;
 
 /// The power of the decay that a parameter should have.
-pub fn power(path: &str, layers: usize) -> i32 {
+fn power(path: &str, layers: usize) -> i32 {
     let mut parts = path.split('.');
     let power = match (parts.any(|part| part == "layers"), parts.next()) {
         (true, Some(layer)) => layers - layer.parse::<usize>().unwrap(),
@@ -44,6 +44,10 @@ fn every_layer_of_every_model_has_its_own_rate() {
         assert_eq!(powers(&untied.init(&device)), [0, 1, 2, 3, 4]);
         let sentences = BertForSentenceEmbeddingConfig::new(bert.clone()).init(&device);
         assert_eq!(powers(&sentences), [1, 2, 3, 4], "there is no head");
+        let tokens = BertForTokenClassificationConfig::new(bert.clone()).init(&device);
+        assert_eq!(powers(&tokens), [0, 1, 2, 3, 4]);
+        let answers = BertForQuestionAnsweringConfig::new(bert.clone()).init(&device);
+        assert_eq!(powers(&answers), [0, 1, 2, 3, 4]);
         let layers = ParamGroup::from_regex(r"encoder\.layers\..*\.weight$").unwrap();
         let sequences = BertForSequenceClassificationConfig::new(bert).init(&device);
         let adapted = sequences.apply_lora(Lora::new(2, 4.0).set_param_group(layers));
@@ -51,12 +55,17 @@ fn every_layer_of_every_model_has_its_own_rate() {
         assert_eq!(powers(&adapted), [0, 1, 2, 3, 4]);
     }
     for family in [Family::Electra, Family::MpNet] {
-        let model = crate::families::config(family).with_num_hidden_layers(LAYERS).init(&device);
+        let bert = crate::families::config(family).with_num_hidden_layers(LAYERS);
+        let model = BertForSequenceClassificationConfig::new(bert).init(&device);
         let below = ["embeddings_projection", "relative_attention_bias"];
         let paths = parameters(&model, None);
         assert!(paths.keys().any(|path| below.iter().any(|part| path.contains(part))), "{family:?}");
-        powers(&model);
+        assert_eq!(powers(&model), [0, 1, 2, 3, 4], "{family:?}");
     }
+    let electra = ElectraForPreTrainingConfig::new(
+        crate::families::config(Family::Electra).with_num_hidden_layers(LAYERS),
+    );
+    assert_eq!(powers(&electra.init(&device)), [0, 1, 2, 3, 4]);
 }
 
 #[test]

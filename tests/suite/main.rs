@@ -8,8 +8,6 @@ mod checkpoint_files;
 mod devices;
 #[path = "../support/files/mod.rs"]
 mod files;
-#[path = "../support/golden/mod.rs"]
-mod golden;
 #[path = "../support/parity/mod.rs"]
 mod parity;
 #[path = "../support/sentences/mod.rs"]
@@ -97,7 +95,6 @@ mod families;
 mod family;
 mod fields;
 mod gradients_models;
-mod hugging_face;
 mod interrupted_save;
 #[cfg(feature = "train")]
 mod labelled;

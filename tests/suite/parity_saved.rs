@@ -1,21 +1,12 @@
 //! What transformers saved is read, and what is saved here transformers reads.
 
 use crate::checkpoint_files::{keys_of, tensors_of};
-use crate::files::{config_json, copy_of};
+use crate::files::copy_of;
 use crate::parity::{Fixture, Head, collected, fixtures, of_tokens};
-use crate::tolerance::{F64, LOGITS_F32, MODEL_F32, assert_close, values};
+use crate::prelude::*;
 use crate::transformers::{Python, real_checkpoint};
-use crate::whole_model::File;
-use burn::optim::GradientsParams;
-use burn::prelude::*;
-use burn::tensor::FloatDType;
-use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::model::*;
 use burn_bert::optim::{AdamWConfig, adamw};
-use burn_bert::{BertEmbeddings, BertEmbeddingsInput, PaddingMask, cast_module};
-use serde_json::Value;
 use std::fmt::Debug;
-use std::path::Path;
 
 /// The fields of a `config.json` that a save into a new directory writes.
 fn assert_fields_of(written: &Path, expected: &Path) {
@@ -46,7 +37,7 @@ fn assert_round_trip<M: PretrainedModel<Config: PartialEq + Debug>>(all: Vec<Fix
     for fixture in models(all) {
         let (dir, name) = (&fixture.model, fixture.name());
         let (model, _) = M::from_pretrained(dir, &device).unwrap();
-        let saved = tempfile::tempdir().unwrap();
+        let saved = tempdir().unwrap();
         model.save_pretrained(saved.path()).unwrap();
         let mut expected = tensors_of(dir);
         if is_relative(&fixture) {
@@ -80,7 +71,7 @@ fn every_head_is_written_under_transformers_names_and_read_back() {
 /// Saves a model into a new directory, and has transformers compute by `command` what it computes: logits of random tokens
 /// in most cases.
 fn by_transformers(model: &impl PretrainedModel, command: &str) -> File {
-    let (saved, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (saved, out) = (tempdir().unwrap(), tempdir().unwrap());
     model.save_pretrained(saved.path()).unwrap();
     Python::named().check(command, saved.path(), out.path());
     File::at(&out.path().join("f32.safetensors"))
@@ -232,7 +223,7 @@ fn a_fine_tuned_real_checkpoint_gives_the_same_logits_in_transformers() {
 #[ignore = "needs Python with transformers and a checkpoint: BURN_BERT_PYTHON, BURN_BERT_CHECKPOINT"]
 fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
     let (python, model) = (Python::named(), real_checkpoint());
-    let out = tempfile::tempdir().unwrap();
+    let out = tempdir().unwrap();
     python.check("hidden_states", &model, out.path());
     let (loaded, report) = BertModel::from_pretrained(&model, &Device::default()).unwrap();
     println!("{report}");

@@ -1,6 +1,6 @@
 //! Growing and shrinking word and position embeddings: what was learned stays, and the bugs of others are not repeated.
 
-use crate::checkpoint_files::{all_values, cast, parameters, tiny, values};
+use crate::checkpoint_files::{cast, tiny};
 use crate::prelude::*;
 use burn::module::{Quantizer, list_param_ids};
 use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
@@ -9,11 +9,11 @@ use burn_bert::{EmbeddingTable, NewRows};
 const HIDDEN: usize = 4;
 
 fn words(module: &BertEmbeddings) -> Vec<f64> {
-    values(&module.word_embeddings.weight)
+    values(module.word_embeddings.weight.val())
 }
 
 fn positions(module: &BertEmbeddings) -> Vec<f64> {
-    values(&module.position_embeddings.as_ref().unwrap().weight)
+    values(module.position_embeddings.as_ref().unwrap().weight.val())
 }
 
 fn rows(values: &[f64], range: std::ops::Range<usize>) -> &[f64] {

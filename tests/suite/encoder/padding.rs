@@ -4,10 +4,7 @@ use super::{
     ABSOLUTE, H, RELATIVE_KEY, RELATIVE_KEY_QUERY, SCHEMES, Scheme, device, encoder, every_kind, hidden,
     rectangle, weights,
 };
-use crate::tolerance::{F64, Tolerance, assert_close, parameters, values};
-use burn::prelude::*;
-use burn_bert::model::Pooling;
-use burn_bert::{Error, PaddingMask};
+use crate::prelude::*;
 use proptest::prelude::*;
 
 /// Places that hold a token, row · S + column.

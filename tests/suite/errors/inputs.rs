@@ -123,6 +123,14 @@ pub fn rows() -> Vec<Row> {
             },
             "inputs_embeds is F64, but the module's embeddings are F32; cast one of them",
         ),
+        row!(
+            DTypeMismatch,
+            |_| {
+                let model = BertForMaskedLmConfig::new(bert()).init(&device());
+                model.scores(Tensor::ones([1, 4], (&device(), DType::F64))).unwrap_err()
+            },
+            "hidden is F64, but the module's embeddings are F32; cast one of them",
+        ),
         #[cfg(all(feature = "flex", feature = "ndarray"))]
         row!(
             DeviceMismatch,
