@@ -2,16 +2,11 @@
 
 use crate::case::*;
 use crate::devices;
+use crate::small_bert::small_bert;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
-use burn_bert::model::{
-    BertForMaskedLmConfig, BertForSequenceClassificationConfig, BertForTokenClassificationConfig,
-    BertModelConfig, MaskedLmBatch, SequenceClassificationBatch, TokenClassificationBatch,
-};
-use burn_bert::{
-    BertEmbeddingsConfig, BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig,
-    cast_module,
-};
+use burn_bert::model::*;
+use burn_bert::{BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig, cast_module};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const IDS: [[i32; 3]; 2] = [[1, 2, 3], [4, 5, 0]];
@@ -127,11 +122,7 @@ pub fn a_batch_on_another_device_is_an_error(case: &Case) {
 
 pub fn labels_of_an_input_that_was_replaced_by_one_elsewhere_are_refused(case: &Case) {
     let _held = hold_random_numbers();
-    let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8);
-    let bert = BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(8);
+    let bert = small_bert(20, 8);
     let device = &case.device;
     let input = BertEmbeddingsInput::from_rows(&IDS, device).unwrap();
     let mut sequences = SequenceClassificationBatch::single_label(input.clone(), None, &[1, 0]).unwrap();

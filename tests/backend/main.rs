@@ -21,6 +21,8 @@ mod results;
 #[cfg(feature = "checkpoint")]
 #[path = "../support/sentences/mod.rs"]
 mod sentences;
+#[path = "../support/small_bert/mod.rs"]
+mod small_bert;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 mod training;
@@ -84,8 +86,7 @@ macro_rules! every_behaviour {
                 errors::forward_panics_with_the_same_words,
                 errors::a_dtype_that_the_device_does_not_compute_in_is_refused_by_name,
                 training::a_zero_padding_row_stays_zero_under_adamw_and_no_used_row_stays,
-                training::records_keep_their_values_while_training_goes_on,
-                training::clones_keep_their_values_while_training_goes_on,
+                training::records_and_clones_keep_their_values_while_training_goes_on,
                 training::a_record_saved_here_loads_on_every_device,
                 training::a_parameter_that_two_fields_share_is_clipped_and_averaged_once,
                 training::gradients_of_every_dtype_are_scaled_by_factors_that_it_may_not_hold,

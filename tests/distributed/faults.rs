@@ -1,10 +1,7 @@
 //! What one rank of three does wrong, in the third of its steps.
 
+use crate::prelude::*;
 use burn::nn::{Linear, LinearConfig};
-use burn::optim::GradientsParams;
-use burn::prelude::*;
-use burn_bert::distributed::Ranks;
-use burn_bert::{Error, Result};
 
 /// A fault of rank 1, and what is said about it.
 pub const FAULTS: [(&str, &str); 8] = [

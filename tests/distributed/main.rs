@@ -2,8 +2,29 @@
 
 mod faults;
 mod heads;
+#[path = "../support/hook/mod.rs"]
+mod hook;
 mod learner;
+#[path = "../support/small_bert/mod.rs"]
+mod small_bert;
+#[path = "../support/tolerance/mod.rs"]
+mod tolerance;
 mod validation;
+
+/// What most of these tests use.
+mod prelude {
+    pub use crate::tolerance::{all_values, largest_difference};
+    pub use burn::data::dataset::InMemDataset;
+    pub use burn::module::Module;
+    pub use burn::optim::GradientsParams;
+    pub use burn::prelude::*;
+    pub use burn::tensor::FloatDType;
+    pub use burn::train::Interrupter;
+    pub use burn_bert::data::*;
+    pub use burn_bert::distributed::Ranks;
+    pub use burn_bert::model::*;
+    pub use burn_bert::{BertEmbeddingsInput, Error, Family, PaddingMask, Result, cast_module};
+}
 
 use burn_bert::Error;
 use burn_bert::distributed::{Ranks, Wire};

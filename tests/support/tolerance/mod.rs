@@ -89,6 +89,12 @@ pub fn distance(a: &[f64], b: &[f64]) -> f64 {
     norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut b.iter().copied()).max(f64::MIN_POSITIVE)
 }
 
+/// max |a − b|.
+pub fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len(), "as many values");
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
 /// Values of all parameters of a module, in the order of their paths.
 pub fn all_values(module: &impl Module) -> Vec<f64> {
     parameters(module, None).into_values().flatten().collect()
