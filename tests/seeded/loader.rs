@@ -4,12 +4,30 @@ use crate::prelude::*;
 use crate::small_text::{self, WORDS, collator, first_windows, folder, tokenizer, training_loader};
 use std::collections::BTreeSet;
 
+/// Collates windows of which nothing is masked.
+fn unmasked(dir: &Path) -> MaskedLmCollator {
+    MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir)).with_mlm_probability(0.0).init()
+}
+
+/// The ids of the windows that a loader gives, batch by batch.
+fn ids(loader: &dyn DataLoader<MaskedLmBatch>) -> Vec<Vec<i64>> {
+    let of_batch = |batch: MaskedLmBatch| {
+        let [_, seq] = batch.input.dims();
+        let ids: Vec<i64> = batch.input.input_ids().unwrap().into_data().iter().collect();
+        ids.chunks(seq).map(<[i64]>::to_vec).collect::<Vec<_>>()
+    };
+    loader.iter().flat_map(|batch| of_batch(batch.unwrap())).collect()
+}
+
+fn sorted(windows: &[Vec<i64>]) -> Vec<Vec<i64>> {
+    let mut windows = windows.to_vec();
+    windows.sort();
+    windows
+}
+
 /// The ids of so many windows from the training of a text, of which nothing is masked.
 fn windows(dir: &Path, seed: u64, count: usize) -> Vec<Vec<i64>> {
-    let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir)).with_mlm_probability(0.0).init();
-    let loader = training_loader(dir, collator, 1, count, seed);
-    let ids = |batch: MaskedLmBatch| batch.input.input_ids().unwrap().into_data().iter::<i64>().collect();
-    loader.iter().map(|batch| ids(batch.unwrap())).collect()
+    ids(&training_loader(dir, unmasked(dir), 1, count, seed))
 }
 
 /// A text of 171 windows, each of which has its number in words, three times.
@@ -33,11 +51,6 @@ fn windows_hold_the_whole_text_once_a_pass() {
     assert!(first == windows(dir.path(), 1, 342));
     assert!(first != second);
     // Each pass gives them in an order of its own.
-    let sorted = |windows: &[Vec<i64>]| {
-        let mut windows = windows.to_vec();
-        windows.sort();
-        windows
-    };
     let mut in_order: Vec<Vec<i64>> = (small_text::windows(dir.path(), 14).iter())
         .map(|window| window.unwrap().input_ids.iter().map(|&id| i64::from(id)).collect())
         .collect();
@@ -113,24 +126,13 @@ fn a_run_that_goes_on_with_other_numbers_of_ranks_goes_on_at_the_same_place() {
     // 19 shards of nine windows: two epochs on one rank, three on three and four on two.
     for (epochs, shards, ranks, count) in [(0, 0, 1, 2), (2, 2, 3, 3), (5, 11, 2, 4)] {
         for rank in 0..ranks {
-            let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir.path()))
-                .with_mlm_probability(0.0)
-                .init();
-            let loader = training_loader(dir.path(), collator, 3, 3, 1).shard(rank, ranks).unwrap();
+            let loader =
+                training_loader(dir.path(), unmasked(dir.path()), 3, 3, 1).shard(rank, ranks).unwrap();
             let loader = loader.starting_after(Finished { epochs, shards: Some(shards) });
-            for _ in 0..count {
-                let ids = |batch: MaskedLmBatch| batch.input.input_ids().unwrap().into_data();
-                let ids =
-                    loader.iter().flat_map(|batch| ids(batch.unwrap()).iter::<i64>().collect::<Vec<_>>());
-                found.extend(ids.collect::<Vec<_>>().chunks(14).map(<[i64]>::to_vec));
-            }
+            (0..count).for_each(|_| found.extend(ids(&loader)));
         }
     }
-    let sorted = |mut windows: Vec<Vec<i64>>| {
-        windows.sort();
-        windows
-    };
-    assert_eq!(sorted(found), sorted(expected), "every window once");
+    assert_eq!(sorted(&found), sorted(&expected), "every window once");
 }
 
 #[test]
@@ -152,17 +154,11 @@ fn devices_that_share_an_epoch_get_all_of_its_windows_between_them() {
     let dir = folder();
     let text: String = (0..3000).map(|i: usize| format!("{} ", WORDS[i * i % 7 % 6])).collect();
     fs::write(dir.path().join("text"), text).unwrap();
-    let collator =
-        MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir.path())).with_mlm_probability(0.0).init();
-    let loader = training_loader(dir.path(), collator, 4, 6, 1);
-    let ids = |loader: &dyn DataLoader<MaskedLmBatch>| {
-        let batches = loader.iter().map(|batch| batch.unwrap().input.input_ids().unwrap().into_data());
-        batches.flat_map(|ids| ids.iter::<i64>().collect::<Vec<_>>()).collect::<Vec<_>>()
-    };
+    let loader = training_loader(dir.path(), unmasked(dir.path()), 4, 6, 1);
     let parts = [loader.slice(0, 12), loader.slice(12, 24), loader.slice(24, 24)];
     for _ in 0..2 {
         let whole = ids(&loader);
-        assert_eq!(whole.len(), 24 * 14);
+        assert_eq!(whole.len(), 24);
         assert_eq!(parts.each_ref().map(|part| ids(part.as_ref())).concat(), whole);
     }
 }

@@ -28,46 +28,39 @@ fn undropped() -> Training<BertForMaskedLm> {
     Training::new(model)
 }
 
-/// Trains from the end of epoch `from` to that of epoch `to`, of ten steps each, logs in `dir`/run.
-fn train(dir: &Path, from: usize, to: usize) -> LearningResult<Training<BertForMaskedLm>> {
-    train_by(dir, from, to, |training| training.grads_accumulation(2))
-}
+type MaskedLmTraining = SupervisedTraining<Training<BertForMaskedLm>>;
 
-/// Trains with two batches a step, which `two` provides for.
-fn train_by(
-    dir: &Path,
-    from: usize,
-    to: usize,
-    two: impl FnOnce(
-        SupervisedTraining<Training<BertForMaskedLm>>,
-    ) -> SupervisedTraining<Training<BertForMaskedLm>>,
-) -> LearningResult<Training<BertForMaskedLm>> {
-    train_in(Precision::F32, dir, from, to, two)
-}
-
-fn train_in(
-    precision: Precision,
-    dir: &Path,
-    from: usize,
-    to: usize,
-    two: impl FnOnce(
-        SupervisedTraining<Training<BertForMaskedLm>>,
-    ) -> SupervisedTraining<Training<BertForMaskedLm>>,
-) -> LearningResult<Training<BertForMaskedLm>> {
-    let device = Device::default();
-    let valid = validation_loader(dir);
-    let train = training_loader(dir, collator(dir), 4, 20, 7).starting_after(from);
-    let optimizer = adamw(&AdamWConfig::new()).unwrap();
-    let training = SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(valid))
-        .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
+/// A training run with logs in `dir`/run.
+fn run(dir: &Path, train: EpochLoader<MaskedLmCollator>) -> MaskedLmTraining {
+    SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(validation_loader(dir)))
         .renderer(Box::new(CliMetricsRenderer::new()))
         .with_application_logger(None)
+}
+
+/// Two batches a step.
+fn accumulated(training: MaskedLmTraining) -> MaskedLmTraining {
+    training.grads_accumulation(2)
+}
+
+/// Trains from the end of epoch `from` to that of epoch `to`, of ten steps each, with two batches a step, which `two` provides
+/// for.
+fn train(
+    precision: Precision,
+    dir: &Path,
+    [from, to]: [usize; 2],
+    two: impl FnOnce(MaskedLmTraining) -> MaskedLmTraining,
+) -> LearningResult<Training<BertForMaskedLm>> {
+    let training = run(dir, training_loader(dir, collator(dir), 4, 20, 7).starting_after(from))
+        .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
         .with_default_checkpointers()
         .num_epochs(to);
     let training = two(training);
     let training = if from > 0 { training.checkpoint(from) } else { training };
-    let model = Training::new(model(&device.autodiff())).with_precision(precision);
-    training.launch(Learner::new(model, optimizer, LrSchedule::Linear.with_warmup(1e-2, 3, 30).unwrap()))
+    let model = Training::new(model(&Device::default().autodiff())).with_precision(precision);
+    let schedule = LrSchedule::Linear.with_warmup(1e-2, 3, 30).unwrap();
+    let result = training.launch(Learner::new(model, adamw(&AdamWConfig::new()).unwrap(), schedule));
+    assert!(result.error.is_none(), "{:?}", result.error);
+    result
 }
 
 fn loss_of(model: &BertForMaskedLm, dir: &Path) -> f64 {
@@ -80,15 +73,15 @@ fn loss_of(model: &BertForMaskedLm, dir: &Path) -> f64 {
 fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
     let _turn = turn();
     let [whole, stopped] = [folder(), folder()];
-    let result = train(whole.path(), 0, 3);
-    assert!(result.error.is_none());
+    let train = |dir: &TempDir, epochs| train(Precision::F32, dir.path(), epochs, accumulated);
+    let result = train(&whole, [0, 3]);
     let before = loss_of(&model(&Device::default().autodiff()), whole.path());
     let after = loss_of(&result.model.model, whole.path());
     println!("held-out loss {before:.3} before, {after:.3} after 30 steps");
     assert!(after < before - 0.5, "{before} → {after}");
 
-    train(stopped.path(), 0, 1);
-    let resumed = train(stopped.path(), 1, 3);
+    train(&stopped, [0, 1]);
+    let resumed = train(&stopped, [1, 3]);
     assert!(all_values(&resumed.model) == all_values(&result.model), "bit for bit, with dropout on");
 }
 
@@ -100,10 +93,7 @@ fn a_training_has_the_parameters_of_its_model() {
 }
 
 /// The same device twice: Burn makes a worker, a loader and a copy of the model for each.
-fn on_two_devices(
-    training: SupervisedTraining<Training<BertForMaskedLm>>,
-    optim: MultiDeviceOptim,
-) -> SupervisedTraining<Training<BertForMaskedLm>> {
+fn on_two_devices(training: MaskedLmTraining, optim: MultiDeviceOptim) -> MaskedLmTraining {
     let strategy = ExecutionStrategy::multi(vec![Device::default().autodiff(); 2], optim);
     training.with_training_strategy(TrainingStrategy::Default(strategy))
 }
@@ -111,29 +101,25 @@ fn on_two_devices(
 #[test]
 fn a_run_in_16_bits_learns_goes_on_as_if_it_was_not_stopped_and_keeps_f32() {
     let _turn = turn();
-    let exact = train(folder().path(), 0, 3);
-    let precision = Precision::Bf16;
+    let exact = train(Precision::F32, folder().path(), [0, 3], accumulated);
     let [whole, stopped] = [folder(), folder()];
-    let train =
-        |dir: &Path, from, to| train_in(precision, dir, from, to, |training| training.grads_accumulation(2));
-    let result = train(whole.path(), 0, 3);
-    assert!(result.error.is_none(), "{:?}", result.error);
+    let train_narrow = |dir: &TempDir, epochs| train(Precision::Bf16, dir.path(), epochs, accumulated);
+    let result = train_narrow(&whole, [0, 3]);
     let losses = [&result, &exact].map(|result| loss_of(&result.model.model, whole.path()));
-    println!("{precision}: held-out loss {:.4}, in f32 {:.4}", losses[0], losses[1]);
+    println!("held-out loss {:.4}, in f32 {:.4}", losses[0], losses[1]);
     assert!((losses[0] - losses[1]).abs() < 0.05, "{losses:?}");
     assert!(all_values(&result.model.model) != all_values(&exact.model.model), "it was rounded");
     assert_eq!(result.model.model.bert.encoder.layers[0].output.weight.val().dtype(), DType::F32);
 
-    train(stopped.path(), 0, 1);
-    let resumed = train(stopped.path(), 1, 3);
-    assert!(all_values(&resumed.model) == all_values(&result.model), "{precision}: bit for bit");
+    train_narrow(&stopped, [0, 1]);
+    let resumed = train_narrow(&stopped, [1, 3]);
+    assert!(all_values(&resumed.model) == all_values(&result.model), "bit for bit");
 
-    let result = train_in(precision, folder().path(), 0, 3, |training| {
+    let result = train(Precision::Bf16, folder().path(), [0, 3], |training| {
         on_two_devices(training, MultiDeviceOptim::OptimMainDevice)
     });
-    assert!(result.error.is_none(), "{:?}", result.error);
     let loss = loss_of(&result.model.model, whole.path());
-    assert!((loss - losses[1]).abs() < 0.2, "{precision} on two devices: {loss}");
+    assert!((loss - losses[1]).abs() < 0.2, "on two devices: {loss}");
 }
 
 #[test]
@@ -149,26 +135,15 @@ fn validation_is_in_the_precision_of_training() {
         values(InferenceStep::step(training, batch.clone()).loss.narrow(0, 0, 1))
     };
     let exact = loss(&start);
-    let precision = Precision::Bf16;
-    let expected = autocast(precision, || values(start.model.forward(&batch).loss));
-    let found = loss(&start.clone().with_precision(precision));
-    assert!(found == expected && found != exact, "{precision}: {found:?}, {expected:?}, {exact:?}");
+    let expected = autocast(Precision::Bf16, || values(start.model.forward(&batch).loss));
+    let found = loss(&start.clone().with_precision(Precision::Bf16));
+    assert!(found == expected && found != exact, "{found:?}, {expected:?}, {exact:?}");
 }
 
 /// Three steps of SGD, of two batches each.
-fn weights_after_sgd(
-    max_grad_norm: f64,
-    two: impl FnOnce(
-        SupervisedTraining<Training<BertForMaskedLm>>,
-    ) -> SupervisedTraining<Training<BertForMaskedLm>>,
-) -> Vec<f64> {
+fn weights_after_sgd(max_grad_norm: f64, two: impl FnOnce(MaskedLmTraining) -> MaskedLmTraining) -> Vec<f64> {
     let dir = folder();
-    let (valid, train) =
-        (validation_loader(dir.path()), training_loader(dir.path(), collator(dir.path()), 4, 2, 7));
-    let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
-        .renderer(Box::new(CliMetricsRenderer::new()))
-        .with_application_logger(None)
-        .num_epochs(3);
+    let training = run(dir.path(), training_loader(dir.path(), collator(dir.path()), 4, 2, 7)).num_epochs(3);
     let model = undropped().with_max_grad_norm(max_grad_norm);
     let learner = Learner::new(model, SgdConfig::new().init(), ModuleLrScheduler::from(ConstantLr::new(0.1)));
     all_values(&two(training).launch(learner).model)
@@ -180,12 +155,12 @@ fn two_devices_take_the_steps_that_one_takes_with_twice_the_batches() {
     let before = all_values(&undropped());
     // Clipping forgets whether gradients were added or averaged; without it that shows.
     for (max_grad_norm, moves) in [(0.5, 0.1..0.150001), (f64::INFINITY, 0.16..f64::INFINITY)] {
-        let one = weights_after_sgd(max_grad_norm, |training| training.grads_accumulation(2));
+        let one = weights_after_sgd(max_grad_norm, accumulated);
         let moved: Vec<_> = before.iter().zip(&one).map(|(before, after)| after - before).collect();
         assert!(moves.contains(&norm(&moved)), "a norm of {max_grad_norm}: moved by {}", norm(&moved));
         for optim in [MultiDeviceOptim::OptimMainDevice, MultiDeviceOptim::OptimSharded] {
             let two = weights_after_sgd(max_grad_norm, |training| on_two_devices(training, optim));
-            let difference = one.iter().zip(&two).map(|(one, two)| (one - two).abs()).fold(0.0, f64::max);
+            let difference = largest_difference(&one, &two);
             assert!(difference < 1e-6, "{optim:?}, a norm of {max_grad_norm}: {difference:e}");
         }
     }
@@ -237,11 +212,7 @@ fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
     let loader = |batches: usize| training_loader(dir.path(), collator(dir.path()), 4, batches, 7);
     // Three batches, two a step: the second step has one.
     let trained = |batches: usize| {
-        let (valid, train) = (validation_loader(dir.path()), loader(batches));
-        let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
-            .renderer(Box::new(CliMetricsRenderer::new()))
-            .with_application_logger(None)
-            .grads_accumulation(2);
+        let training = accumulated(run(dir.path(), loader(batches)));
         let model = undropped().with_max_grad_norm(f64::INFINITY);
         let schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
         training.launch(Learner::new(model, SgdConfig::new().init(), schedule)).model
@@ -254,7 +225,6 @@ fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
     let gradients = TrainStep::step(&whole, batch).grads;
     let mut schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
     let expected = all_values(&whole.optimize(&mut SgdConfig::new().init(), schedule.step(), gradients));
-    let distance = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-    assert!(distance(&before, &expected) > 1e-3, "the last batch trains nothing");
-    assert!(distance(&last, &expected) < 1e-6, "{:e}", distance(&last, &expected));
+    assert!(largest_difference(&before, &expected) > 1e-3, "the last batch trains nothing");
+    assert!(largest_difference(&last, &expected) < 1e-6, "{:e}", largest_difference(&last, &expected));
 }

@@ -2,8 +2,8 @@
 
 use crate::prelude::*;
 use burn::data::dataset::Dataset;
+use burn::train::TrainStep;
 use burn::train::metric::{Adaptor, LossInput};
-use burn::train::{InferenceStep, TrainStep};
 use burn_bert::metrics::SquadScores;
 
 fn cases() -> Value {
@@ -191,9 +191,6 @@ fn answers_outside_all_sequences_cost_nothing() {
     assert_eq!(values(output.loss.clone()), [0.0]);
     let gradient = model.qa_outputs.weight.grad(&output.loss.backward()).unwrap();
     assert!(values(gradient).iter().all(|&value| value == 0.0));
-    let item = InferenceStep::step(&model, outside);
-    assert_eq!((item.logits.dims(), item.classes.unwrap().dims()), ([0, 4], [0]));
-
     // Three of the four places are known.
     let item = TrainStep::step(&model, batch(&[[1, 2], [9, 0]])).item;
     assert_eq!(

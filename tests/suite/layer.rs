@@ -2,7 +2,7 @@
 //! `tests/backend` compares it with Hugging Face's on every device, and has the errors of every device.
 
 use crate::prelude::*;
-use burn::optim::{AdamWConfig, ModuleOptimizer};
+use burn::optim::AdamWConfig;
 
 const HIDDEN: usize = 8;
 
@@ -189,20 +189,6 @@ fn loss_weights() -> Tensor<3> {
     Tensor::random([2, 5, HIDDEN], Distribution::Normal(0.0, 1.0), &autodiff())
 }
 
-fn step(
-    module: BertEmbeddings,
-    optimizer: &mut ModuleOptimizer,
-    loss_weights: &Tensor<3>,
-) -> (BertEmbeddings, f32) {
-    let loss = (module.forward(&input()) * loss_weights.clone()).mean();
-    let gradients = GradientsParams::from_grads(loss.backward(), &module);
-    (optimizer.step(1e-2, module, gradients), loss.into_scalar())
-}
-
-fn row(table: &Param<Tensor<2>>, row: usize) -> Vec<f64> {
-    values(table.val().narrow(0, row, 1))
-}
-
 #[test]
 fn unused_rows_of_every_table_get_exactly_no_gradient() {
     let module = config().init(&autodiff());
@@ -219,36 +205,6 @@ fn unused_rows_of_every_table_get_exactly_no_gradient() {
 }
 
 #[test]
-fn a_filled_padding_row_decays_as_in_pytorch_unless_its_group_says_otherwise() {
-    let filled = || {
-        let mut module = config().init(&autodiff());
-        module.word_embeddings.weight =
-            Param::from_tensor(Tensor::ones([20, HIDDEN], &autodiff())).set_require_grad(true);
-        module
-    };
-    let weights = loss_weights();
-
-    let mut module = filled();
-    let mut optimizer = AdamWConfig::new().with_weight_decay(0.1).init();
-    for _ in 0..100 {
-        module = step(module, &mut optimizer, &weights).0;
-    }
-    // (1 − 10⁻²·0.1)¹⁰⁰ = 0.904792…, in f32 after 100 roundings; torch 2.15 gives 0.90479.
-    let decayed = row(&module.word_embeddings.weight, 0);
-    assert_close(&decayed, &[0.999f64.powi(100); HIDDEN], F32);
-
-    let mut module = filled();
-    let word_table = ParamGroup::from_predicate("word_embeddings.weight");
-    let no_decay = AdamWConfig::new().with_weight_decay(0.0).build();
-    let mut optimizer =
-        AdamWConfig::new().with_weight_decay(0.1).init().with_group(word_table, no_decay, None);
-    for _ in 0..100 {
-        module = step(module, &mut optimizer, &weights).0;
-    }
-    assert_eq!(row(&module.word_embeddings.weight, 0), [1.0; HIDDEN]);
-}
-
-#[test]
 fn lora_on_the_word_embeddings_trains_its_factors_and_keeps_the_padding_row() {
     let module = config().init(&autodiff());
     let plain = values(module.forward(&input()));
@@ -257,15 +213,15 @@ fn lora_on_the_word_embeddings_trains_its_factors_and_keeps_the_padding_row() {
     let mut module = module.apply_lora(Lora::new(2, 2.0).set_param_group(words));
     assert_close(&values(module.forward(&input())), &plain, F32);
 
-    let mut optimizer = AdamWConfig::new().init();
-    let weights = loss_weights();
-    let (trained, first) = step(module, &mut optimizer, &weights);
-    module = trained;
-    let mut last = first;
+    let (mut optimizer, weights) = (AdamWConfig::new().init(), loss_weights());
+    let mut losses = Vec::new();
     for _ in 0..20 {
-        (module, last) = step(module, &mut optimizer, &weights);
+        let loss = (module.forward(&input()) * weights.clone()).mean();
+        losses.extend(values(loss.clone()));
+        let gradients = GradientsParams::from_grads(loss.backward(), &module);
+        module = optimizer.step(1e-2, module, gradients);
     }
-    assert!(last < first, "the loss falls from {first} to {last}");
+    assert!(losses[19] < losses[0], "the loss falls: {losses:?}");
     assert_eq!(values(module.word_embeddings.weight.base()), base, "the base is frozen");
     // The adapted table is base + scale·A·B. The lookup sends nothing to the padding row of A·B, and a row of
     // A that gets no gradient keeps its first value; the module still reads base + scale·A·B there.

@@ -172,6 +172,12 @@ fn what_has_no_label_counts_in_no_metric() {
     };
     let model = BertForTokenClassificationConfig::new(bert()).init(&device);
     check(&model, tokens([1, 0, 1]), TokenClassificationBatch::new(input(), None, &[[-100; 3]; 5]).unwrap());
+    let answers = |answers: [[usize; 2]; 2]| {
+        let input = BertEmbeddingsInput::from_rows(&rows[..2], &device).unwrap();
+        QuestionAnsweringBatch::new(input, None, &answers).unwrap()
+    };
+    let model = BertForQuestionAnsweringConfig::new(bert()).init(&device);
+    check(&model, answers([[1, 2], [0, 1]]), answers([[3, 9], [usize::MAX, 3]]));
     let words =
         |places: &[[usize; 2]]| MaskedLmBatch::new(input(), None, places, &vec![7; places.len()]).unwrap();
     let model = BertForMaskedLmConfig::new(bert()).init(&device);

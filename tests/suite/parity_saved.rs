@@ -169,21 +169,6 @@ fn a_pickled_model_is_the_same_and_its_tied_copies_are_accounted_for() {
     assert_eq!(collected(&model, None), collected(&same, None));
 }
 
-#[test]
-fn the_embedding_layer_of_a_whole_model_is_found_in_either_format() {
-    let words = |name: &str| {
-        let layer =
-            BertEmbeddings::from_pretrained(fixtures().join("masked_lm").join(name), &Device::default());
-        values(layer.unwrap().word_embeddings.weight.val())
-    };
-    let file = File::at(&fixtures().join("masked_lm/tiny_bert/model.safetensors"));
-    let expected = file.values("bert.embeddings.word_embeddings.weight");
-    assert_eq!(words("tiny_bert"), expected);
-    assert_eq!(words("tiny_bert_bin"), expected);
-    assert_eq!(words("tiny_bert_encoder_only").len(), expected.len());
-    assert_ne!(words("tiny_bert_encoder_only"), expected);
-}
-
 /// Trains with dropout, saves, and has transformers score random tokens with what was saved.
 fn assert_same_logits_after_training(checkpoint: &Path) {
     let device = Device::default().autodiff();

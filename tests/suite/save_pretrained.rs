@@ -230,19 +230,6 @@ fn transformers_reads_what_was_saved_and_gives_it_back_bit_for_bit() {
     }
 }
 
-#[test]
-#[ignore = "needs Python with transformers: BURN_BERT_PYTHON"]
-fn transformers_reads_a_model_whose_layer_was_replaced() {
-    let python = Python::named();
-    for name in ["bert", "roberta"] {
-        let dir = copy_of(name);
-        let config = BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap();
-        let module = config.init(&device());
-        module.save_pretrained(dir.path()).unwrap();
-        transformers_reads(&python, dir.path(), &module);
-    }
-}
-
 /// The real thing: a copy of the checkpoint that `BURN_BERT_CHECKPOINT` names, its layer through Burn and back.
 #[test]
 #[ignore = "needs Python with transformers and a checkpoint: BURN_BERT_PYTHON, BURN_BERT_CHECKPOINT"]

@@ -1,16 +1,7 @@
 //! Configs, batches and tables of another size. `tests/backend` has ids without a row and sequences that are too long.
 
-use super::{Row, bert, device, embeddings, input, input_of};
-use burn::prelude::*;
-use burn::tensor::DType;
-use burn_bert::model::{
-    BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, BertForSequenceClassificationConfig,
-    MultipleNegativesRankingLoss, ProblemType, SentencePairBatch,
-};
-use burn_bert::{
-    BertEmbeddingsInput, Error, PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbeddingConfig,
-    VocabularyResize,
-};
+use super::{Row, bert, embeddings, input, input_of};
+use crate::prelude::*;
 
 /// What the embedding layer says of a batch.
 fn embed(input: BertEmbeddingsInput) -> Error {

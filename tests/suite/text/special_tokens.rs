@@ -69,18 +69,10 @@ fn tokens_added_to_a_vocabulary_keep_their_ids() {
 
 #[test]
 fn a_tokenizer_of_another_model_is_refused() {
-    let config = BertEmbeddingsConfig::new().with_vocab_size(485);
-    let error = limited(bert(), &config).unwrap_err();
-    assert!(
-        matches!(&error, Error::Data { problem, .. } if problem.starts_with("has 486 tokens")),
-        "{error:?}"
-    );
-    let message = error.to_string();
-    assert!(message.contains("486 tokens") && message.contains("485 word embeddings"), "{message}");
     assert!(bert().check_vocabulary(486).is_ok());
     assert!(bert().check_vocabulary(485).is_err());
 
-    // RoBERTa's positions count from the padding id.
+    // What says so is in the table of errors. RoBERTa's positions count from the padding id.
     let error = limited(bert(), &BertEmbeddingsConfig::roberta_base()).unwrap_err();
     assert!(matches!(&error, Error::Config { field: "pad_token_id", .. }), "{error:?}");
 }
