@@ -66,33 +66,3 @@ fn a_model_of_16_bits_and_one_of_f64_compute_as_ever_in_autocast() {
         assert!(run(Precision::Bf16) == run(Precision::F32), "{dtype:?}");
     }
 }
-
-#[cfg(feature = "tokenizers")]
-#[test]
-#[ignore = "needs a checkpoint: BURN_BERT_CHECKPOINT"]
-fn sentence_vectors_of_a_real_checkpoint_in_16_bits_are_those_of_f32() {
-    use crate::transformers::real_checkpoint;
-    use burn_bert::cast_module;
-    use burn_bert::model::{BertForSentenceEmbedding, PretrainedModel};
-    use burn_bert::text::BertTokenizer;
-
-    let (device, checkpoint) = (Device::default(), real_checkpoint());
-    let (model, _) = BertForSentenceEmbedding::from_pretrained(&checkpoint, &device).unwrap();
-    let tokenizer = model.limit_tokenizer(BertTokenizer::from_pretrained(&checkpoint).unwrap()).unwrap();
-    let texts =
-        ["A first sentence.", "And a second one, which is longer than the first.", "Quantum chromodynamics!"];
-    let batch = tokenizer.batch(&tokenizer.encode_batch(&texts).unwrap(), &device).unwrap();
-    let embed =
-        |model: &BertForSentenceEmbedding| values(model.embed(&batch.input, batch.padding.as_ref()).unwrap());
-    let exact = embed(&model);
-    let held = embed(&cast_module(model.clone(), FloatDType::BF16).unwrap());
-    let rounded = autocast(Precision::Bf16, || embed(&model));
-    for (name, found) in [("held in bf16", held), ("in autocast", rounded)] {
-        let largest = found.iter().zip(&exact).fold(0.0f64, |largest, (a, b)| largest.max((a - b).abs()));
-        println!(
-            "vectors of length 1, {name}: largest difference {largest:.1e}, distance {:.1e}",
-            distance(&found, &exact)
-        );
-        assert!(largest < 1e-2, "{name}: {largest}");
-    }
-}

@@ -141,8 +141,7 @@ fn a_classifier_reads_the_directory_of_another_head_and_says_what_it_lacked() {
         (Family::Albert, vec!["albert.pooler.weight", "albert.pooler.bias"]),
     ];
     for (family, first) in expected {
-        let dir = tempdir().unwrap();
-        BertForMaskedLmConfig::new(config(family)).init(&device).save_pretrained(dir.path()).unwrap();
+        let dir = saved(&BertForMaskedLmConfig::new(config(family)).init(&device));
         let (model, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device).unwrap();
         assert_eq!(report.missing[..2], first[..], "{report}");
         assert!(!report.unused.is_empty());

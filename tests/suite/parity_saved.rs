@@ -153,8 +153,7 @@ fn a_checkpoint_of_the_encoder_alone_gives_its_pooler_and_a_new_head() {
     assert!(report.to_string().contains("not in the checkpoint, not loaded: cls.predictions."));
     assert_eq!(report.unused, ["pooler.dense.bias", "pooler.dense.weight"]);
 
-    let (model, report) = BertModel::from_pretrained(&dir, &device).unwrap();
-    assert_eq!(report, LoadReport::default());
+    let model: BertModel = loaded(&dir);
     let pooler = values(model.pooler.unwrap().dense.bias.unwrap().val());
     assert_eq!(pooler, File::at(&dir.join("model.safetensors")).values("pooler.dense.bias"));
 }
@@ -163,8 +162,7 @@ fn a_checkpoint_of_the_encoder_alone_gives_its_pooler_and_a_new_head() {
 fn a_pickled_model_is_the_same_and_its_tied_copies_are_accounted_for() {
     let device = Device::default();
     let dir = fixtures().join("masked_lm/tiny_bert_bin");
-    let (model, report) = BertForMaskedLm::from_pretrained(dir, &device).unwrap();
-    assert_eq!(report, LoadReport::default());
+    let model: BertForMaskedLm = loaded(dir);
     let same: BertForMaskedLm = BertForMaskedLm::fixtures()[0].load(FloatDType::F32, &device);
     assert_eq!(collected(&model, None), collected(&same, None));
 }

@@ -31,8 +31,8 @@ fn a_saved_model_is_read_back_with_its_pooling() {
             let config =
                 config().with_pooling(pooling).with_normalize(normalize).with_max_seq_length(max_seq_length);
             let (model, dir) = saved(&config);
-            let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
-            assert_eq!((read.config(), report), (config, LoadReport::default()));
+            let read: BertForSentenceEmbedding = loaded(&dir);
+            assert_eq!(read.config(), config);
             assert_eq!(read.config().max_seq_length, max_seq_length);
             let embed =
                 |model: &BertForSentenceEmbedding| values(model.embed(&input, Some(&padding)).unwrap());
@@ -252,8 +252,8 @@ fn resizing_loading_and_other_heads_keep_the_pooling() {
     assert_eq!(model.config().bert.embeddings.vocab_size, 24);
     assert_eq!(model.config().pooling, Pooling::Max);
     model.save_pretrained(dir.path()).unwrap();
-    let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
-    assert_eq!((read.config(), report), (model.config(), LoadReport::default()));
+    let read: BertForSentenceEmbedding = loaded(&dir);
+    assert_eq!(read.config(), model.config());
 
     // A checkpoint of the bare model gives the values, and the pooling is the model's own.
     let alone = tempdir().unwrap();

@@ -9,8 +9,7 @@ fn a_saved_model_is_read_back_bit_for_bit_in_every_dtype() {
     for config in [tiny(), roberta()] {
         for dtype in [FloatDType::F32, FloatDType::F64, FloatDType::F16, FloatDType::BF16] {
             let model = cast_module(config.init(&device()), dtype).unwrap();
-            let dir = tempdir().unwrap();
-            model.save_pretrained(dir.path()).unwrap();
+            let dir = saved(&model);
             let (read, report) = load(dir.path());
             assert_eq!(report, LoadReport::default());
             assert_eq!(read.config(), config);
@@ -25,8 +24,7 @@ fn a_saved_model_is_read_back_bit_for_bit_in_every_dtype() {
 fn the_same_model_gives_the_same_bytes_at_every_save() {
     let (model, _) = load(&fixture("tiny_bert"));
     let saved = || {
-        let dir = tempdir().unwrap();
-        model.save_pretrained(dir.path()).unwrap();
+        let dir = saved(&model);
         files_of(&dir)
     };
     let first = saved();
