@@ -148,61 +148,6 @@ fn windows_know_which_tokens_are_of_one_word() {
     assert_eq!(window.word_ids.unwrap(), words);
 }
 
-#[test]
-fn devices_that_share_an_epoch_get_all_of_its_windows_between_them() {
-    let _turn = turn();
-    let dir = folder();
-    let text: String = (0..3000).map(|i: usize| format!("{} ", WORDS[i * i % 7 % 6])).collect();
-    fs::write(dir.path().join("text"), text).unwrap();
-    let loader = training_loader(dir.path(), unmasked(dir.path()), 4, 6, 1);
-    let parts = [loader.slice(0, 12), loader.slice(12, 24), loader.slice(24, 24)];
-    for _ in 0..2 {
-        let whole = ids(&loader);
-        assert_eq!(whole.len(), 24);
-        assert_eq!(parts.each_ref().map(|part| ids(part.as_ref())).concat(), whole);
-    }
-}
-
-/// A loader of a text of 2,900 windows in lines of all lengths, blank and without words some of them.
-fn long_loader(dir: &Path) -> EpochLoader<MaskedLmCollator> {
-    let mut text = String::new();
-    for i in 0..4000_usize {
-        let words = (0..i * i % 17).map(|j| WORDS[(i * 7 + j * j) % 6]);
-        text.push_str(&words.collect::<Vec<_>>().join(" "));
-        text.push_str(if i % 50 == 0 { "\r\n\n  \n" } else { "\n" });
-    }
-    text.push_str(&"cat mat ".repeat(3000));
-    fs::write(dir.join("text"), text).unwrap();
-    training_loader(dir, collator(dir), 8, 150, 7)
-}
-
-/// FNV-1a of ids and labels.
-fn digest_of_epoch(loader: &dyn DataLoader<MaskedLmBatch>) -> u64 {
-    let numbers = |batch: MaskedLmBatch| {
-        let ids = batch.input.input_ids().unwrap().into_data();
-        let labels = batch.labels().unwrap().into_data();
-        ids.iter::<i64>().chain(labels.iter::<i64>()).map(|id| id as u64).collect::<Vec<_>>()
-    };
-    let step = |hash: u64, number: u64| (hash ^ number).wrapping_mul(0x0100_0000_01b3);
-    loader.iter().flat_map(|batch| numbers(batch.unwrap())).fold(0xcbf2_9ce4_8422_2325, step)
-}
-
-#[test]
-fn a_loader_that_begins_later_gives_what_the_whole_one_gives_there() {
-    let _turn = turn();
-    let dir = folder();
-    let whole = long_loader(dir.path());
-    let epochs = [(); 5].map(|()| digest_of_epoch(&whole)); // more than one pass over the text
-    for begin in 0..5 {
-        let resumed = long_loader(dir.path()).starting_after(begin);
-        assert_eq!(digest_of_epoch(&resumed), epochs[begin], "epoch {begin}");
-        assert_eq!(digest_of_epoch(&resumed.clone()), epochs[begin], "a clone begins again");
-        if begin < 4 {
-            assert_eq!(digest_of_epoch(&resumed), epochs[begin + 1], "the loader goes on");
-        }
-    }
-}
-
 /// Items that are batches of themselves.
 struct Numbers;
 

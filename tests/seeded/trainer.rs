@@ -85,13 +85,6 @@ fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
     assert!(all_values(&resumed.model) == all_values(&result.model), "bit for bit, with dropout on");
 }
 
-#[test]
-fn a_training_has_the_parameters_of_its_model() {
-    let model = undropped().model;
-    let trained = num_trainable_params(&model);
-    assert_eq!(num_trainable_params(&Training::new(model)), trained);
-}
-
 /// The same device twice: Burn makes a worker, a loader and a copy of the model for each.
 fn on_two_devices(training: MaskedLmTraining, optim: MultiDeviceOptim) -> MaskedLmTraining {
     let strategy = ExecutionStrategy::multi(vec![Device::default().autodiff(); 2], optim);

@@ -178,7 +178,7 @@ fn tiny() -> BertForQuestionAnsweringConfig {
 }
 
 #[test]
-fn answers_outside_all_sequences_cost_nothing() {
+fn answers_are_places_within_their_sequences() {
     let device = autodiff();
     let model = tiny().init(&device);
     let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 3, 0]], &device).unwrap();
@@ -186,11 +186,6 @@ fn answers_outside_all_sequences_cost_nothing() {
     let batch = |answers: &[[usize; 2]]| {
         QuestionAnsweringBatch::new(input.clone(), padding.clone(), answers).unwrap()
     };
-    let outside = batch(&[[4, usize::MAX], [3, 5]]);
-    let output = model.forward(&outside);
-    assert_eq!(values(output.loss.clone()), [0.0]);
-    let gradient = model.qa_outputs.weight.grad(&output.loss.backward()).unwrap();
-    assert!(values(gradient).iter().all(|&value| value == 0.0));
     // Three of the four places are known.
     let item = TrainStep::step(&model, batch(&[[1, 2], [9, 0]])).item;
     assert_eq!(

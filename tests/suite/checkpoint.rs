@@ -4,8 +4,7 @@ use crate::checkpoint_files::{
     Stored, dtype, file_of, fixture, holds_pattern, pattern, safetensors_bytes, tiny, tiny_tensors,
 };
 use crate::prelude::*;
-use burn::module::{ModuleMapper, Quantizer, list_param_ids};
-use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
+use burn::module::{ModuleMapper, list_param_ids};
 use safetensors::Dtype;
 
 #[test]
@@ -150,9 +149,8 @@ fn f64_values_survive_bit_for_bit() {
 
 #[test]
 fn a_quantised_module_is_refused_and_stays_as_it_is() {
-    let scheme = QuantScheme::default().with_store(QuantStore::Native);
     for group in [ParamGroup::all(), ParamGroup::from_path("layer_norm.beta")] {
-        let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
+        let mut quantizer = quantizer();
         let mut module = tiny().init(&device()).quantize_weights_group(&mut quantizer, group);
         let before = all_values(&module.clone().map(&mut Dequantize));
         let error = module.load(fixture("zip.bin")).unwrap_err();

@@ -10,7 +10,14 @@ fn config_of(json: &str) -> Result<BertEmbeddingsConfig, Error> {
 
 #[test]
 fn a_config_without_fields_is_bert_base() {
-    assert_eq!(config_of(r#"{"model_type": "bert"}"#).unwrap(), BertEmbeddingsConfig::bert_base_uncased());
+    let config = config_of(r#"{"model_type": "bert"}"#).unwrap();
+    assert_eq!(config, BertEmbeddingsConfig::bert_base_uncased());
+    assert_eq!(config, BertEmbeddingsConfig::new());
+    assert_eq!(config, BertEmbeddingsConfig::default());
+    assert_eq!(config.initializer, EmbeddingInitializer::Normal { std: 0.02 });
+    // The last of two equal keys counts, as in Python.
+    let twice = config_of(r#"{"model_type": "bert", "layer_norm_eps": 0.5, "layer_norm_eps": 1e-12}"#);
+    assert_eq!((twice.unwrap(), config.layer_norm_eps), (config, 1e-12));
 }
 
 #[test]
@@ -78,17 +85,6 @@ fn the_model_type_decides_how_positions_count() {
         let json = format!(r#"{{"model_type": "{model_type}", "position_embedding_type": "{word}"}}"#);
         assert_eq!(config_of(&json).unwrap().position_embedding_type, expected, "{model_type} {word}");
     }
-}
-
-#[test]
-fn missing_fields_take_the_defaults_of_their_family() {
-    let roberta = config_of(r#"{"model_type": "roberta"}"#).unwrap();
-    assert_eq!((roberta.vocab_size, roberta.pad_token_id), (50265, Some(1)));
-    let camembert = config_of(r#"{"model_type": "camembert"}"#).unwrap();
-    assert_eq!((camembert.vocab_size, camembert.pad_token_id), (30522, Some(1)));
-    // The last of two equal keys counts, as in Python.
-    let twice = config_of(r#"{"model_type": "bert", "layer_norm_eps": 0.5, "layer_norm_eps": 1e-12}"#);
-    assert_eq!(twice.unwrap().layer_norm_eps, 1e-12);
 }
 
 #[test]
@@ -184,9 +180,12 @@ fn a_field_that_is_wrong_is_refused_by_its_name_in_the_file() {
         ("vocab_size", "-1"),
         ("vocab_size", "18446744073709551615"),
         ("hidden_size", "768.5"),
+        ("hidden_size", "9223372036854775807"),
         ("hidden_size", "0"),
         ("max_position_embeddings", "null"),
+        ("max_position_embeddings", "4611686018427387904"),
         ("type_vocab_size", "[2]"),
+        ("type_vocab_size", "1099511627776"),
         ("pad_token_id", "-1"),
         ("pad_token_id", "{}"),
         ("pad_token_id", "30522"),
@@ -209,6 +208,7 @@ fn a_field_that_is_wrong_is_refused_by_its_name_in_the_file() {
         ("num_attention_heads", "18446744073709551615"),
         ("num_hidden_layers", "0"),
         ("num_hidden_layers", "\"two\""),
+        ("num_hidden_layers", "1099511627776"),
         ("intermediate_size", "18446744073709551615"),
         ("intermediate_size", "2305843009213693951"),
         ("attention_probs_dropout_prob", "1.5"),

@@ -181,6 +181,9 @@ fn defaults_of_a_config_are_those_of_the_familys_class() {
     // `DistilBertConfig()`, … of transformers 5.23.0.
     let tenth = [0.1; 2];
     let gelu = Activation::Gelu;
+    assert_eq!(facts(read("bert")), ([30522, 768, 0, 512, 2, 12, 12, 3072, 0], tenth, gelu));
+    assert_eq!(facts(read("roberta")), ([50265, 768, 0, 512, 2, 12, 12, 3072, 1], tenth, gelu));
+    assert_eq!(facts(read("camembert")), ([30522, 768, 0, 512, 2, 12, 12, 3072, 1], tenth, gelu));
     assert_eq!(facts(read("distilbert")), ([30522, 768, 0, 512, 0, 6, 12, 3072, 0], tenth, gelu));
     assert_eq!(facts(read("electra")), ([30522, 256, 128, 512, 2, 12, 4, 1024, 0], tenth, gelu));
     assert_eq!(facts(read("mpnet")), ([30527, 768, 0, 512, 0, 12, 12, 3072, 1], tenth, gelu));

@@ -74,9 +74,8 @@ fn the_name_of_an_activation_is_written_back_as_it_was_read() {
     ] {
         let config = config_of("bert", "absolute", stated);
         let config = config.clone().with_hidden_act(changed.unwrap_or(config.hidden_act));
-        let saved = tempdir().unwrap();
-        BertForMaskedLmConfig::new(config).init(&device()).save_pretrained(saved.path()).unwrap();
-        assert_eq!(config_json(saved.path())["hidden_act"], expected);
+        let dir = saved(&BertForMaskedLmConfig::new(config).init(&device()));
+        assert_eq!(config_json(dir.path())["hidden_act"], expected);
     }
 }
 
@@ -98,10 +97,9 @@ fn positions_that_a_familys_config_cannot_say_are_not_saved() {
 
 #[test]
 fn a_directory_of_another_family_is_neither_read_nor_written() {
-    let dir = tempdir().unwrap();
     let device = device();
     let config = config_of("camembert", "absolute", "gelu");
-    config.init(&device).save_pretrained(dir.path()).unwrap();
+    let dir = saved(&config.init(&device));
     let mut roberta = config.clone();
     roberta.embeddings.family = Family::Roberta;
     let error = roberta.init(&device).save_pretrained(dir.path()).unwrap_err();

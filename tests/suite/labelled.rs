@@ -208,19 +208,6 @@ fn ranks_share_every_epoch_with_as_many_batches_and_about_as_many_tokens() {
 }
 
 #[test]
-fn an_item_that_fits_no_batch_is_an_error_of_its_own_batch() {
-    let labels = [Label::Class(0), Label::Class(1), Label::Class(0), Label::Value(1.0)];
-    let items = labelled(&labels.map(|label| ("the", label)));
-    let batcher = SequenceBatcher::new(tokenizer(), 2);
-    let loader = EpochLoader::new(Batches::new(InMemDataset::new(items), batcher), 2, &device()).unwrap();
-    let batches: Vec<_> =
-        loader.iter().map(|batch| batch.map(drop).map_err(|error| error.to_string())).collect();
-    assert!(batches[0].is_ok());
-    let message = batches[1].as_ref().unwrap_err();
-    assert!(message.contains("mix kinds of labels"), "{message}");
-}
-
-#[test]
 fn a_batch_may_be_larger_than_any_dataset() {
     let loader = bucketed_loader(usize::MAX).with_shuffling(5);
     assert_eq!(epoch(&loader).0.iter().map(Vec::len).collect::<Vec<_>>(), [103]);

@@ -89,8 +89,18 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
     let found = model.bert.embeddings.forward(&batch.input);
     found.into_data().assert_eq(&model.bert.embeddings.forward(&expected).into_data(), true);
 
-    let even = collator.collate(&[MaskedLmExample::new(vec![1, 2])], 0, &device).unwrap();
-    assert!(even.padding.is_none());
+    let multiple = whole_words().with_mlm_probability(0.0).with_pad_to_multiple_of(Some(4)).init();
+    let words = |length: u32| MaskedLmExample::new((4..4 + length).collect());
+    for (lengths, padded) in [(&[5, 2][..], Some(8)), (&[4], None)] {
+        let examples: Vec<_> = lengths.iter().map(|&length| words(length)).collect();
+        let batch = multiple.collate(&examples, 0, &device).unwrap();
+        let seq = padded.unwrap_or(4);
+        assert_eq!(batch.input.dims(), [lengths.len(), seq]);
+        let lengths: Vec<usize> = lengths.iter().map(|&length| length as usize).collect();
+        assert_eq!(batch.padding, padded.map(|seq| PaddingMask::from_lengths(&lengths, seq)));
+        let row = |&length: &usize| (0..seq as u32).map(move |i| if i < length as u32 { 4 + i } else { PAD });
+        assert_eq!(input_ids(&batch), lengths.iter().flat_map(row).collect::<Vec<_>>());
+    }
 }
 
 /// `parity_models` has the loss of such a batch.
@@ -129,20 +139,6 @@ fn the_tied_head_trains_the_padding_row_as_in_pytorch_unless_told_not_to() {
     assert!(tied_gradient[..8].iter().all(|&value| value != 0.0), "{:?}", &tied_gradient[..8]);
     assert_eq!(held_gradient[..8], [0.0; 8]);
     assert_close(&held_gradient[8..], &tied_gradient[8..], F32);
-}
-
-#[test]
-fn biases_start_at_zero_and_dropout_is_where_bert_has_it() {
-    let config = config();
-    let bert = config.bert.clone().with_attention_probs_dropout_prob(0.2);
-    let model = BertForMaskedLmConfig::new(bert.clone()).init(&device());
-    assert_eq!(model.bert.config(), bert);
-    for layer in &model.bert.encoder.layers {
-        for linear in [&layer.attention.query, &layer.attention_output, &layer.intermediate, &layer.output] {
-            assert!(values(linear.bias.as_ref().unwrap().val()).iter().all(|&value| value == 0.0));
-        }
-    }
-    assert!(values(model.head.bias.val()).iter().all(|&value| value == 0.0));
 }
 
 /// Words of one, two and three tokens in turn, each id other than its neighbours'.
@@ -238,22 +234,6 @@ fn batches_hide_whole_words_if_asked_to() {
     assert_ne!(whole, single);
     assert_eq!(input_ids(&collate(whole_words().with_whole_word_masking(true))), whole);
     assert_eq!(input_ids(&collate(whole_words())), single, "word ids alone change nothing");
-}
-
-#[test]
-fn batches_are_padded_to_a_multiple() {
-    let device = device();
-    let collator = whole_words().with_mlm_probability(0.0).with_pad_to_multiple_of(Some(4)).init();
-    let examples = [MaskedLmExample::new(vec![1, 7, 8, 9, 2]), MaskedLmExample::new(vec![1, 2])];
-    let batch = collator.collate(&examples, 0, &device).unwrap();
-    assert_eq!(batch.input.dims(), [2, 8]);
-    assert_eq!(input_ids(&batch), [1, 7, 8, 9, 2, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0]);
-    let padding: Vec<bool> = batch.padding.unwrap().rows().flatten().copied().collect();
-    let is_padding = |length| (0..8).map(move |column| column >= length);
-    assert_eq!(padding, is_padding(5).chain(is_padding(2)).collect::<Vec<_>>());
-
-    let full = collator.collate(&[MaskedLmExample::new(vec![1, 7, 8, 2])], 0, &device).unwrap();
-    assert_eq!((full.input.dims(), full.padding.is_none()), ([1, 4], true));
 }
 
 #[test]

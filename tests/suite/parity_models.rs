@@ -275,8 +275,7 @@ fn adapters_get_their_part_of_the_gradient_of_what_they_adapt() {
             assert!(is_adapter || is_base || values == before[&path], "{path}");
         }
         // Added to the weights, saved and read by anyone.
-        let dir = tempfile::tempdir().unwrap();
-        cast_module(adapted.materialize(), FloatDType::F32).unwrap().save_pretrained(dir.path()).unwrap();
+        let dir = saved(&cast_module(adapted.materialize(), FloatDType::F32).unwrap());
         let config = BertForMaskedLm::undropped(dir.path());
         let (saved, report) =
             BertForMaskedLm::from_pretrained_with(&config, dir.path(), &batch.input.device()).unwrap();

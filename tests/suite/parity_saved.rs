@@ -37,8 +37,7 @@ fn assert_round_trip<M: PretrainedModel<Config: PartialEq + Debug>>(all: Vec<Fix
     for fixture in models(all) {
         let (dir, name) = (&fixture.model, fixture.name());
         let (model, _) = M::from_pretrained(dir, &device).unwrap();
-        let saved = tempdir().unwrap();
-        model.save_pretrained(saved.path()).unwrap();
+        let saved = saved(&model);
         let mut expected = tensors_of(dir);
         if is_relative(&fixture) {
             // Transformers 4.49 keeps a table that it does not read.
@@ -71,8 +70,7 @@ fn every_head_is_written_under_transformers_names_and_read_back() {
 /// Saves a model into a new directory, and has transformers compute by `command` what it computes: logits of random tokens
 /// in most cases.
 fn by_transformers(model: &impl PretrainedModel, command: &str) -> File {
-    let (saved, out) = (tempdir().unwrap(), tempdir().unwrap());
-    model.save_pretrained(saved.path()).unwrap();
+    let (saved, out) = (saved(model), tempdir().unwrap());
     Python::named().check(command, saved.path(), out.path());
     File::at(&out.path().join("f32.safetensors"))
 }

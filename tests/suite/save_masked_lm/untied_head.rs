@@ -48,8 +48,7 @@ fn a_decoder_of_its_own_scores_words_and_is_saved_again() {
     by_hand.head.bias = by_hand.head.bias.map(|_| indices(40));
     assert_close(&found, &values(by_hand.scores(hidden).unwrap()), F32);
 
-    let saved = tempdir().unwrap();
-    model.save_pretrained(saved.path()).unwrap();
+    let saved = saved(&model);
     assert_eq!(stored(saved.path(), DECODER), stored(dir.path(), DECODER));
     for bias in BIASES {
         assert_eq!(stored(saved.path(), bias), stored(dir.path(), BIASES[1]), "{bias}");
