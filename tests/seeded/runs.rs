@@ -200,7 +200,6 @@ fn what_cannot_be_trained_is_refused_before_the_first_step() {
             base().with_max_steps(10).with_eval_strategy(EvalStrategy::Steps(4)),
             "max_steps is 10, but must be a multiple of the 4 steps",
         ),
-        (base().with_resume(true), "holds no run to resume"),
         (arguments(dir.path()), "is not empty"),
         (arguments(&file.join("out")), "cannot"),
     ];
@@ -225,14 +224,6 @@ fn what_cannot_be_trained_is_refused_before_the_first_step() {
     let patient = base().with_early_stopping_patience(2);
     let found = message(Trainer::from_pretrained(dir.path(), reviews(8), patient).unwrap().train());
     assert!(found.contains("the validation data are missing"), "{found}");
-    // Another tokenizer's vocabulary.
-    fs::write(
-        dir.path().join("vocab.txt"),
-        fs::read_to_string(dir.path().join("vocab.txt")).unwrap() + "one\nmore\n",
-    )
-    .unwrap();
-    let found = trainer(dir.path(), base()).err().unwrap().to_string();
-    assert!(found.contains("the tokenizer's vocabulary has"), "{found}");
     assert!(!out.exists());
 }
 
