@@ -292,18 +292,14 @@ fn a_batch_that_cannot_be_made_ends_the_run_with_an_error_and_no_model() {
     let (_turn, dir) = (turn(), checkpoint());
     let out = dir.path().join("out");
     let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
-    for (after, expected) in
-        [(0, "reading a batch ended with an error"), (20, "the training run ended with an error")]
-    {
-        let batcher = Failing(SequenceBatcher::new(tokenizer.clone(), 2), Arc::default(), after);
-        let data = Batches::new(review_items(), batcher);
-        let trainer =
-            Trainer::<BertForSequenceClassification, _>::from_pretrained(dir.path(), data, arguments(&out));
-        let error = trainer.unwrap().train().err().unwrap();
-        let message = causes(&error);
-        assert!(message.starts_with(expected) && message.ends_with("this text cannot be read"), "{message}");
-        assert!(!is_saved(&out), "{message}");
-    }
+    // Of the first batch, the table of errors has the message.
+    let batcher = Failing(SequenceBatcher::new(tokenizer, 2), Arc::default(), 20);
+    let data = Batches::new(review_items(), batcher);
+    let trainer =
+        Trainer::<BertForSequenceClassification, _>::from_pretrained(dir.path(), data, arguments(&out));
+    let message = causes(&trainer.unwrap().train().err().unwrap());
+    assert!(message.starts_with("the training run ended with an error"), "{message}");
+    assert!(message.ends_with("this text cannot be read") && !is_saved(&out), "{message}");
 }
 
 #[test]

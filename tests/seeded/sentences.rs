@@ -78,10 +78,6 @@ fn a_step_gives_the_metrics_scores_and_the_diagonal() {
     assert!(score!(AccuracyMetric::new(), scored).is_nan() && score!(TripletMetric::new(), scored).is_nan());
     assert!(score!(RetrievalMetric::accuracy(1), scored).is_nan());
 
-    let pair = SentencePair::new("q1", "a1");
-    let same =
-        SentencePair { anchor: "q1".into(), positive: "a1".into(), negatives: Vec::new(), label: None };
-    assert_eq!(pair, same);
     assert!(batcher.try_batch(Vec::new(), &Device::default()).is_err());
 }
 

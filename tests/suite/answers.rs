@@ -173,14 +173,10 @@ fn exact_match_and_f1_are_squads() {
     assert!((scores.exact - total[0]).abs() < 1e-9 && (scores.f1 - total[1]).abs() < 1e-9);
 }
 
-fn tiny() -> BertForQuestionAnsweringConfig {
-    BertForQuestionAnsweringConfig::new(small_bert(20, 8))
-}
-
 #[test]
 fn answers_are_places_within_their_sequences() {
     let device = autodiff();
-    let model = tiny().init(&device);
+    let model = BertForQuestionAnsweringConfig::new(small_bert(20, 8)).init(&device);
     let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 3, 0]], &device).unwrap();
     let padding = Some(PaddingMask::from_lengths(&[4, 3], 4));
     let batch = |answers: &[[usize; 2]]| {

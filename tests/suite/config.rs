@@ -2,6 +2,7 @@
 
 use crate::prelude::*;
 use burn::config::Config;
+use burn_bert::optim::AdamWConfig;
 
 fn model(embeddings: BertEmbeddingsConfig) -> BertModelConfig {
     BertModelConfig::new(embeddings).with_num_attention_heads(2)
@@ -126,6 +127,15 @@ fn an_invalid_config_names_the_field() {
         ("vocab_size", MaskedLmCollatorConfig { vocab_size: usize::MAX, ..collator() }),
     ] {
         errors.push((field, config.try_init().unwrap_err()));
+    }
+    for (field, config) in [
+        ("beta_1", AdamWConfig::new().with_beta_1(1.0)),
+        ("beta_2", AdamWConfig::new().with_beta_2(f64::NAN)),
+        ("epsilon", AdamWConfig::new().with_epsilon(0.0)),
+        ("epsilon", AdamWConfig::new().with_epsilon(1e-300)), // 0 in f32: 0/0 where a gradient is 0
+        ("weight_decay", AdamWConfig::new().with_weight_decay(-0.1)),
+    ] {
+        errors.push((field, config.build().unwrap_err()));
     }
     for (field, config) in [
         ("num_embeddings", TokenEmbeddingConfig::new(0, 3)),

@@ -3,15 +3,10 @@
 use crate::checkpoint_files::{Stored, fixture, holds_pattern, safetensors_bytes, tiny, tiny_tensors};
 use crate::prelude::*;
 
-/// A module of the fixtures' sizes whose values are none of theirs.
-fn module() -> BertEmbeddings {
-    tiny().init(&device())
-}
-
 /// The module with a file of these bytes loaded; if that fails, the module was as before.
 fn load(bytes: &[u8]) -> Result<BertEmbeddings, Error> {
     let folder = folder(&[("file", bytes)]);
-    let mut module = module();
+    let mut module = tiny().init(&device());
     let before = all_values(&module);
     let result = module.load(folder.path().join("file"));
     if result.is_err() {
@@ -187,7 +182,7 @@ fn a_shard_outside_the_directory_is_refused() {
     ] {
         let map = format!(r#"{{"weight_map": {{"bert.embeddings.word_embeddings.weight": "{name}"}}}}"#);
         let (_folder, path) = index(&map);
-        let message = module().load(path).unwrap_err().to_string();
+        let message = tiny().init(&device()).load(path).unwrap_err().to_string();
         assert!(message.contains("not the name of a file beside the index"), "{name}: {message}");
     }
 }
@@ -213,7 +208,7 @@ fn an_index_that_is_wrong_is_refused() {
     ] {
         let (folder, path) = index(&map);
         std::fs::copy(fixture("bert").join("config.json"), folder.path().join("config.json")).unwrap();
-        let message = module().load(path).unwrap_err().to_string();
+        let message = tiny().init(&device()).load(path).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     }
 }
@@ -245,7 +240,7 @@ fn messages_escape_and_cut_what_a_file_says() {
         let tables = ["", "module."]
             .map(|prefix| Stored::f32(format!("{prefix}{text}.word_embeddings.weight"), &[1, 1]));
         let mut messages = vec![
-            module().load(path).unwrap_err().to_string(),
+            tiny().init(&device()).load(path).unwrap_err().to_string(),
             refused(&with_header(&header, 4)),
             refused(&safetensors_bytes(&tables)),
         ];

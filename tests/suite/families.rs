@@ -135,6 +135,7 @@ fn parts_that_a_family_has_not_are_refused_in_a_forward_and_in_a_save() {
 fn a_classifier_reads_the_directory_of_another_head_and_says_what_it_lacked() {
     let device = device();
     let expected = [
+        (Family::Bert, vec!["bert.pooler.dense.weight", "bert.pooler.dense.bias"]),
         (Family::DistilBert, vec!["pre_classifier.weight", "pre_classifier.bias"]),
         (Family::Electra, vec!["classifier.dense.weight", "classifier.dense.bias"]),
         (Family::MpNet, vec!["classifier.dense.weight", "classifier.dense.bias"]),

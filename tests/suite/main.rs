@@ -107,13 +107,11 @@ mod labelled;
 #[cfg(feature = "train")]
 mod labelled_files;
 mod layer;
-mod layer_decay;
 mod layout;
 mod lines;
 #[cfg(feature = "train")]
 mod loss_curves;
 mod masked_lm;
-mod mean_gradients;
 #[cfg(feature = "train")]
 mod metrics;
 mod odd_files;

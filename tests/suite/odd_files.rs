@@ -33,10 +33,8 @@ fn soon<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 /// Puts something that is no regular file in the place of a file.
-fn put_in_place(kind: &str, path: &Path) {
-    if path.exists() {
-        fs::remove_file(path).unwrap();
-    }
+pub fn put_in_place(kind: &str, path: &Path) {
+    _ = fs::remove_dir(path).or_else(|_| fs::remove_file(path));
     match kind {
         "a FIFO" => {
             assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
@@ -45,6 +43,7 @@ fn put_in_place(kind: &str, path: &Path) {
             std::os::unix::net::UnixListener::bind(path).unwrap();
         }
         "a directory" => fs::create_dir(path).unwrap(),
+        "a link to nowhere" => std::os::unix::fs::symlink("/nowhere/at/all", path).unwrap(),
         "a device" => std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
         other => panic!("{other}"),
     }

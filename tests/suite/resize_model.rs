@@ -112,14 +112,3 @@ fn an_optimizer_goes_on_after_a_resize_and_starts_afresh_with_what_was_resized()
     let transform = |model: &BertForMaskedLm| values(model.head.transform.weight.val());
     assert_ne!(transform(&model), transform(&afresh));
 }
-
-#[test]
-fn positions_of_a_whole_model_are_extended() {
-    let device = device();
-    let mut model = BertForTokenClassificationConfig::new(config().bert).init(&device);
-    let long = BertEmbeddingsInput::from_rows(&[[5; 10]], &device).unwrap();
-    assert!(matches!(model.logits(&long, None), Err(Error::SequenceTooLong { .. })));
-    model.extend_positions(12, PositionFill::Tile).unwrap();
-    assert_eq!(model.logits(&long, None).unwrap().dims(), [1, 10, 2]);
-    assert_eq!(model.config().bert.embeddings.max_position_embeddings, 12);
-}
