@@ -140,15 +140,11 @@ pub fn run(ranks: &Ranks, task: &str) -> Result<()> {
     Ok(())
 }
 
-fn launch_in(folder: &Path, task: &str, ranks: usize) -> std::process::Output {
-    launch(task, ranks, &[(FOLDER, folder)])
-}
-
 #[test]
 fn the_learner_on_ranks_trains_the_model_of_one_process() {
     for ranks in [2, 3] {
         let folder = tempfile::tempdir().unwrap();
-        let output = launch_in(folder.path(), "learner", ranks);
+        let output = launch("learner", ranks, &[(FOLDER, folder.path())]);
         assert!(output.status.success(), "{}", text(&output));
         let log = |log: &str| fs::read_to_string(folder.path().join(log).join("epoch-2/Loss.log")).unwrap();
         assert_ne!(
@@ -174,7 +170,7 @@ fn the_learner_on_ranks_trains_the_model_of_one_process() {
 fn a_run_moves_to_other_numbers_of_ranks_and_remembers_them() {
     let folder = tempfile::tempdir().unwrap();
     for (ranks, epochs) in [(1, 1), (3, 3), (2, 7)] {
-        let output = launch_in(folder.path(), &format!("moved {epochs}"), ranks);
+        let output = launch(&format!("moved {epochs}"), ranks, &[(FOLDER, folder.path())]);
         assert!(output.status.success(), "{}", text(&output));
     }
     let run = fs::read_to_string(folder.path().join("moved/training/run.json")).unwrap();
@@ -192,7 +188,7 @@ fn what_one_rank_does_to_the_learner_ends_all() {
         ("unreadable", "rank 1 the evaluation ended with an error: a text cannot be read"), // in a validation
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let output = launch_in(folder.path(), fault, 3);
+        let output = launch(fault, 3, &[(FOLDER, folder.path())]);
         assert!(!output.status.success() && text(&output).contains(message), "{fault}: {}", text(&output));
     }
 }

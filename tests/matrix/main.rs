@@ -268,14 +268,15 @@ impl ForHead for Cells<'_> {
                 match catch_unwind(AssertUnwindSafe(cell)) {
                     Ok(found) => drop(before.insert(mode.name, found)),
                     Err(panic) => {
-                        let message = panic.downcast_ref::<String>().cloned();
-                        let message =
-                            message.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+                        let message = panic.downcast::<String>().map_or_else(
+                            |panic| panic.downcast_ref::<&str>().map_or("", |text| *text).to_string(),
+                            |text| *text,
+                        );
                         let cell = format!(
                             "{}, {}, {}, dropout {dropout}",
                             self.architecture.name, head.name, mode.name
                         );
-                        self.red.push(format!("{cell}: {}", message.unwrap_or_default()));
+                        self.red.push(format!("{cell}: {message}"));
                     }
                 }
                 self.count += 1;

@@ -276,10 +276,6 @@ impl TryBatcher for Failing {
     }
 }
 
-fn review_items() -> InMemDataset<LabelledText> {
-    InMemDataset::new(reviews(48).iter().map(|review| review.unwrap()).collect())
-}
-
 fn causes(error: &Error) -> String {
     let first: Option<&dyn std::error::Error> = Some(error);
     let all: Vec<String> =
@@ -294,7 +290,8 @@ fn a_batch_that_cannot_be_made_ends_the_run_with_an_error_and_no_model() {
     let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
     // Of the first batch, the table of errors has the message.
     let batcher = Failing(SequenceBatcher::new(tokenizer, 2), Arc::default(), 20);
-    let data = Batches::new(review_items(), batcher);
+    let items = reviews(48).iter().map(|review| review.unwrap()).collect();
+    let data = Batches::new(InMemDataset::new(items), batcher);
     let trainer =
         Trainer::<BertForSequenceClassification, _>::from_pretrained(dir.path(), data, arguments(&out));
     let message = causes(&trainer.unwrap().train().err().unwrap());

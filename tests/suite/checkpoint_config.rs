@@ -67,6 +67,8 @@ fn every_field_that_the_layer_has_is_read_and_others_are_ignored() {
         .with_initializer(EmbeddingInitializer::Normal { std: 0.5 })
         .with_position_embedding_type(PositionEmbeddingType::RelativeKey);
     assert_eq!(config.unwrap(), expected);
+    let without_padding = config_of(r#"{"model_type": "bert", "pad_token_id": null}"#);
+    assert_eq!(without_padding.unwrap().pad_token_id, None);
 }
 
 #[test]
@@ -95,11 +97,6 @@ fn without_a_model_type_the_architecture_tells_the_family() {
     assert_eq!(roberta.position_embedding_type, PositionEmbeddingType::AfterPadding);
     let message = config("T5Model").unwrap_err().to_string();
     assert!(message.contains("T5Model") && message.contains("model_type"), "{message}");
-}
-
-#[test]
-fn a_null_padding_id_means_no_padding_row() {
-    assert_eq!(config_of(r#"{"model_type": "bert", "pad_token_id": null}"#).unwrap().pad_token_id, None);
 }
 
 #[test]

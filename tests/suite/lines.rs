@@ -79,18 +79,14 @@ fn a_character_that_the_file_breaks_off_is_not_utf8() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_that_names_the_path() {
+fn what_cannot_be_read_and_a_bound_below_one_character_are_refused() {
+    let (_dir, path) = file("text");
+    let error = Lines::open_with_max_bytes(path, 3).unwrap_err();
+    assert!(matches!(error, Error::Config { field: "max_bytes", .. }), "{error:?}");
     let dir = tempdir().unwrap();
     for path in [dir.path().to_path_buf(), dir.path().join("missing.txt")] {
         let error = Lines::open(&path).unwrap_err();
         assert!(matches!(&error, Error::Io { .. } | Error::File { .. }), "{error:?}");
         assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     }
-}
-
-#[test]
-fn a_bound_below_one_character_is_refused() {
-    let (_dir, path) = file("text");
-    let error = Lines::open_with_max_bytes(path, 3).unwrap_err();
-    assert!(matches!(error, Error::Config { field: "max_bytes", .. }), "{error:?}");
 }
