@@ -79,7 +79,7 @@ macro_rules! every_behaviour {
                 errors::shapes_that_do_not_fit_are_errors,
                 "needs a second device, such as ndarray's feature" errors::a_batch_on_another_device_is_an_error,
                 #[cfg(feature = "checkpoint")]
-                "needs a second device, such as ndarray's feature" errors::labels_of_an_input_that_was_replaced_are_refused,
+                errors::labels_of_an_input_that_was_replaced_are_refused,
                 errors::autodiff_makes_no_other_device,
                 errors::an_id_that_is_not_checked_takes_the_nearest_row_of_a_table_of_its_own,
                 errors::a_table_of_its_own_names_the_place_in_any_rank,
