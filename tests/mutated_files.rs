@@ -13,23 +13,20 @@
 mod counting_allocator;
 #[path = "support/files/mod.rs"]
 mod files;
+#[path = "support/small_bert/mod.rs"]
+mod small_bert;
 
 use burn::data::dataset::InMemDataset;
 use burn::prelude::*;
-use burn_bert::data::{
-    Batches, Columns, LabelledSentences, LabelledTexts, MaskedLmCollatorConfig, MaskedLmExample,
-    SentencePairs, SquadExample,
-};
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbedding, BertForSequenceClassification,
-    BertModelConfig, PretrainedModel,
-};
+use burn_bert::BertEmbeddings;
+use burn_bert::data::*;
+use burn_bert::model::*;
 use burn_bert::pipeline::Pipeline;
 use burn_bert::text::{BertTokenizer, Lines};
 use burn_bert::training::{Trainer, TrainingArguments};
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig};
 use counting_allocator::{Counting, count};
 use files::{fixture, vocabulary, walk};
+use small_bert::small_bert;
 use std::alloc::System;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -177,14 +174,9 @@ fn run(dir: &Path, is_resumed: bool) -> burn_bert::Result<()> {
 }
 
 fn masked_lm() -> BertForMaskedLm {
-    let embeddings = BertEmbeddingsConfig::new().with_vocab_size(9).with_hidden_size(4);
-    let bert = BertModelConfig::new(embeddings.with_max_position_embeddings(8))
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(4);
     let device = Device::default();
     device.seed(1);
-    BertForMaskedLmConfig::new(bert).init(&device.autodiff())
+    BertForMaskedLmConfig::new(small_bert(9, 4)).init(&device.autodiff())
 }
 
 fn make_run(dir: &Path) {

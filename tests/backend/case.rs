@@ -1,7 +1,7 @@
 //! The device under test, and modules and numbers that are the same on every device.
 
 use crate::tolerance::Tolerance;
-pub use crate::tolerance::values as host;
+pub use crate::tolerance::{assert_all_close as assert_close, values as host};
 use burn::module::Param;
 use burn::prelude::*;
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PositionEmbeddingType};
@@ -94,18 +94,4 @@ pub fn loss<const D: usize>(output: Tensor<D>) -> Tensor<1> {
     let data = TensorData::new(numbers(output.shape().num_elements(), 6), output.shape());
     let weights = Tensor::from_data(data, (&output.device(), output.dtype()));
     (output * weights).sum()
-}
-
-/// As [`tolerance::assert_close`](crate::tolerance::assert_close), saying of what.
-#[track_caller]
-pub fn assert_close(what: &str, found: &[f64], expected: &[f64], tolerance: Tolerance) {
-    assert_eq!(found.len(), expected.len(), "{what}: as many values");
-    for (i, (&found, &expected)) in found.iter().zip(expected).enumerate() {
-        let allowed = tolerance.absolute + tolerance.relative * expected.abs();
-        let error = (found - expected).abs();
-        assert!(
-            error <= allowed,
-            "{what}[{i}] is {found}, not {expected}: {error:e} apart, {allowed:e} allowed"
-        );
-    }
 }

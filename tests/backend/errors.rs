@@ -2,16 +2,11 @@
 
 use crate::case::*;
 use crate::devices;
+use crate::small_bert::small_bert;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
-use burn_bert::model::{
-    BertForMaskedLmConfig, BertForSequenceClassificationConfig, BertForTokenClassificationConfig,
-    BertModelConfig, MaskedLmBatch, SequenceClassificationBatch, TokenClassificationBatch,
-};
-use burn_bert::{
-    BertEmbeddingsConfig, BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig,
-    cast_module,
-};
+use burn_bert::model::*;
+use burn_bert::{BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig, cast_module};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const IDS: [[i32; 3]; 2] = [[1, 2, 3], [4, 5, 0]];
@@ -125,32 +120,37 @@ pub fn a_batch_on_another_device_is_an_error(case: &Case) {
     }
 }
 
-pub fn labels_of_an_input_that_was_replaced_by_one_elsewhere_are_refused(case: &Case) {
+pub fn labels_of_an_input_that_was_replaced_are_refused(case: &Case) {
     let _held = hold_random_numbers();
-    let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(8);
-    let bert = BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(8);
     let device = &case.device;
-    let input = BertEmbeddingsInput::from_rows(&IDS, device).unwrap();
-    let mut sequences = SequenceClassificationBatch::single_label(input.clone(), None, &[1, 0]).unwrap();
-    let mut tokens = TokenClassificationBatch::new(input.clone(), None, &[[0, 1, 0]; 2]).unwrap();
-    let mut words = MaskedLmBatch::new(input.clone(), None, &[[0, 1]], &[3]).unwrap();
-    for other in devices::others(device) {
-        let there = input.clone().to_device(&other);
-        for batch_input in [&mut sequences.input, &mut tokens.input, &mut words.input] {
-            *batch_input = there.clone();
-        }
+    let input = || BertEmbeddingsInput::from_rows(&IDS, device).unwrap();
+    let mut sequences = [
+        SequenceClassificationBatch::single_label(input(), None, &[1, 0]).unwrap(),
+        SequenceClassificationBatch::multi_label(input(), None, &[[1.0, 0.0]; 2]).unwrap(),
+        SequenceClassificationBatch::regression(input(), None, &[[1.0, 0.0]; 2]).unwrap(),
+    ];
+    let mut tokens = TokenClassificationBatch::new(input(), None, &[[0, 1, 0]; 2]).unwrap();
+    let mut words = MaskedLmBatch::new(input(), None, &[[0, 1]], &[3]).unwrap();
+    let mut refused = |other: BertEmbeddingsInput, device: &Device| -> Vec<Error> {
+        let inputs = sequences.iter_mut().map(|batch| &mut batch.input);
+        inputs.chain([&mut tokens.input, &mut words.input]).for_each(|input| *input = other.clone());
         // The models are where the new input is, so that the labels alone are elsewhere.
-        let sequence = BertForSequenceClassificationConfig::new(bert.clone()).init(&other);
-        let token = BertForTokenClassificationConfig::new(bert.clone()).init(&other);
-        let masked_lm = BertForMaskedLmConfig::new(bert.clone()).init(&other);
-        for error in [
-            sequence.try_forward(&sequences).map(drop).unwrap_err(),
-            token.try_forward(&tokens).map(drop).unwrap_err(),
-            masked_lm.try_forward(&words).map(drop).unwrap_err(),
-        ] {
+        let of_sequences = BertForSequenceClassificationConfig::new(small_bert(20, 8)).init(device);
+        let of_tokens = BertForTokenClassificationConfig::new(small_bert(20, 8)).init(device);
+        let masked_lm = BertForMaskedLmConfig::new(small_bert(20, 8)).init(device);
+        let errors = sequences.iter().map(|batch| of_sequences.try_forward(batch).map(drop).unwrap_err());
+        errors
+            .chain([
+                of_tokens.try_forward(&tokens).map(drop).unwrap_err(),
+                masked_lm.try_forward(&words).map(drop).unwrap_err(),
+            ])
+            .collect()
+    };
+    for error in refused(BertEmbeddingsInput::from_rows(&IDS[..1], device).unwrap(), device) {
+        assert!(matches!(error, Error::ShapeMismatch { input: "labels", .. }), "{error}");
+    }
+    for other in devices::all().into_iter().filter(|other| other != device) {
+        for error in refused(input().to_device(&other), &other) {
             assert!(matches!(error, Error::DeviceMismatch { input: "labels", .. }), "{error}");
         }
     }

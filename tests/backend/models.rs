@@ -1,32 +1,14 @@
 //! Whole models equal transformers and sentence-transformers: values and every gradient, from the f64 fixtures.
 
-use crate::case::{Case, assert_close, hold_random_numbers, host};
-use crate::parity::{Head, collected, fixtures, rows_at};
+use crate::case::{Case, assert_close, host};
+use crate::parity::{Head, collected, fixtures};
 use crate::sentences::{POOLINGS, model, run, sentences};
 use crate::tolerance::distance;
-use crate::whole_model::{File, places};
+use crate::whole_model::File;
 use burn::tensor::FloatDType;
 use burn_bert::functional::{Precision, autocast};
 use burn_bert::model::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-pub fn bert_model_equals_transformers(case: &Case) {
-    let _held = hold_random_numbers();
-    let dir = fixtures().join("masked_lm/tiny_bert_encoder_only");
-    let (model, _) = BertModel::from_pretrained(dir, &case.device).unwrap();
-    let file = BertForMaskedLm::fixtures()[0].case(FloatDType::F64);
-    let (input, padding) = file.batch(&case.device);
-    let output = model.forward(&input, Some(&padding));
-    let tokens = places(&file, "attention_mask", |mask| mask == 1);
-    // The third sequence is padded on the left: transformers pools what padding looked at.
-    for (name, found, at, of) in [
-        ("last_hidden_state", host(output.last_hidden_state), &tokens[..], padding.rows().flatten().count()),
-        ("pooler_output", host(output.pooler_output.unwrap()), &[0, 1, 3], 4),
-    ] {
-        let expected = rows_at(&file.values(&format!("encoder_only.{name}")), at, of);
-        assert_close(name, &rows_at(&found, at, of), &expected, case.tolerance);
-    }
-}
 
 /// Every fixture of a head.
 fn assert_equal<H: Head>(case: &Case) {

@@ -64,24 +64,19 @@ impl Learning {
     }
 }
 
-pub fn records_keep_their_values_while_training_goes_on(case: &Case) {
+pub fn records_and_clones_keep_their_values_while_training_goes_on(case: &Case) {
     let mut learning = Learning::new(case);
     let (weights, state) = (learning.weights(), learning.state());
     let (record, record_of_state) = (learning.module.clone().into_record(), learning.optimizer.to_record());
-    learning.steps();
-    assert!(learning.weights() != weights, "the steps changed nothing");
-    assert!(*record.into_bytes().unwrap() == weights, "the record of the module changed");
-    assert!(*record_of_state.into_bytes().unwrap() == state, "the record of the optimiser changed");
-}
-
-pub fn clones_keep_their_values_while_training_goes_on(case: &Case) {
-    let mut learning = Learning::new(case);
-    let weights = learning.weights();
     let (clone, evaluated) = (learning.module.clone(), learning.module.valid());
     learning.steps();
     assert!(learning.weights() != weights, "the steps changed nothing");
-    assert!(*clone.into_record().into_bytes().unwrap() == weights, "the clone changed");
-    assert!(*evaluated.into_record().into_bytes().unwrap() == weights, "the copy for evaluation changed");
+    for (name, record) in
+        [("record", record), ("clone", clone.into_record()), ("copy for evaluation", evaluated.into_record())]
+    {
+        assert!(*record.into_bytes().unwrap() == weights, "the {name} of the module changed");
+    }
+    assert!(*record_of_state.into_bytes().unwrap() == state, "the record of the optimiser changed");
 }
 
 pub fn a_record_saved_here_loads_on_every_device(case: &Case) {
@@ -90,6 +85,7 @@ pub fn a_record_saved_here_loads_on_every_device(case: &Case) {
     let file = tempfile::tempdir().unwrap();
     let path = file.path().join("embeddings.bpk");
     saved.clone().save_file(&path).unwrap();
+    assert_eq!(saved.clone().into_record().len(), 5, "it holds the parameters and nothing else");
     for device in crate::devices::all() {
         let loaded = config().init(&device).load_file(&path);
         assert!(all_values(&loaded) == all_values(&saved), "parameters changed on their way to {device:?}");

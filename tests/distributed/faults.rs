@@ -1,10 +1,7 @@
 //! What one rank of three does wrong, in the third of its steps.
 
-use burn::nn::{Linear, LinearConfig};
-use burn::optim::GradientsParams;
-use burn::prelude::*;
-use burn_bert::distributed::Ranks;
-use burn_bert::{Error, Result};
+use crate::prelude::*;
+use burn::nn::LinearConfig;
 
 /// A fault of rank 1, and what is said about it.
 pub const FAULTS: [(&str, &str); 8] = [
@@ -41,14 +38,10 @@ pub fn run(ranks: &Ranks, fault: &str) -> Result<()> {
             }
         }
         let value = if is("nan") && step == 3 { f32::NAN } else { 1.0 };
-        let gradients = gradients(&model, value, &device);
+        let [inputs, _] = model.weight.dims();
+        let loss = model.forward(Tensor::<2>::full([1, inputs], value, &device)).sum();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
         ranks.mean_gradients(&model, gradients, 1.0)?;
     }
     Ok(())
-}
-
-fn gradients(model: &Linear, value: f32, device: &Device) -> GradientsParams {
-    let [inputs, _] = model.weight.dims();
-    let loss = model.forward(Tensor::<2>::full([1, inputs], value, device)).sum();
-    GradientsParams::from_grads(loss.backward(), model)
 }

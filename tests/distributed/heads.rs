@@ -1,19 +1,8 @@
 //! Twenty steps of every head, by all ranks and by one process.
 
-use burn::module::{Lora, Module, ModuleVisitor, Param, ParamGroup};
-use burn::optim::GradientsParams;
-use burn::prelude::*;
-use burn::tensor::FloatDType;
-use burn_bert::distributed::Ranks;
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForQuestionAnsweringConfig, BertForSentenceEmbeddingConfig,
-    BertForSequenceClassification, BertForSequenceClassificationConfig, BertForTokenClassification,
-    BertForTokenClassificationConfig, BertModelConfig, ElectraForPreTrainingConfig, MaskedLmBatch,
-    QuestionAnsweringBatch, SentenceLoss, SentencePairBatch, SequenceClassificationBatch,
-    TokenClassificationBatch,
-};
-use burn_bert::optim::{AdamWConfig, MeanGradients, adamw, clip_by_global_norm};
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, Error, Family, PaddingMask, Result, cast_module};
+use crate::prelude::*;
+use burn::module::{Lora, ParamGroup};
+use burn_bert::optim::{AdamWConfig, MeanGradients, adamw, clip_by_global_norm, num_trainable_params};
 use std::ops::Range;
 
 pub const NAMES: [&str; 12] = [
@@ -60,7 +49,7 @@ pub fn padded(texts: &[Vec<i64>], device: &Device) -> (BertEmbeddingsInput, Opti
 }
 
 /// A label of every token, without one where a text is padded and at some places.
-pub fn token_labels(texts: &[Vec<i64>], classes: i64) -> Vec<Vec<i64>> {
+fn token_labels(texts: &[Vec<i64>], classes: i64) -> Vec<Vec<i64>> {
     let longest = texts.iter().map(Vec::len).max().unwrap();
     let label = |text: &Vec<i64>, place: usize| match text.get(place) {
         Some(word) if word % 4 != 0 => word % classes,
@@ -70,16 +59,7 @@ pub fn token_labels(texts: &[Vec<i64>], classes: i64) -> Vec<Vec<i64>> {
 }
 
 pub fn bert() -> BertModelConfig {
-    let embeddings = BertEmbeddingsConfig::new()
-        .with_vocab_size(VOCABULARY)
-        .with_hidden_size(16)
-        .with_max_position_embeddings(12)
-        .with_hidden_dropout_prob(0.0);
-    BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(2)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(24)
-        .with_attention_probs_dropout_prob(0.0)
+    crate::small_bert::small_bert(VOCABULARY, 16).with_num_hidden_layers(2).with_intermediate_size(24)
 }
 
 /// The loss of some texts, with the number of what it is a mean over.
@@ -111,48 +91,22 @@ fn train<M: Module>(ranks: &Ranks, all: usize, head: &Head<M>, device: &Device) 
     Ok(model)
 }
 
-/// How many values are trained.
-fn trained(model: &impl Module) -> usize {
-    struct Trained(usize);
-    impl ModuleVisitor for Trained {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0 += if param.is_require_grad() { param.val().shape().num_elements() } else { 0 };
-        }
-    }
-    let mut trained = Trained(0);
-    model.visit(&mut trained);
-    trained.0
-}
-
-/// The values of all parameters.
-pub fn values(model: &impl Module) -> Vec<f64> {
-    struct Values(Vec<f64>);
-    impl ModuleVisitor for Values {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.extend(param.val().into_data().iter::<f64>());
-        }
-    }
-    let mut values = Values(Vec::new());
-    model.visit(&mut values);
-    values.0
-}
-
 fn compare<M: Module>(ranks: &Ranks, name: &str, head: Head<M>, device: &Device) -> Result<()> {
     let head = Head { model: cast_module(head.model, FloatDType::F64).unwrap(), ..head };
     let before = ranks.broadcast(head.model.clone())?;
     let sent = ranks.exchanged().bytes;
-    let found = values(&train(ranks, ranks.size(), &head, device)?);
+    let found = all_values(&train(ranks, ranks.size(), &head, device)?);
     let sent = ranks.exchanged().bytes - sent;
     // Each rank sends a part of its gradients to each other one, and the sums of its own part.
-    let part = trained(&before).div_ceil(ranks.size());
+    let part = num_trainable_params(&before).div_ceil(ranks.size());
     assert_eq!(sent, STEPS * 2 * (ranks.size() - 1) * part * size_of::<f64>(), "{name}: of what is trained");
     let bits: Vec<u64> = found.iter().map(|value| value.to_bits()).collect();
     ranks.same("model", &bits)?;
     let alone = Head { model: before.clone(), ..head };
-    let expected = values(&train(&Ranks::single(), ranks.size(), &alone, device)?);
-    let distance = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-    let (error, moved) = (distance(&found, &expected), distance(&found, &values(&before)));
-    assert!(found.len() == expected.len() && moved > 1e-3, "{name}: trained by {moved}");
+    let expected = all_values(&train(&Ranks::single(), ranks.size(), &alone, device)?);
+    let (error, moved) =
+        (largest_difference(&found, &expected), largest_difference(&found, &all_values(&before)));
+    assert!(moved > 1e-3, "{name}: trained by {moved}");
     assert!(error <= 1e-12, "{name}: {error:e} from one process");
     if ranks.is_first() {
         let sum = bits.iter().fold(0u64, |sum, bits| sum.rotate_left(7) ^ bits);
@@ -172,6 +126,43 @@ pub fn masked_lm_batch(texts: &[Vec<i64>], device: &Device) -> MaskedLmBatch {
         .collect();
     let labels: Vec<u32> = positions.iter().map(|[row, place]| texts[*row][*place] as u32).collect();
     MaskedLmBatch::new(input, padding, &positions, &labels).unwrap()
+}
+
+/// One text in five has no label, so batches of one size count differently.
+pub fn classes(texts: &[Vec<i64>], device: &Device) -> SequenceClassificationBatch {
+    let label = |text: &Vec<i64>| if text[1] % 5 == 0 { -100 } else { text[0] % 3 };
+    let labels: Vec<i64> = texts.iter().map(label).collect();
+    let (input, padding) = padded(texts, device);
+    SequenceClassificationBatch::single_label(input, padding, &labels).unwrap()
+}
+
+pub fn numbers(texts: &[Vec<i64>], device: &Device) -> SequenceClassificationBatch {
+    let labels: Vec<[f64; 1]> = texts.iter().map(|text| [text[0] as f64 / 8.0]).collect();
+    let (input, padding) = padded(texts, device);
+    SequenceClassificationBatch::regression(input, padding, &labels).unwrap()
+}
+
+pub fn tags<const CLASSES: i64>(texts: &[Vec<i64>], device: &Device) -> TokenClassificationBatch {
+    let (input, padding) = padded(texts, device);
+    TokenClassificationBatch::new(input, padding, &token_labels(texts, CLASSES)).unwrap()
+}
+
+pub fn answers(texts: &[Vec<i64>], device: &Device) -> QuestionAnsweringBatch {
+    let answers: Vec<[usize; 2]> =
+        texts.iter().map(|text| [text[0] as usize % text.len(), text.len() - 1]).collect();
+    let (input, padding) = padded(texts, device);
+    QuestionAnsweringBatch::new(input, padding, &answers).unwrap()
+}
+
+/// Each text with itself backwards.
+pub fn rated_pairs(texts: &[Vec<i64>], device: &Device) -> SentencePairBatch {
+    let labels: Vec<f32> = texts.iter().map(|text| (text[0] % 5) as f32 / 4.0).collect();
+    let batch = SentencePairBatch::new(padded(texts, device), padded(&backwards(texts), device)).unwrap();
+    batch.with_labels(&labels).unwrap()
+}
+
+pub fn backwards(texts: &[Vec<i64>]) -> Vec<Vec<i64>> {
+    texts.iter().map(|text| text.iter().rev().copied().collect()).collect()
 }
 
 fn masked_lm_loss(model: &BertForMaskedLm, texts: &[Vec<i64>], device: &Device) -> (Tensor<1>, f64) {
@@ -195,14 +186,11 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
     let adapters = masked_lm().apply_lora(Lora::new(2, 4.0).set_param_group(weights));
     compare(ranks, name(), Head { model: adapters, ..head(1) }, &device)?;
 
-    let classes = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
+    let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
     let head = |class_weights| Head::<BertForSequenceClassification> {
-        model: classes.clone().with_class_weights(class_weights).init(&device),
+        model: config.clone().with_class_weights(class_weights).init(&device),
         loss: |model, texts, device| {
-            let labels: Vec<i64> =
-                texts.iter().map(|text| if text[1] % 5 == 0 { -100 } else { text[0] % 3 }).collect();
-            let (input, padding) = padded(texts, device);
-            let batch = SequenceClassificationBatch::single_label(input, padding, &labels).unwrap();
+            let batch = classes(texts, device);
             (model.forward(&batch).loss, model.loss_count(&batch))
         },
         micro_batches: 2,
@@ -210,15 +198,9 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
     compare(ranks, name(), head(None), &device)?;
     compare(ranks, name(), head(Some(vec![0.5, 0.0, 0.03])), &device)?;
 
-    let numbers = BertForSequenceClassificationConfig::new(bert()).with_num_labels(1).init(&device);
     let head = Head {
-        model: numbers,
-        loss: |model, texts, device| {
-            let labels: Vec<[f64; 1]> = texts.iter().map(|text| [text[0] as f64 / 8.0]).collect();
-            let (input, padding) = padded(texts, device);
-            let batch = SequenceClassificationBatch::regression(input, padding, &labels).unwrap();
-            (model.forward(&batch).loss, texts.len() as f64)
-        },
+        model: BertForSequenceClassificationConfig::new(bert()).with_num_labels(1).init(&device),
+        loss: |model, texts, device| (model.forward(&numbers(texts, device)).loss, texts.len() as f64),
         micro_batches: 1,
     };
     compare(ranks, name(), head, &device)?;
@@ -227,8 +209,7 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
     let head = |class_weights| Head::<BertForTokenClassification> {
         model: tokens.clone().with_class_weights(class_weights).init(&device),
         loss: |model, texts, device| {
-            let (input, padding) = padded(texts, device);
-            let batch = TokenClassificationBatch::new(input, padding, &token_labels(texts, 4)).unwrap();
+            let batch = tags::<4>(texts, device);
             (model.forward(&batch).loss, model.loss_count(&batch))
         },
         micro_batches: 1,
@@ -238,13 +219,7 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
 
     let head = Head {
         model: BertForQuestionAnsweringConfig::new(bert()).init(&device),
-        loss: |model, texts, device| {
-            let answers: Vec<[usize; 2]> =
-                texts.iter().map(|text| [text[0] as usize % text.len(), text.len() - 1]).collect();
-            let (input, padding) = padded(texts, device);
-            let batch = QuestionAnsweringBatch::new(input, padding, &answers).unwrap();
-            (model.forward(&batch).loss, texts.len() as f64)
-        },
+        loss: |model, texts, device| (model.forward(&answers(texts, device)).loss, texts.len() as f64),
         micro_batches: 1,
     };
     compare(ranks, name(), head, &device)?;
@@ -253,12 +228,7 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
     let head = Head {
         model: config.init(&device),
         loss: |model, texts, device| {
-            let others: Vec<Vec<i64>> =
-                texts.iter().map(|text| text.iter().rev().copied().collect()).collect();
-            let labels: Vec<f32> = texts.iter().map(|text| (text[0] % 5) as f32 / 4.0).collect();
-            let batch = SentencePairBatch::new(padded(texts, device), padded(&others, device)).unwrap();
-            let batch = batch.with_labels(&labels).unwrap();
-            (model.try_forward(&batch).unwrap().loss, texts.len() as f64)
+            (model.try_forward(&rated_pairs(texts, device)).unwrap().loss, texts.len() as f64)
         },
         micro_batches: 1,
     };
@@ -269,8 +239,7 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
     let head = Head {
         model: ElectraForPreTrainingConfig::new(electra).init(&device),
         loss: |model, texts, device| {
-            let (input, padding) = padded(texts, device);
-            let batch = TokenClassificationBatch::new(input, padding, &token_labels(texts, 2)).unwrap();
+            let batch = tags::<2>(texts, device);
             (model.forward(&batch).loss, batch.num_labelled() as f64)
         },
         micro_batches: 1,
@@ -287,7 +256,7 @@ pub fn sixteen_bits_on_the_wire(ranks: &Ranks) -> Result<()> {
         micro_batches: 1,
     };
     let found = train(ranks, ranks.size(), &head, &device)?;
-    let bits: Vec<u64> = values(&found).iter().map(|value| value.to_bits()).collect();
+    let bits: Vec<u64> = all_values(&found).iter().map(|value| value.to_bits()).collect();
     ranks.same("model", &bits)?;
     let alone = train(&Ranks::single(), ranks.size(), &head, &device)?;
     let loss = |model: &BertForMaskedLm| {

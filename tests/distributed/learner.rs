@@ -1,27 +1,15 @@
 //! The trainer on ranks: the same model as of one process, faults in its loop, and kills at any moment.
 
-use crate::heads::{bert, padded, values};
+use crate::heads::{bert, classes};
+use crate::hook::Hook;
+use crate::prelude::*;
 use crate::{TASK, launch, text, timed_launch};
-use burn::data::dataset::InMemDataset;
-use burn::prelude::*;
-use burn::tensor::{FloatDType, TensorReadError};
-use burn::train::Interrupter;
-use burn::train::metric::{
-    LossInput, Metric, MetricMetadata, MetricName, Numeric, NumericEntry, SerializedEntry,
-};
-use burn_bert::data::{Batches, TryBatcher};
-use burn_bert::distributed::Ranks;
-use burn_bert::model::{
-    BertForSequenceClassification, BertForSequenceClassificationConfig, SequenceClassificationBatch,
-};
 use burn_bert::optim::LrSchedule;
 use burn_bert::pipeline::Pipeline;
 use burn_bert::text::BertTokenizer;
 use burn_bert::training::{EvalStrategy, Evaluation, Trainer, TrainingArguments};
-use burn_bert::{Error, Result, cast_module};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
@@ -45,64 +33,13 @@ impl TryBatcher for Batcher {
         if !self.is_readable && texts[0] == items()[6] {
             return Err(Error::Data { what: "a text".into(), problem: "cannot be read".into() });
         }
-        let (input, padding) = padded(&texts, device);
-        // One in five has no label, so batches of one size count differently.
-        let label = |text: &Vec<i64>| if text[1] % 5 == 0 { -100 } else { text[0] % 3 };
-        let labels: Vec<i64> = texts.iter().map(label).collect();
-        SequenceClassificationBatch::single_label(input, padding, &labels)
+        Ok(classes(&texts, device))
     }
 }
 
 fn items() -> Vec<Vec<i64>> {
     let word = |text: usize, place: usize| (4 + (text * 37 + place * 11) % 26) as i64;
     (0..TEXTS).map(|text| (0..3 + text * 3 % 7).map(|place| word(text, place)).collect()).collect()
-}
-
-/// Does something at the first training batch of the trainer.
-#[derive(Clone)]
-struct AtFirst(Arc<Mutex<Option<Fault>>>);
-
-type Fault = Box<dyn FnOnce() + Send>;
-
-impl Metric for AtFirst {
-    type Input = LossInput;
-
-    fn name(&self) -> MetricName {
-        Arc::new("Fault".into())
-    }
-
-    fn update(
-        &mut self,
-        _: &LossInput,
-        metadata: &MetricMetadata,
-    ) -> Result<SerializedEntry, TensorReadError> {
-        if metadata.lr.is_some()
-            && let Some(fault) = self.0.lock().unwrap().take()
-        {
-            fault();
-        }
-        Ok(SerializedEntry::not_available(None))
-    }
-
-    fn compute(&mut self) -> Result<SerializedEntry, TensorReadError> {
-        Ok(SerializedEntry::not_available(None))
-    }
-
-    fn clear(&mut self) {}
-}
-
-impl Numeric for AtFirst {
-    fn value(&self) -> Option<NumericEntry> {
-        None
-    }
-
-    fn running_value(&self) -> Option<NumericEntry> {
-        None
-    }
-
-    fn final_value(&self) -> NumericEntry {
-        NumericEntry::Final(0.0)
-    }
 }
 
 /// A classifier after some epochs, on `ranks`, which all together take batches of `size` · [`BATCH`].
@@ -151,14 +88,18 @@ fn train(
         interrupter.stop(Some("on purpose"));
     }
     let (stop, in_the_way) = (interrupter.clone(), output.join("training/checkpoint"));
-    let fault: Option<Fault> = match fault {
-        "stop-later" if ranks.rank() == 1 => Some(Box::new(move || stop.stop(Some("on purpose")))),
-        "disk" if ranks.is_first() => Some(Box::new(move || fs::write(in_the_way, "no folder").unwrap())),
-        _ => None,
+    let hook = match fault {
+        "stop-later" if ranks.rank() == 1 => Hook::new(move |_| stop.stop(Some("on purpose"))),
+        "disk" if ranks.is_first() => Hook::new(move |batch| {
+            if batch == 1 {
+                fs::write(&in_the_way, "no folder").unwrap();
+            }
+        }),
+        _ => Hook::new(|_| ()),
     };
     let trainer = Trainer::new(pipeline, data, arguments)?
         .with_validation(valid)
-        .with_metric(AtFirst(Arc::new(Mutex::new(fault))))
+        .with_metric(hook)
         .with_interrupter(&interrupter);
     let trained = trainer.train()?;
     ranks.same("history", &trained.history)?;
@@ -171,7 +112,7 @@ fn train(
 }
 
 fn bits(model: &BertForSequenceClassification) -> Vec<u64> {
-    values(model).iter().map(|value| value.to_bits()).collect()
+    all_values(model).iter().map(|value| value.to_bits()).collect()
 }
 
 /// The task of a rank.
@@ -189,8 +130,8 @@ pub fn run(ranks: &Ranks, task: &str) -> Result<()> {
     if task == "learner" {
         let alone = folder.join(format!("alone-{}", ranks.rank()));
         let alone = train(&Ranks::single(), ranks.size(), &alone, epochs, task)?;
-        let (found, expected) = (values(&model), values(&alone));
-        let error = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        let (found, expected) = (all_values(&model), all_values(&alone));
+        let error = largest_difference(&found, &expected);
         assert!(error <= 1e-12, "{error:e} from one process");
         println!("\n{error:e} from one process");
     }
@@ -200,15 +141,11 @@ pub fn run(ranks: &Ranks, task: &str) -> Result<()> {
     Ok(())
 }
 
-fn launch_in(folder: &Path, task: &str, ranks: usize) -> std::process::Output {
-    launch(task, ranks, &[(FOLDER, folder)])
-}
-
 #[test]
 fn the_learner_on_ranks_trains_the_model_of_one_process() {
     for ranks in [2, 3] {
         let folder = tempfile::tempdir().unwrap();
-        let output = launch_in(folder.path(), "learner", ranks);
+        let output = launch("learner", ranks, &[(FOLDER, folder.path())]);
         assert!(output.status.success(), "{}", text(&output));
         // Of each epoch the training losses, and the metrics.
         let epochs = |training: &str| -> Vec<(Vec<f64>, Evaluation)> {
@@ -233,7 +170,7 @@ fn the_learner_on_ranks_trains_the_model_of_one_process() {
 fn a_run_moves_to_other_numbers_of_ranks_and_remembers_them() {
     let folder = tempfile::tempdir().unwrap();
     for (ranks, epochs) in [(1, 1), (3, 3), (2, 7)] {
-        let output = launch_in(folder.path(), &format!("moved {epochs}"), ranks);
+        let output = launch(&format!("moved {epochs}"), ranks, &[(FOLDER, folder.path())]);
         assert!(output.status.success(), "{}", text(&output));
     }
     let run = fs::read_to_string(folder.path().join("moved/training/run.json")).unwrap();
@@ -251,7 +188,7 @@ fn what_one_rank_does_to_the_learner_ends_all() {
         ("unreadable", "rank 1 the evaluation ended with an error: a text cannot be read"), // in a validation
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let output = launch_in(folder.path(), fault, 3);
+        let output = launch(fault, 3, &[(FOLDER, folder.path())]);
         assert!(!output.status.success() && text(&output).contains(message), "{fault}: {}", text(&output));
     }
 }

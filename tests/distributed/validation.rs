@@ -1,26 +1,16 @@
 //! A validation that ranks share: outputs and metrics of every head have the bits of one process.
 
-use crate::heads::{bert, masked_lm_batch, padded, token_labels};
+use crate::heads::{answers, backwards, bert, classes, masked_lm_batch, numbers, padded, rated_pairs, tags};
+use crate::prelude::*;
 use burn::data::dataloader::{DataLoader, Progress};
-use burn::data::dataset::InMemDataset;
-use burn::module::{Module, ModuleDisplay};
-use burn::prelude::*;
+use burn::module::ModuleDisplay;
+use burn::train::InferenceStep;
 use burn::train::metric::{
     AccuracyMetric, Adaptor, HammingScore, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
     TopKAccuracyMetric,
 };
-use burn::train::{InferenceStep, Interrupter};
-use burn_bert::data::{Batches, EpochLoader, TryBatcher};
-use burn_bert::distributed::Ranks;
 use burn_bert::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
-use burn_bert::model::{
-    BertForMaskedLmConfig, BertForQuestionAnsweringConfig, BertForSentenceEmbeddingConfig,
-    BertForSequenceClassificationConfig, BertForTokenClassificationConfig, ElectraForPreTrainingConfig,
-    QuestionAnsweringBatch, SentenceLoss, SentencePairBatch, SequenceClassificationBatch,
-    TokenClassificationBatch,
-};
 use burn_bert::training::Training;
-use burn_bert::{Family, Result};
 
 pub const HEADS: usize = 9;
 /// Seven batches, the last of one text; the last round of three ranks has one batch.
@@ -120,13 +110,7 @@ pub fn of_every_head(ranks: &Ranks) -> Result<()> {
         ranks,
         "classes",
         config.init(&device),
-        |texts, device| {
-            let (input, padding) = padded(texts, device);
-            // One batch has no label.
-            let label = |text: &Text| if text[1] % 5 == 0 { -100 } else { text[0] % 3 };
-            let labels: Vec<i64> = texts.iter().map(label).collect();
-            SequenceClassificationBatch::single_label(input, padding, &labels).unwrap()
-        },
+        classes, // one batch has no label
         |outputs| {
             vec![
                 score(outputs, LossMetric::new()),
@@ -147,27 +131,16 @@ pub fn of_every_head(ranks: &Ranks) -> Result<()> {
         },
         |outputs| vec![score(outputs, LossMetric::new()), score(outputs, HammingScore::new())],
     )?;
-    check(
-        ranks,
-        "numbers",
-        config.with_num_labels(1).init(&device),
-        |texts, device| {
-            let (input, padding) = padded(texts, device);
-            let labels: Vec<[f64; 1]> = texts.iter().map(|text| [text[0] as f64 / 8.0]).collect();
-            SequenceClassificationBatch::regression(input, padding, &labels).unwrap()
-        },
-        |outputs| vec![score(outputs, LossMetric::new()), score(outputs, SpearmanMetric::new())],
-    )?;
+    check(ranks, "numbers", config.with_num_labels(1).init(&device), numbers, |outputs| {
+        vec![score(outputs, LossMetric::new()), score(outputs, SpearmanMetric::new())]
+    })?;
 
     let names = ["O", "B-X", "I-X", "B-Y"].map(String::from).to_vec();
     check(
         ranks,
         "tokens",
         BertForTokenClassificationConfig::new(bert()).with_num_labels(4).init(&device),
-        |texts, device| {
-            let (input, padding) = padded(texts, device);
-            TokenClassificationBatch::new(input, padding, &token_labels(texts, 4)).unwrap()
-        },
+        tags::<4>,
         |outputs| {
             vec![
                 score(outputs, LossMetric::new()),
@@ -181,12 +154,7 @@ pub fn of_every_head(ranks: &Ranks) -> Result<()> {
         ranks,
         "answers",
         BertForQuestionAnsweringConfig::new(bert()).init(&device),
-        |texts, device| {
-            let answers: Vec<[usize; 2]> =
-                texts.iter().map(|text| [text[0] as usize % text.len(), text.len() - 1]).collect();
-            let (input, padding) = padded(texts, device);
-            QuestionAnsweringBatch::new(input, padding, &answers).unwrap()
-        },
+        answers,
         // Batches have rows of different lengths.
         |outputs| vec![score(outputs, LossMetric::new()), score(outputs, AccuracyMetric::new())],
     )?;
@@ -196,12 +164,7 @@ pub fn of_every_head(ranks: &Ranks) -> Result<()> {
         ranks,
         "rated pairs",
         config.clone().with_loss(SentenceLoss::CosineSimilarity).init(&device),
-        |texts, device| {
-            let others = backwards(texts);
-            let labels: Vec<f32> = texts.iter().map(|text| (text[0] % 5) as f32 / 4.0).collect();
-            let batch = SentencePairBatch::new(padded(texts, device), padded(&others, device)).unwrap();
-            batch.with_labels(&labels).unwrap()
-        },
+        rated_pairs,
         |outputs| vec![score(outputs, LossMetric::new()), score(outputs, SpearmanMetric::new())],
     )?;
     check(
@@ -230,10 +193,7 @@ pub fn of_every_head(ranks: &Ranks) -> Result<()> {
         ranks,
         "replaced tokens",
         ElectraForPreTrainingConfig::new(electra).init(&device),
-        |texts, device| {
-            let (input, padding) = padded(texts, device);
-            TokenClassificationBatch::new(input, padding, &token_labels(texts, 2)).unwrap()
-        },
+        tags::<2>,
         |outputs| {
             vec![
                 score(outputs, LossMetric::new()),
@@ -242,8 +202,4 @@ pub fn of_every_head(ranks: &Ranks) -> Result<()> {
             ]
         },
     )
-}
-
-fn backwards(texts: &[Text]) -> Vec<Text> {
-    texts.iter().map(|text| text.iter().rev().copied().collect()).collect()
 }

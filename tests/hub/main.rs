@@ -1,6 +1,8 @@
 //! Models by their names on the Hub, from a server on this machine. Each load runs in a process of its own, because the Hub's
 //! client reads the environment.
 
+#[path = "../support/files/mod.rs"]
+mod files;
 mod python;
 mod server;
 #[path = "../support/small_bert/mod.rs"]

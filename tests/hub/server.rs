@@ -1,10 +1,10 @@
 //! A server on 127.0.0.1 that speaks the routes of the Hub which the client uses.
 
+use crate::user::tree;
 use serde_json::{Value, json};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -49,8 +49,7 @@ impl Hub {
     /// Serves the files of a directory as those of one model.
     pub fn of(dir: &Path, faults: Faults) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut files = BTreeMap::new();
-        collect(dir, dir, &mut files);
+        let files = tree(dir);
         let address = listener.local_addr().unwrap().to_string();
         let shared = Shared { address, files, faults: Mutex::new(faults), requests: Mutex::default() };
         let shared = Arc::new(shared);
@@ -77,18 +76,6 @@ impl Hub {
     /// The requests since the last call: method, path and range.
     pub fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.0.requests.lock().unwrap())
-    }
-}
-
-fn collect(root: &Path, dir: &Path, files: &mut BTreeMap<String, Vec<u8>>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect(root, &path, files);
-        } else {
-            let name = path.strip_prefix(root).unwrap().to_str().unwrap();
-            files.insert(name.to_string(), fs::read(&path).unwrap());
-        }
     }
 }
 

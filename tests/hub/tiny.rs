@@ -1,14 +1,12 @@
 //! The model on the Hub.
 
+use crate::files::vocabulary;
 use crate::server::hex;
 use crate::small_bert::small_bert;
 use burn::prelude::*;
 use burn_bert::BertEmbeddings;
 use burn_bert::encoder::Activation;
-use burn_bert::model::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, BertModelConfig, Pooling, PretrainedModel,
-    SentenceDenseConfig,
-};
+use burn_bert::model::*;
 use burn_bert::text::BertTokenizer;
 use serde_json::json;
 use std::error::Error;
@@ -27,11 +25,10 @@ pub fn tiny() -> TempDir {
         .init(&Device::default())
         .save_pretrained(dir.path())
         .unwrap();
-    let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map(String::from);
-    let letters = ('a'..='z').map(|letter| letter.to_string());
-    let vocabulary: Vec<String> = special.into_iter().chain(letters).collect();
+    let letters: Vec<String> = ('a'..='z').map(String::from).collect();
+    let letters: Vec<&str> = letters.iter().map(String::as_str).collect();
     for (name, content) in [
-        ("vocab.txt", vocabulary.join("\n")),
+        ("vocab.txt", vocabulary(&letters)),
         ("tokenizer_config.json", json!({ "do_lower_case": true, "model_max_length": 9 }).to_string()),
         ("README.md", "A model.".into()),
         ("pytorch_model.bin", "weights that nobody needs".into()),

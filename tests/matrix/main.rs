@@ -7,11 +7,10 @@ mod models;
 mod tolerance;
 
 use crate::models::{Architecture, ForHead, Head, Texts, architectures, for_each_head};
-use crate::tolerance::{distance, parameters, values};
-use burn::module::{Lora, Module, ParamGroup, Quantizer};
+use crate::tolerance::{distance, parameters, quantizer, values};
+use burn::module::{Lora, Module, ParamGroup};
 use burn::prelude::*;
 use burn::tensor::FloatDType;
-use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn_bert::functional::{Precision, autocast, on_reference_path};
 use burn_bert::{Family, cast_module};
 use std::collections::BTreeMap;
@@ -113,8 +112,7 @@ fn prepared<M: Module>(model: M, change: Change) -> M {
         }
         Change::Cast(dtype) => cast_module(model, dtype).unwrap(),
         Change::Quantized { all } => {
-            let scheme = QuantScheme::default().with_store(QuantStore::Native);
-            let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
+            let mut quantizer = quantizer();
             match all {
                 true => model.quantize_weights(&mut quantizer),
                 false => model.quantize_weights_group(&mut quantizer, adapted()),
@@ -270,14 +268,15 @@ impl ForHead for Cells<'_> {
                 match catch_unwind(AssertUnwindSafe(cell)) {
                     Ok(found) => drop(before.insert(mode.name, found)),
                     Err(panic) => {
-                        let message = panic.downcast_ref::<String>().cloned();
-                        let message =
-                            message.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+                        let message = panic.downcast::<String>().map_or_else(
+                            |panic| panic.downcast_ref::<&str>().map_or("", |text| *text).to_string(),
+                            |text| *text,
+                        );
                         let cell = format!(
                             "{}, {}, {}, dropout {dropout}",
                             self.architecture.name, head.name, mode.name
                         );
-                        self.red.push(format!("{cell}: {}", message.unwrap_or_default()));
+                        self.red.push(format!("{cell}: {message}"));
                     }
                 }
                 self.count += 1;

@@ -1,13 +1,6 @@
 //! A tiny checkpoint with a tokenizer, and data that it learns in seconds.
 
-use burn::prelude::*;
-use burn_bert::BertEmbeddingsConfig;
-use burn_bert::data::{Label, LabelledText, LabelledTexts};
-use burn_bert::model::{BertModelConfig, PretrainedModel};
-use burn_bert::training::TrainingArguments;
-use std::fs;
-use std::path::Path;
-use tempfile::TempDir;
+use crate::prelude::*;
 
 /// After the five special tokens.
 const WORDS: &str = "good bad the film was boring a cat sat on mat Ada Paris lives in wrote who where it ? . \
@@ -15,20 +8,12 @@ const WORDS: &str = "good bad the film was boring a cat sat on mat Ada Paris liv
 
 /// An encoder without a head, with dropout.
 pub fn checkpoint() -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let words: Vec<&str> =
-        "[PAD] [UNK] [CLS] [SEP] [MASK]".split(' ').chain(WORDS.split_whitespace()).collect();
-    fs::write(dir.path().join("vocab.txt"), words.join("\n") + "\n").unwrap();
+    let dir = tempdir().unwrap();
+    let vocabulary = vocabulary(&WORDS.split_whitespace().collect::<Vec<_>>());
+    fs::write(dir.path().join("vocab.txt"), &vocabulary).unwrap();
     fs::write(dir.path().join("tokenizer_config.json"), r#"{"do_lower_case": false}"#).unwrap();
-    let embeddings = BertEmbeddingsConfig::new()
-        .with_vocab_size(words.len())
-        .with_hidden_size(16)
-        .with_max_position_embeddings(24)
-        .with_hidden_dropout_prob(0.1);
-    let bert = BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(32);
+    let mut bert = small_bert(vocabulary.lines().count());
+    bert.embeddings.max_position_embeddings = 24;
     let device = Device::default();
     device.seed(5);
     bert.init(&device).save_pretrained(dir.path()).unwrap();

@@ -1,63 +1,13 @@
 //! What a run reports: its history, its best evaluation and its lines.
 
 use crate::checkpoint::{arguments, checkpoint, reviews};
-use crate::runs::{Hook, trainer};
-use crate::turn;
-use burn::tensor::TensorReadError;
-use burn::train::metric::{
-    LossInput, Metric, MetricMetadata, MetricName, Numeric, NumericEntry, SerializedEntry,
-};
-use burn_bert::training::{Evaluation, History, Trainer};
+use crate::prelude::*;
+use crate::runs::trainer;
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Training batches of an epoch.
 const EPOCH: usize = 6;
-
-/// A metric whose values of the epochs are given.
-#[derive(Clone)]
-struct Given(Arc<AtomicUsize>, &'static [f64]);
-
-impl Metric for Given {
-    type Input = LossInput;
-
-    fn name(&self) -> MetricName {
-        Arc::new("Given".into())
-    }
-
-    fn update(
-        &mut self,
-        _: &LossInput,
-        metadata: &MetricMetadata,
-    ) -> Result<SerializedEntry, TensorReadError> {
-        // Only training batches have a learning rate.
-        self.0.fetch_add(metadata.lr.is_some().into(), Ordering::Relaxed);
-        Ok(SerializedEntry::not_available(None))
-    }
-
-    fn compute(&mut self) -> Result<SerializedEntry, TensorReadError> {
-        Ok(SerializedEntry::new(String::new(), self.final_value().serialize()))
-    }
-
-    fn clear(&mut self) {}
-}
-
-impl Numeric for Given {
-    fn value(&self) -> Option<NumericEntry> {
-        None
-    }
-
-    fn running_value(&self) -> Option<NumericEntry> {
-        None
-    }
-
-    fn final_value(&self) -> NumericEntry {
-        let epochs = self.0.load(Ordering::Relaxed) / EPOCH;
-        NumericEntry::Final(self.1[epochs.saturating_sub(1)])
-    }
-}
 
 #[test]
 fn patience_counts_from_the_last_improvement_on_and_evaluations_without_a_number_keep_their_place() {
@@ -81,18 +31,19 @@ fn patience_counts_from_the_last_improvement_on_and_evaluations_without_a_number
                 values.iter().map(|&v| if greater { -v } else { v }).collect::<Vec<_>>().leak();
             let arguments = arguments(&dir.path().join(format!("{number}-{greater}")))
                 .with_epochs(values.len())
-                .with_metric_for_best_model("Given")
+                .with_metric_for_best_model("Hook")
                 .with_greater_is_better(greater)
                 .with_early_stopping_patience(2)
                 .with_early_stopping_threshold(threshold);
-            let trainer = trainer(dir.path(), arguments).unwrap();
-            let history = trainer.with_metric(Given(Arc::default(), values)).train().unwrap().history;
+            let given = Hook::new(|_| ()).with_value(|batches| values[(batches / EPOCH).saturating_sub(1)]);
+            let trainer = trainer(dir.path(), arguments).unwrap().with_metric(given);
+            let history = trainer.train().unwrap().history;
             let expected: Vec<_> = values[..evaluations]
                 .iter()
                 .map(|&value| Some(value).filter(|value| value.is_finite()))
                 .collect();
             assert_eq!(
-                (history.valid("Given"), history.best),
+                (history.valid("Hook"), history.best),
                 (expected, Some(best)),
                 "{values:?}, {threshold}"
             );

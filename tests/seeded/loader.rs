@@ -1,25 +1,33 @@
 //! Loaders of a text: the same windows in the same order wherever they begin.
 
-use crate::small_text::{WORDS, collator, first_windows, folder, tokenizer, training_loader};
-use crate::{small_text, turn};
-use burn::data::dataloader::DataLoader;
-use burn::data::dataset::{Dataset, InMemDataset};
-use burn::prelude::*;
-use burn_bert::Error;
-use burn_bert::data::{
-    Batches, EpochLoader, Finished, MaskedLmCollator, MaskedLmCollatorConfig, PlainText, TryBatcher,
-};
-use burn_bert::model::MaskedLmBatch;
+use crate::prelude::*;
+use crate::small_text::{self, WORDS, collator, first_windows, folder, tokenizer, training_loader};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+
+/// Collates windows of which nothing is masked.
+fn unmasked(dir: &Path) -> MaskedLmCollator {
+    MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir)).with_mlm_probability(0.0).init()
+}
+
+/// The ids of the windows that a loader gives, batch by batch.
+fn ids(loader: &dyn DataLoader<MaskedLmBatch>) -> Vec<Vec<i64>> {
+    let of_batch = |batch: MaskedLmBatch| {
+        let [_, seq] = batch.input.dims();
+        let ids: Vec<i64> = batch.input.input_ids().unwrap().into_data().iter().collect();
+        ids.chunks(seq).map(<[i64]>::to_vec).collect::<Vec<_>>()
+    };
+    loader.iter().flat_map(|batch| of_batch(batch.unwrap())).collect()
+}
+
+fn sorted(windows: &[Vec<i64>]) -> Vec<Vec<i64>> {
+    let mut windows = windows.to_vec();
+    windows.sort();
+    windows
+}
 
 /// The ids of so many windows from the training of a text, of which nothing is masked.
 fn windows(dir: &Path, seed: u64, count: usize) -> Vec<Vec<i64>> {
-    let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir)).with_mlm_probability(0.0).init();
-    let loader = training_loader(dir, collator, 1, count, seed);
-    let ids = |batch: MaskedLmBatch| batch.input.input_ids().unwrap().into_data().iter::<i64>().collect();
-    loader.iter().map(|batch| ids(batch.unwrap())).collect()
+    ids(&training_loader(dir, unmasked(dir), 1, count, seed))
 }
 
 /// A text of 171 windows, each of which has its number in words, three times.
@@ -43,11 +51,6 @@ fn windows_hold_the_whole_text_once_a_pass() {
     assert!(first == windows(dir.path(), 1, 342));
     assert!(first != second);
     // Each pass gives them in an order of its own.
-    let sorted = |windows: &[Vec<i64>]| {
-        let mut windows = windows.to_vec();
-        windows.sort();
-        windows
-    };
     let mut in_order: Vec<Vec<i64>> = (small_text::windows(dir.path(), 14).iter())
         .map(|window| window.unwrap().input_ids.iter().map(|&id| i64::from(id)).collect())
         .collect();
@@ -123,24 +126,13 @@ fn a_run_that_goes_on_with_other_numbers_of_ranks_goes_on_at_the_same_place() {
     // 19 shards of nine windows: two epochs on one rank, three on three and four on two.
     for (epochs, shards, ranks, count) in [(0, 0, 1, 2), (2, 2, 3, 3), (5, 11, 2, 4)] {
         for rank in 0..ranks {
-            let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir.path()))
-                .with_mlm_probability(0.0)
-                .init();
-            let loader = training_loader(dir.path(), collator, 3, 3, 1).shard(rank, ranks).unwrap();
+            let loader =
+                training_loader(dir.path(), unmasked(dir.path()), 3, 3, 1).shard(rank, ranks).unwrap();
             let loader = loader.starting_after(Finished { epochs, shards: Some(shards) });
-            for _ in 0..count {
-                let ids = |batch: MaskedLmBatch| batch.input.input_ids().unwrap().into_data();
-                let ids =
-                    loader.iter().flat_map(|batch| ids(batch.unwrap()).iter::<i64>().collect::<Vec<_>>());
-                found.extend(ids.collect::<Vec<_>>().chunks(14).map(<[i64]>::to_vec));
-            }
+            (0..count).for_each(|_| found.extend(ids(&loader)));
         }
     }
-    let sorted = |mut windows: Vec<Vec<i64>>| {
-        windows.sort();
-        windows
-    };
-    assert_eq!(sorted(found), sorted(expected), "every window once");
+    assert_eq!(sorted(&found), sorted(&expected), "every window once");
 }
 
 #[test]
@@ -154,67 +146,6 @@ fn windows_know_which_tokens_are_of_one_word() {
     assert_eq!(window.input_ids, [2, 5, 6, 7, 7, 5, 6, 3]);
     let words = [None, Some(1), Some(1), Some(2), Some(3), Some(4), Some(4), None];
     assert_eq!(window.word_ids.unwrap(), words);
-}
-
-#[test]
-fn devices_that_share_an_epoch_get_all_of_its_windows_between_them() {
-    let _turn = turn();
-    let dir = folder();
-    let text: String = (0..3000).map(|i: usize| format!("{} ", WORDS[i * i % 7 % 6])).collect();
-    fs::write(dir.path().join("text"), text).unwrap();
-    let collator =
-        MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir.path())).with_mlm_probability(0.0).init();
-    let loader = training_loader(dir.path(), collator, 4, 6, 1);
-    let ids = |loader: &dyn DataLoader<MaskedLmBatch>| {
-        let batches = loader.iter().map(|batch| batch.unwrap().input.input_ids().unwrap().into_data());
-        batches.flat_map(|ids| ids.iter::<i64>().collect::<Vec<_>>()).collect::<Vec<_>>()
-    };
-    let parts = [loader.slice(0, 12), loader.slice(12, 24), loader.slice(24, 24)];
-    for _ in 0..2 {
-        let whole = ids(&loader);
-        assert_eq!(whole.len(), 24 * 14);
-        assert_eq!(parts.each_ref().map(|part| ids(part.as_ref())).concat(), whole);
-    }
-}
-
-/// A loader of a text of 2,900 windows in lines of all lengths, blank and without words some of them.
-fn long_loader(dir: &Path) -> EpochLoader<MaskedLmCollator> {
-    let mut text = String::new();
-    for i in 0..4000_usize {
-        let words = (0..i * i % 17).map(|j| WORDS[(i * 7 + j * j) % 6]);
-        text.push_str(&words.collect::<Vec<_>>().join(" "));
-        text.push_str(if i % 50 == 0 { "\r\n\n  \n" } else { "\n" });
-    }
-    text.push_str(&"cat mat ".repeat(3000));
-    fs::write(dir.join("text"), text).unwrap();
-    training_loader(dir, collator(dir), 8, 150, 7)
-}
-
-/// FNV-1a of ids and labels.
-fn digest_of_epoch(loader: &dyn DataLoader<MaskedLmBatch>) -> u64 {
-    let numbers = |batch: MaskedLmBatch| {
-        let ids = batch.input.input_ids().unwrap().into_data();
-        let labels = batch.labels().unwrap().into_data();
-        ids.iter::<i64>().chain(labels.iter::<i64>()).map(|id| id as u64).collect::<Vec<_>>()
-    };
-    let step = |hash: u64, number: u64| (hash ^ number).wrapping_mul(0x0100_0000_01b3);
-    loader.iter().flat_map(|batch| numbers(batch.unwrap())).fold(0xcbf2_9ce4_8422_2325, step)
-}
-
-#[test]
-fn a_loader_that_begins_later_gives_what_the_whole_one_gives_there() {
-    let _turn = turn();
-    let dir = folder();
-    let whole = long_loader(dir.path());
-    let epochs = [(); 5].map(|()| digest_of_epoch(&whole)); // more than one pass over the text
-    for begin in 0..5 {
-        let resumed = long_loader(dir.path()).starting_after(begin);
-        assert_eq!(digest_of_epoch(&resumed), epochs[begin], "epoch {begin}");
-        assert_eq!(digest_of_epoch(&resumed.clone()), epochs[begin], "a clone begins again");
-        if begin < 4 {
-            assert_eq!(digest_of_epoch(&resumed), epochs[begin + 1], "the loader goes on");
-        }
-    }
 }
 
 /// Items that are batches of themselves.

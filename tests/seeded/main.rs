@@ -4,15 +4,47 @@
 #[cfg(feature = "train")]
 #[path = "../support/files/mod.rs"]
 mod files;
+#[cfg(feature = "train")]
+#[path = "../support/hook/mod.rs"]
+mod hook;
+#[path = "../support/small_bert/mod.rs"]
+mod small_bert;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 
+/// What most of these tests use.
 #[cfg(feature = "train")]
-mod answers;
+mod prelude {
+    pub use crate::files::{tokenizer_of, vocabulary};
+    pub use crate::hook::Hook;
+    pub use crate::tolerance::*;
+    pub(crate) use crate::{metadata, small_bert, turn};
+    pub use burn::data::dataloader::DataLoader;
+    pub use burn::data::dataset::{Dataset, InMemDataset};
+    pub use burn::module::{Module, ParamGroup};
+    pub use burn::optim::lr_scheduler::constant::ConstantLr;
+    pub use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
+    pub use burn::prelude::*;
+    pub use burn::train::metric::{Adaptor, Metric, Numeric};
+    pub use burn::train::{InferenceStep, Interrupter, TrainStep};
+    pub use burn_bert::data::*;
+    pub use burn_bert::functional::Precision;
+    pub use burn_bert::metrics::*;
+    pub use burn_bert::model::*;
+    pub use burn_bert::optim::*;
+    pub use burn_bert::pipeline::{Pipeline, TextOptions};
+    pub use burn_bert::text::BertTokenizer;
+    pub use burn_bert::training::*;
+    pub use burn_bert::{BertEmbeddingsInput, Error, PaddingMask, Result};
+    pub use std::fs;
+    pub use std::path::Path;
+    pub use std::sync::Arc;
+    pub use std::sync::atomic::{AtomicUsize, Ordering};
+    pub use tempfile::{TempDir, tempdir};
+}
+
 #[cfg(feature = "train")]
 mod checkpoint;
-#[cfg(feature = "train")]
-mod classifiers;
 mod dropout;
 #[cfg(feature = "train")]
 mod history;
@@ -34,10 +66,26 @@ mod token_embedding;
 #[cfg(feature = "train")]
 mod trainer;
 
+use burn_bert::model::BertModelConfig;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Waits until no other test draws.
 fn turn() -> MutexGuard<'static, ()> {
     static GENERATOR: Mutex<()> = Mutex::new(());
     GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A layer of 16 values a token that drops a tenth.
+#[cfg(feature = "train")]
+fn small_bert(vocab_size: usize) -> BertModelConfig {
+    let mut bert = small_bert::small_bert(vocab_size, 16).with_intermediate_size(32);
+    bert.embeddings.hidden_dropout_prob = 0.1;
+    bert.with_attention_probs_dropout_prob(0.1)
+}
+
+/// Of a batch for validation.
+#[cfg(feature = "train")]
+fn metadata() -> burn::train::metric::MetricMetadata {
+    let progress = burn::data::dataloader::Progress::new(1, 1, None);
+    burn::train::metric::MetricMetadata { progress, iteration: None, lr: None }
 }

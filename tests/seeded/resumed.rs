@@ -1,14 +1,8 @@
 //! The files of a run of the trainer: what a resumed one makes of those that are damaged, lost, or of another model.
 
 use crate::checkpoint::{arguments, checkpoint, text};
-use crate::runs::{Hook, trainer, weights};
-use crate::turn;
-use burn_bert::data::{Label, LabelledTexts};
-use burn_bert::model::BertForSequenceClassification;
-use burn_bert::optim::LrSchedule;
-use burn_bert::training::{Trained, Trainer, TrainingArguments};
-use std::fs;
-use std::path::Path;
+use crate::prelude::*;
+use crate::runs::{trainer, weights};
 
 /// To the end of so many epochs, from the last checkpoint if there is one, with rates that do not depend on their number.
 fn settings(out: &Path, epochs: usize) -> TrainingArguments {

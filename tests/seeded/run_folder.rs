@@ -1,14 +1,9 @@
 //! The folder of a run: what it refuses, and what a kill leaves in it.
 
 use crate::checkpoint::{arguments, checkpoint, reviews};
-use crate::runs::{Hook, trainer};
-use crate::turn;
-use burn::prelude::*;
-use burn_bert::Error;
-use burn_bert::training::{EvalStrategy, Trainer, TrainingArguments, Tuning};
+use crate::prelude::*;
+use crate::runs::trainer;
 use serde_json::Value;
-use std::fs;
-use std::path::Path;
 
 /// The message of a run that does not begin.
 fn refused(model: &Path, arguments: TrainingArguments) -> String {

@@ -1,21 +1,13 @@
 //! A small text, its vocabulary, and what is made of them.
 
-use burn::data::dataset::{Dataset, InMemDataset};
-use burn::prelude::*;
-use burn_bert::data::{
-    Batches, EpochLoader, MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample, PlainText, TextWindows,
-};
-use burn_bert::text::BertTokenizer;
-use std::fs;
-use std::path::Path;
+use crate::prelude::*;
 
 pub const WORDS: [&str; 6] = ["the", "cat", "sat", "on", "a", "mat"];
 
 /// A folder with a vocabulary of eleven and a text of 1,500 words.
-pub fn folder() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let vocabulary = format!("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n{}\n", WORDS.join("\n"));
-    fs::write(dir.path().join("vocab.txt"), vocabulary).unwrap();
+pub fn folder() -> TempDir {
+    let dir = tempdir().unwrap();
+    fs::write(dir.path().join("vocab.txt"), vocabulary(&WORDS)).unwrap();
     fs::write(dir.path().join("text"), format!("{}\n", WORDS.join(" ")).repeat(250)).unwrap();
     dir
 }

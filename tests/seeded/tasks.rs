@@ -1,19 +1,9 @@
 //! Every task trains by a few lines: data, arguments, a checkpoint, and what comes out is used.
 
 use crate::checkpoint::{arguments, checkpoint, reviews, text};
-use crate::turn;
-use burn::data::dataset::Dataset;
-use burn::prelude::*;
-use burn_bert::data::{
-    Columns, Label, LabelKind, LabelledSentences, LabelledText, LabelledTexts, PlainText, SentencePair,
-    SentencePairs, SquadExample,
-};
-use burn_bert::model::{BertForSequenceClassification, BertForSequenceClassificationConfig, PretrainedModel};
-use burn_bert::pipeline::{Pipeline, TextOptions};
-use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Trainer, TrainingArguments, evaluate};
+use crate::prelude::*;
 use std::error::Error;
-use std::fs;
+use std::result::Result;
 
 type Tested = Result<(), Box<dyn Error>>;
 
@@ -195,25 +185,45 @@ fn masked_language_modelling_of_a_text() -> Tested {
 }
 
 #[test]
-fn sentence_embeddings_from_a_csv() -> Tested {
+fn sentence_embeddings_from_pairs_triplets_and_scores() -> Tested {
     let (_turn, dir) = (turn(), checkpoint());
-    let csv = dir.path().join("train.csv");
-    let rows: String = (0..8).map(|i| format!("who q{i} ?,the a{i} .\n")).collect();
-    fs::write(&csv, "anchor,positive\n".to_string() + &rows.repeat(10))?;
+    let rows = |row: fn(usize) -> String| (0..8).map(row).collect::<String>();
+    let pairs = rows(|i| format!("who q{i} ?,the a{i} .\n"));
+    let triplets = rows(|i| format!("who q{i} ?,the a{i} .,the a{} .\n", (i + 3) % 8));
+    let scores = rows(|i| {
+        (0..8).map(|j| format!("who q{i} ?,the a{j} .,{}\n", f64::from(u8::from(i == j)))).collect()
+    });
+    for (name, csv, metric) in [
+        ("pairs", "anchor,positive\n".to_string() + &pairs.repeat(10), "Accuracy@1"),
+        ("triplets", "anchor,positive,negative\n".to_string() + &triplets.repeat(10), "Triplet accuracy"),
+        ("scores", "sentence1,sentence2,score\n".to_string() + &scores.repeat(3), "Spearman"),
+    ] {
+        let file = dir.path().join(name).with_extension("csv");
+        fs::write(&file, csv)?;
 
-    let pairs = SentencePairs::open(&csv, &Columns::default())?;
-    let valid = (0..8).map(|i| SentencePair::new(format!("q{i}"), format!("a{i}"))).collect();
-    let valid = SentencePairs::new(valid, Vec::new())?;
-    let arguments =
-        arguments(&dir.path().join("out")).with_epochs(12).with_metric_for_best_model("Accuracy@1");
-    let trained = Trainer::from_pretrained(dir.path(), pairs, arguments)?.with_validation(valid).train()?;
-    let options = TextOptions::new();
-    let queries = trained.pipeline.encode_query(&["q3", "q6"], &options)?;
-    let corpus: Vec<String> = (0..8).map(|i| format!("a{i}")).collect();
-    let found =
-        trained.pipeline.search(&queries, &trained.pipeline.encode_document(&corpus, &options)?, 1)?;
+        let train = SentencePairs::open(&file, &Columns::default())?;
+        let valid = |i: usize| SentencePair {
+            negatives: vec![format!("a{}", (i + 5) % 8); train.num_negatives()],
+            label: train.has_labels().then_some((i % 2) as f32),
+            ..SentencePair::new(
+                format!("q{i}"),
+                format!("a{}", if train.has_labels() { i / 2 * 2 + 1 } else { i }),
+            )
+        };
+        let valid = SentencePairs::new((0..8).map(valid).collect(), Vec::new())?;
+        let arguments = arguments(&dir.path().join(name)).with_epochs(12);
+        let trained =
+            Trainer::from_pretrained(dir.path(), train, arguments)?.with_validation(valid).train()?;
+        let options = TextOptions::new();
+        let queries = trained.pipeline.encode_query(&["q3", "q6"], &options)?;
+        let corpus: Vec<String> = (0..8).map(|i| format!("a{i}")).collect();
+        let found =
+            trained.pipeline.search(&queries, &trained.pipeline.encode_document(&corpus, &options)?, 1)?;
 
-    assert_eq!((found[0][0].index, found[1][0].index), (3, 6), "{}", trained.history);
+        let last = trained.history.valid(metric).pop().flatten();
+        assert!(last.is_some_and(|score| score > 0.8), "{name}: {}", trained.history);
+        assert_eq!((found[0][0].index, found[1][0].index), (3, 6), "{name}: {}", trained.history);
+    }
     Ok(())
 }
 

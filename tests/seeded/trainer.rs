@@ -1,48 +1,21 @@
 //! Burn's trainer with `BertForMaskedLm`: it learns, clips, accumulates, and goes on where it was stopped.
 
+use crate::prelude::*;
 use crate::small_text::{collator, first_windows, folder, training_loader, validation_loader};
-use crate::tolerance::{all_values, values};
-use crate::turn;
-use burn::data::dataloader::DataLoader;
-use burn::data::dataloader::Progress;
-use burn::module::{ModuleVisitor, Param};
-use burn::optim::lr_scheduler::constant::ConstantLr;
-use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
-use burn::optim::{GradientsAccumulator, GradientsParams, SgdConfig};
-use burn::prelude::*;
+use burn::optim::{GradientsAccumulator, SgdConfig};
 use burn::tensor::DType;
-use burn::train::metric::{
-    AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
-    TopKAccuracyMetric,
-};
+use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 use burn::train::renderer::CliMetricsRenderer;
 use burn::train::{
-    ExecutionStrategy, InferenceStep, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining,
-    TrainStep, TrainingStrategy,
+    ExecutionStrategy, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining, TrainingStrategy,
 };
-use burn_bert::BertEmbeddingsConfig;
-use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::functional::{Precision, autocast};
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
-use burn_bert::optim::{AdamWConfig, LrSchedule, adamw, num_trainable_params};
-use burn_bert::training::{ClassificationItem, Training};
+use burn_bert::functional::autocast;
 use std::ops::Range;
-use std::path::Path;
-use std::sync::Arc;
 
 /// A model whose parameters are drawn, not merely planned.
 fn model(device: &Device) -> BertForMaskedLm {
     device.seed(5);
-    let embeddings = BertEmbeddingsConfig::new()
-        .with_vocab_size(11)
-        .with_hidden_size(16)
-        .with_max_position_embeddings(16)
-        .with_hidden_dropout_prob(0.1);
-    let bert = BertModelConfig::new(embeddings)
-        .with_num_hidden_layers(1)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(32);
-    let model = BertForMaskedLmConfig::new(bert).init(device);
+    let model = BertForMaskedLmConfig::new(small_bert(11)).init(device);
     all_values(&model);
     model
 }
@@ -55,46 +28,39 @@ fn undropped() -> Training<BertForMaskedLm> {
     Training::new(model)
 }
 
-/// Trains from the end of epoch `from` to that of epoch `to`, of ten steps each, logs in `dir`/run.
-fn train(dir: &Path, from: usize, to: usize) -> LearningResult<Training<BertForMaskedLm>> {
-    train_by(dir, from, to, |training| training.grads_accumulation(2))
-}
+type MaskedLmTraining = SupervisedTraining<Training<BertForMaskedLm>>;
 
-/// Trains with two batches a step, which `two` provides for.
-fn train_by(
-    dir: &Path,
-    from: usize,
-    to: usize,
-    two: impl FnOnce(
-        SupervisedTraining<Training<BertForMaskedLm>>,
-    ) -> SupervisedTraining<Training<BertForMaskedLm>>,
-) -> LearningResult<Training<BertForMaskedLm>> {
-    train_in(Precision::F32, dir, from, to, two)
-}
-
-fn train_in(
-    precision: Precision,
-    dir: &Path,
-    from: usize,
-    to: usize,
-    two: impl FnOnce(
-        SupervisedTraining<Training<BertForMaskedLm>>,
-    ) -> SupervisedTraining<Training<BertForMaskedLm>>,
-) -> LearningResult<Training<BertForMaskedLm>> {
-    let device = Device::default();
-    let valid = validation_loader(dir);
-    let train = training_loader(dir, collator(dir), 4, 20, 7).starting_after(from);
-    let optimizer = adamw(&AdamWConfig::new()).unwrap();
-    let training = SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(valid))
-        .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
+/// A training run with logs in `dir`/run.
+fn run(dir: &Path, train: EpochLoader<MaskedLmCollator>) -> MaskedLmTraining {
+    SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(validation_loader(dir)))
         .renderer(Box::new(CliMetricsRenderer::new()))
         .with_application_logger(None)
+}
+
+/// Two batches a step.
+fn accumulated(training: MaskedLmTraining) -> MaskedLmTraining {
+    training.grads_accumulation(2)
+}
+
+/// Trains from the end of epoch `from` to that of epoch `to`, of ten steps each, with two batches a step, which `two` provides
+/// for.
+fn train(
+    precision: Precision,
+    dir: &Path,
+    [from, to]: [usize; 2],
+    two: impl FnOnce(MaskedLmTraining) -> MaskedLmTraining,
+) -> LearningResult<Training<BertForMaskedLm>> {
+    let training = run(dir, training_loader(dir, collator(dir), 4, 20, 7).starting_after(from))
+        .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
         .with_default_checkpointers()
         .num_epochs(to);
     let training = two(training);
     let training = if from > 0 { training.checkpoint(from) } else { training };
-    let model = Training::new(model(&device.autodiff())).with_precision(precision);
-    training.launch(Learner::new(model, optimizer, LrSchedule::Linear.with_warmup(1e-2, 3, 30).unwrap()))
+    let model = Training::new(model(&Device::default().autodiff())).with_precision(precision);
+    let schedule = LrSchedule::Linear.with_warmup(1e-2, 3, 30).unwrap();
+    let result = training.launch(Learner::new(model, adamw(&AdamWConfig::new()).unwrap(), schedule));
+    assert!(result.error.is_none(), "{:?}", result.error);
+    result
 }
 
 fn loss_of(model: &BertForMaskedLm, dir: &Path) -> f64 {
@@ -107,30 +73,20 @@ fn loss_of(model: &BertForMaskedLm, dir: &Path) -> f64 {
 fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
     let _turn = turn();
     let [whole, stopped] = [folder(), folder()];
-    let result = train(whole.path(), 0, 3);
-    assert!(result.error.is_none());
+    let train = |dir: &TempDir, epochs| train(Precision::F32, dir.path(), epochs, accumulated);
+    let result = train(&whole, [0, 3]);
     let before = loss_of(&model(&Device::default().autodiff()), whole.path());
     let after = loss_of(&result.model.model, whole.path());
     println!("held-out loss {before:.3} before, {after:.3} after 30 steps");
     assert!(after < before - 0.5, "{before} → {after}");
 
-    train(stopped.path(), 0, 1);
-    let resumed = train(stopped.path(), 1, 3);
+    train(&stopped, [0, 1]);
+    let resumed = train(&stopped, [1, 3]);
     assert!(all_values(&resumed.model) == all_values(&result.model), "bit for bit, with dropout on");
 }
 
-#[test]
-fn a_training_has_the_parameters_of_its_model() {
-    let model = undropped().model;
-    let trained = num_trainable_params(&model);
-    assert_eq!(num_trainable_params(&Training::new(model)), trained);
-}
-
 /// The same device twice: Burn makes a worker, a loader and a copy of the model for each.
-fn on_two_devices(
-    training: SupervisedTraining<Training<BertForMaskedLm>>,
-    optim: MultiDeviceOptim,
-) -> SupervisedTraining<Training<BertForMaskedLm>> {
+fn on_two_devices(training: MaskedLmTraining, optim: MultiDeviceOptim) -> MaskedLmTraining {
     let strategy = ExecutionStrategy::multi(vec![Device::default().autodiff(); 2], optim);
     training.with_training_strategy(TrainingStrategy::Default(strategy))
 }
@@ -138,29 +94,25 @@ fn on_two_devices(
 #[test]
 fn a_run_in_16_bits_learns_goes_on_as_if_it_was_not_stopped_and_keeps_f32() {
     let _turn = turn();
-    let exact = train(folder().path(), 0, 3);
-    let precision = Precision::Bf16;
+    let exact = train(Precision::F32, folder().path(), [0, 3], accumulated);
     let [whole, stopped] = [folder(), folder()];
-    let train =
-        |dir: &Path, from, to| train_in(precision, dir, from, to, |training| training.grads_accumulation(2));
-    let result = train(whole.path(), 0, 3);
-    assert!(result.error.is_none(), "{:?}", result.error);
+    let train_narrow = |dir: &TempDir, epochs| train(Precision::Bf16, dir.path(), epochs, accumulated);
+    let result = train_narrow(&whole, [0, 3]);
     let losses = [&result, &exact].map(|result| loss_of(&result.model.model, whole.path()));
-    println!("{precision}: held-out loss {:.4}, in f32 {:.4}", losses[0], losses[1]);
+    println!("held-out loss {:.4}, in f32 {:.4}", losses[0], losses[1]);
     assert!((losses[0] - losses[1]).abs() < 0.05, "{losses:?}");
     assert!(all_values(&result.model.model) != all_values(&exact.model.model), "it was rounded");
     assert_eq!(result.model.model.bert.encoder.layers[0].output.weight.val().dtype(), DType::F32);
 
-    train(stopped.path(), 0, 1);
-    let resumed = train(stopped.path(), 1, 3);
-    assert!(all_values(&resumed.model) == all_values(&result.model), "{precision}: bit for bit");
+    train_narrow(&stopped, [0, 1]);
+    let resumed = train_narrow(&stopped, [1, 3]);
+    assert!(all_values(&resumed.model) == all_values(&result.model), "bit for bit");
 
-    let result = train_in(precision, folder().path(), 0, 3, |training| {
+    let result = train(Precision::Bf16, folder().path(), [0, 3], |training| {
         on_two_devices(training, MultiDeviceOptim::OptimMainDevice)
     });
-    assert!(result.error.is_none(), "{:?}", result.error);
     let loss = loss_of(&result.model.model, whole.path());
-    assert!((loss - losses[1]).abs() < 0.2, "{precision} on two devices: {loss}");
+    assert!((loss - losses[1]).abs() < 0.2, "on two devices: {loss}");
 }
 
 #[test]
@@ -176,26 +128,15 @@ fn validation_is_in_the_precision_of_training() {
         values(InferenceStep::step(training, batch.clone()).loss.narrow(0, 0, 1))
     };
     let exact = loss(&start);
-    let precision = Precision::Bf16;
-    let expected = autocast(precision, || values(start.model.forward(&batch).loss));
-    let found = loss(&start.clone().with_precision(precision));
-    assert!(found == expected && found != exact, "{precision}: {found:?}, {expected:?}, {exact:?}");
+    let expected = autocast(Precision::Bf16, || values(start.model.forward(&batch).loss));
+    let found = loss(&start.clone().with_precision(Precision::Bf16));
+    assert!(found == expected && found != exact, "{found:?}, {expected:?}, {exact:?}");
 }
 
 /// Three steps of SGD, of two batches each.
-fn weights_after_sgd(
-    max_grad_norm: f64,
-    two: impl FnOnce(
-        SupervisedTraining<Training<BertForMaskedLm>>,
-    ) -> SupervisedTraining<Training<BertForMaskedLm>>,
-) -> Vec<f64> {
+fn weights_after_sgd(max_grad_norm: f64, two: impl FnOnce(MaskedLmTraining) -> MaskedLmTraining) -> Vec<f64> {
     let dir = folder();
-    let (valid, train) =
-        (validation_loader(dir.path()), training_loader(dir.path(), collator(dir.path()), 4, 2, 7));
-    let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
-        .renderer(Box::new(CliMetricsRenderer::new()))
-        .with_application_logger(None)
-        .num_epochs(3);
+    let training = run(dir.path(), training_loader(dir.path(), collator(dir.path()), 4, 2, 7)).num_epochs(3);
     let model = undropped().with_max_grad_norm(max_grad_norm);
     let learner = Learner::new(model, SgdConfig::new().init(), ModuleLrScheduler::from(ConstantLr::new(0.1)));
     all_values(&two(training).launch(learner).model)
@@ -207,37 +148,15 @@ fn two_devices_take_the_steps_that_one_takes_with_twice_the_batches() {
     let before = all_values(&undropped());
     // Clipping forgets whether gradients were added or averaged; without it that shows.
     for (max_grad_norm, moves) in [(0.5, 0.1..0.150001), (f64::INFINITY, 0.16..f64::INFINITY)] {
-        let one = weights_after_sgd(max_grad_norm, |training| training.grads_accumulation(2));
+        let one = weights_after_sgd(max_grad_norm, accumulated);
         let moved: Vec<_> = before.iter().zip(&one).map(|(before, after)| after - before).collect();
         assert!(moves.contains(&norm(&moved)), "a norm of {max_grad_norm}: moved by {}", norm(&moved));
         for optim in [MultiDeviceOptim::OptimMainDevice, MultiDeviceOptim::OptimSharded] {
             let two = weights_after_sgd(max_grad_norm, |training| on_two_devices(training, optim));
-            let difference = one.iter().zip(&two).map(|(one, two)| (one - two).abs()).fold(0.0, f64::max);
+            let difference = largest_difference(&one, &two);
             assert!(difference < 1e-6, "{optim:?}, a norm of {max_grad_norm}: {difference:e}");
         }
     }
-}
-
-#[test]
-fn a_batch_with_no_masked_token_trains_nothing() {
-    let _turn = turn();
-    let device = Device::default().autodiff();
-    let model = model(&device);
-    let collator =
-        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
-    let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
-    /// The gradients of all parameters.
-    struct Collect<'a>(&'a GradientsParams, Vec<f64>);
-    impl ModuleVisitor for Collect<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let gradient = self.0.get::<D>(param.id).expect("a gradient of zeros is not a missing one");
-            self.1.extend(gradient.into_data().iter::<f64>());
-        }
-    }
-    let output = TrainStep::step(&model, batch);
-    let mut gradients = Collect(&output.grads, Vec::new());
-    model.visit(&mut gradients);
-    assert_eq!(gradients.1, vec![0.0; model.num_params()]);
 }
 
 /// One step of SGD at a rate of 1 is the gradient that the optimiser was given.
@@ -286,11 +205,7 @@ fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
     let loader = |batches: usize| training_loader(dir.path(), collator(dir.path()), 4, batches, 7);
     // Three batches, two a step: the second step has one.
     let trained = |batches: usize| {
-        let (valid, train) = (validation_loader(dir.path()), loader(batches));
-        let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
-            .renderer(Box::new(CliMetricsRenderer::new()))
-            .with_application_logger(None)
-            .grads_accumulation(2);
+        let training = accumulated(run(dir.path(), loader(batches)));
         let model = undropped().with_max_grad_norm(f64::INFINITY);
         let schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
         training.launch(Learner::new(model, SgdConfig::new().init(), schedule)).model
@@ -303,37 +218,6 @@ fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
     let gradients = TrainStep::step(&whole, batch).grads;
     let mut schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
     let expected = all_values(&whole.optimize(&mut SgdConfig::new().init(), schedule.step(), gradients));
-    let distance = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-    assert!(distance(&before, &expected) > 1e-3, "the last batch trains nothing");
-    assert!(distance(&last, &expected) < 1e-6, "{:e}", distance(&last, &expected));
-}
-
-#[test]
-fn a_batch_without_masked_tokens_does_not_count_in_the_metrics() {
-    let _turn = turn();
-    let device = Device::default().autodiff();
-    let model = model(&device);
-    let collator =
-        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(0.0).init();
-    let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
-    let output = TrainStep::step(&model, batch).item;
-    let metadata = || MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
-    let mut accuracy = AccuracyMetric::new();
-    let mut loss = LossMetric::new();
-    let mut perplexity = PerplexityMetric::new();
-    let mut top = TopKAccuracyMetric::new(2);
-    let mut update = |output: &ClassificationItem| {
-        accuracy.update(&output.adapt(), &metadata()).unwrap();
-        loss.update(&output.adapt(), &metadata()).unwrap();
-        perplexity.update(&output.adapt(), &metadata()).unwrap();
-        top.update(&output.adapt(), &metadata()).unwrap();
-        [accuracy.final_value(), loss.final_value(), perplexity.final_value(), top.final_value()]
-            .map(|value| value.current())
-    };
-    let collator =
-        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
-    let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
-    let alone = update(&TrainStep::step(&model, batch).item);
-    assert!(alone.iter().all(|value| value.is_finite()), "{alone:?}");
-    assert_eq!(update(&output), alone);
+    assert!(largest_difference(&before, &expected) > 1e-3, "the last batch trains nothing");
+    assert!(largest_difference(&last, &expected) < 1e-6, "{:e}", largest_difference(&last, &expected));
 }

@@ -1,8 +1,8 @@
 //! Answers, training windows and SQuAD's scores against the published rules (tests/fixtures/make_answers.py).
 
 use crate::prelude::*;
+use burn::train::TrainStep;
 use burn::train::metric::{Adaptor, LossInput};
-use burn::train::{InferenceStep, TrainStep};
 use burn_bert::metrics::SquadScores;
 
 fn cases() -> Value {
@@ -172,27 +172,15 @@ fn exact_match_and_f1_are_squads() {
     assert!((scores.exact - total[0]).abs() < 1e-9 && (scores.f1 - total[1]).abs() < 1e-9);
 }
 
-fn tiny() -> BertForQuestionAnsweringConfig {
-    BertForQuestionAnsweringConfig::new(small_bert(20, 8))
-}
-
 #[test]
-fn answers_outside_all_sequences_cost_nothing() {
+fn answers_are_places_within_their_sequences() {
     let device = autodiff();
-    let model = tiny().init(&device);
+    let model = BertForQuestionAnsweringConfig::new(small_bert(20, 8)).init(&device);
     let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 3, 0]], &device).unwrap();
     let padding = Some(PaddingMask::from_lengths(&[4, 3], 4));
     let batch = |answers: &[[usize; 2]]| {
         QuestionAnsweringBatch::new(input.clone(), padding.clone(), answers).unwrap()
     };
-    let outside = batch(&[[4, usize::MAX], [3, 5]]);
-    let output = model.forward(&outside);
-    assert_eq!(values(output.loss.clone()), [0.0]);
-    let gradient = model.qa_outputs.weight.grad(&output.loss.backward()).unwrap();
-    assert!(values(gradient).iter().all(|&value| value == 0.0));
-    let item = InferenceStep::step(&model, outside);
-    assert_eq!((item.logits.dims(), item.classes.unwrap().dims()), ([0, 4], [0]));
-
     // Three of the four places are known.
     let item = TrainStep::step(&model, batch(&[[1, 2], [9, 0]])).item;
     assert_eq!(

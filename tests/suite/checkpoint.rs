@@ -1,16 +1,11 @@
 //! Reading the weights of Hugging Face checkpoints.
 
-use crate::checkpoint_files::*;
-use burn::module::{Module, ModuleMapper, Param, ParamGroup, Quantizer, list_param_ids};
-use burn::prelude::*;
-use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
-use burn::tensor::{DType, FloatDType};
-use burn_bert::{BertEmbeddings, Error, PositionEmbeddingType, cast_module};
+use crate::checkpoint_files::{
+    Stored, dtype, file_of, fixture, holds_pattern, pattern, safetensors_bytes, tiny, tiny_tensors,
+};
+use crate::prelude::*;
+use burn::module::{ModuleMapper, list_param_ids};
 use safetensors::Dtype;
-
-fn device() -> Device {
-    Device::default()
-}
 
 #[test]
 fn a_directory_that_transformers_wrote_is_read() {
@@ -57,8 +52,8 @@ fn weight_and_gamma_are_one_and_bias_and_beta_the_other() {
         tensors[4].bytes = vec![0; 16];
         let (_folder, path) = file_of(&tensors);
         let module = BertEmbeddings::from_pretrained(path, &device()).unwrap();
-        assert_eq!(values(&module.layer_norm.gamma), pattern(4), "{gamma}");
-        assert_eq!(values(module.layer_norm.beta.as_ref().unwrap()), [0.0; 4], "{beta}");
+        assert_eq!(values(module.layer_norm.gamma.val()), pattern(4), "{gamma}");
+        assert_eq!(values(module.layer_norm.beta.as_ref().unwrap().val()), [0.0; 4], "{beta}");
     }
 }
 
@@ -88,7 +83,7 @@ fn a_lone_file_takes_the_config_beside_it_or_else_its_sizes_from_its_shapes() {
 #[test]
 fn keys_of_another_family_than_the_configs_are_refused() {
     let folder = folder(&[
-        ("config.json", &std::fs::read(fixture("bert").join("config.json")).unwrap()),
+        ("config.json", &fs::read(fixture("bert").join("config.json")).unwrap()),
         ("model.safetensors", &safetensors_bytes(&tiny_tensors("roberta.embeddings."))),
     ]);
     let message = BertEmbeddings::from_pretrained(folder.path(), &device()).unwrap_err().to_string();
@@ -98,7 +93,7 @@ fn keys_of_another_family_than_the_configs_are_refused() {
 #[test]
 fn safetensors_come_before_a_bin_beside_them() {
     let folder = folder(&[
-        ("config.json", &std::fs::read(fixture("bert").join("config.json")).unwrap()),
+        ("config.json", &fs::read(fixture("bert").join("config.json")).unwrap()),
         ("model.safetensors", &safetensors_bytes(&tiny_tensors("bert.embeddings."))),
         ("pytorch_model.bin", b"not looked at"),
     ]);
@@ -136,7 +131,7 @@ fn a_number_between_two_halves_goes_to_the_nearer_one() {
     let (_folder, path) = file_of(&tensors);
     let mut module = cast_module(tiny().init(&device()), FloatDType::F16).unwrap();
     module.load(path).unwrap();
-    assert_eq!(values(&module.layer_norm.gamma), [1.0 + 1.0 / 1024.0, 1.0, f64::INFINITY, 0.0]);
+    assert_eq!(values(module.layer_norm.gamma.val()), [1.0 + 1.0 / 1024.0, 1.0, f64::INFINITY, 0.0]);
 }
 
 #[test]
@@ -154,9 +149,8 @@ fn f64_values_survive_bit_for_bit() {
 
 #[test]
 fn a_quantised_module_is_refused_and_stays_as_it_is() {
-    let scheme = QuantScheme::default().with_store(QuantStore::Native);
     for group in [ParamGroup::all(), ParamGroup::from_path("layer_norm.beta")] {
-        let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
+        let mut quantizer = quantizer();
         let mut module = tiny().init(&device()).quantize_weights_group(&mut quantizer, group);
         let before = all_values(&module.clone().map(&mut Dequantize));
         let error = module.load(fixture("zip.bin")).unwrap_err();
@@ -179,7 +173,7 @@ impl ModuleMapper for Dequantize {
 
 #[test]
 fn loading_keeps_ids_device_training_state_and_settings() {
-    let device = device().autodiff();
+    let device = autodiff();
     let mut module = tiny().with_pad_token_id(Some(3)).init(&device);
     module.token_type_embeddings = module.token_type_embeddings.freeze();
     let before = list_param_ids(&module);

@@ -2,16 +2,10 @@
 
 use crate::prelude::*;
 use burn_bert::encoder::Activation;
+use std::fmt::Debug;
 
 fn bert() -> BertModelConfig {
     small_bert(20, 8)
-}
-
-fn roberta() -> BertModelConfig {
-    let embeddings = BertEmbeddingsConfig::roberta_base().with_vocab_size(20).with_hidden_size(8);
-    let mut config = bert();
-    config.embeddings = embeddings.with_max_position_embeddings(18);
-    config
 }
 
 fn sequence(bert: BertModelConfig) -> BertForSequenceClassificationConfig {
@@ -21,30 +15,6 @@ fn sequence(bert: BertModelConfig) -> BertForSequenceClassificationConfig {
 
 fn input() -> BertEmbeddingsInput {
     BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 5, 3]], &autodiff()).unwrap()
-}
-
-#[test]
-fn labels_of_an_input_that_was_replaced_by_another_length_are_refused() {
-    let device = autodiff();
-    let other = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &device).unwrap();
-    let mismatch = |error: Error| {
-        assert!(matches!(error, Error::ShapeMismatch { input: "labels", .. }), "{error}");
-    };
-    for batch in [
-        SequenceClassificationBatch::single_label(input(), None, &[1, 0]),
-        SequenceClassificationBatch::multi_label(input(), None, &[[1.0, 0.0, 1.0]; 2]),
-        SequenceClassificationBatch::regression(input(), None, &[[1.0, 0.0, 1.0]; 2]),
-    ] {
-        let mut batch = batch.unwrap();
-        batch.input = other.clone();
-        mismatch(sequence(bert()).init(&device).try_forward(&batch).unwrap_err());
-    }
-    let mut batch = TokenClassificationBatch::new(input(), None, &[[1, 0, 1, 0]; 2]).unwrap();
-    batch.input = other.clone();
-    mismatch(BertForTokenClassificationConfig::new(bert()).init(&device).try_forward(&batch).unwrap_err());
-    let mut batch = MaskedLmBatch::new(input(), None, &[[1, 2]], &[7]).unwrap();
-    batch.input = other;
-    mismatch(BertForMaskedLmConfig::new(bert()).init(&device).try_forward(&batch).unwrap_err());
 }
 
 /// As `ignore_index` of `torch.nn.functional.cross_entropy`: the mean is over the others.
@@ -125,7 +95,13 @@ fn the_labels_of_a_model_are_found_by_id_and_by_name() {
 
 /// Where PyTorch gives NaN.
 #[test]
-fn a_batch_without_anything_to_learn_costs_exactly_zero() {
+fn a_batch_without_anything_to_learn_costs_exactly_zero_and_trains_nothing() {
+    fn costs_nothing(model: &impl Module, loss: Tensor<1>) {
+        let gradients = parameters(model, Some(&loss.clone().backward()));
+        let missing = parameters(model, None).into_keys().find(|path| !gradients.contains_key(path));
+        assert_eq!((values(loss), missing), (vec![0.0], None), "a gradient of zeros is not a missing one");
+        assert!(gradients.values().flatten().all(|&value| value == 0.0));
+    }
     let device = autodiff();
     let no_tags = TokenClassificationBatch::new(input(), None, &[[-100; 4]; 2]).unwrap();
     for dtype in [FloatDType::F32, FloatDType::F16] {
@@ -135,24 +111,22 @@ fn a_batch_without_anything_to_learn_costs_exactly_zero() {
         let masked = cast_module(masked, dtype).unwrap();
         let output = masked.forward(&MaskedLmBatch::new(input(), None, &[], &[]).unwrap());
         assert!(output.logits.is_none());
-        let words = masked.bert.embeddings.word_embeddings.weight.grad(&output.loss.clone().backward());
+        costs_nothing(&masked, output.loss);
 
         let mut tokens = BertForTokenClassificationConfig::new(bert()).init(&device);
         let scores = Tensor::from_floats([f32::INFINITY, f32::NAN], &device).require_grad();
         tokens.classifier.bias = Some(Param::from_tensor(scores));
         let tokens = cast_module(tokens, dtype).unwrap();
-        let of_tokens = tokens.forward(&no_tags).loss;
-        let tags = tokens.classifier.weight.grad(&of_tokens.clone().backward());
+        costs_nothing(&tokens, tokens.forward(&no_tags).loss);
+
+        let answers = cast_module(BertForQuestionAnsweringConfig::new(bert()).init(&device), dtype).unwrap();
+        let outside = QuestionAnsweringBatch::new(input(), None, &[[4, usize::MAX], [4, 5]]).unwrap();
+        costs_nothing(&answers, answers.forward(&outside).loss);
 
         let weightless = sequence(bert()).with_class_weights(Some(vec![0.0, 1.0, 1.0])).init(&device);
         let weightless = cast_module(weightless, dtype).unwrap();
         let batch = SequenceClassificationBatch::single_label(input(), None, &[0, 0]).unwrap();
-        let of_sequences = weightless.forward(&batch).loss;
-        let classes = weightless.classifier.out_proj.weight.grad(&of_sequences.clone().backward());
-        for (loss, gradient) in [(output.loss, words), (of_tokens, tags), (of_sequences, classes)] {
-            assert_eq!(values(loss), [0.0]);
-            assert!(values(gradient.unwrap()).iter().all(|&value| value == 0.0));
-        }
+        costs_nothing(&weightless, weightless.forward(&batch).loss);
     }
 }
 
@@ -180,10 +154,7 @@ fn losses_in_f16_are_those_in_f32() {
 }
 
 #[test]
-fn labels_that_fit_are_given_back() {
-    let masked = MaskedLmBatch::new(input(), None, &[[0, 1], [1, 2]], &[7, 5]).unwrap();
-    assert_eq!(masked.positions(), [[0, 1], [1, 2]]);
-    assert_eq!(values(masked.labels().unwrap().float()), [7.0, 5.0]);
+fn the_largest_number_and_padding_at_any_place_but_the_first_are_taken() {
     // The largest number of a regression has a finite loss, and padding may be anywhere but before the first token.
     let model = sequence(bert()).init(&device());
     let large = SequenceClassificationBatch::regression(input(), None, &[[1e15; 3]; 2]).unwrap();
@@ -194,30 +165,63 @@ fn labels_that_fit_are_given_back() {
 
 /// `parity_saved` has the round trip of every head of the fixtures.
 #[test]
-fn names_and_a_dropout_of_ones_own_are_saved_and_class_weights_are_not() {
-    for bert in [bert(), roberta()] {
-        let config = sequence(bert.clone())
-            .with_problem_type(Some(ProblemType::MultiLabelClassification))
-            .with_classifier_dropout(Some(0.25));
-        // The config builds the model again.
-        let weighted = config.clone().with_class_weights(Some(vec![1.0, 0.5, 2.0]));
-        let (dir, model) = (tempdir().unwrap(), weighted.init(&device()));
-        assert_eq!(model.config(), weighted);
-        model.save_pretrained(dir.path()).unwrap();
-        let (read, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device()).unwrap();
-        assert_eq!((read.config(), report), (config, LoadReport::default()));
-        let written = config_json(dir.path());
-        assert_eq!(written["id2label"], json!({"0": "negative", "1": "neutral", "2": "positive"}));
-        assert_eq!(written["label2id"], json!({"negative": 0, "neutral": 1, "positive": 2}));
-        assert_eq!(written["problem_type"], "multi_label_classification");
+fn names_and_the_problem_type_are_saved_and_class_weights_are_not() {
+    let config = sequence(bert()).with_problem_type(Some(ProblemType::MultiLabelClassification));
+    // The config builds the model again.
+    let weighted = config.clone().with_class_weights(Some(vec![1.0, 0.5, 2.0]));
+    let (dir, model) = (tempdir().unwrap(), weighted.init(&device()));
+    assert_eq!(model.config(), weighted);
+    model.save_pretrained(dir.path()).unwrap();
+    let read: BertForSequenceClassification = loaded(&dir);
+    assert_eq!(read.config(), config);
+    let written = config_json(dir.path());
+    assert_eq!(written["id2label"], json!({"0": "negative", "1": "neutral", "2": "positive"}));
+    assert_eq!(written["label2id"], json!({"negative": 0, "neutral": 1, "positive": 2}));
+    assert_eq!(written["problem_type"], "multi_label_classification");
+}
 
-        // One that equals that of the other layers is still the classifier's own.
-        let own = Some(bert.embeddings.hidden_dropout_prob);
-        let config =
-            BertForTokenClassificationConfig::new(bert).with_num_labels(5).with_classifier_dropout(own);
-        config.init(&device()).save_pretrained(dir.path().join("tokens")).unwrap();
-        let read = BertForTokenClassificationConfig::from_pretrained(dir.path().join("tokens")).unwrap();
-        assert_eq!(read, config);
+/// A family without such a field has the dropout of the layers there, or none, and refuses another.
+#[test]
+fn a_dropout_of_the_heads_own_is_saved_under_the_name_of_the_family() {
+    fn check<M: PretrainedModel<Config: PartialEq + Debug>>(
+        config: impl Fn(Option<f64>) -> M::Config,
+        field: Option<&str>,
+    ) {
+        // One that equals that of the other layers is still the head's own.
+        for prob in [0.25, 0.0] {
+            let config = config(Some(prob));
+            let Some(field) = field else {
+                let refused = M::build(&config, &device()).map(drop);
+                let is_refused = matches!(refused, Err(Error::Config { .. }));
+                assert!(is_refused || prob == 0.0, "{config:?}: {refused:?}");
+                continue;
+            };
+            let dir = saved(&M::build(&config, &device()).unwrap());
+            assert_eq!(loaded::<M>(&dir).stored_config(), config, "{field}");
+            assert_eq!(config_json(dir.path())[field], prob, "{field}");
+        }
+    }
+    for (family, [of_sequences, of_tokens, of_answers]) in [
+        (Family::Bert, [Some("classifier_dropout"), Some("classifier_dropout"), None]),
+        (Family::Roberta, [Some("classifier_dropout"), Some("classifier_dropout"), None]),
+        (Family::Electra, [Some("classifier_dropout"), Some("classifier_dropout"), None]),
+        (Family::DistilBert, [Some("seq_classif_dropout"), None, Some("qa_dropout")]),
+        (Family::Albert, [Some("classifier_dropout_prob"), Some("classifier_dropout_prob"), None]),
+        (Family::MpNet, [None; 3]),
+    ] {
+        let bert = || crate::families::config(family);
+        check::<BertForSequenceClassification>(
+            |prob| BertForSequenceClassificationConfig::new(bert()).with_classifier_dropout(prob),
+            of_sequences,
+        );
+        check::<BertForTokenClassification>(
+            |prob| BertForTokenClassificationConfig::new(bert()).with_classifier_dropout(prob),
+            of_tokens,
+        );
+        check::<BertForQuestionAnswering>(
+            |prob| BertForQuestionAnsweringConfig::new(bert()).with_qa_dropout(prob),
+            of_answers,
+        );
     }
 }
 
@@ -240,12 +244,21 @@ fn what_was_read_and_not_changed_is_written_back_as_it_was() {
     for labels in [&["a", "b"][..], &["a", "b", "c"]] {
         let dir = tempdir().unwrap();
         let dir = dir.path();
-        let names = labels.iter().map(ToString::to_string).collect();
+        // The labels are renamed after the save.
+        let names: Vec<_> = labels.iter().map(|label| format!("old {label}")).collect();
         sequence(bert()).with_id2label(names).init(&device()).save_pretrained(dir).unwrap();
         let interface = json!({"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0"});
         set_fields(
             dir,
             &[
+                (
+                    "id2label",
+                    labels
+                        .iter()
+                        .enumerate()
+                        .map(|(id, label)| (id.to_string(), json!(label)))
+                        .collect::<Value>(),
+                ),
                 ("label2id", json!({"a": "0", "b": "1", "also b": "1"})),
                 ("hidden_act", json!("gelu_python")),
                 ("classifier_dropout", json!(0.2)),
@@ -278,19 +291,13 @@ fn what_was_read_and_not_changed_is_written_back_as_it_was() {
 
 #[test]
 fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
-    let dir = tempdir().unwrap();
-    BertForMaskedLmConfig::new(bert()).init(&device()).save_pretrained(dir.path()).unwrap();
+    let dir = saved(&BertForMaskedLmConfig::new(bert()).init(&device()));
     let (mut model, report) =
         BertForSequenceClassification::from_pretrained_with(&sequence(bert()), dir.path(), &device())
             .unwrap();
-    let new = ["bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"];
-    assert_eq!(report.missing, new);
-    assert_eq!(report.unused.len(), 5);
+    assert_eq!((report.missing.len(), report.unused.len()), (4, 5));
     model.save_pretrained(dir.path()).unwrap();
     assert_eq!(config_json(dir.path())["architectures"], json!(["BertForSequenceClassification"]));
-
-    let (_, report) = BertForMaskedLm::from_pretrained(dir.path(), &device()).unwrap();
-    assert!(report.is_complete(), "the masked-language-model head is kept");
     let (_, report) = BertModel::from_pretrained(dir.path(), &device()).unwrap();
     assert!(report.is_complete());
     assert_eq!(report.unused.len(), 7);

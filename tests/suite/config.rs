@@ -2,25 +2,10 @@
 
 use crate::prelude::*;
 use burn::config::Config;
+use burn_bert::optim::AdamWConfig;
 
 fn model(embeddings: BertEmbeddingsConfig) -> BertModelConfig {
     BertModelConfig::new(embeddings).with_num_attention_heads(2)
-}
-
-#[test]
-fn defaults_are_bert_base_uncased() {
-    let config = BertEmbeddingsConfig::new();
-    assert_eq!(config.vocab_size, 30522);
-    assert_eq!(config.hidden_size, 768);
-    assert_eq!(config.max_position_embeddings, 512);
-    assert_eq!(config.type_vocab_size, 2);
-    assert_eq!(config.pad_token_id, Some(0));
-    assert_eq!(config.layer_norm_eps, 1e-12);
-    assert_eq!(config.hidden_dropout_prob, 0.1);
-    assert_eq!(config.initializer, EmbeddingInitializer::Normal { std: 0.02 });
-    assert_eq!(config.position_embedding_type, PositionEmbeddingType::Absolute);
-    assert_eq!(config, BertEmbeddingsConfig::bert_base_uncased());
-    assert_eq!(config, BertEmbeddingsConfig::default());
 }
 
 #[test]
@@ -144,6 +129,15 @@ fn an_invalid_config_names_the_field() {
         errors.push((field, config.try_init().unwrap_err()));
     }
     for (field, config) in [
+        ("beta_1", AdamWConfig::new().with_beta_1(1.0)),
+        ("beta_2", AdamWConfig::new().with_beta_2(f64::NAN)),
+        ("epsilon", AdamWConfig::new().with_epsilon(0.0)),
+        ("epsilon", AdamWConfig::new().with_epsilon(1e-300)), // 0 in f32: 0/0 where a gradient is 0
+        ("weight_decay", AdamWConfig::new().with_weight_decay(-0.1)),
+    ] {
+        errors.push((field, config.build().unwrap_err()));
+    }
+    for (field, config) in [
         ("num_embeddings", TokenEmbeddingConfig::new(0, 3)),
         ("num_embeddings", TokenEmbeddingConfig::new(1 << 31, 1)),
         ("embedding_dim", TokenEmbeddingConfig::new(3, 0)),
@@ -202,7 +196,7 @@ fn sizes_that_no_machine_holds_are_refused_before_anything_is_built() {
 }
 
 #[test]
-fn the_largest_value_of_every_matrix_is_that_of_the_initializer() {
+fn vectors_start_at_0_or_1_and_matrices_as_the_initializer_says() {
     let bound = 1.5;
     let embeddings = small_layer()
         .with_initializer(EmbeddingInitializer::TruncatedNormal { std: 0.5, bound })
@@ -212,8 +206,15 @@ fn the_largest_value_of_every_matrix_is_that_of_the_initializer() {
     let model = BertForMaskedLmConfig::new(config.with_intermediate_size(64)).init(&device());
     // Two tables, four matrices of attention and its distances, two of the feed-forward network, the head's.
     let is_vector = |path: &str| ["bias", "gamma", "beta"].iter().any(|end| path.ends_with(end));
-    let matrices = parameters(&model, None).into_iter().filter(|(path, _)| !is_vector(path));
-    let largest = matrices.map(|(_, values)| values.iter().fold(0.0, |largest: f64, x| largest.max(x.abs())));
+    let (vectors, matrices): (Vec<_>, Vec<_>) =
+        parameters(&model, None).into_iter().partition(|(path, _)| is_vector(path));
+    for (path, values) in vectors {
+        let start = if path.ends_with("gamma") { 1.0 } else { 0.0 };
+        assert!(values.iter().all(|&value| value == start), "{path}: {values:?}");
+    }
+    let largest = matrices
+        .into_iter()
+        .map(|(_, values)| values.iter().fold(0.0, |largest: f64, x| largest.max(x.abs())));
     let largest: Vec<f64> = largest.collect();
     assert_eq!(largest.len(), 10);
     for largest in largest {

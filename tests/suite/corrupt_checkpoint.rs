@@ -1,20 +1,12 @@
 //! Truncated, damaged and hostile checkpoints: an error each, no panic, and a module that is as it was.
 
-use crate::checkpoint_files::{
-    Stored, copy_of, fixture, holds_pattern, safetensors_bytes, tiny, tiny_tensors,
-};
+use crate::checkpoint_files::{Stored, fixture, holds_pattern, safetensors_bytes, tiny, tiny_tensors};
 use crate::prelude::*;
-use std::time::{Duration, Instant};
-
-/// A module of the fixtures' sizes whose values are none of theirs.
-fn module() -> BertEmbeddings {
-    tiny().init(&device())
-}
 
 /// The module with a file of these bytes loaded; if that fails, the module was as before.
 fn load(bytes: &[u8]) -> Result<BertEmbeddings, Error> {
     let folder = folder(&[("file", bytes)]);
-    let mut module = module();
+    let mut module = tiny().init(&device());
     let before = all_values(&module);
     let result = module.load(folder.path().join("file"));
     if result.is_err() {
@@ -48,13 +40,6 @@ fn with_header(header: &str, data: usize) -> Vec<u8> {
 }
 
 #[test]
-fn good_files_are_read() {
-    for bytes in good_files() {
-        assert!(holds_pattern(&load(&bytes).unwrap()));
-    }
-}
-
-#[test]
 fn a_file_cut_anywhere_is_refused() {
     for bytes in good_files() {
         for length in 0..bytes.len() {
@@ -75,6 +60,8 @@ fn a_file_with_something_behind_it_is_refused_in_safetensors_and_whole_in_pytorc
 
 #[test]
 fn what_is_no_file_of_weights_is_refused() {
+    let end_of_archive = [&b"PK\x05\x06"[..], &[0; 18]].concat();
+    let archive_without_a_pickle = [&b"PK\x03\x04"[..], &[0; 64], &end_of_archive].concat();
     for (bytes, says) in [
         (&b""[..], "it is empty"),
         (&[0; 1], "bytes"),
@@ -83,8 +70,11 @@ fn what_is_no_file_of_weights_is_refused() {
         (b"\x89HDF\r\n\x1a\n\0\0\0\0\0\0\0\0", "another format"),
         (b"{\"model_type\": \"bert\"}", "another format"),
         (b"<!DOCTYPE html><html></html>", "another format"),
+        (&end_of_archive, "file"),
+        (&archive_without_a_pickle, "file"),
     ] {
-        assert!(refused(bytes).contains(says), "{says}");
+        let message = refused(bytes);
+        assert!(message.contains(says), "{says}: {message}");
     }
 }
 
@@ -181,21 +171,6 @@ fn a_tensor_that_repeats_one_number_beyond_the_file_is_refused() {
     assert!(message.contains("claim 42949674"), "{message}");
 }
 
-#[test]
-fn a_pickle_of_endless_objects_is_refused_before_it_is_parsed() {
-    let legacy = std::fs::read(fixture("legacy.bin")).unwrap();
-    let magic = &legacy[..15]; // The first of the five pickles.
-    let message = refused(&[magic, &vec![b'N'; 4 << 20]].concat());
-    assert!(message.contains("longer than"), "{message}");
-}
-
-#[test]
-fn a_zip_without_a_pickle_is_refused() {
-    let end_of_archive = [&b"PK\x05\x06"[..], &[0; 18]].concat();
-    refused(&end_of_archive);
-    refused(&[&b"PK\x03\x04"[..], &[0; 64], &end_of_archive].concat());
-}
-
 // Hostile indices
 
 fn index(weight_map: &str) -> (TempDir, PathBuf) {
@@ -222,7 +197,7 @@ fn a_shard_outside_the_directory_is_refused() {
     ] {
         let map = format!(r#"{{"weight_map": {{"bert.embeddings.word_embeddings.weight": "{name}"}}}}"#);
         let (_folder, path) = index(&map);
-        let message = module().load(path).unwrap_err().to_string();
+        let message = tiny().init(&device()).load(path).unwrap_err().to_string();
         assert!(message.contains("not the name of a file beside the index"), "{name}: {message}");
     }
 }
@@ -248,7 +223,7 @@ fn an_index_that_is_wrong_is_refused() {
     ] {
         let (folder, path) = index(&map);
         std::fs::copy(fixture("bert").join("config.json"), folder.path().join("config.json")).unwrap();
-        let message = module().load(path).unwrap_err().to_string();
+        let message = tiny().init(&device()).load(path).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     }
 }
@@ -280,7 +255,7 @@ fn messages_escape_and_cut_what_a_file_says() {
         let tables = ["", "module."]
             .map(|prefix| Stored::f32(format!("{prefix}{text}.word_embeddings.weight"), &[1, 1]));
         let mut messages = vec![
-            module().load(path).unwrap_err().to_string(),
+            tiny().init(&device()).load(path).unwrap_err().to_string(),
             refused(&with_header(&header, 4)),
             refused(&safetensors_bytes(&tables)),
         ];
@@ -297,34 +272,5 @@ fn messages_escape_and_cut_what_a_file_says() {
         }
         let report = LoadReport { unused: vec![text.into()], ..Default::default() };
         assert!(!report.to_string().contains('\u{1b}') && report.to_string().len() < 300, "{report}");
-    }
-}
-
-/// The largest table that a few kilobytes can describe, with room for what the operating system does besides.
-const LIMIT: Duration = Duration::from_secs(20);
-
-#[test]
-fn sizes_that_no_memory_holds_are_errors_and_allocate_nothing() {
-    let of_layer = ["vocab_size", "hidden_size", "max_position_embeddings", "type_vocab_size"];
-    let of_model = ["num_hidden_layers", "num_attention_heads", "intermediate_size"];
-    for (field, value) in of_layer
-        .iter()
-        .chain(&of_model)
-        .flat_map(|field| [u64::MAX, 1 << 63, i64::MAX as u64, 1 << 62, 1 << 40].map(|value| (*field, value)))
-    {
-        let dir = copy_of("bert");
-        set_fields(dir.path(), &[(field, value.into())]);
-        let started = Instant::now();
-        let whole = BertForMaskedLm::from_pretrained(dir.path(), &device());
-        assert!(whole.is_err(), "{field} {value}");
-        let layer = BertEmbeddings::from_pretrained(dir.path(), &device());
-        assert_eq!(layer.is_err(), of_layer.contains(&field), "{field} {value}");
-        // As many distances.
-        set_fields(dir.path(), &[("position_embedding_type", "relative_key".into())]);
-        assert!(BertForMaskedLm::from_pretrained(dir.path(), &device()).is_err(), "{field} {value}");
-        if field == "max_position_embeddings" {
-            assert!(BertForMaskedLmConfig::from_pretrained(dir.path()).is_err(), "{value}");
-        }
-        assert!(started.elapsed() < LIMIT, "{field} {value}");
     }
 }

@@ -1,41 +1,24 @@
 //! What DistilBERT, ELECTRA, MPNet and ALBERT do not have in common with BERT, beside the numbers.
 
-use crate::files::{config_json, files_of, with_config};
-use crate::tolerance::values;
-use burn::prelude::*;
-use burn::tensor::Distribution;
+use crate::prelude::*;
+use crate::small_bert::small;
 use burn_bert::encoder::{Activation, BertEncoder, BertLayer};
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForSequenceClassification, BertForTokenClassificationConfig,
-    BertModelConfig, PretrainedModel,
-};
-use burn_bert::{
-    BertEmbeddingsInput, Error, Family, PaddingMask, PositionEmbeddingType, TokenEmbeddingConfig,
-};
-use serde_json::json;
 
 pub const FAMILIES: [Family; 4] = [Family::DistilBert, Family::Electra, Family::MpNet, Family::Albert];
 
 /// A small model of the family.
 pub fn config(family: Family) -> BertModelConfig {
-    let mut config = match family {
+    let published = match family {
+        Family::Roberta => BertModelConfig::roberta_base(),
         Family::DistilBert => BertModelConfig::distilbert_base_uncased(),
         Family::Electra => BertModelConfig::electra_small(),
         Family::MpNet => BertModelConfig::mpnet_base(),
         Family::Albert => BertModelConfig::albert_base_v2(),
         _ => BertModelConfig::bert_base_uncased(),
     };
-    let embeddings = &mut config.embeddings;
-    embeddings.vocab_size = 20;
-    embeddings.hidden_size = 16;
-    embeddings.embedding_size = embeddings.embedding_size.map(|_| 8);
-    embeddings.max_position_embeddings = 14;
-    embeddings.hidden_dropout_prob = 0.0;
+    let mut config = small(published, 20, 16).with_num_hidden_layers(2).with_intermediate_size(24);
+    config.embeddings.max_position_embeddings = 14;
     config
-        .with_num_hidden_layers(2)
-        .with_num_attention_heads(2)
-        .with_intermediate_size(24)
-        .with_attention_probs_dropout_prob(0.0)
 }
 
 /// Four sequences, each padded at its end; the padding id of MPNet is 1, of the others 0.
@@ -48,7 +31,7 @@ fn input(family: Family, device: &Device) -> (BertEmbeddingsInput, PaddingMask) 
 
 #[test]
 fn dropout_is_where_transformers_has_it() {
-    let device = Device::default().autodiff();
+    let device = autodiff();
     let padding = PaddingMask::from_lengths(&[5, 5], 5);
     // With one of the two outputs of a layer zero, only the dropout of the other can be seen.
     for (family, of_attention, of_output) in [
@@ -82,7 +65,7 @@ fn silence(linear: &mut burn::nn::Linear) {
 
 #[test]
 fn token_types_are_ignored_where_a_family_has_none() {
-    let device = Device::default();
+    let device = device();
     for family in FAMILIES {
         let model = config(family).init(&device);
         let (input, padding) = input(family, &device);
@@ -114,17 +97,14 @@ fn a_config_that_no_model_of_the_family_has_is_refused() {
     for (family, change, expected) in changes {
         let mut config = config(family);
         change(&mut config);
-        let error = config.try_init(&Device::default()).map(drop).unwrap_err();
+        let error = config.try_init(&device()).map(drop).unwrap_err();
         assert!(matches!(&error, Error::Config { .. }) && error.to_string().contains(expected), "{error}");
     }
-    let tagger = BertForTokenClassificationConfig::new(config(Family::MpNet));
-    let error = tagger.with_classifier_dropout(Some(0.5)).try_init(&Device::default()).unwrap_err();
-    assert!(matches!(&error, Error::Config { field: "classifier_dropout", .. }), "{error}");
 }
 
 #[test]
 fn parts_that_a_family_has_not_are_refused_in_a_forward_and_in_a_save() {
-    let device = Device::default();
+    let device = device();
     let mut model = config(Family::DistilBert).init(&device);
     let (batch, _) = input(Family::DistilBert, &device);
     model.embeddings.token_type_embeddings = Some(TokenEmbeddingConfig::new(2, 16).init(&device));
@@ -141,7 +121,7 @@ fn parts_that_a_family_has_not_are_refused_in_a_forward_and_in_a_save() {
     let mut model = config(Family::Electra).init(&device);
     let relu = config(Family::Electra).with_hidden_act(Activation::Relu).init(&device);
     model.encoder.layers[1] = relu.encoder.layers[1].clone();
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let error = model.save_pretrained(dir.path()).unwrap_err();
     assert!(matches!(&error, Error::Config { field: "hidden_act", .. }), "{error}");
     let mut model = config(Family::Electra).init(&device);
@@ -153,16 +133,16 @@ fn parts_that_a_family_has_not_are_refused_in_a_forward_and_in_a_save() {
 
 #[test]
 fn a_classifier_reads_the_directory_of_another_head_and_says_what_it_lacked() {
-    let device = Device::default();
+    let device = device();
     let expected = [
+        (Family::Bert, vec!["bert.pooler.dense.weight", "bert.pooler.dense.bias"]),
         (Family::DistilBert, vec!["pre_classifier.weight", "pre_classifier.bias"]),
         (Family::Electra, vec!["classifier.dense.weight", "classifier.dense.bias"]),
         (Family::MpNet, vec!["classifier.dense.weight", "classifier.dense.bias"]),
         (Family::Albert, vec!["albert.pooler.weight", "albert.pooler.bias"]),
     ];
     for (family, first) in expected {
-        let dir = tempfile::tempdir().unwrap();
-        BertForMaskedLmConfig::new(config(family)).init(&device).save_pretrained(dir.path()).unwrap();
+        let dir = saved(&BertForMaskedLmConfig::new(config(family)).init(&device));
         let (model, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device).unwrap();
         assert_eq!(report.missing[..2], first[..], "{report}");
         assert!(!report.unused.is_empty());
@@ -202,6 +182,9 @@ fn defaults_of_a_config_are_those_of_the_familys_class() {
     // `DistilBertConfig()`, … of transformers 5.23.0.
     let tenth = [0.1; 2];
     let gelu = Activation::Gelu;
+    assert_eq!(facts(read("bert")), ([30522, 768, 0, 512, 2, 12, 12, 3072, 0], tenth, gelu));
+    assert_eq!(facts(read("roberta")), ([50265, 768, 0, 512, 2, 12, 12, 3072, 1], tenth, gelu));
+    assert_eq!(facts(read("camembert")), ([30522, 768, 0, 512, 2, 12, 12, 3072, 1], tenth, gelu));
     assert_eq!(facts(read("distilbert")), ([30522, 768, 0, 512, 0, 6, 12, 3072, 0], tenth, gelu));
     assert_eq!(facts(read("electra")), ([30522, 256, 128, 512, 2, 12, 4, 1024, 0], tenth, gelu));
     assert_eq!(facts(read("mpnet")), ([30527, 768, 0, 512, 0, 12, 12, 3072, 1], tenth, gelu));

@@ -1,6 +1,6 @@
 //! The family of a model: stated by `model_type`, kept by a save.
 
-use crate::checkpoint_files::{keys_of, tiny, values};
+use crate::checkpoint_files::{keys_of, tiny};
 use crate::prelude::*;
 use burn_bert::encoder::Activation;
 
@@ -20,21 +20,18 @@ fn a_roberta_with_relative_positions_keeps_its_head_and_its_name() {
         let config = BertForSequenceClassificationConfig::new(config_of("roberta", positions, "gelu"));
         let model = config.init(&device);
         assert!(model.bert.pooler.is_none() && model.classifier.dense.is_some(), "RoBERTa's head");
-        let dir = tempdir().unwrap();
-        model.save_pretrained(dir.path()).unwrap();
+        let dir = saved(&model);
         let fields = config_json(dir.path());
         assert_eq!(
             [&fields["model_type"], &fields["architectures"][0], &fields["position_embedding_type"]],
             ["roberta", "RobertaForSequenceClassification", positions]
         );
-        let (read, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device).unwrap();
-        assert!(report.is_complete() && report.unused.is_empty(), "{report}");
+        let read: BertForSequenceClassification = loaded(&dir);
         assert_eq!(read.config(), model.config());
-        assert_eq!(values(&read.classifier.out_proj.weight), values(&model.classifier.out_proj.weight));
+        assert_eq!(all_values(&read.classifier), all_values(&model.classifier));
         // Its masked-language-model head is RoBERTa's as well.
         let model = BertForMaskedLmConfig::new(config.bert).init(&device);
-        let dir = tempdir().unwrap();
-        model.save_pretrained(dir.path()).unwrap();
+        let dir = saved(&model);
         let is_robertas = |key: &String| key.starts_with("roberta.") || key.starts_with("lm_head.");
         assert!(keys_of(dir.path()).iter().all(is_robertas));
         assert!(BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap().1.is_complete());
@@ -53,12 +50,10 @@ fn every_family_is_saved_as_itself_into_a_new_directory() {
         ("data2vec-text", "Data2VecTextForMaskedLM"),
     ] {
         let config = config_of(model_type, "absolute", "gelu");
-        let dir = tempdir().unwrap();
-        BertForMaskedLmConfig::new(config.clone()).init(&device).save_pretrained(dir.path()).unwrap();
+        let dir = saved(&BertForMaskedLmConfig::new(config.clone()).init(&device));
         let fields = config_json(dir.path());
         assert_eq!([&fields["model_type"], &fields["architectures"][0]], [model_type, class]);
-        let (read, report) = BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap();
-        assert!(report.is_complete() && report.unused.is_empty(), "{report}");
+        let read: BertForMaskedLm = loaded(&dir);
         assert_eq!(read.bert.config(), config);
         assert_eq!(config.embeddings.family.model_type(), model_type);
     }
@@ -79,9 +74,8 @@ fn the_name_of_an_activation_is_written_back_as_it_was_read() {
     ] {
         let config = config_of("bert", "absolute", stated);
         let config = config.clone().with_hidden_act(changed.unwrap_or(config.hidden_act));
-        let saved = tempdir().unwrap();
-        BertForMaskedLmConfig::new(config).init(&device()).save_pretrained(saved.path()).unwrap();
-        assert_eq!(config_json(saved.path())["hidden_act"], expected);
+        let dir = saved(&BertForMaskedLmConfig::new(config).init(&device()));
+        assert_eq!(config_json(dir.path())["hidden_act"], expected);
     }
 }
 
@@ -103,10 +97,9 @@ fn positions_that_a_familys_config_cannot_say_are_not_saved() {
 
 #[test]
 fn a_directory_of_another_family_is_neither_read_nor_written() {
-    let dir = tempdir().unwrap();
     let device = device();
     let config = config_of("camembert", "absolute", "gelu");
-    config.init(&device).save_pretrained(dir.path()).unwrap();
+    let dir = saved(&config.init(&device));
     let mut roberta = config.clone();
     roberta.embeddings.family = Family::Roberta;
     let error = roberta.init(&device).save_pretrained(dir.path()).unwrap_err();

@@ -1,6 +1,6 @@
 //! What a save that was killed leaves, and edits of what one wrote.
 
-use crate::checkpoint_files::{tiny, values};
+use crate::checkpoint_files::tiny;
 use crate::prelude::*;
 use std::os::unix::fs::symlink;
 
@@ -119,13 +119,6 @@ fn a_save_into_a_directory_whose_save_was_interrupted_replaces_both() {
 }
 
 #[test]
-fn weights_of_a_save_that_changed_no_setting_go_with_the_config_of_the_one_before() {
-    let (first, second) = (saved(&tiny()), saved(&tiny()));
-    let dir = interrupted(first.path(), second.path(), 2);
-    BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
-}
-
-#[test]
 fn a_saved_config_may_be_edited() {
     let dir = saved(&tiny());
     let edits = [("hidden_dropout_prob", json!(0.5)), ("layer_norm_eps", json!(1e-7))];
@@ -145,29 +138,6 @@ fn a_saved_config_may_be_edited() {
     BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
 }
 
-/// A classifier of three labels, saved.
-fn classifier() -> (BertForSequenceClassification, TempDir) {
-    let dir = tempdir().unwrap();
-    let config = BertForSequenceClassificationConfig::new(small_bert(20, 8)).with_num_labels(3);
-    let model = config.init(&device());
-    model.save_pretrained(dir.path()).unwrap();
-    (model, dir)
-}
-
-#[test]
-fn labels_may_be_renamed_and_the_problem_type_changed_after_a_save() {
-    let (mut model, dir) = classifier();
-    let names = json!({"0": "no", "1": "perhaps", "2": "yes"});
-    set_fields(&dir, &[("id2label", names), ("problem_type", json!("multi_label_classification"))]);
-    let (read, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device()).unwrap();
-    assert!(report.is_complete(), "{report}");
-    assert_eq!(read.id2label(), ["no", "perhaps", "yes"]);
-    assert_eq!(read.config().problem_type, Some(ProblemType::MultiLabelClassification));
-    assert_eq!(values(&read.classifier.out_proj.weight), values(&model.classifier.out_proj.weight));
-    assert!(model.load(dir.path()).unwrap().is_complete());
-    read.save_pretrained(dir.path()).unwrap();
-}
-
 #[test]
 fn a_load_beside_saves_has_config_and_weights_of_one_of_them() {
     let dir = tempdir().unwrap();
@@ -178,7 +148,7 @@ fn a_load_beside_saves_has_config_and_weights_of_one_of_them() {
         module.save_pretrained(dir.path()).unwrap();
     };
     let agrees = |module: &BertEmbeddings| {
-        let gamma = values(&module.layer_norm.gamma)[0];
+        let gamma = values(module.layer_norm.gamma.val())[0];
         assert!((gamma / module.layer_norm.epsilon() - 1.0).abs() < 1e-6, "{gamma}");
     };
     save(1e-3);

@@ -10,11 +10,6 @@ fn file(content: impl AsRef<[u8]>) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-fn lines(content: impl AsRef<[u8]>) -> Vec<String> {
-    let (_dir, path) = file(content);
-    Lines::open(path).unwrap().collect::<Result<_>>().unwrap()
-}
-
 /// The pieces that `text` comes in.
 fn pieces(text: &str, max_bytes: usize) -> Vec<String> {
     let (_dir, path) = file(text);
@@ -22,17 +17,17 @@ fn pieces(text: &str, max_bytes: usize) -> Vec<String> {
 }
 
 #[test]
-fn blank_lines_are_skipped_and_the_rest_is_trimmed() {
-    assert_eq!(lines("one\n\n  two words \n\t\n\u{3000}\nthree"), ["one", "two words", "three"]);
-    assert_eq!(lines("no line break"), ["no line break"]);
-    assert_eq!(lines("\n\n\nlast\n\n"), ["last"]);
-}
-
-#[test]
-fn lines_of_windows_and_a_byte_order_mark_are_read() {
-    assert_eq!(lines("\u{feff}我爱\r\n北京\r\n"), ["我爱", "北京"]);
-    // Only at the start of the file is it one.
-    assert_eq!(lines("a\n\u{feff}b"), ["a", "\u{feff}b"]);
+fn lines_are_trimmed_whatever_ends_them_and_blank_ones_are_skipped() {
+    for (content, expected) in [
+        ("one\n\n  two words \n\t\n\u{3000}\nthree", &["one", "two words", "three"][..]),
+        ("no line break", &["no line break"]),
+        ("\n\n\nlast\n\n", &["last"]),
+        ("\u{feff}我爱\r\n北京\r\n", &["我爱", "北京"]),
+        // Only at the start of the file is it a byte order mark.
+        ("a\n\u{feff}b", &["a", "\u{feff}b"]),
+    ] {
+        assert_eq!(pieces(content, usize::MAX), expected, "{content:?}");
+    }
 }
 
 #[test]
@@ -55,19 +50,18 @@ fn pieces_are_the_line_for_any_bound() {
 }
 
 #[test]
-fn what_is_not_utf8_is_named_by_line_and_byte() {
-    let (_dir, path) = file(b"first\nsecond\r\n\nthe caf\xe9 is open\nlast\n");
-    let mut lines = Lines::open(&path).unwrap();
-    assert_eq!(lines.next().unwrap().unwrap(), "first");
-    assert_eq!(lines.next().unwrap().unwrap(), "second");
-    let error = lines.next().unwrap().unwrap_err();
-    assert!(matches!(&error, Error::NotUtf8 { line: 4, offset: 22, .. }), "{error:?}");
-    let message = error.to_string();
-    assert!(
-        message.contains("corpus.txt is not UTF-8: line 4 ") && message.contains("offset 22"),
-        "{message}"
-    );
-    assert!(lines.next().is_none(), "nothing comes after an error");
+fn what_is_not_utf8_is_named_by_line_and_byte_across_pieces() {
+    for (content, max_bytes, expected) in [
+        (&b"first\nsecond\r\n\nthe caf\xe9 is open\nlast\n"[..], 100, (4, 22)),
+        (b"aa bb cc dd\naa bb cc dd ee ff\nx\xff", 5, (3, 31)),
+    ] {
+        let (_dir, path) = file(content);
+        let mut lines = Lines::open_with_max_bytes(&path, max_bytes).unwrap();
+        let error = lines.find_map(Result::err).unwrap();
+        let Error::NotUtf8 { line, offset, .. } = error else { panic!("{error:?}") };
+        assert_eq!((line, offset), expected, "{content:?}");
+        assert!(lines.next().is_none(), "nothing comes after an error");
+    }
 }
 
 #[test]
@@ -85,25 +79,14 @@ fn a_character_that_the_file_breaks_off_is_not_utf8() {
 }
 
 #[test]
-fn lines_are_counted_across_pieces() {
-    let (_dir, path) = file(b"aa bb cc dd\naa bb cc dd ee ff\nx\xff");
-    let error = Lines::open_with_max_bytes(path, 5).unwrap().find_map(Result::err).unwrap();
-    assert!(matches!(error, Error::NotUtf8 { line: 3, offset: 31, .. }), "{error:?}");
-}
-
-#[test]
-fn what_cannot_be_read_is_an_error_that_names_the_path() {
+fn what_cannot_be_read_and_a_bound_below_one_character_are_refused() {
+    let (_dir, path) = file("text");
+    let error = Lines::open_with_max_bytes(path, 3).unwrap_err();
+    assert!(matches!(error, Error::Config { field: "max_bytes", .. }), "{error:?}");
     let dir = tempdir().unwrap();
     for path in [dir.path().to_path_buf(), dir.path().join("missing.txt")] {
         let error = Lines::open(&path).unwrap_err();
         assert!(matches!(&error, Error::Io { .. } | Error::File { .. }), "{error:?}");
         assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     }
-}
-
-#[test]
-fn a_bound_below_one_character_is_refused() {
-    let (_dir, path) = file("text");
-    let error = Lines::open_with_max_bytes(path, 3).unwrap_err();
-    assert!(matches!(error, Error::Config { field: "max_bytes", .. }), "{error:?}");
 }

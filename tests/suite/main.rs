@@ -8,8 +8,6 @@ mod checkpoint_files;
 mod devices;
 #[path = "../support/files/mod.rs"]
 mod files;
-#[path = "../support/golden/mod.rs"]
-mod golden;
 #[path = "../support/parity/mod.rs"]
 mod parity;
 #[path = "../support/sentences/mod.rs"]
@@ -58,11 +56,17 @@ mod prelude {
         device().autodiff()
     }
 
+    /// A model in a new directory.
+    pub fn saved(model: &impl PretrainedModel) -> TempDir {
+        let dir = tempdir().unwrap();
+        model.save_pretrained(dir.path()).unwrap();
+        dir
+    }
+
     /// The model of a directory that has all of it and nothing else.
-    #[cfg(feature = "tokenizers")]
     pub fn loaded<M: PretrainedModel>(dir: impl AsRef<Path>) -> M {
         let (model, report) = M::from_pretrained(dir, &device()).unwrap();
-        assert!(report.is_complete() && report.unused.is_empty(), "{report}");
+        assert_eq!(report, LoadReport::default());
         model
     }
 
@@ -97,22 +101,20 @@ mod families;
 mod family;
 mod fields;
 mod gradients_models;
-mod hugging_face;
 mod interrupted_save;
 #[cfg(feature = "train")]
 mod labelled;
 #[cfg(feature = "train")]
 mod labelled_files;
 mod layer;
-mod layer_decay;
 mod layout;
 mod lines;
 #[cfg(feature = "train")]
 mod loss_curves;
 mod masked_lm;
-mod mean_gradients;
 #[cfg(feature = "train")]
 mod metrics;
+mod modernbert;
 mod odd_files;
 mod parity_models;
 mod parity_saved;

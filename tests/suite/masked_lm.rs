@@ -43,38 +43,24 @@ fn tokens_are_masked_at_the_rates_of_bert() {
 }
 
 #[test]
-fn what_is_not_masked_stays_and_labels_are_what_was_there() {
+fn what_is_not_masked_stays_labels_are_what_was_there_and_the_seed_decides() {
     let collator = collator().with_mlm_probability(0.5).init();
     let ids: Vec<u32> = (0..1000).map(|i| i % WORDS as u32).collect();
-    let mut after = ids.clone();
-    let masked = collator.mask(&mut after, None, 2);
+    let mask = |seed| {
+        let mut after = ids.clone();
+        (collator.mask(&mut after, None, seed), after)
+    };
+    let (masked, after) = mask(2);
+    assert_eq!(mask(2), (masked.clone(), after.clone()));
+    assert_ne!(mask(3).0, masked);
     let places: Vec<usize> = masked.iter().map(|&(place, _)| place).collect();
     assert!(places.is_sorted());
     for (place, (&before, &after)) in ids.iter().zip(&after).enumerate() {
         match masked.iter().find(|&&(masked, _)| masked == place) {
-            Some(&(_, label)) => assert_eq!(label, before),
+            Some(&(_, label)) => assert!(label == before && label > MASK, "special tokens are never masked"),
             None => assert_eq!(after, before),
         }
     }
-}
-
-#[test]
-fn special_tokens_are_never_masked() {
-    let collator = collator().with_mlm_probability(1.0).init();
-    let mut ids = [PAD, 1, 2, MASK, 4];
-    assert_eq!(collator.mask(&mut ids, None, 3), [(4, 4)]);
-    assert_eq!(ids[..4], [PAD, 1, 2, MASK]);
-}
-
-#[test]
-fn the_seed_decides_what_is_masked() {
-    let collator = collator().init();
-    let mask = |seed| {
-        let mut ids: Vec<u32> = (0..500).map(|i| 4 + i % 20).collect();
-        (collator.mask(&mut ids, None, seed), ids)
-    };
-    assert_eq!(mask(5), mask(5));
-    assert_ne!(mask(5), mask(6));
 }
 
 #[test]
@@ -103,8 +89,18 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
     let found = model.bert.embeddings.forward(&batch.input);
     found.into_data().assert_eq(&model.bert.embeddings.forward(&expected).into_data(), true);
 
-    let even = collator.collate(&[MaskedLmExample::new(vec![1, 2])], 0, &device).unwrap();
-    assert!(even.padding.is_none());
+    let multiple = whole_words().with_mlm_probability(0.0).with_pad_to_multiple_of(Some(4)).init();
+    let words = |length: u32| MaskedLmExample::new((4..4 + length).collect());
+    for (lengths, padded) in [(&[5, 2][..], Some(8)), (&[4], None)] {
+        let examples: Vec<_> = lengths.iter().map(|&length| words(length)).collect();
+        let batch = multiple.collate(&examples, 0, &device).unwrap();
+        let seq = padded.unwrap_or(4);
+        assert_eq!(batch.input.dims(), [lengths.len(), seq]);
+        let lengths: Vec<usize> = lengths.iter().map(|&length| length as usize).collect();
+        assert_eq!(batch.padding, padded.map(|seq| PaddingMask::from_lengths(&lengths, seq)));
+        let row = |&length: &usize| (0..seq as u32).map(move |i| if i < length as u32 { 4 + i } else { PAD });
+        assert_eq!(input_ids(&batch), lengths.iter().flat_map(row).collect::<Vec<_>>());
+    }
 }
 
 /// `parity_models` has the loss of such a batch.
@@ -120,19 +116,6 @@ fn a_batch_is_masked_as_its_seed_says_and_has_the_labels() {
     let labels: Vec<u32> = batch.labels().unwrap().into_data().iter().collect();
     assert_eq!(found, ids);
     assert!(batch.positions().iter().map(|[_, place]| *place).zip(labels).eq(masked));
-}
-
-#[test]
-fn the_head_reads_the_word_embeddings_and_holds_no_copy() {
-    let device = autodiff();
-    let mut model = config().init(&device);
-    assert!(model.head.decoder.is_none());
-    let vectors = Tensor::<2>::ones([1, 8], &device);
-    let before = values(model.scores(vectors.clone()).unwrap());
-    let words = &mut model.bert.embeddings.word_embeddings.weight;
-    *words = words.clone().map(|table| table.mul_scalar(2.0).detach().require_grad());
-    let doubled: Vec<f64> = before.iter().map(|score| 2.0 * score).collect();
-    assert_close(&values(model.scores(vectors).unwrap()), &doubled, F32);
 }
 
 #[test]
@@ -156,36 +139,6 @@ fn the_tied_head_trains_the_padding_row_as_in_pytorch_unless_told_not_to() {
     assert!(tied_gradient[..8].iter().all(|&value| value != 0.0), "{:?}", &tied_gradient[..8]);
     assert_eq!(held_gradient[..8], [0.0; 8]);
     assert_close(&held_gradient[8..], &tied_gradient[8..], F32);
-}
-
-#[test]
-fn biases_start_at_zero_and_dropout_is_where_bert_has_it() {
-    let config = config();
-    let bert = config.bert.clone().with_attention_probs_dropout_prob(0.2);
-    let model = BertForMaskedLmConfig::new(bert.clone()).init(&device());
-    assert_eq!(model.bert.config(), bert);
-    for layer in &model.bert.encoder.layers {
-        for linear in [&layer.attention.query, &layer.attention_output, &layer.intermediate, &layer.output] {
-            assert!(values(linear.bias.as_ref().unwrap().val()).iter().all(|&value| value == 0.0));
-        }
-    }
-    assert!(values(model.head.bias.val()).iter().all(|&value| value == 0.0));
-}
-
-#[test]
-fn the_configs_epsilon_is_that_of_every_layer_norm() {
-    let device = device();
-    let mut config = config();
-    config.bert.embeddings.layer_norm_eps = 0.75;
-    let model = config.init(&device);
-    let layers = model.bert.encoder.layers.iter();
-    let norms = layers.flat_map(|layer| layer.attention_layer_norm.iter().chain([&layer.output_layer_norm]));
-    let norms = norms.chain([&model.bert.embeddings.layer_norm, &model.head.layer_norm]);
-    let rstd = 1.0 / 1.75f64.sqrt(); // of numbers whose mean is 0 and whose variance is 1
-    for norm in norms {
-        let row = Tensor::<2>::from_floats([[1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0]], &device);
-        assert_close(&values(norm.forward(row)), &[rstd, -rstd].repeat(4), F32);
-    }
 }
 
 /// Words of one, two and three tokens in turn, each id other than its neighbours'.
@@ -281,22 +234,6 @@ fn batches_hide_whole_words_if_asked_to() {
     assert_ne!(whole, single);
     assert_eq!(input_ids(&collate(whole_words().with_whole_word_masking(true))), whole);
     assert_eq!(input_ids(&collate(whole_words())), single, "word ids alone change nothing");
-}
-
-#[test]
-fn batches_are_padded_to_a_multiple() {
-    let device = device();
-    let collator = whole_words().with_mlm_probability(0.0).with_pad_to_multiple_of(Some(4)).init();
-    let examples = [MaskedLmExample::new(vec![1, 7, 8, 9, 2]), MaskedLmExample::new(vec![1, 2])];
-    let batch = collator.collate(&examples, 0, &device).unwrap();
-    assert_eq!(batch.input.dims(), [2, 8]);
-    assert_eq!(input_ids(&batch), [1, 7, 8, 9, 2, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0]);
-    let padding: Vec<bool> = batch.padding.unwrap().rows().flatten().copied().collect();
-    let is_padding = |length| (0..8).map(move |column| column >= length);
-    assert_eq!(padding, is_padding(5).chain(is_padding(2)).collect::<Vec<_>>());
-
-    let full = collator.collate(&[MaskedLmExample::new(vec![1, 7, 8, 2])], 0, &device).unwrap();
-    assert_eq!((full.input.dims(), full.padding.is_none()), ([1, 4], true));
 }
 
 #[test]

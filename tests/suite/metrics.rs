@@ -2,8 +2,11 @@
 
 use crate::prelude::*;
 use burn::data::dataloader::Progress;
-use burn::train::metric::{AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric};
-use burn::train::{ClassificationOutput, InferenceStep, ItemLazy, RegressionOutput};
+use burn::train::metric::{
+    AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
+    TopKAccuracyMetric,
+};
+use burn::train::{ClassificationOutput, InferenceStep, RegressionOutput, TrainStep};
 use burn_bert::metrics::{
     ConfusionMatrix, ConfusionMetric, EntityMetric, EntityScores, RetrievalInput, RetrievalMetric,
     RetrievalScores, SpearmanInput, SpearmanMetric, TripletInput, TripletMetric, spearman,
@@ -16,6 +19,17 @@ fn cases(name: &str) -> Value {
 
 fn metadata() -> MetricMetadata {
     MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None }
+}
+
+/// The score of a metric in Burn's trainer after some batches; cleared, it is as new.
+fn score<M: Metric + Numeric>(mut metric: M, batches: impl IntoIterator<Item = M::Input>) -> f64 {
+    let new = metric.final_value().current();
+    batches.into_iter().for_each(|batch| drop(metric.update(&batch, &metadata()).unwrap()));
+    let score = metric.final_value().current();
+    metric.clear();
+    let cleared = metric.final_value().current();
+    assert!(cleared == new || cleared.is_nan() && new.is_nan(), "{}: {cleared}, not {new}", metric.name());
+    score
 }
 
 /// What a classifier predicts of so many classes, for sure, and the truth.
@@ -51,18 +65,15 @@ fn scores_equal_scikit_learns() {
         }
 
         // The same in Burn's trainer, in batches of seven, of which one is empty.
-        let mut metrics =
-            [ConfusionMetric::macro_f1(), ConfusionMetric::matthews(), ConfusionMetric::f1(0, "zero")];
-        for (truth, predicted) in truth.chunks(7).zip(predicted.chunks(7)).chain([(&[][..], &[][..])]) {
-            for metric in &mut metrics {
-                metric.update(&output(5, predicted, truth).adapt(), &metadata()).unwrap();
-            }
+        for (metric, expected) in [
+            (ConfusionMetric::macro_f1(), &case["macro_f1"]),
+            (ConfusionMetric::matthews(), &case["matthews"]),
+            (ConfusionMetric::f1(0, "zero"), &case["f1"][0]),
+        ] {
+            let batches = truth.chunks(7).zip(predicted.chunks(7)).chain([(&[][..], &[][..])]);
+            let found = score(metric, batches.map(|(truth, predicted)| output(5, predicted, truth).adapt()));
+            is_score(found, expected, 1e-12);
         }
-        is_score(metrics[0].final_value().current(), &case["macro_f1"], 1e-12);
-        is_score(metrics[1].final_value().current(), &case["matthews"], 1e-12);
-        is_score(metrics[2].final_value().current(), &case["f1"][0], 1e-12);
-        metrics[0].clear();
-        assert!(metrics[0].final_value().current().is_nan());
     }
 }
 
@@ -103,35 +114,74 @@ fn a_confusion_matrix_prints_as_a_table() {
     assert_eq!(matrix.to_text(&names), expected);
 }
 
+/// What the metrics of Burn and of this crate make of some items.
+fn scores(items: &[ClassificationItem]) -> [f64; 6] {
+    fn of<M: Metric + Numeric>(metric: M, items: &[ClassificationItem]) -> f64
+    where
+        ClassificationItem: Adaptor<M::Input>,
+    {
+        score(metric, items.iter().map(Adaptor::adapt))
+    }
+    [
+        of(AccuracyMetric::new(), items),
+        of(LossMetric::new(), items),
+        of(PerplexityMetric::new(), items),
+        of(TopKAccuracyMetric::new(2), items),
+        of(ConfusionMetric::macro_f1(), items),
+        of(ConfusionMetric::matthews(), items),
+    ]
+}
+
 #[test]
-fn sequences_without_a_label_count_in_no_metric() {
-    let device = device();
-    let model = BertForSequenceClassificationConfig::new(small_bert(10, 4)).init(&device);
-    let input = BertEmbeddingsInput::from_rows(&[[2, 7, 3], [2, 8, 3], [2, 5, 3]], &device).unwrap();
-    let (mut accuracy, mut loss) = (AccuracyMetric::new(), LossMetric::new());
-    let mut confusion = ConfusionMetric::macro_f1();
-    let mut step = |labels: &[i64]| {
-        let batch = SequenceClassificationBatch::single_label(input.clone(), None, labels).unwrap();
-        let expected = values(model.forward(&batch).loss)[0];
-        let item = InferenceStep::step(&model, batch).sync().unwrap();
-        accuracy.update(&item.adapt(), &metadata()).unwrap();
-        confusion.update(&item.adapt(), &metadata()).unwrap();
-        loss.update(&item.adapt(), &metadata()).unwrap();
-        (expected, item.logits.dims())
+fn what_has_no_label_counts_in_no_metric() {
+    /// Batches of which four tokens or sequences have a label, and none.
+    fn check<M, B>(model: &M, labelled: B, unlabelled: B)
+    where
+        M: InferenceStep<Input = B, Output = ClassificationItem>,
+        M: TrainStep<Input = B, Output = ClassificationItem>,
+        B: Clone,
+    {
+        let item = InferenceStep::step(model, labelled.clone());
+        assert_eq!((item.logits.dims()[0], item.classes.as_ref().unwrap().dims()), (4, [4]));
+        assert_eq!(TrainStep::step(model, labelled).item.logits.dims(), item.logits.dims());
+        let alone = scores(std::slice::from_ref(&item));
+        assert!(alone.iter().all(|score| score.is_finite()), "{alone:?}");
+        for nothing in
+            [InferenceStep::step(model, unlabelled.clone()), TrainStep::step(model, unlabelled).item]
+        {
+            assert_eq!(nothing.logits.dims(), [0, item.logits.dims()[1]]);
+            assert_eq!(scores(&[item.clone(), nothing]), alone);
+        }
+    }
+    let device = autodiff();
+    let bert = || small_bert(10, 4);
+    let rows = [[2, 7, 3], [2, 8, 3], [2, 5, 3], [2, 4, 3], [2, 6, 3]];
+    let input = || BertEmbeddingsInput::from_rows(&rows, &device).unwrap();
+
+    let sequences =
+        |labels: [i64; 5]| SequenceClassificationBatch::single_label(input(), None, &labels).unwrap();
+    let model = BertForSequenceClassificationConfig::new(bert()).init(&device);
+    check(&model, sequences([1, -100, 0, 1, 0]), sequences([-100; 5]));
+    let tokens = |labels: [i64; 3]| {
+        TokenClassificationBatch::new(
+            input(),
+            None,
+            &[labels, [-100; 3], [-100; 3], [-100; 3], [-100, 0, -100]],
+        )
+        .unwrap()
     };
-    let predicted = {
-        let batch = SequenceClassificationBatch::single_label(input.clone(), None, &[0; 3]).unwrap();
-        model.forward(&batch).logits.argmax(1).into_data().iter::<i64>().collect::<Vec<_>>()
+    let model = BertForTokenClassificationConfig::new(bert()).init(&device);
+    check(&model, tokens([1, 0, 1]), TokenClassificationBatch::new(input(), None, &[[-100; 3]; 5]).unwrap());
+    let answers = |answers: [[usize; 2]; 2]| {
+        let input = BertEmbeddingsInput::from_rows(&rows[..2], &device).unwrap();
+        QuestionAnsweringBatch::new(input, None, &answers).unwrap()
     };
-    let (expected, dims) = step(&[predicted[0], -100, predicted[2]]);
-    assert_eq!(dims, [2, 2]);
-    assert_eq!(step(&[-100; 3]).1, [0, 2]);
-    assert_eq!(accuracy.final_value().current(), 100.0);
-    assert_eq!(confusion.final_value().current(), 1.0);
-    let tokens = tokens(output(2, &[], &[]), Vec::new());
-    confusion.update(&tokens.adapt(), &metadata()).unwrap();
-    assert_eq!(confusion.final_value().current(), 1.0);
-    assert!((loss.final_value().current() - expected).abs() < 1e-6, "an empty batch has no loss");
+    let model = BertForQuestionAnsweringConfig::new(bert()).init(&device);
+    check(&model, answers([[1, 2], [0, 1]]), answers([[3, 9], [usize::MAX, 3]]));
+    let words =
+        |places: &[[usize; 2]]| MaskedLmBatch::new(input(), None, places, &vec![7; places.len()]).unwrap();
+    let model = BertForMaskedLmConfig::new(bert()).init(&device);
+    check(&model, words(&[[0, 1], [1, 1], [2, 1], [4, 1]]), words(&[]));
 }
 
 #[test]
@@ -175,22 +225,18 @@ fn scores_of_entities_equal_seqevals() {
         tags.dedup();
         let names: Vec<String> = tags.iter().map(|tag| tag.as_str().to_string()).collect();
         let id = |tag: &String| tags.iter().position(|other| *other == tag).unwrap();
-        let mut metrics =
-            [EntityMetric::f1(&names), EntityMetric::precision(&names), EntityMetric::recall(&names)];
-        for (truth, predicted) in truth.chunks(5).zip(predicted.chunks(5)).chain([(&[][..], &[][..])]) {
-            let ids = |rows: &[Vec<String>]| rows.iter().flatten().map(id).collect::<Vec<usize>>();
-            let sentences = truth.iter().enumerate().flat_map(|(row, tags)| vec![row; tags.len()]).collect();
-            let output = output(names.len(), &ids(predicted), &ids(truth));
-            let item = tokens(output, sentences);
-            for metric in &mut metrics {
-                metric.update(&item.adapt(), &metadata()).unwrap();
-            }
-        }
-        for (metric, name) in metrics.iter_mut().zip(["f1", "precision", "recall"]) {
-            is(metric.final_value().current(), &case[name]);
-            metric.clear();
-            assert_eq!(metric.final_value().current(), 0.0);
-        }
+        let batches = || {
+            let batches = truth.chunks(5).zip(predicted.chunks(5)).chain([(&[][..], &[][..])]);
+            batches.map(|(truth, predicted)| {
+                let ids = |rows: &[Vec<String>]| rows.iter().flatten().map(id).collect::<Vec<usize>>();
+                let sentences =
+                    truth.iter().enumerate().flat_map(|(row, tags)| vec![row; tags.len()]).collect();
+                tokens(output(names.len(), &ids(predicted), &ids(truth)), sentences).adapt()
+            })
+        };
+        is(score(EntityMetric::f1(&names), batches()), &case["f1"]);
+        is(score(EntityMetric::precision(&names), batches()), &case["precision"]);
+        is(score(EntityMetric::recall(&names), batches()), &case["recall"]);
     }
 }
 
@@ -253,13 +299,12 @@ fn rank_correlations_of_similarities_equal_sentence_transformers() {
         let [a, b] = ["a", "b"].map(|name| vectors(&case[name]));
         let truth = list::<Vec<f64>>(&case["truth"]);
         for (name, similarity) in SIMILARITIES {
-            let mut metric = SpearmanMetric::new();
-            for ((a, b), truth) in a.chunks(9).zip(b.chunks(9)).zip(truth.chunks(9)) {
+            let batches = a.chunks(9).zip(b.chunks(9)).zip(truth.chunks(9)).map(|((a, b), truth)| {
                 let predicted = similarity.of_pairs(matrix(a), matrix(b)).unsqueeze_dim(1);
                 let truth = matrix(&truth.iter().map(|&truth| vec![truth]).collect::<Vec<_>>());
-                metric.update(&SpearmanInput { predicted, truth }, &metadata()).unwrap();
-            }
-            is_score(metric.final_value().current(), &case[name], 1e-12);
+                SpearmanInput { predicted, truth }
+            });
+            is_score(score(SpearmanMetric::new(), batches), &case[name], 1e-12);
         }
     }
 }
@@ -269,17 +314,15 @@ fn accuracies_of_triplets_equal_sentence_transformers() {
     for case in cases("triplets").as_array().unwrap() {
         let rows = ["anchors", "positives", "negatives"].map(|name| vectors(&case[name]));
         for (name, similarity) in SIMILARITIES {
-            let mut metric = TripletMetric::new().with_margin(case["margin"].as_f64().unwrap());
-            for start in (0..=rows[0].len()).step_by(7) {
+            let metric = TripletMetric::new().with_margin(case["margin"].as_f64().unwrap());
+            let batches = (0..=rows[0].len()).step_by(7).map(|start| {
                 let [anchors, positives, negatives] =
                     [0, 1, 2].map(|i| matrix(&rows[i][start..rows[i].len().min(start + 7)]));
                 let positive = similarity.of_pairs(anchors.clone(), positives);
                 let negative = similarity.of_pairs(anchors, negatives);
-                metric.update(&TripletInput { positive, negative }, &metadata()).unwrap();
-            }
-            is_score(metric.value().unwrap().current(), &case[name], 1e-7); // a mean in f32
-            metric.clear();
-            assert!(metric.final_value().current().is_nan());
+                TripletInput { positive, negative }
+            });
+            is_score(score(metric, batches), &case[name], 1e-7); // a mean in f32
         }
     }
 }

@@ -4,6 +4,11 @@ use crate::prelude::*;
 use crate::small_bert::small;
 use burn_bert::encoder::BertLayer;
 
+/// Makes a linear layer's output zero.
+fn silence(linear: &mut burn::nn::Linear) {
+    linear.weight = linear.weight.clone().map(|weight| weight.zeros_like().require_grad());
+}
+
 fn config() -> BertModelConfig {
     let mut config = small(BertModelConfig::modernbert_base(), 20, 16).with_num_hidden_layers(4);
     config.embeddings.pad_token_id = Some(0);
@@ -69,9 +74,6 @@ fn each_dropout_is_where_transformers_has_it() {
         let run = || values(encoder.forward(hidden.clone(), None));
         run() != run()
     };
-    let silence = |linear: &mut burn::nn::Linear| {
-        linear.weight = linear.weight.clone().map(|weight| weight.zeros_like().require_grad());
-    };
     let keep: fn(&mut BertLayer) = |_| {};
     assert!(!is_random(0.0, 0.0, keep));
     assert!(is_random(0.5, 0.0, keep) && is_random(0.0, 0.5, keep));
@@ -91,7 +93,9 @@ fn each_dropout_is_where_transformers_has_it() {
 
 #[test]
 fn new_parameters_are_as_wide_as_transformers_draws_them() {
-    let config = small(BertModelConfig::modernbert_base(), 400, 128).with_num_hidden_layers(8).with_intermediate_size(192);
+    let config = small(BertModelConfig::modernbert_base(), 400, 128)
+        .with_num_hidden_layers(8)
+        .with_intermediate_size(192);
     let config = BertForMaskedLmConfig::new(config.clone()).with_tie_word_embeddings(false).init(&device());
     let deviation = |weight: &Param<Tensor<2>>| {
         let all = values(weight.val());
@@ -102,12 +106,15 @@ fn new_parameters_are_as_wide_as_transformers_draws_them() {
     let inwards = [&layer.attention.query, &layer.intermediate, layer.gate.as_ref().unwrap()];
     let outwards = [&layer.attention_output, &layer.output, &config.head.transform];
     // A normal distribution that is cut off at two standard deviations has 0.880 of them.
-    let near = |found: f64, expected: f64| assert!((found / (0.880 * expected) - 1.0).abs() < 0.05, "{found}");
+    let near =
+        |found: f64, expected: f64| assert!((found / (0.880 * expected) - 1.0).abs() < 0.05, "{found}");
     inwards.iter().for_each(|linear| near(deviation(&linear.weight), 0.02));
     outwards.iter().for_each(|linear| near(deviation(&linear.weight), 0.02 / 4.0)); // √(2 · 8 layers)
-    let tagger = BertForTokenClassificationConfig::new(config.bert.config()).with_num_labels(40).init(&device());
+    let tagger =
+        BertForTokenClassificationConfig::new(config.bert.config()).with_num_labels(40).init(&device());
     near(deviation(&tagger.classifier.weight), 1.0 / 128f64.sqrt());
-    let biases = parameters(&config, None).into_keys().filter(|path| path.ends_with("bias") || path.ends_with("beta"));
+    let biases =
+        parameters(&config, None).into_keys().filter(|path| path.ends_with("bias") || path.ends_with("beta"));
     assert_eq!(biases.collect::<Vec<_>>(), ["head.bias"]);
 }
 
@@ -120,7 +127,8 @@ fn fields_of_both_versions_of_transformers_are_read() {
     };
     let rotary = |fields: Value| read(fields).unwrap().rotary.unwrap();
     assert_eq!(rotary(json!({})), RotaryConfig::new());
-    let config = read(json!({ "position_embedding_type": "absolute", "mlp_dropout": 0.1, "embedding_dropout": 0.2 }));
+    let config =
+        read(json!({ "position_embedding_type": "absolute", "mlp_dropout": 0.1, "embedding_dropout": 0.2 }));
     let config = config.unwrap();
     assert_eq!(config.embeddings.position_embedding_type, PositionEmbeddingType::Rotary);
     assert_eq!([config.mlp_dropout, config.embeddings.hidden_dropout_prob], [0.1, 0.2]);
@@ -141,7 +149,10 @@ fn fields_of_both_versions_of_transformers_are_read() {
         .with_global_attn_every_n_layers(2);
     assert_eq!([rotary(old), rotary(new)], [expected; 2]);
     for (fields, expected) in [
-        (json!({ "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"] }), "layer_types"),
+        (
+            json!({ "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"] }),
+            "layer_types",
+        ),
         (json!({ "layer_types": ["sliding_attention"] }), "layer_types"),
         (json!({ "rope_parameters": { "full_attention": { "rope_type": "yarn" } } }), "rope_type"),
         (json!({ "rope_parameters": { "full_attention": { "rope_theta": "7" } } }), "rope_theta"),
@@ -217,7 +228,8 @@ fn a_mean_is_taken_of_texts_that_are_padded_anywhere_and_position_0_of_none_befo
 fn parts_of_a_tensor_are_refused_and_replaced_together() {
     let model = BertForMaskedLmConfig::new(config()).init(&device());
     let dir = saved(&model);
-    let adapted = model.clone().apply_lora(Lora::new(2, 4.0).set_param_group(ParamGroup::from_predicate("key.weight")));
+    let adapted =
+        model.clone().apply_lora(Lora::new(2, 4.0).set_param_group(ParamGroup::from_predicate("key.weight")));
     let error = adapted.clone().load(dir.path()).map(drop).unwrap_err().to_string();
     assert!(error.contains("Wqkv") && error.contains("LoRA"), "{error}");
     // Another dtype of one part is stored in that of the first.
@@ -225,6 +237,7 @@ fn parts_of_a_tensor_are_refused_and_replaced_together() {
     let gate = mixed.bert.encoder.layers[0].gate.take().unwrap();
     mixed.bert.encoder.layers[0].gate = Some(cast_module(gate, FloatDType::F64).unwrap());
     let again: BertForMaskedLm = loaded(saved(&mixed).path());
-    let of = |model: &BertForMaskedLm| values(model.bert.encoder.layers[0].gate.as_ref().unwrap().weight.val());
+    let of =
+        |model: &BertForMaskedLm| values(model.bert.encoder.layers[0].gate.as_ref().unwrap().weight.val());
     assert_eq!(of(&again), of(&model));
 }

@@ -5,6 +5,14 @@ use crate::checkpoint_files::{
 };
 use crate::prelude::*;
 
+/// Files of the fixtures, one of each kind that a load reads.
+const FILES: [(&str, &str); 4] = [
+    ("bert", "config.json"),
+    ("bert", "model.safetensors"),
+    ("bert_sharded", "model.safetensors.index.json"),
+    ("sharded_bin", "pytorch_model-00002-of-00002.bin"),
+];
+
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\n\
     oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 440473133\n";
 
@@ -25,10 +33,8 @@ fn soon<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 /// Puts something that is no regular file in the place of a file.
-fn put_in_place(kind: &str, path: &Path) {
-    if path.exists() {
-        fs::remove_file(path).unwrap();
-    }
+pub fn put_in_place(kind: &str, path: &Path) {
+    _ = fs::remove_dir(path).or_else(|_| fs::remove_file(path));
     match kind {
         "a FIFO" => {
             assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
@@ -37,6 +43,7 @@ fn put_in_place(kind: &str, path: &Path) {
             std::os::unix::net::UnixListener::bind(path).unwrap();
         }
         "a directory" => fs::create_dir(path).unwrap(),
+        "a link to nowhere" => std::os::unix::fs::symlink("/nowhere/at/all", path).unwrap(),
         "a device" => std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
         other => panic!("{other}"),
     }
@@ -45,12 +52,7 @@ fn put_in_place(kind: &str, path: &Path) {
 #[test]
 fn what_is_no_regular_file_is_refused_by_name_and_kind_before_it_is_opened() {
     for kind in ["a FIFO", "a socket", "a directory", "a device"] {
-        for (folder, name) in [
-            ("bert", "config.json"),
-            ("bert", "model.safetensors"),
-            ("bert_sharded", "model.safetensors.index.json"),
-            ("sharded_bin", "pytorch_model-00001-of-00002.bin"),
-        ] {
+        for (folder, name) in FILES {
             let copy = copy_of(folder);
             let path = copy.path().join(name);
             put_in_place(kind, &path);
@@ -140,12 +142,7 @@ fn the_empty_path_is_no_directory_to_save_into_and_none_to_load_from() {
 
 #[test]
 fn a_pointer_of_git_lfs_is_called_one_and_the_message_says_how_to_fetch_the_file() {
-    for (folder, name) in [
-        ("bert", "config.json"),
-        ("bert", "model.safetensors"),
-        ("bert_sharded", "model.safetensors.index.json"),
-        ("sharded_bin", "pytorch_model-00002-of-00002.bin"),
-    ] {
+    for (folder, name) in FILES {
         let copy = copy_of(folder);
         fs::write(copy.path().join(name), LFS_POINTER).unwrap();
         let message = message(load(copy.path()));

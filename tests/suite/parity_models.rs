@@ -2,37 +2,13 @@
 //! frozen parts, 16 bits, and what is saved.
 
 use crate::parity::{DTYPES, Fixture, Head, collected, fixtures, of_tokens, rows_at};
-use crate::tolerance::{F64, MODEL_F32, TRAINING, Tolerance, assert_close, values};
-use crate::whole_model::File;
-use burn::module::{Lora, Module, ParamGroup};
-use burn::optim::lr_scheduler::constant::ConstantLr;
-use burn::optim::{GradientsParams, ModuleOptimizer, SgdConfig};
-use burn::prelude::*;
-use burn::tensor::{DType, FloatDType};
-use burn_bert::model::*;
-use burn_bert::optim::{AdamWConfig, adamw, layer_wise_decay};
-use burn_bert::{BertEmbeddingsInput, PaddingMask, cast_module};
+use crate::prelude::*;
+use burn::optim::SgdConfig;
+use burn_bert::optim::{AdamWConfig, adamw};
 
 fn devices() -> [Device; 2] {
     let device = Device::default().autodiff();
     [device.clone(), device.gradient_checkpointing()]
-}
-
-/// Trains for some steps, and returns the loss before each.
-fn train<H: Head>(
-    mut model: H,
-    optimizer: &mut ModuleOptimizer,
-    batch: &H::Batch,
-    steps: usize,
-) -> (H, Vec<f64>) {
-    let mut losses = Vec::new();
-    for _ in 0..steps {
-        let (loss, _) = model.run(batch);
-        losses.extend(values(loss.clone()));
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        model = optimizer.step(1e-3, model, gradients);
-    }
-    (model, losses)
 }
 
 fn assert_equal<H: Head>() {
@@ -40,6 +16,7 @@ fn assert_equal<H: Head>() {
         H::fixtures().iter().flat_map(|fixture| devices().map(|device| (fixture, device)))
     {
         let name = fixture.name();
+        println!("{name}, {device:?}");
         for (dtype, tolerance) in DTYPES {
             let case = fixture.case(dtype);
             let batch = H::batch(&case, &device);
@@ -58,7 +35,14 @@ fn assert_equal<H: Head>() {
             if !case.has("losses") {
                 continue; // relative positions
             }
-            let (model, losses) = train(model, &mut adamw(&AdamWConfig::new()).unwrap(), &batch, 10);
+            let (mut model, mut optimizer) = (model, adamw(&AdamWConfig::new()).unwrap());
+            let mut losses = Vec::new();
+            for _ in 0..10 {
+                let (loss, _) = model.run(&batch);
+                losses.extend(values(loss.clone()));
+                let gradients = GradientsParams::from_grads(loss.backward(), &model);
+                model = optimizer.step(1e-3, model, gradients);
+            }
             assert_close(&losses, &case.values("losses"), TRAINING);
             for (path, value) in collected(&model, None) {
                 if let Some(after) = fixture.of(&case, "after.", &path) {
@@ -66,32 +50,15 @@ fn assert_equal<H: Head>() {
                 }
             }
         }
-        println!("{name}, {device:?}");
     }
 }
 
 #[test]
-fn masked_language_models_equal_transformers_in_every_value_and_gradient() {
+fn every_head_equals_transformers_in_every_value_and_gradient() {
     assert_equal::<BertForMaskedLm>();
-}
-
-#[test]
-fn classifiers_of_sequences_equal_transformers_in_every_value_and_gradient() {
     assert_equal::<BertForSequenceClassification>();
-}
-
-#[test]
-fn classifiers_of_tokens_equal_transformers_in_every_value_and_gradient() {
     assert_equal::<BertForTokenClassification>();
-}
-
-#[test]
-fn answers_to_questions_equal_transformers_in_every_value_and_gradient() {
     assert_equal::<BertForQuestionAnswering>();
-}
-
-#[test]
-fn logits_of_replaced_tokens_equal_transformers_in_every_value_and_gradient() {
     assert_equal::<ElectraForPreTraining>();
 }
 
@@ -247,32 +214,6 @@ fn mpnets_buckets_of_distances_equal_transformers_in_a_long_sequence() {
     assert_eq!(gradient.chunks(2).filter(|bucket| bucket.iter().any(|&value| value != 0.0)).count(), 31);
 }
 
-/// With padding between tokens attention runs over places, without over rows: the third sequence of the fixture has it.
-#[test]
-fn mpnets_positions_are_the_same_over_rows_and_over_places() {
-    let device = Device::default();
-    let fixture =
-        Fixture::of_families("token").into_iter().find(|fixture| fixture.family == "mpnet").unwrap();
-    let model: BertForTokenClassification = fixture.load(FloatDType::F64, &device);
-    let case = fixture.case(FloatDType::F64);
-    let (input, padding) = case.batch(&device);
-    let of = |input: &BertEmbeddingsInput, padding: &PaddingMask| {
-        values(model.logits(input, Some(padding)).unwrap())
-    };
-    let all = of(&input, &padding);
-    let ids: Vec<i32> = case.data("input_ids").iter().collect();
-    for row in [0, 1, 3, 4] {
-        let one = BertEmbeddingsInput::from_rows(&[&ids[row * 6..(row + 1) * 6]], &device).unwrap();
-        let mask = padding.rows().nth(row).unwrap();
-        let padding_of_one = PaddingMask::from_rows(&[mask]).unwrap();
-        let found = of(&one, &padding_of_one);
-        for place in (0..6).filter(|&place| !mask[place]) {
-            let expected = &all[(row * 6 + place) * 4..][..4];
-            assert_close(&found[place * 4..][..4], expected, F64);
-        }
-    }
-}
-
 /// Runs a test of the masked language models of each family, with and without gradient checkpointing.
 fn for_each(dtype: FloatDType, test: impl Fn(&Fixture, BertForMaskedLm, &MaskedLmBatch, &File)) {
     for (fixture, device) in
@@ -322,8 +263,7 @@ fn adapters_get_their_part_of_the_gradient_of_what_they_adapt() {
             assert!(is_adapter || is_base || values == before[&path], "{path}");
         }
         // Added to the weights, saved and read by anyone.
-        let dir = tempfile::tempdir().unwrap();
-        cast_module(adapted.materialize(), FloatDType::F32).unwrap().save_pretrained(dir.path()).unwrap();
+        let dir = saved(&cast_module(adapted.materialize(), FloatDType::F32).unwrap());
         let config = BertForMaskedLm::undropped(dir.path());
         let (saved, report) =
             BertForMaskedLm::from_pretrained_with(&config, dir.path(), &batch.input.device()).unwrap();
@@ -344,59 +284,5 @@ fn frozen_parts_get_no_gradient_and_pass_it_on() {
                 assert_close(&gradient, &fixture.gradient(&path), F64);
             }
         }
-    });
-}
-
-/// One step of gradient descent with the gradients of transformers, for every model of a head.
-fn assert_rates<H: Head>() {
-    let device = Device::default().autodiff();
-    for fixture in H::fixtures() {
-        let model: H = fixture.load(FloatDType::F64, &device);
-        let layers = H::bert_config(&model.stored_config()).num_hidden_layers;
-        let before = collected(&model, None);
-        let (loss, _) = model.run(&H::batch(&fixture.case(FloatDType::F64), &device));
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        let mut schedule = layer_wise_decay(ConstantLr::new(0.1).into(), layers, 0.5).unwrap();
-        let after = collected(&SgdConfig::new().init().step(schedule.step(), model, gradients), None);
-        for (path, values) in before {
-            let rate = 0.1 * 0.5f64.powi(crate::layer_decay::power(&path, layers));
-            let gradient = fixture.of(&fixture.case(FloatDType::F64), "grad.", &path);
-            let gradient = gradient.unwrap_or_else(|| vec![0.0; values.len()]); // a pooler that the head does not read
-            let expected: Vec<f64> =
-                values.iter().zip(gradient).map(|(value, slope)| value - rate * slope).collect();
-            assert_close(&after[&path], &expected, F64);
-        }
-    }
-}
-
-#[test]
-fn every_parameter_moves_at_the_rate_of_its_layer() {
-    assert_rates::<BertForMaskedLm>();
-    assert_rates::<BertForSequenceClassification>();
-    assert_rates::<BertForTokenClassification>();
-    assert_rates::<BertForQuestionAnswering>();
-    assert_rates::<ElectraForPreTraining>();
-}
-
-#[test]
-fn a_run_that_was_stopped_goes_on_as_transformers_does() {
-    for_each(FloatDType::F64, |_, model, batch, case| {
-        if !case.has("losses") {
-            return; // relative positions
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let files = ["model.bpk", "optimizer.bpk"].map(|name| dir.path().join(name));
-        let fresh = cast_module(
-            model.config().init(&model.bert.embeddings.word_embeddings.weight.lazy_device()),
-            FloatDType::F64,
-        )
-        .unwrap();
-        let mut optimizer = adamw(&AdamWConfig::new()).unwrap();
-        let (model, mut losses) = train(model, &mut optimizer, batch, 4);
-        model.save_file(&files[0]).unwrap();
-        optimizer.save(&files[1]).unwrap();
-        let mut optimizer = adamw(&AdamWConfig::new()).unwrap().load(&files[1]).unwrap();
-        losses.extend(train(fresh.load_file(&files[0]), &mut optimizer, batch, 6).1);
-        assert_close(&losses, &case.values("losses"), TRAINING);
     });
 }

@@ -1,21 +1,12 @@
 //! What transformers saved is read, and what is saved here transformers reads.
 
 use crate::checkpoint_files::{keys_of, tensors_of};
-use crate::files::{config_json, copy_of};
+use crate::files::copy_of;
 use crate::parity::{Fixture, Head, collected, fixtures, of_tokens};
-use crate::tolerance::{F64, LOGITS_F32, MODEL_F32, assert_close, values};
+use crate::prelude::*;
 use crate::transformers::{Python, real_checkpoint};
-use crate::whole_model::File;
-use burn::optim::GradientsParams;
-use burn::prelude::*;
-use burn::tensor::FloatDType;
-use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::model::*;
 use burn_bert::optim::{AdamWConfig, adamw};
-use burn_bert::{BertEmbeddings, BertEmbeddingsInput, PaddingMask, cast_module};
-use serde_json::Value;
 use std::fmt::Debug;
-use std::path::Path;
 
 /// The fields of a `config.json` that a save into a new directory writes.
 fn assert_fields_of(written: &Path, expected: &Path) {
@@ -49,16 +40,14 @@ fn assert_round_trip<M: PretrainedModel<Config: PartialEq + Debug>>(all: Vec<Fix
     for fixture in models(all) {
         let (dir, name) = (&fixture.model, fixture.name());
         let (model, _) = M::from_pretrained(dir, &device).unwrap();
-        let saved = tempfile::tempdir().unwrap();
-        model.save_pretrained(saved.path()).unwrap();
+        let saved = saved(&model);
         let mut expected = tensors_of(dir);
         if is_relative(&fixture) {
             // Transformers 4.49 keeps a table that it does not read.
             expected.retain(|tensor| !tensor.key.ends_with(".position_embeddings.weight"));
         }
         assert!(tensors_of(saved.path()) == expected, "{name}");
-        let (again, report) = M::from_pretrained(saved.path(), &device).unwrap();
-        assert_eq!((again.stored_config(), report), (model.stored_config(), LoadReport::default()), "{name}");
+        assert_eq!(loaded::<M>(&saved).stored_config(), model.stored_config(), "{name}");
         // Over a copy of the directory everything is replaced and nothing added.
         let copy = copy_of(dir);
         model.save_pretrained(copy.path()).unwrap();
@@ -83,8 +72,7 @@ fn every_head_is_written_under_transformers_names_and_read_back() {
 /// Saves a model into a new directory, and has transformers compute by `command` what it computes: logits of random tokens
 /// in most cases.
 fn by_transformers(model: &impl PretrainedModel, command: &str) -> File {
-    let (saved, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    model.save_pretrained(saved.path()).unwrap();
+    let (saved, out) = (saved(model), tempdir().unwrap());
     Python::named().check(command, saved.path(), out.path());
     File::at(&out.path().join("f32.safetensors"))
 }
@@ -165,8 +153,7 @@ fn a_checkpoint_of_the_encoder_alone_gives_its_pooler_and_a_new_head() {
     assert!(report.to_string().contains("not in the checkpoint, not loaded: cls.predictions."));
     assert_eq!(report.unused, ["pooler.dense.bias", "pooler.dense.weight"]);
 
-    let (model, report) = BertModel::from_pretrained(&dir, &device).unwrap();
-    assert_eq!(report, LoadReport::default());
+    let model: BertModel = loaded(&dir);
     let pooler = values(model.pooler.unwrap().dense.bias.unwrap().val());
     assert_eq!(pooler, File::at(&dir.join("model.safetensors")).values("pooler.dense.bias"));
 }
@@ -175,25 +162,9 @@ fn a_checkpoint_of_the_encoder_alone_gives_its_pooler_and_a_new_head() {
 fn a_pickled_model_is_the_same_and_its_tied_copies_are_accounted_for() {
     let device = Device::default();
     let dir = fixtures().join("masked_lm/tiny_bert_bin");
-    let (model, report) = BertForMaskedLm::from_pretrained(dir, &device).unwrap();
-    assert_eq!(report, LoadReport::default());
+    let model: BertForMaskedLm = loaded(dir);
     let same: BertForMaskedLm = BertForMaskedLm::fixtures()[0].load(FloatDType::F32, &device);
     assert_eq!(collected(&model, None), collected(&same, None));
-}
-
-#[test]
-fn the_embedding_layer_of_a_whole_model_is_found_in_either_format() {
-    let words = |name: &str| {
-        let layer =
-            BertEmbeddings::from_pretrained(fixtures().join("masked_lm").join(name), &Device::default());
-        values(layer.unwrap().word_embeddings.weight.val())
-    };
-    let file = File::at(&fixtures().join("masked_lm/tiny_bert/model.safetensors"));
-    let expected = file.values("bert.embeddings.word_embeddings.weight");
-    assert_eq!(words("tiny_bert"), expected);
-    assert_eq!(words("tiny_bert_bin"), expected);
-    assert_eq!(words("tiny_bert_encoder_only").len(), expected.len());
-    assert_ne!(words("tiny_bert_encoder_only"), expected);
 }
 
 /// Trains with dropout, saves, and has transformers score random tokens with what was saved.
@@ -235,7 +206,7 @@ fn a_fine_tuned_real_checkpoint_gives_the_same_logits_in_transformers() {
 #[ignore = "needs Python with transformers and a checkpoint: BURN_BERT_PYTHON, BURN_BERT_CHECKPOINT"]
 fn a_real_checkpoint_on_real_sentences_equals_transformers_after_every_layer() {
     let (python, model) = (Python::named(), real_checkpoint());
-    let out = tempfile::tempdir().unwrap();
+    let out = tempdir().unwrap();
     python.check("hidden_states", &model, out.path());
     let (loaded, report) = BertModel::from_pretrained(&model, &Device::default()).unwrap();
     println!("{report}");

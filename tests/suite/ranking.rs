@@ -154,23 +154,6 @@ fn labels_and_scores_equal_those_of_transformers_pipeline() {
 }
 
 #[test]
-fn a_saved_ranker_keeps_its_activation() {
-    let dir = copied();
-    let config = read(dir.path()).config().with_activation(Some(Activation::Identity));
-    let model = with(&config, dir.path());
-    let new = tempdir().unwrap();
-    for dir in [dir.path(), new.path()] {
-        model.save_pretrained(dir).unwrap();
-        assert_eq!(read(dir).config(), config);
-    }
-    // The directory is still sentence-transformers'.
-    let own: Value = json(dir.path().join("config_sentence_transformers.json"));
-    assert_eq!(own["activation_fn"], "torch.nn.modules.linear.Identity");
-    assert_eq!((&own["model_type"], &own["prompts"]), (&json!("CrossEncoder"), &json!({})));
-    assert!(!new.path().join("config_sentence_transformers.json").exists());
-}
-
-#[test]
 fn the_prompt_of_a_ranker_is_put_before_its_queries() {
     let (cases, dir) = (cases(), copied());
     edit(dir.path(), "config_sentence_transformers.json", |config| {
@@ -198,6 +181,10 @@ fn the_prompt_of_a_ranker_is_put_before_its_queries() {
         model.save_pretrained(dir).unwrap();
         assert_eq!(read(dir).config(), identity);
     }
+    // The directory is still sentence-transformers'.
+    let own: Value = json(dir.path().join("config_sentence_transformers.json"));
+    assert_eq!(own["activation_fn"], "torch.nn.modules.linear.Identity");
+    assert_eq!(own["model_type"], "CrossEncoder");
     edit(new.path(), "config_sentence_transformers.json", |config| config["prompts"] = json!({}));
     let error = BertForSequenceClassificationConfig::from_pretrained(new.path()).unwrap_err();
     assert!(matches!(error, Error::ConfigFile { field: "prompts", .. }), "{error}");

@@ -1,19 +1,18 @@
 //! Growing and shrinking word and position embeddings: what was learned stays, and the bugs of others are not repeated.
 
-use crate::checkpoint_files::{all_values, cast, parameters, tiny, values};
+use crate::checkpoint_files::{cast, tiny};
 use crate::prelude::*;
-use burn::module::{Quantizer, list_param_ids};
-use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
+use burn::module::{ParamId, list_param_ids};
 use burn_bert::{EmbeddingTable, NewRows};
 
 const HIDDEN: usize = 4;
 
 fn words(module: &BertEmbeddings) -> Vec<f64> {
-    values(&module.word_embeddings.weight)
+    values(module.word_embeddings.weight.val())
 }
 
 fn positions(module: &BertEmbeddings) -> Vec<f64> {
-    values(&module.position_embeddings.as_ref().unwrap().weight)
+    values(module.position_embeddings.as_ref().unwrap().weight.val())
 }
 
 fn rows(values: &[f64], range: std::ops::Range<usize>) -> &[f64] {
@@ -46,41 +45,35 @@ fn roberta(rows: usize) -> BertEmbeddings {
 // Word embeddings
 
 #[test]
-fn old_rows_are_bit_equal_in_a_grown_table_of_any_dtype() {
-    for new_rows in [
-        NewRows::Initializer,
-        NewRows::MeanCovariance,
-        NewRows::DrawnFrom(EmbeddingInitializer::TruncatedNormal { std: 1.0, bound: 2.0 }),
+fn old_rows_are_bit_equal_in_a_table_of_any_size_and_dtype_and_no_other_parameter_changes() {
+    for (rows_after, new_rows) in [
+        (12, NewRows::Initializer),
+        (12, NewRows::MeanCovariance),
+        (12, NewRows::DrawnFrom(EmbeddingInitializer::TruncatedNormal { std: 1.0, bound: 2.0 })),
+        (20, NewRows::MeanCovariance),
+        (9, NewRows::MeanCovariance),
+        (5, NewRows::MeanCovariance),
     ] {
         for dtype in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
             let mut module = cast(tiny().init(&device()), dtype);
-            let before = words(&module);
-            let resize = VocabularyResize::new(12).with_new_rows(new_rows.clone());
+            let (before, mut others) = (words(&module), parameters(&module, None));
+            let resize = VocabularyResize::new(rows_after).with_new_rows(new_rows.clone());
             module.resize_vocabulary(&resize).unwrap();
-            let after = words(&module);
-            assert_eq!(after.len(), 12 * HIDDEN);
-            assert_eq!(bits(rows(&after, 0..9)), bits(&before));
+            let (after, kept) = (words(&module), rows_after.min(9));
+            assert_eq!((after.len(), module.config().vocab_size), (rows_after * HIDDEN, rows_after));
+            assert_eq!(bits(rows(&after, 0..kept)), bits(rows(&before, 0..kept)), "{resize:?}, {dtype:?}");
             assert_eq!(module.word_embeddings.weight.val().dtype(), DType::from(dtype));
-            assert!(rows(&after, 9..12).iter().all(|value| value.is_finite() && *value != 0.0));
+            let new = rows(&after, kept..rows_after);
+            assert!(new.iter().all(|value| value.is_finite() && *value != 0.0), "{resize:?}, {dtype:?}");
+            others.insert("word_embeddings.weight".into(), after);
+            assert_eq!(parameters(&module, None), others);
         }
     }
 }
 
-#[test]
-fn a_shrunken_table_keeps_its_first_rows_bit_for_bit_and_no_other_parameter_changes() {
-    for rows_after in [5, 20] {
-        let mut module = tiny().init(&device());
-        let (before, mut others) = (words(&module), parameters(&module, None));
-        module.resize_vocabulary(&VocabularyResize::new(rows_after)).unwrap();
-        let kept = rows_after.min(9);
-        assert_eq!(bits(rows(&words(&module), 0..kept)), bits(rows(&before, 0..kept)));
-        assert_eq!((words(&module).len(), module.config().vocab_size), (rows_after * HIDDEN, rows_after));
-        let mut after = parameters(&module, None);
-        for all in [&mut others, &mut after] {
-            all.remove("word_embeddings.weight").unwrap();
-        }
-        assert_eq!(after, others);
-    }
+/// Settings, values and ids.
+fn state(module: &BertEmbeddings) -> (BertEmbeddingsConfig, Vec<f64>, Vec<ParamId>) {
+    (module.config(), all_values(module), list_param_ids(module))
 }
 
 #[test]
@@ -101,8 +94,7 @@ fn the_padding_index_survives_and_its_row_gets_no_gradient() {
 
 #[test]
 fn a_quantised_table_is_refused() {
-    let scheme = QuantScheme::default().with_store(QuantStore::Native);
-    let mut quantizer = Quantizer::new(Calibration::MinMax, scheme);
+    let mut quantizer = quantizer();
     let mut module = tiny().init(&device()).quantize_weights(&mut quantizer);
     let error = module.clone().resize_vocabulary(&VocabularyResize::new(12)).unwrap_err();
     assert_eq!(
@@ -134,12 +126,20 @@ fn sizes_that_are_no_table_are_refused() {
         (Some(3), multiple(1, 3)),
     ] {
         let mut module = tiny().with_pad_token_id(padding_row).init(&device());
+        let before = state(&module);
         let error = module.resize_vocabulary(&resize).unwrap_err();
+        assert_eq!(state(&module), before, "{resize:?}");
         assert!(matches!(error, Error::Resize { table: EmbeddingTable::Word, .. }), "{resize:?}");
         let cuts_off_padding = error.to_string().contains("padding row 3; keep at least 4");
         assert_eq!(cuts_off_padding, padding_row.is_some(), "{error}");
     }
     let mut module = tiny().with_pad_token_id(Some(3)).init(&device());
+    // Nor do the sizes that there are already change anything.
+    let before = state(&module);
+    module.extend_positions(3, PositionFill::Tile).unwrap_err();
+    module.extend_positions(6, PositionFill::Tile).unwrap();
+    module.resize_vocabulary(&VocabularyResize::new(9)).unwrap();
+    assert_eq!(state(&module), before);
     assert!(module.resize_vocabulary(&VocabularyResize::new(4)).is_ok());
     let wrong = NewRows::DrawnFrom(EmbeddingInitializer::Normal { std: -1.0 });
     let resize = VocabularyResize::new(10).with_new_rows(wrong);
@@ -149,6 +149,7 @@ fn sizes_that_are_no_table_are_refused() {
 #[test]
 fn a_table_that_does_not_fit_the_memory_is_refused_with_the_memory_it_needs() {
     let mut module = tiny().init(&device());
+    let before = state(&module);
     for (rows, needed) in [(1 << 50, "32.0 PiB"), (usize::MAX, "512.0 EiB")] {
         for new_rows in [NewRows::Initializer, NewRows::MeanCovariance] {
             let resize = VocabularyResize::new(rows).with_new_rows(new_rows);
@@ -166,21 +167,8 @@ fn a_table_that_does_not_fit_the_memory_is_refused_with_the_memory_it_needs() {
             assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }), "{error}");
             assert!(error.to_string().contains(needed), "{error}");
         }
+        assert_eq!(state(&module), before);
     }
-}
-
-#[test]
-fn errors_and_the_sizes_that_there_are_already_change_nothing() {
-    let mut module = tiny().with_pad_token_id(Some(3)).init(&device());
-    let state = |module: &BertEmbeddings| (module.config(), all_values(module), list_param_ids(module));
-    let before = state(&module);
-    module.resize_vocabulary(&VocabularyResize::new(2)).unwrap_err();
-    module.resize_vocabulary(&VocabularyResize::new(usize::MAX)).unwrap_err();
-    module.extend_positions(3, PositionFill::Tile).unwrap_err();
-    module.extend_positions(usize::MAX, PositionFill::Tile).unwrap_err();
-    module.resize_vocabulary(&VocabularyResize::new(9)).unwrap();
-    module.extend_positions(6, PositionFill::Tile).unwrap();
-    assert_eq!(state(&module), before);
 }
 
 #[test]

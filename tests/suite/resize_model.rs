@@ -51,10 +51,9 @@ fn table_bias_and_decoder_grow_and_shrink_together_in_every_family_and_are_saved
             let logits = |model: &BertForMaskedLm, last| model.forward(&batch(last, &device)).logits.unwrap();
             assert_eq!(logits(&model, 23).dims(), [2, 24]);
 
-            let dir = tempdir().unwrap();
-            model.save_pretrained(dir.path()).unwrap();
-            let (read, report) = BertForMaskedLm::from_pretrained(dir.path(), &device).unwrap();
-            assert_eq!((read.config(), report), (model.config(), LoadReport::default()));
+            let dir = saved(&model);
+            let read: BertForMaskedLm = loaded(&dir);
+            assert_eq!(read.config(), model.config());
             assert_eq!(values(logits(&read, 23)), values(logits(&model, 23)));
 
             model.resize_vocabulary(&VocabularyResize::new(12)).unwrap();
@@ -112,15 +111,4 @@ fn an_optimizer_goes_on_after_a_resize_and_starts_afresh_with_what_was_resized()
     assert_eq!((after, words(&model)), (values(afresh.head.bias.val()), words(&afresh)));
     let transform = |model: &BertForMaskedLm| values(model.head.transform.weight.val());
     assert_ne!(transform(&model), transform(&afresh));
-}
-
-#[test]
-fn positions_of_a_whole_model_are_extended() {
-    let device = device();
-    let mut model = BertForTokenClassificationConfig::new(config().bert).init(&device);
-    let long = BertEmbeddingsInput::from_rows(&[[5; 10]], &device).unwrap();
-    assert!(matches!(model.logits(&long, None), Err(Error::SequenceTooLong { .. })));
-    model.extend_positions(12, PositionFill::Tile).unwrap();
-    assert_eq!(model.logits(&long, None).unwrap().dims(), [1, 10, 2]);
-    assert_eq!(model.config().bert.embeddings.max_position_embeddings, 12);
 }

@@ -1,6 +1,7 @@
 //! What a `config.json` cannot state is not saved, and what cannot be built is not read.
 
 use crate::checkpoint_files::tiny;
+use crate::odd_files::put_in_place;
 use crate::prelude::*;
 
 fn bert() -> BertModelConfig {
@@ -9,9 +10,8 @@ fn bert() -> BertModelConfig {
 
 #[test]
 fn a_model_that_its_config_does_not_build_is_not_saved_over_a_good_one() {
-    let dir = tempdir().unwrap();
     let model = BertForMaskedLmConfig::new(bert()).init(&device());
-    model.save_pretrained(dir.path()).unwrap();
+    let dir = saved(&model);
     let before = files_of(dir.path());
     let other = |config: BertModelConfig| config.init(&device());
     type Change<'a> = &'a dyn Fn(&mut BertForMaskedLm);
@@ -62,18 +62,14 @@ fn an_input_layer_without_its_position_table_is_not_saved() {
 
 #[test]
 fn a_model_without_its_pooler_is_saved_and_reported() {
-    let dir = tempdir().unwrap();
-    let model = BertModel { pooler: None, ..bert().init(&device()) };
-    model.save_pretrained(dir.path()).unwrap();
+    let dir = saved(&BertModel { pooler: None, ..bert().init(&device()) });
     assert_eq!(BertModel::from_pretrained(dir.path(), &device()).unwrap().1.missing.len(), 2);
 }
 
 #[test]
 fn a_checkpoint_is_not_loaded_under_an_adapter() {
-    let dir = tempdir().unwrap();
-    let config = bert();
-    let model = config.init(&device());
-    model.save_pretrained(dir.path()).unwrap();
+    let model = bert().init(&device());
+    let dir = saved(&model);
     for parameter in ["word_embeddings.weight", "intermediate.weight"] {
         let mut adapted = model
             .clone()
@@ -86,26 +82,17 @@ fn a_checkpoint_is_not_loaded_under_an_adapter() {
 
 #[test]
 fn what_is_called_modules_json_and_is_no_file_is_an_error() {
-    let dir = tempdir().unwrap();
-    let config = BertForSentenceEmbeddingConfig::new(bert()).with_normalize(true);
-    config.init(&device()).save_pretrained(dir.path()).unwrap();
-    let refused =
-        || BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap_err().to_string();
+    let dir = saved(&BertForSentenceEmbeddingConfig::new(bert()).init(&device()));
     for name in ["modules.json", "2_Normalize/config.json", "sentence_bert_config.json"] {
         let path = dir.path().join(name);
         let old = fs::read(&path).ok();
-        let _ = fs::remove_file(&path);
-        std::os::unix::fs::symlink("/nowhere/at/all", &path).unwrap();
-        refused();
-        fs::remove_file(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        refused();
-        fs::remove_dir(&path).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        assert!(refused().contains("FIFO"), "{}", refused());
+        for (kind, says) in [("a link to nowhere", ""), ("a directory", ""), ("a FIFO", "FIFO")] {
+            put_in_place(kind, &path);
+            let error = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap_err();
+            assert!(error.to_string().contains(says), "{name}, {kind}: {error}");
+        }
         fs::remove_file(&path).unwrap();
         old.into_iter().for_each(|old| fs::write(&path, old).unwrap());
     }
-    let (_, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
-    assert!(report.is_complete(), "{report}");
+    let _: BertForSentenceEmbedding = loaded(&dir);
 }

@@ -15,10 +15,9 @@ fn read(dir: &Path, name: &str) -> Value {
 }
 
 /// A new model in a directory.
-fn saved(config: &BertForSentenceEmbeddingConfig) -> (BertForSentenceEmbedding, TempDir) {
-    let dir = tempdir().unwrap();
+fn new(config: &BertForSentenceEmbeddingConfig) -> (BertForSentenceEmbedding, TempDir) {
     let model = config.init(&device());
-    model.save_pretrained(dir.path()).unwrap();
+    let dir = saved(&model);
     (model, dir)
 }
 
@@ -30,9 +29,9 @@ fn a_saved_model_is_read_back_with_its_pooling() {
         for (normalize, max_seq_length) in [(true, Some(9)), (false, None)] {
             let config =
                 config().with_pooling(pooling).with_normalize(normalize).with_max_seq_length(max_seq_length);
-            let (model, dir) = saved(&config);
-            let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
-            assert_eq!((read.config(), report), (config, LoadReport::default()));
+            let (model, dir) = new(&config);
+            let read: BertForSentenceEmbedding = loaded(&dir);
+            assert_eq!(read.config(), config);
             assert_eq!(read.config().max_seq_length, max_seq_length);
             let embed =
                 |model: &BertForSentenceEmbedding| values(model.embed(&input, Some(&padding)).unwrap());
@@ -43,7 +42,7 @@ fn a_saved_model_is_read_back_with_its_pooling() {
 
 #[test]
 fn what_sentence_transformers_saves_is_read() {
-    let (model, dir) = saved(&config());
+    let (model, dir) = new(&config());
     let fixture = fixture("sentences/saved");
     for name in
         ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json", "2_Normalize/config.json"]
@@ -73,9 +72,8 @@ fn what_sentence_transformers_saves_is_read() {
 
 #[test]
 fn a_directory_without_modules_gets_the_mean_and_one_with_modules_keeps_other_files() {
-    let dir = tempdir().unwrap();
     let mut bert = config().bert.init(&device());
-    bert.save_pretrained(dir.path()).unwrap();
+    let dir = saved(&bert);
     let (model, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
     assert_eq!(model.config(), config().with_normalize(false));
     assert_eq!((report.missing.len(), report.unused.len()), (0, 2));
@@ -204,7 +202,7 @@ fn what_is_not_supported_in_a_directory_is_named() {
 
 #[test]
 fn what_sentence_transformers_takes_for_a_default_is_one() {
-    let (_, dir) = saved(&config());
+    let (_, dir) = new(&config());
     let dir = dir.path();
     for (new, expected) in [
         (json!({ "pooling_mode": ["max"] }), Pooling::Max),
@@ -224,7 +222,7 @@ fn what_sentence_transformers_takes_for_a_default_is_one() {
 
 #[test]
 fn a_save_that_fails_leaves_model_and_pooling_as_they_were() {
-    let (_, dir) = saved(&config());
+    let (_, dir) = new(&config());
     let dir = dir.path();
     let contents = || {
         ["config.json", "model.safetensors", "1_Pooling/config.json"]
@@ -247,17 +245,16 @@ fn a_save_that_fails_leaves_model_and_pooling_as_they_were() {
 #[test]
 fn resizing_loading_and_other_heads_keep_the_pooling() {
     let config = config().with_pooling(Pooling::Max).with_max_seq_length(Some(6));
-    let (mut model, dir) = saved(&config);
+    let (mut model, dir) = new(&config);
     model.resize_vocabulary(&VocabularyResize::new(24)).unwrap();
     assert_eq!(model.config().bert.embeddings.vocab_size, 24);
     assert_eq!(model.config().pooling, Pooling::Max);
     model.save_pretrained(dir.path()).unwrap();
-    let (read, report) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
-    assert_eq!((read.config(), report), (model.config(), LoadReport::default()));
+    let read: BertForSentenceEmbedding = loaded(&dir);
+    assert_eq!(read.config(), model.config());
 
     // A checkpoint of the bare model gives the values, and the pooling is the model's own.
-    let alone = tempdir().unwrap();
-    config.bert.init(&device()).save_pretrained(alone.path()).unwrap();
+    let alone = saved(&config.bert.init(&device()));
     let mut model = config.init(&device());
     assert_eq!(model.load(alone.path()).unwrap().unused.len(), 2);
     assert_eq!(model.config(), config);
@@ -274,7 +271,7 @@ fn with_layers() -> (BertForSentenceEmbedding, TempDir) {
         SentenceDenseConfig::new(6).with_activation(Activation::Gelu),
         SentenceDenseConfig::new(5).with_bias(false),
     ];
-    saved(&config().with_dense(layers).with_include_prompt(false).with_truncate_dim(Some(3)))
+    new(&config().with_dense(layers).with_include_prompt(false).with_truncate_dim(Some(3)))
 }
 
 #[test]
@@ -287,7 +284,7 @@ fn layers_are_saved_read_and_new_where_a_directory_has_none() {
     assert_eq!(embed(&read_back), embed(&model));
 
     // Saved elsewhere without layers, and from there with them: what is missing is named.
-    let (_, plain) = saved(&config());
+    let (_, plain) = new(&config());
     let (_, report) =
         BertForSentenceEmbedding::from_pretrained_with(&model.config(), plain.path(), &device()).unwrap();
     let expected = ["2_Dense/linear.weight", "2_Dense/linear.bias", "3_Dense/linear.weight"];
@@ -323,7 +320,7 @@ fn layers_are_saved_read_and_new_where_a_directory_has_none() {
 #[cfg(feature = "tokenizers")]
 #[test]
 fn sentences_are_converted_to_lower_case_where_the_directory_says_so() {
-    let (_, dir) = saved(&config());
+    let (_, dir) = new(&config());
     fs::write(dir.path().join("vocab.txt"), vocabulary(&["a", "A"])).unwrap();
     edit(dir.path(), "tokenizer_config.json", |file| *file = json!({ "do_lower_case": false }));
     let ids = |dir: &Path| {
@@ -340,7 +337,6 @@ fn sentences_are_converted_to_lower_case_where_the_directory_says_so() {
 
     // It is saved elsewhere, too.
     let (model, _) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
-    let other = tempdir().unwrap();
-    model.save_pretrained(other.path()).unwrap();
+    let other = saved(&model);
     assert_eq!(read(other.path(), "sentence_bert_config.json"), json!({ "do_lower_case": true }));
 }

@@ -43,37 +43,34 @@ fn columns_beside_the_label_are_sentences_in_their_order() {
     }
 }
 
+/// A label beside chosen sentences, such as the classes of natural language inference, is read only if it is chosen, too.
 #[test]
 fn columns_are_chosen_by_name_and_by_index() {
-    let named = Columns::default().with_texts(["q", "a"]).with_label("y");
-    for (name, text) in [
-        ("a.csv", "id,a,q,y\n7,x,z,2\n"),
+    let named = || Columns::default().with_texts(["q", "a"]);
+    let unnamed = || Columns::default().without_header();
+    for (name, text, columns, expected) in [
+        ("a.csv", "id,a,q,y\n7,x,z,2\n", named().with_label("y"), row(&["z", "x"], Some(2.0))),
         (
             "a.jsonl",
             "{\"id\": 7, \"a\": \"x\", \"q\": \"z\", \"y\": 2}\n{\"q\": \"z\", \"a\": \"x\", \"y\": 2}",
+            named().with_label("y"),
+            row(&["z", "x"], Some(2.0)),
+        ),
+        ("a.tsv", "label\tb\nc\td\n", unnamed(), row(&["label", "b"], None)),
+        ("a.tsv", "1\tb\tc\n", unnamed().with_texts([2, 1]).with_label(0), row(&["c", "b"], Some(1.0))),
+        ("a.csv", "q,a,label\nx,y,entailment\n", named(), row(&["x", "y"], None)),
+        (
+            "a.jsonl",
+            "{\"q\": \"x\", \"a\": \"y\", \"label\": \"entailment\"}\n",
+            named(),
+            row(&["x", "y"], None),
         ),
     ] {
-        assert_eq!(open(name, text, &named).unwrap()[0], row(&["z", "x"], Some(2.0)));
-    }
-    let unnamed = Columns::default().without_header();
-    assert_eq!(open("a.tsv", "label\tb\nc\td\n", &unnamed).unwrap().len(), 2);
-    let indexed = unnamed.with_texts([2, 1]).with_label(0);
-    assert_eq!(open("a.tsv", "1\tb\tc\n", &indexed).unwrap(), [row(&["c", "b"], Some(1.0))]);
-}
-
-/// Such as the classes of natural language inference.
-#[test]
-fn a_label_beside_chosen_sentences_is_read_only_if_it_is_chosen_too() {
-    let chosen = Columns::default().with_texts(["a", "b"]);
-    for (name, text) in [
-        ("a.csv", "a,b,label\nx,y,entailment\n"),
-        ("a.jsonl", "{\"a\": \"x\", \"b\": \"y\", \"label\": \"entailment\"}\n"),
-    ] {
-        assert_eq!(open(name, text, &chosen).unwrap(), [row(&["x", "y"], None)], "{name}");
+        assert_eq!(open(name, text, &columns).unwrap()[0], expected, "{name}: {text}");
     }
     // A label that the first row lacks is not dropped from the others.
-    let later = "{\"a\": \"x\", \"b\": \"y\"}\n{\"a\": \"x\", \"b\": \"y\", \"score\": 1}\n";
-    let error = open("a.jsonl", later, &chosen.with_label("score")).unwrap_err().to_string();
+    let later = "{\"q\": \"x\", \"a\": \"y\"}\n{\"q\": \"x\", \"a\": \"y\", \"score\": 1}\n";
+    let error = open("a.jsonl", later, &named().with_label("score")).unwrap_err().to_string();
     assert!(error.contains("line 1: the row has no field \"score\""), "{error}");
 }
 

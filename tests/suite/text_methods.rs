@@ -1,8 +1,7 @@
 //! What the methods of pipelines have in common.
 
 use crate::prelude::*;
-use burn::module::{ModuleMapper, Quantizer};
-use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
+use burn::module::ModuleMapper;
 use std::sync::{Arc, Mutex};
 
 /// One is empty, and the last longer than the 16 tokens that the models read.
@@ -137,8 +136,7 @@ fn texts_are_read_with_adapters_and_with_weights_in_16_bits_and_quantised() {
     let expected = models.all(&TextOptions::new());
     let layers =
         || ParamGroup::from_regex(r"layers\..*(query|key|value|intermediate|output)\.weight$").unwrap();
-    let mut quantizer =
-        Quantizer::new(Calibration::MinMax, QuantScheme::default().with_store(QuantStore::Native));
+    let mut quantizer = quantizer();
     // The second matrix of a new adapter is zero, so that it changes nothing.
     let adapted = models.clone().apply_lora(Lora::new(2, 4.0).set_param_group(layers()));
     for (name, model, tolerance) in [

@@ -313,41 +313,28 @@ fn subnormal_numbers_are_zero_to_the_instructions_for_bf16_alone() {
 }
 
 #[test]
-#[should_panic(expected = "reaches beyond its 5 values")]
-fn a_matrix_beyond_its_values_is_refused() {
-    let _ = Matrix::rows(&[0.0_f32; 5][..], [2, 3]);
-}
-
-#[test]
-#[should_panic(expected = "reaches beyond its 5 values")]
-fn strides_that_overflow_are_refused() {
-    let _ = Matrix::new(&[0.0_f32; 5][..], [3, 3], [usize::MAX / 2, 1]);
-}
-
-/// A copy of them would be shorter than what reads it.
-#[test]
-#[should_panic(expected = "has more entries than can be counted")]
-fn more_entries_than_can_be_counted_are_refused() {
-    let _ = Matrix::new(&[0.0_f32][..], [4, usize::MAX / 4 + 2], [0, 0]);
-}
-
-#[test]
-#[should_panic(expected = "the columns of A must be as many as the rows of B")]
-fn operands_that_do_not_fit_are_refused() {
-    let a = Matrix::rows(&[0.0_f32; 6][..], [2, 3]);
-    let _ = product(a, a, Kernel::bf16());
-}
-
-#[test]
-#[should_panic(expected = "the bias must have as many values as B has columns")]
-fn a_bias_of_another_length_is_refused() {
-    let a = Matrix::rows(&[0.0_f32; 6][..], [2, 3]);
-    let _ = product_bf16(a, a.transpose(), Some(&[0.0]), Kernel::bf16());
-}
-
-#[test]
-#[should_panic(expected = "C must have the rows of A times the columns of B")]
-fn a_sum_of_another_size_is_refused() {
-    let a = Matrix::rows(&[0.0_f32; 6][..], [2, 3]);
-    add_product(&mut [0.0; 5], a, a.transpose(), Kernel::bf16());
+fn what_does_not_fit_is_refused_by_name() {
+    let refuse = |expected: &str, run: &dyn Fn()| {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err(expected);
+        let message = panic.downcast_ref::<String>().cloned();
+        let message = message.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap();
+        assert!(message.contains(expected), "{message:?} is not about {expected:?}");
+    };
+    let values = [0.0_f32; 6];
+    let a = Matrix::rows(&values[..], [2, 3]);
+    let beyond = "reaches beyond its 5 values";
+    refuse(beyond, &|| _ = Matrix::rows(&values[..5], [2, 3]));
+    // Strides that overflow.
+    refuse(beyond, &|| _ = Matrix::new(&values[..5], [3, 3], [usize::MAX / 2, 1]));
+    // A copy of them would be shorter than what reads it.
+    refuse("has more entries than can be counted", &|| {
+        _ = Matrix::new(&values[..1], [4, usize::MAX / 4 + 2], [0, 0]);
+    });
+    refuse("the columns of A must be as many as the rows of B", &|| drop(product(a, a, Kernel::bf16())));
+    refuse("the bias must have as many values as B has columns", &|| {
+        drop(product_bf16(a, a.transpose(), Some(&[0.0]), Kernel::bf16()));
+    });
+    refuse("C must have the rows of A times the columns of B", &|| {
+        add_product(&mut [0.0; 5], a, a.transpose(), Kernel::bf16());
+    });
 }

@@ -1,16 +1,11 @@
-//! The encoder: padding that takes no part, relative positions, what is frozen or adapted.
+//! The encoder: padding that takes no part, relative positions, dropout.
 
 mod padding;
-mod training;
 
-use crate::small_bert::small_bert;
+use crate::prelude::*;
 use burn::nn::{LayerNormConfig, Linear};
-use burn::prelude::*;
-use burn::tensor::FloatDType;
 use burn::tensor::activation::softmax;
 use burn_bert::encoder::{BertEncoder, BertLayer};
-use burn_bert::model::BertModelConfig;
-use burn_bert::{EmbeddingInitializer, Error, Family, PaddingMask, PositionEmbeddingType, cast_module};
 
 /// A family and its positions.
 type Scheme = (Family, PositionEmbeddingType);
@@ -53,7 +48,7 @@ fn encoder(scheme: Scheme) -> BertEncoder {
 fn hidden([batch, seq]: [usize; 2]) -> Tensor<3> {
     let data = (0..batch * seq * H).map(|i| (i as f64 * 0.7).sin() * 1.5).collect();
     let data = TensorData::new::<f64, _>(data, [batch, seq, H]);
-    Tensor::from_data(data, (&device(), burn::tensor::DType::F64)).require_grad()
+    Tensor::from_data(data, (&device(), DType::F64)).require_grad()
 }
 
 /// What an encoder is by its formula: the whole rectangle, padding included, position by position.
@@ -124,7 +119,7 @@ fn rectangle_layer(
 /// Numbers of order 1, another one for each value.
 fn weights(dims: [usize; 3]) -> Tensor<3> {
     let data = (0..dims.iter().product()).map(|i| (i as f64 * 1.3).cos()).collect();
-    Tensor::from_data(TensorData::new::<f64, _>(data, dims), (&device(), burn::tensor::DType::F64))
+    Tensor::from_data(TensorData::new::<f64, _>(data, dims), (&device(), DType::F64))
 }
 
 /// Padding nowhere, at the end, at the start, in the middle, nearly everywhere and everywhere.
@@ -153,7 +148,7 @@ fn bad_input_is_an_error() {
         );
     }
     for [batch, seq] in [[0, 3], [2, 0], [0, 0]] {
-        for error in errors(Tensor::zeros([batch, seq, H], (&device(), burn::tensor::DType::F64))) {
+        for error in errors(Tensor::zeros([batch, seq, H], (&device(), DType::F64))) {
             assert!(matches!(error, Error::Empty { input: "hidden", .. }), "{error}");
         }
     }
@@ -162,4 +157,23 @@ fn bad_input_is_an_error() {
     encoder.try_forward(hidden([1, 12]), None).unwrap();
     let error = PaddingMask::from_rows(&[vec![true], vec![]]).unwrap_err();
     assert!(matches!(error, Error::RaggedRows { row: 1, .. }), "{error}");
+}
+
+/// That it is active in training alone is in `tests/matrix`.
+#[test]
+fn dropout_is_off_where_a_layer_is_frozen_and_has_a_range() {
+    let mut dropped = config(ABSOLUTE).init_encoder(&device()).unwrap();
+    dropped.set_dropout(0.5, 0.5).unwrap();
+    let input = hidden([2, 5]).cast(FloatDType::F32);
+    let is_random = |encoder: &BertEncoder| {
+        let run = || values(encoder.forward(input.clone(), None));
+        run() != run()
+    };
+    assert!(is_random(&dropped));
+    assert!(!is_random(&dropped.clone().freeze()), "a frozen layer drops nothing on a device that trains");
+    for (hidden, attention) in [(1.0, 0.0), (0.0, f64::NAN), (-0.1, 0.0)] {
+        assert!(matches!(dropped.set_dropout(hidden, attention), Err(Error::Config { .. })));
+    }
+    dropped.set_dropout(0.0, 0.0).unwrap();
+    assert!(!is_random(&dropped));
 }

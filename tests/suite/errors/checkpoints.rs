@@ -1,14 +1,9 @@
 //! Checkpoints, read and written.
 
-use super::{Row, bert, device, file};
+use super::{Row, bert, file};
 use crate::checkpoint_files::{Stored, safetensors_bytes, tiny, tiny_tensors};
-use burn_bert::model::{
-    BertForMaskedLm, BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, BertModel, PretrainedModel,
-};
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
+use crate::prelude::*;
 use safetensors::Dtype;
-use std::fs;
-use std::path::Path;
 
 /// What a load of these bytes says.
 fn bytes(dir: &Path, bytes: impl AsRef<[u8]>) -> Error {
@@ -78,7 +73,8 @@ pub fn rows() -> Vec<Row> {
             UnsupportedModel,
             |dir| config(dir, r#"{"model_type": "gpt2"}"#),
             "DIR/config.json: model type gpt2 is not supported: model types that can be read are bert, \
-             distilbert, electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert, data2vec-text",
+             distilbert, electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert, data2vec-text, \
+             modernbert",
         ),
         row!(
             NotACheckpoint,

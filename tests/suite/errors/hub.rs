@@ -1,8 +1,6 @@
 //! Names of models on the Hugging Face Hub without the feature `hub`.
 
-use super::device;
-use burn_bert::model::{BertForMaskedLm, BertModel, BertModelConfig, PretrainedModel};
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, Error};
+use crate::prelude::*;
 use std::error::Error as _;
 
 fn says_both_ways_out(name: &str, options: &str, error: Error) {
@@ -29,7 +27,7 @@ fn a_name_where_a_path_is_expected_says_both_ways_out() {
     says(config.init(&device).load(name).unwrap_err());
     says(BertModel::from_pretrained_with(&BertModelConfig::new(config), name, &device).unwrap_err());
     #[cfg(feature = "tokenizers")]
-    says(burn_bert::text::BertTokenizer::from_pretrained(name).unwrap_err());
+    says(BertTokenizer::from_pretrained(name).unwrap_err());
     for (path, name, options) in [
         ("bert-base-uncased@v1.0", "bert-base-uncased", "--revision v1.0 "),
         ("intfloat/multilingual-e5_a.1", "intfloat/multilingual-e5_a.1", ""),

@@ -1,16 +1,7 @@
 //! Configs, batches and tables of another size. `tests/backend` has ids without a row and sequences that are too long.
 
-use super::{Row, bert, device, embeddings, input, input_of};
-use burn::prelude::*;
-use burn::tensor::DType;
-use burn_bert::model::{
-    BertForMaskedLmConfig, BertForSentenceEmbeddingConfig, BertForSequenceClassificationConfig,
-    MultipleNegativesRankingLoss, ProblemType, SentencePairBatch,
-};
-use burn_bert::{
-    BertEmbeddingsInput, Error, PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbeddingConfig,
-    VocabularyResize,
-};
+use super::{Row, bert, embeddings, input, input_of};
+use crate::prelude::*;
 
 /// What the embedding layer says of a batch.
 fn embed(input: BertEmbeddingsInput) -> Error {
@@ -122,6 +113,14 @@ pub fn rows() -> Vec<Row> {
                 embed(BertEmbeddingsInput::from_embeds(vectors).unwrap())
             },
             "inputs_embeds is F64, but the module's embeddings are F32; cast one of them",
+        ),
+        row!(
+            DTypeMismatch,
+            |_| {
+                let model = BertForMaskedLmConfig::new(bert()).init(&device());
+                model.scores(Tensor::ones([1, 4], (&device(), DType::F64))).unwrap_err()
+            },
+            "hidden is F64, but the module's embeddings are F32; cast one of them",
         ),
         #[cfg(all(feature = "flex", feature = "ndarray"))]
         row!(

@@ -1,9 +1,7 @@
 //! Labelled files.
 
 use super::{Row, file};
-use burn_bert::Error;
-use burn_bert::data::{Columns, LabelledSentences, LabelledTexts};
-use std::path::Path;
+use crate::prelude::*;
 
 fn refused(dir: &Path, name: &str, content: &str, columns: &Columns) -> Error {
     LabelledTexts::open(file(dir, name, content), columns).unwrap_err()

@@ -1,13 +1,7 @@
 //! Labels, heads and masked tokens.
 
-use super::{Row, bert, device, input};
-use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
-use burn_bert::model::{
-    BertForMaskedLmConfig, BertForSequenceClassification, BertForSequenceClassificationConfig,
-    BertForTokenClassificationConfig, MaskedLmBatch, ProblemType, SequenceClassificationBatch,
-    TokenClassificationBatch,
-};
-use burn_bert::{Error, PaddingMask, VocabularyResize};
+use super::{Row, bert, input};
+use crate::prelude::*;
 
 /// A classifier of sequences with three labels.
 fn classifier() -> BertForSequenceClassification {

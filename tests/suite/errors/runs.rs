@@ -1,15 +1,10 @@
 //! Training runs in their directories.
 
 use super::{Row, bert, file};
+use crate::prelude::*;
 use burn::data::dataset::InMemDataset;
-use burn::prelude::*;
-use burn_bert::data::{Batches, MaskedLmExample, TryBatcher};
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch};
-use burn_bert::pipeline::Pipeline;
-use burn_bert::text::BertTokenizer;
+use burn_bert::Result;
 use burn_bert::training::{Trainer, TrainingArguments};
-use burn_bert::{Error, Result};
-use std::path::Path;
 
 struct Refusing;
 
@@ -24,7 +19,7 @@ impl TryBatcher for Refusing {
 
 /// Trains into `dir`/out on two texts.
 fn train(dir: &Path, change: impl FnOnce(TrainingArguments) -> TrainingArguments) -> Result<()> {
-    let collator = burn_bert::data::MaskedLmCollatorConfig::new(10, 4, 0, vec![0, 1, 2, 3, 4]).init();
+    let collator = MaskedLmCollatorConfig::new(10, 4, 0, vec![0, 1, 2, 3, 4]).init();
     let collator_of = Batches::new(texts(), collator);
     let arguments = TrainingArguments::new(dir.join("out")).with_silent(true).with_epochs(1);
     let arguments = change(arguments.with_learning_rate(1e-3));
@@ -36,8 +31,8 @@ fn texts() -> InMemDataset<MaskedLmExample> {
 }
 
 fn pipeline(dir: &Path) -> Pipeline<BertForMaskedLm> {
-    file(dir, "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\ne\n");
-    let model = BertForMaskedLmConfig::new(bert()).init(&Device::default().autodiff());
+    file(dir, "vocab.txt", vocabulary(&["a", "b", "c", "d", "e"]));
+    let model = BertForMaskedLmConfig::new(bert()).init(&autodiff());
     Pipeline::new(model, BertTokenizer::from_pretrained(dir).unwrap()).unwrap()
 }
 
@@ -59,7 +54,7 @@ pub fn rows() -> Vec<Row> {
         row!(
             File,
             |dir| {
-                std::fs::create_dir(dir.join("out")).unwrap();
+                fs::create_dir(dir.join("out")).unwrap();
                 file(dir, "out/config.json", "{}");
                 train(dir, |arguments| arguments).unwrap_err()
             },

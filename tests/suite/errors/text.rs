@@ -1,8 +1,8 @@
 //! Text files.
 
 use super::{Row, file};
+use crate::prelude::*;
 use burn_bert::Result;
-use burn_bert::text::Lines;
 
 pub fn rows() -> Vec<Row> {
     vec![

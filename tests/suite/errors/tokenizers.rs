@@ -1,13 +1,7 @@
 //! Tokenizers.
 
 use super::{Row, file};
-use crate::small_bert::small_bert;
-use burn::prelude::Device;
-use burn_bert::Error;
-use burn_bert::pipeline::Pipeline;
-use burn_bert::text::BertTokenizer;
-use std::fs;
-use std::path::Path;
+use crate::prelude::*;
 
 const SPECIAL: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
 
@@ -51,7 +45,7 @@ pub fn rows() -> Vec<Row> {
         ),
         row!(
             Data,
-            |dir| Pipeline::new(small_bert(5, 4).init(&Device::default()), tokenizer(dir)).unwrap_err(),
+            |dir| Pipeline::new(small_bert(5, 4).init(&device()), tokenizer(dir)).unwrap_err(),
             "the tokenizer's vocabulary has 6 tokens, but the model has 5 word embeddings; is this the \
              tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows",
         ),

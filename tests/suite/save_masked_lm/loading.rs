@@ -14,8 +14,7 @@ fn tensors_under_their_other_names_are_read_as_well() {
                 names.iter().for_each(|(from, to)| tensor.key = tensor.key.replace(from, to));
             }
         });
-        let (read, report) = load(dir.path());
-        assert_eq!(report, LoadReport::default());
+        let read: BertForMaskedLm = loaded(&dir);
         assert_eq!(all_values(&read), all_values(&load(&fixture("tiny_bert")).0));
     }
 }
@@ -44,24 +43,10 @@ fn a_model_that_lacks_a_tensor_is_refused_by_the_tensors_name() {
 fn weights_of_other_sizes_than_the_config_are_refused() {
     let error = refused(with_fields("tiny_bert", &[("num_hidden_layers", json!(3))]).path());
     assert!(matches!(error, Error::MissingKey { key, .. } if key.starts_with("bert.encoder.layer.2.")));
-    // So many are refused before one is built.
-    refused(with_fields("tiny_bert", &[("num_hidden_layers", json!(u64::MAX))]).path());
     let error = refused(with_fields("tiny_bert", &[("intermediate_size", json!(21))]).path());
     assert!(
         matches!(error, Error::CheckpointShape { found, expected, .. } if found == [20, 12] && expected == [21, 12])
     );
-}
-
-#[test]
-fn a_config_of_ones_own_takes_the_place_of_the_files() {
-    let bert = BertModelConfig::from_pretrained(fixture("tiny_bert")).unwrap();
-    let bert = bert.with_attention_probs_dropout_prob(0.3);
-    let config = BertForMaskedLmConfig::new(bert.clone()).with_train_padding_row(false);
-    let (model, _) = BertForMaskedLm::from_pretrained_with(&config, fixture("tiny_bert"), &device()).unwrap();
-    assert_eq!(model.config(), config);
-    let wrong = BertForMaskedLmConfig::new(bert.with_intermediate_size(7));
-    let error = BertForMaskedLm::from_pretrained_with(&wrong, fixture("tiny_bert"), &device());
-    assert!(matches!(error, Err(Error::CheckpointShape { .. })));
 }
 
 #[test]

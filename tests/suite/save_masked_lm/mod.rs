@@ -8,6 +8,7 @@ mod untied_head;
 use crate::checkpoint_files::{Stored, safetensors_bytes, tensors_of};
 use crate::files;
 use crate::prelude::*;
+use crate::small_bert::small;
 
 fn fixture(name: &str) -> PathBuf {
     files::fixture("masked_lm").join(name)
@@ -19,10 +20,7 @@ fn tiny() -> BertForMaskedLmConfig {
 }
 
 fn roberta() -> BertForMaskedLmConfig {
-    let embeddings = BertEmbeddingsConfig::roberta_base().with_vocab_size(20).with_hidden_size(8);
-    let mut bert = tiny().bert;
-    bert.embeddings = embeddings;
-    BertForMaskedLmConfig::new(bert)
+    BertForMaskedLmConfig::new(small(BertModelConfig::roberta_base(), 20, 8))
 }
 
 fn load(dir: &Path) -> (BertForMaskedLm, LoadReport) {

@@ -34,8 +34,7 @@ fn a_decoder_of_its_own_scores_words_and_is_saved_again() {
     let decoder = floats(DECODER, &[40, 12], |index| (index as f32 * 0.37).sin());
     let bias = floats(BIASES[1], &[40], |index| index as f32);
     let dir = copy(false, vec![decoder, bias]);
-    let (model, report) = load(dir.path()).unwrap();
-    assert_eq!(report, LoadReport::default());
+    let model: BertForMaskedLm = loaded(&dir);
     assert!(!model.config().tie_word_embeddings);
 
     let hidden = Tensor::<2>::from_data([[0.3f32; 12]], &device());
@@ -48,15 +47,14 @@ fn a_decoder_of_its_own_scores_words_and_is_saved_again() {
     by_hand.head.bias = by_hand.head.bias.map(|_| indices(40));
     assert_close(&found, &values(by_hand.scores(hidden).unwrap()), F32);
 
-    let saved = tempdir().unwrap();
-    model.save_pretrained(saved.path()).unwrap();
+    let saved = saved(&model);
     assert_eq!(stored(saved.path(), DECODER), stored(dir.path(), DECODER));
     for bias in BIASES {
         assert_eq!(stored(saved.path(), bias), stored(dir.path(), BIASES[1]), "{bias}");
     }
     assert_eq!(config_json(saved.path())["tie_word_embeddings"], false);
     model.save_pretrained(dir.path()).unwrap();
-    assert_eq!(load(dir.path()).unwrap().1, LoadReport::default());
+    let _: BertForMaskedLm = loaded(&dir);
 }
 
 /// Whether a message says of these two tensors that they differ.
@@ -84,8 +82,7 @@ fn copies_of_a_tied_head_are_accepted_and_saved_once() {
     let (words, bias) = (stored(dir.path(), WORDS).unwrap(), stored(dir.path(), BIASES[0]).unwrap());
     let copy_of = |key, shape, bytes| Stored { bytes, ..Stored::f32(key, shape) };
     let dir = copy(true, vec![copy_of(DECODER, &[40, 12], words), copy_of(BIASES[1], &[40], bias)]);
-    let (model, report) = load(dir.path()).unwrap();
-    assert_eq!(report, LoadReport::default());
+    let model: BertForMaskedLm = loaded(&dir);
     model.save_pretrained(dir.path()).unwrap();
     assert_eq!((stored(dir.path(), DECODER), stored(dir.path(), BIASES[1])), (None, None));
 }

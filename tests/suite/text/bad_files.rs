@@ -67,101 +67,91 @@ fn an_entry_that_would_stop_the_process_is_named() {
     let split = |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
     let replace =
         |from: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": "a a a a a a a a "});
-    let cases = [
+    let repeated = json!({"type": "Sequence", "normalizers": vec![replace(" "); 7]});
+    let no_length = json!({"type": "FixedLength", "length": 0});
+    let cases: [(&str, &str, Vec<(Value, &str)>); 10] = [
         (
             "tokenizer",
             "/added_tokens/0/content",
-            json!("x".repeat(40_000)),
-            "added_tokens[0].content has 40000 bytes",
+            vec![(json!("x".repeat(40_000)), "added_tokens[0].content has 40000 bytes")],
         ),
         (
             "families/albert_tokenizer",
             "/model/vocab/5/0",
-            json!("a".repeat(200_000)),
-            "model.vocab[5][0] has 200000 bytes",
+            vec![(json!("a".repeat(200_000)), "model.vocab[5][0] has 200000 bytes")],
         ),
         (
             "tokenizer",
             "/normalizer",
-            map("/////wAA"),
-            "normalizer.precompiled_charsmap says that 4294967295 of its 6 bytes are a trie",
+            vec![
+                (
+                    map("/////wAA"),
+                    "normalizer.precompiled_charsmap says that 4294967295 of its 6 bytes are a trie",
+                ),
+                (map(""), "normalizer.precompiled_charsmap is too short for a map"),
+                (map("AAAAAA=="), "normalizer.precompiled_charsmap says that 0 of its 4 bytes are a trie"),
+                (map("?"), "normalizer.precompiled_charsmap is not base64"),
+                (
+                    character_map(1000, "b"),
+                    "normalizer.precompiled_charsmap has a trie that points outside itself",
+                ),
+                (
+                    character_map(512, &"b".repeat(100)),
+                    "normalizer, after those before it, makes texts more than 64 times longer",
+                ),
+                (
+                    repeated,
+                    "normalizer.normalizers[1], after those before it, makes texts more than 64 times longer",
+                ),
+                (replace(""), "normalizer.pattern is empty"),
+            ],
         ),
-        ("tokenizer", "/normalizer", map(""), "normalizer.precompiled_charsmap is too short for a map"),
-        (
-            "tokenizer",
-            "/normalizer",
-            map("AAAAAA=="),
-            "normalizer.precompiled_charsmap says that 0 of its 4 bytes are a trie",
-        ),
-        ("tokenizer", "/normalizer", map("?"), "normalizer.precompiled_charsmap is not base64"),
-        (
-            "tokenizer",
-            "/normalizer",
-            character_map(1000, "b"),
-            "normalizer.precompiled_charsmap has a trie that points outside itself",
-        ),
-        (
-            "tokenizer",
-            "/normalizer",
-            character_map(512, &"b".repeat(100)),
-            "normalizer, after those before it, makes texts more than 64 times longer",
-        ),
-        (
-            "tokenizer",
-            "/normalizer",
-            json!({"type": "Sequence", "normalizers": vec![replace(" "); 7]}),
-            "normalizer.normalizers[1], after those before it, makes texts more than 64 times longer",
-        ),
-        ("tokenizer", "/normalizer", replace(""), "normalizer.pattern is empty"),
-        ("tokenizer", "/pre_tokenizer", split("x*"), "pre_tokenizer.pattern matches an empty text"),
-        ("tokenizer", "/pre_tokenizer", split("(?=[A-Z])"), "pre_tokenizer.pattern matches an empty text"),
         (
             "tokenizer",
             "/pre_tokenizer",
-            json!({"type": "FixedLength", "length": 0}),
-            "pre_tokenizer.length is 0",
+            vec![
+                (split("x*"), "pre_tokenizer.pattern matches an empty text"),
+                (split("(?=[A-Z])"), "pre_tokenizer.pattern matches an empty text"),
+                (no_length, "pre_tokenizer.length is 0"),
+            ],
         ),
         (
             "roberta_tokenizer",
             "/model/continuing_subword_prefix",
-            json!("#".repeat(40)),
-            "model.merges[0] is shorter than the prefix #",
+            vec![(json!("#".repeat(40)), "model.merges[0] is shorter than the prefix #")],
         ),
         (
             "tokenizer",
             "/model/max_input_chars_per_word",
-            json!(u64::MAX),
-            "model.max_input_chars_per_word is above 1000",
+            vec![(json!(u64::MAX), "model.max_input_chars_per_word is above 1000")],
         ),
         (
             "tokenizer",
             "/post_processor/single/0/SpecialToken/id",
-            json!("[NO]"),
-            "post_processor.single[0] is [NO], which is not one of special_tokens",
+            vec![(json!("[NO]"), "post_processor.single[0] is [NO], which is not one of special_tokens")],
         ),
         (
             "tokenizer",
             "/post_processor/single/1/Sequence/id",
-            json!("B"),
-            "post_processor.single[1] is text B, which is not there",
+            vec![(json!("B"), "post_processor.single[1] is text B, which is not there")],
         ),
         (
             "tokenizer",
             "/post_processor/pair/3/Sequence/id",
-            json!("A"),
-            "post_processor.pair[3] is text A, which is not there, or is there twice",
+            vec![(json!("A"), "post_processor.pair[3] is text A, which is not there, or is there twice")],
         ),
         (
             "tokenizer",
             "/post_processor/special_tokens/[CLS]/tokens",
-            json!([]),
-            "post_processor.special_tokens.[CLS] has 1 ids and 0 tokens",
+            vec![(json!([]), "post_processor.special_tokens.[CLS] has 1 ids and 0 tokens")],
         ),
     ];
-    for (folder, place, entry, expected) in cases {
-        let dir = changed(folder, |file| *file.pointer_mut(place).unwrap() = entry.clone());
-        let cause = cause(dir.path(), "tokenizer.json");
-        assert!(cause.starts_with(expected), "{cause}");
+    for (folder, place, entries) in cases {
+        for (entry, expected) in entries {
+            let dir = changed(folder, |file| *file.pointer_mut(place).unwrap() = entry);
+            let cause = cause(dir.path(), "tokenizer.json");
+            assert!(cause.starts_with(expected), "{place}: {cause}");
+        }
     }
 
     // Special tokens of the other files reach the same search.

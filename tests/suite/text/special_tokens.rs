@@ -9,12 +9,6 @@ fn special_tokens_are_found_by_the_names_that_the_files_give_them() {
         |from: &str, to: &str| fs::read_to_string(fixture("tokenizer/vocab.txt")).unwrap().replace(from, to);
     let dir = vocabulary_with(&[]);
     fs::write(dir.path().join("vocab.txt"), renamed("[MASK]", "<hide>").replace("[PAD]", "<fill>")).unwrap();
-    let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-    assert!(
-        matches!(&error, Error::File { problem, .. } if problem.starts_with("has no pad_token:")),
-        "{error:?}"
-    );
-
     let as_text = json!({"mask_token": "<hide>", "pad_token": "<fill>"});
     let in_full =
         json!({"mask_token": {"content": "<hide>", "lstrip": false}, "pad_token": {"content": "<fill>"}});
@@ -69,18 +63,10 @@ fn tokens_added_to_a_vocabulary_keep_their_ids() {
 
 #[test]
 fn a_tokenizer_of_another_model_is_refused() {
-    let config = BertEmbeddingsConfig::new().with_vocab_size(485);
-    let error = limited(bert(), &config).unwrap_err();
-    assert!(
-        matches!(&error, Error::Data { problem, .. } if problem.starts_with("has 486 tokens")),
-        "{error:?}"
-    );
-    let message = error.to_string();
-    assert!(message.contains("486 tokens") && message.contains("485 word embeddings"), "{message}");
     assert!(bert().check_vocabulary(486).is_ok());
     assert!(bert().check_vocabulary(485).is_err());
 
-    // RoBERTa's positions count from the padding id.
+    // What says so is in the table of errors. RoBERTa's positions count from the padding id.
     let error = limited(bert(), &BertEmbeddingsConfig::roberta_base()).unwrap_err();
     assert!(matches!(&error, Error::Config { field: "pad_token_id", .. }), "{error:?}");
 }
@@ -130,14 +116,6 @@ fn every_special_token_that_is_missing_is_named() {
             "{error:?}"
         );
     }
-
-    // A name that the vocabulary does not have is an error although the usual one is there.
-    let dir = vocabulary_with(&[("tokenizer_config.json", json!({"mask_token": "<mask>"}))]);
-    let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-    assert!(
-        matches!(&error, Error::File { problem, .. } if problem.starts_with("has no mask_token:")),
-        "{error:?}"
-    );
 }
 
 #[test]

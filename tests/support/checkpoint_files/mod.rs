@@ -3,7 +3,7 @@
 
 use crate::files;
 pub use crate::files::folder;
-pub use crate::tolerance::{all_values, parameters};
+use crate::tolerance::parameters;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
@@ -25,10 +25,6 @@ pub fn tiny() -> BertEmbeddingsConfig {
 /// The values of those checkpoints: element i is (i mod 64)/8 − 4.
 pub fn pattern(count: usize) -> Vec<f64> {
     (0..count).map(|i| (i % 64) as f64 / 8.0 - 4.0).collect()
-}
-
-pub fn values<const D: usize>(param: &Param<Tensor<D>>) -> Vec<f64> {
-    param.val().into_data().iter::<f64>().collect()
 }
 
 /// The module in `dtype`; in f64 with values that f32 would round.

@@ -14,16 +14,23 @@ pub fn small_layer() -> BertEmbeddingsConfig {
 
 /// A layer with two heads, 16 positions, an inner width of 12, and no dropout.
 pub fn small_bert(vocab_size: usize, hidden_size: usize) -> BertModelConfig {
-    let embeddings = BertEmbeddingsConfig::new()
-        .with_vocab_size(vocab_size)
-        .with_hidden_size(hidden_size)
-        .with_max_position_embeddings(16)
-        .with_hidden_dropout_prob(0.0);
-    BertModelConfig::new(embeddings)
+    small(BertModelConfig::bert_base_uncased(), vocab_size, hidden_size)
+}
+
+/// The same of the family of a published model.
+pub fn small(published: BertModelConfig, vocab_size: usize, hidden_size: usize) -> BertModelConfig {
+    let mut bert = published
         .with_num_hidden_layers(1)
         .with_num_attention_heads(2)
         .with_intermediate_size(12)
-        .with_attention_probs_dropout_prob(0.0)
+        .with_attention_probs_dropout_prob(0.0);
+    let embeddings = &mut bert.embeddings;
+    embeddings.vocab_size = vocab_size;
+    embeddings.hidden_size = hidden_size;
+    embeddings.embedding_size = embeddings.embedding_size.map(|_| hidden_size / 2);
+    embeddings.max_position_embeddings = 16;
+    embeddings.hidden_dropout_prob = 0.0;
+    bert
 }
 
 /// A model in training with matrices of order 1, so that logits differ and no gradient drowns in rounding.

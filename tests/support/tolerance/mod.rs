@@ -2,8 +2,9 @@
 
 #![allow(dead_code)] // every test file takes what it needs
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param, Quantizer};
 use burn::prelude::*;
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore};
 use burn::tensor::{DType, Gradients};
 use std::collections::BTreeMap;
 
@@ -70,11 +71,22 @@ pub fn of_operator(dtype: DType) -> f64 {
 /// Asserts that two row-major lists of numbers are close, and says where they are not.
 #[track_caller]
 pub fn assert_close(found: &[f64], expected: &[f64], tolerance: Tolerance) {
-    assert_eq!(found.len(), expected.len(), "as many values");
+    assert_all_close("values", found, expected, tolerance);
+}
+
+/// The same, saying of what.
+#[track_caller]
+pub fn assert_all_close(what: &str, found: &[f64], expected: &[f64], tolerance: Tolerance) {
+    assert_eq!(found.len(), expected.len(), "{what}: as many values");
     for (i, (a, b)) in found.iter().zip(expected).enumerate() {
         let limit = tolerance.absolute + tolerance.relative * b.abs();
-        assert!((a - b).abs() <= limit, "value {i} is {a}, expected {b} within {limit:e}");
+        assert!((a - b).abs() <= limit, "{what}[{i}] is {a}, expected {b} within {limit:e}");
     }
+}
+
+/// The quantiser of the tests.
+pub fn quantizer() -> Quantizer {
+    Quantizer::new(Calibration::MinMax, QuantScheme::default().with_store(QuantStore::Native))
 }
 
 /// All values of a tensor, row-major.
@@ -87,6 +99,12 @@ pub fn distance(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len(), "as many values");
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
     norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut b.iter().copied()).max(f64::MIN_POSITIVE)
+}
+
+/// max |a − b|.
+pub fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len(), "as many values");
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
 /// Values of all parameters of a module, in the order of their paths.
