@@ -66,7 +66,6 @@ mod token_embedding;
 #[cfg(feature = "train")]
 mod trainer;
 
-use burn_bert::model::BertModelConfig;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Waits until no other test draws.
@@ -77,7 +76,7 @@ fn turn() -> MutexGuard<'static, ()> {
 
 /// A layer of 16 values a token that drops a tenth.
 #[cfg(feature = "train")]
-fn small_bert(vocab_size: usize) -> BertModelConfig {
+fn small_bert(vocab_size: usize) -> burn_bert::model::BertModelConfig {
     let mut bert = small_bert::small_bert(vocab_size, 16).with_intermediate_size(32);
     bert.embeddings.hidden_dropout_prob = 0.1;
     bert.with_attention_probs_dropout_prob(0.1)

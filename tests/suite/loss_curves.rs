@@ -1,5 +1,9 @@
 //! The losses of a training in 16 bits beside those in f32, here and in PyTorch.
 
+#[path = "../../examples/toy_mlm/language.rs"]
+#[allow(dead_code)] // the example has pictures
+mod language;
+
 use crate::parity::Head;
 use crate::prelude::*;
 use crate::transformers::{Python, real_checkpoint};
@@ -26,7 +30,7 @@ fn curves(model: &BertForMaskedLm, batches: &[MaskedLmBatch], rate: f64) -> [Vec
 }
 
 /// A batch as PyTorch reads it.
-fn for_pytorch(batch: &MaskedLmBatch) -> Value {
+fn json(batch: &MaskedLmBatch, positions: Option<Vec<Vec<u32>>>) -> serde_json::Value {
     let [rows, seq] = batch.input.dims();
     let ids: Vec<u32> = batch.input.input_ids().unwrap().into_data().iter().collect();
     let mut labels = vec![vec![-100; seq]; rows];
@@ -36,11 +40,82 @@ fn for_pytorch(batch: &MaskedLmBatch) -> Value {
         Some(padding) => padding.rows().map(|row| row.iter().map(|pad| u8::from(!pad)).collect()).collect(),
         None => vec![vec![1; seq]; rows],
     };
-    json!({
+    let mut batch = serde_json::json!({
         "input_ids": ids.chunks(seq).collect::<Vec<_>>(),
         "attention_mask": mask,
         "labels": labels,
-    })
+    });
+    if let Some(positions) = positions {
+        batch["position_ids"] = positions.into();
+    }
+    batch
+}
+
+/// Trains here and in PyTorch from the same weights on the same batches, and prints means of every 50 losses.
+fn assert_curves(
+    name: &str,
+    model: &BertForMaskedLm,
+    batches: &[MaskedLmBatch],
+    batches_json: &[serde_json::Value],
+    rate: f64,
+) {
+    let dir = tempdir().unwrap();
+    let (checkpoint, file) = (dir.path().join("model"), dir.path().join("batches.json"));
+    model.save_pretrained(&checkpoint).unwrap();
+    std::fs::write(&file, serde_json::to_string(batches_json).unwrap()).unwrap();
+    let rate_text = rate.to_string();
+    let arguments = [checkpoint.as_path(), &file, Path::new(&rate_text)];
+    let printed = Python::named().run("train_masked_lm.py", &arguments, Stdio::null());
+    let theirs: [Vec<f64>; 2] = serde_json::from_slice(&printed).unwrap();
+    let ours = curves(model, batches, rate);
+
+    let apart =
+        |[a, b]: &[Vec<f64>; 2]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum::<f64>() / a.len() as f64;
+    println!("| {name}, steps | f32 | bf16 | PyTorch f32 | PyTorch bf16 autocast |\n|---|---|---|---|---|");
+    for first in (0..batches.len()).step_by(50) {
+        let count = 50.min(batches.len() - first);
+        let mean = |losses: &Vec<f64>| losses[first..][..count].iter().sum::<f64>() / count as f64;
+        let row: Vec<_> = ours.iter().chain(&theirs).map(|losses| format!("{:.4}", mean(losses))).collect();
+        println!("| {} to {} | {} |", first + 1, first + count, row.join(" | "));
+    }
+    println!("bf16 is {:.1e} a step from f32, PyTorch's {:.1e}", apart(&ours), apart(&theirs));
+    assert!((ours[0][0] - theirs[0][0]).abs() < 1e-4 * theirs[0][0]);
+    assert!(apart(&ours) <= 1.5 * apart(&theirs), "bf16 is further from f32 than PyTorch's");
+}
+
+#[test]
+#[ignore = "needs Python with torch and transformers, named by BURN_BERT_PYTHON"]
+fn losses_in_bf16_follow_those_in_f32_as_closely_as_pytorchs() {
+    const STEPS: usize = 300;
+    let device = autodiff();
+    device.seed(7);
+    let language = language::Language::new(7);
+    let vocabulary = (language::SPECIAL_TOKENS.end + language::LETTERS) as usize;
+    let embeddings = BertEmbeddingsConfig::new()
+        .with_vocab_size(vocabulary)
+        .with_hidden_size(32)
+        .with_max_position_embeddings(64)
+        .with_hidden_dropout_prob(0.0);
+    let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(2).with_num_attention_heads(2);
+    let bert = bert.with_intermediate_size(64).with_attention_probs_dropout_prob(0.0);
+    let model = BertForMaskedLmConfig::new(bert).init(&device);
+    let special = language::SPECIAL_TOKENS.collect();
+    let collator = MaskedLmCollatorConfig::new(vocabulary, language::MASK, 0, special).init();
+    let (mut batches, mut batches_json) = (Vec::new(), Vec::new());
+    for step in 0..STEPS as u64 {
+        let sentences = language.sentences(step + 1, 32);
+        let batch = collator.collate(&sentences, step, &device).unwrap();
+        let [_, seq] = batch.input.dims();
+        let padded = |ids: Option<&[u32]>| {
+            let mut ids = ids.unwrap().to_vec();
+            ids.resize(seq, 0);
+            ids
+        };
+        let positions = sentences.iter().map(|sentence| padded(sentence.position_ids.as_deref())).collect();
+        batches_json.push(json(&batch, Some(positions)));
+        batches.push(batch);
+    }
+    assert_curves("toy", &model, &batches, &batches_json, 2e-3);
 }
 
 /// The guides of this crate, by MiniLM, for BURN_BERT_STEPS steps: without instructions for bf16, PyTorch takes
@@ -55,37 +130,17 @@ fn losses_of_a_real_checkpoint_in_bf16_follow_those_in_f32_as_closely_as_pytorch
     let (model, _) = BertForMaskedLm::from_pretrained_with(&config, &checkpoint, &device).unwrap();
     let dir = tempdir().unwrap();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-    let mut guides: Vec<_> = fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut guides: Vec<_> = std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()).collect();
     guides.sort();
-    let text: String = guides.iter().map(|guide| fs::read_to_string(guide).unwrap()).collect();
+    let text: String = guides.iter().map(|guide| std::fs::read_to_string(guide).unwrap()).collect();
     let file = dir.path().join("text");
-    fs::write(&file, text).unwrap();
+    std::fs::write(&file, text).unwrap();
     let tokenizer = BertTokenizer::from_pretrained(&checkpoint).unwrap();
     let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer).init();
     let corpus = PlainText::open(&file).unwrap().windows(tokenizer, 64).unwrap();
     let loader = EpochLoader::new(Batches::new(corpus, collator), 4, &device).unwrap().with_shuffling(7);
     let loader = loader.with_batches_per_epoch(steps).unwrap();
     let batches: Vec<_> = loader.iter().map(|batch| batch.unwrap()).collect();
-    let batches_json: Vec<_> = batches.iter().map(for_pytorch).collect();
-
-    // Here and in PyTorch from the same weights on the same batches; means of every 50 losses are printed.
-    let (saved, file) = (dir.path().join("model"), dir.path().join("batches.json"));
-    model.save_pretrained(&saved).unwrap();
-    fs::write(&file, json!(batches_json).to_string()).unwrap();
-    let arguments = [saved.as_path(), &file, Path::new("1e-4")];
-    let printed = Python::named().run("train_masked_lm.py", &arguments, Stdio::null());
-    let theirs: [Vec<f64>; 2] = serde_json::from_slice(&printed).unwrap();
-    let ours = curves(&model, &batches, 1e-4);
-    let apart =
-        |[a, b]: &[Vec<f64>; 2]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum::<f64>() / a.len() as f64;
-    println!("| MiniLM, steps | f32 | bf16 | PyTorch f32 | PyTorch bf16 autocast |\n|---|---|---|---|---|");
-    for first in (0..batches.len()).step_by(50) {
-        let count = 50.min(batches.len() - first);
-        let mean = |losses: &Vec<f64>| losses[first..][..count].iter().sum::<f64>() / count as f64;
-        let row: Vec<_> = ours.iter().chain(&theirs).map(|losses| format!("{:.4}", mean(losses))).collect();
-        println!("| {} to {} | {} |", first + 1, first + count, row.join(" | "));
-    }
-    println!("bf16 is {:.1e} a step from f32, PyTorch's {:.1e}", apart(&ours), apart(&theirs));
-    assert!((ours[0][0] - theirs[0][0]).abs() < 1e-4 * theirs[0][0]);
-    assert!(apart(&ours) <= 1.5 * apart(&theirs), "bf16 is further from f32 than PyTorch's");
+    let batches_json: Vec<_> = batches.iter().map(|batch| json(batch, None)).collect();
+    assert_curves("MiniLM", &model, &batches, &batches_json, 1e-4);
 }
