@@ -64,11 +64,7 @@ pub fn table() -> Vec<Sample> {
         rotaries,
         drop_outs,
     ];
-    entries
-        .into_iter()
-        .flat_map(|entry| entry())
-        .filter(|s| ["window Some", "rotary", "gated true", "drop_out"].iter().any(|n| s.name.contains(n)))
-        .collect()
+    entries.into_iter().flat_map(|entry| entry()).collect()
 }
 
 fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
