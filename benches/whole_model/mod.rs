@@ -150,5 +150,5 @@ pub fn time_against(own: f64, other: f64) -> String {
 pub fn note(name: &str, breakdown: &str, peak: usize, theirs: Option<usize>) -> String {
     let megabytes = |bytes: usize| format!("{:.0} MB", bytes as f64 / 1e6);
     let theirs = theirs.map_or_else(String::new, |peak| format!("; PyTorch's {}", megabytes(peak)));
-    format!("{name}: {breakdown}; peak of a step in the host's memory {}{theirs}", megabytes(peak))
+    format!("- {name}: {breakdown}; peak of a step in the host's memory {}{theirs}", megabytes(peak))
 }

@@ -9,7 +9,7 @@
 //! - `masked-lm`: any UTF-8 text.
 //!
 //! `MODEL` is a Hugging Face directory with any head or none, or with the feature `hub` a name such as `owner/name`. `predict`,
-//! transformers and sentence-transformers read the output, whose folder `training` has checkpoints, logs and a picture of the loss.
+//! transformers and sentence-transformers read the output, whose folder `training` has checkpoints, metrics and a picture of the loss.
 //! `predict`'s names of the tasks serve here too. Ctrl-C stops after the current batch; `--resume` continues from the last
 //! evaluation. `mpirun -n 4 fine_tune …`, built with the feature `mpi`, trains on four processes.
 

@@ -101,7 +101,7 @@ macro_rules! arguments {
         /// ```
         #[derive(Clone, Debug)]
         pub struct TrainingArguments {
-            /// The output directory: at the end the model with its tokenizer, and in the folder `training` checkpoints and logs.
+            /// The output directory: at the end the model with its tokenizer, and in the folder `training` checkpoints and metrics.
             pub output_dir: PathBuf,
             /// The processes that train together, each of which calls the trainer in the same way.
             pub ranks: Ranks,

@@ -55,7 +55,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The run of all ranks in a directory that they share; rank 0 alone writes it, the others keep logs of their own. Writes
+    /// The run of all ranks in a directory that they share; rank 0 alone writes it, the others keep metrics of their own. Writes
     /// nothing. Returns [`Error::File`] if the directory is not empty, or there is no run to resume, it began with other settings
     /// or its checkpoints are damaged; [`Error::Json`] if its `run.json` is; [`Error::Rank`] if the settings of a rank differ, or
     /// it could not open the run; [`Error::Io`].
