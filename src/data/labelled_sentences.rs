@@ -76,17 +76,17 @@ impl Example for LabelledTokens {
 }
 
 impl LabelledSentences {
-    /// Reads a file and the names of its tags, which get their ids as in
-    /// [`LabelledTexts::open`](super::LabelledTexts::open). Returns [`Error::Row`], with the file and the line, if the
-    /// numbers of words and tags differ or a line is malformed; [`Error::File`] if it is no regular file, has no
-    /// sentence or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
+    /// Reads a file and the names of its tags, which get their ids as in [`LabelledTexts::open`](super::LabelledTexts::open).
+    /// Returns [`Error::Row`](crate::Error::Row), with the file and the line, if the numbers of words and tags differ or a
+    /// line is malformed; [`Error::File`](crate::Error::File) if it is no regular file, has no sentence or more than 4 GiB;
+    /// [`Error::Io`](crate::Error::Io), [`Error::NotUtf8`](crate::Error::NotUtf8).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::read(path.as_ref(), None)
     }
 
     /// Reads a file with the tags of another file, or of a model, as
     /// [`LabelledTexts::open_with_names`](super::LabelledTexts::open_with_names) does. Returns the errors of
-    /// [`open`](Self::open), and [`Error::Row`] if a tag is none of `names`.
+    /// [`open`](Self::open), and [`Error::Row`](crate::Error::Row) if a tag is none of `names`.
     pub fn open_with_names(path: impl AsRef<Path>, names: &[String]) -> Result<Self> {
         Self::read(path.as_ref(), Some(names))
     }
@@ -192,8 +192,9 @@ impl TryBatcher for TokenBatcher {
     type Item = LabelledTokens;
     type Batch = TokenClassificationBatch;
 
-    /// Errors: those of the tokenizer; [`Error::Empty`] without a sentence; [`Error::Data`] if a sentence has not
-    /// one tag a word. The model compares tags with its number of labels.
+    /// Errors: those of the tokenizer; [`Error::Empty`](crate::Error::Empty) without a sentence;
+    /// [`Error::Data`](crate::Error::Data) if a sentence has not one tag a word. The model compares tags with its number of
+    /// labels.
     fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
         check(&items)?;
         let encodings = items.iter().map(|item| self.tokenizer.encode_words(&item.tokens));

@@ -69,7 +69,8 @@ fn an_entry_that_would_stop_the_process_is_named() {
         |from: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": "a a a a a a a a "});
     let repeated = json!({"type": "Sequence", "normalizers": vec![replace(" "); 7]});
     let no_length = json!({"type": "FixedLength", "length": 0});
-    let cases: [(&str, &str, Vec<(Value, &str)>); 10] = [
+    type Case = (&'static str, &'static str, Vec<(Value, &'static str)>);
+    let cases: [Case; 10] = [
         (
             "tokenizer",
             "/added_tokens/0/content",
