@@ -99,8 +99,7 @@ pub(crate) struct Architecture {
 /// The embedding layer: the sum of word, position and token-type embeddings, LayerNorm, dropout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input {
-    /// The positions of a config that does not state relative ones. Only a file leaves them to the family.
-    #[cfg_attr(not(feature = "checkpoint"), expect(dead_code))]
+    /// The positions of a config that does not state relative ones.
     pub(crate) positions: PositionEmbeddingType,
     pub(crate) has_token_types: bool,
     /// ε of every LayerNorm, if no config can state another.

@@ -43,7 +43,7 @@ impl Columns {
     }
 }
 
-/// A column of a table, or a field of a JSON object, of [`Columns`].
+/// A column of a table, or a field of a JSON object, of [`Columns`]; [`LabelledTexts`](super::LabelledTexts) has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Column {
     /// By its name in the header.

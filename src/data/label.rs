@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The label of a text; `LabelledTexts` reads it.
+/// The label of a text; [`LabelledTexts`](super::LabelledTexts) has an example.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Label {
     /// One class of several, by its id: the place of its name.
@@ -61,7 +61,7 @@ impl Label {
 }
 
 /// How the labels of a file are read; transformers' `problem_type`. An argument of
-/// `Columns::with_kind`.
+/// [`Columns::with_kind`](super::Columns::with_kind), read by [`LabelledTexts`](super::LabelledTexts).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelKind {
     /// One class per text: a name or an id.

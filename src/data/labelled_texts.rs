@@ -138,7 +138,7 @@ impl LabelledTexts {
     }
 }
 
-/// Tokenises texts or pairs and pads them to the longest of the batch.
+/// Tokenises texts or pairs and pads them to the longest of the batch. [`EpochLoader`](super::EpochLoader) has an example.
 ///
 /// Texts longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) are cut at the end.
 #[derive(Clone, Debug)]

@@ -49,6 +49,14 @@ pub struct BertModelConfig {
 /// Rotary positions (Su et al. 2021), and a window of attention in most layers; the defaults are ModernBERT's.
 ///
 /// The angle of position m and pair i of a head's d columns is `m · θ^(−2i/d)`.
+///
+/// ```
+/// use burn_bert::model::{BertModelConfig, RotaryConfig};
+///
+/// let local = RotaryConfig::new().with_local_attention(64).with_global_attn_every_n_layers(4);
+/// let config = BertModelConfig::modernbert_base().with_rotary(Some(local));
+/// assert!(config.validate().is_ok());
+/// ```
 #[derive(Config, Debug, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct RotaryConfig {

@@ -9,7 +9,7 @@ use burn::prelude::*;
 use burn_fused::Activation;
 
 /// `LayerNorm(GELU(x·P))`, between ModernBERT and the last linear layer of its classifiers. Source: `ModernBertPredictionHead`
-/// of transformers 5.23.
+/// of transformers 5.23. [`BertForTokenClassification`](super::BertForTokenClassification) has an example.
 #[derive(Module, Debug)]
 pub struct ClassifierTransform {
     /// P, [H, H].
