@@ -1,6 +1,6 @@
 //! Which key of a checkpoint holds which parameter.
 
-use super::families::{FamilyKeys, FamilySpec};
+use super::family_spec::{FamilyKeys, FamilySpec};
 use super::{
     BUFFERS, Checkpoint, GAMMA_BETA, MODEL_PREFIX, POSITION, StoredParam, TOKEN_TYPE, ambiguous, is_known,
 };

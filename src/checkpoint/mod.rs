@@ -7,13 +7,14 @@
 mod directory;
 mod embeddings;
 mod families;
+mod family_spec;
 mod fields;
 mod formats;
 mod keys;
 mod params;
 
 pub(crate) use directory::{Directory, JsonFile};
-pub(crate) use families::FamilySpec;
+pub(crate) use family_spec::FamilySpec;
 pub use fields::Fields;
 pub(crate) use fields::{agree, merged_fields, replace_changed};
 pub use keys::ModelKeys;

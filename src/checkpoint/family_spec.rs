@@ -1,0 +1,126 @@
+//! What a family's storage is described by: names of classes, fields and keys, and what is refused.
+
+use crate::family::Family;
+use Field::{Also, Always, Named};
+use burn_fused::Activation;
+use serde_json::{Map, Value};
+
+/// How a family's models are stored. Defaults are those of its config class in transformers 5.23.0.
+#[derive(Debug)]
+pub(crate) struct FamilySpec {
+    pub(crate) family: Family,
+    /// The prefix of its Python classes: `Bert` in `BertForMaskedLM`.
+    pub(crate) class: &'static str,
+    /// The prefix of its keys in a model with a head: `bert` in `bert.embeddings.…`.
+    pub(crate) base: &'static str,
+    pub(crate) defaults: Defaults,
+    /// BERT's fields that this family's `config.json` has under another name or not at all.
+    pub(crate) fields: &'static [(&'static str, Field)],
+    pub(crate) unsupported: &'static [Unsupported],
+    pub(crate) keys: FamilyKeys,
+}
+
+/// The values of fields that a `config.json` lacks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Defaults {
+    pub(crate) vocab_size: usize,
+    pub(crate) type_vocab_size: usize,
+    pub(crate) pad_token_id: usize,
+    pub(crate) hidden_size: usize,
+    pub(crate) num_hidden_layers: usize,
+    pub(crate) num_attention_heads: usize,
+    pub(crate) intermediate_size: usize,
+    pub(crate) dropout: f64,
+    pub(crate) hidden_act: Activation,
+    pub(crate) max_position_embeddings: usize,
+    pub(crate) layer_norm_eps: f64,
+    /// `initializer_cutoff_factor`, of a family whose initial values are truncated.
+    pub(crate) initializer_bound: Option<f64>,
+}
+
+/// What has become of a field of BERT's `config.json`.
+#[derive(Debug)]
+pub(crate) enum Field {
+    /// It has this name, and BERT's is ignored.
+    Named(&'static str),
+    /// It has this name beside BERT's, which counts if a config has both.
+    Also(&'static str),
+    /// There is none: the architecture has one value.
+    Always,
+}
+
+/// A field of `config.json` that changes the model.
+#[derive(Debug)]
+pub(crate) enum Unsupported {
+    /// What the model does if the field is true.
+    Flag(&'static str, &'static str),
+    /// What a field means that must have one value.
+    OtherThan(&'static str, usize, &'static str),
+    /// What a field means that must have one name.
+    OtherName(&'static str, &'static str, &'static str),
+}
+
+/// The keys of a family above its embedding layer. Those of encoder and pooler follow the model's prefix.
+#[derive(Debug)]
+pub(crate) struct FamilyKeys {
+    /// The word embeddings, and the LayerNorm beside them.
+    pub(crate) word: &'static str,
+    pub(crate) embeddings_norm: &'static str,
+    /// Whether a bias that a module lacks is stored as zeros, as the class in Python always has one.
+    pub(crate) zero_biases: bool,
+    /// What comes before a layer's number.
+    pub(crate) layer: &'static str,
+    /// Query, key, value and output of the attention, the feed-forward network's first, its gate if it has one, and its last.
+    /// Neighbours of one name are one tensor, one below the other.
+    pub(crate) linears: &'static [&'static str],
+    /// That of the attention, and that of the feed-forward network.
+    pub(crate) norms: [&'static str; 2],
+    pub(crate) final_norm: Option<&'static str>,
+    /// `None` in a family that has no relative positions by query and key.
+    pub(crate) distances: Option<&'static str>,
+    pub(crate) projection: Option<&'static str>,
+    pub(crate) relative_attention_bias: Option<&'static str>,
+    pub(crate) pooler: Option<&'static str>,
+    pub(crate) masked_lm: HeadKeys,
+    /// The linear layer and the norm that classifiers read, in a family that has them.
+    pub(crate) transform: Option<[&'static str; 2]>,
+    /// The linear layer that scores answers.
+    pub(crate) answers: &'static str,
+    /// The two linear layers of a classifier of sequences that does not read the pooler.
+    pub(crate) sequence_head: Option<[&'static str; 2]>,
+    /// The fields in `config.json` for the dropout of the heads, by what they classify.
+    pub(crate) head_dropout: [Option<&'static str>; 3],
+}
+
+#[derive(Debug)]
+pub(crate) struct HeadKeys {
+    pub(crate) prefix: &'static str,
+    pub(crate) transform: &'static str,
+    pub(crate) layer_norm: &'static str,
+    /// The first of these names that a file has.
+    pub(crate) bias: &'static [&'static str],
+    /// A copy of the word embeddings if the head is tied and the file's format does not share tensors.
+    pub(crate) decoder: &'static str,
+}
+
+impl FamilySpec {
+    /// Fields with BERT's names under those of this family, without those that it does not have.
+    pub(crate) fn named(&self, mut fields: Map<String, Value>) -> Map<String, Value> {
+        for (field, name) in self.fields {
+            // One of `Always` is left out: the family's config class has no such field.
+            if let (Some(value), Named(name) | Also(name)) = (fields.remove(*field), name) {
+                fields.insert(name.to_string(), value);
+            }
+        }
+        fields
+    }
+
+    /// The name in `config.json` of a field that BERT calls `field`; `None` if this family has none.
+    pub(crate) fn name_of(&self, field: &'static str) -> Option<&'static str> {
+        match self.fields.iter().find(|(bert, _)| *bert == field) {
+            None => Some(field),
+            Some((_, Named(name) | Also(name))) => Some(name),
+            Some((_, Always)) => None,
+        }
+    }
+}

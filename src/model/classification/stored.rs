@@ -1,0 +1,135 @@
+//! How a classifier of sequences is stored, and what sentence-transformers' `CrossEncoder` adds.
+
+use super::*;
+use crate::checkpoint::{Fields, JsonFile, ModelKeys};
+use crate::error::shown;
+use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
+use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_classes};
+use crate::model::stored::{Part, Stored, stored_head};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The classifier's name in every family.
+const CLASSIFIER: &str = "classifier";
+
+/// Where sentence-transformers keeps the activation of a `CrossEncoder`: in `config.json` since version 4, there before
+/// that, and since version 6 in a file of its own.
+const CROSS_ENCODER: &str = "sentence_transformers";
+const OLD_CROSS_ENCODER: &str = "sbert_ce_default_activation_function";
+
+const CROSS_ENCODER_KIND: &str = "CrossEncoder";
+
+/// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.
+fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>> {
+    let (stated, field) = match own.fields.get("activation_fn") {
+        Some(class) => (Some(class.clone()), "activation_fn"),
+        None => match fields.object(CROSS_ENCODER)?.and_then(|object| object.get("activation_fn")) {
+            Some(class) => (Some(class.clone()), CROSS_ENCODER),
+            None if fields.is_null(OLD_CROSS_ENCODER) => (None, OLD_CROSS_ENCODER),
+            None => (fields.text(OLD_CROSS_ENCODER)?.map(Value::from), OLD_CROSS_ENCODER),
+        },
+    };
+    let Some(class) = stated.filter(|class| !class.is_null()) else { return Ok(None) };
+    let known = class.as_str().and_then(of_torch_class);
+    known.map(Some).ok_or_else(|| {
+        let allowed = torch_classes();
+        fields.invalid(
+            field,
+            format!("has the activation {}, but must have one of {allowed}", shown(&class.to_string())),
+        )
+    })
+}
+
+fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
+    if fields.is_null("problem_type") {
+        return Ok(None);
+    }
+    let Some(name) = fields.text("problem_type")? else { return Ok(None) };
+    // serde's names of the variants are transformers'.
+    serde_json::from_value(name.into()).map(Some).map_err(|_| {
+        let allowed = "regression, single_label_classification, multi_label_classification";
+        fields.invalid("problem_type", format!("is {:?}, but must be one of {allowed}", shown(name)))
+    })
+}
+
+/// What a config of a family with poolings says, or leaves to the default.
+fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
+    let has_one = fields.spec().family.architecture().heads.sequence == SequenceHead::Transformed;
+    match fields.text("classifier_pooling")?.filter(|_| has_one) {
+        // As a config built by hand has it.
+        None | Some("cls") => Ok(None),
+        Some("mean") => Ok(Some(Pooling::Mean)),
+        Some(other) => {
+            let problem = format!("is {:?}, but must be \"cls\" or \"mean\"", shown(other));
+            Err(fields.invalid("classifier_pooling", problem))
+        }
+    }
+}
+
+impl Stored for BertForSequenceClassification {
+    stored_head!(BertForSequenceClassificationConfig);
+
+    const CLASS: Option<&'static str> = Some("ForSequenceClassification");
+
+    fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
+        // Beside a classifier that is no CrossEncoder there is no such file, and nothing to read.
+        let own = SideConfig::of_kind(fields.dir(), CROSS_ENCODER_KIND)?;
+        Ok(BertForSequenceClassificationConfig {
+            bert: BertModelConfig::from_fields(fields)?,
+            id2label: names_of(fields)?,
+            problem_type: problem_type(fields)?,
+            classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
+            classifier_pooling: classifier_pooling(fields)?,
+            class_weights: None,
+            activation: activation_of(fields, &own)?,
+            prompts: own.prompts()?,
+        })
+    }
+
+    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+        let SequenceClassificationHead { dense, out_proj, .. } = &self.classifier;
+        let heads = match (dense, keys.family.sequence_head) {
+            (Some(dense), Some([dense_name, out_name])) => {
+                let linears = [(dense_name, dense), (out_name, out_proj)];
+                // DistilBERT's two layers share no prefix, so they are two parts.
+                match out_name == CLASSIFIER {
+                    true => linears.map(|(name, linear)| Part::linear(name, linear)).into(),
+                    false => vec![Part::linears("classifier.", linears)],
+                }
+            }
+            _ => vec![Part::linear(CLASSIFIER, out_proj)],
+        };
+        let transform = self.classifier.transform.as_ref().map(|transform| transform.part(keys));
+        self.bert.pooler_part(keys).into_iter().chain(transform).chain(heads).collect()
+    }
+
+    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+        let config = self.config();
+        let (names, dropout) = (&config.id2label, config.classifier_dropout);
+        let mut fields = head_fields(names, &config.bert, Classified::Sequences, dropout);
+        fields.push(("problem_type", json!(config.problem_type)));
+        if self.classifier.transform.is_some() {
+            fields.push(("classifier_pooling", json!(self.classifier.pooling)));
+        }
+        if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
+            // Both, as each version of sentence-transformers reads one of them.
+            fields.push((CROSS_ENCODER, json!({ "activation_fn": class })));
+            fields.push((OLD_CROSS_ENCODER, json!(class)));
+        }
+        fields
+    }
+
+    fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
+        let (config, mut own) = (self.config(), SideConfig::of_kind(dir, CROSS_ENCODER_KIND)?);
+        // Without prompts, `config.json` says everything.
+        if own.fields.is_empty() && config.prompts == Prompts::new() {
+            return Ok(Vec::new());
+        }
+        own.fields.insert("model_type".into(), CROSS_ENCODER_KIND.into());
+        own.set_prompts(&config.prompts);
+        if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
+            own.fields.insert("activation_fn".into(), json!(class));
+        }
+        Ok(vec![JsonFile { path: own.path, value: own.fields.into() }])
+    }
+}
