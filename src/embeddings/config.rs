@@ -125,8 +125,9 @@ impl BertEmbeddingsConfig {
         rows.iter().sum::<u128>() * self.width() as u128
     }
 
-    /// Tokens that the longest sequence can have; `None` if no position embeddings limit it. [`Rotary`](PositionEmbeddingType::Rotary)
-    /// positions can be computed beyond the number that a model was trained with, and this is that number.
+    /// Tokens that the longest sequence can have; `None` if no position embeddings limit it.
+    /// [`Rotary`](PositionEmbeddingType::Rotary) positions can be computed beyond the number that a model was trained with, and
+    /// this is that number.
     ///
     /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) does not use the rows up to that of the padding: RoBERTa's
     /// 514 rows are 512 tokens.

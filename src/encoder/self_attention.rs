@@ -12,8 +12,9 @@ use burn_fused::{attention, attention_weights, rotary};
 
 /// Multi-head self-attention: `Dropout(softmax(Q·Kᵀ / √d + R)) · V` for each of A heads of d = H / A columns, where R
 /// comes from [`RelativePositions`] and [`RelativeAttentionBias`](super::RelativeAttentionBias), or is zero. In ModernBERT Q
-/// and K are [turned](crate::functional::rotary), and most layers have a window. Computed by the operator [`attention`](crate::functional::attention), with R as its bias. Source: `BertSelfAttention` and
-/// `MPNetSelfAttention` of transformers 5.23; 4.49 for relative positions.
+/// and K are [turned](crate::functional::rotary), and most layers have a window. Computed by the operator
+/// [`attention`](crate::functional::attention), with R as its bias. Source: `BertSelfAttention`, `MPNetSelfAttention` and
+/// `ModernBertAttention` of transformers 5.23; 4.49 for relative positions.
 #[derive(Module, Debug)]
 pub struct BertSelfAttention {
     /// [H, H].

@@ -90,8 +90,8 @@ impl<M: TrainableModel> Metrics<M> {
         self.0.iter().map(|metric| metric.name()).collect()
     }
 
-    /// The metric by which the best evaluation is found, and whether a greater value is better. Returns [`Error::Config`] if there is no such metric, [`Error::Data`] if it has
-    /// nothing to be computed from.
+    /// The metric by which the best evaluation is found, and whether a greater value is better. Returns [`Error::Config`] if
+    /// there is no such metric, [`Error::Data`] if it has nothing to be computed from.
     pub(super) fn best(&self, arguments: &TrainingArguments, is_validated: bool) -> Result<(String, bool)> {
         let name = &arguments.metric_for_best_model;
         let Some(metric) = self.0.iter().find(|metric| metric.name() == *name) else {
