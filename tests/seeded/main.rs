@@ -11,6 +11,9 @@ mod hook;
 mod small_bert;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
+#[cfg(feature = "train")]
+#[path = "../support/transformers/mod.rs"]
+mod transformers;
 
 /// What most of these tests use.
 #[cfg(feature = "train")]
@@ -50,6 +53,8 @@ mod dropout;
 mod history;
 #[cfg(feature = "train")]
 mod loader;
+#[cfg(feature = "train")]
+mod loss_curves;
 #[cfg(feature = "train")]
 mod resumed;
 #[cfg(feature = "train")]

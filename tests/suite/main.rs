@@ -109,8 +109,6 @@ mod labelled_files;
 mod layer;
 mod layout;
 mod lines;
-#[cfg(feature = "train")]
-mod loss_curves;
 mod masked_lm;
 #[cfg(feature = "train")]
 mod metrics;
