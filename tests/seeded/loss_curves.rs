@@ -124,7 +124,7 @@ fn losses_in_bf16_follow_those_in_f32_as_closely_as_pytorchs() {
 #[test]
 #[ignore = "needs Python with transformers and a checkpoint: BURN_BERT_PYTHON, BURN_BERT_CHECKPOINT"]
 fn losses_of_a_real_checkpoint_in_bf16_follow_those_in_f32_as_closely_as_pytorchs() {
-    let steps = std::env::var("BURN_BERT_STEPS").map_or(10, |steps| steps.parse().unwrap());
+    let steps = std::env::var("BURN_BERT_STEPS").map_or(20, |steps| steps.parse().unwrap());
     let _turn = turn();
     let device = Device::default().autodiff();
     device.seed(7); // the checkpoint has no head
