@@ -2,9 +2,9 @@
 
 use crate::Output;
 use crate::matrix::{Matrix, Values};
+use crate::threads::on_threads;
 use gemm::Parallelism;
 use half::bf16;
-use rayon::prelude::*;
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -105,11 +105,8 @@ unsafe fn multiply_widened(a: Matrix, b: Matrix, output: Output, rounded: bool) 
         }
     };
     let count = block_rows * block_columns;
-    if m.saturating_mul(n).saturating_mul(k) < PARALLEL_FROM {
-        (0..count).for_each(block);
-    } else {
-        (0..count).into_par_iter().with_max_len(1).for_each(block);
-    }
+    let parallel = m.saturating_mul(n).saturating_mul(k) >= PARALLEL_FROM;
+    each(count, if parallel { rayon::current_num_threads() } else { 1 }, block);
 }
 
 /// C = A · B, or C += A · B if `add`.
@@ -125,20 +122,23 @@ unsafe fn multiply_f32([m, n, k]: [usize; 3], a: Entries, b: Entries, c: Entries
         // SAFETY: the caller's promise.
         return unsafe { in_one_order([m, n, k], a, b, c, add) };
     }
+    each(count, count, |part| {
+        let rows = range(m, ROWS, part / part_columns, part_rows);
+        let columns = range(n, COLUMNS, part % part_columns, part_columns);
+        let shape = [rows.len(), columns.len(), k];
+        let (a, b) = (a.from(rows.start, 0), b.from(0, columns.start));
+        // SAFETY: the caller's promise; each part writes entries of its own.
+        unsafe { in_pieces(shape, a, b, c.from(rows.start, columns.start), add) };
+    });
+}
+
+/// Calls `work` with each of `count` parts of C, which `threads` take in turn.
+fn each(count: usize, threads: usize, work: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
-    let run = || {
+    on_threads(threads.min(count), || {
         while let Some(part) = Some(next.fetch_add(1, Relaxed)).filter(|&part| part < count) {
-            let rows = range(m, ROWS, part / part_columns, part_rows);
-            let columns = range(n, COLUMNS, part % part_columns, part_columns);
-            let shape = [rows.len(), columns.len(), k];
-            let (a, b) = (a.from(rows.start, 0), b.from(0, columns.start));
-            // SAFETY: the caller's promise; each part writes entries of its own.
-            unsafe { in_pieces(shape, a, b, c.from(rows.start, columns.start), add) };
+            work(part);
         }
-    };
-    rayon::in_place_scope(|scope| {
-        (1..count).for_each(|_| scope.spawn(|_| run()));
-        run();
     });
 }
 

@@ -39,12 +39,14 @@
 mod float;
 mod kernel;
 mod matrix;
+mod threads;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
 pub use half::bf16;
 pub use kernel::Kernel;
 pub use matrix::{Matrix, Values};
+pub use threads::on_threads;
 
 /// Where a product goes: M · N values, row-major.
 #[derive(Clone, Copy)]

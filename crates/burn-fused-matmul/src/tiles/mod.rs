@@ -19,6 +19,7 @@ mod pack;
 
 use crate::Output;
 use crate::matrix::Matrix;
+use crate::threads::on_threads;
 use amx::Registers;
 use pack::Lines;
 use std::cell::Cell;
@@ -115,18 +116,8 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, is_amx: bool
         packed_b,
         phases,
     };
-    let threads = threads.min(product.phases[0].blocks());
-    // SAFETY (of the calls): the instructions are available, and C and the buffer are valid.
-    if threads <= 1 {
-        unsafe { product.work() };
-    } else {
-        rayon::in_place_scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(|_| unsafe { product.work() });
-            }
-            unsafe { product.work() };
-        });
-    }
+    // SAFETY: the instructions are available, and C and the buffer are valid.
+    on_threads(threads.min(product.phases[0].blocks()), || unsafe { product.work() });
     BUFFER.set(buffer);
 }
 

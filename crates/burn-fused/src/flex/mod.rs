@@ -14,7 +14,7 @@ use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape, TensorData, bf16};
-use burn_fused_matmul::{Kernel, Matrix, product};
+use burn_fused_matmul::{Kernel, Matrix, on_threads, product};
 pub(crate) use scalar::{Scalar, Wide};
 use std::sync::{Mutex, PoisonError};
 
@@ -243,18 +243,10 @@ where
     // Taken one at a time: threads join late, and tasks differ in length.
     let items = Mutex::new(items);
     let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let run = || {
+    on_threads(threads, || {
         while let Some(item) = next() {
             work(item);
         }
-    };
-    // The calling thread begins at once and rayon's join in as they wake up. rayon's own loops put the caller to sleep,
-    // which doubles the time of work of some tenths of a millisecond.
-    rayon::in_place_scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|_| run());
-        }
-        run();
     });
 }
 

@@ -6,6 +6,7 @@ use crate::flex::{
     Scalar, for_each, rows_per_task, simd_fn, slice, tensor, total, widened, with_matrix, with_scalar,
 };
 use crate::numerics::sums::narrow;
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape};
@@ -55,6 +56,21 @@ impl Arithmetic<Flex> for Host {
             for_each(sums.len(), sums.chunks_mut(size), |rows| add_bias(rows, &bias));
         }
         narrow::<Flex>(tensor(sums, shape), output)
+    }
+
+    fn weight_grad(
+        &self,
+        x: FloatTensor<Flex>,
+        grad: FloatTensor<Flex>,
+        weight: &FloatTensor<Flex>,
+        dtype: DType,
+    ) -> FloatTensor<Flex> {
+        // Gᵀ · X where the weight is a transposed table, as that of a tied decoder is: the gradient is laid out as the table
+        // is, and adding up the table's gradients is one pass over memory in order.
+        let is_transposed = weight.layout().strides()[0] == 1 && weight.shape()[1] > 1;
+        let [a, b] = if is_transposed { [grad, x] } else { [x, grad] };
+        let product = self.affine(Flex::float_swap_dims(a, 0, 1), b, None, dtype, weight.dtype());
+        if is_transposed { Flex::float_swap_dims(product, 0, 1) } else { product }
     }
 
     fn total(&self, x: FloatTensor<Flex>, of: &FloatTensor<Flex>) -> FloatTensor<Flex> {

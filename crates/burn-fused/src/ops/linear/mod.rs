@@ -171,6 +171,17 @@ trait Arithmetic<B: Backend> {
         narrow::<B>(sum, output)
     }
 
+    /// Xᵀ · G in the dtype of `weight`, its operands rounded to `dtype`.
+    fn weight_grad(
+        &self,
+        x: FloatTensor<B>,
+        grad: FloatTensor<B>,
+        weight: &FloatTensor<B>,
+        dtype: DType,
+    ) -> FloatTensor<B> {
+        self.affine(B::float_swap_dims(x, 0, 1), grad, None, dtype, weight.dtype())
+    }
+
     /// The sum of the rows of `x`, for the vector `of`.
     fn total(&self, x: FloatTensor<B>, of: &FloatTensor<B>) -> FloatTensor<B> {
         sums::total::<B>(wide::<B>(x), of)
@@ -198,10 +209,7 @@ fn backward<B: Backend>(
         let weight = B::float_swap_dims(input.weight.clone(), 0, 1);
         by.affine(grad.clone(), weight, None, input.dtype, input.x.dtype())
     });
-    let weight = weight.then(|| {
-        let (x, of_weight) = (B::float_swap_dims(input.x, 0, 1), input.weight.dtype());
-        by.affine(x, grad, None, input.dtype, of_weight)
-    });
+    let weight = weight.then(|| by.weight_grad(input.x, grad, &input.weight, input.dtype));
     vec![x_grad, weight, bias]
 }
 
