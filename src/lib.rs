@@ -58,7 +58,7 @@
 //! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, question answering, sentence embeddings, ELECTRA's discriminator |
 //! | [`encoder`] | the transformer layers |
 //! | `pipeline` | a model with its tokenizer: texts in, labels, entities, answers, words and embeddings out |
-//! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
+//! | `text` | text to batches |
 //! | [`data`] | labelled files, datasets, collators and loaders |
 //! | `training` | the trainer; models in Burn's `Learner` |
 //! | `metrics` | metrics of predictions, for the trainers too |
@@ -105,6 +105,7 @@ pub mod model;
 pub mod optim;
 #[cfg(feature = "tokenizers")]
 pub mod pipeline;
+#[cfg(feature = "tokenizers")]
 pub mod text;
 #[cfg(feature = "train")]
 pub mod training;

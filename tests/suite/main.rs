@@ -37,6 +37,7 @@ mod prelude {
     pub use burn_bert::model::*;
     #[cfg(feature = "tokenizers")]
     pub use burn_bert::pipeline::*;
+    #[cfg(feature = "tokenizers")]
     pub use burn_bert::text::*;
     pub use burn_bert::{
         BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, Error, Family,
@@ -108,7 +109,6 @@ mod labelled;
 mod labelled_files;
 mod layer;
 mod layout;
-mod lines;
 mod masked_lm;
 #[cfg(feature = "train")]
 mod metrics;
@@ -118,6 +118,8 @@ mod parity_models;
 mod parity_saved;
 #[cfg(feature = "tokenizers")]
 mod pipelines;
+#[cfg(feature = "train")]
+mod plain_text;
 #[cfg(feature = "train")]
 mod ranking;
 mod resize;
