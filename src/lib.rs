@@ -72,7 +72,6 @@
 //! | feature | enables |
 //! |---|---|
 //! | `flex` (default), `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu` | Burn's devices, under Burn's names |
-//! | `checkpoint` (default) | `from_pretrained`, `load` and `save_pretrained`: `config.json`, safetensors and PyTorch's formats |
 //! | `hub` | models by their names on the Hugging Face Hub, wherever a directory is taken: `owner/name` or `owner/name@revision`, downloaded into the cache that Python shares |
 //! | `tokenizers` | text in: transformers' tokenizers and pipelines |
 //! | `train` | training on Burn's trainer |
@@ -89,7 +88,6 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "checkpoint")]
 mod checkpoint;
 pub mod data;
 pub mod distributed;
@@ -149,7 +147,6 @@ mod guides {
     #[cfg(feature = "tokenizers")]
     mod migrating {}
     #[doc = include_str!("../docs/checkpoints.md")]
-    #[cfg(feature = "checkpoint")]
     mod checkpoints {}
     #[doc = include_str!("../docs/embeddings.md")]
     mod embeddings {}

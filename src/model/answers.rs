@@ -209,7 +209,6 @@ impl BertForQuestionAnswering {
     }
 }
 
-#[cfg(feature = "checkpoint")]
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys};

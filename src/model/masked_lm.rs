@@ -268,7 +268,6 @@ impl MaskedLmHead {
     }
 }
 
-#[cfg(feature = "checkpoint")]
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys, StoredParam};

@@ -309,7 +309,6 @@ impl ElectraForPreTraining {
     }
 }
 
-#[cfg(feature = "checkpoint")]
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys};

@@ -41,7 +41,6 @@ impl ClassifierTransform {
     }
 }
 
-#[cfg(feature = "checkpoint")]
 mod stored {
     use super::*;
     use crate::checkpoint::{ModelKeys, StoredParam};

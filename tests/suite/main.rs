@@ -1,7 +1,5 @@
 //! What does not depend on the random numbers that a device draws: every test may run beside any other.
 
-#![cfg(feature = "checkpoint")]
-
 #[path = "../support/checkpoint_files/mod.rs"]
 mod checkpoint_files;
 #[path = "../support/devices/mod.rs"]

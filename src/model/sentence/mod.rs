@@ -1,7 +1,6 @@
 //! `BertForSentenceEmbedding`: one vector per sentence.
 
 pub(super) mod dense;
-#[cfg(feature = "checkpoint")]
 mod modules;
 pub(super) mod pooling;
 pub(super) mod sentence_loss;
