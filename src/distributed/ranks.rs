@@ -101,9 +101,8 @@ impl Ranks {
     /// The mean of the gradients of all ranks, g = Σᵣ nᵣ·gᵣ / Σᵣ nᵣ, the same bits on every rank.
     ///
     /// `count` is n, what this rank's loss is a mean over (masked tokens, labelled tokens, texts), so that the mean is that
-    /// of one process with the batches of all ranks. A rank without anything gives 0. Call it once per optimiser step, after
-    /// [`MeanGradients`](crate::optim::MeanGradients) has taken the mean over its own batches, and clip what it returns: only
-    /// gradients of what is trained travel.
+    /// of one process with the batches of all ranks. A rank without anything gives 0. Call it once per optimiser step, with the
+    /// mean over the rank's own batches, and clip what it returns: only gradients of what is trained travel.
     ///
     /// # Errors
     ///

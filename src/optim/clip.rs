@@ -140,7 +140,7 @@ pub(crate) fn check_max_norm(max_norm: f64) -> Result<()> {
 /// The factor that gradients are multiplied by.
 #[allow(clippy::large_enum_variant)] // one per step; how large depends on the devices that are compiled in
 #[derive(Clone, Debug)]
-pub(crate) enum Factor {
+enum Factor {
     Host(f64),
     /// On a device and not read back, `[1]`.
     Device(Tensor<1>),
@@ -157,7 +157,7 @@ impl Factor {
         Self::Device(batches.recip())
     }
 
-    pub(crate) fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
+    fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
         let (device, dtype) = (gradient.device(), gradient.dtype());
         let wide = computed_in(dtype);
         let scaled = match self {
@@ -174,7 +174,7 @@ impl Factor {
     }
 
     /// All gradients of a module times the factor.
-    pub(crate) fn apply_to_all<M: Module>(&self, model: &M, gradients: &mut GradientsParams) {
+    fn apply_to_all<M: Module>(&self, model: &M, gradients: &mut GradientsParams) {
         // Most steps are not clipped: their gradients are not touched.
         if !matches!(self, Self::Host(1.0)) {
             model.visit(&mut ForEach { gradients, change: &mut &*self, seen: HashSet::new() });

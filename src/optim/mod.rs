@@ -4,21 +4,19 @@
 //! |---|---|
 //! | `torch.optim.AdamW` | [`AdamWConfig`]; [`adamw()`] does not decay biases and LayerNorm |
 //! | `torch.nn.utils.clip_grad_norm_` | [`clip_by_global_norm`] |
-//! | `(loss / n).backward()` of n batches | [`MeanGradients`] |
+//! | `(loss / n).backward()` of n batches | the same, into Burn's `GradientsAccumulator` |
 //! | `get_linear_schedule_with_warmup` and the like | [`LrSchedule`]; [`layer_wise_decay`] and [`ScaledLr`] for groups |
 //!
 //! They work with Burn's `ModuleOptimizer`, parameter groups and records.
 
 mod adamw;
 mod clip;
-mod mean_gradients;
 mod schedule;
 
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
 #[cfg(feature = "train")]
 pub(crate) use clip::{add_up, average_and_clip, check_max_norm};
-pub use mean_gradients::MeanGradients;
 pub use schedule::{LrSchedule, ScaledLr, layer_wise_decay};
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
