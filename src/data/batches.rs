@@ -29,19 +29,8 @@ pub trait TryBatcher: Send + Sync + 'static {
     }
 }
 
-/// A dataset with what makes batches of its items, for an [`EpochLoader`](super::EpochLoader). It is itself data for a
-/// [`Trainer`](crate::training::Trainer) of any model that reads such batches, here for one without a tokenizer:
-///
-/// ```
-/// use burn::data::dataset::InMemDataset;
-/// use burn_bert::data::{Batches, MaskedLmCollatorConfig, MaskedLmExample};
-///
-/// let items = [vec![1, 7, 4, 9, 2], vec![1, 5, 2]].map(MaskedLmExample::new);
-/// let lengths = items.iter().map(MaskedLmExample::len).collect();
-/// let collator = MaskedLmCollatorConfig::new(20, 3, 0, vec![0, 1, 2, 3]).init();
-/// let batches = Batches::new(InMemDataset::new(items.into()), collator).with_lengths(lengths);
-/// assert_eq!(batches.len(), 2);
-/// ```
+/// A dataset with what makes batches of its items, for an [`EpochLoader`](super::EpochLoader), which has an example. It is itself
+/// data for a [`Trainer`](crate::training::Trainer) of any model that reads such batches.
 pub struct Batches<B: TryBatcher> {
     dataset: Arc<dyn Dataset<B::Item>>,
     batcher: Arc<B>,

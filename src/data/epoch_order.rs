@@ -170,22 +170,16 @@ fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {
     rng
 }
 
-/// The epochs that a training run has finished, for a loader's `starting_after`.
+/// The epochs that a training run has finished, for [`EpochLoader::starting_after`](super::EpochLoader::starting_after).
 ///
 /// Where an epoch is a number of batches, its length depends on the number of ranks: a run goes on at the same place in the
 /// data with any number of them if it says how many shards were read.
-///
-/// ```
-/// use burn_bert::data::Finished;
-///
-/// let finished = Finished { epochs: 7, shards: Some(11) }; // five epochs on one rank, and two on three
-/// assert_ne!(finished, Finished::from(7)); // all on as many ranks as now
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
     /// The number of epochs.
     pub epochs: usize,
-    /// The sum of the numbers of ranks over these epochs; `None` if it always was the loader's.
+    /// The sum of the numbers of ranks over these epochs, 11 of five on one rank and two on three; `None` if it always was the
+    /// loader's.
     pub shards: Option<usize>,
 }
 
