@@ -1,7 +1,7 @@
 //! Examples in memory, with the names of their classes.
 
-use super::columns::counted;
 use super::label::{Classes, check_names, places};
+use super::labelled_file::counted;
 use crate::error::{Error, Result};
 use burn::data::dataset::{Dataset, DatasetError};
 use std::fmt;

@@ -1,10 +1,9 @@
 //! Pairs and triplets of sentences: files and batches.
 
 use super::batches::TryBatcher;
-use super::columns::{Column, Columns, counted};
 use super::examples::{Example, Examples, check};
 use super::label::{Classes, LabelKind};
-use super::labelled_file::{LabelledFile, Rows};
+use super::labelled_file::{Column, Columns, LabelledFile, Rows, counted};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
 use crate::text::TextBatch;

@@ -105,14 +105,14 @@ pub use classification::{
 };
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmHead, MaskedLmOutput};
 pub use pretrained::{LoadReport, PretrainedModel};
-pub use sentence::dense::{SentenceDense, SentenceDenseConfig};
 pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
 pub use sentence::similarity::Similarity;
 pub use sentence::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput, SentencePairBatch,
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDense, SentenceDenseConfig,
+    SentenceEmbeddingOutput, SentencePairBatch,
 };
 pub use sentence_transformers::Prompts;
 pub use stored::{Part, Stored};

@@ -1,8 +1,7 @@
 //! Named entities in texts, from a classifier of tokens.
 
-use super::Pipeline;
-use super::batches::{place, softmax};
 use super::text_options::{Aggregation, TextOptions};
+use super::{Pipeline, place, softmax};
 use crate::error::{Error, Result};
 use crate::model::BertForTokenClassification;
 use crate::text::Encoding;

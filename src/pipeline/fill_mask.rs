@@ -1,8 +1,7 @@
 //! Words for the masks of texts.
 
-use super::Pipeline;
-use super::batches::{check_finite, largest, softmax};
 use super::text_options::TextOptions;
+use super::{Pipeline, check_finite, largest, softmax};
 use crate::error::{Error, Result};
 use crate::model::BertForMaskedLm;
 

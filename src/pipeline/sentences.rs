@@ -1,9 +1,8 @@
 //! Texts to sentence embeddings, and the embeddings that are most similar.
 
-use super::Pipeline;
-use super::batches::{check_finite, largest, not_finite};
 use super::classify::Ranked;
 use super::text_options::TextOptions;
+use super::{Pipeline, check_finite, largest, not_finite};
 use crate::error::{Error, Result};
 use crate::layers::check_sizes;
 use crate::model::BertForSentenceEmbedding;
