@@ -1,18 +1,22 @@
 //! `BertForQuestionAnswering`: the model and its batch.
 
+use crate::checkpoint::{Fields, ModelKeys};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::Classified;
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
-use crate::model::labels::{IGNORED, Labels, check_padding};
+use crate::model::config_fields::{classifier_dropout, head_fields};
+use crate::model::labels::{IGNORED, Labels, check_padding, numbered};
 use crate::model::loss::labelled_cross_entropy;
+use crate::model::stored::{Part, Stored, stored_head};
 use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
+use serde_json::Value;
 
 /// Configuration of [`BertForQuestionAnswering`].
 #[derive(Config, Debug, PartialEq)]
@@ -209,34 +213,25 @@ impl BertForQuestionAnswering {
     }
 }
 
-mod stored {
-    use super::*;
-    use crate::checkpoint::{Fields, ModelKeys};
-    use crate::model::config_fields::{classifier_dropout, head_fields};
-    use crate::model::labels::numbered;
-    use crate::model::stored::{Part, Stored, stored_head};
-    use serde_json::Value;
+impl Stored for BertForQuestionAnswering {
+    stored_head!(BertForQuestionAnsweringConfig);
 
-    impl Stored for BertForQuestionAnswering {
-        stored_head!(BertForQuestionAnsweringConfig);
+    const CLASS: Option<&'static str> = Some("ForQuestionAnswering");
 
-        const CLASS: Option<&'static str> = Some("ForQuestionAnswering");
+    fn config_of(fields: &Fields) -> Result<BertForQuestionAnsweringConfig> {
+        let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
+        let bert = BertModelConfig::from_fields(fields)?;
+        Ok(BertForQuestionAnsweringConfig { bert, qa_dropout })
+    }
 
-        fn config_of(fields: &Fields) -> Result<BertForQuestionAnsweringConfig> {
-            let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
-            let bert = BertModelConfig::from_fields(fields)?;
-            Ok(BertForQuestionAnsweringConfig { bert, qa_dropout })
-        }
+    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+        let transform = self.transform.iter().map(|transform| transform.part(keys));
+        transform.chain([Part::linear(keys.family.answers, &self.qa_outputs)]).collect()
+    }
 
-        fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-            let transform = self.transform.iter().map(|transform| transform.part(keys));
-            transform.chain([Part::linear(keys.family.answers, &self.qa_outputs)]).collect()
-        }
-
-        fn head_fields(&self) -> Vec<(&'static str, Value)> {
-            let config = self.config();
-            // The head has two outputs, and transformers makes as many as there are labels.
-            head_fields(&numbered(2), &config.bert, Classified::Answers, config.qa_dropout)
-        }
+    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+        let config = self.config();
+        // The head has two outputs, and transformers makes as many as there are labels.
+        head_fields(&numbered(2), &config.bert, Classified::Answers, config.qa_dropout)
     }
 }
