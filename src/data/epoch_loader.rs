@@ -1,7 +1,7 @@
 //! Batches of a dataset, epoch after epoch.
 
 use super::batches::{Batches, TryBatcher};
-use super::epoch_order::{EpochOrder, Finished, Purpose};
+use super::epoch_order::{EpochOrder, Purpose};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
@@ -71,7 +71,8 @@ impl<B: TryBatcher> EpochLoader<B> {
             items: batches.items.clone(),
             batch_size,
             batches_per_epoch: None,
-            finished: Finished::default(),
+            first_epoch: 0,
+            items_read: None,
             seed: 0,
             is_shuffled: false,
             rank: 0,
@@ -113,9 +114,16 @@ impl<B: TryBatcher> EpochLoader<B> {
         Self { ranks: Some(ranks.clone()), ..self.clone() }
     }
 
-    /// Skips what a run has [finished](Finished), such as a number of epochs.
-    pub fn starting_after(mut self, finished: impl Into<Finished>) -> Self {
-        self.order.finished = finished.into();
+    /// Skips the epochs that a run has finished.
+    pub fn starting_after(mut self, epochs: usize) -> Self {
+        self.order.first_epoch = epochs;
+        self.clone()
+    }
+
+    /// Sets how many items all ranks together have read in the epochs that [`starting_after`](Self::starting_after) skips, if they
+    /// were not always as many ranks as now: of epochs of a number of batches, a run then goes on at the same place in the data.
+    pub fn with_items_read(mut self, items: usize) -> Self {
+        self.order.items_read = Some(items);
         self.clone()
     }
 
@@ -162,7 +170,7 @@ impl<B: TryBatcher> Clone for EpochLoader<B> {
             device: self.device.clone(),
             ranks: self.ranks.clone(),
             seeds_device: self.seeds_device,
-            next_epoch: AtomicUsize::new(self.order.finished.epochs),
+            next_epoch: AtomicUsize::new(self.order.first_epoch),
         }
     }
 }

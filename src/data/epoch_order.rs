@@ -34,8 +34,10 @@ pub(super) struct EpochOrder {
     pub(super) batch_size: usize,
     /// `None` for one pass over the items.
     pub(super) batches_per_epoch: Option<usize>,
-    /// Where the first epoch begins.
-    pub(super) finished: Finished,
+    /// The number of the first epoch.
+    pub(super) first_epoch: usize,
+    /// Items of all ranks before it; by default those of as many epochs as there are before it.
+    pub(super) items_read: Option<usize>,
     pub(super) seed: u64,
     pub(super) is_shuffled: bool,
     pub(super) rank: usize,
@@ -79,13 +81,9 @@ impl EpochOrder {
 
     /// Items of all ranks before an epoch. Wrapping: whoever starts after usize::MAX epochs gets some epoch.
     fn items_before(&self, epoch: usize) -> usize {
-        let Some(batches) = self.batches_per_epoch else {
-            return epoch.wrapping_mul(self.items.places.len());
-        };
-        let Finished { epochs, shards } = self.finished;
-        let shards = shards.unwrap_or(epochs.wrapping_mul(self.ranks));
-        let later = epoch.wrapping_sub(epochs).wrapping_mul(self.ranks);
-        shards.wrapping_add(later).wrapping_mul(batches * self.batch_size)
+        let items = |epochs: usize| epochs.wrapping_mul(self.epoch_items());
+        let read = self.items_read.unwrap_or_else(|| items(self.first_epoch));
+        read.wrapping_add(items(epoch.wrapping_sub(self.first_epoch)))
     }
 
     /// Items of an epoch that are this rank's and device's.
@@ -168,37 +166,6 @@ fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ purpose as u64);
     rng.set_stream(number as u64);
     rng
-}
-
-/// The epochs that a training run has finished, for [`EpochLoader::starting_after`](super::EpochLoader::starting_after).
-///
-/// Where an epoch is a number of batches, its length depends on the number of ranks: a run goes on at the same place in the
-/// data with any number of them if it says how many shards were read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Finished {
-    /// The number of epochs.
-    pub epochs: usize,
-    /// The sum of the numbers of ranks over these epochs, 11 of five on one rank and two on three; `None` if it always was the
-    /// loader's.
-    pub shards: Option<usize>,
-}
-
-impl Finished {
-    /// After `epochs` epochs, of a run that had so many ranks from these epochs on: (epoch, ranks), in order.
-    pub(crate) fn of(epochs: usize, starts: &[(usize, usize)]) -> Self {
-        let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([epochs]);
-        // What was read from a file may be anything.
-        let shards = starts.iter().zip(ends).fold(0_usize, |shards, (&(start, ranks), end)| {
-            shards.wrapping_add(end.wrapping_sub(start).wrapping_mul(ranks))
-        });
-        Self { epochs, shards: (!starts.is_empty()).then_some(shards) }
-    }
-}
-
-impl From<usize> for Finished {
-    fn from(epochs: usize) -> Self {
-        Self { epochs, shards: None }
-    }
 }
 
 /// Moves items such that no two of a batch share a text, as long as there are others to choose from nearby. `texts` has hashes of

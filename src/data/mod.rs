@@ -74,7 +74,6 @@ pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmE
 pub use {
     batches::{Batches, TryBatcher},
     epoch_loader::EpochLoader,
-    epoch_order::Finished,
     examples::Examples,
     label::{Label, LabelKind},
     labelled_file::{Column, Columns},

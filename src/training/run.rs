@@ -3,7 +3,6 @@
 use super::arguments::{Plan, Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, UNFINISHED, names, whole};
 use super::history::{Best, LastAndBest, Log, Logger, Watch};
-use crate::data::Finished;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::module::Module;
@@ -121,10 +120,16 @@ impl Run {
         self.arguments.overwrite_output_dir && !self.arguments.resume
     }
 
-    /// The finished epochs with the ranks that trained them, so that a run that goes on with another number of ranks goes on at the
-    /// same place in the data.
-    pub(super) fn finished(&self) -> Finished {
-        Finished::of(self.finished_epochs, &self.starts())
+    /// The items that the finished epochs of so many batches of a rank have read, so that a run that goes on with another number of
+    /// ranks goes on at the same place in the data.
+    pub(super) fn items_read(&self, batches: usize) -> usize {
+        let starts = self.starts();
+        let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([self.finished_epochs]);
+        // Wrapping, as what was read from a file may be anything.
+        let shards = starts.iter().zip(ends).fold(0_usize, |shards, (&(start, ranks), end)| {
+            shards.wrapping_add(end.wrapping_sub(start).wrapping_mul(ranks))
+        });
+        shards.wrapping_mul(batches * self.arguments.batch_size)
     }
 
     /// The starts whose epochs were finished, as in [`Beginning`].

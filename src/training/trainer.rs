@@ -216,10 +216,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         };
         let _lock = run.begin(loss_of(&initial), plan, sums)?;
 
-        let loader = train.clone().starting_after(run.finished());
+        let loader = train.clone().starting_after(run.finished_epochs);
         let loader = loader.shard(ranks.rank(), ranks.size())?;
         let loader = Arc::new(match plan.batches {
-            Some(batches) => loader.with_batches_per_epoch(batches)?,
+            Some(batches) => loader.with_batches_per_epoch(batches)?.with_items_read(run.items_read(batches)),
             None => loader,
         });
         let validating: Arc<dyn DataLoader<_>> = match &valid {
