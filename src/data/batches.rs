@@ -103,7 +103,6 @@ impl<B: TryBatcher> Batches<B> {
         Ok(())
     }
 
-    /// A batch of the items at these places of the dataset.
     pub(super) fn read(
         &self,
         places: Vec<usize>,

@@ -47,7 +47,6 @@ pub(super) struct EpochOrder {
 }
 
 impl EpochOrder {
-    /// Returns [`Error::Config`] with the field that is out of range.
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |field, problem| Err(Error::Config { field, problem });
         if self.batch_size == 0 {

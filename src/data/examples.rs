@@ -33,12 +33,10 @@ pub trait Example: Clone + Send + Sync + 'static {
         false
     }
 
-    /// Its label, if that is a number.
     fn number(&self) -> Option<f32> {
         None
     }
 
-    /// The ids of its classes.
     fn classes(&self) -> &[usize] {
         &[]
     }

@@ -83,7 +83,6 @@ impl From<usize> for Column {
 }
 
 impl Column {
-    /// As messages name it.
     pub(super) fn described(&self) -> String {
         match self {
             Self::Name(name) => format!("field {name:?}"),
@@ -113,7 +112,6 @@ impl LabelledFile {
         (1..).zip(self.text.lines())
     }
 
-    /// The rows, of which there must be one.
     pub(super) fn not_empty<T>(&self, rows: Vec<T>) -> Result<Vec<T>> {
         if rows.is_empty() {
             return Err(Error::no_text(&self.path));
@@ -121,7 +119,6 @@ impl LabelledFile {
         Ok(rows)
     }
 
-    /// A row that cannot be used.
     pub(super) fn bad_row(&self, line: u64, problem: String) -> Error {
         Error::Row { path: self.path.clone(), line, problem }
     }

@@ -87,7 +87,6 @@ impl Example for LabelledText {
 }
 
 impl LabelledTexts {
-    /// What the labels are, all of one kind.
     pub(crate) fn kind(&self) -> LabelKind {
         self.items.first().map_or(LabelKind::Class, |text| text.label.kind())
     }

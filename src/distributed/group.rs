@@ -73,7 +73,6 @@ impl Group {
         SimpleCommunicator::world()
     }
 
-    /// What `root` has in `buffer`, on every rank.
     pub(super) fn broadcast<T: Element>(&self, root: usize, buffer: &mut [T]) {
         #[cfg(not(feature = "mpi"))]
         match (self.none, root, buffer) {}
@@ -83,7 +82,6 @@ impl Group {
         }
     }
 
-    /// What each rank has in `own`, side by side.
     pub(super) fn all_gather<T: Element>(&self, own: &[T], all: &mut [T]) {
         #[cfg(not(feature = "mpi"))]
         match (self.none, own, all) {}

@@ -108,7 +108,6 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_slice(&text).map_err(|source| Error::Json { path: path.to_path_buf(), source })
 }
 
-/// Creates a directory to save into, if it does not exist.
 pub(crate) fn create_directory(dir: &Path) -> Result<()> {
     if dir.as_os_str().is_empty() {
         return Err(empty_path("saved into"));
@@ -143,7 +142,6 @@ pub(crate) fn first_in(path: &Path, names: &[&str]) -> Option<PathBuf> {
     names.iter().map(|name| path.join(name)).find(|path| exists(path))
 }
 
-/// Refuses a file that starts as a git-LFS pointer does.
 pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
     if start.starts_with(LFS_POINTER) {
         let problem = "is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or download the file";

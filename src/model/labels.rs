@@ -185,7 +185,6 @@ impl Labels {
     }
 }
 
-/// Whether `padding` is that of the batch `input`.
 pub(super) fn check_padding(input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<()> {
     padding.map_or(Ok(()), |padding| padding.check(input.dims()))
 }

@@ -120,7 +120,6 @@ pub(crate) fn check_max_norm(max_norm: f64) -> Result<()> {
     Err(Error::data("max_norm", format!("is {max_norm}, but must be above 0")))
 }
 
-/// The factor that gradients are multiplied by.
 #[allow(clippy::large_enum_variant)] // one per step; how large depends on the devices that are compiled in
 #[derive(Clone, Debug)]
 enum Factor {
@@ -156,7 +155,6 @@ impl Factor {
         scaled.cast(dtype)
     }
 
-    /// All gradients of a module times the factor.
     fn apply_to_all<M: Module>(&self, model: &M, gradients: &mut GradientsParams) {
         // Most steps are not clipped: their gradients are not touched.
         if !matches!(self, Self::Host(1.0)) {

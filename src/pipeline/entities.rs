@@ -27,7 +27,6 @@ impl Aggregation {
     }
 }
 
-/// The first with the largest score.
 fn best(scored: impl Iterator<Item = (usize, f64)>) -> Option<(usize, f64)> {
     scored.reduce(|a, b| if b.1 > a.1 { b } else { a })
 }

@@ -4,7 +4,6 @@ use crate::error::{Error, Result};
 use crate::layers::check_sizes;
 use crate::model::Prompts;
 
-/// Texts, or windows of long texts, that are read at once.
 const BATCH_SIZE: usize = 32;
 
 /// How the predictions for tokens become entities: transformers' aggregation strategies. See

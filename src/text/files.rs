@@ -115,7 +115,6 @@ impl BertTokenizer {
         }
     }
 
-    /// The tokenizer's file of this name, if it has one.
     fn file(&self, name: &str) -> Option<PathBuf> {
         // Under its usual name, by which a directory's tokenizer is found.
         let own = if is_json(&self.path) { TOKENIZER_NAME } else { VOCAB_NAME };

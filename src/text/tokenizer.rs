@@ -23,7 +23,6 @@ use tokenizers::{EncodeInput, PostProcessor, PostProcessorWrapper, Tokenizer};
 /// [module](super) has an example.
 #[derive(Clone, Debug)]
 pub struct BertTokenizer {
-    /// The file that it was read from.
     pub(super) path: Arc<Path>,
     /// Without its post-processor, which would cut the spaces off the offsets of a byte-level token once for the text and
     /// once again with the special tokens.
@@ -312,7 +311,6 @@ impl BertTokenizer {
         self.finish(first, second)
     }
 
-    /// The tokens of a text, or of words, alone.
     pub(super) fn tokenize<'s>(&self, text: impl Into<EncodeInput<'s>>) -> Result<tokenizers::Encoding> {
         guarded(|| self.tokenizer.encode(text, false)).map_err(failed)
     }

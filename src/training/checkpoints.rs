@@ -127,7 +127,6 @@ pub(super) fn whole<T>(path: &Path, write: impl FnOnce(&Path) -> io::Result<T>) 
     Ok(())
 }
 
-/// CRC-32 of what is written.
 #[derive(Default)]
 struct Sum(crc32fast::Hasher);
 

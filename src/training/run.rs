@@ -47,7 +47,6 @@ pub(super) struct Run {
     pub(super) folder: PathBuf,
     checkpoints: [Checkpoints; 3],
     pub(super) log: Log,
-    /// How the run that is resumed began.
     begun: Option<Beginning>,
     /// Epochs of Burn's trainer that were finished before the run was stopped.
     pub(super) finished_epochs: usize,
@@ -192,7 +191,6 @@ impl Run {
         old.try_for_each(|name| removed(&self.arguments.output_dir.join(name)))
     }
 
-    /// Refuses a resumed run that does not begin as it did.
     fn compare(&self, begun: &Beginning, now: &Beginning) -> Result<()> {
         if self.last_checkpoint()? != self.finished_epochs {
             return self.refused("was continued by another process meanwhile; resume it again");

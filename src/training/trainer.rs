@@ -333,7 +333,6 @@ fn check_loss(what: &str, loss: f64) -> Result<()> {
     Err(Error::data(format!("the loss {what}"), problem))
 }
 
-/// Prints a note, if anybody reads it.
 fn note(arguments: &TrainingArguments, text: impl Display) {
     if !arguments.silent && arguments.ranks.is_first() {
         let _ = writeln!(stderr(), "{text}");

@@ -301,7 +301,6 @@ impl SentenceDenseConfig {
         torch_class(self.activation).map(drop).or_else(invalid)
     }
 
-    /// A layer that reads vectors of length `width`.
     fn build(&self, width: usize, device: &Device) -> SentenceDense {
         // Burn's own initialiser, which is PyTorch's.
         let linear = LinearConfig::new(width, self.out_features).with_bias(self.bias).init(device);

@@ -91,7 +91,6 @@ impl Modules {
     }
 }
 
-/// The config of a `Dense` that reads vectors of length `width`.
 fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
     check_names(config)?;
     let required = |field| config.size(field)?.ok_or_else(|| config.invalid(field, "is missing".into()));

@@ -82,7 +82,6 @@ pub struct MultipleNegativesRankingLoss {
 }
 
 impl MultipleNegativesRankingLoss {
-    /// The loss of B anchors and C ≥ B candidates, `[1]`.
     fn of(&self, anchors: Tensor<2>, candidates: Tensor<2>) -> Tensor<1> {
         let scores = Similarity::Cosine.between(anchors, candidates).mul_scalar(self.scale); // [B, C]
         let [batch, _] = scores.dims();
