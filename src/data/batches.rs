@@ -123,6 +123,7 @@ impl<B: TryBatcher> Batches<B> {
     pub fn split(self, share: f64, seed: u64) -> Result<(Self, Self)> {
         let Items { places, sources, .. } = &self.items;
         let source = |place: usize| sources.as_ref().map_or(place, |sources| sources[place]);
+        // Sorted and each once, so that the draw depends on the seed alone.
         let drawn: BTreeSet<usize> = places.iter().map(|&place| source(place)).collect();
         let mut drawn: Vec<usize> = drawn.into_iter().collect();
         let count = (share * drawn.len() as f64).round() as usize;
@@ -148,6 +149,7 @@ impl<B: TryBatcher> Batches<B> {
             places.truncate(most);
             places.sort_unstable(); // in the order of the dataset, as all of it would be
         }
+        // The longest first: a batch that does not fit into memory fails at once, and not at the end.
         if let Some(lengths) = self.items.lengths.as_ref().filter(|_| is_sorted) {
             places.sort_by_key(|&place| Reverse(lengths[place]));
         }
@@ -162,7 +164,7 @@ impl<B: TryBatcher> Batches<B> {
     }
 }
 
-/// All items.
+/// All items: a resumed run knows the data that it began with by the checksum of this text.
 impl<B: TryBatcher<Item: Debug>> Debug for Batches<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.items.places.iter().map(|&place| self.dataset.get(place).ok())).finish()

@@ -129,6 +129,7 @@ impl<B: TryBatcher> EpochLoader<B> {
 
     fn checked(self) -> Result<Self> {
         self.order.check()?;
+        // A clone begins at the first epoch, whatever was read before the change.
         Ok(self.clone())
     }
 
@@ -139,6 +140,7 @@ impl<B: TryBatcher> EpochLoader<B> {
     /// Sends the batches of an epoch, each with the number of its items.
     fn send(&self, epoch: usize, sender: &SyncSender<Counted<B::Batch>>) {
         let mut done = 0;
+        // Drawn before ranks change the order of batches, so that a batch masks the same tokens on any number of them.
         let with_seed = |items: Vec<usize>| {
             let seed = self.order.seed(Purpose::Batch, epoch, done);
             done += items.len();
@@ -207,6 +209,7 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B::Batch>> {
         let order = self.order.clone();
+        // Of a slice, the places count from its own start.
         let before = order.range.as_ref().map_or(0, |range| range.start);
         let range = Some(before + start..before + end);
         self.copy_with(&self.device, EpochOrder { range, ..order })

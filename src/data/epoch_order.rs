@@ -61,6 +61,7 @@ impl EpochOrder {
                 format!("is {batches}, but must be at least 1, of at most {MAX_EPOCH} items together");
             return invalid("batches_per_epoch", problem);
         }
+        // A rank without an item takes no step, and the others would wait for it.
         if self.epoch_items() < self.ranks {
             let problem = format!("is {}, but an epoch has only {} items", self.ranks, self.epoch_items());
             return invalid("ranks", problem);
@@ -194,6 +195,7 @@ fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize
         // All that were looked at share a text with one of the batch.
         let missing = end - chosen.len();
         chosen.extend(skipped.drain(..missing));
+        // From the last on, so that they keep their order.
         skipped.into_iter().rev().for_each(|item| left.push_front(item));
     }
     chosen

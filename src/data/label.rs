@@ -218,6 +218,7 @@ impl<'a> Classes<'a> {
                 }
             };
         }
+        // Keys of the map, which are sorted.
         let names = if has_ids { (0..count).map(numbered).collect() } else { self.ids.into_keys().collect() };
         Ok((names, ids))
     }

@@ -142,6 +142,7 @@ impl LabelledFile {
             Ok(row) => Ok((line, row)),
             Err(error) => Err(self.bad_row(line, format!("is not a JSON object: {error}"))),
         });
+        // Read ahead, since the columns are chosen before the rows are read.
         let first = rows.next().transpose()?.ok_or_else(|| Error::no_text(&self.path))?;
         // Later objects may have other fields: columns are found in each by name, and nothing is counted.
         let names = first.1.fields.iter().map(|(name, _)| name.clone()).collect();

@@ -61,6 +61,7 @@ impl SentencePairs {
             let mut next = || sentences.next().expect("two sentences or more");
             let (anchor, positive) = (next()?, next()?);
             let negatives = sentences.collect::<Result<_, _>>()?;
+            // Numbers alone: no class is ever looked up.
             let label = |column| row.label(column, &mut Classes::new(None), LabelKind::Value);
             let label = label_column.as_ref().map(label).transpose()?.and_then(|label| label.number());
             Ok(SentencePair { anchor, positive, negatives, label })
