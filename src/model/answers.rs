@@ -203,12 +203,13 @@ impl BertForQuestionAnswering {
     /// Those of [`logits`](Self::logits), and if `batch.input` was replaced by one of another shape or device.
     pub fn try_forward(&self, batch: &QuestionAnsweringBatch) -> Result<QuestionAnsweringOutput> {
         let [_, seq] = batch.input.dims();
+        // Places are classes here, of which there are as many as tokens.
         batch.answers.iter().try_for_each(|labels| labels.check_classes(&batch.input, seq))?;
         let [start_logits, end_logits] = self.logits(&batch.input, batch.padding.as_ref())?;
         let [starts, ends] = &batch.answers;
         let loss = labelled_cross_entropy(start_logits.clone(), starts, None)
             + labelled_cross_entropy(end_logits.clone(), ends, None);
-        let loss = loss.div_scalar(2.0);
+        let loss = loss.div_scalar(2.0); // the mean, as transformers
         Ok(QuestionAnsweringOutput { loss, start_logits, end_logits })
     }
 }

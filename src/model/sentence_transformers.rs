@@ -67,6 +67,7 @@ impl Prompts {
     }
 
     pub(super) fn validate(&self) -> Result<()> {
+        // The default alone can name a prompt that is not there.
         self.text(None).map(drop)
     }
 }

@@ -161,6 +161,7 @@ impl BertForTokenClassification {
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         let words = &self.bert.embeddings.word_embeddings;
         let (hidden_size, check) = (self.bert.embeddings.hidden_size(), ParameterCheck::beside(words));
+        // The fields are public, and may have been replaced by others.
         check.linear("classifier", &self.classifier, [hidden_size, self.stated.num_labels()])?;
         self.transform.iter().try_for_each(|transform| transform.check(&check, hidden_size))?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;

@@ -140,6 +140,7 @@ impl Pipeline<BertForTokenClassification> {
                 score,
             }
         });
+        // Collected, as entities are joined from slices of it.
         let labelled: Vec<Entity> = labelled.collect();
         if aggregation == Aggregation::None {
             return labelled;

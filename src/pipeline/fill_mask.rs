@@ -70,6 +70,7 @@ impl Pipeline<BertForMaskedLm> {
                     ));
                 }
             }
+            // Once for all masks; the head, which costs a vocabulary a mask, runs on a few at a time.
             let hidden = self.model.bert.forward_packed(&batch.input, batch.padding.as_ref())?;
             for masks in masks.chunks(MASKS_AT_ONCE) {
                 let rows: Vec<usize> = masks.iter().map(|(_, row, place)| row * seq + place).collect();

@@ -109,6 +109,7 @@ impl Pipeline<BertForSentenceEmbedding> {
                 format!("[M, {width}], as wide as the others"),
             ));
         }
+        // A corpus may have been embedded elsewhere, or stored in 16 bits.
         let b = b.clone().to_device(&a.device()).cast(a.dtype());
         Ok(self.model.config().similarity.between(a.clone(), b))
     }

@@ -235,6 +235,7 @@ impl BertTokenizer {
         };
         let words: Vec<String> = words.iter().enumerate().map(spaced).collect();
         let max_length = self.room(false)?;
+        // No more words than may fit, with one token each: of the rest none is kept.
         let mut count = max_length.map_or(words.len(), |room| words.len().min(room + 1));
         let mut pieces = self.tokenize(&words[..count])?;
         // A word has the same pieces whatever follows; some have none.

@@ -144,6 +144,7 @@ impl Run {
     /// Returns [`Error::File`] if the loss is not finite, the beginning differs from that of the first start, or another process
     /// holds the run or has changed it since it was opened; [`Error::Io`].
     pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<Option<File>> {
+        // A resumed run is compared with it.
         if !loss.is_finite() {
             return self.refused(format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"

@@ -347,5 +347,6 @@ pub(super) fn check_first<M: TrainableModel, D: TrainingData<M>>(
     loader: &EpochLoader<D::Batcher>,
 ) -> Result<()> {
     let failed = |source| Error::Training { what: "reading a batch", source: Box::new(source) };
+    // A clone, as the epoch that is begun here is not the run's.
     loader.clone().iter().next().map_or(Ok(()), |batch| D::check(model, &batch.map_err(failed)?))
 }

@@ -89,6 +89,7 @@ impl BertForSentenceEmbeddingConfig {
 
     fn build(&self, device: &Device) -> Result<BertForSentenceEmbedding> {
         let mut width = self.bert.embeddings.hidden_size;
+        // Each layer reads vectors as wide as those that the one before gives.
         let dense = self.dense.iter().map(|config| {
             let dense = config.build(width, device);
             width = config.out_features;

@@ -318,6 +318,7 @@ impl SentenceLoss {
                 let losses = matryoshka_dims.iter().zip(matryoshka_weights).map(|(&dim, &weight)| {
                     let [anchors, candidates] =
                         [&anchors, &candidates].map(|vectors| normalized(vectors.clone().narrow(1, 0, dim)));
+                    // Not `try_forward`: the batch was checked, at every width.
                     loss.of(anchors, candidates, labels).mul_scalar(weight)
                 });
                 losses.reduce(|sum, loss| sum + loss).expect("at least one width")
