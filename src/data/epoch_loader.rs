@@ -219,8 +219,8 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
 /// The number of items in a batch, and the batch.
 type Counted<T> = (usize, Result<T, DatasetError>);
 
-/// The batches of one epoch, which a thread makes a bounded number ahead. It ends with them, or when this is dropped. If it
-/// panics, so does the taker.
+/// The batches of one epoch, which a thread makes a bounded number ahead. It ends with them, or once this is dropped, as nobody takes
+/// its next batch. If it panics, so does the taker.
 struct Epoch<'a, B: TryBatcher> {
     loader: &'a EpochLoader<B>,
     /// `None` after the last one, or an error.
@@ -253,16 +253,6 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
             self.batches = None;
         }
         Some(batch)
-    }
-}
-
-impl<B: TryBatcher> Drop for Epoch<'_, B> {
-    fn drop(&mut self) {
-        self.batches = None; // so that the thread's next send fails
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread is of an item that nobody asked for.
-            let _ = thread.join();
-        }
     }
 }
 

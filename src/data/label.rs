@@ -225,9 +225,9 @@ impl<'a> Classes<'a> {
 }
 
 /// The id of a class as models take it.
-pub(super) fn class_id(id: usize) -> i64 {
-    // Not wrapped: a negative one may be a token's that has none. The batch refuses both, with the place of the label.
-    i64::try_from(id).unwrap_or(i64::MAX)
+pub(super) fn class_id(id: usize) -> Result<i64> {
+    // Not wrapped: a negative one may be that of a token without a label.
+    i64::try_from(id).map_err(|_| Error::data(format!("label {id}"), format!("is above {}", i64::MAX)))
 }
 
 /// transformers' name of a class without one.

@@ -176,13 +176,13 @@ tokenizing! {
     TokenBatcher: LabelledTokens => TokenClassificationBatch
 }
 
-fn align(item: &LabelledTokens, encoding: &Encoding) -> Vec<i64> {
+fn align(item: &LabelledTokens, encoding: &Encoding) -> Result<Vec<i64>> {
     let mut last = None;
     let label = |&word: &Option<u32>| {
         let is_first = word != last;
         last = word;
         let tag = word.filter(|_| is_first).map(|word| item.tags[word as usize]);
-        tag.map_or(IGNORED_LABEL, class_id)
+        tag.map_or(Ok(IGNORED_LABEL), class_id)
     };
     encoding.word_ids().iter().map(label).collect()
 }
@@ -202,7 +202,7 @@ impl TryBatcher for TokenBatcher {
         let [_, seq] = input.dims();
         let mut labels = Vec::with_capacity(items.len());
         for (item, encoding) in items.iter().zip(&encodings) {
-            let mut row = align(item, encoding);
+            let mut row = align(item, encoding)?;
             row.resize(seq, IGNORED_LABEL);
             labels.push(row);
         }

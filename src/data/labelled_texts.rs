@@ -188,7 +188,7 @@ impl TryBatcher for SequenceBatcher {
         // All are of its kind, which was checked.
         match items[0].label {
             Label::Class(_) => {
-                let ids: Vec<i64> = ids.flatten().map(|&id| class_id(id)).collect();
+                let ids: Vec<i64> = ids.flatten().map(|&id| class_id(id)).collect::<Result<_>>()?;
                 SequenceClassificationBatch::single_label(input, padding, &ids)
             }
             Label::Classes(_) => {
