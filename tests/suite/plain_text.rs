@@ -33,10 +33,10 @@ fn what_is_not_utf8_is_named_by_line_and_byte() {
     }
 }
 
-/// Without white space the cut is between characters: that of 2²⁰ bytes would be inside one.
+/// Byte 2²⁰ is inside a word, and inside a character where there is no white space.
 #[test]
 fn a_line_of_megabytes_has_the_tokens_of_its_words() {
-    let words = "cat 中 ".repeat(150_000);
+    let words = "cat 中中 ".repeat(100_000);
     for (line, tokens) in [(words, 300_000), ("中".repeat(400_000), 400_000)] {
         let windows = PlainText::new([line]).unwrap().windows(tokenizer_of(&["cat", "中"]), 7).unwrap();
         assert_eq!(windows.len(), tokens / 5);
