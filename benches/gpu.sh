@@ -28,7 +28,7 @@ limit=60
 build() {
     local folder=$1 device=${2:-wgpu} features
     case $device in
-    wgpu | vulkan | cuda | rocm | cuda-cpp) features=flex,checkpoint,$device ;;
+    wgpu | vulkan | cuda | rocm | cuda-cpp) features=flex,$device ;;
     *) echo "gpu.sh: no device '$device'; there are wgpu, vulkan, cuda, cuda-cpp and rocm" >&2 && exit 2 ;;
     esac
     if [ "$device" = cuda-cpp ]; then # without the download of LLVM

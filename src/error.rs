@@ -124,7 +124,6 @@ pub enum Error {
     Hub { name: String, problem: String, source: Option<Box<dyn std::error::Error + Send + Sync>> },
 
     /// A JSON file, such as a config or an index of shards, does not parse or holds something else.
-    #[cfg(feature = "checkpoint")]
     #[error("{} does not hold the expected JSON", path.display())]
     Json { path: PathBuf, source: serde_json::Error },
 
@@ -215,12 +214,10 @@ impl Error {
         Self::ShapeMismatch { input, found: found.into(), expected: expected.into() }
     }
 
-    #[cfg(feature = "checkpoint")]
     pub(crate) fn not_a_checkpoint(path: &Path, problem: impl Into<String>) -> Self {
         Self::NotACheckpoint { path: path.to_path_buf(), problem: problem.into() }
     }
 
-    #[cfg(feature = "checkpoint")]
     pub(crate) fn missing_key(path: &Path, key: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::MissingKey { path: path.to_path_buf(), key: key.into(), hint: hint.into() }
     }
@@ -229,6 +226,7 @@ impl Error {
         Self::File { path: path.to_path_buf(), problem: problem.into() }
     }
 
+    #[cfg(feature = "train")]
     pub(crate) fn no_text(path: &Path) -> Self {
         Self::file(path, "has no text: it is empty, or has only blank lines or a header")
     }
@@ -237,7 +235,6 @@ impl Error {
         Self::Io { action: "read", path: path.to_path_buf(), source }
     }
 
-    #[cfg(feature = "checkpoint")]
     pub(crate) fn writing(path: &Path, source: io::Error) -> Self {
         Self::Io { action: "write", path: path.to_path_buf(), source }
     }
@@ -343,7 +340,6 @@ impl fmt::Display for Shown<'_> {
 }
 
 /// A name or a value in a file, as part of a message that goes on after it.
-#[cfg(feature = "checkpoint")]
 pub(crate) fn shown(text: &str) -> String {
     format!("{:.100}", Shown(text))
 }

@@ -58,7 +58,7 @@
 //! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, question answering, sentence embeddings, ELECTRA's discriminator |
 //! | [`encoder`] | the transformer layers |
 //! | `pipeline` | a model with its tokenizer: texts in, labels, entities, answers, words and embeddings out |
-//! | [`text`] | UTF-8 files line by line; with `tokenizers`, text to batches |
+//! | `text` | text to batches |
 //! | [`data`] | labelled files, datasets, collators and loaders |
 //! | `training` | the trainer; models in Burn's `Learner` |
 //! | `metrics` | metrics of predictions, for the trainers too |
@@ -72,7 +72,6 @@
 //! | feature | enables |
 //! |---|---|
 //! | `flex` (default), `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu` | Burn's devices, under Burn's names |
-//! | `checkpoint` (default) | `from_pretrained`, `load` and `save_pretrained`: `config.json`, safetensors and PyTorch's formats |
 //! | `hub` | models by their names on the Hugging Face Hub, wherever a directory is taken: `owner/name` or `owner/name@revision`, downloaded into the cache that Python shares |
 //! | `tokenizers` | text in: transformers' tokenizers and pipelines |
 //! | `train` | training on Burn's trainer |
@@ -89,7 +88,6 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "checkpoint")]
 mod checkpoint;
 pub mod data;
 pub mod distributed;
@@ -105,6 +103,7 @@ pub mod model;
 pub mod optim;
 #[cfg(feature = "tokenizers")]
 pub mod pipeline;
+#[cfg(feature = "tokenizers")]
 pub mod text;
 #[cfg(feature = "train")]
 pub mod training;
@@ -148,7 +147,6 @@ mod guides {
     #[cfg(feature = "tokenizers")]
     mod migrating {}
     #[doc = include_str!("../docs/checkpoints.md")]
-    #[cfg(feature = "checkpoint")]
     mod checkpoints {}
     #[doc = include_str!("../docs/embeddings.md")]
     mod embeddings {}

@@ -22,7 +22,7 @@ use burn_bert::BertEmbeddings;
 use burn_bert::data::*;
 use burn_bert::model::*;
 use burn_bert::pipeline::Pipeline;
-use burn_bert::text::{BertTokenizer, Lines};
+use burn_bert::text::BertTokenizer;
 use burn_bert::training::{Trainer, TrainingArguments};
 use counting_allocator::{Counting, count};
 use files::{fixture, vocabulary, walk};
@@ -150,8 +150,7 @@ fn make_tokens(dir: &Path) {
 fn read_tokens(dir: &Path) -> Outcome {
     let conll = LabelledSentences::open(dir.join("tokens.conll")).map(drop);
     let json = LabelledSentences::open(dir.join("tokens.jsonl")).map(drop);
-    let lines = Lines::open_with_max_bytes(dir.join("lines.txt"), 16)
-        .and_then(|mut lines| lines.try_for_each(|line| line.map(drop)));
+    let lines = PlainText::open(dir.join("lines.txt")).map(drop);
     Ok(conll.and(json).and(lines)?)
 }
 

@@ -29,19 +29,8 @@ pub trait TryBatcher: Send + Sync + 'static {
     }
 }
 
-/// A dataset with what makes batches of its items, for an [`EpochLoader`](super::EpochLoader). It is itself data for a
-/// [`Trainer`](crate::training::Trainer) of any model that reads such batches, here for one without a tokenizer:
-///
-/// ```
-/// use burn::data::dataset::InMemDataset;
-/// use burn_bert::data::{Batches, MaskedLmCollatorConfig, MaskedLmExample};
-///
-/// let items = [vec![1, 7, 4, 9, 2], vec![1, 5, 2]].map(MaskedLmExample::new);
-/// let lengths = items.iter().map(MaskedLmExample::len).collect();
-/// let collator = MaskedLmCollatorConfig::new(20, 3, 0, vec![0, 1, 2, 3]).init();
-/// let batches = Batches::new(InMemDataset::new(items.into()), collator).with_lengths(lengths);
-/// assert_eq!(batches.len(), 2);
-/// ```
+/// A dataset with what makes batches of its items, for an [`EpochLoader`](super::EpochLoader), which has an example. It is itself
+/// data for a [`Trainer`](crate::training::Trainer) of any model that reads such batches.
 pub struct Batches<B: TryBatcher> {
     dataset: Arc<dyn Dataset<B::Item>>,
     batcher: Arc<B>,
@@ -114,7 +103,6 @@ impl<B: TryBatcher> Batches<B> {
         Ok(())
     }
 
-    /// A batch of the items at these places of the dataset.
     pub(super) fn read(
         &self,
         places: Vec<usize>,
@@ -135,6 +123,7 @@ impl<B: TryBatcher> Batches<B> {
     pub fn split(self, share: f64, seed: u64) -> Result<(Self, Self)> {
         let Items { places, sources, .. } = &self.items;
         let source = |place: usize| sources.as_ref().map_or(place, |sources| sources[place]);
+        // Sorted and each once, so that the draw depends on the seed alone.
         let drawn: BTreeSet<usize> = places.iter().map(|&place| source(place)).collect();
         let mut drawn: Vec<usize> = drawn.into_iter().collect();
         let count = (share * drawn.len() as f64).round() as usize;
@@ -160,6 +149,7 @@ impl<B: TryBatcher> Batches<B> {
             places.truncate(most);
             places.sort_unstable(); // in the order of the dataset, as all of it would be
         }
+        // The longest first: a batch that does not fit into memory fails at once, and not at the end.
         if let Some(lengths) = self.items.lengths.as_ref().filter(|_| is_sorted) {
             places.sort_by_key(|&place| Reverse(lengths[place]));
         }
@@ -174,7 +164,7 @@ impl<B: TryBatcher> Batches<B> {
     }
 }
 
-/// All items.
+/// All items: a resumed run knows the data that it began with by the checksum of this text.
 impl<B: TryBatcher<Item: Debug>> Debug for Batches<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.items.places.iter().map(|&place| self.dataset.get(place).ok())).finish()

@@ -1,7 +1,7 @@
 //! Batches of a dataset, epoch after epoch.
 
 use super::batches::{Batches, TryBatcher};
-use super::epoch_order::{EpochOrder, Finished, Purpose};
+use super::epoch_order::{EpochOrder, Purpose};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
@@ -71,7 +71,8 @@ impl<B: TryBatcher> EpochLoader<B> {
             items: batches.items.clone(),
             batch_size,
             batches_per_epoch: None,
-            finished: Finished::default(),
+            first_epoch: 0,
+            items_read: None,
             seed: 0,
             is_shuffled: false,
             rank: 0,
@@ -113,14 +114,22 @@ impl<B: TryBatcher> EpochLoader<B> {
         Self { ranks: Some(ranks.clone()), ..self.clone() }
     }
 
-    /// Skips what a run has [finished](Finished), such as a number of epochs.
-    pub fn starting_after(mut self, finished: impl Into<Finished>) -> Self {
-        self.order.finished = finished.into();
+    /// Skips the epochs that a run has finished.
+    pub fn starting_after(mut self, epochs: usize) -> Self {
+        self.order.first_epoch = epochs;
+        self.clone()
+    }
+
+    /// Sets how many items all ranks together have read in the epochs that [`starting_after`](Self::starting_after) skips, if they
+    /// were not always as many ranks as now: of epochs of a number of batches, a run then goes on at the same place in the data.
+    pub fn with_items_read(mut self, items: usize) -> Self {
+        self.order.items_read = Some(items);
         self.clone()
     }
 
     fn checked(self) -> Result<Self> {
         self.order.check()?;
+        // A clone begins at the first epoch, whatever was read before the change.
         Ok(self.clone())
     }
 
@@ -131,6 +140,7 @@ impl<B: TryBatcher> EpochLoader<B> {
     /// Sends the batches of an epoch, each with the number of its items.
     fn send(&self, epoch: usize, sender: &SyncSender<Counted<B::Batch>>) {
         let mut done = 0;
+        // Drawn before ranks change the order of batches, so that a batch masks the same tokens on any number of them.
         let with_seed = |items: Vec<usize>| {
             let seed = self.order.seed(Purpose::Batch, epoch, done);
             done += items.len();
@@ -162,7 +172,7 @@ impl<B: TryBatcher> Clone for EpochLoader<B> {
             device: self.device.clone(),
             ranks: self.ranks.clone(),
             seeds_device: self.seeds_device,
-            next_epoch: AtomicUsize::new(self.order.finished.epochs),
+            next_epoch: AtomicUsize::new(self.order.first_epoch),
         }
     }
 }
@@ -199,6 +209,7 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B::Batch>> {
         let order = self.order.clone();
+        // Of a slice, the places count from its own start.
         let before = order.range.as_ref().map_or(0, |range| range.start);
         let range = Some(before + start..before + end);
         self.copy_with(&self.device, EpochOrder { range, ..order })
@@ -208,8 +219,8 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
 /// The number of items in a batch, and the batch.
 type Counted<T> = (usize, Result<T, DatasetError>);
 
-/// The batches of one epoch, which a thread makes a bounded number ahead. It ends with them, or when this is dropped. If it
-/// panics, so does the taker.
+/// The batches of one epoch, which a thread makes a bounded number ahead. It ends with them, or once this is dropped, as nobody takes
+/// its next batch. If it panics, so does the taker.
 struct Epoch<'a, B: TryBatcher> {
     loader: &'a EpochLoader<B>,
     /// `None` after the last one, or an error.
@@ -242,16 +253,6 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
             self.batches = None;
         }
         Some(batch)
-    }
-}
-
-impl<B: TryBatcher> Drop for Epoch<'_, B> {
-    fn drop(&mut self) {
-        self.batches = None; // so that the thread's next send fails
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread is of an item that nobody asked for.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -34,8 +34,10 @@ pub(super) struct EpochOrder {
     pub(super) batch_size: usize,
     /// `None` for one pass over the items.
     pub(super) batches_per_epoch: Option<usize>,
-    /// Where the first epoch begins.
-    pub(super) finished: Finished,
+    /// The number of the first epoch.
+    pub(super) first_epoch: usize,
+    /// Items of all ranks before it; by default those of as many epochs as there are before it.
+    pub(super) items_read: Option<usize>,
     pub(super) seed: u64,
     pub(super) is_shuffled: bool,
     pub(super) rank: usize,
@@ -45,7 +47,6 @@ pub(super) struct EpochOrder {
 }
 
 impl EpochOrder {
-    /// Returns [`Error::Config`] with the field that is out of range.
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |field, problem| Err(Error::Config { field, problem });
         if self.batch_size == 0 {
@@ -60,6 +61,7 @@ impl EpochOrder {
                 format!("is {batches}, but must be at least 1, of at most {MAX_EPOCH} items together");
             return invalid("batches_per_epoch", problem);
         }
+        // A rank without an item takes no step, and the others would wait for it.
         if self.epoch_items() < self.ranks {
             let problem = format!("is {}, but an epoch has only {} items", self.ranks, self.epoch_items());
             return invalid("ranks", problem);
@@ -79,13 +81,9 @@ impl EpochOrder {
 
     /// Items of all ranks before an epoch. Wrapping: whoever starts after usize::MAX epochs gets some epoch.
     fn items_before(&self, epoch: usize) -> usize {
-        let Some(batches) = self.batches_per_epoch else {
-            return epoch.wrapping_mul(self.items.places.len());
-        };
-        let Finished { epochs, shards } = self.finished;
-        let shards = shards.unwrap_or(epochs.wrapping_mul(self.ranks));
-        let later = epoch.wrapping_sub(epochs).wrapping_mul(self.ranks);
-        shards.wrapping_add(later).wrapping_mul(batches * self.batch_size)
+        let items = |epochs: usize| epochs.wrapping_mul(self.epoch_items());
+        let read = self.items_read.unwrap_or_else(|| items(self.first_epoch));
+        read.wrapping_add(items(epoch.wrapping_sub(self.first_epoch)))
     }
 
     /// Items of an epoch that are this rank's and device's.
@@ -170,43 +168,6 @@ fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {
     rng
 }
 
-/// The epochs that a training run has finished, for a loader's `starting_after`.
-///
-/// Where an epoch is a number of batches, its length depends on the number of ranks: a run goes on at the same place in the
-/// data with any number of them if it says how many shards were read.
-///
-/// ```
-/// use burn_bert::data::Finished;
-///
-/// let finished = Finished { epochs: 7, shards: Some(11) }; // five epochs on one rank, and two on three
-/// assert_ne!(finished, Finished::from(7)); // all on as many ranks as now
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Finished {
-    /// The number of epochs.
-    pub epochs: usize,
-    /// The sum of the numbers of ranks over these epochs; `None` if it always was the loader's.
-    pub shards: Option<usize>,
-}
-
-impl Finished {
-    /// After `epochs` epochs, of a run that had so many ranks from these epochs on: (epoch, ranks), in order.
-    pub(crate) fn of(epochs: usize, starts: &[(usize, usize)]) -> Self {
-        let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([epochs]);
-        // What was read from a file may be anything.
-        let shards = starts.iter().zip(ends).fold(0_usize, |shards, (&(start, ranks), end)| {
-            shards.wrapping_add(end.wrapping_sub(start).wrapping_mul(ranks))
-        });
-        Self { epochs, shards: (!starts.is_empty()).then_some(shards) }
-    }
-}
-
-impl From<usize> for Finished {
-    fn from(epochs: usize) -> Self {
-        Self { epochs, shards: None }
-    }
-}
-
 /// Moves items such that no two of a batch share a text, as long as there are others to choose from nearby. `texts` has hashes of
 /// the texts of each item. Items keep their order where nothing stands in the way.
 ///
@@ -234,6 +195,7 @@ fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize
         // All that were looked at share a text with one of the batch.
         let missing = end - chosen.len();
         chosen.extend(skipped.drain(..missing));
+        // From the last on, so that they keep their order.
         skipped.into_iter().rev().for_each(|item| left.push_front(item));
     }
     chosen

@@ -19,7 +19,6 @@ pub enum Label {
 }
 
 impl Label {
-    /// The ids of its classes.
     pub(super) fn ids(&self) -> &[usize] {
         match self {
             Self::Class(id) => std::slice::from_ref(id),
@@ -37,7 +36,6 @@ impl Label {
         }
     }
 
-    /// Its number, if it is one.
     pub(super) fn number(&self) -> Option<f32> {
         match *self {
             Self::Value(value) | Self::Relevance(value) => Some(value),
@@ -45,7 +43,6 @@ impl Label {
         }
     }
 
-    /// Gives each class the id that `ids` has in its place.
     pub(super) fn rename(&mut self, ids: &[usize]) {
         match self {
             Self::Class(id) => *id = ids[*id],
@@ -87,7 +84,6 @@ impl LabelKind {
     }
 }
 
-/// Returns [`Error::Data`] if a name occurs twice.
 pub(super) fn check_names(names: &[String]) -> Result<()> {
     let mut seen = BTreeSet::new();
     match names.iter().find(|name| !seen.insert(name.as_str())) {
@@ -150,7 +146,6 @@ impl<'a> Classes<'a> {
         id.ok_or_else(|| format!("has the label {label:?}, but the labels are {names:?}"))
     }
 
-    /// The label in a field of a table.
     pub(super) fn in_field(&mut self, field: &str, kind: LabelKind) -> Result<Label, String> {
         let field = field.trim();
         let is_list = field.starts_with('[');
@@ -170,7 +165,6 @@ impl<'a> Classes<'a> {
         }
     }
 
-    /// The label in a JSON value.
     pub(super) fn in_json(&mut self, value: &Value, kind: LabelKind) -> Result<Label, String> {
         let unfit = |wanted| format!("has the label {value}, which is not {wanted}");
         match kind {
@@ -224,6 +218,7 @@ impl<'a> Classes<'a> {
                 }
             };
         }
+        // Keys of the map, which are sorted.
         let names = if has_ids { (0..count).map(numbered).collect() } else { self.ids.into_keys().collect() };
         Ok((names, ids))
     }
@@ -231,6 +226,7 @@ impl<'a> Classes<'a> {
 
 /// The id of a class as models take it.
 pub(super) fn class_id(id: usize) -> Result<i64> {
+    // Not wrapped: a negative one may be that of a token without a label.
     i64::try_from(id).map_err(|_| Error::data(format!("label {id}"), format!("is above {}", i64::MAX)))
 }
 

@@ -1,10 +1,9 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
 use super::batches::TryBatcher;
-use super::columns::counted;
 use super::examples::{Example, Examples, check};
 use super::label::{Classes, class_id};
-use super::labelled_file::{LabelledFile, extension, is_json};
+use super::labelled_file::{LabelledFile, counted, extension, is_json};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::text::{Encoding, TextBatch};

@@ -1,10 +1,9 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
 use super::batches::TryBatcher;
-use super::columns::Columns;
 use super::examples::{Example, Examples, check};
 use super::label::{Classes, Label, LabelKind, class_id};
-use super::labelled_file::LabelledFile;
+use super::labelled_file::{Columns, LabelledFile};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
 use crate::text::{BertTokenizer, Encoding, TextBatch};
@@ -88,7 +87,6 @@ impl Example for LabelledText {
 }
 
 impl LabelledTexts {
-    /// What the labels are, all of one kind.
     pub(crate) fn kind(&self) -> LabelKind {
         self.items.first().map_or(LabelKind::Class, |text| text.label.kind())
     }

@@ -209,6 +209,7 @@ impl MaskedLmCollator {
                 continue;
             }
             masked.push((place, *id));
+            // One draw for what becomes of it: the shares are of one whole.
             let draw: f64 = rng.random();
             if draw < mask_replace_prob {
                 *id = self.config.mask_token_id;

@@ -46,8 +46,6 @@ macro_rules! batcher {
 #[cfg(feature = "train")]
 mod batches;
 #[cfg(feature = "train")]
-mod columns;
-#[cfg(feature = "train")]
 mod epoch_loader;
 #[cfg(feature = "train")]
 mod epoch_order;
@@ -75,11 +73,10 @@ pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmE
 #[cfg(feature = "train")]
 pub use {
     batches::{Batches, TryBatcher},
-    columns::{Column, Columns},
     epoch_loader::EpochLoader,
-    epoch_order::Finished,
     examples::Examples,
     label::{Label, LabelKind},
+    labelled_file::{Column, Columns},
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
     labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher},
     plain_text::{PlainText, TextWindows},

@@ -2,13 +2,18 @@
 
 use super::masked_lm_collator::MaskedLmExample;
 use crate::error::{Error, Result};
-use crate::text::{BertTokenizer, Lines};
+use crate::files::regular_file;
+use crate::text::BertTokenizer;
 use burn::data::dataset::{Dataset, DatasetError};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
 /// In a stored id: the token continues the word of the one before it. A separate list of words would double the memory.
 const CONTINUES: u32 = 1 << 31;
+
+/// Bytes of a line that are tokenised at once: the tokenizer takes hundreds of times as much memory.
+const PIECE: usize = 1 << 20;
 
 /// A text for masked language modelling in memory, of a file or of the caller. A [`Trainer`](crate::training::Trainer) cuts it
 /// into windows of its [`max_length`](crate::training::TrainingArguments::max_length).
@@ -37,9 +42,23 @@ impl PlainText {
         Ok(Self { lines: Arc::new(lines), mlm_probability: 0.15, whole_word_masking: false })
     }
 
-    /// Reads a UTF-8 file. Errors are those of [`Lines`].
+    /// Reads the lines of a UTF-8 file. Returns [`Error::File`] if it is no regular file, empty or blank; [`Error::Io`],
+    /// [`Error::NotUtf8`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::new(Lines::open(path)?.collect::<Result<Vec<_>>>()?)
+        let path = path.as_ref();
+        let (mut lines, mut offset) = (Vec::new(), 0);
+        for (number, line) in (1..).zip(BufReader::new(regular_file::open(path)?).split(b'\n')) {
+            let line = line.map_err(|source| Error::reading(path, source))?;
+            let text = str::from_utf8(&line).map_err(|error| {
+                let offset = offset + error.valid_up_to() as u64;
+                Error::NotUtf8 { path: path.to_path_buf(), line: number, offset }
+            })?;
+            // A byte order mark, which would be part of the first word.
+            let text = if offset == 0 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
+            lines.extend(Some(text.trim().to_string()).filter(|text| !text.is_empty()));
+            offset += line.len() as u64 + 1;
+        }
+        if lines.is_empty() { Err(Error::no_text(path)) } else { Self::new(lines) }
     }
 
     /// The text in windows of `seq_len` tokens, `[CLS]` and `[SEP]` included.
@@ -63,7 +82,7 @@ impl PlainText {
         // Lines are cut by the window, not by the model.
         let tokenizer = tokenizer.without_limit();
         let mut tokens = Vec::new();
-        for line in self.lines.iter() {
+        for line in self.lines.iter().flat_map(|line| pieces(line)) {
             let encoding = tokenizer.encode(line)?;
             let mut last_word = None;
             let words = encoding.input_ids().iter().zip(encoding.word_ids());
@@ -91,6 +110,22 @@ impl PlainText {
     pub fn with_whole_word_masking(self, whole_word_masking: bool) -> Self {
         Self { whole_word_masking, ..self }
     }
+}
+
+/// A line in pieces of at most [`PIECE`] bytes, cut after white space or, if there is none, between two characters.
+fn pieces(mut line: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    while line.len() > PIECE {
+        let start = &line[..line.floor_char_boundary(PIECE)];
+        let end = match start.trim_end_matches(|c: char| !c.is_whitespace()).len() {
+            0 => start.len(),
+            after_space => after_space,
+        };
+        pieces.push(line[..end].trim_end());
+        line = &line[end..];
+    }
+    pieces.push(line);
+    pieces
 }
 
 /// A [`PlainText`] cut into windows of one length, for an [`EpochLoader`](super::EpochLoader).

@@ -1,10 +1,9 @@
 //! Pairs and triplets of sentences: files and batches.
 
 use super::batches::TryBatcher;
-use super::columns::{Column, Columns, counted};
 use super::examples::{Example, Examples, check};
 use super::label::{Classes, LabelKind};
-use super::labelled_file::{LabelledFile, Rows};
+use super::labelled_file::{Column, Columns, LabelledFile, Rows, counted};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
 use crate::text::TextBatch;
@@ -62,6 +61,7 @@ impl SentencePairs {
             let mut next = || sentences.next().expect("two sentences or more");
             let (anchor, positive) = (next()?, next()?);
             let negatives = sentences.collect::<Result<_, _>>()?;
+            // Numbers alone: no class is ever looked up.
             let label = |column| row.label(column, &mut Classes::new(None), LabelKind::Value);
             let label = label_column.as_ref().map(label).transpose()?.and_then(|label| label.number());
             Ok(SentencePair { anchor, positive, negatives, label })

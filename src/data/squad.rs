@@ -86,6 +86,7 @@ impl SquadExample {
                 let answers = if is_impossible { Vec::new() } else { answers };
                 let answers: Vec<_> =
                     answers.into_iter().map(|answer| (answer.text, answer.answer_start)).collect();
+                // Each with its own text, so that any of them can be left out or shuffled.
                 let example = Self { id, question, context: context.clone(), answers };
                 example.check().map_err(|problem| {
                     Error::data(format!("question {:?} of {}", example.id, path.display()), problem)

@@ -20,6 +20,7 @@ const STARTED: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_
 const PIECE: usize = 1 << 26;
 
 fn is_started_by_mpi() -> bool {
+    // A group of one is none; PMIx names the rank alone, which may be any.
     STARTED
         .iter()
         .any(|name| std::env::var_os(name).is_some_and(|value| value != "1" || *name == "PMIX_RANK"))
@@ -53,6 +54,7 @@ impl Group {
         ));
         #[cfg(feature = "mpi")]
         {
+            // Serialized: calls come from several threads, one at a time under the lock of a meeting.
             let Some((universe, threading)) = initialize_with_threading(Threading::Serialized) else {
                 return Err(Error::data("the process", "is connected to the other ranks already"));
             };
@@ -73,7 +75,6 @@ impl Group {
         SimpleCommunicator::world()
     }
 
-    /// What `root` has in `buffer`, on every rank.
     pub(super) fn broadcast<T: Element>(&self, root: usize, buffer: &mut [T]) {
         #[cfg(not(feature = "mpi"))]
         match (self.none, root, buffer) {}
@@ -83,7 +84,6 @@ impl Group {
         }
     }
 
-    /// What each rank has in `own`, side by side.
     pub(super) fn all_gather<T: Element>(&self, own: &[T], all: &mut [T]) {
         #[cfg(not(feature = "mpi"))]
         match (self.none, own, all) {}

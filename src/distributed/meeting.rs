@@ -113,6 +113,7 @@ impl Inner {
         if let Some((rank, problem)) = &state.parted {
             return Err(Error::Rank { rank: *rank, problem: problem.clone() });
         }
+        // Relaxed, as the meeting itself is what orders it between threads and ranks.
         let (words, messages) =
             self.exchange(Word { stops: self.stop.load(Ordering::Relaxed), ..own }, message);
         // All know it after the same meeting, whichever of them was asked to stop.

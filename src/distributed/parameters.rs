@@ -132,6 +132,7 @@ impl ModuleMapper for OfFirst<'_> {
         if !old.dtype().is_float() {
             return param; // quantized
         }
+        // A copy, which MPI writes into.
         let mut bytes = old.to_data().as_bytes().to_vec();
         self.0.broadcast(0, &mut bytes);
         if self.0.rank == 0 {

@@ -56,6 +56,7 @@ impl Ranks {
     }
 
     fn new(group: Option<Group>, wire: Wire) -> Self {
+        // One rank exchanges nothing, as a process that mpirun did not start.
         let group = group.filter(|group| group.size > 1);
         Self(Arc::new(Inner { wire, group, state: Mutex::default(), stop: AtomicBool::new(false) }))
     }
@@ -101,9 +102,8 @@ impl Ranks {
     /// The mean of the gradients of all ranks, g = Σᵣ nᵣ·gᵣ / Σᵣ nᵣ, the same bits on every rank.
     ///
     /// `count` is n, what this rank's loss is a mean over (masked tokens, labelled tokens, texts), so that the mean is that
-    /// of one process with the batches of all ranks. A rank without anything gives 0. Call it once per optimiser step, after
-    /// [`MeanGradients`](crate::optim::MeanGradients) has taken the mean over its own batches, and clip what it returns: only
-    /// gradients of what is trained travel.
+    /// of one process with the batches of all ranks. A rank without anything gives 0. Call it once per optimiser step, with the
+    /// mean over the rank's own batches, and clip what it returns: only gradients of what is trained travel.
     ///
     /// # Errors
     ///
@@ -132,6 +132,7 @@ impl Ranks {
     ) -> Result<GradientsParams> {
         let Some(group) = &self.0.group else { return Ok(gradients) };
         let mut parameters = Parameters::of(module, Some(gradients));
+        // In one dtype, the widest: all parameters are exchanged at once.
         if parameters.has_f64() {
             self.mean::<f64>(group, &mut parameters, factor, count)?;
         } else {
@@ -158,6 +159,7 @@ impl Ranks {
         let total: f64 = meeting.words.iter().map(|word| word.weight).sum();
         let share = |word: &Word| if total > 0.0 { word.weight / total } else { 0.0 };
         let shares: Vec<f64> = meeting.words.iter().map(share).collect();
+        // From here on: before, it waited for the slowest rank, which is no cost of the exchange.
         let start = Instant::now();
         meeting.state.exchanged.bytes += parameters.sum::<T>(group, self.0.wire, factor, &shares);
         meeting.state.exchanged.time += start.elapsed();
@@ -188,6 +190,7 @@ impl Ranks {
             let own = if self.rank() < round { own() } else { Vec::new() };
             let word = Word::new(Call::Outputs, round as u64);
             let mut meeting = self.0.meet(word, &own, "validates other batches than rank 0")?;
+            // Ranks without a batch have sent nothing.
             meeting.messages.truncate(round);
             meeting.state.outputs = std::mem::take(&mut meeting.messages).into();
         }

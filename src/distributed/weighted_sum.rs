@@ -97,6 +97,7 @@ pub(super) fn weighted_sum<T: Number, W: Number>(
         for (block, own) in own.chunks_mut(BLOCK).enumerate() {
             let sums = &mut sums[..own.len()];
             sums.fill(0.0);
+            // In f64, which is rounded once. What has no weight is left out: 0 · NaN would be NaN.
             for (weight, values) in
                 weights.iter().zip(received.chunks(part)).filter(|(weight, _)| **weight > 0.0)
             {

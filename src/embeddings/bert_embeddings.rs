@@ -116,7 +116,6 @@ impl BertEmbeddings {
         }
     }
 
-    #[cfg(feature = "checkpoint")]
     pub(crate) fn family(&self) -> crate::family::Family {
         self.config.family
     }

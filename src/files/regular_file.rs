@@ -1,13 +1,10 @@
 //! Opening files that may be anything.
 
 use crate::error::{Error, Result};
-#[cfg(feature = "checkpoint")]
 use serde::de::DeserializeOwned;
 use std::fs::{self, File, Metadata};
 use std::io;
-#[cfg(feature = "checkpoint")]
 use std::io::Read;
-#[cfg(feature = "checkpoint")]
 use std::path::Component;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +12,6 @@ use std::path::{Path, PathBuf};
 pub(super) const SAVED: &str = ".burn_bert_saved";
 
 /// What the pointer starts with that a clone without git-LFS leaves in the place of a large file.
-#[cfg(feature = "checkpoint")]
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// Opens a file for reading, with links followed; [`Error::File`] for a FIFO, a device, a socket or a directory.
@@ -65,7 +61,6 @@ pub(super) fn is_folder(path: &Path) -> bool {
 }
 
 /// The first `limit` bytes of a file, or all of them if it is shorter; an error for a git-LFS pointer.
-#[cfg(feature = "checkpoint")]
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // Limited whatever its metadata says: the file may grow while it is read.
@@ -102,7 +97,6 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
 }
 
 /// A JSON file whose root is what is asked for, such as an object.
-#[cfg(feature = "checkpoint")]
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     /// Larger than any config or index.
     const MAX_JSON_BYTES: u64 = 16 << 20;
@@ -114,8 +108,6 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_slice(&text).map_err(|source| Error::Json { path: path.to_path_buf(), source })
 }
 
-/// Creates a directory to save into, if it does not exist.
-#[cfg(feature = "checkpoint")]
 pub(crate) fn create_directory(dir: &Path) -> Result<()> {
     if dir.as_os_str().is_empty() {
         return Err(empty_path("saved into"));
@@ -124,7 +116,6 @@ pub(crate) fn create_directory(dir: &Path) -> Result<()> {
 }
 
 /// Whether `name` names something in the directory itself, on every system.
-#[cfg(feature = "checkpoint")]
 pub(crate) fn is_plain_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     // Windows' separators and drives are checked everywhere: a checkpoint is moved between systems.
@@ -138,14 +129,12 @@ pub(crate) fn empty_path(done: &str) -> Error {
 }
 
 /// Whether anything has this name, including a dangling symlink.
-#[cfg(feature = "checkpoint")]
 pub(crate) fn exists(path: &Path) -> bool {
     fs::symlink_metadata(current(path)).is_ok()
 }
 
 /// The path itself, or the first of these names in a directory. What has that name need not be a file: opening it says so,
 /// rather than another one being read in its place.
-#[cfg(feature = "checkpoint")]
 pub(crate) fn first_in(path: &Path, names: &[&str]) -> Option<PathBuf> {
     if !path.is_dir() {
         return Some(path.to_path_buf());
@@ -153,8 +142,6 @@ pub(crate) fn first_in(path: &Path, names: &[&str]) -> Option<PathBuf> {
     names.iter().map(|name| path.join(name)).find(|path| exists(path))
 }
 
-/// Refuses a file that starts as a git-LFS pointer does.
-#[cfg(feature = "checkpoint")]
 pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
     if start.starts_with(LFS_POINTER) {
         let problem = "is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or download the file";

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tempfile::TempDir;
 
-/// What the folder of an incomplete save starts with.
 const PART: &str = ".burn_bert_save_";
 
 /// The new files of a directory, until they are complete.

@@ -52,7 +52,6 @@ impl LayerNorm {
     }
 }
 
-/// `x·W + b`.
 pub(crate) fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
     burn_fused::linear(x, layer.weight.val(), bias(layer))
 }
@@ -62,7 +61,6 @@ pub(crate) fn linear_narrow(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
     burn_fused::linear_narrow(x, layer.weight.val(), bias(layer))
 }
 
-/// `x·W`.
 pub(crate) fn product(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
     burn_fused::linear(x, layer.weight.val(), None)
 }
@@ -101,7 +99,6 @@ fn bias(layer: &Linear) -> Option<Tensor<1>> {
     layer.bias.as_ref().map(|bias| bias.val())
 }
 
-/// A bias for `rows` that adds nothing.
 fn zeros(rows: &Tensor<2>) -> Tensor<1> {
     Tensor::zeros([rows.dims()[1]], (&rows.device(), rows.dtype()))
 }

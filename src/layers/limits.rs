@@ -9,7 +9,6 @@ pub(crate) const MAX_ROWS: usize = i32::MAX as usize;
 /// The most parameters of a model: 4 TiB in f32.
 const MAX_PARAMS: u128 = 1 << 40;
 
-/// Checks sizes of a config, each with the largest that it may be.
 pub(crate) fn check_sizes<const N: usize>(sizes: [(&'static str, usize, usize); N]) -> Result<()> {
     for (field, size, largest) in sizes {
         let problem = match size {
@@ -42,7 +41,6 @@ pub(crate) fn check_multiple(multiple: usize) -> Result<()> {
     Err(Error::Config { field: "pad_to_multiple_of", problem })
 }
 
-/// Checks the dropout probability in `field`.
 pub(crate) fn check_dropout(field: &'static str, prob: f64) -> Result<()> {
     if (0.0..1.0).contains(&prob) {
         return Ok(());

@@ -11,7 +11,6 @@ mod resize;
 mod token_embedding;
 
 pub use dtype::cast_module;
-#[cfg(feature = "checkpoint")]
 pub(crate) use dtype::is_quantized;
 pub use fused::LayerNorm;
 pub(crate) use fused::{

@@ -41,7 +41,6 @@ impl ParameterCheck {
         Ok(())
     }
 
-    /// Whether a parameter has this shape, and device and dtype of the others.
     pub(crate) fn param<const D: usize>(
         &self,
         name: impl Display,

@@ -155,9 +155,11 @@ impl Collected for ConfusionMatrix {
     }
 
     fn add(&mut self, input: &ConfusionStatsInput) -> Result<(), TensorReadError> {
+        // A batch without labels has no rows, of which Burn takes no maximum.
         if input.predictions.dims()[0] > 0 {
             let classes = |scores: Tensor<2>| scores.argmax(1).try_into_data();
             let predicted = classes(input.predictions.clone())?;
+            // One-hot, so the largest is the class.
             let truth = classes(input.targets.clone().float())?;
             for (truth, predicted) in truth.iter::<i64>().zip(predicted.iter::<i64>()) {
                 ConfusionMatrix::add(self, truth as usize, predicted as usize);

@@ -180,6 +180,7 @@ impl Collected for (EntityScores, Vec<String>) {
             let name =
                 |id: i64| usize::try_from(id).ok().and_then(|id| names.get(id)).map_or("O", String::as_str);
             let words = input.sentences.iter().zip(labels.iter::<i64>()).zip(predicted.iter::<i64>());
+            // Collected, as sentences are slices of it.
             let words: Vec<_> =
                 words.map(|((place, truth), found)| (place, name(truth), name(found))).collect();
             for sentence in words.chunk_by(|a, b| a.0 == b.0) {

@@ -109,6 +109,7 @@ impl<C: Collected> Metric for EpochMetric<C> {
     }
 
     fn clear(&mut self) {
+        // Not a default: what is empty may have settings, such as the names of labels.
         (self.collected, self.has_nan) = (self.empty.clone(), false);
     }
 }

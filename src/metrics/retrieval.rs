@@ -47,6 +47,7 @@ impl RetrievalScores {
             scores.iter().enumerate().filter(comes_before).count()
         };
         let mut places: Vec<usize> = relevant.iter().map(place).collect();
+        // So that those among the first k are a slice.
         places.sort_unstable();
         self.places.push(places);
     }
@@ -151,7 +152,7 @@ impl Collected for Vectors {
     const IS_FOR_VALIDATION: bool = true;
 
     fn add(&mut self, input: &RetrievalInput) -> Result<(), TensorReadError> {
-        self.scores = OnceLock::new();
+        self.scores = OnceLock::new(); // those of fewer documents
         let ([queries, _], [added, _]) = (input.queries.dims(), input.documents.dims());
         assert_eq!(input.relevant.len(), queries, "relevant must have an entry for each query");
         let is_there = input.relevant.iter().flatten().all(|&document| document < added);

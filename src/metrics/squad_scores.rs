@@ -71,6 +71,7 @@ fn words_f1(answer: &[String], found: &[String]) -> f64 {
     if answer.is_empty() || found.is_empty() {
         return if answer == found { 1.0 } else { 0.0 };
     }
+    // Each word counts as often as both have it.
     let mut left = HashMap::<&String, usize>::new();
     answer.iter().for_each(|word| *left.entry(word).or_default() += 1);
     let mut common = 0;

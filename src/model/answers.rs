@@ -1,18 +1,22 @@
 //! `BertForQuestionAnswering`: the model and its batch.
 
+use crate::checkpoint::{Fields, ModelKeys};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::Classified;
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
-use crate::model::labels::{IGNORED, Labels, check_padding};
+use crate::model::config_fields::{classifier_dropout, head_fields};
+use crate::model::labels::{IGNORED, Labels, check_padding, numbered};
 use crate::model::loss::labelled_cross_entropy;
+use crate::model::stored::{Part, Stored, stored_head};
 use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
+use serde_json::Value;
 
 /// Configuration of [`BertForQuestionAnswering`].
 #[derive(Config, Debug, PartialEq)]
@@ -199,45 +203,36 @@ impl BertForQuestionAnswering {
     /// Those of [`logits`](Self::logits), and if `batch.input` was replaced by one of another shape or device.
     pub fn try_forward(&self, batch: &QuestionAnsweringBatch) -> Result<QuestionAnsweringOutput> {
         let [_, seq] = batch.input.dims();
+        // Places are classes here, of which there are as many as tokens.
         batch.answers.iter().try_for_each(|labels| labels.check_classes(&batch.input, seq))?;
         let [start_logits, end_logits] = self.logits(&batch.input, batch.padding.as_ref())?;
         let [starts, ends] = &batch.answers;
         let loss = labelled_cross_entropy(start_logits.clone(), starts, None)
             + labelled_cross_entropy(end_logits.clone(), ends, None);
-        let loss = loss.div_scalar(2.0);
+        let loss = loss.div_scalar(2.0); // the mean, as transformers
         Ok(QuestionAnsweringOutput { loss, start_logits, end_logits })
     }
 }
 
-#[cfg(feature = "checkpoint")]
-mod stored {
-    use super::*;
-    use crate::checkpoint::{Fields, ModelKeys};
-    use crate::model::config_fields::{classifier_dropout, head_fields};
-    use crate::model::labels::numbered;
-    use crate::model::stored::{Part, Stored, stored_head};
-    use serde_json::Value;
+impl Stored for BertForQuestionAnswering {
+    stored_head!(BertForQuestionAnsweringConfig);
 
-    impl Stored for BertForQuestionAnswering {
-        stored_head!(BertForQuestionAnsweringConfig);
+    const CLASS: Option<&'static str> = Some("ForQuestionAnswering");
 
-        const CLASS: Option<&'static str> = Some("ForQuestionAnswering");
+    fn config_of(fields: &Fields) -> Result<BertForQuestionAnsweringConfig> {
+        let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
+        let bert = BertModelConfig::from_fields(fields)?;
+        Ok(BertForQuestionAnsweringConfig { bert, qa_dropout })
+    }
 
-        fn config_of(fields: &Fields) -> Result<BertForQuestionAnsweringConfig> {
-            let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
-            let bert = BertModelConfig::from_fields(fields)?;
-            Ok(BertForQuestionAnsweringConfig { bert, qa_dropout })
-        }
+    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+        let transform = self.transform.iter().map(|transform| transform.part(keys));
+        transform.chain([Part::linear(keys.family.answers, &self.qa_outputs)]).collect()
+    }
 
-        fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-            let transform = self.transform.iter().map(|transform| transform.part(keys));
-            transform.chain([Part::linear(keys.family.answers, &self.qa_outputs)]).collect()
-        }
-
-        fn head_fields(&self) -> Vec<(&'static str, Value)> {
-            let config = self.config();
-            // The head has two outputs, and transformers makes as many as there are labels.
-            head_fields(&numbered(2), &config.bert, Classified::Answers, config.qa_dropout)
-        }
+    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+        let config = self.config();
+        // The head has two outputs, and transformers makes as many as there are labels.
+        head_fields(&numbered(2), &config.bert, Classified::Answers, config.qa_dropout)
     }
 }

@@ -61,7 +61,6 @@ impl BertModelConfig {
         Ok(config)
     }
 
-    /// The fields of `config.json` that the encoder decides, under BERT's names.
     pub(super) fn encoder_fields(&self) -> Vec<(&'static str, Value)> {
         let stated = self.hidden_act_name.as_deref();
         // The name counts as long as the activation was not changed.

@@ -117,6 +117,7 @@ impl Labels {
         }
         // Labels have no gradient, and a tensor of an autodiff device would carry that into a plain model.
         let device = input.device().without_autodiff();
+        // The values stay on the host too, where classes are checked without reading the device.
         let data = TensorData::new(values.clone(), [values.len()]);
         let tensor = (!values.is_empty()).then(|| Tensor::from_data(data, &device));
         Ok(Self { shape, places, values, tensor })
@@ -185,7 +186,6 @@ impl Labels {
     }
 }
 
-/// Whether `padding` is that of the batch `input`.
 pub(super) fn check_padding(input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<()> {
     padding.map_or(Ok(()), |padding| padding.check(input.dims()))
 }

@@ -216,7 +216,6 @@ pub struct MaskedLmHead {
 }
 
 impl MaskedLmHead {
-    /// Whether the head's parameters fit the word embeddings and vectors of length `hidden`.
     fn check(&self, hidden: usize, words: &TokenEmbedding) -> Result<()> {
         let rows = words.num_embeddings();
         let decoder = self.decoder.as_ref().map(|table| ("decoder", table.num_embeddings()));
@@ -268,7 +267,6 @@ impl MaskedLmHead {
     }
 }
 
-#[cfg(feature = "checkpoint")]
 mod stored {
     use super::*;
     use crate::checkpoint::{Fields, ModelKeys, StoredParam};

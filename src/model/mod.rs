@@ -21,7 +21,6 @@ macro_rules! head {
             ///
             /// Those of [`BertModelConfig::from_pretrained`]; [`Error::ConfigFile`](crate::Error::ConfigFile), naming the
             /// field, if one of the head cannot be read or [`validate`](Self::validate) refuses it.
-            #[cfg(feature = "checkpoint")]
             pub fn from_pretrained(path: impl AsRef<std::path::Path>) -> $crate::error::Result<Self> {
                 let fields = $crate::checkpoint::Fields::at(path.as_ref())?;
                 let config = <$model as $crate::model::Stored>::config_of(&fields)?;
@@ -81,23 +80,18 @@ macro_rules! classifier {
 mod answers;
 mod bert;
 mod classification;
-#[cfg(feature = "checkpoint")]
 mod config_fields;
 mod labels;
 mod loss;
 mod masked_lm;
-#[cfg(feature = "checkpoint")]
 mod pretrained;
-#[cfg(feature = "checkpoint")]
 mod save;
 mod sentence;
 mod sentence_transformers;
-#[cfg(feature = "checkpoint")]
 mod stored;
 mod tokens;
 mod transform;
 
-#[cfg(feature = "checkpoint")]
 pub use crate::checkpoint::{Fields, ModelKeys};
 pub use crate::encoder::config::{BertModelConfig, RotaryConfig};
 pub use answers::{
@@ -110,19 +104,17 @@ pub use classification::{
     SequenceClassifierOutput,
 };
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmHead, MaskedLmOutput};
-#[cfg(feature = "checkpoint")]
 pub use pretrained::{LoadReport, PretrainedModel};
-pub use sentence::dense::{SentenceDense, SentenceDenseConfig};
 pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
 pub use sentence::similarity::Similarity;
 pub use sentence::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput, SentencePairBatch,
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDense, SentenceDenseConfig,
+    SentenceEmbeddingOutput, SentencePairBatch,
 };
 pub use sentence_transformers::Prompts;
-#[cfg(feature = "checkpoint")]
 pub use stored::{Part, Stored};
 pub use tokens::{
     BertForTokenClassification, BertForTokenClassificationConfig, ElectraForPreTraining,

@@ -228,6 +228,7 @@ fn read<M: Stored>(
     misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
     let family = model.bert().embeddings.family();
+    // Before anything is read: keys of another family may have the same shapes.
     agree(&keys, family, fields)?;
     let stored = keys.stored.clone().unwrap_or_default();
     let is_new = |params: &[StoredParam], own: &Checkpoint| {

@@ -10,7 +10,6 @@ use crate::error::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// Writes a model into a directory, see [`save_pretrained`](super::PretrainedModel::save_pretrained).
 pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let bert = model.bert();
     let family = bert.embeddings.family();
@@ -114,7 +113,6 @@ fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
     Ok(())
 }
 
-/// The fields of `config.json` that encoder and head decide.
 fn own_fields<M: Stored>(model: &M) -> Map<String, Value> {
     let fields = model.bert().config().encoder_fields().into_iter().chain(model.head_fields());
     fields.map(|(field, value)| (field.to_string(), value)).collect()

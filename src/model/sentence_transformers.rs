@@ -2,13 +2,10 @@
 
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
-#[cfg(feature = "checkpoint")]
 use crate::files::{names::SENTENCE_NAMES, read_json, regular_file};
 use serde::{Deserialize, Serialize};
-#[cfg(feature = "checkpoint")]
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-#[cfg(feature = "checkpoint")]
 use std::path::{Path, PathBuf};
 
 /// Texts that a model was trained to find before its input, such as `query: `, by name.
@@ -70,6 +67,7 @@ impl Prompts {
     }
 
     pub(super) fn validate(&self) -> Result<()> {
+        // The default alone can name a prompt that is not there.
         self.text(None).map(drop)
     }
 }
@@ -92,7 +90,6 @@ pub(super) fn torch_class(activation: Activation) -> Result<&'static str, String
 }
 
 /// The activation of a class, also under a shorter path such as `torch.nn.Tanh`.
-#[cfg(feature = "checkpoint")]
 pub(super) fn of_torch_class(class: &str) -> Option<Activation> {
     let name = class.strip_prefix("torch.nn.")?.rsplit('.').next();
     let known = CLASSES.into_iter().find(|(_, known)| known.rsplit('.').next() == name);
@@ -104,7 +101,6 @@ pub(super) fn torch_classes() -> String {
 }
 
 /// The JSON object in a file beside `config.json`.
-#[cfg(feature = "checkpoint")]
 #[derive(Default)]
 pub(super) struct SideConfig {
     pub(super) path: PathBuf,
@@ -112,7 +108,6 @@ pub(super) struct SideConfig {
     pub(super) fields: Map<String, Value>,
 }
 
-#[cfg(feature = "checkpoint")]
 impl SideConfig {
     pub(super) fn at(path: PathBuf) -> Result<Self> {
         Ok(Self { fields: read_json(&path)?, path })

@@ -1,18 +1,22 @@
 //! Heads that classify tokens: `BertForTokenClassification` and `ElectraForPreTraining`.
 
+use crate::checkpoint::{Fields, ModelKeys};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, Family};
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear, linear_activation};
 use crate::model::bert::BertModel;
+use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
 use crate::model::labels::{Labels, check_names, check_padding, check_weights, numbered};
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, zero_loss};
+use crate::model::stored::{Part, Stored, stored_head};
 use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
+use serde_json::Value;
 
 /// Configuration of [`BertForTokenClassification`].
 #[derive(Config, Debug, PartialEq)]
@@ -157,6 +161,7 @@ impl BertForTokenClassification {
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         let words = &self.bert.embeddings.word_embeddings;
         let (hidden_size, check) = (self.bert.embeddings.hidden_size(), ParameterCheck::beside(words));
+        // The fields are public, and may have been replaced by others.
         check.linear("classifier", &self.classifier, [hidden_size, self.stated.num_labels()])?;
         self.transform.iter().try_for_each(|transform| transform.check(&check, hidden_size))?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
@@ -309,57 +314,48 @@ impl ElectraForPreTraining {
     }
 }
 
-#[cfg(feature = "checkpoint")]
-mod stored {
-    use super::*;
-    use crate::checkpoint::{Fields, ModelKeys};
-    use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
-    use crate::model::stored::{Part, Stored, stored_head};
-    use serde_json::Value;
+impl Stored for BertForTokenClassification {
+    stored_head!(BertForTokenClassificationConfig);
 
-    impl Stored for BertForTokenClassification {
-        stored_head!(BertForTokenClassificationConfig);
+    const CLASS: Option<&'static str> = Some("ForTokenClassification");
 
-        const CLASS: Option<&'static str> = Some("ForTokenClassification");
-
-        fn config_of(fields: &Fields) -> Result<BertForTokenClassificationConfig> {
-            Ok(BertForTokenClassificationConfig {
-                bert: BertModelConfig::from_fields(fields)?,
-                id2label: names_of(fields)?,
-                classifier_dropout: classifier_dropout(fields, Classified::Tokens)?,
-                class_weights: None,
-            })
-        }
-
-        fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-            let transform = self.transform.iter().map(|transform| transform.part(keys));
-            transform.chain([Part::linear("classifier", &self.classifier)]).collect()
-        }
-
-        fn head_fields(&self) -> Vec<(&'static str, Value)> {
-            let config = self.config();
-            head_fields(&config.id2label, &config.bert, Classified::Tokens, config.classifier_dropout)
-        }
+    fn config_of(fields: &Fields) -> Result<BertForTokenClassificationConfig> {
+        Ok(BertForTokenClassificationConfig {
+            bert: BertModelConfig::from_fields(fields)?,
+            id2label: names_of(fields)?,
+            classifier_dropout: classifier_dropout(fields, Classified::Tokens)?,
+            class_weights: None,
+        })
     }
 
-    impl Stored for ElectraForPreTraining {
-        stored_head!(ElectraForPreTrainingConfig);
+    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+        let transform = self.transform.iter().map(|transform| transform.part(keys));
+        transform.chain([Part::linear("classifier", &self.classifier)]).collect()
+    }
 
-        const CLASS: Option<&'static str> = Some("ForPreTraining");
+    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+        let config = self.config();
+        head_fields(&config.id2label, &config.bert, Classified::Tokens, config.classifier_dropout)
+    }
+}
 
-        fn config_of(fields: &Fields) -> Result<ElectraForPreTrainingConfig> {
-            Ok(ElectraForPreTrainingConfig::new(BertModelConfig::from_fields(fields)?))
-        }
+impl Stored for ElectraForPreTraining {
+    stored_head!(ElectraForPreTrainingConfig);
 
-        fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
-            let ReplacedTokenHead { dense, dense_prediction } = &self.discriminator_predictions;
-            vec![Part::linears(
-                "discriminator_predictions.",
-                [
-                    ("discriminator_predictions.dense", dense),
-                    ("discriminator_predictions.dense_prediction", dense_prediction),
-                ],
-            )]
-        }
+    const CLASS: Option<&'static str> = Some("ForPreTraining");
+
+    fn config_of(fields: &Fields) -> Result<ElectraForPreTrainingConfig> {
+        Ok(ElectraForPreTrainingConfig::new(BertModelConfig::from_fields(fields)?))
+    }
+
+    fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
+        let ReplacedTokenHead { dense, dense_prediction } = &self.discriminator_predictions;
+        vec![Part::linears(
+            "discriminator_predictions.",
+            [
+                ("discriminator_predictions.dense", dense),
+                ("discriminator_predictions.dense_prediction", dense_prediction),
+            ],
+        )]
     }
 }

@@ -1,8 +1,10 @@
 //! What classifiers read in a family whose heads have a transform.
 
+use crate::checkpoint::{ModelKeys, StoredParam};
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
 use crate::layers::{LayerNorm, ParameterCheck, linear_activation};
+use crate::model::stored::Part;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -39,20 +41,11 @@ impl ClassifierTransform {
         let rows = x.reshape([-1, dims[D - 1] as i64]); // which the fused operators take
         self.layer_norm.forward(linear_activation(&self.dense, rows, Activation::Gelu)).reshape(dims)
     }
-}
 
-#[cfg(feature = "checkpoint")]
-mod stored {
-    use super::*;
-    use crate::checkpoint::{ModelKeys, StoredParam};
-    use crate::model::stored::Part;
-
-    impl ClassifierTransform {
-        pub(in crate::model) fn part(&self, keys: &ModelKeys) -> Part<'_> {
-            let [dense, norm] = keys.family.transform.unwrap_or(["transform.dense", "transform.norm"]); // refused when it is saved
-            let params = StoredParam::linear(dense, &self.dense);
-            let params = params.into_iter().chain(StoredParam::norm(keys.norm(norm), &self.layer_norm));
-            Part::new(keys.family.masked_lm.prefix, keys.stored_of(params))
-        }
+    pub(super) fn part(&self, keys: &ModelKeys) -> Part<'_> {
+        let [dense, norm] = keys.family.transform.unwrap_or(["transform.dense", "transform.norm"]); // refused when it is saved
+        let params = StoredParam::linear(dense, &self.dense);
+        let params = params.into_iter().chain(StoredParam::norm(keys.norm(norm), &self.layer_norm));
+        Part::new(keys.family.masked_lm.prefix, keys.stored_of(params))
     }
 }

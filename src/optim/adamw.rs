@@ -75,15 +75,7 @@ impl AdamWConfig {
 }
 
 /// AdamW that decays no bias and no LayerNorm, as BERT is trained: parameters whose path ends in `bias`, `gamma` or
-/// `beta` are not decayed. Errors are those of [`AdamWConfig::build`].
-///
-/// ```
-/// use burn_bert::optim::{AdamWConfig, adamw};
-///
-/// let optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.1))?;
-/// # let _ = optimizer;
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
+/// `beta` are not decayed. Errors are those of [`AdamWConfig::build`]. [The module](super) has an example.
 ///
 /// Source: `AdamWeightDecayOptimizer` of google-research/bert; `Trainer.get_decay_parameter_names` of transformers 5.23.
 pub fn adamw(config: &AdamWConfig) -> Result<ModuleOptimizer> {

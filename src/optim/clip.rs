@@ -19,24 +19,7 @@ use std::collections::HashSet;
 ///
 /// ‖g‖ = √Σ g² over every parameter that has a gradient, each once; all are multiplied by min(1, `max_norm` / (‖g‖ + 1e-6)).
 /// Burn's `GradientClipping::Norm` takes the norm of each parameter separately, which changes the direction of the step.
-/// Nothing is read back from the device.
-///
-/// ```
-/// use burn::nn::LinearConfig;
-/// use burn::optim::GradientsParams;
-/// use burn::prelude::*;
-/// use burn_bert::optim::clip_by_global_norm;
-///
-/// let device = Device::default().autodiff();
-/// let model = LinearConfig::new(3, 4).init(&device);
-/// let loss = model.forward(Tensor::<2>::ones([1, 3], &device)).mul_scalar(5.0).sum();
-/// let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
-/// let norm = clip_by_global_norm(&model, &mut gradients, 1.0)?.unwrap();
-/// assert_eq!(norm.into_scalar::<f32>(), 20.0); // sixteen gradients of 5
-/// let bias = gradients.get::<1>(model.bias.unwrap().id).unwrap(); // each is 0.25 now
-/// assert!((bias.sum().into_scalar::<f32>() - 1.0).abs() < 1e-6);
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
+/// Nothing is read back from the device. [The module](super) has an example.
 ///
 /// # Numerics
 ///
@@ -137,10 +120,9 @@ pub(crate) fn check_max_norm(max_norm: f64) -> Result<()> {
     Err(Error::data("max_norm", format!("is {max_norm}, but must be above 0")))
 }
 
-/// The factor that gradients are multiplied by.
 #[allow(clippy::large_enum_variant)] // one per step; how large depends on the devices that are compiled in
 #[derive(Clone, Debug)]
-pub(crate) enum Factor {
+enum Factor {
     Host(f64),
     /// On a device and not read back, `[1]`.
     Device(Tensor<1>),
@@ -157,7 +139,7 @@ impl Factor {
         Self::Device(batches.recip())
     }
 
-    pub(crate) fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
+    fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
         let (device, dtype) = (gradient.device(), gradient.dtype());
         let wide = computed_in(dtype);
         let scaled = match self {
@@ -173,8 +155,7 @@ impl Factor {
         scaled.cast(dtype)
     }
 
-    /// All gradients of a module times the factor.
-    pub(crate) fn apply_to_all<M: Module>(&self, model: &M, gradients: &mut GradientsParams) {
+    fn apply_to_all<M: Module>(&self, model: &M, gradients: &mut GradientsParams) {
         // Most steps are not clipped: their gradients are not touched.
         if !matches!(self, Self::Host(1.0)) {
             model.visit(&mut ForEach { gradients, change: &mut &*self, seen: HashSet::new() });

@@ -4,21 +4,44 @@
 //! |---|---|
 //! | `torch.optim.AdamW` | [`AdamWConfig`]; [`adamw()`] does not decay biases and LayerNorm |
 //! | `torch.nn.utils.clip_grad_norm_` | [`clip_by_global_norm`] |
-//! | `(loss / n).backward()` of n batches | [`MeanGradients`] |
+//! | `(loss / n).backward()` of n batches | the same, into Burn's `GradientsAccumulator` |
 //! | `get_linear_schedule_with_warmup` and the like | [`LrSchedule`]; [`layer_wise_decay`] and [`ScaledLr`] for groups |
 //!
-//! They work with Burn's `ModuleOptimizer`, parameter groups and records.
+//! They work with Burn's `ModuleOptimizer`, parameter groups and records:
+//!
+//! ```
+//! use burn::module::ParamGroup;
+//! use burn::nn::LinearConfig;
+//! use burn::optim::GradientsParams;
+//! use burn::prelude::*;
+//! use burn_bert::optim::{AdamWConfig, LrSchedule, ScaledLr, adamw, clip_by_global_norm, num_trainable_params};
+//!
+//! let device = Device::default().autodiff();
+//! let model = LinearConfig::new(3, 4).init(&device);
+//! assert_eq!(num_trainable_params(&model), 16);
+//! let mut optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.1))?;
+//! let schedule = LrSchedule::Linear.with_warmup(2e-5, 100, 1000)?;
+//! // A new classifier learns ten times as fast as the model below it.
+//! let fast = ScaledLr::new(&schedule, 10.0)?;
+//! let mut schedule = schedule.with_group(ParamGroup::from_predicate("classifier."), fast);
+//!
+//! let loss = model.forward(Tensor::<2>::ones([1, 3], &device)).mul_scalar(5.0).sum();
+//! let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
+//! let norm = clip_by_global_norm(&model, &mut gradients, 1.0)?.unwrap();
+//! assert_eq!(norm.into_scalar::<f32>(), 20.0); // sixteen gradients of 5, each 0.25 now
+//! let model = optimizer.step(schedule.step(), model, gradients);
+//! # let _ = model;
+//! # Ok::<(), burn_bert::Error>(())
+//! ```
 
 mod adamw;
 mod clip;
-mod mean_gradients;
 mod schedule;
 
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
 #[cfg(feature = "train")]
 pub(crate) use clip::{add_up, average_and_clip, check_max_norm};
-pub use mean_gradients::MeanGradients;
 pub use schedule::{LrSchedule, ScaledLr, layer_wise_decay};
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
@@ -26,18 +49,7 @@ use burn::prelude::*;
 use std::collections::HashSet;
 
 /// The number of values that an optimizer changes: those of all parameters that are not frozen. A parameter that several
-/// fields share counts once, and lazy ones are initialised.
-///
-/// ```
-/// use burn::module::Module;
-/// use burn::nn::LinearConfig;
-/// use burn::prelude::*;
-/// use burn_bert::optim::num_trainable_params;
-///
-/// let linear = LinearConfig::new(10, 6).init(&Device::default().autodiff());
-/// assert_eq!(num_trainable_params(&linear), 66);
-/// assert_eq!(num_trainable_params(&linear.freeze()), 0);
-/// ```
+/// fields share counts once, and lazy ones are initialised. [The module](self) has an example.
 pub fn num_trainable_params<M: Module>(module: &M) -> usize {
     #[derive(Default)]
     struct Count {

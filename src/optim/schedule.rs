@@ -108,19 +108,8 @@ impl LrScheduler for WarmupLr {
     }
 }
 
-/// A schedule that multiplies the rates of another schedule by a factor, for a group of parameters.
-///
-/// ```
-/// use burn::module::ParamGroup;
-/// use burn_bert::optim::{LrSchedule, ScaledLr};
-///
-/// // A new classifier learns ten times as fast as the model below it.
-/// let schedule = LrSchedule::Linear.with_warmup(2e-5, 100, 1000)?;
-/// let fast = ScaledLr::new(&schedule, 10.0)?;
-/// let schedule = schedule.with_group(ParamGroup::from_predicate("classifier."), fast);
-/// # let _ = schedule;
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
+/// A schedule that multiplies the rates of another schedule by a factor, for a group of parameters. [The module](super) has an
+/// example.
 #[derive(Clone)]
 pub struct ScaledLr {
     schedule: ModuleLrScheduler,

@@ -1,8 +1,7 @@
 //! Answers in texts, from the logits of their first and last tokens.
 
-use super::Pipeline;
-use super::batches::{largest, place, softmax};
 use super::text_options::TextOptions;
+use super::{Pipeline, largest, place, softmax};
 use crate::error::Result;
 use crate::model::BertForQuestionAnswering;
 use crate::text::{BertTokenizer, Encoding};

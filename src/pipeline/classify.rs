@@ -1,8 +1,7 @@
 //! Texts to labels, and texts by their relevance for a query.
 
-use super::Pipeline;
-use super::batches::{sigmoid, softmax};
 use super::text_options::TextOptions;
+use super::{Pipeline, sigmoid, softmax};
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::model::{BertForSequenceClassification, ProblemType};

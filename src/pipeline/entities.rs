@@ -1,8 +1,7 @@
 //! Named entities in texts, from a classifier of tokens.
 
-use super::Pipeline;
-use super::batches::{place, softmax};
 use super::text_options::{Aggregation, TextOptions};
+use super::{Pipeline, place, softmax};
 use crate::error::{Error, Result};
 use crate::model::BertForTokenClassification;
 use crate::text::Encoding;
@@ -28,7 +27,6 @@ impl Aggregation {
     }
 }
 
-/// The first with the largest score.
 fn best(scored: impl Iterator<Item = (usize, f64)>) -> Option<(usize, f64)> {
     scored.reduce(|a, b| if b.1 > a.1 { b } else { a })
 }
@@ -142,6 +140,7 @@ impl Pipeline<BertForTokenClassification> {
                 score,
             }
         });
+        // Collected, as entities are joined from slices of it.
         let labelled: Vec<Entity> = labelled.collect();
         if aggregation == Aggregation::None {
             return labelled;

@@ -1,8 +1,7 @@
 //! Words for the masks of texts.
 
-use super::Pipeline;
-use super::batches::{check_finite, largest, softmax};
 use super::text_options::TextOptions;
+use super::{Pipeline, check_finite, largest, softmax};
 use crate::error::{Error, Result};
 use crate::model::BertForMaskedLm;
 
@@ -71,6 +70,7 @@ impl Pipeline<BertForMaskedLm> {
                     ));
                 }
             }
+            // Once for all masks; the head, which costs a vocabulary a mask, runs on a few at a time.
             let hidden = self.model.bert.forward_packed(&batch.input, batch.padding.as_ref())?;
             for masks in masks.chunks(MASKS_AT_ONCE) {
                 let rows: Vec<usize> = masks.iter().map(|(_, row, place)| row * seq + place).collect();

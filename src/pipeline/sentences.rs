@@ -1,9 +1,8 @@
 //! Texts to sentence embeddings, and the embeddings that are most similar.
 
-use super::Pipeline;
-use super::batches::{check_finite, largest, not_finite};
 use super::classify::Ranked;
 use super::text_options::TextOptions;
+use super::{Pipeline, check_finite, largest, not_finite};
 use crate::error::{Error, Result};
 use crate::layers::check_sizes;
 use crate::model::BertForSentenceEmbedding;
@@ -110,6 +109,7 @@ impl Pipeline<BertForSentenceEmbedding> {
                 format!("[M, {width}], as wide as the others"),
             ));
         }
+        // A corpus may have been embedded elsewhere, or stored in 16 bits.
         let b = b.clone().to_device(&a.device()).cast(a.dtype());
         Ok(self.model.config().similarity.between(a.clone(), b))
     }

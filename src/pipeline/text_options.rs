@@ -3,10 +3,7 @@
 use crate::error::{Error, Result};
 use crate::layers::check_sizes;
 use crate::model::Prompts;
-use std::fmt;
-use std::sync::Arc;
 
-/// Texts, or windows of long texts, that are read at once.
 const BATCH_SIZE: usize = 32;
 
 /// How the predictions for tokens become entities: transformers' aggregation strategies. See
@@ -35,10 +32,8 @@ macro_rules! options {
         /// ```
         /// use burn_bert::pipeline::TextOptions;
         ///
-        /// let options = TextOptions::new()
-        ///     .with_batch_size(8)
-        ///     .with_top_k(3)
-        ///     .with_progress(|done, total| eprintln!("{done} of {total} texts"));
+        /// let options = TextOptions::new().with_batch_size(8).with_top_k(3);
+        /// # let _ = options;
         /// ```
         ///
         /// An option that is set and that a task does not read is an error there: [`Error::Config`] names both.
@@ -46,7 +41,6 @@ macro_rules! options {
         pub struct TextOptions {
             $(pub(super) $field: Option<$value>,)*
             pub(super) prompt: Option<Prompt>,
-            progress: Option<Progress>,
         }
 
         impl TextOptions {
@@ -91,15 +85,6 @@ pub(super) enum Prompt {
     Text(String),
 }
 
-#[derive(Clone)]
-struct Progress(Arc<dyn Fn(usize, usize) + Send + Sync>);
-
-impl fmt::Debug for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Progress")
-    }
-}
-
 impl TextOptions {
     /// The defaults.
     pub fn new() -> Self {
@@ -114,11 +99,6 @@ impl TextOptions {
     /// As [`with_prompt`](Self::with_prompt), which it replaces: the one of the model's [`Prompts`] that has this name.
     pub fn with_prompt_name(self, name: impl Into<String>) -> Self {
         Self { prompt: Some(Prompt::Name(name.into())), ..self }
-    }
-
-    /// Called after each batch with the number of texts that are done, and of all texts. Read by every task.
-    pub fn with_progress(self, progress: impl Fn(usize, usize) + Send + Sync + 'static) -> Self {
-        Self { progress: Some(Progress(Arc::new(progress))), ..self }
     }
 
     /// [`Error::Config`] if an option is set that `task` does not read, or a size is 0.
@@ -148,12 +128,6 @@ impl TextOptions {
             None => default,
             Some(Prompt::Name(name)) => own.text(Some(name)),
             Some(Prompt::Text(text)) => Ok(text),
-        }
-    }
-
-    pub(super) fn report(&self, done: usize, total: usize) {
-        if let Some(Progress(progress)) = &self.progress {
-            progress(done, total);
         }
     }
 }

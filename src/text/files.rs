@@ -115,7 +115,6 @@ impl BertTokenizer {
         }
     }
 
-    /// The tokenizer's file of this name, if it has one.
     fn file(&self, name: &str) -> Option<PathBuf> {
         // Under its usual name, by which a directory's tokenizer is found.
         let own = if is_json(&self.path) { TOKENIZER_NAME } else { VOCAB_NAME };
@@ -137,6 +136,7 @@ fn is_json(path: &Path) -> bool {
 
 /// The ids that the post-processor adds to a text, and to a pair.
 fn added_ids(tokenizer: &Tokenizer) -> tokenizers::Result<Vec<u32>> {
+    // Of empty texts what is left is what it adds.
     let empty = tokenizers::Encoding::default;
     let one = guarded(|| tokenizer.post_process(empty(), None, true))?;
     let two = guarded(|| tokenizer.post_process(empty(), Some(empty()), true))?;

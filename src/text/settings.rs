@@ -195,6 +195,7 @@ impl SpecialTokens {
     pub(super) fn ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let added = tokenizer.get_added_tokens_decoder().into_iter();
         let called_special = added.filter_map(|(id, token)| token.special.then_some(id));
+        // A set, as one token may have several roles.
         let ids: BTreeSet<u32> = self.all().map(|token| token.id).chain(called_special).collect();
         ids.into_iter().collect()
     }

@@ -23,7 +23,6 @@ use tokenizers::{EncodeInput, PostProcessor, PostProcessorWrapper, Tokenizer};
 /// [module](super) has an example.
 #[derive(Clone, Debug)]
 pub struct BertTokenizer {
-    /// The file that it was read from.
     pub(super) path: Arc<Path>,
     /// Without its post-processor, which would cut the spaces off the offsets of a byte-level token once for the text and
     /// once again with the special tokens.
@@ -236,6 +235,7 @@ impl BertTokenizer {
         };
         let words: Vec<String> = words.iter().enumerate().map(spaced).collect();
         let max_length = self.room(false)?;
+        // No more words than may fit, with one token each: of the rest none is kept.
         let mut count = max_length.map_or(words.len(), |room| words.len().min(room + 1));
         let mut pieces = self.tokenize(&words[..count])?;
         // A word has the same pieces whatever follows; some have none.
@@ -312,7 +312,6 @@ impl BertTokenizer {
         self.finish(first, second)
     }
 
-    /// The tokens of a text, or of words, alone.
     pub(super) fn tokenize<'s>(&self, text: impl Into<EncodeInput<'s>>) -> Result<tokenizers::Encoding> {
         guarded(|| self.tokenizer.encode(text, false)).map_err(failed)
     }

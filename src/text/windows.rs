@@ -39,7 +39,7 @@ impl BertTokenizer {
                 tokens.take_overflowing();
                 return Ok((tokens, true));
             }
-            bytes = bytes.saturating_mul(4);
+            bytes = bytes.saturating_mul(4); // so that no text is tokenised many times
         }
         Ok((self.tokenize(text)?, false))
     }

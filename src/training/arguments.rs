@@ -279,6 +279,7 @@ impl TrainingArguments {
             let problem = format!("are {}, but a rank has one; start a rank for each", self.devices.len());
             return invalid("devices", problem);
         }
+        // Without devices of its own, that of its rank.
         let mut devices = self.devices.iter().cloned().chain([self.device()]);
         devices.try_for_each(|device| self.precision.check(&device))?;
         Ok(())

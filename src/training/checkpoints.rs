@@ -32,7 +32,7 @@ impl Checkpoints {
     pub(super) fn remove_unfinished(&self) {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         for entry in entries.filter(|entry| entry.file_name().to_string_lossy().contains(UNFINISHED)) {
-            let _ = fs::remove_file(entry.path());
+            let _ = fs::remove_file(entry.path()); // what stays is written over by the next save of that name
         }
     }
 
@@ -48,6 +48,7 @@ impl Checkpoints {
             let number = stem.and_then(|stem| stem.strip_prefix(self.name)?.strip_prefix('-'));
             epochs.extend(number.and_then(|number| number.parse::<usize>().ok()));
         }
+        // A folder lists its files in any order.
         epochs.sort_unstable();
         Ok(epochs)
     }
@@ -127,7 +128,6 @@ pub(super) fn whole<T>(path: &Path, write: impl FnOnce(&Path) -> io::Result<T>) 
     Ok(())
 }
 
-/// CRC-32 of what is written.
 #[derive(Default)]
 struct Sum(crc32fast::Hasher);
 

@@ -255,6 +255,7 @@ impl MetricLogger for Logger {
         if epochs.len() < epoch {
             epochs.resize_with(epoch, Epoch::default);
         }
+        // Burn counts epochs from 1.
         let (losses, Evaluation { train, valid, .. }) = &mut epochs[epoch - 1];
         let is_training = *split == Split::Train;
         for NumericMetricUpdate { entry, numeric_entry, .. } in update.entries_numeric {

@@ -203,6 +203,7 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
             return output;
         }
         let mut output = weighing(step);
+        // A model of another crate counts batches.
         if output.grads.get::<1>(count_id()).is_none() {
             output.grads.register(count_id(), self.one());
         }
@@ -221,8 +222,10 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
             average_and_clip(&self.model, &mut [&mut gradients], self.divisor(count), self.max_grad_norm);
             return optimizer.step(rate, self, gradients);
         };
+        // Read back, since ranks exchange it on the host.
         let count = count.into_scalar::<f64>();
         let Some(mut gradients) = exchange.mean(&self.model, gradients, count) else { return self };
+        // They are a mean already, over all ranks.
         average_and_clip(&self.model, &mut [&mut gradients], self.one(), self.max_grad_norm);
         optimizer.step(rate, self, gradients)
     }

@@ -12,7 +12,6 @@ mod metric_set;
 mod outputs;
 mod progress;
 mod run;
-mod tasks;
 mod trainer;
 mod training_data;
 

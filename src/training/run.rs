@@ -3,7 +3,6 @@
 use super::arguments::{Plan, Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, UNFINISHED, names, whole};
 use super::history::{Best, LastAndBest, Log, Logger, Watch};
-use crate::data::Finished;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::module::Module;
@@ -48,7 +47,6 @@ pub(super) struct Run {
     pub(super) folder: PathBuf,
     checkpoints: [Checkpoints; 3],
     pub(super) log: Log,
-    /// How the run that is resumed began.
     begun: Option<Beginning>,
     /// Epochs of Burn's trainer that were finished before the run was stopped.
     pub(super) finished_epochs: usize,
@@ -121,10 +119,16 @@ impl Run {
         self.arguments.overwrite_output_dir && !self.arguments.resume
     }
 
-    /// The finished epochs with the ranks that trained them, so that a run that goes on with another number of ranks goes on at the
-    /// same place in the data.
-    pub(super) fn finished(&self) -> Finished {
-        Finished::of(self.finished_epochs, &self.starts())
+    /// The items that the finished epochs of so many batches of a rank have read, so that a run that goes on with another number of
+    /// ranks goes on at the same place in the data.
+    pub(super) fn items_read(&self, batches: usize) -> usize {
+        let starts = self.starts();
+        let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([self.finished_epochs]);
+        // Wrapping, as what was read from a file may be anything.
+        let shards = starts.iter().zip(ends).fold(0_usize, |shards, (&(start, ranks), end)| {
+            shards.wrapping_add(end.wrapping_sub(start).wrapping_mul(ranks))
+        });
+        shards.wrapping_mul(batches * self.arguments.batch_size)
     }
 
     /// The starts whose epochs were finished, as in [`Beginning`].
@@ -140,6 +144,7 @@ impl Run {
     /// Returns [`Error::File`] if the loss is not finite, the beginning differs from that of the first start, or another process
     /// holds the run or has changed it since it was opened; [`Error::Io`].
     pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<Option<File>> {
+        // A resumed run is compared with it.
         if !loss.is_finite() {
             return self.refused(format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
@@ -187,7 +192,6 @@ impl Run {
         old.try_for_each(|name| removed(&self.arguments.output_dir.join(name)))
     }
 
-    /// Refuses a resumed run that does not begin as it did.
     fn compare(&self, begun: &Beginning, now: &Beginning) -> Result<()> {
         if self.last_checkpoint()? != self.finished_epochs {
             return self.refused("was continued by another process meanwhile; resume it again");

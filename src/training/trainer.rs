@@ -162,6 +162,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         device.seed(arguments.seed); // for adapters, and a head that is drawn when first used
         let hidden_size = model.bert().embeddings.hidden_size();
         let model = arguments.tuning.select(model.train().fork(&device.clone().autodiff()), hidden_size)?;
+        // Those of the data that decide which model is the best.
         let metrics = match &validation {
             Some(Validation::Data(valid)) => valid.metrics(&model),
             _ => train.metrics(&model),
@@ -172,6 +173,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let best = Best { metric, greater_is_better, log: run.log.clone() };
         tokenizer.check_directory(&arguments.output_dir)?;
         let sum_of_validation = match &validation {
+            // Of the training data, so the share and the seed say which.
             Some(Validation::Share(share)) => checksum_of(share),
             Some(Validation::Data(valid)) => checksum_of(valid),
             None => 0,
@@ -199,6 +201,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             .with_max_grad_norm(arguments.max_grad_norm)
             .with_precision(arguments.precision)
             .with_ranks(ranks, &interrupter)?;
+        // Without dropout, so that the loss before training is the same whenever the run is resumed.
         let plain = training.valid();
         for loader in [&train].into_iter().chain(&valid) {
             check_first::<M, D>(&plain.model, loader)?;
@@ -214,12 +217,13 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
                 format!("was stopped before the first step ({reason}), so there is nothing to save");
             return Err(Error::data("the training run", problem));
         };
+        // Held until the model is saved.
         let _lock = run.begin(loss_of(&initial), plan, sums)?;
 
-        let loader = train.clone().starting_after(run.finished());
+        let loader = train.clone().starting_after(run.finished_epochs);
         let loader = loader.shard(ranks.rank(), ranks.size())?;
         let loader = Arc::new(match plan.batches {
-            Some(batches) => loader.with_batches_per_epoch(batches)?,
+            Some(batches) => loader.with_batches_per_epoch(batches)?.with_items_read(run.items_read(batches)),
             None => loader,
         });
         let validating: Arc<dyn DataLoader<_>> = match &valid {
@@ -269,6 +273,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
 
         ranks.same("end of the run", &interrupted.is_some())?;
         let mut history = run.log.history(plan.steps, &metrics.names());
+        // As evaluations leave out what is not finite.
         history.initial = initial.into_iter().filter(|(_, value)| value.is_finite()).collect();
         match interrupted {
             // What follows the last evaluation was broken off.
@@ -333,7 +338,6 @@ fn check_loss(what: &str, loss: f64) -> Result<()> {
     Err(Error::data(format!("the loss {what}"), problem))
 }
 
-/// Prints a note, if anybody reads it.
 fn note(arguments: &TrainingArguments, text: impl Display) {
     if !arguments.silent && arguments.ranks.is_first() {
         let _ = writeln!(stderr(), "{text}");

@@ -8,17 +8,13 @@ mod case;
 #[path = "../support/devices/mod.rs"]
 mod devices;
 mod errors;
-#[cfg(feature = "checkpoint")]
 #[path = "../support/golden/mod.rs"]
 mod golden;
-#[cfg(feature = "checkpoint")]
 mod models;
-#[cfg(feature = "checkpoint")]
 #[path = "../support/parity/mod.rs"]
 mod parity;
 mod randomness;
 mod results;
-#[cfg(feature = "checkpoint")]
 #[path = "../support/sentences/mod.rs"]
 mod sentences;
 #[path = "../support/small_bert/mod.rs"]
@@ -26,7 +22,6 @@ mod small_bert;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 mod training;
-#[cfg(feature = "checkpoint")]
 #[path = "../support/whole_model/mod.rs"]
 mod whole_model;
 
@@ -63,7 +58,6 @@ macro_rules! every_behaviour {
             $device,
             $tolerance,
             [
-                #[cfg(feature = "checkpoint")]
                 results::outputs_gradients_and_ten_steps_of_adamw_equal_hugging_faces,
                 results::odd_and_real_sizes_equal_the_reference,
                 results::ids_of_every_int_dtype_give_the_same_values_and_gradients,
@@ -78,7 +72,6 @@ macro_rules! every_behaviour {
                 errors::a_sequence_past_the_position_table_is_an_error,
                 errors::shapes_that_do_not_fit_are_errors,
                 "needs a second device, such as ndarray's feature" errors::a_batch_on_another_device_is_an_error,
-                #[cfg(feature = "checkpoint")]
                 errors::labels_of_an_input_that_was_replaced_are_refused,
                 errors::autodiff_makes_no_other_device,
                 errors::an_id_that_is_not_checked_takes_the_nearest_row_of_a_table_of_its_own,
@@ -88,18 +81,13 @@ macro_rules! every_behaviour {
                 training::a_zero_padding_row_stays_zero_under_adamw_and_no_used_row_stays,
                 training::records_and_clones_keep_their_values_while_training_goes_on,
                 training::a_record_saved_here_loads_on_every_device,
-                training::a_parameter_that_two_fields_share_is_clipped_and_averaged_once,
-                training::gradients_of_every_dtype_are_scaled_by_factors_that_it_may_not_hold,
+                training::a_parameter_that_two_fields_share_is_clipped_once,
+                training::gradients_of_every_dtype_are_clipped_by_one_norm,
                 "needs a second device, such as ndarray's feature" training::a_batch_moves_between_devices_with_what_is_known_of_it,
-                #[cfg(feature = "checkpoint")]
                 models::masked_language_modelling_equals_transformers,
-                #[cfg(feature = "checkpoint")]
                 models::a_training_step_in_16_bits_has_the_gradients_of_f64_up_to_rounding_or_is_refused,
-                #[cfg(feature = "checkpoint")]
                 models::classifiers_equal_transformers,
-                #[cfg(feature = "checkpoint")]
                 models::answers_and_replaced_tokens_equal_transformers,
-                #[cfg(feature = "checkpoint")]
                 models::sentence_embeddings_equal_sentence_transformers,
             ]
         );

@@ -1,7 +1,6 @@
 //! Outputs and gradients.
 
 use crate::case::*;
-#[cfg(feature = "checkpoint")]
 use crate::golden::Golden;
 use crate::tolerance;
 use burn::prelude::*;
@@ -12,7 +11,6 @@ use burn_gradcheck::GradCheck;
 
 /// Every way to say where a token is, of ids and of vectors, in every dtype that the device computes in: a row of the table
 /// of `docs/checkpoints.md` for each fixture.
-#[cfg(feature = "checkpoint")]
 pub fn outputs_gradients_and_ten_steps_of_adamw_equal_hugging_faces(case: &Case) {
     let _held = hold_random_numbers();
     let mut failures = Vec::new();

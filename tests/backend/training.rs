@@ -8,7 +8,7 @@ use burn::nn::LinearConfig;
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn_bert::optim::{MeanGradients, clip_by_global_norm};
+use burn_bert::optim::clip_by_global_norm;
 use burn_bert::{BertEmbeddings, BertEmbeddingsInput};
 
 const STEPS: usize = 10;
@@ -107,46 +107,36 @@ pub fn a_batch_moves_between_devices_with_what_is_known_of_it(case: &Case) {
 }
 
 /// Two fields share one layer, whose gradient is 10 in each of its four values: ‖g‖ = 20.
-pub fn a_parameter_that_two_fields_share_is_clipped_and_averaged_once(case: &Case) {
+pub fn a_parameter_that_two_fields_share_is_clipped_once(case: &Case) {
     let _held = hold_random_numbers();
     let device = case.autodiff();
     let linear = LinearConfig::new(2, 2).with_bias(false).init(&device);
     let model = (linear.clone(), linear);
-    let gradients = |share: f64| {
+    let gradients = || {
         let x = Tensor::<2>::ones([1, 2], &device);
         let loss = model.0.forward(x.clone()).mul_scalar(4.0) + model.1.forward(x).mul_scalar(6.0);
-        GradientsParams::from_grads(loss.sum().mul_scalar(share).backward(), &model)
+        GradientsParams::from_grads(loss.sum().backward(), &model)
     };
     let value = |gradients: &GradientsParams| host(gradients.get::<2>(model.0.weight.id).unwrap());
 
     for (max_norm, expected) in [(1.0, 0.5), (5.0, 2.5), (1e3, 10.0)] {
-        let mut gradients = gradients(1.0);
+        let mut gradients = gradients();
         let norm = clip_by_global_norm(&model, &mut gradients, max_norm).unwrap().unwrap();
         assert_close("norm", &host(norm), &[20.0], case.tolerance);
         assert_close("clipped", &value(&gradients), &[expected; 4], case.tolerance);
     }
-    let mut mean = MeanGradients::new();
-    for (share, count) in [(1.0, 1.0), (0.2, 3.0)] {
-        mean.add_counted(&model, gradients(share), count);
-    }
-    assert_close("mean", &value(&mean.take(&model)), &[4.0; 4], case.tolerance);
 }
 
-/// The mean divides by a count of 2⁻²⁰, whose reciprocal is infinite in f16; beside f64 the norm is f64.
-pub fn gradients_of_every_dtype_are_scaled_by_factors_that_it_may_not_hold(case: &Case) {
+/// Beside f64 the norm is f64.
+pub fn gradients_of_every_dtype_are_clipped_by_one_norm(case: &Case) {
     let device = case.autodiff();
     for dtype in supported(&case.device, &[DType::F64, DType::F16, DType::BF16]) {
         let param = |value: f32, dtype| -> Param<Tensor<1>> {
             Param::from_tensor(Tensor::from_data(TensorData::from([value]), (&device, dtype)))
         };
         let model = (param(3.0, dtype), param(4.0, DType::F32));
-        let gradients = || {
-            let squares = model.0.val().square().cast(DType::F32) + model.1.val().square();
-            GradientsParams::from_grads(squares.mul_scalar(0.5).backward(), &model)
-        };
-        let mut mean = MeanGradients::new();
-        mean.add_counted(&model, gradients(), 2f64.powi(-20));
-        let mut gradients = mean.take(&model);
+        let squares = model.0.val().square().cast(DType::F32) + model.1.val().square();
+        let mut gradients = GradientsParams::from_grads(squares.mul_scalar(0.5).backward(), &model);
         assert_eq!(host(gradients.get::<1>(model.0.id).unwrap()), [3.0], "{dtype:?}");
         let norm = clip_by_global_norm(&model, &mut gradients, 2.5).unwrap().unwrap();
         let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };

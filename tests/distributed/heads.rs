@@ -2,7 +2,8 @@
 
 use crate::prelude::*;
 use burn::module::{Lora, ParamGroup};
-use burn_bert::optim::{AdamWConfig, MeanGradients, adamw, clip_by_global_norm, num_trainable_params};
+use burn::optim::GradientsAccumulator;
+use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm, num_trainable_params};
 use std::ops::Range;
 
 pub const NAMES: [&str; 12] = [
@@ -76,15 +77,18 @@ fn train<M: Module>(ranks: &Ranks, all: usize, head: &Head<M>, device: &Device) 
     // A bias before a softmax has gradients of exactly 0, and AdamW divides their rounding errors by ε.
     let mut optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-6)).unwrap();
     for step in 0..STEPS {
-        let mut mean = MeanGradients::new();
-        for micro_batch in 0..head.micro_batches {
+        let micro_batches = (0..head.micro_batches).map(|micro_batch| {
             let texts = texts(step * head.micro_batches + micro_batch, all);
-            let (loss, count) = (head.loss)(&model, &texts[share(texts.len(), ranks)], device);
-            let gradients = GradientsParams::from_grads(loss.backward(), &model);
-            mean.add_counted(&model, gradients, count);
+            (head.loss)(&model, &texts[share(texts.len(), ranks)], device)
+        });
+        let micro_batches: Vec<_> = micro_batches.collect();
+        let count: f64 = micro_batches.iter().map(|(_, count)| count).sum();
+        let mut accumulator = GradientsAccumulator::new();
+        for (loss, own) in micro_batches {
+            let loss = loss.mul_scalar(own / count.max(f64::MIN_POSITIVE));
+            accumulator.accumulate(&model, GradientsParams::from_grads(loss.backward(), &model));
         }
-        let count = mean.count();
-        let mut gradients = ranks.mean_gradients(&model, mean.take(&model), count)?;
+        let mut gradients = ranks.mean_gradients(&model, accumulator.grads(), count)?;
         clip_by_global_norm(&model, &mut gradients, 0.5).unwrap();
         model = optimizer.step(1e-3, model, gradients);
     }

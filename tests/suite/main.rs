@@ -1,7 +1,5 @@
 //! What does not depend on the random numbers that a device draws: every test may run beside any other.
 
-#![cfg(feature = "checkpoint")]
-
 #[path = "../support/checkpoint_files/mod.rs"]
 mod checkpoint_files;
 #[path = "../support/devices/mod.rs"]
@@ -37,6 +35,7 @@ mod prelude {
     pub use burn_bert::model::*;
     #[cfg(feature = "tokenizers")]
     pub use burn_bert::pipeline::*;
+    #[cfg(feature = "tokenizers")]
     pub use burn_bert::text::*;
     pub use burn_bert::{
         BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, Error, Family,
@@ -108,7 +107,6 @@ mod labelled;
 mod labelled_files;
 mod layer;
 mod layout;
-mod lines;
 mod masked_lm;
 #[cfg(feature = "train")]
 mod metrics;
@@ -118,6 +116,8 @@ mod parity_models;
 mod parity_saved;
 #[cfg(feature = "tokenizers")]
 mod pipelines;
+#[cfg(feature = "train")]
+mod plain_text;
 #[cfg(feature = "train")]
 mod ranking;
 mod resize;

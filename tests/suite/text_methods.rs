@@ -2,7 +2,6 @@
 
 use crate::prelude::*;
 use burn::module::ModuleMapper;
-use std::sync::{Arc, Mutex};
 
 /// One is empty, and the last longer than the 16 tokens that the models read.
 const TEXTS: [&str; 4] = [
@@ -229,19 +228,6 @@ fn an_option_that_a_task_does_not_read_is_an_error() {
             let error = models.run(task, &[], &options).unwrap_err();
             assert!(matches!(error, Error::Config { field, .. } if field == name), "{task}: {error}");
         }
-    }
-}
-
-#[test]
-fn progress_counts_the_texts_that_are_done() {
-    let models = Models::new(&device());
-    for task in TASKS {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let written = seen.clone();
-        let options = TextOptions::new().with_batch_size(3);
-        let options = options.with_progress(move |done, total| written.lock().unwrap().push((done, total)));
-        models.run(task, &TEXTS, &options).unwrap();
-        assert_eq!(*seen.lock().unwrap(), [(3, 4), (4, 4)], "{task}");
     }
 }
 

@@ -143,7 +143,6 @@ async fn download(
     Ok(snapshot)
 }
 
-/// A file of a commit.
 struct Listed {
     name: String,
     /// Git's checksum of the file or, with LFS, of the pointer that git has in its place.

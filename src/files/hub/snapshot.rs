@@ -76,12 +76,10 @@ impl Snapshot {
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    /// Notes that the commit has no file of this name.
     pub(super) fn note_missing(&self, name: &str) -> io::Result<()> {
         write(&self.lacks(name), "")
     }
 
-    /// Makes a blob the file of this name.
     pub(super) fn link(&self, name: &str, blob: &str) -> io::Result<()> {
         // A process that began at the same time may be reading it already.
         if self.has(name) {
@@ -100,7 +98,6 @@ impl Snapshot {
         if self.has(name) { Ok(()) } else { linked }
     }
 
-    /// Makes this the commit of a branch or tag.
     pub(super) fn set_as(&self, revision: &str) -> io::Result<()> {
         if is_hex(revision, 40) {
             return Ok(());

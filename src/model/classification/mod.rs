@@ -1,7 +1,6 @@
 //! `BertForSequenceClassification`: the model.
 
 pub(super) mod batch;
-#[cfg(feature = "checkpoint")]
 mod stored;
 
 use crate::embeddings::BertEmbeddingsInput;

@@ -1,25 +1,24 @@
 //! `BertForSentenceEmbedding`: one vector per sentence.
 
-pub(super) mod dense;
-#[cfg(feature = "checkpoint")]
 mod modules;
 pub(super) mod pooling;
 pub(super) mod sentence_loss;
 pub(super) mod similarity;
 
 use crate::embeddings::BertEmbeddingsInput;
+use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
-use crate::layers::{PaddingMask, check_sizes};
+use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, check_sizes, linear_activation};
 use crate::model::bert::BertModel;
 use crate::model::labels::check_padding;
-use crate::model::sentence::dense::{SentenceDense, SentenceDenseConfig};
 use crate::model::sentence::pooling::{Pooling, normalized};
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
 use crate::model::sentence::similarity::Similarity;
-use crate::model::sentence_transformers::Prompts;
+use crate::model::sentence_transformers::{Prompts, torch_class};
 use burn::config::Config;
 use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
 use burn_fused::recomputed_anywhere;
 
@@ -90,6 +89,7 @@ impl BertForSentenceEmbeddingConfig {
 
     fn build(&self, device: &Device) -> Result<BertForSentenceEmbedding> {
         let mut width = self.bert.embeddings.hidden_size;
+        // Each layer reads vectors as wide as those that the one before gives.
         let dense = self.dense.iter().map(|config| {
             let dense = config.build(width, device);
             width = config.out_features;
@@ -276,5 +276,64 @@ impl BertForSentenceEmbedding {
             })
         });
         Ok(Tensor::cat(parts.collect::<Result<_>>()?, 0))
+    }
+}
+
+/// Configuration of a [`SentenceDense`], a layer of a
+/// [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
+#[derive(Config, Debug, PartialEq)]
+pub struct SentenceDenseConfig {
+    /// Length of the vectors that it gives.
+    pub out_features: usize,
+    /// Whether there is a bias.
+    #[config(default = true)]
+    pub bias: bool,
+    /// What is computed of the sums.
+    #[config(default = "Activation::Tanh")]
+    pub activation: Activation,
+}
+
+impl SentenceDenseConfig {
+    fn validate(&self) -> Result<()> {
+        let invalid = |problem: String| Err(Error::config("dense", problem));
+        if self.out_features == 0 {
+            return invalid("has 0 out_features, but must have at least 1".into());
+        }
+        torch_class(self.activation).map(drop).or_else(invalid)
+    }
+
+    fn build(&self, width: usize, device: &Device) -> SentenceDense {
+        // Burn's own initialiser, which is PyTorch's.
+        let linear = LinearConfig::new(width, self.out_features).with_bias(self.bias).init(device);
+        SentenceDense { linear, activation: self.activation }
+    }
+}
+
+/// `f(x·W + b)` of the vectors of sentences, part of a [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
+///
+/// Source: `Dense` of sentence-transformers 6.2, without a residual.
+#[derive(Module, Debug)]
+pub struct SentenceDense {
+    /// W, and b if there is one.
+    pub linear: Linear,
+    #[module(skip)]
+    activation: Activation,
+}
+
+impl SentenceDense {
+    /// The config that builds a layer of this shape.
+    pub fn config(&self) -> SentenceDenseConfig {
+        SentenceDenseConfig {
+            out_features: self.linear.weight.lazy_shape()[1],
+            bias: self.linear.bias.is_some(),
+            activation: self.activation,
+        }
+    }
+
+    /// [B, in] → [B, out], or what is wrong with W and b beside the word embeddings.
+    fn try_forward(&self, x: Tensor<2>, words: &TokenEmbedding) -> Result<Tensor<2>> {
+        let shape = [x.dims()[1], self.config().out_features];
+        ParameterCheck::beside(words).linear("dense.linear", &self.linear, shape)?;
+        Ok(linear_activation(&self.linear, x, self.activation))
     }
 }

@@ -6,10 +6,9 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::names::{SENTENCE_NAMES, TRANSFORMER_NAMES};
 use crate::files::{read_json, regular_file};
-use crate::model::sentence::dense::SentenceDenseConfig;
 use crate::model::sentence::pooling::Pooling;
 use crate::model::sentence::similarity::Similarity;
-use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig};
+use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDenseConfig};
 use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
 #[cfg(feature = "tokenizers")]
@@ -92,7 +91,6 @@ impl Modules {
     }
 }
 
-/// The config of a `Dense` that reads vectors of length `width`.
 fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
     check_names(config)?;
     let required = |field| config.size(field)?.ok_or_else(|| config.invalid(field, "is missing".into()));

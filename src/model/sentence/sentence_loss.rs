@@ -82,7 +82,6 @@ pub struct MultipleNegativesRankingLoss {
 }
 
 impl MultipleNegativesRankingLoss {
-    /// The loss of B anchors and C ≥ B candidates, `[1]`.
     fn of(&self, anchors: Tensor<2>, candidates: Tensor<2>) -> Tensor<1> {
         let scores = Similarity::Cosine.between(anchors, candidates).mul_scalar(self.scale); // [B, C]
         let [batch, _] = scores.dims();
@@ -319,6 +318,7 @@ impl SentenceLoss {
                 let losses = matryoshka_dims.iter().zip(matryoshka_weights).map(|(&dim, &weight)| {
                     let [anchors, candidates] =
                         [&anchors, &candidates].map(|vectors| normalized(vectors.clone().narrow(1, 0, dim)));
+                    // Not `try_forward`: the batch was checked, at every width.
                     loss.of(anchors, candidates, labels).mul_scalar(weight)
                 });
                 losses.reduce(|sum, loss| sum + loss).expect("at least one width")

@@ -50,6 +50,7 @@ impl Similarity {
             Self::Dot => (a * b).sum_dim(1),
             // The square is clamped and not the root, whose gradient at 0 is infinite.
             Self::Euclidean => (a - b).square().sum_dim(1).clamp_min(1e-24).sqrt().neg(),
+            // The gradient of |0| is 0 in Burn as in PyTorch, so nothing is clamped.
             Self::Manhattan => (a - b).abs().sum_dim(1).neg(),
         };
         similarities.squeeze_dim(1)

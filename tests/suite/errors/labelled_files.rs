@@ -1,4 +1,4 @@
-//! Labelled files.
+//! Labelled files and plain text.
 
 use super::{Row, file};
 use crate::prelude::*;
@@ -83,6 +83,17 @@ pub fn rows() -> Vec<Row> {
             |dir| refused(dir, "a.csv", "text,label\n\"a,b\nc,d\n", &Columns::default()),
             "DIR/a.csv, line 2: the row has a quote that is not closed; close it, or double a quote that is part of a \
              quoted field",
+        ),
+        row!(
+            NotUtf8,
+            |dir| PlainText::open(file(dir, "a.txt", b"first\nthe caf\xe9\n")).unwrap_err(),
+            "DIR/a.txt is not UTF-8: line 2 has an invalid byte at offset 13 of the file; convert the file, with \
+             iconv for example",
+        ),
+        row!(
+            File,
+            |dir| PlainText::open(file(dir, "a.txt", "\n \n")).unwrap_err(),
+            "DIR/a.txt has no text: it is empty, or has only blank lines or a header",
         ),
         row!(
             Row,

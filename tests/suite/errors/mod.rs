@@ -22,7 +22,6 @@ mod labelled_files;
 mod labels;
 #[cfg(feature = "train")]
 mod runs;
-mod text;
 #[cfg(feature = "tokenizers")]
 mod tokenizers;
 
@@ -56,7 +55,6 @@ fn table() -> impl Iterator<Item = Row> {
         inputs::rows(),
         labels::rows(),
         checkpoints::rows(),
-        text::rows(),
         #[cfg(feature = "tokenizers")]
         tokenizers::rows(),
         #[cfg(feature = "train")]
