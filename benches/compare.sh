@@ -4,13 +4,13 @@
 #     BURN_BERT_PYTHON=path/to/python benches/compare.sh [TABLE ...]
 #
 # Without names it makes all tables. Nothing else should run on the machine. Python needs torch,
-# transformers, onnx, onnxscript, onnxruntime and openvino. A table stands between `<!-- NAME -->` and `<!-- end -->`.
+# transformers, onnx, onnxscript, onnxruntime and openvino; `profile` needs perf. A table stands between `<!-- NAME -->` and `<!-- end -->`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${BURN_BERT_PYTHON:?names the interpreter of the peers}"
 export RAYON_NUM_THREADS="${RAYON_NUM_THREADS:-$(nproc)}" BURN_DEVICE=flex
 
-[ $# -gt 0 ] || set -- operator operator_tuned operator_mimalloc masked_lm growth classification inference adamw matmul ranks
+[ $# -gt 0 ] || set -- operator operator_tuned operator_mimalloc masked_lm growth profile classification inference adamw matmul ranks
 features=(--features mpi,train)
 bench() { cargo bench --quiet "${features[@]}" --bench "$@"; }
 # Allocators that keep their pages: glibc's for the peers, mimalloc's here.
@@ -26,6 +26,7 @@ measure() {
         operator_mimalloc) BURN_BERT_ALLOCATOR='mimalloc (Rust only)' bench compare_mimalloc ;;
         masked_lm) tuned bench compare_masked_lm ;;
         growth) tuned bench compare_masked_lm -- growth ;;
+        profile) tuned bench compare_masked_lm -- profile ;;
         classification) tuned bench compare_classification ;;
         inference) tuned bench compare_inference ;;
         adamw) tuned bench compare_adamw ;;

@@ -5,7 +5,7 @@
 //! For allocators that do not return freed pages to the OS, mimalloc's here and glibc's in PyTorch, set `MIMALLOC_PURGE_DELAY=-1` and
 //! `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456`.
 //!
-//! With `-- growth`, the smaller model on more and longer windows.
+//! With `-- growth`, the smaller model on more and longer windows. With `-- profile`, where the time of a step goes, alone.
 //!
 //! A step is forward, loss, backward, clipping by the global norm and AdamW, with dropout, on 8 windows of 128 tokens
 //! of which 15 % are masked. The contestants have the same weights and the same batch, and their losses are compared
@@ -14,6 +14,7 @@
 #[path = "../tests/support/counting_allocator/mod.rs"]
 mod counting_allocator;
 mod masked_lm_table;
+mod profile;
 mod race;
 mod whole_model;
 
@@ -28,6 +29,9 @@ static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 
 fn main() {
     let mut models = whole_model::models_and_modern_bert();
+    if std::env::args().any(|argument| argument == "profile") {
+        return profile::print(&models);
+    }
     let mut race = Race { rounds: 5, turn: 2000.0, warm_up: 0 };
     let mut cases = vec![Case::DEFAULT];
     if std::env::args().any(|argument| argument == "growth") {
