@@ -12,6 +12,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 /// Makes batches of items: a [`Batcher`](burn::data::dataloader::batcher::Batcher) that returns errors, for [`Batches`].
+/// [`EpochLoader`](super::EpochLoader) has an example.
 pub trait TryBatcher: Send + Sync + 'static {
     /// An item of the dataset.
     type Item: Send + Sync + 'static;

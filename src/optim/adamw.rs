@@ -85,7 +85,8 @@ pub fn adamw(config: &AdamWConfig) -> Result<ModuleOptimizer> {
     Ok(config.try_init()?.with_group(biases_and_norms, undecayed, None))
 }
 
-/// The optimizer of one group of parameters, made by [`AdamWConfig`] or [`adamw`]. Its records are those of Burn's `AdamW`.
+/// The optimizer of one group of parameters, made by [`AdamWConfig`] or [`adamw`]; [the module](super) has an example. Its records are
+/// those of Burn's `AdamW`.
 ///
 /// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32.
 /// On Flex a step is one pass over a parameter, its state and its gradient, on all threads. The new values take the
@@ -133,7 +134,8 @@ impl AdamW {
     }
 }
 
-/// The optimizer state of one parameter in [`adamw`]; in a record it has the form of Burn's, which reads it as f32.
+/// The optimizer state of one parameter in [`adamw`] ([the module](super) has an example); in a record it has the form of Burn's,
+/// which reads it as f32.
 #[derive(Clone, Debug)]
 pub struct AdamWState<const D: usize> {
     time: usize,
