@@ -30,7 +30,7 @@ pub(super) const NOMIC_BERT: FamilySpec = FamilySpec {
         ("rope_theta", Old("rotary_emb_base")),
         ("position_embedding_type", Always),
     ],
-    // Of nomic-embed-text-v2-moe and of other models of the published code.
+    // Of nomic-embed-text-v2-moe, and what the published code can compute otherwise.
     unsupported: &[
         Unsupported::OtherThan("moe_every_n_layers", 0, "mixtures of experts"),
         Unsupported::Flag("rotary_emb_interleaved", "turns neighbouring columns"),

@@ -19,7 +19,8 @@ use std::fmt::Display;
 /// y  = LayerNorm(x' + Dropout(f(x'·U + u)·D + d))
 /// ```
 ///
-/// with f the activation, and `f(x'·U) ∘ (x'·G)` in the place of `f(x'·U + u)` in NomicBERT and GTE; or in ModernBERT, whose first layer has no LayerNorm before the attention,
+/// with f the activation, and `f(x'·U) ∘ (x'·G)` in the place of `f(x'·U + u)` in NomicBERT and GTE; or in ModernBERT, whose
+/// first layer has no LayerNorm before the attention,
 ///
 /// ```text
 /// x' = x + Dropout(Attention(LayerNorm(x))·O)

@@ -102,7 +102,7 @@ fn without_a_model_type_the_architecture_tells_the_family() {
 #[test]
 fn a_family_that_is_not_supported_is_refused_by_name_when_its_config_is_read() {
     for model_type in [
-        "nomic_bert",
+        "new",
         "deberta-v2",
         "big_bird",
         "megatron-bert",
