@@ -39,6 +39,12 @@ pub enum Family {
     Data2VecText,
     /// `modernbert`
     ModernBert,
+    /// `nomic_bert`
+    NomicBert,
+    /// `gte`
+    Gte,
+    /// `jina_embeddings_v3`
+    JinaEmbeddingsV3,
 }
 
 impl Family {
@@ -56,6 +62,9 @@ impl Family {
             Self::Camembert => "camembert",
             Self::Data2VecText => "data2vec-text",
             Self::ModernBert => "modernbert",
+            Self::NomicBert => "nomic_bert",
+            Self::Gte => "gte",
+            Self::JinaEmbeddingsV3 => "jina_embeddings_v3",
         }
     }
 }
@@ -74,7 +83,7 @@ pub enum PositionEmbeddingType {
     /// `pad_token_id`, whose row gets no gradient (RoBERTa and other models from fairseq).
     AfterPadding,
     /// Queries and keys of the attention are turned by angles that grow with the position (Su et al. 2021); the embedding
-    /// layer has no position embeddings (ModernBERT).
+    /// layer has no position embeddings (ModernBERT, NomicBERT, GTE, Jina embeddings v3).
     Rotary,
 }
 
@@ -101,7 +110,7 @@ pub(crate) struct Architecture {
 pub(crate) struct Input {
     /// The positions of a config that does not state relative ones.
     pub(crate) positions: PositionEmbeddingType,
-    pub(crate) has_token_types: bool,
+    pub(crate) token_types: TokenTypes,
     /// ε of every LayerNorm, if no config can state another.
     pub(crate) layer_norm_eps: Option<f64>,
     /// The linear layer from the width of the embeddings to that of the encoder.
@@ -111,10 +120,11 @@ pub(crate) struct Input {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoder {
     pub(crate) norm: NormPlace,
-    /// Whether linear layers and norms have biases, those of the embeddings and of a head's norm included.
-    pub(crate) has_biases: bool,
-    /// Whether the feed-forward network is `(f(x·U) ∘ (x·G))·D`, with dropout before D, and not `f(x·U)·D`.
+    pub(crate) biases: Biases,
+    /// Whether the feed-forward network is `(f(x·U) ∘ (x·G))·D`, and not `f(x·U)·D`.
     pub(crate) is_gated: bool,
+    /// The dropout of what D reads.
+    pub(crate) inner_dropout: InnerDropout,
     /// Whether one layer is run again and again.
     pub(crate) shares_layers: bool,
     /// Whether the outputs of attention and of the feed-forward network have dropout.
@@ -123,11 +133,42 @@ pub(crate) struct Encoder {
     pub(crate) relative_scores: Option<RelativeScores>,
     /// Whether all layers add a bias by the distance of query and key.
     pub(crate) has_relative_attention_bias: bool,
+    /// Whether layers with rotary positions can have a window, and another θ with it.
+    pub(crate) has_windows: bool,
+}
+
+/// Which linear layers and norms have biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Biases {
+    /// The linear layers of the attention, and D.
+    pub(crate) of_layers: bool,
+    /// U and G.
+    pub(crate) of_inner: bool,
+    /// All norms, and the linear layers of the pooler and of heads.
+    pub(crate) of_others: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InnerDropout {
+    Never,
+    /// That of the layers' outputs.
+    OfLayers,
+    /// `mlp_dropout`. The attention's output has the dropout of its weights then.
+    Stated,
+}
+
+/// Whether a family has token-type embeddings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenTypes {
+    Never,
+    /// If `type_vocab_size` is not 0.
+    IfAny,
+    Always,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heads {
-    pub(crate) has_pooler: bool,
+    pub(crate) pooler: Pooler,
     /// Whether the activation of the masked-language-model head is that of the layers, and not always the exact GELU.
     pub(crate) masked_lm_activation_of_layers: bool,
     /// Whether classifiers read `LayerNorm(GELU(x·P))`, the transform of the masked-language-model head, and not x.
@@ -135,6 +176,15 @@ pub(crate) struct Heads {
     pub(crate) sequence: SequenceHead,
     /// By what they classify, see [`Classified`].
     pub(crate) dropout: [HeadDropout; 3],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pooler {
+    Never,
+    /// Below a head that reads its output.
+    OfHeads,
+    /// Of the model without a head too.
+    Always,
 }
 
 /// Where a layer normalises.
@@ -194,21 +244,23 @@ pub(crate) enum HeadDropout {
 const BERT: Architecture = Architecture {
     input: Input {
         positions: PositionEmbeddingType::Absolute,
-        has_token_types: true,
+        token_types: TokenTypes::Always,
         layer_norm_eps: None,
         projection: Projection::Never,
     },
     encoder: Encoder {
         norm: NormPlace::Post,
-        has_biases: true,
+        biases: Biases { of_layers: true, of_inner: true, of_others: true },
         is_gated: false,
+        inner_dropout: InnerDropout::Never,
         shares_layers: false,
         output_dropout: [true; 2],
         relative_scores: Some(RelativeScores::Scaled),
         has_relative_attention_bias: false,
+        has_windows: false,
     },
     heads: Heads {
-        has_pooler: true,
+        pooler: Pooler::Always,
         masked_lm_activation_of_layers: true,
         classifiers_have_transform: false,
         sequence: SequenceHead::Pooled,
@@ -229,10 +281,10 @@ const ROBERTA: Architecture = Architecture {
 
 const DISTILBERT: Architecture = Architecture {
     // ε is written into the model's code and in no config.
-    input: Input { has_token_types: false, layer_norm_eps: Some(1e-12), ..BERT.input },
+    input: Input { token_types: TokenTypes::Never, layer_norm_eps: Some(1e-12), ..BERT.input },
     encoder: Encoder { output_dropout: [false, true], relative_scores: None, ..BERT.encoder },
     heads: Heads {
-        has_pooler: false,
+        pooler: Pooler::Never,
         sequence: SequenceHead::Dense { activation: Activation::Relu, drops_input: false },
         dropout: [Stated(Some(0.2)), OfLayers, Stated(Some(0.1))],
         ..BERT.heads
@@ -242,7 +294,7 @@ const DISTILBERT: Architecture = Architecture {
 const ELECTRA: Architecture = Architecture {
     input: Input { projection: Projection::IfOther, ..BERT.input },
     heads: Heads {
-        has_pooler: false,
+        pooler: Pooler::Never,
         // As `ElectraGeneratorPredictions`.
         masked_lm_activation_of_layers: false,
         sequence: SequenceHead::Dense { activation: Activation::Gelu, drops_input: true },
@@ -253,7 +305,7 @@ const ELECTRA: Architecture = Architecture {
 
 // fairseq's, as RoBERTa: positions count from the padding id.
 const MPNET: Architecture = Architecture {
-    input: Input { has_token_types: false, ..ROBERTA.input },
+    input: Input { token_types: TokenTypes::Never, ..ROBERTA.input },
     encoder: Encoder { relative_scores: None, has_relative_attention_bias: true, ..BERT.encoder },
     heads: Heads { dropout: [OfLayers, OfLayers, Never], ..ROBERTA.heads },
 };
@@ -270,21 +322,51 @@ const ALBERT: Architecture = Architecture {
 };
 
 const MODERN_BERT: Architecture = Architecture {
-    input: Input { positions: PositionEmbeddingType::Rotary, has_token_types: false, ..BERT.input },
+    input: Input { positions: PositionEmbeddingType::Rotary, token_types: TokenTypes::Never, ..BERT.input },
     encoder: Encoder {
         norm: NormPlace::Pre,
-        has_biases: false,
+        biases: Biases { of_layers: false, of_inner: false, of_others: false },
         is_gated: true,
+        inner_dropout: InnerDropout::Stated,
         relative_scores: None,
+        has_windows: true,
         ..BERT.encoder
     },
     heads: Heads {
-        has_pooler: false,
+        pooler: Pooler::Never,
         masked_lm_activation_of_layers: false,
         classifiers_have_transform: true,
         sequence: SequenceHead::Transformed,
         dropout: [Stated(Some(0.0)); 3],
     },
+};
+
+const NOMIC_BERT: Architecture = Architecture {
+    input: Input { positions: PositionEmbeddingType::Rotary, ..BERT.input },
+    encoder: Encoder {
+        biases: Biases { of_layers: false, of_inner: false, of_others: true },
+        is_gated: true,
+        relative_scores: None,
+        ..BERT.encoder
+    },
+    heads: Heads { pooler: Pooler::OfHeads, ..BERT.heads },
+};
+
+const GTE: Architecture = Architecture {
+    input: Input { token_types: TokenTypes::IfAny, ..NOMIC_BERT.input },
+    encoder: Encoder {
+        biases: Biases { of_layers: true, ..NOMIC_BERT.encoder.biases },
+        inner_dropout: InnerDropout::OfLayers,
+        ..NOMIC_BERT.encoder
+    },
+    // `GteLMHead` computes GELU whatever `hidden_act` is.
+    heads: Heads { masked_lm_activation_of_layers: false, ..NOMIC_BERT.heads },
+};
+
+const JINA_EMBEDDINGS_V3: Architecture = Architecture {
+    input: NOMIC_BERT.input,
+    encoder: Encoder { relative_scores: None, ..BERT.encoder },
+    heads: ROBERTA.heads,
 };
 
 impl Family {
@@ -297,6 +379,9 @@ impl Family {
             Self::Albert => &ALBERT,
             Self::Roberta | Self::XlmRoberta | Self::Camembert | Self::Data2VecText => &ROBERTA,
             Self::ModernBert => &MODERN_BERT,
+            Self::NomicBert => &NOMIC_BERT,
+            Self::Gte => &GTE,
+            Self::JinaEmbeddingsV3 => &JINA_EMBEDDINGS_V3,
         }
     }
 }

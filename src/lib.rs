@@ -1,4 +1,4 @@
-//! BERT and ten related families for [Burn](https://burn.dev): fine-tuned and used in Rust, with outputs and gradients that match
+//! BERT and thirteen related families for [Burn](https://burn.dev): fine-tuned and used in Rust, with outputs and gradients that match
 //! Hugging Face transformers, loaded from and saved as Hugging Face checkpoints.
 //!
 //! A `pipeline::Pipeline` is a model with its tokenizer; a `training::Trainer` fine-tunes it:

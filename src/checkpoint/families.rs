@@ -2,12 +2,12 @@
 
 use super::family_spec::Field::{Also, Always, Named};
 use super::family_spec::{Defaults, FamilyKeys, FamilySpec, HeadKeys, Unsupported};
-use crate::family::{Architecture, Family, NormPlace};
+use crate::family::Family;
 use burn_fused::Activation;
 
-const BERT_KEYS: FamilyKeys = FamilyKeys {
+pub(super) const BERT_KEYS: FamilyKeys = FamilyKeys {
     word: "word_embeddings.weight",
-    embeddings_norm: "LayerNorm",
+    embeddings_norm: "embeddings.LayerNorm",
     zero_biases: true,
     layer: "encoder.layer.",
     linears: &[
@@ -18,6 +18,7 @@ const BERT_KEYS: FamilyKeys = FamilyKeys {
         "intermediate.dense",
         "output.dense",
     ],
+    gate_is_first: false,
     norms: ["attention.output.LayerNorm", "output.LayerNorm"],
     final_norm: None,
     distances: Some("attention.self.distance_embedding.weight"),
@@ -37,7 +38,7 @@ const BERT_KEYS: FamilyKeys = FamilyKeys {
     head_dropout: [Some("classifier_dropout"), Some("classifier_dropout"), None],
 };
 
-const ROBERTA_KEYS: FamilyKeys = FamilyKeys {
+pub(super) const ROBERTA_KEYS: FamilyKeys = FamilyKeys {
     masked_lm: HeadKeys {
         prefix: "lm_head.",
         transform: "lm_head.dense",
@@ -49,7 +50,7 @@ const ROBERTA_KEYS: FamilyKeys = FamilyKeys {
     ..BERT_KEYS
 };
 
-const BERT_DEFAULTS: Defaults = Defaults {
+pub(super) const BERT_DEFAULTS: Defaults = Defaults {
     vocab_size: 30522,
     type_vocab_size: 2,
     pad_token_id: 0,
@@ -58,14 +59,16 @@ const BERT_DEFAULTS: Defaults = Defaults {
     num_attention_heads: 12,
     intermediate_size: 3072,
     dropout: 0.1,
+    attention_dropout: 0.1,
     hidden_act: Activation::Gelu,
     // Of every config class but ModernBERT's; published configs of RoBERTa's family state 514.
     max_position_embeddings: 512,
     layer_norm_eps: 1e-12,
     initializer_bound: None,
+    rope_theta: 160_000.0,
 };
 
-const BERT: FamilySpec = FamilySpec {
+pub(super) const BERT: FamilySpec = FamilySpec {
     family: Family::Bert,
     class: "Bert",
     base: "bert",
@@ -76,9 +79,9 @@ const BERT: FamilySpec = FamilySpec {
 };
 
 /// Of the config classes that transformers derived from RoBERTa's: the vocabulary is BERT's.
-const ROBERTA_DEFAULTS: Defaults = Defaults { pad_token_id: 1, ..BERT_DEFAULTS };
+pub(super) const ROBERTA_DEFAULTS: Defaults = Defaults { pad_token_id: 1, ..BERT_DEFAULTS };
 
-const ROBERTA: FamilySpec = FamilySpec {
+pub(super) const ROBERTA: FamilySpec = FamilySpec {
     family: Family::Roberta,
     class: "Roberta",
     base: "roberta",
@@ -87,7 +90,7 @@ const ROBERTA: FamilySpec = FamilySpec {
     ..BERT
 };
 
-const DISTILBERT: FamilySpec = FamilySpec {
+pub(super) const DISTILBERT: FamilySpec = FamilySpec {
     family: Family::DistilBert,
     class: "DistilBert",
     base: "distilbert",
@@ -132,7 +135,7 @@ const DISTILBERT: FamilySpec = FamilySpec {
     ..BERT
 };
 
-const ELECTRA: FamilySpec = FamilySpec {
+pub(super) const ELECTRA: FamilySpec = FamilySpec {
     family: Family::Electra,
     class: "Electra",
     base: "electra",
@@ -153,7 +156,7 @@ const ELECTRA: FamilySpec = FamilySpec {
     ..BERT
 };
 
-const MPNET: FamilySpec = FamilySpec {
+pub(super) const MPNET: FamilySpec = FamilySpec {
     family: Family::MpNet,
     class: "MPNet",
     base: "mpnet",
@@ -182,7 +185,7 @@ const MPNET: FamilySpec = FamilySpec {
     },
 };
 
-const ALBERT: FamilySpec = FamilySpec {
+pub(super) const ALBERT: FamilySpec = FamilySpec {
     family: Family::Albert,
     class: "Albert",
     base: "albert",
@@ -193,6 +196,7 @@ const ALBERT: FamilySpec = FamilySpec {
         num_attention_heads: 64,
         intermediate_size: 16384,
         dropout: 0.0,
+        attention_dropout: 0.0,
         hidden_act: Activation::GeluTanh,
         ..BERT_DEFAULTS
     },
@@ -227,7 +231,7 @@ const ALBERT: FamilySpec = FamilySpec {
     ..BERT
 };
 
-const MODERN_BERT: FamilySpec = FamilySpec {
+pub(super) const MODERN_BERT: FamilySpec = FamilySpec {
     family: Family::ModernBert,
     class: "ModernBert",
     base: "model",
@@ -238,6 +242,7 @@ const MODERN_BERT: FamilySpec = FamilySpec {
         num_hidden_layers: 22,
         intermediate_size: 1152,
         dropout: 0.0,
+        attention_dropout: 0.0,
         max_position_embeddings: 8192,
         layer_norm_eps: 1e-5,
         initializer_bound: Some(2.0),
@@ -262,7 +267,7 @@ const MODERN_BERT: FamilySpec = FamilySpec {
     ],
     keys: FamilyKeys {
         word: "tok_embeddings.weight",
-        embeddings_norm: "norm",
+        embeddings_norm: "embeddings.norm",
         zero_biases: false,
         layer: "layers.",
         linears: &["attn.Wqkv", "attn.Wqkv", "attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wi", "mlp.Wo"],
@@ -283,77 +288,3 @@ const MODERN_BERT: FamilySpec = FamilySpec {
         ..BERT_KEYS
     },
 };
-
-/// One entry for each [`Family`], in the order of its variants.
-pub(crate) static FAMILIES: [FamilySpec; 11] = [
-    BERT,
-    DISTILBERT,
-    ELECTRA,
-    MPNET,
-    ALBERT,
-    FamilySpec {
-        family: Family::Ernie,
-        class: "Ernie",
-        base: "ernie",
-        unsupported: &[Unsupported::Flag("use_task_id", "adds task embeddings")],
-        ..BERT
-    },
-    ROBERTA,
-    FamilySpec { family: Family::XlmRoberta, class: "XLMRoberta", defaults: ROBERTA_DEFAULTS, ..ROBERTA },
-    FamilySpec { family: Family::Camembert, class: "Camembert", defaults: ROBERTA_DEFAULTS, ..ROBERTA },
-    FamilySpec {
-        family: Family::Data2VecText,
-        class: "Data2VecText",
-        base: "data2vec_text",
-        defaults: ROBERTA_DEFAULTS,
-        ..ROBERTA
-    },
-    MODERN_BERT,
-];
-
-const _: () = {
-    let mut i = 0;
-    while i < FAMILIES.len() {
-        let FamilySpec { family, keys, .. } = &FAMILIES[i];
-        assert!(*family as usize == i, "the entries are in the order of the variants");
-        let Architecture { encoder, heads, .. } = family.architecture();
-        assert!(heads.has_pooler == keys.pooler.is_some());
-        assert!(encoder.has_relative_attention_bias == keys.relative_attention_bias.is_some());
-        assert!(encoder.relative_scores.is_some() == keys.distances.is_some());
-        assert!(encoder.has_biases == keys.zero_biases);
-        assert!(heads.classifiers_have_transform == keys.transform.is_some());
-        assert!(matches!(encoder.norm, NormPlace::Pre) == keys.final_norm.is_some());
-        assert!(keys.linears.len() == if encoder.is_gated { 7 } else { 6 });
-        i += 1;
-    }
-};
-
-impl FamilySpec {
-    pub(crate) fn of(family: Family) -> &'static Self {
-        &FAMILIES[family as usize]
-    }
-
-    pub(crate) fn of_model_type(model_type: &str) -> Option<&'static Self> {
-        FAMILIES.iter().find(|spec| spec.family.model_type() == model_type)
-    }
-
-    /// The family of a Python class such as `BertForMaskedLM`, `BertModel` or `BertLMHeadModel`.
-    pub(crate) fn of_class(class: &str) -> Option<&'static Self> {
-        let is_of = |spec: &&FamilySpec| {
-            let rest = class.strip_prefix(spec.class);
-            // What follows is checked too: `BertGenerationEncoder` is no BERT.
-            rest.is_some_and(|rest| ["Model", "For", "LMHead"].iter().any(|head| rest.starts_with(head)))
-        };
-        FAMILIES.iter().find(is_of)
-    }
-
-    /// The first family whose models have this prefix and this key of word embeddings.
-    pub(crate) fn of_base(base: &str, word: &str) -> Option<&'static Self> {
-        FAMILIES.iter().find(|spec| spec.base == base && spec.keys.word == word)
-    }
-
-    pub(crate) fn supported() -> String {
-        let names: Vec<_> = FAMILIES.iter().map(|spec| spec.family.model_type()).collect();
-        format!("model types that can be read are {}", names.join(", "))
-    }
-}

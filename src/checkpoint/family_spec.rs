@@ -1,7 +1,7 @@
 //! What a family's storage is described by: names of classes, fields and keys, and what is refused.
 
 use crate::family::Family;
-use Field::{Also, Always, Named};
+use Field::{Also, Always, Named, Old};
 use burn_fused::Activation;
 use serde_json::{Map, Value};
 
@@ -31,11 +31,14 @@ pub(crate) struct Defaults {
     pub(crate) num_attention_heads: usize,
     pub(crate) intermediate_size: usize,
     pub(crate) dropout: f64,
+    pub(crate) attention_dropout: f64,
     pub(crate) hidden_act: Activation,
     pub(crate) max_position_embeddings: usize,
     pub(crate) layer_norm_eps: f64,
     /// `initializer_cutoff_factor`, of a family whose initial values are truncated.
     pub(crate) initializer_bound: Option<f64>,
+    /// θ of rotary positions in the layers that attend to all tokens.
+    pub(crate) rope_theta: f64,
 }
 
 /// What has become of a field of BERT's `config.json`.
@@ -45,6 +48,8 @@ pub(crate) enum Field {
     Named(&'static str),
     /// It has this name beside BERT's, which counts if a config has both.
     Also(&'static str),
+    /// Files that transformers did not write have this name, which counts if they lack BERT's.
+    Old(&'static str),
     /// There is none: the architecture has one value.
     Always,
 }
@@ -63,7 +68,7 @@ pub(crate) enum Unsupported {
 /// The keys of a family above its embedding layer. Those of encoder and pooler follow the model's prefix.
 #[derive(Debug)]
 pub(crate) struct FamilyKeys {
-    /// The word embeddings, and the LayerNorm beside them.
+    /// The word embeddings, below `embeddings.`, and their LayerNorm, with it where it is there.
     pub(crate) word: &'static str,
     pub(crate) embeddings_norm: &'static str,
     /// Whether a bias that a module lacks is stored as zeros, as the class in Python always has one.
@@ -73,6 +78,8 @@ pub(crate) struct FamilyKeys {
     /// Query, key, value and output of the attention, the feed-forward network's first, its gate if it has one, and its last.
     /// Neighbours of one name are one tensor, one below the other.
     pub(crate) linears: &'static [&'static str],
+    /// Whether the gate is above the feed-forward network's first where both are one tensor.
+    pub(crate) gate_is_first: bool,
     /// That of the attention, and that of the feed-forward network.
     pub(crate) norms: [&'static str; 2],
     pub(crate) final_norm: Option<&'static str>,
@@ -106,7 +113,7 @@ pub(crate) struct HeadKeys {
 impl FamilySpec {
     /// Fields with BERT's names under those of this family, without those that it does not have.
     pub(crate) fn named(&self, mut fields: Map<String, Value>) -> Map<String, Value> {
-        for (field, name) in self.fields {
+        for (field, name) in self.fields.iter().filter(|(_, name)| !matches!(name, Old(_))) {
             // One of `Always` is left out: the family's config class has no such field.
             if let (Some(value), Named(name) | Also(name)) = (fields.remove(*field), name) {
                 fields.insert(name.to_string(), value);
@@ -118,7 +125,7 @@ impl FamilySpec {
     /// The name in `config.json` of a field that BERT calls `field`; `None` if this family has none.
     pub(crate) fn name_of(&self, field: &'static str) -> Option<&'static str> {
         match self.fields.iter().find(|(bert, _)| *bert == field) {
-            None => Some(field),
+            None | Some((_, Old(_))) => Some(field),
             Some((_, Named(name) | Also(name))) => Some(name),
             Some((_, Always)) => None,
         }

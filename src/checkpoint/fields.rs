@@ -34,10 +34,11 @@ impl Fields {
         for (field, name) in read.spec.fields {
             let own = match name {
                 Field::Always => None,
-                Field::Named(name) | Field::Also(name) => read.fields.remove(*name),
+                Field::Named(name) | Field::Also(name) | Field::Old(name) => read.fields.remove(*name),
             };
             // Removed even where it is not read: a stray field of BERT's means nothing in this family.
-            let of_bert = read.fields.remove(*field).filter(|_| matches!(name, Field::Also(_)));
+            let of_bert =
+                read.fields.remove(*field).filter(|_| matches!(name, Field::Also(_) | Field::Old(_)));
             if let Some(value) = of_bert.or(own) {
                 read.fields.insert(field.to_string(), value);
             }
@@ -281,7 +282,9 @@ fn brief(value: &Value) -> String {
 pub(crate) fn agree(keys: &ModelKeys, family: Family, fields: &Fields) -> Result<()> {
     let positions = |family: Family| family.architecture().input.positions;
     // Positions alone are compared: they change what is computed, and no shape would show it.
-    let problem = match (fields.spec().family, keys.stated_family()) {
+    // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
+    let found = keys.stated_family().filter(|&found| FamilySpec::of(found).keys.layer == keys.family.layer);
+    let problem = match (fields.spec().family, found) {
         (stated, _) if positions(stated) != positions(family) => format!(
             "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
             positions(stated),

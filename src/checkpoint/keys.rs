@@ -45,14 +45,21 @@ impl ModelKeys {
         };
         // A copy, as the checkpoint is borrowed mutably while shards are opened.
         let stored: BTreeSet<String> = checkpoint.keys().map(String::from).collect();
-        let gammas = GAMMA_BETA.map(|[gamma, _]| format!("{prefix}{}.{gamma}", names.embeddings_norm));
-        let gamma_beta = match gammas.each_ref().map(|gamma| stored.contains(gamma)) {
+        let keys = Self {
+            layer_prefix: prefix.to_string(),
+            gamma_beta: GAMMA_BETA[0],
+            family: names,
+            stored: Some(stored),
+        };
+        let norm = keys.embeddings_norm();
+        let gammas = GAMMA_BETA.map(|[gamma, _]| format!("{norm}.{gamma}"));
+        let gamma_beta = match gammas.each_ref().map(|gamma| keys.is_stored(gamma)) {
             [true, true] => return Err(ambiguous(checkpoint.path(), &gammas)),
             [false, true] => GAMMA_BETA[1],
             // With neither, the error of the load names today's keys.
             _ => GAMMA_BETA[0],
         };
-        Ok(Self { layer_prefix: prefix.to_string(), gamma_beta, family: names, stored: Some(stored) })
+        Ok(Self { gamma_beta, ..keys })
     }
 
     /// The keys of a checkpoint that has a whole model.
@@ -117,6 +124,18 @@ impl ModelKeys {
         format!("{}{name}", self.layer_prefix)
     }
 
+    /// The name of the LayerNorm of the embeddings.
+    pub(crate) fn embeddings_norm(&self) -> String {
+        match self.family.embeddings_norm.strip_prefix(MODEL_PREFIX) {
+            Some(name) => self.embedding(name),
+            None => self.named(self.family.embeddings_norm),
+        }
+    }
+
+    fn is_stored(&self, key: &str) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.contains(key))
+    }
+
     /// What is stored of these: without the biases that a module lacks, where the family's class has none either.
     pub(crate) fn stored_of<'a>(
         &self,
@@ -132,13 +151,15 @@ impl ModelKeys {
 
     /// Whether a stored tensor belongs to the embedding layer: a save replaces it, or removes it if it is an old buffer.
     pub(crate) fn is_of_layer(&self, key: &str, has_positions: bool) -> bool {
+        if let Some((norm, part)) = key.rsplit_once('.')
+            && norm == self.embeddings_norm()
+        {
+            return GAMMA_BETA.as_flattened().contains(&part);
+        }
         let Some(name) = key.strip_prefix(&self.layer_prefix) else { return false };
-        match name.split_once('.') {
-            _ if name == POSITION => has_positions,
-            Some((norm, part)) if norm == self.family.embeddings_norm => {
-                GAMMA_BETA.as_flattened().contains(&part)
-            }
-            _ => [self.family.word, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
+        match name == POSITION {
+            true => has_positions,
+            false => [self.family.word, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
         }
     }
 }

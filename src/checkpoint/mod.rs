@@ -8,10 +8,12 @@ mod directory;
 mod embeddings;
 mod families;
 mod family_spec;
+mod family_table;
 mod fields;
 mod formats;
 mod keys;
 mod params;
+mod rotary_families;
 
 pub(crate) use directory::{Directory, JsonFile};
 pub(crate) use family_spec::FamilySpec;
@@ -187,7 +189,7 @@ const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
 /// The prefix before the model's own key, empty without a wrapper, if the key is that of word embeddings.
 fn wrapper(key: &str) -> Option<&str> {
-    let words = families::FAMILIES.iter().map(|spec| spec.keys.word);
+    let words = family_table::FAMILIES.iter().map(|spec| spec.keys.word);
     let (prefix, word) = words.into_iter().find_map(|word| Some((key.strip_suffix(word)?, word)))?;
     // Wrappers nest, as `module._orig_mod.`.
     let mut rest = prefix;

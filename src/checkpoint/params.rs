@@ -65,32 +65,48 @@ impl<'a> StoredParam<'a> {
     }
 
     pub(crate) fn linear(name: &str, linear: &'a Linear) -> [Self; 2] {
-        let bias = Self::bias(format!("{name}.bias"), linear.bias.as_ref(), outputs(linear), &linear.weight);
-        [Self::stacked(name, vec![linear]), bias]
+        Self::linears(name, &[linear])
     }
 
-    /// The weights of linear layers of one shape as one tensor, the outputs of the first above those of the next.
-    pub(crate) fn stacked(name: &str, linears: Vec<&'a Linear>) -> Self {
-        let weight = Self::new(format!("{name}.weight"), &linears[0].weight, Tensor::into_data);
-        let of_each = |linear: &&Linear| linear.weight.id;
+    /// Linear layers of one shape as one, the outputs of the first above those of the next.
+    pub(crate) fn linears(name: &str, linears: &[&'a Linear]) -> [Self; 2] {
+        let weights: Vec<_> = linears.iter().map(|linear| &linear.weight).collect();
+        let (first, [inputs, outputs]) = (weights[0], weights[0].lazy_shape().dims());
+        let outputs = linears.len() * outputs;
+        let biases: Option<Vec<_>> = linears.iter().map(|linear| linear.bias.as_ref()).collect();
+        let bias = format!("{name}.bias");
+        let bias = match biases {
+            Some(biases) => Self::stacked(bias, biases, vec![outputs]),
+            // If one lacks it all do: a tensor has no part without values.
+            None => Self::bias(bias, None, outputs, first),
+        };
+        [Self::stacked(format!("{name}.weight"), weights, vec![outputs, inputs]), bias]
+    }
+
+    /// Weights (D = 2) or biases (D = 1) of linear layers, one below the other.
+    fn stacked<const D: usize>(key: String, params: Vec<&'a Param<Tensor<D>>>, shape: Vec<usize>) -> Self {
         Self {
-            ids: linears.iter().map(of_each).collect(),
-            shape: vec![linears.iter().map(|linear| outputs(linear)).sum(), weight.shape[0]],
-            is_transposed: true,
-            is_quantized: linears.iter().any(|linear| is_quantized(&linear.weight)),
-            has_adapter: linears.iter().any(|linear| linear.weight.adapter().is_some()),
+            key,
+            ids: params.iter().map(|param| param.id).collect(),
+            shape,
+            is_transposed: D == 2,
+            is_quantized: params.iter().any(|param| is_quantized(param)),
+            has_adapter: params.iter().any(|param| param.adapter().is_some()),
             values: Box::new(move || {
-                let values: Vec<_> = linears.iter().map(|linear| linear.weight.val()).collect();
+                let values: Vec<_> = params.iter().map(|param| param.val()).collect();
                 let mut dtypes = values.iter().map(Tensor::dtype);
                 // One that cannot be stored, such as a quantised one, is what the error names.
                 let dtype = dtypes.find(|&dtype| stored_dtype(dtype).is_none()).unwrap_or(values[0].dtype());
                 let write: WriteTensor = Box::new(move |out| {
-                    let mut rows = values.into_iter().map(|weight| transposed(weight.into_data()));
-                    rows.try_for_each(|rows| write_values(rows.convert_dtype(dtype), out))
+                    let mut parts = values.into_iter().map(Tensor::into_data);
+                    parts.try_for_each(|part| {
+                        let part = if D == 2 { transposed(part) } else { part };
+                        write_values(part.convert_dtype(dtype), out)
+                    })
                 });
                 (dtype, write)
             }),
-            ..weight
+            epsilon: None,
         }
     }
 
@@ -157,10 +173,6 @@ pub(crate) fn filled<M: Module>(module: &M, checkpoint: &Checkpoint, params: Vec
         ids.iter().copied().zip(parts)
     });
     Ok(module.clone().map(&mut Replace { values: values.collect() }))
-}
-
-fn outputs(linear: &Linear) -> usize {
-    linear.weight.lazy_shape()[1]
 }
 
 /// A tensor cut along its first axis into parts of one size.

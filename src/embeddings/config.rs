@@ -1,7 +1,7 @@
 //! Configuration of `BertEmbeddings`.
 
 use crate::error::{Error, Result};
-use crate::family::{Family, PositionEmbeddingType, Projection};
+use crate::family::{Family, PositionEmbeddingType, Projection, TokenTypes};
 use crate::layers::{
     EmbeddingInitializer, LayerNorm, MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_num_params,
     check_sizes,
@@ -98,6 +98,17 @@ published! {
         with_hidden_dropout_prob(0.0),
         with_initializer(EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 }),
         with_position_embedding_type(PositionEmbeddingType::Rotary);
+    nomic_embed_text_v1_5: "`nomic-ai/nomic-embed-text-v1.5`: 23,448,576 parameters.",
+        with_family(Family::NomicBert), with_vocab_size(30528), with_max_position_embeddings(2048),
+        with_hidden_dropout_prob(0.0), with_position_embedding_type(PositionEmbeddingType::Rotary);
+    gte_multilingual_base: "`alibaba-nlp-community/gte-multilingual-base`: 192,039,168 parameters.",
+        with_family(Family::Gte), with_vocab_size(250048), with_max_position_embeddings(8192),
+        with_type_vocab_size(1), with_pad_token_id(Some(1)),
+        with_position_embedding_type(PositionEmbeddingType::Rotary);
+    jina_embeddings_v3: "`jinaai/jina-embeddings-v3-hf`: 256,006,144 parameters.",
+        with_family(Family::JinaEmbeddingsV3), with_vocab_size(250002), with_hidden_size(1024),
+        with_max_position_embeddings(8194), with_type_vocab_size(1), with_pad_token_id(Some(1)),
+        with_layer_norm_eps(1e-5), with_position_embedding_type(PositionEmbeddingType::Rotary);
 }
 
 impl BertEmbeddingsConfig {
@@ -113,14 +124,15 @@ impl BertEmbeddingsConfig {
 
     /// A LayerNorm for vectors of length `width`, as the model's are.
     pub(crate) fn layer_norm(&self, width: usize, device: &Device) -> LayerNorm {
-        LayerNorm::new(width, self.layer_norm_eps, self.family.architecture().encoder.has_biases, device)
+        let has_bias = self.family.architecture().encoder.biases.of_others;
+        LayerNorm::new(width, self.layer_norm_eps, has_bias, device)
     }
 
     /// [`num_params`](Self::num_params) of a config that may be invalid, in a type that holds any.
     pub(crate) fn count_params(&self) -> u128 {
         let has_positions = self.position_embedding_type.has_table();
         let positions = if has_positions { self.max_position_embeddings } else { 0 };
-        let of_norm = if self.family.architecture().encoder.has_biases { 2 } else { 1 }; // γ, and β
+        let of_norm = if self.family.architecture().encoder.biases.of_others { 2 } else { 1 }; // γ, and β
         let rows = [self.vocab_size, positions, self.type_vocab_size, of_norm].map(|rows| rows as u128);
         rows.iter().sum::<u128>() * self.width() as u128
     }
@@ -166,7 +178,7 @@ impl BertEmbeddingsConfig {
             ("vocab_size", self.vocab_size, MAX_ROWS),
         ])?;
         // A table that is not built may have any size.
-        if self.family.architecture().input.has_token_types {
+        if self.family.architecture().input.token_types == TokenTypes::Always || self.type_vocab_size > 0 {
             check_sizes([("type_vocab_size", self.type_vocab_size, MAX_ROWS)])?;
         }
         if self.position_embedding_type.has_table() {
@@ -205,7 +217,7 @@ impl BertEmbeddingsConfig {
             let problem = format!("is {found}, but in the family {name} it is always {always}");
             Err(Error::Config { field, problem })
         };
-        if !input.has_token_types && self.type_vocab_size > 0 {
+        if input.token_types == TokenTypes::Never && self.type_vocab_size > 0 {
             return fixed("type_vocab_size", self.type_vocab_size.to_string(), "0".into());
         }
         if let Some(always) = input.layer_norm_eps.filter(|&always| always != self.layer_norm_eps) {

@@ -207,9 +207,9 @@ impl BertEncoder {
         PackedHidden { rows, packing }
     }
 
-    /// The operators with dropout: attention and two others a layer.
+    /// The operators with dropout.
     pub(crate) fn draws(&self) -> usize {
-        3 * self.num_hidden_layers()
+        self.rounds * self.layers.iter().map(BertLayer::draws).sum::<usize>()
     }
 
     /// [N, E] → [N, H].

@@ -2,7 +2,9 @@
 
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result};
-use crate::family::{Classified, Encoder, HeadDropout, NormPlace, PositionEmbeddingType};
+use crate::family::{
+    Biases, Classified, Encoder, HeadDropout, InnerDropout, NormPlace, PositionEmbeddingType,
+};
 use crate::layers::{
     EmbeddingInitializer, MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes,
 };
@@ -42,7 +44,7 @@ pub struct BertModelConfig {
     /// ModernBERT: probability that dropout zeroes a value inside a layer's feed-forward network in training, in [0, 1).
     #[config(default = 0.0)]
     pub mlp_dropout: f64,
-    /// ModernBERT: rotary positions, and which layers attend to what.
+    /// In a family with rotary positions: their angles, and in ModernBERT which layers attend to what.
     pub rotary: Option<RotaryConfig>,
 }
 
@@ -75,6 +77,11 @@ pub struct RotaryConfig {
 }
 
 impl RotaryConfig {
+    /// One θ, and every layer attends to all tokens (NomicBERT, GTE, Jina embeddings v3).
+    pub fn of_all_layers(theta: f64) -> Self {
+        Self::new().with_global_rope_theta(theta).with_global_attn_every_n_layers(1)
+    }
+
     fn validate(&self) -> Result<()> {
         for (field, theta) in
             [("global_rope_theta", self.global_rope_theta), ("local_rope_theta", self.local_rope_theta)]
@@ -121,6 +128,15 @@ published! {
     modernbert_base: "`answerdotai/ModernBERT-base`: 149,014,272 parameters.",
         with_num_hidden_layers(22), with_intermediate_size(1152), with_attention_probs_dropout_prob(0.0),
         with_rotary(Some(RotaryConfig::new()));
+    nomic_embed_text_v1_5: "`nomic-ai/nomic-embed-text-v1.5`: 136,731,648 parameters.",
+        with_hidden_act(Activation::Silu), with_attention_probs_dropout_prob(0.0),
+        with_rotary(Some(RotaryConfig::of_all_layers(1_000.0)));
+    gte_multilingual_base: "`alibaba-nlp-community/gte-multilingual-base`: 305,368,320 parameters.",
+        with_attention_probs_dropout_prob(0.0), with_rotary(Some(RotaryConfig::of_all_layers(160_000.0)));
+    jina_embeddings_v3:
+        "`jinaai/jina-embeddings-v3-hf`: 559,364,096 parameters, the pooler's included, its task adapters' not.",
+        with_num_hidden_layers(24), with_num_attention_heads(16), with_intermediate_size(4096),
+        with_rotary(Some(RotaryConfig::of_all_layers(20_000.0)));
 }
 
 impl BertModelConfig {
@@ -156,6 +172,13 @@ impl BertModelConfig {
             }
             (None, false) => {}
         }
+        let encoder = self.encoder();
+        let every = self.rotary.map_or(1, |rotary| rotary.global_attn_every_n_layers);
+        if every != 1 && !encoder.has_windows {
+            let problem =
+                format!("is {every}, but all layers of the family {} are global", family.model_type());
+            return invalid("global_attn_every_n_layers", problem);
+        }
         if self.rotary.is_some() && !(hidden_size / heads).is_multiple_of(2) {
             let problem = format!(
                 "is {heads}, but rotary positions turn pairs of the {} columns of a head",
@@ -168,7 +191,7 @@ impl BertModelConfig {
             // Relative positions have a vector for each of 2M − 1 distances.
             let positions = self.embeddings.max_position_embeddings;
             check_sizes([("max_position_embeddings", positions, MAX_ROWS / 2)])?;
-            if family.architecture().encoder.relative_scores.is_none() {
+            if encoder.relative_scores.is_none() {
                 let name = family.model_type();
                 let problem =
                     format!("is {position_embedding_type:?}, which the family {name} does not have");
@@ -177,7 +200,7 @@ impl BertModelConfig {
         }
         check_num_params("hidden_size", self.count_params())?;
         check_dropout("mlp_dropout", self.mlp_dropout)?;
-        if self.mlp_dropout != 0.0 && !family.architecture().encoder.is_gated {
+        if self.mlp_dropout != 0.0 && encoder.inner_dropout != InnerDropout::Stated {
             let problem = format!("is {}, but the family {} has none", self.mlp_dropout, family.model_type());
             return invalid("mlp_dropout", problem);
         }
@@ -188,11 +211,16 @@ impl BertModelConfig {
     fn count_params(&self) -> u128 {
         let BertEmbeddingsConfig { hidden_size, max_position_embeddings, .. } = self.embeddings;
         // In 128 bits: no product of the sizes of an invalid config overflows.
-        let encoder = &self.embeddings.family.architecture().encoder;
-        let of_bias = u128::from(encoder.has_biases);
-        let linear = |[inputs, outputs]: [usize; 2]| (inputs as u128 + of_bias) * outputs as u128;
-        let linears = layer_shapes(hidden_size, self.intermediate_size, encoder.is_gated);
-        let linears: u128 = linears.into_iter().map(linear).sum();
+        let Biases { of_layers, of_inner, of_others } = self.encoder().biases;
+        let linear = |[inputs, outputs]: [usize; 2], has_bias: bool| {
+            (inputs as u128 + u128::from(has_bias)) * outputs as u128
+        };
+        let linears = layer_shapes(hidden_size, self.intermediate_size, self.encoder().is_gated);
+        let linears = linears.into_iter().enumerate();
+        // U and G lie between the attention's four and D.
+        let last = linears.len() - 1;
+        let has_bias = |place: usize| if (4..last).contains(&place) { of_inner } else { of_layers };
+        let linears: u128 = linears.map(|(place, shape)| linear(shape, has_bias(place))).sum();
         let distances = match self.embeddings.position_embedding_type {
             PositionEmbeddingType::RelativeKey | PositionEmbeddingType::RelativeKeyQuery => {
                 2 * max_position_embeddings as u128 * (hidden_size / self.num_attention_heads) as u128
@@ -200,8 +228,9 @@ impl BertModelConfig {
             _ => 0,
         };
         // γ and β of two LayerNorms.
-        let layer = linears + (2 + 2 * of_bias) * hidden_size as u128 + distances;
-        let projection = self.embeddings.embedding_size.map_or(0, |width| linear([width, hidden_size]));
+        let layer = linears + (2 + 2 * u128::from(of_others)) * hidden_size as u128 + distances;
+        let projection =
+            self.embeddings.embedding_size.map_or(0, |width| linear([width, hidden_size], of_others));
         self.embeddings.count_params() + projection + self.num_stored_layers() as u128 * layer
     }
 
@@ -260,7 +289,10 @@ impl BertModelConfig {
 
     /// The dropout of a layer beside that of its attention.
     pub(crate) fn layer_dropout(&self) -> f64 {
-        if self.encoder().is_gated { self.mlp_dropout } else { self.embeddings.hidden_dropout_prob }
+        match self.encoder().inner_dropout {
+            InnerDropout::Stated => self.mlp_dropout,
+            InnerDropout::Never | InnerDropout::OfLayers => self.embeddings.hidden_dropout_prob,
+        }
     }
 
     /// A linear layer of the encoder whose output is added to its input, or of a head before the last.
@@ -288,14 +320,14 @@ impl BertModelConfig {
     }
 
     fn scaled_linear(&self, [inputs, outputs]: [usize; 2], factor: f64, device: &Device) -> Linear {
-        let has_bias = self.encoder().has_biases;
+        let has_bias = self.encoder().biases.of_others;
         Linear {
             weight: self.embeddings.initializer.times(factor).init_matrix([inputs, outputs], None, device),
             bias: has_bias.then(|| Initializer::Zeros.init([outputs], device)),
         }
     }
 
-    pub(super) fn encoder(&self) -> &'static Encoder {
+    pub(crate) fn encoder(&self) -> &'static Encoder {
         &self.embeddings.family.architecture().encoder
     }
 
@@ -314,6 +346,11 @@ pub(super) struct Rotary {
     pub(super) theta: f64,
     /// How far from a token those are that it attends to, at most.
     pub(super) window: Option<usize>,
+}
+
+/// The layer, without its bias if it has none in the family.
+pub(super) fn with_bias(linear: Linear, has_bias: bool) -> Linear {
+    Linear { bias: linear.bias.filter(|_| has_bias), ..linear }
 }
 
 /// Inputs and outputs of a layer's linear layers: query, key, value and output of the attention, and U, G if there is a gate,

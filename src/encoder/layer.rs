@@ -1,10 +1,10 @@
 //! One transformer layer.
 
-use super::config::{BertModelConfig, layer_shapes};
+use super::config::{BertModelConfig, layer_shapes, with_bias};
 use super::packing::Packing;
 use super::self_attention::BertSelfAttention;
 use crate::error::{Error, Result};
-use crate::family::NormPlace;
+use crate::family::{Biases, InnerDropout, NormPlace};
 use crate::layers::{LayerNorm, ParameterCheck, active_prob, feed_forward, linear, product};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
@@ -19,7 +19,8 @@ use std::fmt::Display;
 /// y  = LayerNorm(x' + Dropout(f(x'·U + u)·D + d))
 /// ```
 ///
-/// with f the activation, or in ModernBERT, whose first layer has no LayerNorm before the attention,
+/// with f the activation, and `f(x'·U) ∘ (x'·G)` in the place of `f(x'·U + u)` in NomicBERT and GTE; or in ModernBERT, whose
+/// first layer has no LayerNorm before the attention,
 ///
 /// ```text
 /// x' = x + Dropout(Attention(LayerNorm(x))·O)
@@ -45,13 +46,15 @@ pub struct BertLayer {
     pub output: Linear,
     /// Normalises the sum of the feed-forward network and its input, in ModernBERT the input alone.
     pub output_layer_norm: LayerNorm,
-    /// Dropout of both outputs; of the first alone in ALBERT, of the second alone in DistilBERT. In ModernBERT that of
-    /// `f(z·U) ∘ (z·G)`, where the attention's output has the dropout of its weights.
+    /// Dropout of both outputs; of the first alone in ALBERT, of the second alone in DistilBERT. In GTE also that of
+    /// `f(z·U) ∘ (z·G)`, in ModernBERT of that alone, where the attention's output has the dropout of its weights.
     pub(crate) dropout: Dropout,
     #[module(skip)]
     norm: NormPlace,
     #[module(skip)]
     output_dropout: [bool; 2],
+    #[module(skip)]
+    drops_inner: bool,
     #[module(skip)]
     hidden_act: Activation,
 }
@@ -61,18 +64,22 @@ impl BertLayer {
         let (embeddings, encoder) = (&config.embeddings, config.encoder());
         let (hidden, intermediate) = (embeddings.hidden_size, config.intermediate_size);
         let norm = || embeddings.layer_norm(hidden, device);
+        let Biases { of_layers, of_inner, .. } = encoder.biases;
+        let inwards = || with_bias(config.linear(intermediate, device), of_inner);
+        let outwards = |inputs: usize| with_bias(config.output_linear([inputs, hidden], device), of_layers);
         let is_normalised = encoder.norm == NormPlace::Pre && index == 0;
         Ok(Self {
             attention: BertSelfAttention::new(config, index, device)?,
-            attention_output: config.output_linear([hidden, hidden], device),
+            attention_output: outwards(hidden),
             attention_layer_norm: (!is_normalised).then(norm),
-            intermediate: config.linear(intermediate, device),
-            gate: encoder.is_gated.then(|| config.linear(intermediate, device)),
-            output: config.output_linear([intermediate, hidden], device),
+            intermediate: inwards(),
+            gate: encoder.is_gated.then(inwards),
+            output: outwards(intermediate),
             output_layer_norm: norm(),
             dropout: DropoutConfig::new(config.layer_dropout()).init(),
             norm: encoder.norm,
             output_dropout: encoder.output_dropout,
+            drops_inner: encoder.inner_dropout != InnerDropout::Never,
             hidden_act: config.hidden_act,
         })
     }
@@ -136,8 +143,7 @@ impl BertLayer {
                 let dropout = active_prob(&self.attention.dropout, &self.attention_output.weight);
                 let rows = rows + drop_out(context, dropout);
                 let inner = self.inner(self.output_layer_norm.forward(rows.clone()));
-                let dropout = active_prob(&self.dropout, &self.output.weight);
-                rows + linear(&self.output, drop_out(inner, dropout))
+                rows + linear(&self.output, inner)
             }
         }
     }
@@ -152,7 +158,21 @@ impl BertLayer {
 
     /// What the feed-forward network computes of its input before D.
     fn inner(&self, rows: Tensor<2>) -> Tensor<2> {
-        feed_forward(&self.intermediate, self.gate.as_ref(), rows, self.hidden_act)
+        let inner = feed_forward(&self.intermediate, self.gate.as_ref(), rows, self.hidden_act);
+        if self.drops_inner {
+            drop_out(inner, active_prob(&self.dropout, &self.output.weight))
+        } else {
+            inner
+        }
+    }
+
+    /// The operators with dropout.
+    pub(super) fn draws(&self) -> usize {
+        match self.norm {
+            // The attention weights, both outputs, and what D reads.
+            NormPlace::Post => 3 + usize::from(self.drops_inner),
+            NormPlace::Pre => 3,
+        }
     }
 
     /// `LayerNorm(residual + Dropout(x·W + b))`.

@@ -1,6 +1,6 @@
 //! Multi-head self-attention.
 
-use super::config::{BertModelConfig, Rotary};
+use super::config::{BertModelConfig, Rotary, with_bias};
 use super::packing::Packing;
 use super::relative_positions::RelativePositions;
 use crate::error::Result;
@@ -11,8 +11,8 @@ use burn::prelude::*;
 use burn_fused::{attention, attention_weights, rotary};
 
 /// Multi-head self-attention: `Dropout(softmax(Q·Kᵀ / √d + R)) · V` for each of A heads of d = H / A columns, where R
-/// comes from [`RelativePositions`] and [`RelativeAttentionBias`](super::RelativeAttentionBias), or is zero. In ModernBERT Q
-/// and K are [turned](crate::functional::rotary), and most layers have a window. Computed by the operator
+/// comes from [`RelativePositions`] and [`RelativeAttentionBias`](super::RelativeAttentionBias), or is zero. With rotary
+/// positions Q and K are [turned](crate::functional::rotary); most layers of ModernBERT have a window. Computed by the operator
 /// [`attention`](crate::functional::attention), with R as its bias. Source: `BertSelfAttention`, `MPNetSelfAttention` and
 /// `ModernBertAttention` of transformers 5.23; 4.49 for relative positions.
 #[derive(Module, Debug)]
@@ -34,7 +34,8 @@ pub struct BertSelfAttention {
 
 impl BertSelfAttention {
     pub(super) fn new(config: &BertModelConfig, layer: usize, device: &Device) -> Result<Self> {
-        let linear = || config.linear(config.embeddings.hidden_size, device);
+        let has_bias = config.encoder().biases.of_layers;
+        let linear = || with_bias(config.linear(config.embeddings.hidden_size, device), has_bias);
         Ok(Self {
             query: linear(),
             key: linear(),

@@ -4,6 +4,7 @@ use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::{BertEncoder, PackedHidden};
 use crate::error::Result;
+use crate::family::{InnerDropout, Pooler};
 use crate::layers::{PaddingMask, ParameterCheck, linear};
 use burn::module::Module;
 use burn::nn::Linear;
@@ -33,7 +34,8 @@ pub struct BertModel {
     pub embeddings: BertEmbeddings,
     /// The transformer layers.
     pub encoder: BertEncoder,
-    /// `None` where the head does not read its output, and in DistilBERT and ELECTRA.
+    /// `None` where the head does not read its output, in DistilBERT, ELECTRA and ModernBERT, and without a head in NomicBERT
+    /// and GTE.
     pub pooler: Option<BertPooler>,
 }
 
@@ -64,12 +66,18 @@ impl BertModelConfig {
         self.try_init(device).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Builds the model on `device`, with a pooler if the family has one. Errors are those of [`validate`](Self::validate).
+    /// Builds the model on `device`, with a pooler if the family's model without a head has one. Errors are those of
+    /// [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertModel> {
-        let has_pooler = self.embeddings.family.architecture().heads.has_pooler;
-        let pooler = has_pooler.then(|| self.linear(self.embeddings.hidden_size, device));
-        let pooler = pooler.map(|dense| BertPooler { dense });
-        Ok(BertModel { pooler, ..self.init_without_pooler(device)? })
+        match self.embeddings.family.architecture().heads.pooler {
+            Pooler::Always => self.init_with_pooler(device),
+            Pooler::Never | Pooler::OfHeads => self.init_without_pooler(device),
+        }
+    }
+
+    pub(super) fn init_with_pooler(&self, device: &Device) -> Result<BertModel> {
+        let dense = self.linear(self.embeddings.hidden_size, device);
+        Ok(BertModel { pooler: Some(BertPooler { dense }), ..self.init_without_pooler(device)? })
     }
 
     // transformers builds heads that do not read it with `add_pooling_layer=False`.
@@ -98,7 +106,10 @@ impl BertModel {
             hidden_act_name: self.encoder.hidden_act_name().cloned(),
             intermediate_size: layer.intermediate.weight.lazy_shape()[1],
             attention_probs_dropout_prob: layer.attention.dropout.prob,
-            mlp_dropout: if layer.gate.is_some() { layer.dropout.prob } else { 0.0 },
+            mlp_dropout: match defaults.encoder().inner_dropout {
+                InnerDropout::Stated => layer.dropout.prob,
+                InnerDropout::Never | InnerDropout::OfLayers => 0.0,
+            },
             rotary: self.encoder.rotary(),
             ..defaults
         }

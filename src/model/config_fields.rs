@@ -5,7 +5,7 @@ use crate::checkpoint::{FamilySpec, Fields};
 use crate::encoder::Activation;
 use crate::encoder::config::{BertModelConfig, RotaryConfig};
 use crate::error::{Result, shown};
-use crate::family::{Classified, HeadDropout, PositionEmbeddingType};
+use crate::family::{Classified, HeadDropout, InnerDropout, PositionEmbeddingType};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -52,12 +52,22 @@ impl BertModelConfig {
             intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
             hidden_act,
             hidden_act_name,
-            attention_probs_dropout_prob: fields.number("attention_probs_dropout_prob", defaults.dropout)?,
-            mlp_dropout: if is_rotary { fields.number("mlp_dropout", 0.0)? } else { 0.0 },
+            attention_probs_dropout_prob: fields
+                .number("attention_probs_dropout_prob", defaults.attention_dropout)?,
+            mlp_dropout: match config.encoder().inner_dropout {
+                InnerDropout::Stated => fields.number("mlp_dropout", 0.0)?,
+                InnerDropout::Never | InnerDropout::OfLayers => 0.0,
+            },
             rotary: is_rotary.then(|| rotary_of(fields)).transpose()?,
             ..config
         };
         fields.in_file(config.validate())?;
+        // transformers takes any length of a head, and the heads here share the hidden size.
+        let own = config.embeddings.hidden_size / config.num_attention_heads;
+        if is_rotary && !fields.is_null("head_dim") && fields.size("head_dim", own)? != own {
+            let problem = format!("must be hidden_size / num_attention_heads = {own}");
+            return Err(fields.invalid("head_dim", problem));
+        }
         Ok(config)
     }
 
@@ -73,10 +83,13 @@ impl BertModelConfig {
             ("attention_probs_dropout_prob", json!(self.attention_probs_dropout_prob)),
             ("hidden_act", json!(hidden_act)),
         ];
-        if let Some(rotary) = self.rotary {
+        let angles = |theta: f64| json!({ "rope_theta": theta, "rope_type": "default" });
+        if let Some(rotary) = self.rotary.filter(|_| !self.encoder().has_windows) {
+            let theta = rotary.global_rope_theta;
+            fields.extend([("rope_theta", json!(theta)), ("rope_parameters", angles(theta))]);
+        } else if let Some(rotary) = self.rotary {
             let every = rotary.global_attn_every_n_layers;
             let kind = |layer: usize| LAYER_KINDS[usize::from(!layer.is_multiple_of(every))];
-            let angles = |theta: f64| json!({ "rope_theta": theta, "rope_type": "default" });
             let angles = [rotary.global_rope_theta, rotary.local_rope_theta].map(angles);
             // The last two are the names of transformers 5, the others those of version 4.48 on.
             fields.extend([
@@ -106,18 +119,16 @@ const LAYER_KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
 /// The rotary positions and windows of a `config.json`, under the names of transformers 5 or of version 4.
 fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
     let default = RotaryConfig::new();
-    let theta = |kind: &'static str, old: &'static str, default: f64| {
-        let of_kind = match fields.object("rope_parameters")?.and_then(|kinds| kinds.get(kind)) {
-            None | Some(Value::Null) => return fields.number(old, default),
-            Some(of_kind) => of_kind,
-        };
-        let invalid = |problem: &str| Err(fields.invalid("rope_parameters", format!("of {kind} {problem}")));
-        match of_kind.get("rope_type") {
+    let given = fields.object("rope_parameters")?;
+    let theta = |of: &str, angles: Option<&Map<String, Value>>, old: &'static str, default: f64| {
+        let Some(angles) = angles else { return fields.number(old, default) };
+        let invalid = |problem: &str| Err(fields.invalid("rope_parameters", format!("{of}{problem}")));
+        match angles.get("rope_type").or(angles.get("type")) {
             None => {}
             Some(Value::String(name)) if name == "default" => {}
             Some(_) => return invalid("have another rope_type than \"default\", which is not supported"),
         }
-        match of_kind.get("rope_theta").map(Value::as_f64) {
+        match angles.get("rope_theta").map(Value::as_f64) {
             None => fields.number(old, default),
             Some(Some(theta)) => Ok(theta),
             Some(None) => invalid("have a rope_theta that is not a number"),
@@ -128,9 +139,18 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
             fields.invalid("rope_scaling", "is given, but scaled rotary positions are not supported".into())
         );
     }
+    let spec = fields.spec();
+    if !spec.family.architecture().encoder.has_windows {
+        let theta = theta("", given, "rope_theta", spec.defaults.rope_theta)?;
+        return Ok(RotaryConfig::of_all_layers(theta));
+    }
+    let of_kind = |kind: &'static str, old: &'static str, default: f64| {
+        let angles = given.and_then(|kinds| kinds.get(kind)?.as_object());
+        theta(&format!("of {kind} "), angles, old, default)
+    };
     Ok(RotaryConfig {
-        global_rope_theta: theta(LAYER_KINDS[0], "global_rope_theta", default.global_rope_theta)?,
-        local_rope_theta: theta(LAYER_KINDS[1], "local_rope_theta", default.local_rope_theta)?,
+        global_rope_theta: of_kind(LAYER_KINDS[0], "global_rope_theta", spec.defaults.rope_theta)?,
+        local_rope_theta: of_kind(LAYER_KINDS[1], "local_rope_theta", default.local_rope_theta)?,
         local_attention: fields.size("local_attention", default.local_attention)?,
         global_attn_every_n_layers: global_every(fields, default.global_attn_every_n_layers)?,
     })

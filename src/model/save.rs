@@ -75,9 +75,10 @@ pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     // Keys of a bare model get the prefix, so that its other tensors, such as the pooler, stay readable beside a head.
     let is_unprefixed = old_prefix == Some("");
     directory.replace(fields, model.files_beside(dir)?, params, folders, |key| {
-        let is_of_model = ["embeddings", "encoder.", "transformer.", "pooler.", "layers.", "final_norm."]
-            .iter()
-            .any(|part| key.starts_with(part));
+        let is_of_model =
+            ["embeddings", "emb_ln.", "encoder.", "transformer.", "pooler.", "layers.", "final_norm."]
+                .iter()
+                .any(|part| key.starts_with(part));
         let name = if is_unprefixed && is_of_model { keys.named(key) } else { key.to_string() };
         let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
             || keys.is_of_layer(&name, true)

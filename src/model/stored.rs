@@ -228,16 +228,13 @@ impl BertModel {
         let names = keys.family;
         for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
-            let linears: Vec<_> = names.linears.iter().zip(layer.linears()).collect();
+            let mut linears: Vec<_> = names.linears.iter().zip(layer.linears()).collect();
+            if names.gate_is_first {
+                linears.swap(4, 5);
+            }
             for stack in linears.chunk_by(|(left, _), (right, _)| left == right) {
-                let part = name(stack[0].0);
-                match stack {
-                    [(_, (_, linear))] => params.extend(StoredParam::linear(&part, linear)),
-                    stack => {
-                        let linears = stack.iter().map(|(_, (_, linear))| *linear);
-                        params.push(StoredParam::stacked(&part, linears.collect()));
-                    }
-                }
+                let linears: Vec<_> = stack.iter().map(|(_, (_, linear))| *linear).collect();
+                params.extend(StoredParam::linears(&name(stack[0].0), &linears));
             }
             for (part, (_, norm)) in names.norms.into_iter().zip(layer.norms()) {
                 params.extend(

@@ -8,7 +8,7 @@ use burn_bert::model::*;
 use burn_bert::{BertEmbeddingsInput, Family, PaddingMask};
 
 /// Every family with a published config of it.
-const FAMILIES: [(Family, fn() -> BertModelConfig); 12] = [
+const FAMILIES: [(Family, fn() -> BertModelConfig); 15] = [
     (Family::Bert, BertModelConfig::bert_base_uncased),
     (Family::Ernie, BertModelConfig::bert_base_uncased),
     (Family::Roberta, BertModelConfig::roberta_base),
@@ -21,6 +21,9 @@ const FAMILIES: [(Family, fn() -> BertModelConfig); 12] = [
     (Family::MpNet, BertModelConfig::mpnet_base),
     (Family::Albert, BertModelConfig::albert_base_v2),
     (Family::ModernBert, BertModelConfig::modernbert_base),
+    (Family::NomicBert, BertModelConfig::nomic_embed_text_v1_5),
+    (Family::Gte, BertModelConfig::gte_multilingual_base),
+    (Family::JinaEmbeddingsV3, BertModelConfig::jina_embeddings_v3),
 ];
 
 pub const VOCABULARY: usize = 24;
@@ -85,7 +88,7 @@ impl Architecture {
     pub fn config(&self, dropout: f64) -> BertModelConfig {
         let mut config = self.config.clone().with_attention_probs_dropout_prob(dropout);
         config.embeddings.hidden_dropout_prob = dropout;
-        config.mlp_dropout = if config.rotary.is_some() { dropout } else { 0.0 };
+        config.mlp_dropout = if self.family() == Family::ModernBert { dropout } else { 0.0 };
         config
     }
 }

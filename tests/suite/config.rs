@@ -20,6 +20,7 @@ fn presets_have_the_parameter_counts_of_their_checkpoints() {
         (BertModelConfig::electra_base(), 23_837_184, 109_514_298),
         (BertModelConfig::mpnet_base(), 23_841_024, 109_518_527),
         (BertModelConfig::albert_base_v2(), 3_906_048, 11_221_680),
+        (BertModelConfig::nomic_embed_text_v1_5(), 23_448_576, 137_354_304),
     ] {
         assert_eq!(config.embeddings.num_params(), of_layer);
         assert_eq!(config.embeddings.init(&device()).num_params(), of_layer);

@@ -14,6 +14,9 @@ pub fn config(family: Family) -> BertModelConfig {
         Family::Electra => BertModelConfig::electra_small(),
         Family::MpNet => BertModelConfig::mpnet_base(),
         Family::Albert => BertModelConfig::albert_base_v2(),
+        Family::NomicBert => BertModelConfig::nomic_embed_text_v1_5(),
+        Family::Gte => BertModelConfig::gte_multilingual_base(),
+        Family::JinaEmbeddingsV3 => BertModelConfig::jina_embeddings_v3(),
         _ => BertModelConfig::bert_base_uncased(),
     };
     let mut config = small(published, 20, 16).with_num_hidden_layers(2).with_intermediate_size(24);
@@ -40,6 +43,9 @@ fn dropout_is_where_transformers_has_it() {
         (Family::MpNet, true, true),
         (Family::DistilBert, false, true),
         (Family::Albert, true, false),
+        (Family::NomicBert, true, true),
+        (Family::Gte, true, true),
+        (Family::JinaEmbeddingsV3, true, true),
     ] {
         let mut config = config(family);
         config.embeddings.hidden_dropout_prob = 0.5;
@@ -81,7 +87,7 @@ fn token_types_are_ignored_where_a_family_has_none() {
 #[test]
 fn a_config_that_no_model_of_the_family_has_is_refused() {
     type Change = fn(&mut BertModelConfig);
-    let changes: [(Family, Change, &str); 7] = [
+    let changes: [(Family, Change, &str); 9] = [
         (Family::Bert, |config| config.embeddings.embedding_size = Some(8), "embedding_size is 8"),
         (Family::Electra, |config| config.embeddings.embedding_size = Some(16), "hidden_size 16"),
         (Family::Albert, |config| config.embeddings.embedding_size = None, "embedding_size is None"),
@@ -93,6 +99,12 @@ fn a_config_that_no_model_of_the_family_has_is_refused() {
             |config| config.embeddings.position_embedding_type = PositionEmbeddingType::RelativeKey,
             "position_embedding_type is RelativeKey",
         ),
+        (
+            Family::NomicBert,
+            |config| config.rotary = Some(RotaryConfig::new()),
+            "global_attn_every_n_layers is 3",
+        ),
+        (Family::Gte, |config| config.mlp_dropout = 0.1, "mlp_dropout is 0.1"),
     ];
     for (family, change, expected) in changes {
         let mut config = config(family);
@@ -140,6 +152,7 @@ fn a_classifier_reads_the_directory_of_another_head_and_says_what_it_lacked() {
         (Family::Electra, vec!["classifier.dense.weight", "classifier.dense.bias"]),
         (Family::MpNet, vec!["classifier.dense.weight", "classifier.dense.bias"]),
         (Family::Albert, vec!["albert.pooler.weight", "albert.pooler.bias"]),
+        (Family::Gte, vec!["gte.pooler.dense.weight", "gte.pooler.dense.bias"]),
     ];
     for (family, first) in expected {
         let dir = saved(&BertForMaskedLmConfig::new(config(family)).init(&device));
@@ -188,6 +201,14 @@ fn defaults_of_a_config_are_those_of_the_familys_class() {
     assert_eq!(facts(read("distilbert")), ([30522, 768, 0, 512, 0, 6, 12, 3072, 0], tenth, gelu));
     assert_eq!(facts(read("electra")), ([30522, 256, 128, 512, 2, 12, 4, 1024, 0], tenth, gelu));
     assert_eq!(facts(read("mpnet")), ([30527, 768, 0, 512, 0, 12, 12, 3072, 1], tenth, gelu));
+    let none = [0.0; 2];
+    assert_eq!(
+        facts(read("nomic_bert")),
+        ([30528, 768, 0, 2048, 2, 12, 12, 3072, 0], none, Activation::Silu)
+    );
+    assert_eq!(facts(read("gte")), ([250048, 768, 0, 8192, 1, 12, 12, 3072, 1], [0.1, 0.0], gelu));
+    let jina = ([250002, 1024, 0, 8194, 1, 24, 16, 4096, 1], tenth, gelu);
+    assert_eq!(facts(read("jina_embeddings_v3")), jina);
     let albert = ([30000, 4096, 128, 512, 2, 12, 64, 16384, 0], [0.0; 2], Activation::GeluTanh);
     assert_eq!(facts(read("albert")), albert);
 }

@@ -122,6 +122,7 @@ mod plain_text;
 mod ranking;
 mod resize;
 mod resize_model;
+mod rotary_families;
 mod savable;
 mod save_masked_lm;
 mod save_pretrained;

@@ -99,7 +99,7 @@ impl BertForSequenceClassificationConfig {
             SequenceHead::Dense { .. } => {
                 (self.bert.init_without_pooler(device)?, Some(self.bert.linear(hidden_size, device)))
             }
-            SequenceHead::Pooled => (self.bert.try_init(device)?, None),
+            SequenceHead::Pooled => (self.bert.init_with_pooler(device)?, None),
             SequenceHead::Transformed => (self.bert.init_without_pooler(device)?, None),
         };
         let transform = ClassifierTransform::new(&self.bert, device);
@@ -114,8 +114,8 @@ impl BertForSequenceClassificationConfig {
 /// The head of [`BertForSequenceClassification`]:
 ///
 /// ```text
-/// BERT, ALBERT:   logits = Dropout(pooler_output)·W + b
-/// RoBERTa, MPNet: logits = Dropout(tanh(Dropout(x₀)·P + p))·W + b
+/// BERT, ALBERT:   logits = Dropout(pooler_output)·W + b            NomicBERT and GTE too
+/// RoBERTa, MPNet: logits = Dropout(tanh(Dropout(x₀)·P + p))·W + b  Jina embeddings v3 too
 /// ELECTRA:        logits = Dropout(GELU(Dropout(x₀)·P + p))·W + b
 /// DistilBERT:     logits = Dropout(ReLU(x₀·P + p))·W + b
 /// ModernBERT:     logits = Dropout(LayerNorm(GELU(x·P)))·W + b     x that of position 0, or the mean over tokens

@@ -49,7 +49,8 @@ pub fn keys(model: &impl Module, dir: &Path) -> BTreeMap<String, Stored> {
     keys
 }
 
-const FAMILIES: [&str; 5] = ["distilbert", "electra", "mpnet", "albert", "modernbert"];
+const FAMILIES: [&str; 8] =
+    ["distilbert", "electra", "mpnet", "albert", "modernbert", "nomic_bert", "gte", "jina_embeddings_v3"];
 
 /// A model and a batch of the fixtures.
 #[derive(Clone, Debug)]

@@ -1,0 +1,118 @@
+//! How the families are stored that are BERT with rotary positions: under the keys of the code that published them, which
+//! transformers reads and writes too.
+
+use super::families::{BERT, BERT_DEFAULTS, BERT_KEYS, ROBERTA, ROBERTA_DEFAULTS, ROBERTA_KEYS};
+use super::family_spec::Field::{Always, Old};
+use super::family_spec::{Defaults, FamilyKeys, FamilySpec, HeadKeys, Unsupported};
+use crate::family::Family;
+use burn_fused::Activation;
+
+pub(super) const NOMIC_BERT: FamilySpec = FamilySpec {
+    family: Family::NomicBert,
+    class: "NomicBert",
+    base: "nomic_bert",
+    defaults: Defaults {
+        vocab_size: 30528,
+        dropout: 0.0,
+        attention_dropout: 0.0,
+        hidden_act: Activation::Silu,
+        max_position_embeddings: 2048,
+        rope_theta: 1_000.0,
+        ..BERT_DEFAULTS
+    },
+    // The old names are those of the published configs. transformers ignores them, and its defaults are their values.
+    fields: &[
+        ("hidden_size", Old("n_embd")),
+        ("num_hidden_layers", Old("n_layer")),
+        ("num_attention_heads", Old("n_head")),
+        ("intermediate_size", Old("n_inner")),
+        ("layer_norm_eps", Old("layer_norm_epsilon")),
+        ("rope_theta", Old("rotary_emb_base")),
+        ("position_embedding_type", Always),
+    ],
+    // Of nomic-embed-text-v2-moe, and what the published code can compute otherwise.
+    unsupported: &[
+        Unsupported::OtherThan("moe_every_n_layers", 0, "mixtures of experts"),
+        Unsupported::Flag("rotary_emb_interleaved", "turns neighbouring columns"),
+        Unsupported::Flag("prenorm", "normalises before its layers"),
+        Unsupported::Flag("qkv_proj_bias", "has biases in its attention"),
+        Unsupported::Flag("mlp_fc1_bias", "has biases in its feed-forward networks"),
+        Unsupported::OtherName("activation_function", "swiglu", "another feed-forward network"),
+    ],
+    keys: FamilyKeys {
+        embeddings_norm: "emb_ln",
+        zero_biases: false,
+        layer: "encoder.layers.",
+        // The activation is that of the second of the two.
+        linears: &["attn.Wqkv", "attn.Wqkv", "attn.Wqkv", "attn.out_proj", "mlp.fc12", "mlp.fc11", "mlp.fc2"],
+        norms: ["norm1", "norm2"],
+        distances: None,
+        masked_lm: HeadKeys { layer_norm: "cls.predictions.transform.layer_norm", ..BERT_KEYS.masked_lm },
+        ..BERT_KEYS
+    },
+};
+
+pub(super) const GTE: FamilySpec = FamilySpec {
+    family: Family::Gte,
+    class: "Gte",
+    base: "gte",
+    defaults: Defaults {
+        vocab_size: 250048,
+        type_vocab_size: 1,
+        pad_token_id: 1,
+        attention_dropout: 0.0,
+        max_position_embeddings: 8192,
+        ..BERT_DEFAULTS
+    },
+    fields: &[("position_embedding_type", Always)],
+    keys: FamilyKeys {
+        zero_biases: false,
+        linears: &[
+            "attention.qkv_proj",
+            "attention.qkv_proj",
+            "attention.qkv_proj",
+            "attention.o_proj",
+            "mlp.up_gate_proj",
+            "mlp.up_gate_proj",
+            "mlp.down_proj",
+        ],
+        gate_is_first: true,
+        norms: ["attn_ln", "mlp_ln"],
+        distances: None,
+        masked_lm: HeadKeys {
+            layer_norm: "lm_head.norm",
+            bias: &["lm_head.decoder.bias"],
+            ..ROBERTA_KEYS.masked_lm
+        },
+        ..BERT_KEYS
+    },
+    ..BERT
+};
+
+pub(super) const JINA_EMBEDDINGS_V3: FamilySpec = FamilySpec {
+    family: Family::JinaEmbeddingsV3,
+    class: "JinaEmbeddingsV3",
+    defaults: Defaults {
+        vocab_size: 250002,
+        type_vocab_size: 1,
+        hidden_size: 1024,
+        num_hidden_layers: 24,
+        num_attention_heads: 16,
+        intermediate_size: 4096,
+        max_position_embeddings: 8194,
+        layer_norm_eps: 1e-5,
+        rope_theta: 20_000.0,
+        ..ROBERTA_DEFAULTS
+    },
+    fields: &[("position_embedding_type", Always)],
+    keys: FamilyKeys {
+        embeddings_norm: "emb_ln",
+        zero_biases: false,
+        layer: "encoder.layers.",
+        linears: &["mixer.Wqkv", "mixer.Wqkv", "mixer.Wqkv", "mixer.out_proj", "mlp.fc1", "mlp.fc2"],
+        norms: ["norm1", "norm2"],
+        distances: None,
+        ..ROBERTA_KEYS
+    },
+    ..ROBERTA
+};
