@@ -39,6 +39,8 @@ pub enum Family {
     Data2VecText,
     /// `modernbert`
     ModernBert,
+    /// `deberta-v2`: DeBERTa-v2 and v3
+    DebertaV2,
 }
 
 impl Family {
@@ -56,6 +58,7 @@ impl Family {
             Self::Camembert => "camembert",
             Self::Data2VecText => "data2vec-text",
             Self::ModernBert => "modernbert",
+            Self::DebertaV2 => "deberta-v2",
         }
     }
 }
@@ -76,6 +79,9 @@ pub enum PositionEmbeddingType {
     /// Queries and keys of the attention are turned by angles that grow with the position (Su et al. 2021); the embedding
     /// layer has no position embeddings (ModernBERT).
     Rotary,
+    /// Distances have vectors of their own, which queries and keys of the attention are multiplied with (He et al. 2021); the
+    /// embedding layer has no position embeddings (DeBERTa-v3). With [`Absolute`](Self::Absolute) DeBERTa has both.
+    Disentangled,
 }
 
 impl PositionEmbeddingType {
@@ -101,7 +107,7 @@ pub(crate) struct Architecture {
 pub(crate) struct Input {
     /// The positions of a config that does not state relative ones.
     pub(crate) positions: PositionEmbeddingType,
-    pub(crate) has_token_types: bool,
+    pub(crate) token_types: TokenTypes,
     /// ε of every LayerNorm, if no config can state another.
     pub(crate) layer_norm_eps: Option<f64>,
     /// The linear layer from the width of the embeddings to that of the encoder.
@@ -123,6 +129,17 @@ pub(crate) struct Encoder {
     pub(crate) relative_scores: Option<RelativeScores>,
     /// Whether all layers add a bias by the distance of query and key.
     pub(crate) has_relative_attention_bias: bool,
+    /// Whether queries and keys are also multiplied with vectors of their distance.
+    pub(crate) is_disentangled: bool,
+}
+
+/// Whether a family has token-type embeddings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenTypes {
+    Never,
+    /// If `type_vocab_size` is not 0.
+    IfAny,
+    Always,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -172,6 +189,8 @@ pub(crate) enum SequenceHead {
     Pooled,
     /// Two linear layers that read the vector at position 0.
     Dense { activation: Activation, drops_input: bool },
+    /// The same with GELU, and a dropout of its own before the first layer.
+    ContextPooler,
     /// A linear layer after the classifiers' transform, of the vector at position 0 or of the mean over tokens.
     Transformed,
 }
@@ -194,7 +213,7 @@ pub(crate) enum HeadDropout {
 const BERT: Architecture = Architecture {
     input: Input {
         positions: PositionEmbeddingType::Absolute,
-        has_token_types: true,
+        token_types: TokenTypes::Always,
         layer_norm_eps: None,
         projection: Projection::Never,
     },
@@ -206,6 +225,7 @@ const BERT: Architecture = Architecture {
         output_dropout: [true; 2],
         relative_scores: Some(RelativeScores::Scaled),
         has_relative_attention_bias: false,
+        is_disentangled: false,
     },
     heads: Heads {
         has_pooler: true,
@@ -229,7 +249,7 @@ const ROBERTA: Architecture = Architecture {
 
 const DISTILBERT: Architecture = Architecture {
     // ε is written into the model's code and in no config.
-    input: Input { has_token_types: false, layer_norm_eps: Some(1e-12), ..BERT.input },
+    input: Input { token_types: TokenTypes::Never, layer_norm_eps: Some(1e-12), ..BERT.input },
     encoder: Encoder { output_dropout: [false, true], relative_scores: None, ..BERT.encoder },
     heads: Heads {
         has_pooler: false,
@@ -253,7 +273,7 @@ const ELECTRA: Architecture = Architecture {
 
 // fairseq's, as RoBERTa: positions count from the padding id.
 const MPNET: Architecture = Architecture {
-    input: Input { has_token_types: false, ..ROBERTA.input },
+    input: Input { token_types: TokenTypes::Never, ..ROBERTA.input },
     encoder: Encoder { relative_scores: None, has_relative_attention_bias: true, ..BERT.encoder },
     heads: Heads { dropout: [OfLayers, OfLayers, Never], ..ROBERTA.heads },
 };
@@ -270,7 +290,7 @@ const ALBERT: Architecture = Architecture {
 };
 
 const MODERN_BERT: Architecture = Architecture {
-    input: Input { positions: PositionEmbeddingType::Rotary, has_token_types: false, ..BERT.input },
+    input: Input { positions: PositionEmbeddingType::Rotary, token_types: TokenTypes::Never, ..BERT.input },
     encoder: Encoder {
         norm: NormPlace::Pre,
         has_biases: false,
@@ -287,6 +307,21 @@ const MODERN_BERT: Architecture = Architecture {
     },
 };
 
+const DEBERTA_V2: Architecture = Architecture {
+    input: Input {
+        positions: PositionEmbeddingType::Disentangled,
+        token_types: TokenTypes::IfAny,
+        ..BERT.input
+    },
+    encoder: Encoder { relative_scores: None, is_disentangled: true, ..BERT.encoder },
+    heads: Heads {
+        has_pooler: false,
+        sequence: SequenceHead::ContextPooler,
+        dropout: [Stated(None), OfLayers, Never],
+        ..BERT.heads
+    },
+};
+
 impl Family {
     pub(crate) const fn architecture(self) -> &'static Architecture {
         match self {
@@ -297,6 +332,7 @@ impl Family {
             Self::Albert => &ALBERT,
             Self::Roberta | Self::XlmRoberta | Self::Camembert | Self::Data2VecText => &ROBERTA,
             Self::ModernBert => &MODERN_BERT,
+            Self::DebertaV2 => &DEBERTA_V2,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::params::{StoredParam, check_stored, filled};
 use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
-use crate::family::{Family, Projection};
+use crate::family::{Family, Projection, TokenTypes};
 use crate::files::hub::{Wanted, directory};
 use crate::files::{of_one_save, regular_file};
 use burn::prelude::*;
@@ -207,8 +207,8 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
         .with_max_position_embeddings(size_of(POSITION)?.0)
-        .with_type_vocab_size(match family.architecture().input.has_token_types {
-            true => size_of(TOKEN_TYPE)?.0,
-            false => 0,
+        .with_type_vocab_size(match family.architecture().input.token_types {
+            TokenTypes::Always | TokenTypes::IfAny => size_of(TOKEN_TYPE)?.0,
+            TokenTypes::Never => 0,
         }))
 }

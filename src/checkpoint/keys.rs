@@ -1,6 +1,6 @@
 //! Which key of a checkpoint holds which parameter.
 
-use super::family_spec::{FamilyKeys, FamilySpec};
+use super::family_spec::{FamilyKeys, FamilySpec, HeadKeys};
 use super::{
     BUFFERS, Checkpoint, GAMMA_BETA, MODEL_PREFIX, POSITION, StoredParam, TOKEN_TYPE, ambiguous, is_known,
 };
@@ -110,6 +110,17 @@ impl ModelKeys {
 
     pub(crate) fn layer(&self, index: usize, part: &str) -> String {
         format!("{}{index}.{part}", self.encoder())
+    }
+
+    /// The names of the masked-language-model head.
+    pub(crate) fn masked_lm(&self) -> &'static HeadKeys {
+        let is_stored = |names: &HeadKeys| {
+            let weight = format!("{}.weight", names.transform);
+            self.stored.as_ref().is_some_and(|stored| stored.contains(&weight))
+        };
+        let first = &self.family.masked_lm;
+        let other = self.family.other_masked_lm.as_ref();
+        other.filter(|other| is_stored(other) && !is_stored(first)).unwrap_or(first)
     }
 
     /// A key of the embedding layer.

@@ -248,7 +248,7 @@ impl BertEmbeddings {
         let (positions, token_types) = (&self.position_embeddings, &self.token_type_embeddings);
         for (field, is_there, is_needed) in [
             ("position_embeddings", positions.is_some(), self.position_embedding_type().has_table()),
-            ("token_type_embeddings", token_types.is_some(), family.architecture().input.has_token_types),
+            ("token_type_embeddings", token_types.is_some(), self.config.type_vocab_size > 0),
         ] {
             if is_there != is_needed {
                 let [found, needed] = [is_there, is_needed].map(|is| if is { "a table" } else { "None" });

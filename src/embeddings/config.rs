@@ -1,7 +1,7 @@
 //! Configuration of `BertEmbeddings`.
 
 use crate::error::{Error, Result};
-use crate::family::{Family, PositionEmbeddingType, Projection};
+use crate::family::{Family, PositionEmbeddingType, Projection, TokenTypes};
 use crate::layers::{
     EmbeddingInitializer, LayerNorm, MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_num_params,
     check_sizes,
@@ -98,6 +98,15 @@ published! {
         with_hidden_dropout_prob(0.0),
         with_initializer(EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 }),
         with_position_embedding_type(PositionEmbeddingType::Rotary);
+    deberta_v3_small: "`microsoft/deberta-v3-small`: 98,382,336 parameters.",
+        with_family(Family::DebertaV2), with_vocab_size(128100), with_type_vocab_size(0),
+        with_layer_norm_eps(1e-7), with_position_embedding_type(PositionEmbeddingType::Disentangled);
+    deberta_v3_base: "`microsoft/deberta-v3-base`: 98,382,336 parameters.",
+        with_family(Family::DebertaV2), with_vocab_size(128100), with_type_vocab_size(0),
+        with_layer_norm_eps(1e-7), with_position_embedding_type(PositionEmbeddingType::Disentangled);
+    deberta_v3_large: "`microsoft/deberta-v3-large`: 131,176,448 parameters.",
+        with_family(Family::DebertaV2), with_vocab_size(128100), with_type_vocab_size(0), with_hidden_size(1024),
+        with_layer_norm_eps(1e-7), with_position_embedding_type(PositionEmbeddingType::Disentangled);
 }
 
 impl BertEmbeddingsConfig {
@@ -126,16 +135,16 @@ impl BertEmbeddingsConfig {
     }
 
     /// Tokens that the longest sequence can have; `None` if no position embeddings limit it.
-    /// [`Rotary`](PositionEmbeddingType::Rotary) positions can be computed beyond the number that a model was trained with, and
-    /// this is that number.
+    /// [`Rotary`](PositionEmbeddingType::Rotary) and [`Disentangled`](PositionEmbeddingType::Disentangled) positions can be
+    /// computed beyond the number that a model was trained with, and this is that number.
     ///
     /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) does not use the rows up to that of the padding: RoBERTa's
     /// 514 rows are 512 tokens.
     pub fn max_sequence_length(&self) -> Option<usize> {
         match self.position_embedding_type {
-            PositionEmbeddingType::Absolute | PositionEmbeddingType::Rotary => {
-                Some(self.max_position_embeddings)
-            }
+            PositionEmbeddingType::Absolute
+            | PositionEmbeddingType::Rotary
+            | PositionEmbeddingType::Disentangled => Some(self.max_position_embeddings),
             PositionEmbeddingType::AfterPadding => {
                 let first = self.pad_token_id.map_or(0, |pad| pad + 1);
                 Some(self.max_position_embeddings.saturating_sub(first))
@@ -166,7 +175,7 @@ impl BertEmbeddingsConfig {
             ("vocab_size", self.vocab_size, MAX_ROWS),
         ])?;
         // A table that is not built may have any size.
-        if self.family.architecture().input.has_token_types {
+        if self.family.architecture().input.token_types == TokenTypes::Always || self.type_vocab_size > 0 {
             check_sizes([("type_vocab_size", self.type_vocab_size, MAX_ROWS)])?;
         }
         if self.position_embedding_type.has_table() {
@@ -205,15 +214,20 @@ impl BertEmbeddingsConfig {
             let problem = format!("is {found}, but in the family {name} it is always {always}");
             Err(Error::Config { field, problem })
         };
-        if !input.has_token_types && self.type_vocab_size > 0 {
+        if input.token_types == TokenTypes::Never && self.type_vocab_size > 0 {
             return fixed("type_vocab_size", self.type_vocab_size.to_string(), "0".into());
         }
         if let Some(always) = input.layer_norm_eps.filter(|&always| always != self.layer_norm_eps) {
             return fixed("layer_norm_eps", format!("{:?}", self.layer_norm_eps), format!("{always:?}"));
         }
         let scheme = self.position_embedding_type;
-        let is_rotary = |scheme| scheme == PositionEmbeddingType::Rotary;
-        if is_rotary(scheme) != is_rotary(input.positions) {
+        use PositionEmbeddingType::{Absolute, Disentangled, Rotary};
+        let is_of_attention = |scheme| matches!(scheme, Disentangled | Rotary);
+        let has_both = [scheme, input.positions] == [Absolute, Disentangled];
+        if (is_of_attention(scheme) || is_of_attention(input.positions))
+            && scheme != input.positions
+            && !has_both
+        {
             return fixed("position_embedding_type", format!("{scheme:?}"), format!("{:?}", input.positions));
         }
         let problem = match (input.projection, self.embedding_size) {

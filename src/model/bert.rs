@@ -100,6 +100,7 @@ impl BertModel {
             attention_probs_dropout_prob: layer.attention.dropout.prob,
             mlp_dropout: if layer.gate.is_some() { layer.dropout.prob } else { 0.0 },
             rotary: self.encoder.rotary(),
+            disentangled: self.encoder.disentangled(),
             ..defaults
         }
     }
