@@ -125,9 +125,10 @@ impl DisentangledAttention {
         })
     }
 
-    /// √n.
+    /// 1 / √n.
+    // A factor, as Burn's backward of a division by a number rounds it to f32.
     pub(super) fn query_scale(&self) -> f64 {
-        (self.config.num_products() as f64).sqrt()
+        (self.config.num_products() as f64).sqrt().recip()
     }
 
     /// What is added to the scaled logits of `query`, divided by √n, and `key`, [B, L, H]: [B, A, L, L] for A `heads`.
@@ -154,7 +155,7 @@ impl DisentangledAttention {
         // In the order in which `by_key` reads them: falling distance is rising key, rising distance is rising query.
         let rising: Vec<i64> = falling.iter().rev().copied().collect();
         let keys = self.config.c2p.then(|| by_distance(&self.pos_key_proj, to_key, scale, &falling));
-        let scale = scale / self.query_scale();
+        let scale = scale * self.query_scale();
         let queries = self.config.p2c.then(|| by_distance(&self.pos_query_proj, to_query, scale, &rising));
         // Head by head: as a linear layer, whose rows have the same bits in any batch, which Burn's batched matmul has not,
         // and without a tensor of all heads and all distances.

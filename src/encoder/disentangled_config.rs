@@ -94,3 +94,26 @@ impl DisentangledConfig {
         distance.signum() * (middle + steps)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::DisentangledConfig;
+
+    #[test]
+    fn distances_fall_into_the_buckets_of_deberta() {
+        // `make_log_bucket_position(torch.arange(700), 256, 512)` of transformers 5.23: some, and two sums that see each
+        // boundary.
+        let config = DisentangledConfig::new();
+        let bucket = |distance: i64| config.bucket(distance);
+        assert_eq!([1, 128, 129, 200, 511, 512, 699].map(bucket), [1, 128, 129, 169, 255, 256, 284]);
+        assert_eq!((0..700).map(bucket).sum::<i64>(), 138_189);
+        assert_eq!((0..700).map(|distance| distance * bucket(distance)).sum::<i64>(), 58_356_532);
+        assert!((0..700).all(|distance| bucket(-distance) == -bucket(distance)));
+        assert_eq!(
+            [-900, -512, -1, 0, 1, 512, 900].map(|distance| config.row(distance)),
+            [0, 0, 255, 256, 257, 511, 511]
+        );
+        let each = config.with_position_buckets(None).with_max_relative_positions(3);
+        assert_eq!([-4, -3, 0, 2, 3].map(|distance| each.row(distance)), [0, 0, 3, 5, 5]);
+    }
+}

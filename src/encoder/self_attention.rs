@@ -123,10 +123,10 @@ impl BertSelfAttention {
         packing.pack(context.reshape([batch as i32, seq as i32, -1]))
     }
 
-    /// Queries, divided by what the operator does not divide the logits by.
+    /// Queries, multiplied with the part of the logits' scale that the operator does not have.
     fn scaled(&self, query: Tensor<2>) -> Tensor<2> {
         match &self.disentangled {
-            Some(disentangled) => query.div_scalar(disentangled.query_scale()),
+            Some(disentangled) => query.mul_scalar(disentangled.query_scale()),
             None => query,
         }
     }

@@ -271,7 +271,7 @@ impl MaskedLmHead {
 #[cfg(feature = "checkpoint")]
 mod stored {
     use super::*;
-    use crate::checkpoint::{FamilySpec, Fields, ModelKeys, StoredParam};
+    use crate::checkpoint::{Fields, ModelKeys, StoredParam};
     use crate::layers::{NewRows, VocabularyResize};
     use crate::model::stored::{Part, Stored, stored_head};
     use burn::module::ParamId;
@@ -320,11 +320,7 @@ mod stored {
         }
 
         fn head_fields(&self) -> Vec<(&'static str, Value)> {
-            let spec = FamilySpec::of(self.bert.embeddings.family());
-            // The first names are written, which transformers' class has with this flag.
-            let is_legacy = spec.keys.other_masked_lm.is_some().then(|| ("legacy", json!(true)));
-            let is_tied = ("tie_word_embeddings", json!(self.head.decoder.is_none()));
-            [is_tied].into_iter().chain(is_legacy).collect()
+            vec![("tie_word_embeddings", json!(self.head.decoder.is_none()))]
         }
 
         fn resize_head(&mut self, resize: &VocabularyResize) -> Result<()> {

@@ -3,12 +3,14 @@
 use crate::tolerance::values;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
-use burn_bert::PositionEmbeddingType::{self, Absolute, AfterPadding, RelativeKey, RelativeKeyQuery, Rotary};
+use burn_bert::PositionEmbeddingType::{
+    self, Absolute, AfterPadding, Disentangled, RelativeKey, RelativeKeyQuery, Rotary,
+};
 use burn_bert::model::*;
 use burn_bert::{BertEmbeddingsInput, Family, PaddingMask};
 
 /// Every family with a published config of it.
-const FAMILIES: [(Family, fn() -> BertModelConfig); 12] = [
+const FAMILIES: [(Family, fn() -> BertModelConfig); 13] = [
     (Family::Bert, BertModelConfig::bert_base_uncased),
     (Family::Ernie, BertModelConfig::bert_base_uncased),
     (Family::Roberta, BertModelConfig::roberta_base),
@@ -21,6 +23,7 @@ const FAMILIES: [(Family, fn() -> BertModelConfig); 12] = [
     (Family::MpNet, BertModelConfig::mpnet_base),
     (Family::Albert, BertModelConfig::albert_base_v2),
     (Family::ModernBert, BertModelConfig::modernbert_base),
+    (Family::DebertaV2, BertModelConfig::deberta_v3_base),
 ];
 
 pub const VOCABULARY: usize = 24;
@@ -36,7 +39,7 @@ pub struct Architecture {
 pub fn architectures(width: usize) -> Vec<Architecture> {
     let mut found = Vec::new();
     for (family, published) in FAMILIES {
-        for positions in [Absolute, AfterPadding, RelativeKey, RelativeKeyQuery, Rotary] {
+        for positions in [Absolute, AfterPadding, RelativeKey, RelativeKeyQuery, Rotary, Disentangled] {
             let mut config = published()
                 .with_num_hidden_layers(2)
                 .with_num_attention_heads(2)
@@ -52,6 +55,12 @@ pub fn architectures(width: usize) -> Vec<Architecture> {
             // A layer with a window of one token on each side follows one without.
             config.rotary = config.rotary.map(|rotary| rotary.with_local_attention(2));
             // The others of a kind compute as its first, and are there once.
+            // Buckets of several distances from three tokens on, and projections of its own beside absolute positions.
+            config.disentangled = config.disentangled.map(|disentangled| {
+                let disentangled =
+                    disentangled.with_position_buckets(Some(4)).with_max_relative_positions(16);
+                disentangled.with_share_att_key(positions == Disentangled)
+            });
             let is_first =
                 !["Ernie", "XlmRoberta", "Camembert", "Data2VecText"].contains(&&*format!("{family:?}"));
             let is_published = positions == published().embeddings.position_embedding_type;

@@ -74,7 +74,7 @@ pub fn rows() -> Vec<Row> {
             |dir| config(dir, r#"{"model_type": "gpt2"}"#),
             "DIR/config.json: model type gpt2 is not supported: model types that can be read are bert, \
              distilbert, electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert, data2vec-text, \
-             modernbert",
+             modernbert, deberta-v2",
         ),
         row!(
             NotACheckpoint,
