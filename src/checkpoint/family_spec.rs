@@ -86,7 +86,7 @@ pub(crate) struct FamilyKeys {
     pub(crate) disentangled: Option<[&'static str; 4]>,
     pub(crate) pooler: Option<&'static str>,
     pub(crate) masked_lm: HeadKeys,
-    /// Other names of the same head, read where a file lacks the first.
+    /// Other names of the same head.
     pub(crate) other_masked_lm: Option<HeadKeys>,
     /// The linear layer and the norm that classifiers read, in a family that has them.
     pub(crate) transform: Option<[&'static str; 2]>,

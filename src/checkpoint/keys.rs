@@ -112,15 +112,17 @@ impl ModelKeys {
         format!("{}{index}.{part}", self.encoder())
     }
 
-    /// The names of the masked-language-model head.
-    pub(crate) fn masked_lm(&self) -> &'static HeadKeys {
+    /// The names of the masked-language-model head: the first or the other ones, or those that are stored.
+    pub(crate) fn masked_lm(&self, is_first: bool) -> &'static HeadKeys {
+        let first = &self.family.masked_lm;
+        let Some(other) = &self.family.other_masked_lm else { return first };
+        let [stated, other] = if is_first { [first, other] } else { [other, first] };
         let is_stored = |names: &HeadKeys| {
             let weight = format!("{}.weight", names.transform);
             self.stored.as_ref().is_some_and(|stored| stored.contains(&weight))
         };
-        let first = &self.family.masked_lm;
-        let other = self.family.other_masked_lm.as_ref();
-        other.filter(|other| is_stored(other) && !is_stored(first)).unwrap_or(first)
+        // The published models have them under the names of the class that their config does not name.
+        if is_stored(other) && !is_stored(stated) { other } else { stated }
     }
 
     /// A key of the embedding layer.

@@ -1,7 +1,7 @@
 //! `BertEncoder`: the layers, one after the other.
 
 use super::config::{BertModelConfig, RotaryConfig};
-use super::disentangled::{RelativeEmbeddings, SharedPositions};
+use super::disentangled::{DistanceEmbedding, SharedPositions};
 use super::disentangled_config::DisentangledConfig;
 use super::layer::BertLayer;
 use super::packing::Packing;
@@ -41,7 +41,7 @@ pub struct BertEncoder {
     /// What distances add to the attention logits of every layer (MPNet).
     pub relative_attention_bias: Option<RelativeAttentionBias>,
     /// Vectors of distances, which every layer reads (DeBERTa).
-    pub relative_embeddings: Option<RelativeEmbeddings>,
+    pub distances: Option<DistanceEmbedding>,
     /// The layers, first to last; in ALBERT the one that is run again and again.
     pub layers: Vec<BertLayer>,
     /// Normalises the output of the last layer (ModernBERT).
@@ -103,7 +103,7 @@ impl BertModelConfig {
         Ok(BertEncoder {
             embeddings_projection: projection.map(|shape| self.linear_of(shape, device)),
             relative_attention_bias: RelativeAttentionBias::new(self, device)?,
-            relative_embeddings: RelativeEmbeddings::new(self, device)?,
+            distances: DistanceEmbedding::new(self, device)?,
             layers: (0..layers).map(|i| BertLayer::new(self, i, device)).collect::<Result<_>>()?,
             final_norm: (self.encoder().norm == NormPlace::Pre)
                 .then(|| self.embeddings.layer_norm(self.embeddings.hidden_size, device)),
@@ -132,7 +132,7 @@ impl BertEncoder {
 
     /// Disentangled attention, of a family that has it.
     pub(crate) fn disentangled(&self) -> Option<DisentangledConfig> {
-        self.relative_embeddings.as_ref().map(RelativeEmbeddings::config)
+        self.distances.as_ref().map(DistanceEmbedding::config)
     }
 
     /// Sets the probabilities of dropout of a layer's outputs and of the attention weights in training; in ModernBERT that inside
@@ -223,7 +223,7 @@ impl BertEncoder {
 
     /// The operators with dropout: attention and two others a layer, and the vectors of distances.
     pub(crate) fn draws(&self) -> usize {
-        (3 + usize::from(self.relative_embeddings.is_some())) * self.num_hidden_layers()
+        (3 + usize::from(self.distances.is_some())) * self.num_hidden_layers()
     }
 
     /// [N, E] → [N, H].
@@ -242,7 +242,7 @@ impl BertEncoder {
 
     /// What the layers share, with the bias of a family that has one.
     fn shared<'a>(&'a self, bias: Option<&'a Tensor<4>>) -> Option<SharedPositions<'a>> {
-        let vectors = || self.relative_embeddings.as_ref().map(SharedPositions::Vectors);
+        let vectors = || self.distances.as_ref().map(SharedPositions::Vectors);
         bias.map(SharedPositions::Bias).or_else(vectors)
     }
 
@@ -281,16 +281,16 @@ impl BertEncoder {
         if let Some(norm) = &self.final_norm {
             check.norm("final_norm", norm, inner)?;
         }
-        if let Some(embeddings) = &self.relative_embeddings {
+        if let Some(embeddings) = &self.distances {
             embeddings.check(&check, inner)?;
         }
         let packing = Packing::new([batch, seq], padding, &hidden.device())?;
         // All of them before the first one runs: an error must not come after half a pass.
         for (i, layer) in self.layers.iter().enumerate() {
             layer.check(format_args!("layers[{i}]"), &check, inner)?;
-            if layer.attention.disentangled.is_some() && self.relative_embeddings.is_none() {
+            if layer.attention.disentangled.is_some() && self.distances.is_none() {
                 let problem = format!("is None, but layers[{i}] reads them");
-                return Err(Error::config("relative_embeddings", problem));
+                return Err(Error::config("distances", problem));
             }
             if let Some(bias) = &self.relative_attention_bias {
                 bias.check(&check, layer.attention.num_attention_heads())?;

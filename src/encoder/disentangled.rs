@@ -19,13 +19,13 @@ pub enum SharedPositions<'a> {
     /// padding is between tokens.
     Bias(&'a Tensor<4>),
     /// Projected by each layer (DeBERTa).
-    Vectors(&'a RelativeEmbeddings),
+    Vectors(&'a DistanceEmbedding),
 }
 
 /// A vector for each range of distances between two tokens, which every layer of DeBERTa reads: `LayerNorm(E)`, or E.
 /// Source: `DebertaV2Encoder.get_rel_embedding` of transformers 5.23.
 #[derive(Module, Debug)]
-pub struct RelativeEmbeddings {
+pub struct DistanceEmbedding {
     /// E, [2K, H].
     pub table: TokenEmbedding,
     /// With `norm_rel_ebd`.
@@ -34,7 +34,7 @@ pub struct RelativeEmbeddings {
     config: DisentangledConfig,
 }
 
-impl RelativeEmbeddings {
+impl DistanceEmbedding {
     /// `None` in a family without.
     pub(super) fn new(config: &BertModelConfig, device: &Device) -> Result<Option<Self>> {
         let (embeddings, Some(own)) = (&config.embeddings, config.disentangled) else { return Ok(None) };
@@ -53,9 +53,9 @@ impl RelativeEmbeddings {
     /// Whether the parameters fit layers of vectors of length `hidden`.
     pub(super) fn check(&self, check: &ParameterCheck, hidden: usize) -> Result<()> {
         let rows = 2 * self.config.span();
-        check.param("relative_embeddings.table.weight", &self.table.weight, [rows, hidden])?;
+        check.param("distances.table.weight", &self.table.weight, [rows, hidden])?;
         let norm = self.layer_norm.as_ref();
-        norm.map_or(Ok(()), |norm| check.norm("relative_embeddings.layer_norm", norm, hidden))
+        norm.map_or(Ok(()), |norm| check.norm("distances.layer_norm", norm, hidden))
     }
 
     /// The vectors of the distances between L places, [R, H], and the row of each distance, from L − 1 down to −(L − 1).
@@ -137,7 +137,7 @@ impl DisentangledAttention {
         &self,
         [query, key]: [&Tensor<3>; 2],
         [to_query, to_key]: [&Linear; 2],
-        shared: &RelativeEmbeddings,
+        shared: &DistanceEmbedding,
         heads: usize,
         drops_out: bool,
     ) -> Tensor<4> {

@@ -16,7 +16,7 @@ mod self_attention;
 
 pub use bert_encoder::{BertEncoder, BertEncoderOutput, PackedHidden};
 pub use burn_fused::Activation;
-pub use disentangled::{DisentangledAttention, RelativeEmbeddings, SharedPositions};
+pub use disentangled::{DisentangledAttention, DistanceEmbedding, SharedPositions};
 pub use layer::BertLayer;
 pub use packing::Packing;
 pub use relative_attention_bias::RelativeAttentionBias;

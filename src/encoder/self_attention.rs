@@ -179,7 +179,7 @@ impl BertSelfAttention {
         let heads = self.num_attention_heads;
         if let Some(disentangled) = &self.disentangled {
             let Some(SharedPositions::Vectors(shared)) = shared else {
-                panic!("a layer of DeBERTa reads the relative_embeddings of its encoder, which are missing")
+                panic!("a layer of DeBERTa reads the distances of its encoder, which are missing")
             };
             let ([query, key], projections) = (query_and_key(), [&self.query, &self.key]);
             return Some(disentangled.bias([&query, &key], projections, shared, heads, drops_out));

@@ -104,12 +104,14 @@ impl BertModelConfig {
             let kinds = [(positions.p2c, "p2c"), (positions.c2p, "c2p")];
             let kinds: Vec<_> =
                 kinds.into_iter().filter(|(is_there, _)| *is_there).map(|(_, kind)| kind).collect();
-            // −1 is no bucket.
+            // −1 is no bucket, and of the other as many distances as positions.
             let buckets = positions.position_buckets.map_or(-1, |buckets| buckets as i64);
+            let max = positions.max_relative_positions;
+            let max = if max == self.embeddings.max_position_embeddings { -1 } else { max as i64 };
             fields.extend([
                 ("relative_attention", json!(true)),
                 ("position_buckets", json!(buckets)),
-                ("max_relative_positions", json!(positions.max_relative_positions)),
+                ("max_relative_positions", json!(max)),
                 ("share_att_key", json!(positions.share_att_key)),
                 ("norm_rel_ebd", json!(if positions.norm_rel_ebd { "layer_norm" } else { "none" })),
                 ("pos_att_type", json!(kinds)),

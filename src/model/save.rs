@@ -69,12 +69,6 @@ pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         params.extend(part.params);
         copies.extend(part.copies);
     }
-    // transformers looks for the head under the names that are written.
-    if spec.keys.other_masked_lm.is_some()
-        && namespaces.iter().any(|namespace| namespace == spec.keys.masked_lm.prefix)
-    {
-        fields.insert("legacy".into(), true.into());
-    }
     let mut folders = Vec::new();
     for ((name, part), (_, built)) in model.parts_beside().into_iter().zip(built.parts_beside()) {
         check_stored(&part.params, &built.params)?;

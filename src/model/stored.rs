@@ -224,9 +224,7 @@ impl BertModel {
         {
             params.push(StoredParam::table(keys.named(name), &bias.table.weight));
         }
-        if let (Some(embeddings), Some([table, norm, ..])) =
-            (&encoder.relative_embeddings, keys.family.disentangled)
-        {
+        if let (Some(embeddings), Some([table, norm, ..])) = (&encoder.distances, keys.family.disentangled) {
             let key = keys.named(&format!("{table}.weight"));
             params.push(StoredParam::table(key, &embeddings.table.weight));
             let of_norm = |layer_norm| StoredParam::norm(keys.norm(&keys.named(norm)), layer_norm);

@@ -105,13 +105,13 @@ fn what_would_not_be_computed_is_refused_by_name() {
         assert!(matches!(&error, Error::Config { field: "pooler_dropout", .. }), "{error}");
     }
     let mut model = config().init(&device());
-    let table = model.encoder.relative_embeddings.as_mut().map(|embeddings| &mut embeddings.table).unwrap();
+    let table = model.encoder.distances.as_mut().map(|embeddings| &mut embeddings.table).unwrap();
     *table = TokenEmbeddingConfig::new(510, 16).init(&device());
     let error = model.try_forward(&input(3), None).map(drop).unwrap_err().to_string();
-    assert!(error.contains("relative_embeddings.table.weight has shape [510, 16]"), "{error}");
-    model.encoder.relative_embeddings = None;
+    assert!(error.contains("distances.table.weight has shape [510, 16]"), "{error}");
+    model.encoder.distances = None;
     let error = model.try_forward(&input(3), None).map(drop).unwrap_err().to_string();
-    assert!(error.contains("relative_embeddings is None"), "{error}");
+    assert!(error.contains("distances is None"), "{error}");
 }
 
 #[test]
@@ -123,8 +123,7 @@ fn vectors_of_distances_are_dropped_and_are_not_in_attention_weights() {
         let mut config = config().with_attention_probs_dropout_prob(0.0);
         config.embeddings.hidden_dropout_prob = dropout;
         let encoder = larger(config.init_encoder(&device).unwrap());
-        let (vectors, attention) =
-            (encoder.relative_embeddings.unwrap(), encoder.layers[0].attention.clone());
+        let (vectors, attention) = (encoder.distances.unwrap(), encoder.layers[0].attention.clone());
         let positions = Some(SharedPositions::Vectors(&vectors));
         let context = || values(attention.forward(rows.clone(), &packing, positions));
         let weights = || values(attention.weights(rows.clone(), &packing, positions));
@@ -139,7 +138,7 @@ fn vectors_of_distances_are_dropped_and_are_not_in_attention_weights() {
 }
 
 #[test]
-#[should_panic(expected = "relative_embeddings")]
+#[should_panic(expected = "distances")]
 fn a_layer_alone_says_what_it_lacks() {
     let layer = &config().init_encoder(&device()).unwrap().layers[0];
     let packing = Packing::new([1, 2], None, &device()).unwrap();
@@ -147,26 +146,28 @@ fn a_layer_alone_says_what_it_lacks() {
 }
 
 #[test]
-fn both_names_of_the_masked_language_model_head_are_read_and_one_is_written() {
+fn a_masked_language_model_head_is_read_under_both_names_and_written_under_its_own() {
     let dir = copy_of(fixture("families/deberta_masked_lm"));
     let model: BertForMaskedLm = loaded(dir.path());
-    let file = |dir: &TempDir| File::at(&dir.path().join("model.safetensors"));
-    assert!(file(&dir).has("lm_predictions.lm_head.dense.weight"));
-    let new = saved(&model);
-    assert!(file(&new).has("cls.predictions.transform.dense.weight"));
-    assert!(!file(&new).names().iter().any(|name| name.starts_with("lm_predictions")));
-    // Where transformers looks for them.
-    assert_eq!(config_json(&new)["legacy"], json!(true));
+    let [first, other] = ["cls.predictions.transform.dense.weight", "lm_predictions.lm_head.dense.weight"];
+    let names = |dir: &TempDir| {
+        let file = File::at(&dir.path().join("model.safetensors"));
+        [first, other].map(|name| file.has(name))
+    };
+    assert_eq!((names(&dir), model.config().legacy), ([false, true], false));
+    // As the published models: the config does not say it, and transformers would not find the head.
+    edit(&dir, "config.json", |config| drop(config.as_object_mut().unwrap().remove("legacy")));
+    let published: BertForMaskedLm = loaded(dir.path());
+    let weight = |model: &BertForMaskedLm| values(model.head.transform.weight.val());
+    assert_eq!(weight(&published), weight(&model));
+    let new = saved(&published);
+    assert_eq!((names(&new), &config_json(&new)["legacy"]), ([true, false], &json!(true)));
+    assert_eq!(weight(&loaded(new.path())), weight(&model));
     assert_eq!(config_json(&new)["position_biased_input"], json!(false));
-    let again: BertForMaskedLm = loaded(new.path());
-    assert_eq!(values(again.head.transform.weight.val()), values(model.head.transform.weight.val()));
-    // Beside the old names the new ones count.
-    let mut changed = model.clone();
-    changed.head.bias = changed.head.bias.map(|bias| bias + 1.0);
-    changed.save_pretrained(dir.path()).unwrap();
-    let (again, _) = BertForMaskedLm::from_pretrained(dir.path(), &device()).unwrap();
-    assert_eq!(values(again.head.bias.val()), values(changed.head.bias.val()));
-    assert_eq!(config_json(&dir)["legacy"], json!(true));
+    // The other names have none for a decoder.
+    let untied = saved(&model.config().with_tie_word_embeddings(false).init(&device()));
+    assert_eq!((names(&untied), &config_json(&untied)["legacy"]), ([true, false], &json!(true)));
+    let _: BertForMaskedLm = loaded(untied.path());
 }
 
 #[test]

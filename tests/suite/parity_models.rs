@@ -215,7 +215,7 @@ fn buckets_of_distances_equal_transformers_in_a_long_sequence() {
         assert_close(&values(output.logits), &case.values("logits"), F64);
         let encoder = &model.bert.encoder;
         let bias = encoder.relative_attention_bias.as_ref().map(|bias| &bias.table);
-        let vectors = encoder.relative_embeddings.as_ref().map(|vectors| &vectors.table);
+        let vectors = encoder.distances.as_ref().map(|vectors| &vectors.table);
         let weight = &bias.or(vectors).unwrap().weight;
         let gradient = values(weight.grad(&output.loss.backward()).unwrap());
         assert_close(&gradient, &case.values(&format!("grad.{table}.weight")), F64);
