@@ -45,6 +45,8 @@ pub enum Family {
     Gte,
     /// `jina_embeddings_v3`
     JinaEmbeddingsV3,
+    /// `deberta-v2`: DeBERTa-v2 and v3
+    DebertaV2,
 }
 
 impl Family {
@@ -65,6 +67,7 @@ impl Family {
             Self::NomicBert => "nomic_bert",
             Self::Gte => "gte",
             Self::JinaEmbeddingsV3 => "jina_embeddings_v3",
+            Self::DebertaV2 => "deberta-v2",
         }
     }
 }
@@ -85,6 +88,9 @@ pub enum PositionEmbeddingType {
     /// Queries and keys of the attention are turned by angles that grow with the position (Su et al. 2021); the embedding
     /// layer has no position embeddings (ModernBERT, NomicBERT, GTE, Jina embeddings v3).
     Rotary,
+    /// Distances have vectors of their own, which queries and keys of the attention are multiplied with (He et al. 2021); the
+    /// embedding layer has no position embeddings (DeBERTa-v3). With [`Absolute`](Self::Absolute) DeBERTa has both.
+    Disentangled,
 }
 
 impl PositionEmbeddingType {
@@ -135,6 +141,8 @@ pub(crate) struct Encoder {
     pub(crate) has_relative_attention_bias: bool,
     /// Whether layers with rotary positions can have a window, and another θ with it.
     pub(crate) has_windows: bool,
+    /// Whether queries and keys are also multiplied with vectors of their distance.
+    pub(crate) is_disentangled: bool,
 }
 
 /// Which linear layers and norms have biases.
@@ -222,6 +230,8 @@ pub(crate) enum SequenceHead {
     Pooled,
     /// Two linear layers that read the vector at position 0.
     Dense { activation: Activation, drops_input: bool },
+    /// The same with GELU, and a dropout of its own before the first layer.
+    ContextPooler,
     /// A linear layer after the classifiers' transform, of the vector at position 0 or of the mean over tokens.
     Transformed,
 }
@@ -258,6 +268,7 @@ const BERT: Architecture = Architecture {
         relative_scores: Some(RelativeScores::Scaled),
         has_relative_attention_bias: false,
         has_windows: false,
+        is_disentangled: false,
     },
     heads: Heads {
         pooler: Pooler::Always,
@@ -369,6 +380,21 @@ const JINA_EMBEDDINGS_V3: Architecture = Architecture {
     heads: ROBERTA.heads,
 };
 
+const DEBERTA_V2: Architecture = Architecture {
+    input: Input {
+        positions: PositionEmbeddingType::Disentangled,
+        token_types: TokenTypes::IfAny,
+        ..BERT.input
+    },
+    encoder: Encoder { relative_scores: None, is_disentangled: true, ..BERT.encoder },
+    heads: Heads {
+        pooler: Pooler::Never,
+        sequence: SequenceHead::ContextPooler,
+        dropout: [Stated(None), OfLayers, Never],
+        ..BERT.heads
+    },
+};
+
 impl Family {
     pub(crate) const fn architecture(self) -> &'static Architecture {
         match self {
@@ -382,6 +408,7 @@ impl Family {
             Self::NomicBert => &NOMIC_BERT,
             Self::Gte => &GTE,
             Self::JinaEmbeddingsV3 => &JINA_EMBEDDINGS_V3,
+            Self::DebertaV2 => &DEBERTA_V2,
         }
     }
 }

@@ -24,6 +24,7 @@ pub(super) const BERT_KEYS: FamilyKeys = FamilyKeys {
     distances: Some("attention.self.distance_embedding.weight"),
     projection: None,
     relative_attention_bias: None,
+    disentangled: None,
     pooler: Some("pooler.dense"),
     masked_lm: HeadKeys {
         prefix: "cls.predictions.",
@@ -32,6 +33,7 @@ pub(super) const BERT_KEYS: FamilyKeys = FamilyKeys {
         bias: &["cls.predictions.bias", "cls.predictions.decoder.bias"],
         decoder: "cls.predictions.decoder.weight",
     },
+    other_masked_lm: None,
     transform: None,
     answers: "qa_outputs",
     sequence_head: None,
@@ -285,6 +287,60 @@ pub(super) const MODERN_BERT: FamilySpec = FamilySpec {
         transform: Some(["head.dense", "head.norm"]),
         answers: "classifier",
         head_dropout: [Some("classifier_dropout"); 3],
+        ..BERT_KEYS
+    },
+};
+
+pub(super) const DEBERTA_V2: FamilySpec = FamilySpec {
+    family: Family::DebertaV2,
+    class: "DebertaV2",
+    base: "deberta",
+    // The config class has the sizes of v2-xlarge.
+    defaults: Defaults {
+        vocab_size: 128100,
+        type_vocab_size: 0,
+        hidden_size: 1536,
+        num_hidden_layers: 24,
+        num_attention_heads: 24,
+        intermediate_size: 6144,
+        layer_norm_eps: 1e-7,
+        ..BERT_DEFAULTS
+    },
+    // `position_biased_input` says whether positions are absolute too.
+    fields: &[("position_embedding_type", Always)],
+    unsupported: &[
+        Unsupported::OtherThan("conv_kernel_size", 0, "the convolution after the first layer"),
+        Unsupported::OtherWidth("embedding_size", "the projection of the embeddings"),
+        Unsupported::OtherWidth("pooler_hidden_size", "another width of the pooler"),
+        Unsupported::OtherName("pooler_hidden_act", "gelu", "another activation of the pooler"),
+    ],
+    keys: FamilyKeys {
+        linears: &[
+            "attention.self.query_proj",
+            "attention.self.key_proj",
+            "attention.self.value_proj",
+            "attention.output.dense",
+            "intermediate.dense",
+            "output.dense",
+        ],
+        distances: None,
+        disentangled: Some([
+            "encoder.rel_embeddings",
+            "encoder.LayerNorm",
+            "attention.self.pos_key_proj",
+            "attention.self.pos_query_proj",
+        ]),
+        pooler: None,
+        // What `"legacy": false` calls the head, and the published models do.
+        other_masked_lm: Some(HeadKeys {
+            prefix: "lm_predictions.lm_head.",
+            transform: "lm_predictions.lm_head.dense",
+            layer_norm: "lm_predictions.lm_head.LayerNorm",
+            bias: &["lm_predictions.lm_head.bias"],
+            decoder: "lm_predictions.lm_head.decoder.weight",
+        }),
+        sequence_head: Some(["pooler.dense", "classifier"]),
+        head_dropout: [Some("cls_dropout"), None, None],
         ..BERT_KEYS
     },
 };

@@ -63,6 +63,8 @@ pub(crate) enum Unsupported {
     OtherThan(&'static str, usize, &'static str),
     /// What a field means that must have one name.
     OtherName(&'static str, &'static str, &'static str),
+    /// What a field means that must be `hidden_size`.
+    OtherWidth(&'static str, &'static str),
 }
 
 /// The keys of a family above its embedding layer. Those of encoder and pooler follow the model's prefix.
@@ -87,8 +89,12 @@ pub(crate) struct FamilyKeys {
     pub(crate) distances: Option<&'static str>,
     pub(crate) projection: Option<&'static str>,
     pub(crate) relative_attention_bias: Option<&'static str>,
+    /// Vectors of distances and their norm, and in a layer the projections to their keys and queries.
+    pub(crate) disentangled: Option<[&'static str; 4]>,
     pub(crate) pooler: Option<&'static str>,
     pub(crate) masked_lm: HeadKeys,
+    /// Other names of the same head.
+    pub(crate) other_masked_lm: Option<HeadKeys>,
     /// The linear layer and the norm that classifiers read, in a family that has them.
     pub(crate) transform: Option<[&'static str; 2]>,
     /// The linear layer that scores answers.

@@ -6,7 +6,7 @@ use super::rotary_families::{GTE, JINA_EMBEDDINGS_V3, NOMIC_BERT};
 use crate::family::{Architecture, Biases, Family, NormPlace, Pooler};
 
 /// One entry for each [`Family`], in the order of its variants.
-pub(crate) static FAMILIES: [FamilySpec; 14] = [
+pub(crate) static FAMILIES: [FamilySpec; 15] = [
     BERT,
     DISTILBERT,
     ELECTRA,
@@ -33,6 +33,7 @@ pub(crate) static FAMILIES: [FamilySpec; 14] = [
     NOMIC_BERT,
     GTE,
     JINA_EMBEDDINGS_V3,
+    DEBERTA_V2,
 ];
 
 const _: () = {
@@ -43,6 +44,7 @@ const _: () = {
         let Architecture { encoder, heads, .. } = family.architecture();
         assert!(matches!(heads.pooler, Pooler::Never) == keys.pooler.is_none());
         assert!(encoder.has_relative_attention_bias == keys.relative_attention_bias.is_some());
+        assert!(encoder.is_disentangled == keys.disentangled.is_some());
         assert!(encoder.relative_scores.is_some() == keys.distances.is_some());
         let has_all = matches!(encoder.biases, Biases { of_layers: true, of_inner: true, of_others: true });
         assert!(has_all || !keys.zero_biases);

@@ -156,6 +156,15 @@ impl Fields {
                     }
                     _ => continue,
                 },
+                Unsupported::OtherWidth(field, means) => {
+                    let width = self.size("hidden_size", self.spec.defaults.hidden_size)?;
+                    match self.size(field, width)? {
+                        found if found == width => continue,
+                        found => format!(
+                            "{field} is {found}, but must be hidden_size {width}; {means} would not be computed"
+                        ),
+                    }
+                }
                 _ => continue,
             };
             let model_type = self.spec.family.model_type().to_string();
@@ -177,7 +186,14 @@ impl Fields {
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
         match self.text("position_embedding_type")? {
-            None | Some("absolute") => Ok(self.spec.family.architecture().input.positions),
+            None | Some("absolute") => match self.spec.family.architecture().input.positions {
+                PositionEmbeddingType::Disentangled
+                    if self.flag("position_biased_input")?.unwrap_or(true) =>
+                {
+                    Ok(PositionEmbeddingType::Absolute)
+                }
+                own => Ok(own),
+            },
             Some("relative_key") => Ok(PositionEmbeddingType::RelativeKey),
             Some("relative_key_query") => Ok(PositionEmbeddingType::RelativeKeyQuery),
             Some(other) => {
@@ -229,6 +245,17 @@ impl Fields {
     /// A list, or what is written as null.
     pub(crate) fn list(&self, field: &'static str) -> Result<Option<&Vec<Value>>> {
         if self.is_null(field) { Ok(None) } else { self.value(field, "a list", Value::as_array) }
+    }
+
+    /// Names in a list, or in a text with `|` between them; empty if the field is missing or null.
+    pub(crate) fn names(&self, field: &'static str) -> Result<Vec<String>> {
+        let names = |value: &Value| match value {
+            Value::Null => Some(Vec::new()),
+            Value::String(text) => Some(text.split('|').map(|name| name.trim().to_lowercase()).collect()),
+            Value::Array(names) => names.iter().map(|name| name.as_str().map(String::from)).collect(),
+            _ => None,
+        };
+        Ok(self.value(field, "a text or a list of texts", names)?.unwrap_or_default())
     }
 
     /// Whether a field is missing or null.
@@ -307,11 +334,14 @@ pub(crate) fn merged_fields(
     old: Option<Fields>,
 ) -> Result<Map<String, Value>> {
     let scheme = config.position_embedding_type;
+    let own = config.family.architecture().input.positions;
     let stated = match scheme {
         PositionEmbeddingType::RelativeKey => Some("relative_key"),
         PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
         // The family's own need no word, and transformers 5 would not read it.
-        absolute if absolute == config.family.architecture().input.positions => None,
+        absolute if absolute == own => None,
+        // A field of its own says it.
+        PositionEmbeddingType::Absolute if own == PositionEmbeddingType::Disentangled => None,
         other => {
             let problem = format!(
                 "is {other:?}, which a config.json of {} cannot say; set family to one with such positions",
@@ -373,7 +403,9 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     // transformers' models are initialised from a normal distribution, and fields have no word for another.
     let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
         config.initializer;
-    let projection = config.family.architecture().input.projection;
+    let input = &config.family.architecture().input;
+    let is_disentangled = input.positions == PositionEmbeddingType::Disentangled;
+    let is_biased = config.position_embedding_type == PositionEmbeddingType::Absolute;
     [
         ("vocab_size", json!(config.vocab_size)),
         ("hidden_size", json!(config.hidden_size)),
@@ -385,7 +417,8 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
         ("initializer_range", json!(std)),
     ]
     .into_iter()
-    .chain((projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
+    .chain(is_disentangled.then(|| ("position_biased_input", json!(is_biased))))
+    .chain((input.projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
     .map(|(field, value)| (field.to_string(), value))
     .collect()
 }

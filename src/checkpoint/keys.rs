@@ -1,6 +1,6 @@
 //! Which key of a checkpoint holds which parameter.
 
-use super::family_spec::{FamilyKeys, FamilySpec};
+use super::family_spec::{FamilyKeys, FamilySpec, HeadKeys};
 use super::{
     BUFFERS, Checkpoint, GAMMA_BETA, MODEL_PREFIX, POSITION, StoredParam, TOKEN_TYPE, ambiguous, is_known,
 };
@@ -117,6 +117,19 @@ impl ModelKeys {
 
     pub(crate) fn layer(&self, index: usize, part: &str) -> String {
         format!("{}{index}.{part}", self.encoder())
+    }
+
+    /// The names of the masked-language-model head: the first or the other ones, or those that are stored.
+    pub(crate) fn masked_lm(&self, is_first: bool) -> &'static HeadKeys {
+        let first = &self.family.masked_lm;
+        let Some(other) = &self.family.other_masked_lm else { return first };
+        let [stated, other] = if is_first { [first, other] } else { [other, first] };
+        let is_stored = |names: &HeadKeys| {
+            let weight = format!("{}.weight", names.transform);
+            self.stored.as_ref().is_some_and(|stored| stored.contains(&weight))
+        };
+        // The published models have them under the names of the class that their config does not name.
+        if is_stored(other) && !is_stored(stated) { other } else { stated }
     }
 
     /// A key of the embedding layer.

@@ -109,6 +109,15 @@ published! {
         with_family(Family::JinaEmbeddingsV3), with_vocab_size(250002), with_hidden_size(1024),
         with_max_position_embeddings(8194), with_type_vocab_size(1), with_pad_token_id(Some(1)),
         with_layer_norm_eps(1e-5), with_position_embedding_type(PositionEmbeddingType::Rotary);
+    deberta_v3_small: "`microsoft/deberta-v3-small`: 98,382,336 parameters.",
+        with_family(Family::DebertaV2), with_vocab_size(128100), with_type_vocab_size(0),
+        with_layer_norm_eps(1e-7), with_position_embedding_type(PositionEmbeddingType::Disentangled);
+    deberta_v3_base: "`microsoft/deberta-v3-base`: 98,382,336 parameters.",
+        with_family(Family::DebertaV2), with_vocab_size(128100), with_type_vocab_size(0),
+        with_layer_norm_eps(1e-7), with_position_embedding_type(PositionEmbeddingType::Disentangled);
+    deberta_v3_large: "`microsoft/deberta-v3-large`: 131,176,448 parameters.",
+        with_family(Family::DebertaV2), with_vocab_size(128100), with_type_vocab_size(0), with_hidden_size(1024),
+        with_layer_norm_eps(1e-7), with_position_embedding_type(PositionEmbeddingType::Disentangled);
 }
 
 impl BertEmbeddingsConfig {
@@ -138,16 +147,16 @@ impl BertEmbeddingsConfig {
     }
 
     /// Tokens that the longest sequence can have; `None` if no position embeddings limit it.
-    /// [`Rotary`](PositionEmbeddingType::Rotary) positions can be computed beyond the number that a model was trained with, and
-    /// this is that number.
+    /// [`Rotary`](PositionEmbeddingType::Rotary) and [`Disentangled`](PositionEmbeddingType::Disentangled) positions can be
+    /// computed beyond the number that a model was trained with, and this is that number.
     ///
     /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) does not use the rows up to that of the padding: RoBERTa's
     /// 514 rows are 512 tokens.
     pub fn max_sequence_length(&self) -> Option<usize> {
         match self.position_embedding_type {
-            PositionEmbeddingType::Absolute | PositionEmbeddingType::Rotary => {
-                Some(self.max_position_embeddings)
-            }
+            PositionEmbeddingType::Absolute
+            | PositionEmbeddingType::Rotary
+            | PositionEmbeddingType::Disentangled => Some(self.max_position_embeddings),
             PositionEmbeddingType::AfterPadding => {
                 let first = self.pad_token_id.map_or(0, |pad| pad + 1);
                 Some(self.max_position_embeddings.saturating_sub(first))
@@ -224,8 +233,13 @@ impl BertEmbeddingsConfig {
             return fixed("layer_norm_eps", format!("{:?}", self.layer_norm_eps), format!("{always:?}"));
         }
         let scheme = self.position_embedding_type;
-        let is_rotary = |scheme| scheme == PositionEmbeddingType::Rotary;
-        if is_rotary(scheme) != is_rotary(input.positions) {
+        use PositionEmbeddingType::{Absolute, Disentangled, Rotary};
+        let is_of_attention = |scheme| matches!(scheme, Disentangled | Rotary);
+        let has_both = [scheme, input.positions] == [Absolute, Disentangled];
+        if (is_of_attention(scheme) || is_of_attention(input.positions))
+            && scheme != input.positions
+            && !has_both
+        {
             return fixed("position_embedding_type", format!("{scheme:?}"), format!("{:?}", input.positions));
         }
         let problem = match (input.projection, self.embedding_size) {

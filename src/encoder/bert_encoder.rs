@@ -1,6 +1,8 @@
 //! `BertEncoder`: the layers, one after the other.
 
 use super::config::{BertModelConfig, RotaryConfig};
+use super::disentangled::{DistanceEmbedding, SharedPositions};
+use super::disentangled_config::DisentangledConfig;
 use super::layer::BertLayer;
 use super::packing::Packing;
 use super::relative_attention_bias::RelativeAttentionBias;
@@ -38,6 +40,8 @@ pub struct BertEncoder {
     pub embeddings_projection: Option<Linear>,
     /// What distances add to the attention logits of every layer (MPNet).
     pub relative_attention_bias: Option<RelativeAttentionBias>,
+    /// Vectors of distances, which every layer reads (DeBERTa).
+    pub distances: Option<DistanceEmbedding>,
     /// The layers, first to last; in ALBERT the one that is run again and again.
     pub layers: Vec<BertLayer>,
     /// Normalises the output of the last layer (ModernBERT).
@@ -99,6 +103,7 @@ impl BertModelConfig {
         Ok(BertEncoder {
             embeddings_projection: projection.map(|shape| self.linear_of(shape, device)),
             relative_attention_bias: RelativeAttentionBias::new(self, device)?,
+            distances: DistanceEmbedding::new(self, device)?,
             layers: (0..layers).map(|i| BertLayer::new(self, i, device)).collect::<Result<_>>()?,
             final_norm: (self.encoder().norm == NormPlace::Pre)
                 .then(|| self.embeddings.layer_norm(self.embeddings.hidden_size, device)),
@@ -125,6 +130,11 @@ impl BertEncoder {
         self.rotary
     }
 
+    /// Disentangled attention, of a family that has it.
+    pub(crate) fn disentangled(&self) -> Option<DisentangledConfig> {
+        self.distances.as_ref().map(DistanceEmbedding::config)
+    }
+
     /// Sets the probabilities of dropout of a layer's outputs and of the attention weights in training; in ModernBERT that inside
     /// the feed-forward network, and that of the attention weights and output. Returns [`Error::Config`] if one is not in [0, 1).
     pub fn set_dropout(&mut self, hidden_dropout_prob: f64, attention_probs_dropout_prob: f64) -> Result<()> {
@@ -134,6 +144,9 @@ impl BertEncoder {
         for layer in &mut self.layers {
             layer.dropout.prob = hidden_dropout_prob;
             layer.attention.dropout.prob = attention_probs_dropout_prob;
+            if let Some(disentangled) = &mut layer.attention.disentangled {
+                disentangled.dropout.prob = hidden_dropout_prob;
+            }
         }
         Ok(())
     }
@@ -179,7 +192,7 @@ impl BertEncoder {
                 }
                 _ => {
                     let rows = layer.attention_input(rows.clone());
-                    layer.attention.weights(rows, packing, of_places.as_ref())
+                    layer.attention.weights(rows, packing, self.shared(of_places.as_ref()))
                 }
             });
         });
@@ -194,12 +207,13 @@ impl BertEncoder {
         mut watch: impl FnMut(&BertLayer, &Tensor<2>, &Packing),
     ) -> PackedHidden {
         let bias = self.bias(&packing);
+        let positions = self.shared(bias.as_ref());
         // One draw for all layers: a queue such as fusion's may run independent draws in another order.
         let rows = with_one_draw(self.draws(), || {
             (0..self.rounds).flat_map(|_| &self.layers).fold(rows, |rows, layer| {
                 watch(layer, &rows, &packing);
                 // Operators take no tensors without rows: a batch of padding alone has none.
-                if packing.num_tokens() > 0 { layer.forward(rows, &packing, bias.as_ref()) } else { rows }
+                if packing.num_tokens() > 0 { layer.forward(rows, &packing, positions) } else { rows }
             })
         });
         let norm = self.final_norm.as_ref().filter(|_| packing.num_tokens() > 0);
@@ -207,9 +221,10 @@ impl BertEncoder {
         PackedHidden { rows, packing }
     }
 
-    /// The operators with dropout.
+    /// The operators with dropout: those of all layers, and the vectors of distances before each.
     pub(crate) fn draws(&self) -> usize {
-        self.rounds * self.layers.iter().map(BertLayer::draws).sum::<usize>()
+        let of_distances = usize::from(self.distances.is_some());
+        self.rounds * self.layers.iter().map(|layer| of_distances + layer.draws()).sum::<usize>()
     }
 
     /// [N, E] → [N, H].
@@ -224,6 +239,12 @@ impl BertEncoder {
             Some(projection) => linear(projection, rows),
             None => rows,
         }
+    }
+
+    /// What the layers share, with the bias of a family that has one.
+    fn shared<'a>(&'a self, bias: Option<&'a Tensor<4>>) -> Option<SharedPositions<'a>> {
+        let vectors = || self.distances.as_ref().map(SharedPositions::Vectors);
+        bias.map(SharedPositions::Bias).or_else(vectors)
     }
 
     /// What the positions add for `packing`; `None` in a family without.
@@ -261,10 +282,17 @@ impl BertEncoder {
         if let Some(norm) = &self.final_norm {
             check.norm("final_norm", norm, inner)?;
         }
+        if let Some(embeddings) = &self.distances {
+            embeddings.check(&check, inner)?;
+        }
         let packing = Packing::new([batch, seq], padding, &hidden.device())?;
         // All of them before the first one runs: an error must not come after half a pass.
         for (i, layer) in self.layers.iter().enumerate() {
             layer.check(format_args!("layers[{i}]"), &check, inner)?;
+            if layer.attention.disentangled.is_some() && self.distances.is_none() {
+                let problem = format!("is None, but layers[{i}] reads them");
+                return Err(Error::config("distances", problem));
+            }
             if let Some(bias) = &self.relative_attention_bias {
                 bias.check(&check, layer.attention.num_attention_heads())?;
             }

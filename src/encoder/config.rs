@@ -1,5 +1,6 @@
 //! The configuration of a whole model.
 
+use super::disentangled_config::DisentangledConfig;
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result};
 use crate::family::{
@@ -46,6 +47,8 @@ pub struct BertModelConfig {
     pub mlp_dropout: f64,
     /// In a family with rotary positions: their angles, and in ModernBERT which layers attend to what.
     pub rotary: Option<RotaryConfig>,
+    /// DeBERTa: which vectors of distances queries and keys are multiplied with.
+    pub disentangled: Option<DisentangledConfig>,
 }
 
 /// Rotary positions (Su et al. 2021), and a window of attention in most layers; the defaults are ModernBERT's.
@@ -137,6 +140,13 @@ published! {
         "`jinaai/jina-embeddings-v3-hf`: 559,364,096 parameters, the pooler's included, its task adapters' not.",
         with_num_hidden_layers(24), with_num_attention_heads(16), with_intermediate_size(4096),
         with_rotary(Some(RotaryConfig::of_all_layers(20_000.0)));
+    deberta_v3_small: "`microsoft/deberta-v3-small`: 141,304,320 parameters.",
+        with_num_hidden_layers(6), with_disentangled(Some(DisentangledConfig::new()));
+    deberta_v3_base: "`microsoft/deberta-v3-base`: 183,831,552 parameters.",
+        with_disentangled(Some(DisentangledConfig::new()));
+    deberta_v3_large: "`microsoft/deberta-v3-large`: 434,012,160 parameters.",
+        with_num_hidden_layers(24), with_num_attention_heads(16), with_intermediate_size(4096),
+        with_disentangled(Some(DisentangledConfig::new()));
 }
 
 impl BertModelConfig {
@@ -147,7 +157,8 @@ impl BertModelConfig {
     /// Those of [`BertEmbeddingsConfig::validate`]; [`Error::Config`], naming the field, if there is no layer or more than
     /// 4,096, the heads do not divide H, `intermediate_size` is 0 or above 2²⁰, a model has more than 2⁴⁰ parameters,
     /// a dropout is not in [0, 1) or one that the family has not, positions are relative and the family has none,
-    /// `max_position_embeddings` is 0 or above 2³⁰, or positions are rotary and `rotary` is missing or invalid.
+    /// `max_position_embeddings` is 0 or above 2³⁰, positions are rotary and `rotary` is missing or invalid,
+    /// or the family is DeBERTa and `disentangled` is missing or invalid.
     pub fn validate(&self) -> Result<()> {
         let invalid = |field, problem: String| Err(Error::Config { field, problem });
         // First: what follows multiplies and divides these sizes.
@@ -186,7 +197,17 @@ impl BertModelConfig {
             );
             return invalid("num_attention_heads", problem);
         }
-        let is_relative = !position_embedding_type.has_table() && self.rotary.is_none();
+        match (&self.disentangled, family.architecture().encoder.is_disentangled) {
+            (Some(disentangled), true) => disentangled.validate()?,
+            (None, false) => {}
+            (found, _) => {
+                let found = if found.is_some() { "given" } else { "None" };
+                let problem = format!("is {found}, but the family is {}", family.model_type());
+                return invalid("disentangled", problem);
+            }
+        }
+        let is_relative =
+            !position_embedding_type.has_table() && self.rotary.is_none() && self.disentangled.is_none();
         if is_relative {
             // Relative positions have a vector for each of 2M − 1 distances.
             let positions = self.embeddings.max_position_embeddings;
@@ -227,11 +248,19 @@ impl BertModelConfig {
             }
             _ => 0,
         };
+        let mut shared = 0;
+        let mut projections = 0;
+        if let Some(disentangled) = self.disentangled {
+            let norm = if disentangled.norm_rel_ebd { 2 } else { 0 };
+            shared = (2 * disentangled.span() as u128 + norm) * hidden_size as u128;
+            let own = if disentangled.share_att_key { 0 } else { disentangled.num_products() - 1 };
+            projections = own as u128 * linear([hidden_size, hidden_size], true);
+        }
         // γ and β of two LayerNorms.
-        let layer = linears + (2 + 2 * u128::from(of_others)) * hidden_size as u128 + distances;
+        let layer = linears + (2 + 2 * u128::from(of_others)) * hidden_size as u128 + distances + projections;
         let projection =
             self.embeddings.embedding_size.map_or(0, |width| linear([width, hidden_size], of_others));
-        self.embeddings.count_params() + projection + self.num_stored_layers() as u128 * layer
+        self.embeddings.count_params() + projection + shared + self.num_stored_layers() as u128 * layer
     }
 
     /// Layers with weights of their own: ALBERT runs one again and again.

@@ -1,6 +1,7 @@
 //! One transformer layer.
 
 use super::config::{BertModelConfig, layer_shapes, with_bias};
+use super::disentangled::SharedPositions;
 use super::packing::Packing;
 use super::self_attention::BertSelfAttention;
 use crate::error::{Error, Result};
@@ -113,33 +114,48 @@ impl BertLayer {
     /// The layer's output. Panics if the rows are not those of `packing`.
     ///
     /// With gradient checkpointing (`Device::gradient_checkpointing`) autodiff keeps the layer's input alone and computes the
-    /// layer again in the backward pass, with the same dropout, unless there is a `bias`.
+    /// layer again in the backward pass, with the same dropout, unless the positions are a bias.
     ///
     /// # Shapes
     ///
     /// - `rows`: [N, H], packed
-    /// - `bias`: that of [`BertSelfAttention::forward`]
+    /// - `positions`: those of [`BertSelfAttention::forward`]
     /// - output: [N, H]
-    pub fn forward(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
-        if bias.is_some() {
-            // Its gradient would be lost: only `rows` is tracked through the recomputation.
-            return self.compute(rows, packing, bias);
+    pub fn forward(
+        &self,
+        rows: Tensor<2>,
+        packing: &Packing,
+        positions: Option<SharedPositions>,
+    ) -> Tensor<2> {
+        match positions {
+            // Its gradient would be lost: only `rows` and parameters are tracked through the recomputation.
+            Some(SharedPositions::Bias(_)) => self.compute(rows, packing, positions),
+            // Parameters of the layer and those that it shares, as one module.
+            Some(SharedPositions::Vectors(shared)) => {
+                let both = (self.clone(), shared.clone());
+                recomputed(&both, rows, packing, |(layer, shared), rows, packing| {
+                    layer.compute(rows, packing, Some(SharedPositions::Vectors(shared)))
+                })
+            }
+            None => {
+                recomputed(self, rows, packing, |layer, rows, packing| layer.compute(rows, packing, None))
+            }
         }
-        recomputed(self, rows, packing, |layer, rows, packing| layer.compute(rows, packing, None))
     }
 
-    fn compute(&self, rows: Tensor<2>, packing: &Packing, bias: Option<&Tensor<4>>) -> Tensor<2> {
+    fn compute(&self, rows: Tensor<2>, packing: &Packing, positions: Option<SharedPositions>) -> Tensor<2> {
         match (self.norm, &self.attention_layer_norm) {
             (NormPlace::Post, Some(attention_norm)) => {
                 let [of_attention, of_output] = self.output_dropout;
-                let context = self.attention.forward(rows.clone(), packing, bias);
+                let context = self.attention.forward(rows.clone(), packing, positions);
                 let rows = self.add_norm(&self.attention_output, context, rows, attention_norm, of_attention);
                 let inner = self.inner(rows.clone());
                 self.add_norm(&self.output, inner, rows, &self.output_layer_norm, of_output)
             }
             _ => {
                 let normed = self.attention_input(rows.clone());
-                let context = linear(&self.attention_output, self.attention.forward(normed, packing, bias));
+                let context =
+                    linear(&self.attention_output, self.attention.forward(normed, packing, positions));
                 let dropout = active_prob(&self.attention.dropout, &self.attention_output.weight);
                 let rows = rows + drop_out(context, dropout);
                 let inner = self.inner(self.output_layer_norm.forward(rows.clone()));
@@ -204,6 +220,9 @@ impl BertLayer {
         if self.norm == NormPlace::Post && self.attention_layer_norm.is_none() {
             let problem = format!("of {name} is None, but the family normalises what attention adds");
             return Err(Error::config("attention_layer_norm", problem));
+        }
+        if let Some(disentangled) = &self.attention.disentangled {
+            disentangled.check(format_args!("{name}.attention.disentangled"), check, hidden)?;
         }
         let Some(positions) = &self.attention.relative_positions else { return Ok(()) };
         let table = &positions.distance_embedding.weight;

@@ -6,6 +6,8 @@
 
 mod bert_encoder;
 pub(crate) mod config;
+mod disentangled;
+pub(crate) mod disentangled_config;
 mod layer;
 mod packing;
 mod relative_attention_bias;
@@ -14,6 +16,7 @@ mod self_attention;
 
 pub use bert_encoder::{BertEncoder, BertEncoderOutput, PackedHidden};
 pub use burn_fused::Activation;
+pub use disentangled::{DisentangledAttention, DistanceEmbedding, SharedPositions};
 pub use layer::BertLayer;
 pub use packing::Packing;
 pub use relative_attention_bias::RelativeAttentionBias;

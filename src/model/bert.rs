@@ -111,6 +111,7 @@ impl BertModel {
                 InnerDropout::Never | InnerDropout::OfLayers => 0.0,
             },
             rotary: self.encoder.rotary(),
+            disentangled: self.encoder.disentangled(),
             ..defaults
         }
     }

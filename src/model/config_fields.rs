@@ -4,6 +4,7 @@ use super::labels::numbered;
 use crate::checkpoint::{FamilySpec, Fields};
 use crate::encoder::Activation;
 use crate::encoder::config::{BertModelConfig, RotaryConfig};
+use crate::encoder::disentangled_config::DisentangledConfig;
 use crate::error::{Result, shown};
 use crate::family::{Classified, HeadDropout, InnerDropout, PositionEmbeddingType};
 use serde_json::{Map, Value, json};
@@ -45,6 +46,7 @@ impl BertModelConfig {
             }
         }
         let config = Self::new(fields.config()?);
+        let is_disentangled = fields.spec().family.architecture().encoder.is_disentangled;
         let is_rotary = config.embeddings.position_embedding_type == PositionEmbeddingType::Rotary;
         let config = Self {
             num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,
@@ -59,6 +61,7 @@ impl BertModelConfig {
                 InnerDropout::Never | InnerDropout::OfLayers => 0.0,
             },
             rotary: is_rotary.then(|| rotary_of(fields)).transpose()?,
+            disentangled: is_disentangled.then(|| disentangled_of(fields, &config)).transpose()?,
             ..config
         };
         fields.in_file(config.validate())?;
@@ -109,8 +112,65 @@ impl BertModelConfig {
                 ("layer_types", (0..self.num_hidden_layers).map(kind).collect()),
             ]);
         }
+        if let Some(positions) = self.disentangled {
+            let kinds = [(positions.p2c, "p2c"), (positions.c2p, "c2p")];
+            let kinds: Vec<_> =
+                kinds.into_iter().filter(|(is_there, _)| *is_there).map(|(_, kind)| kind).collect();
+            // −1 is no bucket, and of the other as many distances as positions.
+            let buckets = positions.position_buckets.map_or(-1, |buckets| buckets as i64);
+            let max = positions.max_relative_positions;
+            let max = if max == self.embeddings.max_position_embeddings { -1 } else { max as i64 };
+            fields.extend([
+                ("relative_attention", json!(true)),
+                ("position_buckets", json!(buckets)),
+                ("max_relative_positions", json!(max)),
+                ("share_att_key", json!(positions.share_att_key)),
+                ("norm_rel_ebd", json!(if positions.norm_rel_ebd { "layer_norm" } else { "none" })),
+                ("pos_att_type", json!(kinds)),
+            ]);
+        }
         fields
     }
+}
+
+/// The disentangled attention of a `config.json`.
+fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<DisentangledConfig> {
+    if fields.flag("relative_attention")? != Some(true) {
+        let problem = "is not true, but models of this family without relative attention are not supported";
+        return Err(fields.invalid("relative_attention", problem.into()));
+    }
+    let heads = fields.size("num_attention_heads", fields.spec().defaults.num_attention_heads)?;
+    let head_size = config.embeddings.hidden_size / heads.max(1);
+    if fields.size("attention_head_size", head_size)? != head_size {
+        let problem =
+            format!("is not hidden_size / num_attention_heads = {head_size}, which is not supported");
+        return Err(fields.invalid("attention_head_size", problem));
+    }
+    // transformers takes no number, and any below 1, for the default.
+    let above_0 = |field| match fields.number(field, -1.0)? {
+        stated if stated < 1.0 => Ok(None),
+        _ => fields.size(field, 0).map(Some),
+    };
+    let kinds = fields.names("pos_att_type")?;
+    let norms = fields.names("norm_rel_ebd")?;
+    for (field, found, known) in
+        [("pos_att_type", &kinds, ["c2p", "p2c"]), ("norm_rel_ebd", &norms, ["layer_norm", "none"])]
+    {
+        if let Some(other) = found.iter().find(|name| !known.contains(&name.as_str())) {
+            let problem = format!("has {:?}, but must have {:?} or {:?}", shown(other), known[0], known[1]);
+            return Err(fields.invalid(field, problem));
+        }
+    }
+    let has = |names: &[String], name: &str| names.iter().any(|found| found == name);
+    Ok(DisentangledConfig {
+        position_buckets: above_0("position_buckets")?,
+        max_relative_positions: above_0("max_relative_positions")?
+            .unwrap_or(config.embeddings.max_position_embeddings),
+        share_att_key: fields.flag("share_att_key")?.unwrap_or(false),
+        norm_rel_ebd: has(&norms, "layer_norm"),
+        c2p: has(&kinds, "c2p"),
+        p2c: has(&kinds, "p2c"),
+    })
 }
 
 /// transformers' names of layers that attend to all tokens, and of those with a window.

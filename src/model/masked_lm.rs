@@ -29,6 +29,10 @@ pub struct BertForMaskedLmConfig {
     /// stays zero; the logits are the same.
     #[config(default = true)]
     pub train_padding_row: bool,
+    /// DeBERTa: whether a file has the head under `cls.predictions`, and not under `lm_predictions.lm_head`, which has no
+    /// decoder of its own. Both compute the same.
+    #[config(default = true)]
+    pub legacy: bool,
 }
 
 impl BertForMaskedLmConfig {
@@ -49,6 +53,7 @@ impl BertForMaskedLmConfig {
             decoder: if self.tie_word_embeddings { None } else { Some(decoder.try_init(device)?) },
             train_padding_row: self.train_padding_row,
             activation: if is_of_layers { self.bert.hidden_act } else { Activation::Gelu },
+            legacy: self.legacy || !self.tie_word_embeddings,
         };
         Ok(BertForMaskedLm { bert: self.bert.init_without_pooler(device)?, head })
     }
@@ -142,6 +147,7 @@ impl BertForMaskedLm {
             bert: self.bert.config(),
             tie_word_embeddings: self.head.decoder.is_none(),
             train_padding_row: self.head.train_padding_row,
+            legacy: self.head.legacy,
         }
     }
 
@@ -213,6 +219,8 @@ pub struct MaskedLmHead {
     pub train_padding_row: bool,
     #[module(skip)]
     activation: Activation,
+    #[module(skip)]
+    legacy: bool,
 }
 
 impl MaskedLmHead {
@@ -269,7 +277,7 @@ impl MaskedLmHead {
 
 mod stored {
     use super::*;
-    use crate::checkpoint::{Fields, ModelKeys, StoredParam};
+    use crate::checkpoint::{FamilySpec, Fields, ModelKeys, StoredParam};
     use crate::layers::{NewRows, VocabularyResize};
     use crate::model::stored::{Part, Stored, stored_head};
     use burn::module::ParamId;
@@ -283,11 +291,16 @@ mod stored {
         fn config_of(fields: &Fields) -> Result<BertForMaskedLmConfig> {
             let bert = BertModelConfig::from_fields(fields)?;
             let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
-            Ok(BertForMaskedLmConfig::new(bert).with_tie_word_embeddings(tie_word_embeddings))
+            let legacy = match fields.spec().keys.other_masked_lm {
+                Some(_) => fields.flag("legacy")?.unwrap_or(true),
+                None => true,
+            };
+            let config = BertForMaskedLmConfig::new(bert).with_tie_word_embeddings(tie_word_embeddings);
+            Ok(config.with_legacy(legacy))
         }
 
         fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-            let names = &keys.family.masked_lm;
+            let names = keys.masked_lm(self.head.legacy);
             let mut params = Vec::from(StoredParam::linear(names.transform, &self.head.transform));
             params.extend(StoredParam::norm(keys.norm(names.layer_norm), &self.head.layer_norm));
             let mut params = keys.stored_of(params);
@@ -318,7 +331,10 @@ mod stored {
         }
 
         fn head_fields(&self) -> Vec<(&'static str, Value)> {
-            vec![("tie_word_embeddings", json!(self.head.decoder.is_none()))]
+            let names = &FamilySpec::of(self.bert.embeddings.family()).keys;
+            let legacy = names.other_masked_lm.is_some().then(|| ("legacy", json!(self.head.legacy)));
+            let is_tied = ("tie_word_embeddings", json!(self.head.decoder.is_none()));
+            [is_tied].into_iter().chain(legacy).collect()
         }
 
         fn resize_head(&mut self, resize: &VocabularyResize) -> Result<()> {

@@ -94,6 +94,7 @@ mod transform;
 
 pub use crate::checkpoint::{Fields, ModelKeys};
 pub use crate::encoder::config::{BertModelConfig, RotaryConfig};
+pub use crate::encoder::disentangled_config::DisentangledConfig;
 pub use answers::{
     BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
 };

@@ -55,7 +55,8 @@ pub(super) fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let built_parts = built.parts(&keys);
     // What of the old file starts with one of these is replaced, and also removed where this model has no such part.
     let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias, spec.keys.final_norm];
-    let beside_layers = beside_layers.into_iter().flatten();
+    let disentangled = spec.keys.disentangled.into_iter().flat_map(|[table, norm, ..]| [table, norm]);
+    let beside_layers = beside_layers.into_iter().flatten().chain(disentangled);
     let mut namespaces = vec![keys.encoder()];
     namespaces.extend(beside_layers.map(|name| keys.named(name)));
     let mut copies = Vec::new();

@@ -224,6 +224,12 @@ impl BertModel {
         {
             params.push(StoredParam::table(keys.named(name), &bias.table.weight));
         }
+        if let (Some(embeddings), Some([table, norm, ..])) = (&encoder.distances, keys.family.disentangled) {
+            let key = keys.named(&format!("{table}.weight"));
+            params.push(StoredParam::table(key, &embeddings.table.weight));
+            let of_norm = |layer_norm| StoredParam::norm(keys.norm(&keys.named(norm)), layer_norm);
+            params.extend(embeddings.layer_norm.iter().flat_map(of_norm));
+        }
         // ALBERT's one layer is stored once, whatever the number of rounds.
         let names = keys.family;
         for (i, layer) in encoder.layers.iter().enumerate() {
@@ -240,6 +246,16 @@ impl BertModel {
                 params.extend(
                     norm.into_iter().flat_map(|norm| StoredParam::norm(keys.norm(&name(part)), norm)),
                 );
+            }
+            if let (Some(disentangled), Some([.., key, query])) =
+                (&layer.attention.disentangled, names.disentangled)
+            {
+                let linears = [key, query].into_iter().zip(disentangled.linears());
+                params.extend(linears.flat_map(|(part, (_, linear))| {
+                    linear
+                        .into_iter()
+                        .flat_map(move |linear| StoredParam::linear(&keys.layer(i, part), linear))
+                }));
             }
             if let (Some(positions), Some(part)) = (&layer.attention.relative_positions, names.distances) {
                 params.push(StoredParam::table(name(part), &positions.distance_embedding.weight));

@@ -184,7 +184,8 @@ pub fn layer_wise_decay(
     }
     let layers = (0..num_hidden_layers).map(|layer| (format!(r"encoder\.layers\.{layer}"), layer + 1));
     // In any model: the fields of the embedding layer, and what is read with it.
-    let below = "(((word|position|token_type)_)?embeddings|embeddings_projection|relative_attention_bias)";
+    let below =
+        "(((word|position|token_type)_)?embeddings|embeddings_projection|relative_attention_bias|distances)";
     let groups = layers.chain([(below.to_string(), 0)]);
     // Every group scales the rates without groups, not those of the group before it.
     let all = schedule.clone();

@@ -62,7 +62,8 @@ impl Tuning {
             }
             Self::Lora { rank, alpha } => {
                 let lora = Lora::new(*rank, *alpha).set_param_group(group(r"encoder\.layers\..*\.weight$")?);
-                let body = r"(^|\.)(encoder|embeddings|embeddings_projection|relative_attention_bias)\.";
+                let body =
+                    r"(^|\.)(encoder|embeddings|embeddings_projection|relative_attention_bias|distances)\.";
                 model.apply_lora(lora).set_require_grad_group(ParamGroup::all().exclude(group(body)?), true)
             }
         };

@@ -31,9 +31,9 @@ impl ForHead for Extremes<'_> {
         let mut cases: Vec<(Texts, Expected)> = [(1, 1), (3, 1), (1, longest), (2, longest)]
             .map(|(batch, seq)| (of(vec![vec![4; seq]; batch]), Finite))
             .into();
-        // Rotary positions are computed, however many there are.
+        // These positions are computed, however many there are.
         let beyond = match self.architecture.positions() {
-            PositionEmbeddingType::Rotary => Finite,
+            PositionEmbeddingType::Rotary | PositionEmbeddingType::Disentangled => Finite,
             _ => Message("the sequence needs position".into()),
         };
         cases.push((of(vec![vec![4; longest + 1]]), beyond));

@@ -3,12 +3,14 @@
 use crate::tolerance::values;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
-use burn_bert::PositionEmbeddingType::{self, Absolute, AfterPadding, RelativeKey, RelativeKeyQuery, Rotary};
+use burn_bert::PositionEmbeddingType::{
+    self, Absolute, AfterPadding, Disentangled, RelativeKey, RelativeKeyQuery, Rotary,
+};
 use burn_bert::model::*;
 use burn_bert::{BertEmbeddingsInput, Family, PaddingMask};
 
 /// Every family with a published config of it.
-const FAMILIES: [(Family, fn() -> BertModelConfig); 15] = [
+const FAMILIES: [(Family, fn() -> BertModelConfig); 16] = [
     (Family::Bert, BertModelConfig::bert_base_uncased),
     (Family::Ernie, BertModelConfig::bert_base_uncased),
     (Family::Roberta, BertModelConfig::roberta_base),
@@ -24,6 +26,7 @@ const FAMILIES: [(Family, fn() -> BertModelConfig); 15] = [
     (Family::NomicBert, BertModelConfig::nomic_embed_text_v1_5),
     (Family::Gte, BertModelConfig::gte_multilingual_base),
     (Family::JinaEmbeddingsV3, BertModelConfig::jina_embeddings_v3),
+    (Family::DebertaV2, BertModelConfig::deberta_v3_base),
 ];
 
 pub const VOCABULARY: usize = 24;
@@ -39,7 +42,7 @@ pub struct Architecture {
 pub fn architectures(width: usize) -> Vec<Architecture> {
     let mut found = Vec::new();
     for (family, published) in FAMILIES {
-        for positions in [Absolute, AfterPadding, RelativeKey, RelativeKeyQuery, Rotary] {
+        for positions in [Absolute, AfterPadding, RelativeKey, RelativeKeyQuery, Rotary, Disentangled] {
             let mut config = published()
                 .with_num_hidden_layers(2)
                 .with_num_attention_heads(2)
@@ -55,6 +58,12 @@ pub fn architectures(width: usize) -> Vec<Architecture> {
             // A layer with a window of one token on each side follows one without.
             config.rotary = config.rotary.map(|rotary| rotary.with_local_attention(2));
             // The others of a kind compute as its first, and are there once.
+            // Buckets of several distances from three tokens on, and projections of its own beside absolute positions.
+            config.disentangled = config.disentangled.map(|disentangled| {
+                let disentangled =
+                    disentangled.with_position_buckets(Some(4)).with_max_relative_positions(16);
+                disentangled.with_share_att_key(positions == Disentangled)
+            });
             let is_first =
                 !["Ernie", "XlmRoberta", "Camembert", "Data2VecText"].contains(&&*format!("{family:?}"));
             let is_published = positions == published().embeddings.position_embedding_type;

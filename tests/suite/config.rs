@@ -21,6 +21,9 @@ fn presets_have_the_parameter_counts_of_their_checkpoints() {
         (BertModelConfig::mpnet_base(), 23_841_024, 109_518_527),
         (BertModelConfig::albert_base_v2(), 3_906_048, 11_221_680),
         (BertModelConfig::nomic_embed_text_v1_5(), 23_448_576, 137_354_304),
+        (BertModelConfig::deberta_v3_small(), 98_382_336, 142_024_548),
+        (BertModelConfig::deberta_v3_base(), 98_382_336, 184_551_780),
+        (BertModelConfig::deberta_v3_large(), 131_176_448, 435_191_908),
     ] {
         assert_eq!(config.embeddings.num_params(), of_layer);
         assert_eq!(config.embeddings.init(&device()).num_params(), of_layer);

@@ -92,6 +92,7 @@ mod classifiers;
 mod command_line;
 mod config;
 mod corrupt_checkpoint;
+mod deberta;
 mod encoder;
 #[cfg(feature = "tokenizers")]
 mod entities;

@@ -200,18 +200,29 @@ fn hidden_states_attentions_poolers_and_means_equal_transformers() {
 }
 
 #[test]
-fn mpnets_buckets_of_distances_equal_transformers_in_a_long_sequence() {
+fn buckets_of_distances_equal_transformers_in_a_long_sequence() {
     let device = Device::default().autodiff();
-    let fixture =
-        Fixture::of_families("token").into_iter().find(|fixture| fixture.family == "mpnet").unwrap();
-    let case = File::at(&fixtures().join("families/mpnet_long.safetensors"));
-    let model: BertForTokenClassification = fixture.load(FloatDType::F64, &device);
-    let output = model.forward(&BertForTokenClassification::batch(&case, &device));
-    assert_close(&values(output.logits), &case.values("logits"), F64);
-    let table = &model.bert.encoder.relative_attention_bias.as_ref().unwrap().table.weight;
-    let gradient = values(table.grad(&output.loss.backward()).unwrap());
-    assert_close(&gradient, &case.values("grad.mpnet.encoder.relative_attention_bias.weight"), F64);
-    assert_eq!(gradient.chunks(2).filter(|bucket| bucket.iter().any(|&value| value != 0.0)).count(), 31);
+    // Of MPNet's 32 buckets one is of no distance.
+    for (family, table, buckets) in [
+        ("mpnet", "mpnet.encoder.relative_attention_bias", 31),
+        ("deberta", "deberta.encoder.rel_embeddings", 16),
+    ] {
+        let fixture =
+            Fixture::of_families("token").into_iter().find(|fixture| fixture.family == family).unwrap();
+        let case = File::at(&fixtures().join(format!("families/{family}_long.safetensors")));
+        let model: BertForTokenClassification = fixture.load(FloatDType::F64, &device);
+        let output = model.forward(&BertForTokenClassification::batch(&case, &device));
+        assert_close(&values(output.logits), &case.values("logits"), F64);
+        let encoder = &model.bert.encoder;
+        let bias = encoder.relative_attention_bias.as_ref().map(|bias| &bias.table);
+        let vectors = encoder.distances.as_ref().map(|vectors| &vectors.table);
+        let weight = &bias.or(vectors).unwrap().weight;
+        let gradient = values(weight.grad(&output.loss.backward()).unwrap());
+        assert_close(&gradient, &case.values(&format!("grad.{table}.weight")), F64);
+        let rows = gradient.chunks(weight.dims()[1]);
+        let read = rows.filter(|bucket| bucket.iter().any(|&value| value != 0.0)).count();
+        assert_eq!(read, buckets, "{family}");
+    }
 }
 
 /// Runs a test of the masked language models of each family, with and without gradient checkpointing.

@@ -206,8 +206,8 @@ fn a_directory_of_another_model_is_refused() {
     assert!(matches!(error, Error::ConfigFile { field: "model_type", .. }), "{error}");
     let error = refused(copy_of("bert").path(), &tiny().with_hidden_size(8).init(&device()));
     assert!(matches!(error, Error::ConfigFile { field: "hidden_size", .. }), "{error}");
-    let deberta = folder(&[("config.json", br#"{"model_type": "deberta-v2"}"#)]);
-    assert!(matches!(refused(deberta.path(), &module), Error::UnsupportedModel { .. }));
+    let deberta_v1 = folder(&[("config.json", br#"{"model_type": "deberta"}"#)]);
+    assert!(matches!(refused(deberta_v1.path(), &module), Error::UnsupportedModel { .. }));
     let other = folder(&[("model.safetensors", &safetensors_bytes(&[Stored::f32("wte.weight", &[9, 4])]))]);
     assert!(matches!(refused(other.path(), &module), Error::MissingKey { .. }));
 }

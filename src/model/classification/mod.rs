@@ -7,8 +7,8 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
-use crate::family::{Classified, SequenceHead};
-use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear, linear_activation};
+use crate::family::{Classified, Family, SequenceHead};
+use crate::layers::{PaddingMask, ParameterCheck, check_dropout, drop_out, linear, linear_activation};
 use crate::model::bert::{BertModel, BertModelOutput};
 use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
 use crate::model::labels::{check_batch, check_names, check_weights, numbered};
@@ -18,7 +18,7 @@ use crate::model::sentence_transformers::{Prompts, torch_class};
 use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
-use burn::nn::{Dropout, Linear};
+use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 
 /// Configuration of [`BertForSequenceClassification`].
@@ -35,6 +35,9 @@ pub struct BertForSequenceClassificationConfig {
     /// Dropout of the classifier's input, in [0, 1); by default `hidden_dropout_prob`, in DistilBERT 0.2, in ALBERT 0.1, in
     /// ModernBERT 0. A `config.json` of MPNet cannot state it.
     pub classifier_dropout: Option<f64>,
+    /// DeBERTa: dropout before the first of the two linear layers, in [0, 1).
+    #[config(default = 0.0)]
+    pub pooler_dropout: f64,
     /// ModernBERT: what the classifier reads of the tokens' vectors, [`Pooling::Cls`], the default, or [`Pooling::Mean`].
     pub classifier_pooling: Option<Pooling>,
     /// The weight of each class in the loss; none in a regression. Not stored in `config.json`.
@@ -77,6 +80,12 @@ impl BertForSequenceClassificationConfig {
                 return Err(Error::config("classifier_pooling", problem));
             }
         }
+        check_dropout("pooler_dropout", self.pooler_dropout)?;
+        if self.pooler_dropout != 0.0 && !has_context_pooler(family) {
+            let problem =
+                format!("is {}, but the family {} has none", self.pooler_dropout, family.model_type());
+            return Err(Error::config("pooler_dropout", problem));
+        }
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
         match self.problem_type {
             Some(ProblemType::SingleLabelClassification) if self.num_labels() == 1 => Err(Error::config(
@@ -96,7 +105,7 @@ impl BertForSequenceClassificationConfig {
         let kind = self.bert.embeddings.family.architecture().heads.sequence;
         // A pooler that no head reads would be trained for nothing, and be missing in the family's files.
         let (bert, dense) = match kind {
-            SequenceHead::Dense { .. } => {
+            SequenceHead::Dense { .. } | SequenceHead::ContextPooler => {
                 (self.bert.init_without_pooler(device)?, Some(self.bert.linear(hidden_size, device)))
             }
             SequenceHead::Pooled => (self.bert.init_with_pooler(device)?, None),
@@ -106,9 +115,16 @@ impl BertForSequenceClassificationConfig {
         let dropout = self.bert.head_dropout(Classified::Sequences, self.classifier_dropout);
         let out_proj = self.bert.classifier(self.num_labels(), device);
         let pooling = self.classifier_pooling.unwrap_or(Pooling::Cls);
-        let classifier = SequenceClassificationHead { dense, transform, dropout, out_proj, kind, pooling };
+        let pooler_dropout = DropoutConfig::new(self.pooler_dropout).init();
+        let classifier =
+            SequenceClassificationHead { dense, transform, pooler_dropout, dropout, out_proj, kind, pooling };
         Ok(BertForSequenceClassification { bert, classifier, stated: self.clone() })
     }
+}
+
+/// Whether classifiers have a `pooler_dropout`.
+fn has_context_pooler(family: Family) -> bool {
+    family.architecture().heads.sequence == SequenceHead::ContextPooler
 }
 
 /// The head of [`BertForSequenceClassification`]:
@@ -117,6 +133,7 @@ impl BertForSequenceClassificationConfig {
 /// BERT, ALBERT:   logits = Dropout(pooler_output)·W + b            NomicBERT and GTE too
 /// RoBERTa, MPNet: logits = Dropout(tanh(Dropout(x₀)·P + p))·W + b  Jina embeddings v3 too
 /// ELECTRA:        logits = Dropout(GELU(Dropout(x₀)·P + p))·W + b
+/// DeBERTa:        logits = Dropout(GELU(Dropout'(x₀)·P + p))·W + b
 /// DistilBERT:     logits = Dropout(ReLU(x₀·P + p))·W + b
 /// ModernBERT:     logits = Dropout(LayerNorm(GELU(x·P)))·W + b     x that of position 0, or the mean over tokens
 /// ```
@@ -128,6 +145,7 @@ pub struct SequenceClassificationHead {
     pub dense: Option<Linear>,
     /// What comes before the dropout, in ModernBERT.
     pub transform: Option<ClassifierTransform>,
+    pub(crate) pooler_dropout: Dropout,
     pub(crate) dropout: Dropout,
     /// W and b, [H, C].
     pub out_proj: Linear,
@@ -145,12 +163,20 @@ impl SequenceClassificationHead {
             }
             (None, Some(dense), _) => {
                 let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
-                let (activation, drops_input) = match self.kind {
-                    SequenceHead::Dense { activation, drops_input } => (activation, drops_input),
+                let (activation, dropout) = match self.kind {
+                    SequenceHead::Dense { activation, drops_input } => {
+                        (activation, drops_input.then_some(&self.dropout))
+                    }
+                    SequenceHead::ContextPooler => (Activation::Gelu, Some(&self.pooler_dropout)),
                     // A module whose `dense` was set by hand.
-                    SequenceHead::Pooled | SequenceHead::Transformed => (Activation::Tanh, true),
+                    SequenceHead::Pooled | SequenceHead::Transformed => {
+                        (Activation::Tanh, Some(&self.dropout))
+                    }
                 };
-                let first = if drops_input { drop_out(&self.dropout, &dense.weight, first) } else { first };
+                let first = match dropout {
+                    Some(dropout) => drop_out(dropout, &dense.weight, first),
+                    None => first,
+                };
                 linear_activation(dense, first, activation)
             }
             (None, None, Some(pooled)) => pooled,

@@ -80,6 +80,10 @@ impl Stored for BertForSequenceClassification {
             problem_type: problem_type(fields)?,
             classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
             classifier_pooling: classifier_pooling(fields)?,
+            pooler_dropout: match has_context_pooler(fields.spec().family) {
+                true => fields.number("pooler_dropout", 0.0)?,
+                false => 0.0,
+            },
             class_weights: None,
             activation: activation_of(fields, &own)?,
             prompts: own.prompts()?,
@@ -110,6 +114,9 @@ impl Stored for BertForSequenceClassification {
         fields.push(("problem_type", json!(config.problem_type)));
         if self.classifier.transform.is_some() {
             fields.push(("classifier_pooling", json!(self.classifier.pooling)));
+        }
+        if has_context_pooler(config.bert.embeddings.family) {
+            fields.push(("pooler_dropout", json!(config.pooler_dropout)));
         }
         if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
             // Both, as each version of sentence-transformers reads one of them.

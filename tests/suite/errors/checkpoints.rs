@@ -74,7 +74,7 @@ pub fn rows() -> Vec<Row> {
             |dir| config(dir, r#"{"model_type": "gpt2"}"#),
             "DIR/config.json: model type gpt2 is not supported: model types that can be read are bert, \
              distilbert, electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert, data2vec-text, \
-             modernbert, nomic_bert, gte, jina_embeddings_v3",
+             modernbert, nomic_bert, gte, jina_embeddings_v3, deberta-v2",
         ),
         row!(
             NotACheckpoint,

@@ -49,8 +49,17 @@ pub fn keys(model: &impl Module, dir: &Path) -> BTreeMap<String, Stored> {
     keys
 }
 
-const FAMILIES: [&str; 8] =
-    ["distilbert", "electra", "mpnet", "albert", "modernbert", "nomic_bert", "gte", "jina_embeddings_v3"];
+const FAMILIES: [&str; 9] = [
+    "distilbert",
+    "electra",
+    "mpnet",
+    "albert",
+    "modernbert",
+    "nomic_bert",
+    "gte",
+    "jina_embeddings_v3",
+    "deberta",
+];
 
 /// A model and a batch of the fixtures.
 #[derive(Clone, Debug)]
@@ -292,7 +301,8 @@ impl Head for BertForTokenClassification {
     fn undropped(dir: &Path) -> BertForTokenClassificationConfig {
         let mut config = BertForTokenClassificationConfig::from_pretrained(dir).unwrap();
         undropped(&mut config.bert);
-        let has_own = !dir.ends_with("distilbert_token") && !dir.ends_with("mpnet_token");
+        let has_own =
+            !["distilbert_token", "mpnet_token", "deberta_token"].iter().any(|name| dir.ends_with(name));
         config.with_classifier_dropout(has_own.then_some(0.0))
     }
 

@@ -1,0 +1,192 @@
+//! What DeBERTa has alone, beside the numbers: vectors of distances, its pooler, two names of a head, and its config's own fields.
+
+use crate::files::copy_of;
+use crate::prelude::*;
+use crate::small_bert::small;
+use burn_bert::encoder::{Packing, SharedPositions};
+
+fn config() -> BertModelConfig {
+    small(BertModelConfig::deberta_v3_base(), 20, 16).with_num_hidden_layers(2)
+}
+
+fn input(length: usize) -> BertEmbeddingsInput {
+    let ids: Vec<i32> = (0..length).map(|place| 1 + (7 * place % 19) as i32).collect();
+    BertEmbeddingsInput::from_rows(&[ids], &device()).unwrap()
+}
+
+/// What a `config.json` with these fields beside a sound one's is read as, or the error.
+fn read(fields: Value) -> Result<BertModelConfig, String> {
+    let mut all =
+        json!({ "model_type": "deberta-v2", "relative_attention": true, "pos_att_type": "p2c|c2p" });
+    all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    BertModelConfig::from_pretrained(with_config(all).path()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_fields_of_the_published_models_are_read() {
+    // Those of microsoft/deberta-v3-base.
+    let base = json!({
+        "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+        "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": true, "max_relative_positions": -1,
+        "position_biased_input": false,
+    });
+    let published = BertModelConfig::deberta_v3_base();
+    assert_eq!(published.init(&device()).config(), published);
+    assert_eq!(read(base), Ok(published));
+
+    // `DebertaV2Config()` of transformers 5.23.0, with relative attention.
+    let defaults = read(json!({})).unwrap();
+    let embeddings = &defaults.embeddings;
+    assert_eq!(embeddings.position_embedding_type, PositionEmbeddingType::Absolute);
+    assert_eq!(
+        [embeddings.vocab_size, embeddings.hidden_size, embeddings.type_vocab_size],
+        [128100, 1536, 0]
+    );
+    assert_eq!(
+        [defaults.num_hidden_layers, defaults.num_attention_heads, defaults.intermediate_size],
+        [24, 24, 6144]
+    );
+    let expected = DisentangledConfig::new()
+        .with_position_buckets(None)
+        .with_share_att_key(false)
+        .with_norm_rel_ebd(false);
+    assert_eq!(defaults.disentangled, Some(expected));
+    let own = |fields: Value| read(fields).unwrap().disentangled.unwrap();
+    let kinds = own(json!({ "pos_att_type": ["c2p"], "max_relative_positions": 40, "position_buckets": -1 }));
+    assert_eq!(kinds, expected.with_p2c(false).with_max_relative_positions(40));
+}
+
+#[test]
+fn what_would_not_be_computed_is_refused_by_name() {
+    for (fields, expected) in [
+        (json!({ "relative_attention": false }), "relative_attention is not true"),
+        (json!({ "conv_kernel_size": 3 }), "the convolution after the first layer would not be computed"),
+        (json!({ "embedding_size": 128 }), "embedding_size is 128"),
+        (json!({ "pooler_hidden_size": 128 }), "pooler_hidden_size is 128"),
+        (json!({ "pooler_hidden_act": "tanh" }), "pooler_hidden_act"),
+        (json!({ "attention_head_size": 32 }), "attention_head_size"),
+        (json!({ "pos_att_type": "p2p" }), "pos_att_type has \"p2p\""),
+        (json!({ "pos_att_type": null }), "pos_att_type"),
+        (json!({ "pos_att_type": [1] }), "pos_att_type"),
+        (json!({ "norm_rel_ebd": "rms" }), "norm_rel_ebd has \"rms\""),
+        (json!({ "position_buckets": 1 }), "position_buckets"),
+        (json!({ "position_buckets": 256, "max_relative_positions": 129 }), "position_buckets"),
+    ] {
+        let error = read(fields.clone()).unwrap_err();
+        assert!(error.contains(expected), "{fields}: {error}");
+    }
+    type Change = fn(&mut BertModelConfig);
+    let changes: [(BertModelConfig, Change, &str); 4] = [
+        (config(), |config| config.disentangled = None, "disentangled is None"),
+        (
+            small_bert(20, 16),
+            |config| config.disentangled = Some(DisentangledConfig::new()),
+            "disentangled is given",
+        ),
+        (
+            config(),
+            |config| config.embeddings.position_embedding_type = PositionEmbeddingType::RelativeKey,
+            "position_embedding_type is RelativeKey",
+        ),
+        (
+            small_bert(20, 16),
+            |config| config.embeddings.position_embedding_type = PositionEmbeddingType::Disentangled,
+            "always Absolute",
+        ),
+    ];
+    for (mut config, change, expected) in changes {
+        change(&mut config);
+        let error = config.try_init(&device()).map(drop).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    for (bert, dropout) in [(config(), 1.0), (small_bert(20, 16), 0.1)] {
+        let config = BertForSequenceClassificationConfig::new(bert).with_pooler_dropout(dropout);
+        let error = config.try_init(&device()).map(drop).unwrap_err();
+        assert!(matches!(&error, Error::Config { field: "pooler_dropout", .. }), "{error}");
+    }
+    let mut model = config().init(&device());
+    let table = model.encoder.distances.as_mut().map(|embeddings| &mut embeddings.table).unwrap();
+    *table = TokenEmbeddingConfig::new(510, 16).init(&device());
+    let error = model.try_forward(&input(3), None).map(drop).unwrap_err().to_string();
+    assert!(error.contains("distances.table.weight has shape [510, 16]"), "{error}");
+    model.encoder.distances = None;
+    let error = model.try_forward(&input(3), None).map(drop).unwrap_err().to_string();
+    assert!(error.contains("distances is None"), "{error}");
+}
+
+#[test]
+fn vectors_of_distances_are_dropped_and_are_not_in_attention_weights() {
+    let device = autodiff();
+    let rows = Tensor::<2>::random([5, 16], Distribution::Normal(0.0, 1.0), &device);
+    let packing = Packing::new([1, 5], None, &device).unwrap();
+    let [dropped, kept] = [0.5, 0.0].map(|dropout| {
+        let mut config = config().with_attention_probs_dropout_prob(0.0);
+        config.embeddings.hidden_dropout_prob = dropout;
+        let encoder = larger(config.init_encoder(&device).unwrap());
+        let (vectors, attention) = (encoder.distances.unwrap(), encoder.layers[0].attention.clone());
+        let positions = Some(SharedPositions::Vectors(&vectors));
+        let context = || values(attention.forward(rows.clone(), &packing, positions));
+        let weights = || values(attention.weights(rows.clone(), &packing, positions));
+        assert_eq!(weights(), weights());
+        (0..5).any(|_| context() != context())
+    });
+    assert!(dropped && !kept);
+    let mut encoder = config().init_encoder(&device).unwrap();
+    encoder.set_dropout(0.0, 0.0).unwrap();
+    let run = || values(encoder.forward(rows.clone().unsqueeze(), None));
+    assert_eq!(run(), run(), "set_dropout is that of the vectors too");
+}
+
+#[test]
+#[should_panic(expected = "distances")]
+fn a_layer_alone_says_what_it_lacks() {
+    let layer = &config().init_encoder(&device()).unwrap().layers[0];
+    let packing = Packing::new([1, 2], None, &device()).unwrap();
+    layer.forward(Tensor::ones([2, 16], &device()), &packing, None);
+}
+
+#[test]
+fn a_masked_language_model_head_is_read_under_both_names_and_written_under_its_own() {
+    let dir = copy_of(fixture("families/deberta_masked_lm"));
+    let model: BertForMaskedLm = loaded(dir.path());
+    let [first, other] = ["cls.predictions.transform.dense.weight", "lm_predictions.lm_head.dense.weight"];
+    let names = |dir: &TempDir| {
+        let file = File::at(&dir.path().join("model.safetensors"));
+        [first, other].map(|name| file.has(name))
+    };
+    assert_eq!((names(&dir), model.config().legacy), ([false, true], false));
+    // As the published models: the config does not say it, and transformers would not find the head.
+    edit(&dir, "config.json", |config| drop(config.as_object_mut().unwrap().remove("legacy")));
+    let published: BertForMaskedLm = loaded(dir.path());
+    let weight = |model: &BertForMaskedLm| values(model.head.transform.weight.val());
+    assert_eq!(weight(&published), weight(&model));
+    let new = saved(&published);
+    assert_eq!((names(&new), &config_json(&new)["legacy"]), ([true, false], &json!(true)));
+    assert_eq!(weight(&loaded(new.path())), weight(&model));
+    assert_eq!(config_json(&new)["position_biased_input"], json!(false));
+    // The other names have none for a decoder.
+    let untied = saved(&model.config().with_tie_word_embeddings(false).init(&device()));
+    assert_eq!((names(&untied), &config_json(&untied)["legacy"]), ([true, false], &json!(true)));
+    let _: BertForMaskedLm = loaded(untied.path());
+}
+
+#[test]
+fn both_dropouts_of_the_pooler_are_read_written_and_applied() {
+    let head = BertForSequenceClassificationConfig::new(config());
+    let dir =
+        saved(&head.clone().with_pooler_dropout(0.2).with_classifier_dropout(Some(0.4)).init(&device()));
+    assert_eq!(config_json(&dir)["pooler_dropout"], json!(0.2));
+    assert_eq!(config_json(&dir)["cls_dropout"], json!(0.4));
+    let config = BertForSequenceClassificationConfig::from_pretrained(dir.path()).unwrap();
+    assert_eq!((config.pooler_dropout, config.classifier_dropout), (0.2, Some(0.4)));
+    let is_random = |pooler: f64, classifier: f64| {
+        let mut head = head.clone().with_pooler_dropout(pooler).with_classifier_dropout(Some(classifier));
+        head.bert.embeddings.hidden_dropout_prob = 0.0;
+        head.bert.attention_probs_dropout_prob = 0.0;
+        let model = larger(head.init(&autodiff()));
+        let run = || values(model.logits(&input(4), None).unwrap());
+        (0..5).any(|_| run() != run())
+    };
+    assert!(!is_random(0.0, 0.0));
+    assert!(is_random(0.5, 0.0) && is_random(0.0, 0.5));
+}
