@@ -111,15 +111,17 @@ pub(crate) fn of_one_save<T>(path: &Path, mut read: impl FnMut() -> Result<T>) -
     }
 }
 
-/// What tells a file from the one that replaces it; `None` if there is none.
-fn version(path: &Path) -> Option<(u64, u64, SystemTime)> {
-    let metadata = fs::metadata(current(path)).ok()?;
+/// What tells a file from the one that replaces it, and from itself before it was moved to its place; `None` if there is
+/// none.
+fn version(path: &Path) -> Option<(PathBuf, u64, u64, SystemTime)> {
+    let path = current(path);
+    let metadata = fs::metadata(&path).ok()?;
     #[cfg(unix)]
     let id = std::os::unix::fs::MetadataExt::ino(&metadata);
     #[cfg(not(unix))]
     let id = 0;
     // Three of them, as an inode can be given out again and clocks are coarse.
-    Some((id, metadata.len(), metadata.modified().ok()?))
+    Some((path, id, metadata.len(), metadata.modified().ok()?))
 }
 
 /// Moves everything in `from` into `to`. What is missing was moved by another process.
@@ -233,6 +235,18 @@ mod tests {
             };
             assert_eq!(of_one_save(dir.path(), read).unwrap(), ["new"; 2], "{killed_after:?}");
         }
+    }
+
+    #[test]
+    fn a_file_that_another_process_moves_to_its_place_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let weights = dir.path().join(MODEL_NAME);
+        save(dir.path(), &[MODEL_NAME], Some(0));
+        let before = version(&weights);
+        assert!(before.is_some());
+        // Between the look for the file and its opening: what was found is no longer there.
+        finish(dir.path()).unwrap();
+        assert_ne!(version(&weights), before);
     }
 
     #[test]
