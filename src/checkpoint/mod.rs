@@ -14,13 +14,15 @@ mod formats;
 mod keys;
 mod params;
 mod rotary_families;
+mod written_fields;
 
 pub(crate) use directory::{Directory, JsonFile};
 pub(crate) use family_spec::FamilySpec;
 pub use fields::Fields;
-pub(crate) use fields::{agree, merged_fields, replace_changed};
+pub(crate) use fields::agree;
 pub use keys::ModelKeys;
 pub(crate) use params::{StoredParam, check_stored, filled, torch_name};
+pub(crate) use written_fields::{merged_fields, replace_changed};
 
 use crate::error::{Error, Result, shown};
 use crate::files::names::WEIGHT_NAMES;
