@@ -4,7 +4,7 @@ use super::family_spec::{FamilySpec, Field, Unsupported};
 use super::keys::ModelKeys;
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
-use crate::family::{Family, PositionEmbeddingType};
+use crate::family::{Family, PositionEmbeddingType, Projection};
 use crate::files::hub::{Wanted, directory};
 use crate::files::names::CONFIG_NAME;
 use crate::files::read_json;
