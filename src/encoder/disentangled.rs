@@ -24,6 +24,7 @@ pub enum SharedPositions<'a> {
 
 /// A vector for each range of distances between two tokens, which every layer of DeBERTa reads: `LayerNorm(E)`, or E.
 /// Source: `DebertaV2Encoder.get_rel_embedding` of transformers 5.23.
+/// [`DisentangledConfig`](crate::model::DisentangledConfig) has an example.
 #[derive(Module, Debug)]
 pub struct DistanceEmbedding {
     /// E, [2K, H].
@@ -86,7 +87,8 @@ impl DistanceEmbedding {
 /// δ(x) = K ± (K/2 + ⌈(K/2 − 1) · ln(|x| / (K/2)) / ln((M − 1) / (K/2))⌉)                further, cut off at 0 and 2K − 1
 /// ```
 ///
-/// and without buckets K = M and `δ(x) = K + x`, cut off alike. Source: `DisentangledSelfAttention` of transformers 5.23.
+/// and without buckets K = M and `δ(x) = K + x`, cut off alike. [`DisentangledConfig`](crate::model::DisentangledConfig) has an
+/// example. Source: `DisentangledSelfAttention` of transformers 5.23.
 #[derive(Module, Debug)]
 pub struct DisentangledAttention {
     /// Wk and bk, [H, H]; `None` if the projection to the keys is that of the positions too.
