@@ -31,6 +31,9 @@ const COLUMNS: usize = 64;
 /// The fewest rows or columns that are split off; with [`range`]'s rounding, a part has more than [`COLUMNS`] less.
 const PART: usize = 128;
 
+/// The most rows of a part: `gemm` packs all of a part's, which of a vocabulary's are as many bytes as its logits.
+const MOST_ROWS: usize = 4096;
+
 /// `gemm` adds up in another order if C has so many entries or fewer, or is at most 64 by 64.
 const FEW: usize = 256;
 
@@ -122,7 +125,7 @@ unsafe fn multiply_f32([m, n, k]: [usize; 3], a: Entries, b: Entries, c: Entries
         // SAFETY: the caller's promise.
         return unsafe { in_one_order([m, n, k], a, b, c, add) };
     }
-    each(count, count, |part| {
+    each(count, rayon::current_num_threads(), |part| {
         let rows = range(m, ROWS, part / part_columns, part_rows);
         let columns = range(n, COLUMNS, part % part_columns, part_columns);
         let shape = [rows.len(), columns.len(), k];
@@ -246,7 +249,7 @@ impl Entries {
 }
 
 /// Into how many ranges of rows and of columns C is split for the threads: as many parts as there are threads, if they are
-/// large enough, and with the least to pack, since each part packs its rows of A and its columns of B.
+/// large enough, and with the least to pack, since each part packs its rows of A and its columns of B; more of many rows.
 ///
 /// `gemm` on several threads takes up to twice as long: it packs B on one thread, and does not split long sums.
 fn parts([m, k, n]: [usize; 3]) -> [usize; 2] {
@@ -258,7 +261,8 @@ fn parts([m, k, n]: [usize; 3]) -> [usize; 2] {
     let most = |count: usize, other: usize| threads.min(count / PART.max(FEW / other + COLUMNS)).max(1);
     let grids = (1..=most(m, n)).map(|rows| [rows, most(n, m).min(threads / rows)]);
     let cost = |&[rows, columns]: &[usize; 2]| (Reverse(rows * columns), columns * m + rows * n);
-    grids.min_by_key(cost).expect("one row of parts")
+    let [rows, columns] = grids.min_by_key(cost).expect("one row of parts");
+    [rows.max(m.div_ceil(MOST_ROWS)), columns]
 }
 
 /// Range `part` of `count` values in `parts` of about the same size, multiples of `unit`.
