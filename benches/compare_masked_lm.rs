@@ -5,7 +5,7 @@
 //! For allocators that do not return freed pages to the OS, mimalloc's here and glibc's in PyTorch, set `MIMALLOC_PURGE_DELAY=-1` and
 //! `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456`.
 //!
-//! With `-- growth`, the smaller model on more and longer windows. With `-- profile`, where the time of a step goes, alone.
+//! With `-- growth`, the smaller model on more and longer windows; with `-- encoders`, newer families on short and long ones. With `-- profile`, where the time of a step goes, alone.
 //!
 //! A step is forward, loss, backward, clipping by the global norm and AdamW, with dropout, on 8 windows of 128 tokens
 //! of which 15 % are masked. The contestants have the same weights and the same batch, and their losses are compared
@@ -18,6 +18,7 @@ mod profile;
 mod race;
 mod whole_model;
 
+use burn_bert::model::BertModelConfig;
 use counting_allocator::Counting;
 use masked_lm_table::Case;
 use mimalloc::MiMalloc;
@@ -33,11 +34,23 @@ fn main() {
         return profile::print(&models);
     }
     let mut race = Race { rounds: 5, turn: 2000.0, warm_up: 0 };
+    let is_asked = |name: &str| std::env::args().any(|argument| argument == name);
     let mut cases = vec![Case::DEFAULT];
-    if std::env::args().any(|argument| argument == "growth") {
+    if is_asked("growth") {
         models.truncate(1);
         race.rounds = 3;
         cases = [[2, 512], [8, 512], [32, 128]].map(|shape| Case { shape, ..Case::DEFAULT }).to_vec();
+    }
+    if is_asked("encoders") {
+        models.drain(..2);
+        let mut nomic = BertModelConfig::nomic_embed_text_v1_5();
+        nomic.embeddings.max_position_embeddings = 4096; // no weight depends on it
+        models.push(("nomic-embed-text-v1.5", nomic));
+        models.push(("DeBERTa-v3-base", BertModelConfig::deberta_v3_base()));
+        race.rounds = 2;
+        cases = [[8, 128], [2, 512], [1, 4096]]
+            .map(|shape| Case { shape, fastest: true, ..Case::DEFAULT })
+            .to_vec();
     }
     masked_lm_table::print(&models, &cases, race);
 }

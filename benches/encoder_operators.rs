@@ -7,7 +7,7 @@ use burn::prelude::*;
 use burn::tensor::Distribution;
 use burn::tensor::activation::{gelu, softmax};
 use burn::tensor::module::layer_norm;
-use burn_bert::functional::{Norm, Sequences, add_layer_norm, attention, bias_gelu};
+use burn_bert::functional::{Norm, Positions, Sequences, add_layer_norm, attention, bias_gelu};
 use divan::Bencher;
 
 fn main() {
@@ -76,7 +76,7 @@ fn attend(path: Path, rows: [Tensor<2>; 3]) -> Tensor<2> {
     match path {
         Path::Fused => {
             let sequences = Sequences::new(vec![SEQ; BATCH], &rows[0].device());
-            attention(rows, &sequences, HEADS, None, DROPOUT)
+            attention(rows, &sequences, HEADS, Positions::default(), DROPOUT)
         }
         Path::Composed => {
             let split = |rows: Tensor<2>| rows.reshape([BATCH, SEQ, HEADS, HIDDEN / HEADS]).swap_dims(1, 2);

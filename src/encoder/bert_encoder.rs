@@ -252,7 +252,7 @@ impl BertEncoder {
         let bias = self.relative_attention_bias.as_ref().filter(|_| packing.num_tokens() > 0)?;
         // Attention reads rows where they lie side by side, and places where padding separates them.
         Some(bias.bias(match packing.is_contiguous() {
-            true => packing.sequences.lengths().iter().copied().max().unwrap_or(0),
+            true => packing.longest(),
             false => packing.dims()[1],
         }))
     }

@@ -2,13 +2,12 @@
 
 use super::config::BertModelConfig;
 use super::disentangled_config::DisentangledConfig;
-use super::relative_positions::by_key;
 use crate::error::Result;
 use crate::layers::{LayerNorm, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, active_prob, linear};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
-use burn_fused::{Precision, autocast, drop_out, lookup};
+use burn_fused::{drop_out, lookup};
 use std::fmt::Display;
 
 /// What the layers of a [`BertEncoder`](super::BertEncoder) share to compute their positions.
@@ -133,45 +132,26 @@ impl DisentangledAttention {
         (self.config.num_products() as f64).sqrt().recip()
     }
 
-    /// What is added to the scaled logits of `query`, divided by √n, and `key`, [B, L, H]: [B, A, L, L] for A `heads`.
-    /// `projections` are those of the layer to queries and keys.
-    pub(super) fn bias(
+    /// What queries, divided by √n, and keys of L places are multiplied with, [2L − 1, H]. `projections` are those of the layer
+    /// to queries and keys.
+    pub(super) fn vectors(
         &self,
-        [query, key]: [&Tensor<3>; 2],
+        length: usize,
         [to_query, to_key]: [&Linear; 2],
         shared: &DistanceEmbedding,
-        heads: usize,
         drops_out: bool,
-    ) -> Tensor<4> {
-        let [_, length, hidden] = query.dims();
-        let head_dim = hidden / heads;
+    ) -> [Option<Tensor<2>>; 2] {
         let dropout = if drops_out { active_prob(&self.dropout, &shared.table.weight) } else { 0.0 };
         let (vectors, falling) = shared.vectors(length);
         let vectors = drop_out(vectors, dropout);
-        let by_distance = |own: &Option<Linear>, of_layer, scale: f64, rows: &[i64]| {
-            let projected = linear(own.as_ref().unwrap_or(of_layer), vectors.clone()).mul_scalar(scale);
-            let rows = Tensor::<1, Int>::from_data(rows, &query.device()).unsqueeze();
-            lookup(projected, rows, None).squeeze_dim::<2>(0) // [2L − 1, H]
+        // By rising place of the key, so by falling distance from key to query.
+        let rows = Tensor::<1, Int>::from_data(falling.as_slice(), &vectors.device()).unsqueeze();
+        let projected = |own: &Option<Linear>, of_layer| {
+            let projected = linear(own.as_ref().unwrap_or(of_layer), vectors.clone());
+            lookup(projected, rows.clone(), None).squeeze_dim::<2>(0)
         };
-        let scale = (head_dim as f64).sqrt().recip();
-        // In the order in which `by_key` reads them: falling distance is rising key, rising distance is rising query.
-        let rising: Vec<i64> = falling.iter().rev().copied().collect();
-        let keys = self.config.c2p.then(|| by_distance(&self.pos_key_proj, to_key, scale, &falling));
-        let scale = scale * self.query_scale();
-        let queries = self.config.p2c.then(|| by_distance(&self.pos_query_proj, to_query, scale, &rising));
-        // Head by head: as a linear layer, whose rows have the same bits in any batch, which Burn's batched matmul has not,
-        // and without a tensor of all heads and all distances.
-        let products = |of: &Tensor<3>, vectors: &Tensor<2>, head: usize| -> Tensor<4> {
-            let of = of.clone().narrow(2, head * head_dim, head_dim);
-            let vectors = vectors.clone().narrow(1, head * head_dim, head_dim);
-            let products = autocast(Precision::F32, || burn_fused::linear(of, vectors.transpose(), None));
-            by_key(products.unsqueeze_dim(1)) // [B, 1, L, L]
-        };
-        let of_head = |head: usize| {
-            let of_query = keys.as_ref().map(|keys| products(query, keys, head));
-            let of_key = queries.as_ref().map(|queries| products(key, queries, head).transpose());
-            of_query.into_iter().chain(of_key).reduce(|left, right| left + right)
-        };
-        Tensor::cat((0..heads).filter_map(of_head).collect(), 1)
+        let of_query = self.config.c2p.then(|| projected(&self.pos_key_proj, to_key));
+        let of_key = self.config.p2c.then(|| projected(&self.pos_query_proj, to_query));
+        [of_query, of_key.map(|vectors| vectors.mul_scalar(self.query_scale()))]
     }
 }

@@ -5,7 +5,7 @@ use crate::layers::PaddingMask;
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::{Moves, Sequences, computed_in, indices};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The N tokens of a batch [B, S] as rows [N, ..]: in the order of the batch, without padding.
 /// [`BertEncoder::forward_packed`](super::BertEncoder::forward_packed) uses it.
@@ -16,8 +16,6 @@ pub struct Packing {
     tokens: Option<Tokens>,
     /// The tokens of each sequence.
     pub(super) sequences: Sequences,
-    /// Those of [`unpack_aligned`](Self::unpack_aligned), which every layer asks for.
-    aligned: Arc<OnceLock<Moves>>,
     /// Those of [`angles`](Self::angles), of which a model has two.
     angles: Arc<Mutex<Vec<Angles>>>,
 }
@@ -50,13 +48,7 @@ impl Packing {
         // Without padding rows are places, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
             let sequences = Sequences::new(vec![dims[1]; dims[0]], device);
-            return Ok(Self {
-                dims,
-                tokens: None,
-                sequences,
-                aligned: Arc::default(),
-                angles: Arc::default(),
-            });
+            return Ok(Self { dims, tokens: None, sequences, angles: Arc::default() });
         };
         let (mut places, mut rows) = (Vec::with_capacity(mask.num_tokens()), Vec::new());
         for (place, &is_padding) in mask.rows().flatten().enumerate() {
@@ -70,12 +62,16 @@ impl Packing {
         let tokens = Tokens { moves, rows: rows.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
         let sequences = Sequences::new(mask.rows().map(length).collect(), device);
-        let (aligned, angles) = (Arc::default(), Arc::default());
-        Ok(Self { dims, tokens: Some(tokens), sequences, aligned, angles })
+        Ok(Self { dims, tokens: Some(tokens), sequences, angles: Arc::default() })
     }
 
     pub(super) fn dims(&self) -> [usize; 2] {
         self.dims
+    }
+
+    /// The tokens of the longest sequence.
+    pub(super) fn longest(&self) -> usize {
+        self.sequences.lengths().iter().copied().max().unwrap_or(0)
     }
 
     /// Whether no sequence has padding between its tokens, so that distances of rows are those of places.
@@ -154,25 +150,6 @@ impl Packing {
             None => rows,
         };
         all.reshape([batch, seq, width])
-    }
-
-    /// The vectors of each sequence from its first token on, with zeros after its last: [N, C] → [B, L, C], L the tokens of the
-    /// longest.
-    pub(super) fn unpack_aligned(&self, rows: Tensor<2>) -> Tensor<3> {
-        let lengths = self.sequences.lengths();
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        let shape = [lengths.len(), longest, rows.dims()[1]];
-        let Some(tokens) = self.tokens.as_ref().filter(|_| lengths.iter().any(|&length| length < longest))
-        else {
-            return rows.reshape(shape);
-        };
-        let moves = self.aligned.get_or_init(|| {
-            let starts = (0..).step_by(longest);
-            let places = starts.zip(lengths).flat_map(|(start, &length)| start..start + length);
-            let places: Vec<usize> = places.collect();
-            Moves::new(&places, lengths.len() * longest, &tokens.moves.device()).expect("one token a place")
-        });
-        moves.inverse().apply(rows).reshape(shape)
     }
 
     /// The vectors at some places, row of the batch · S + column, without unpacking the others: [N, C] → [M, C]. The vector

@@ -1,7 +1,6 @@
 //! Positions of all layers, by distance alone.
 
 use super::config::BertModelConfig;
-use super::relative_positions::by_key;
 use crate::error::Result;
 use crate::layers::{ParameterCheck, TokenEmbedding, TokenEmbeddingConfig};
 use burn::module::Module;
@@ -50,8 +49,16 @@ impl RelativeAttentionBias {
         let buckets = Tensor::<1, Int>::from_data(buckets.as_slice(), &device);
         let by_distance: Tensor<2> = self.table.forward_unchecked(buckets); // [2L − 1, A], of r − l
         let [distances, heads] = by_distance.dims();
-        let by_distance = by_distance.transpose().reshape([1, heads, 1, distances]);
-        by_key(by_distance.expand([1, heads, length, distances]))
+        if length == 1 {
+            return by_distance.reshape([1, heads, 1, 1]);
+        }
+        // Row l of the result begins one distance before row l − 1: in rows that are one shorter these are columns.
+        let rows =
+            by_distance.transpose().reshape([1, heads, 1, distances]).expand([1, heads, length, distances]);
+        rows.reshape([1, heads, length * distances])
+            .narrow(2, length - 1, length * (distances - 1))
+            .reshape([1, heads, length, distances - 1])
+            .narrow(3, 0, length)
     }
 }
 

@@ -6,7 +6,6 @@ use crate::family::{PositionEmbeddingType, RelativeScores};
 use crate::layers::{TokenEmbedding, TokenEmbeddingConfig};
 use burn::module::Module;
 use burn::prelude::*;
-use burn_fused::{Precision, autocast, linear};
 
 /// What the distance between two tokens adds to their attention logit in a
 /// [`BertEncoder`](super::BertEncoder): with a vector `e` for every distance,
@@ -61,46 +60,20 @@ impl RelativePositions {
         Err(Error::SequenceTooLong { needed: seq - 1, reason, rows })
     }
 
-    /// What is added to the scaled logits of `query` and `key`, [B, S, H]: [B, A, S, S] for A `heads`.
-    pub(super) fn bias(&self, query: &Tensor<3>, key: &Tensor<3>, heads: usize) -> Tensor<4> {
-        let [batch, length, hidden_size] = query.dims();
-        let head_dim = hidden_size / heads;
-        let split = |all: &Tensor<3>| {
-            let all = all.clone().reshape([batch, length, heads, head_dim]).swap_dims(1, 2);
-            match self.scores {
-                // Of the vectors and not of the scores, which are more by L / d.
-                RelativeScores::Scaled => all.mul_scalar(1.0 / (head_dim as f64).sqrt()),
-                RelativeScores::Unscaled => all,
-            }
+    /// What A `heads` multiply queries and keys of L places with, [2L − 1, H].
+    pub(super) fn vectors(&self, length: usize, heads: usize) -> [Option<Tensor<2>>; 2] {
+        let rows = self.max_position_embeddings();
+        let device = self.distance_embedding.weight.lazy_device();
+        // By rising place of the key, so by falling distance from key to query.
+        let falling = Tensor::arange((rows - length) as i64..(rows + length - 1) as i64, &device).flip([0]);
+        let vectors: Tensor<2> = self.distance_embedding.forward_unchecked(falling);
+        let [_, head_dim] = vectors.dims();
+        let vectors = match self.scores {
+            RelativeScores::Scaled => vectors,
+            // Attention scales all logits.
+            RelativeScores::Unscaled => vectors.mul_scalar((head_dim as f64).sqrt()),
         };
-        let [first, last] =
-            [self.max_position_embeddings() - length, self.max_position_embeddings() + length - 2];
-        let rising = Tensor::arange(first as i64..last as i64 + 1, &query.device()); // −(L − 1)..=L − 1
-        // As a linear layer, whose rows have the same bits in any batch; Burn's matmul adds up by the number of rows.
-        let scores = |of: &Tensor<3>, rows: Tensor<1, Int>| -> Tensor<4> {
-            let vectors: Tensor<2> = self.distance_embedding.forward_unchecked(rows);
-            autocast(Precision::F32, || linear(split(of), vectors.transpose(), None))
-        };
-        let falling = rising.clone().neg().add_scalar((first + last) as i64);
-        let of_queries = by_key(scores(query, falling)); // falling distance: rising r
-        if !self.with_keys {
-            return of_queries;
-        }
-        of_queries + by_key(scores(key, rising)).transpose() // rising distance: rising l
+        let vectors = vectors.repeat_dim(1, heads);
+        [Some(vectors.clone()), self.with_keys.then_some(vectors)]
     }
-}
-
-/// From matmuls with every distance, [G, A, L, 2L − 1], to those of each pair, [G, A, L, L]:
-/// `out[i][j] = products[i][j − i + L − 1]`.
-pub(super) fn by_key(products: Tensor<4>) -> Tensor<4> {
-    let [groups, heads, length, distances] = products.dims();
-    if length == 1 {
-        return products;
-    }
-    // Row by row the wanted values start one place earlier, so rows that are one shorter bring them into columns.
-    products
-        .reshape([groups, heads, length * distances])
-        .narrow(2, length - 1, length * (distances - 1))
-        .reshape([groups, heads, length, distances - 1])
-        .narrow(3, 0, length)
 }

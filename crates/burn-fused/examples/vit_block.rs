@@ -10,8 +10,8 @@ use burn::nn::{Initializer, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::prelude::*;
 use burn_fused::{
-    Activation, Norm, Sequences, add_layer_norm, attention, bias_activation, cross_entropy, linear,
-    on_reference_path, with_one_draw,
+    Activation, Norm, Positions, Sequences, add_layer_norm, attention, bias_activation, cross_entropy,
+    linear, on_reference_path, with_one_draw,
 };
 
 const IMAGES: usize = 8;
@@ -62,7 +62,7 @@ impl Vit {
             let positions = self.positions.val().repeat_dim(0, IMAGES);
             let x = of(&self.patches, pixels) + positions; // [N, H]
             let heads = self.query_key_value.each_ref().map(|layer| of(layer, x.clone()));
-            let context = attention(heads, images, HEADS, None, DROPOUT);
+            let context = attention(heads, images, HEADS, Positions::default(), DROPOUT);
             let x = add_norm(&self.attended, context, x, &self.first_norm);
             let inner = linear(x.clone(), self.inner.weight.val(), None);
             let inner = bias_activation(inner, bias(&self.inner), Activation::Gelu);

@@ -76,7 +76,7 @@ pub use numerics::dropout::with_one_draw;
 pub use numerics::precision::{Precision, autocast};
 pub use numerics::sums::computed_in;
 pub use ops::add_layer_norm::add_layer_norm;
-pub use ops::attention::{Sequences, attention, attention_weights};
+pub use ops::attention::{Positions, Sequences, attention, attention_weights};
 pub use ops::bias_gelu::{Activation, bias_activation, bias_gelu, gated_activation};
 pub use ops::cross_entropy::cross_entropy;
 pub use ops::drop_out::drop_out;

@@ -137,9 +137,9 @@ pub(crate) fn of_rows<W: Wide>(statistics: [FloatTensor<Flex>; 2]) -> Vec<[W; 2]
 }
 
 /// What tasks have added up apart, added up in the order of tasks, whatever thread ran them.
-pub(crate) fn total<W: Wide>(partials: &[Vec<W>]) -> Vec<W> {
-    let mut total = vec![W::ZERO; partials[0].len()];
-    partials.iter().for_each(|partial| row::accumulate(&mut total, partial));
+pub(crate) fn total<W: Wide>(partials: &[impl AsRef<[W]>]) -> Vec<W> {
+    let mut total = vec![W::ZERO; partials[0].as_ref().len()];
+    partials.iter().for_each(|partial| row::accumulate(&mut total, partial.as_ref()));
     total
 }
 

@@ -33,7 +33,8 @@ fn what_is_not_a_number_stays_so_and_infinity_has_its_limit() {
 #[test]
 fn large_scores_of_attention_do_not_overflow() {
     let rows = || Tensor::<2>::from_floats([[1e4], [-1e4], [1.0]], &flex());
-    let y = attention([rows(), rows(), rows()], &Sequences::new(vec![3], &flex()), 1, None, 0.0);
+    let y =
+        attention([rows(), rows(), rows()], &Sequences::new(vec![3], &flex()), 1, Positions::default(), 0.0);
     assert_eq!(values(y), [1e4, -1e4, 1e4]);
 }
 
@@ -176,7 +177,8 @@ fn attention_and_add_layer_norm_drop_their_share_in_forward_and_backward() {
         );
         let value = Tensor::<2>::eye(size, &device).require_grad();
         let sequences = Sequences::new(vec![size], &device);
-        let y = attention([matrix(0.0), matrix(0.0), value.clone()], &sequences, 1, None, prob);
+        let y =
+            attention([matrix(0.0), matrix(0.0), value.clone()], &sequences, 1, Positions::default(), prob);
         let gradients = (y.clone() * weights.clone()).sum().backward();
         let expected = values(y.clone().inner().transpose().matmul(weights.clone().inner()));
         assert_near("V's gradient", &[values(value.grad(&gradients).unwrap())], &[expected], 1e-5);

@@ -22,15 +22,12 @@ fn what_does_not_fit_is_refused_by_name() {
             ids: Tensor::zeros(shape, &device),
             padding_idx,
         };
-        let attend = |lengths: Vec<usize>, heads| {
-            drop(attention(
-                [rows(3, 8), rows(3, 8), rows(3, 8)],
-                &Sequences::new(lengths, &device),
-                heads,
-                None,
-                0.0,
-            ))
+        let attend_with = |lengths: Vec<usize>, heads, positions| {
+            let sequences = Sequences::new(lengths, &device);
+            drop(attention([rows(3, 8), rows(3, 8), rows(3, 8)], &sequences, heads, positions, 0.0))
         };
+        let attend = |lengths, heads| attend_with(lengths, heads, Positions::default());
+        let distances = |by_query, by_key| Positions { bias: None, by_query, by_key };
         let range = |first| {
             embed([vectors([2, 3, 4]), Rows::Absent, Rows::Range { table: rows(5, 4), first }], 4, 0.0)
         };
@@ -51,6 +48,12 @@ fn what_does_not_fit_is_refused_by_name() {
         refuse("bias must be as long as a row of x", &|| drop(bias_gelu(rows(3, 8), vector(1))));
         refuse("lengths must add up to the number of rows", &|| attend(vec![2], 2));
         refuse("heads: 3 do not divide rows of length 8", &|| attend(vec![3], 3));
+        refuse("by_query must have shape [2L - 1, H]", &|| {
+            attend_with(vec![3], 2, distances(Some(rows(3, 8)), None));
+        });
+        refuse("by_key must have shape [2L - 1, H]", &|| {
+            attend_with(vec![2, 1], 2, distances(None, Some(rows(3, 4))));
+        });
         let labels = || ids([1, 2, 3]);
         refuse("logits are [2, 5] and labels [3]", &|| drop(cross_entropy(rows(2, 5), labels())));
         refuse("beta must have the shape of gamma", &|| embed([whole(), Rows::Absent, Rows::Absent], 3, 0.0));
@@ -77,6 +80,7 @@ fn what_does_not_fit_is_refused_by_name() {
             refuse(expected, &|| drop(cross_entropy(logits(), Tensor::from_ints([4, 5], &flex()))));
         }
         // What is next to it is not.
+        attend_with(vec![2, 1], 2, distances(Some(rows(3, 8)), Some(rows(3, 8))));
         words(lookup(4, [1, 3], None));
         words(lookup(4, [2, 3], Some(4)));
         range(2);

@@ -3,7 +3,7 @@
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::{
-    Activation, Moves, Norm, Precision, Rows, Sequences, add_layer_norm, attention, autocast,
+    Activation, Moves, Norm, Positions, Precision, Rows, Sequences, add_layer_norm, attention, autocast,
     bias_activation, cross_entropy, drop_out, embed_layer_norm, gated_activation, linear, rotary,
 };
 
@@ -169,12 +169,22 @@ struct Heads {
     /// Of one head.
     columns: usize,
     bias: bool,
+    /// Whether queries, and keys, are multiplied with vectors of distances.
+    distances: [bool; 2],
     window: Option<usize>,
 }
 
 impl Heads {
+    /// The leaves of bias and distances, of which there are so many before.
+    fn positions(&self, before: usize) -> [Option<usize>; 3] {
+        let [by_query, by_key] = self.distances;
+        let mut next = before..;
+        [self.bias, by_query, by_key].map(|is_there| is_there.then(|| next.next().unwrap()))
+    }
+
     /// Softmax of every row, then the weighted sum.
     fn naive(&self, leaves: &[Vec<f64>]) -> Vec<f64> {
+        let [bias, by_query, by_key] = self.positions(3);
         let (hidden, longest) = (self.heads * self.columns, *self.lengths.iter().max().unwrap());
         let mut output = vec![0.0; leaves[0].len()];
         let mut first = 0;
@@ -184,10 +194,17 @@ impl Heads {
                     leaves[which][(first + token) * hidden + head * self.columns + column]
                 };
                 let weight = |j: usize| {
-                    let score: f64 =
-                        (0..self.columns).map(|column| at(0, i, column) * at(1, j, column)).sum();
+                    let distance = |leaf: Option<usize>, column: usize| {
+                        let row = j + longest - 1 - i;
+                        leaf.map_or(0.0, |leaf| leaves[leaf][row * hidden + head * self.columns + column])
+                    };
+                    let score = (0..self.columns).map(|column| {
+                        let [query, key] = [at(0, i, column), at(1, j, column)];
+                        query * key + query * distance(by_query, column) + key * distance(by_key, column)
+                    });
+                    let score: f64 = score.sum();
                     let place = ((sequence * self.heads + head) * longest + i) * longest + j;
-                    let bias = if self.bias { leaves[3][place] } else { 0.0 };
+                    let bias = bias.map_or(0.0, |leaf| leaves[leaf][place]);
                     (score / (self.columns as f64).sqrt() + bias).exp()
                 };
                 let is_near = |j: usize| self.window.is_none_or(|window| i.abs_diff(j) <= window);
@@ -208,26 +225,33 @@ impl Heads {
 fn attentions() -> Vec<Sample> {
     let sample = |(lengths, [heads, columns], bias, dropout): (Vec<usize>, [usize; 2], bool, f64),
                   window: Option<usize>,
+                  distances: [bool; 2],
                   is_joint: bool| {
         let (tokens, hidden) = (lengths.iter().sum::<usize>(), heads * columns);
         let longest = lengths.iter().copied().max().unwrap();
         let name = format!(
-            "attention of {lengths:?}, {heads} x {columns}, bias {bias}, window {window:?}, dropout {dropout}"
+            "attention of {lengths:?}, {heads} x {columns}, bias {bias}, distances {distances:?}, window {window:?}, \
+             dropout {dropout}"
         );
-        let case = Heads { lengths: lengths.clone(), heads, columns, bias, window };
+        let case = Heads { lengths: lengths.clone(), heads, columns, bias, distances, window };
         let dims = [lengths.len(), heads, longest, longest];
         let mut leaves = if is_joint { vec![3 * tokens * hidden] } else { vec![tokens * hidden; 3] };
+        let positions = case.positions(leaves.len());
         leaves.extend(bias.then(|| dims.iter().product::<usize>()));
+        let vectors = [2 * longest.max(1) - 1, hidden];
+        leaves.extend(distances.iter().filter(|is_there| **is_there).map(|_| vectors[0] * hidden));
         let forward = move |leaves: &[Tensor<1>]| {
             // Views of a joint product, as a model has them.
             let rows = [0, 1, 2].map(|i| match is_joint {
                 true => leaves[0].clone().reshape([tokens, 3 * hidden]).narrow(1, i * hidden, hidden),
                 false => leaves[i].clone().reshape([tokens, hidden]),
             });
-            let bias = bias.then(|| leaves.last().unwrap().clone().reshape(dims));
+            let [bias, by_query, by_key] = positions.map(|leaf| leaf.map(|leaf| leaves[leaf].clone()));
+            let [by_query, by_key] = [by_query, by_key].map(|leaf| leaf.map(|leaf| leaf.reshape(vectors)));
+            let positions = Positions { bias: bias.map(|leaf| leaf.reshape(dims)), by_query, by_key };
             let sequences = Sequences::new(lengths.clone(), &rows[0].device());
             let sequences = window.map_or(sequences.clone(), |window| sequences.with_window(window));
-            flat(attention(rows, &sequences, heads, bias, dropout))
+            flat(attention(rows, &sequences, heads, positions, dropout))
         };
         let sample = Sample { dropout, ..Sample::new(name, &leaves, forward) };
         if is_joint || dropout > 0.0 { sample } else { sample.naive(move |leaves| case.naive(leaves)) }
@@ -245,8 +269,8 @@ fn attentions() -> Vec<Sample> {
         (vec![129, 70, 129, 5], [3, 33], true, 0.1),
         (vec![300], [2, 3], false, 0.1),
     ];
-    let mut samples: Vec<_> = cases.into_iter().map(|case| sample(case, None, false)).collect();
-    samples.push(sample((vec![7, 5], [2, 4], false, 0.1), None, true));
+    let mut samples: Vec<_> = cases.into_iter().map(|case| sample(case, None, [false; 2], false)).collect();
+    samples.push(sample((vec![7, 5], [2, 4], false, 0.1), None, [false; 2], true));
     // Several blocks of queries, whose keys are not all; windows that end at, before and behind a sequence's end.
     let windows = [
         (vec![3, 0, 5, 1], [3, 5], true, 0.0, 0),
@@ -256,7 +280,19 @@ fn attentions() -> Vec<Sample> {
         (vec![520, 3], [1, 4], false, 0.0, 30),
     ];
     samples.extend(windows.map(|(lengths, heads, bias, dropout, window)| {
-        sample((lengths, heads, bias, dropout), Some(window), false)
+        sample((lengths, heads, bias, dropout), Some(window), [false; 2], false)
+    }));
+    // One block of queries and several, of which the last is short.
+    let distances = [
+        (vec![1, 1], [1, 1], false, 0.0, None, [true, true]),
+        (vec![3, 0, 5, 1], [3, 5], true, 0.0, None, [true, true]),
+        (vec![31, 9, 31], [2, 24], false, 0.1, None, [true, false]),
+        (vec![17, 40], [2, 7], false, 0.0, None, [false, true]),
+        (vec![129, 70, 5], [2, 33], true, 0.1, None, [true, true]),
+        (vec![300, 3], [1, 4], false, 0.0, Some(30), [true, true]),
+    ];
+    samples.extend(distances.map(|(lengths, heads, bias, dropout, window, distances)| {
+        sample((lengths, heads, bias, dropout), window, distances, false)
     }));
     samples
 }

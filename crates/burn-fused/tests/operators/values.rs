@@ -135,7 +135,7 @@ fn f64_is_right_on_every_device_or_refused_by_name() {
     let run = |device: &Device| {
         let x = tensor(&[0.3, -1.0, 2.0, 0.5, 1.5, -0.25], device).reshape([3, 2]);
         let sequences = Sequences::new(vec![2, 1], device);
-        let context = attention([x.clone(), x.clone(), x.clone()], &sequences, 1, None, 0.0);
+        let context = attention([x.clone(), x.clone(), x.clone()], &sequences, 1, Positions::default(), 0.0);
         let gelu = bias_gelu(x.clone(), tensor(&[0.1, 0.2], device));
         let loss = cross_entropy(x, Tensor::from_ints([1, 0, 1], device));
         [values(context), values(gelu), values(loss)].concat()

@@ -4,6 +4,7 @@
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
+mod reference;
 
 use crate::engine::device::assert_computes;
 use crate::engine::operator::{
@@ -11,11 +12,10 @@ use crate::engine::operator::{
 };
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
-use crate::numerics::sums::{narrow, wide};
-use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn::backend::{Backend, Dispatch, TensorMetadata, get_or_init_device_settings};
+use crate::numerics::sums::narrow;
+use burn::backend::Dispatch;
 use burn::prelude::*;
-use burn::tensor::{Shape, TensorData};
+use reference::folded_backward;
 
 inputs! {
     /// B sequences of N tokens in all, the longest of L; A heads of d columns, H = A · d.
@@ -33,8 +33,12 @@ inputs! {
             value,
         }
         optional {
-            /// What is added to the scaled logits, [B, A, L, L]; of a shorter sequence, the first rows and columns are read.
+            /// That of [`Positions`].
             bias,
+            /// That of [`Positions`].
+            by_query,
+            /// That of [`Positions`].
+            by_key,
         }
         ints {
             /// The first row of each sequence, and N, [B + 1]: `lengths` on the device.
@@ -54,6 +58,10 @@ inputs! {
 }
 
 impl<T: Tensors> Attention<T> {
+    fn has_distances(&self) -> bool {
+        self.by_query.is_some() || self.by_key.is_some()
+    }
+
     /// L.
     pub(crate) fn longest(&self) -> usize {
         self.lengths.iter().copied().max().unwrap_or(0)
@@ -98,23 +106,49 @@ impl Sequences {
     }
 }
 
-/// Multi-head attention of each sequence to itself, `Dropout(softmax(Q·Kᵀ / √d + bias)) · V` for each of A heads of
-/// d = H / A columns, with its own backward.
+/// What the places of query and key add to the logits of [`attention`] of B sequences, the longest of L tokens.
+#[derive(Clone, Debug, Default)]
+pub struct Positions {
+    /// Added to the scaled logits, [B, A, L, L]; of a shorter sequence, the first rows and columns are read.
+    pub bias: Option<Tensor<4>>,
+    /// What queries are multiplied with, [2L − 1, H]: row `j − i + L − 1` for query i and key j.
+    pub by_query: Option<Tensor<2>>,
+    /// What keys are multiplied with, [2L − 1, H]: row `j − i + L − 1` for query i and key j.
+    pub by_key: Option<Tensor<2>>,
+}
+
+impl Positions {
+    fn check(&self, [batch, heads, longest, hidden]: [usize; 4]) {
+        if let Some(bias) = &self.bias {
+            assert_eq!(bias.dims(), [batch, heads, longest, longest], "bias must have shape [B, A, L, L]");
+        }
+        for (name, vectors) in [("by_query", &self.by_query), ("by_key", &self.by_key)] {
+            if let Some(vectors) = vectors {
+                let expected = [(2 * longest).saturating_sub(1), hidden];
+                assert_eq!(vectors.dims(), expected, "{name} must have shape [2L - 1, H]");
+            }
+        }
+    }
+}
+
+/// Multi-head attention of each sequence to itself, `Dropout(softmax(S)) · V` for each of A heads of d = H / A columns, with
+/// its own backward.
 ///
 /// Rows are packed: the tokens of the first sequence, then those of the second, without padding. For each sequence and
 /// head, with the softmax by row:
 ///
 /// ```text
-/// S     = Q · Kᵀ / √d + bias
+/// Sᵢⱼ   = (Qᵢ·Kⱼ + Qᵢ·by_query[j − i] + Kⱼ·by_key[j − i]) / √d + biasᵢⱼ
 /// P     = softmax(S)
 /// O     = (mask · P) · V
 /// ∂L/∂V = (mask · P)ᵀ · ∂L/∂O
 /// ∂L/∂P = mask · (∂L/∂O · Vᵀ)
 /// ∂L/∂S = P · (∂L/∂P − Σ P · ∂L/∂P)     the gradient of bias
-/// ∂L/∂Q = ∂L/∂S · K / √d
-/// ∂L/∂K = ∂L/∂Sᵀ · Q / √d
+/// ∂L/∂Q = ∂L/∂S · K / √d                and with G[i][j − i] = ∂L/∂Sᵢⱼ, + G · by_query / √d
+/// ∂L/∂K = ∂L/∂Sᵀ · Q / √d               likewise
 /// ```
 ///
+/// Flex multiplies with the vectors of distances block by block, so nothing of L² is stored; other devices make a bias of them.
 /// In sequences [with a window](Sequences::with_window) S is −∞ for pairs of tokens that are further apart; Flex skips them.
 /// Neither logits nor weights are saved for backward. Dropout is that of [`embed_layer_norm`](crate::embed_layer_norm).
 ///
@@ -122,13 +156,13 @@ impl Sequences {
 ///
 /// ```
 /// use burn::prelude::*;
-/// use burn_fused::{Sequences, attention};
+/// use burn_fused::{Positions, Sequences, attention};
 ///
 /// let device = Device::default();
 /// let zeros = Tensor::zeros([3, 2], &device); // all logits are 0: weights are uniform
 /// let value = Tensor::from_floats([[1.0, 2.0], [3.0, 6.0], [5.0, 7.0]], &device);
 /// let sequences = Sequences::new(vec![2, 1], &device);
-/// let y = attention([zeros.clone(), zeros, value], &sequences, 1, None, 0.0);
+/// let y = attention([zeros.clone(), zeros, value], &sequences, 1, Positions::default(), 0.0);
 /// let y: Vec<f32> = y.into_data().try_into_vec().unwrap();
 /// assert_eq!(y, [2.0, 4.0, 2.0, 4.0, 5.0, 7.0]);
 /// ```
@@ -137,7 +171,7 @@ impl Sequences {
 ///
 /// - `[query, key, value]`: each [N, H]; views, such as columns of a joint matmul, cost no copy on Flex
 /// - `sequences`: B, of N tokens in all
-/// - `bias`: [B, A, L, L] for B sequences, the longest of L; of a shorter one, the first rows and columns are read
+/// - `positions`: those of [`Positions`]
 /// - output: [N, H]
 ///
 /// # Numerics
@@ -153,7 +187,7 @@ pub fn attention(
     [query, key, value]: [Tensor<2>; 3],
     sequences: &Sequences,
     heads: usize,
-    bias: Option<Tensor<4>>,
+    positions: Positions,
     dropout: f64,
 ) -> Tensor<2> {
     let [tokens, hidden] = query.dims();
@@ -166,30 +200,27 @@ pub fn attention(
         heads > 0 && hidden.is_multiple_of(heads),
         "heads: {heads} do not divide rows of length {hidden}"
     );
-    if let Some(bias) = &bias {
-        let expected = [lengths.len(), heads, longest, longest];
-        assert_eq!(bias.dims(), expected, "bias must have shape [B, A, L, L]");
-    }
+    positions.check([lengths.len(), heads, longest, hidden]);
     // Nothing to compute, and no dims that kernels take.
     if tokens == 0 || hidden == 0 {
         return value;
     }
     assert_computes(&query);
-    let mut input = input([query, key, value], sequences, heads, bias);
+    let mut input = input([query, key, value], sequences, heads, positions);
     input.dropout = Dropout::choose(dropout, AttentionOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<AttentionOp, _>(input))
 }
 
-/// The weights of [`attention`] before dropout, softmax(Q·Kᵀ / √d + bias), [B, A, L, L].
+/// The weights of [`attention`] before dropout, softmax(S), [B, A, L, L].
 pub fn attention_weights(
     [query, key]: [Tensor<2>; 2],
     sequences: &Sequences,
     heads: usize,
-    bias: Tensor<4>,
+    positions: Positions,
 ) -> Tensor<4> {
     let dtype = query.dtype();
-    let input = input([query.clone(), key, query], sequences, heads, Some(bias));
-    Tensor::from_dispatch(narrow::<Dispatch>(weights::<Dispatch>(&input, &Rectangle::new(&input)).0, dtype))
+    let input = input([query.clone(), key, query], sequences, heads, positions);
+    Tensor::from_dispatch(narrow::<Dispatch>(reference::weights::<Dispatch>(input), dtype))
 }
 
 /// Without dropout.
@@ -197,17 +228,21 @@ fn input(
     rows: [Tensor<2>; 3],
     sequences: &Sequences,
     heads: usize,
-    bias: Option<Tensor<4>>,
+    positions: Positions,
 ) -> Attention<Dispatch> {
     let [_, hidden] = rows[0].dims();
     let longest = sequences.lengths.iter().copied().max().unwrap_or(0);
     let [query, key, value] = rows.map(|rows| rows.dequantize().into_dispatch());
+    let Positions { bias, by_query, by_key } = positions;
+    let vectors = |vectors: Option<Tensor<2>>| vectors.map(|vectors| vectors.dequantize().into_dispatch());
     Attention {
         dropout: Dropout(None),
         query,
         key,
         value,
         bias: bias.map(|bias| bias.dequantize().into_dispatch()),
+        by_query: vectors(by_query),
+        by_key: vectors(by_key),
         starts: sequences.starts.clone().into_dispatch(),
         lengths: sequences.lengths.clone(),
         heads,
@@ -217,8 +252,8 @@ fn input(
 }
 
 impl Operator for AttentionOp {
-    /// Of query, key, value and bias.
-    type Needs = [bool; 4];
+    /// Of query, key, value, bias, by_query and by_key.
+    type Needs = [bool; 6];
     /// Of each row of S its maximum and 1 / Σ exp(S − max), [B, A, L, 1] in the dtype of the arithmetic.
     type Statistics<X: Held> = [X; 2];
 
@@ -229,156 +264,10 @@ impl Operator for AttentionOp {
     }
 
     fn reference<B: DropoutOps>(inputs: Attention<B>) -> Output<Self, B> {
-        let rectangle = Rectangle::new(&inputs);
-        let (weights, statistics) = weights::<B>(&inputs, &rectangle);
-        let context = B::float_matmul(inputs.dropout.apply(weights), rectangle.fill(&inputs.value));
-        (narrow::<B>(rectangle.empty(context), inputs.query.dtype()), statistics)
+        reference::forward(inputs)
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        let Upstream { statistics: [max, inverse_sum], grad, needs: [query, key, value, bias] } = upstream;
-        let rectangle = Rectangle::new(&inputs);
-        let rows = |tensor, of: &FloatTensor<B>| narrow::<B>(rectangle.empty(tensor), of.dtype());
-        let grad = rectangle.fill(&grad);
-        let weights = B::float_exp(B::float_sub(scores::<B>(&inputs, &rectangle), max));
-        let weights = B::float_mul(weights, inverse_sum);
-        let value = value.then(|| {
-            let dropped = inputs.dropout.apply(weights.clone());
-            rows(B::float_matmul(B::float_swap_dims(dropped, 2, 3), grad.clone()), &inputs.value)
-        });
-        if !(query || key || bias) {
-            return vec![None, None, value, None];
-        }
-        let grad = B::float_matmul(grad, B::float_swap_dims(rectangle.fill(&inputs.value), 2, 3));
-        let grad = inputs.dropout.apply(grad);
-        let along = B::float_sum_dim(B::float_mul(grad.clone(), weights.clone()), 3);
-        let grad = B::float_mul(weights, B::float_sub(grad, along)); // of the scores
-        let bias = inputs.bias.as_ref().filter(|_| bias).map(|bias| narrow::<B>(grad.clone(), bias.dtype()));
-        let grad = B::float_mul_scalar(grad, inputs.scale.into());
-        let query =
-            query.then(|| rows(B::float_matmul(grad.clone(), rectangle.fill(&inputs.key)), &inputs.query));
-        let key = key.then(|| {
-            let grad = B::float_swap_dims(grad, 2, 3);
-            rows(B::float_matmul(grad, rectangle.fill(&inputs.query)), &inputs.key)
-        });
-        vec![query, key, value, bias]
-    }
-}
-
-/// P [B, A, L, L] wide, and the statistics of its rows.
-fn weights<B: Backend>(
-    inputs: &Attention<B>,
-    rectangle: &Rectangle<B>,
-) -> (FloatTensor<B>, [FloatTensor<B>; 2]) {
-    let scores = scores::<B>(inputs, rectangle);
-    let max = B::float_max_dim(scores.clone(), 3);
-    let weights = B::float_exp(B::float_sub(scores, max.clone()));
-    let inverse_sum = B::float_recip(B::float_sum_dim(weights.clone(), 3));
-    (B::float_mul(weights, inverse_sum.clone()), [max, inverse_sum])
-}
-
-/// S, [B, A, L, L] wide.
-fn scores<B: Backend>(inputs: &Attention<B>, rectangle: &Rectangle<B>) -> FloatTensor<B> {
-    let key = B::float_swap_dims(rectangle.fill(&inputs.key), 2, 3);
-    let scores = B::float_matmul(rectangle.fill(&inputs.query), key);
-    let scores = B::float_mul_scalar(scores, inputs.scale.into());
-    let scores = match &inputs.bias {
-        Some(bias) => B::float_add(scores, wide::<B>(bias.clone())),
-        None => scores,
-    };
-    rectangle.mask(scores)
-}
-
-/// Where the rows [N, H] lie in a rectangle [B, A, L, d].
-struct Rectangle<B: Backend> {
-    /// [B, A, L, d].
-    dims: [usize; 4],
-    /// `None` if all sequences are of one length.
-    slots: Option<Slots<B>>,
-    /// True where query and key are further apart than the window, [L, L]; `None` if none are.
-    outside: Option<BoolTensor<B>>,
-}
-
-struct Slots<B: Backend> {
-    /// For each of B · L slots, its row; 0 for padding.
-    rows: IntTensor<B>,
-    /// For each of N rows, its slot.
-    slots: IntTensor<B>,
-    /// True in padding, [B, L].
-    padding: BoolTensor<B>,
-}
-
-impl<B: Backend> Rectangle<B> {
-    fn new(input: &Attention<B>) -> Self {
-        let [batch, longest, heads] = [input.lengths.len(), input.longest(), input.heads];
-        let hidden = input.query.shape()[1];
-        let dims = [batch, heads, longest, hidden / heads];
-        let device = input.query.device();
-        let settings = get_or_init_device_settings::<B>(&device);
-        let int = |values: Vec<i64>| {
-            let count = values.len();
-            let data = TensorData::new(values, [count]).convert_dtype(settings.int_dtype.into());
-            B::int_from_data(data, &device)
-        };
-        let bools = |ones: Vec<i64>, shape| {
-            let ones = B::int_equal_elem(int(ones), 1i64.into(), settings.bool_dtype);
-            B::bool_reshape(ones, shape)
-        };
-        let outside = (input.window + 1 < longest).then(|| {
-            let pairs = (0..longest).flat_map(|i| (0..longest).map(move |j| i.abs_diff(j)));
-            let pairs = pairs.map(|distance| i64::from(distance > input.window));
-            bools(pairs.collect(), Shape::new([longest, longest]))
-        });
-        // No padding: a reshape does it, without indices.
-        if input.lengths.iter().all(|&length| length == longest) {
-            return Self { dims, slots: None, outside };
-        }
-        let of_sequence = |(i, &length): (usize, &usize)| i * longest..i * longest + length;
-        let slots = input.lengths.iter().enumerate().flat_map(of_sequence);
-        let (mut rows, mut padding) = (vec![0; batch * longest], vec![1; batch * longest]);
-        for (row, slot) in slots.clone().enumerate() {
-            (rows[slot], padding[slot]) = (row as i64, 0);
-        }
-        let slots = slots.map(|slot| slot as i64).collect();
-        let padding = bools(padding, Shape::new([batch, longest]));
-        Self { dims, slots: Some(Slots { rows: int(rows), slots: int(slots), padding }), outside }
-    }
-
-    /// Wide [N, H] → [B, A, L, d], zero in padding.
-    fn fill(&self, tensor: &FloatTensor<B>) -> FloatTensor<B> {
-        let [batch, heads, longest, columns] = self.dims;
-        let mut tensor = wide::<B>(tensor.clone());
-        if let Some(Slots { rows, padding, .. }) = &self.slots {
-            tensor = B::float_select(tensor, 0, rows.clone());
-            let shape = tensor.shape();
-            let padding = B::bool_reshape(padding.clone(), Shape::new([batch * longest, 1]));
-            tensor = B::float_mask_fill(tensor, B::bool_expand(padding, shape), 0.0.into());
-        }
-        let tensor = B::float_reshape(tensor, Shape::new([batch, longest, heads, columns]));
-        B::float_swap_dims(tensor, 1, 2)
-    }
-
-    /// [B, A, L, d] → [N, H].
-    fn empty(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        let [batch, heads, longest, columns] = self.dims;
-        let tensor = B::float_swap_dims(tensor, 1, 2);
-        let tensor = B::float_reshape(tensor, Shape::new([batch * longest, heads * columns]));
-        match &self.slots {
-            Some(Slots { slots, .. }) => B::float_select(tensor, 0, slots.clone()),
-            None => tensor,
-        }
-    }
-
-    /// Logits [B, A, L, L], the lowest finite value where a key is padding or outside the window.
-    fn mask(&self, scores: FloatTensor<B>) -> FloatTensor<B> {
-        let [batch, _, longest, _] = self.dims;
-        let padding = self.slots.as_ref().map(|slots| (&slots.padding, [batch, 1, 1, longest]));
-        let outside = self.outside.as_ref().map(|outside| (outside, [1, 1, longest, longest]));
-        padding.into_iter().chain(outside).fold(scores, |scores, (masked, shape)| {
-            // Finite: a row of −∞ alone would become NaN.
-            let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
-            let masked = B::bool_expand(B::bool_reshape(masked.clone(), Shape::new(shape)), scores.shape());
-            B::float_mask_fill(scores, masked, lowest.into())
-        })
+        folded_backward(inputs, upstream, reference::backward)
     }
 }

@@ -6,6 +6,7 @@
 
 mod kernels;
 
+use super::reference::{folded, folded_backward};
 use super::{Attention, AttentionOp};
 use crate::cube::launch::{RowLaunch, buffer, output, product};
 use crate::cube::row::Split;
@@ -128,6 +129,7 @@ fn transposed(tensor: CubeTensor) -> CubeTensor {
 
 impl Kernels<CubeBackend> for AttentionOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
+        let input = folded::<CubeBackend>(input);
         let Some(setup) = Setup::new(&input) else { return Self::reference(input) };
         let on = &setup.on;
         let Input { query, key, value, .. } = &input;
@@ -157,40 +159,45 @@ impl Kernels<CubeBackend> for AttentionOp {
     }
 
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
-        let Some(setup) = Setup::new(&input) else { return Self::reference_backward(input, upstream) };
-        let Upstream { statistics, grad, needs: [of_query, of_key, of_value, of_bias] } = upstream;
-        let on = &setup.on;
-        let Input { query, key, value, .. } = &input;
-        let [query, key, value, grad] = setup.fill([query, key, value, &grad]);
-        let products = product(query.clone(), transposed(key.clone()), on.wide);
-        let scores_grad = product(grad.clone(), transposed(value), on.wide);
-        let (weights, narrow_grad) = (setup.narrow(), setup.narrow());
-        kernels::backward::launch(
-            &on.client,
-            on.cubes(on.rows),
-            on.cube_dim(),
-            on.address_type,
-            products.clone().into_buffer_arg(),
-            scores_grad.clone().into_buffer_arg(),
-            setup.scores(),
-            on.mask(&input.dropout).into(),
-            arguments(statistics),
-            output(&weights).into(),
-            output(&narrow_grad).into(),
-            on.rows,
-            on.split,
-            on.floats(),
-        );
-        let weights = weights.unwrap_or(products);
-        let scores_grad = narrow_grad.unwrap_or(scores_grad);
-        let value = of_value.then(|| product(transposed(weights), grad, on.float));
-        let query_grad = of_query.then(|| product(scores_grad.clone(), key, on.float));
-        let key_grad = of_key.then(|| product(transposed(scores_grad.clone()), query, on.float));
-        let scaled = usize::from(of_query) + usize::from(of_key);
-        let heads: Vec<_> = [query_grad, key_grad, value].into_iter().flatten().collect();
-        let mut rows = setup.empty(heads, scaled).into_iter();
-        let [query, key, value] =
-            [of_query, of_key, of_value].map(|needed| if needed { rows.next() } else { None });
-        vec![query, key, value, setup.bias.is_some().then_some(scores_grad).filter(|_| of_bias)]
+        folded_backward(input, upstream, backward)
     }
+}
+
+/// The gradients of query, key, value and bias, without vectors of distances.
+fn backward(input: Input, upstream: Upstream<AttentionOp, CubeBackend>) -> Gradients<CubeBackend> {
+    let Some(setup) = Setup::new(&input) else { return AttentionOp::reference_backward(input, upstream) };
+    let Upstream { statistics, grad, needs: [of_query, of_key, of_value, of_bias, ..] } = upstream;
+    let on = &setup.on;
+    let Input { query, key, value, .. } = &input;
+    let [query, key, value, grad] = setup.fill([query, key, value, &grad]);
+    let products = product(query.clone(), transposed(key.clone()), on.wide);
+    let scores_grad = product(grad.clone(), transposed(value), on.wide);
+    let (weights, narrow_grad) = (setup.narrow(), setup.narrow());
+    kernels::backward::launch(
+        &on.client,
+        on.cubes(on.rows),
+        on.cube_dim(),
+        on.address_type,
+        products.clone().into_buffer_arg(),
+        scores_grad.clone().into_buffer_arg(),
+        setup.scores(),
+        on.mask(&input.dropout).into(),
+        arguments(statistics),
+        output(&weights).into(),
+        output(&narrow_grad).into(),
+        on.rows,
+        on.split,
+        on.floats(),
+    );
+    let weights = weights.unwrap_or(products);
+    let scores_grad = narrow_grad.unwrap_or(scores_grad);
+    let value = of_value.then(|| product(transposed(weights), grad, on.float));
+    let query_grad = of_query.then(|| product(scores_grad.clone(), key, on.float));
+    let key_grad = of_key.then(|| product(transposed(scores_grad.clone()), query, on.float));
+    let scaled = usize::from(of_query) + usize::from(of_key);
+    let heads: Vec<_> = [query_grad, key_grad, value].into_iter().flatten().collect();
+    let mut rows = setup.empty(heads, scaled).into_iter();
+    let [query, key, value] =
+        [of_query, of_key, of_value].map(|needed| if needed { rows.next() } else { None });
+    vec![query, key, value, setup.bias.is_some().then_some(scores_grad).filter(|_| of_bias)]
 }

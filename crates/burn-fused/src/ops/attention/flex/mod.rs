@@ -4,18 +4,21 @@
 //! not depend on the number of threads: blocks have a fixed size, each product runs on one thread, and the blocks of a head
 //! are added up in their order.
 
+mod blocks;
+
 use super::{Attention, AttentionOp};
 use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::factors;
 use crate::flex::row::{accumulate, dot, max_of, sum_of};
 use crate::flex::scalar::Functions;
 use crate::flex::{
-    HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, slice, statistics, tensor, widened,
+    HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, slice, statistics, tensor, total,
 };
 use crate::numerics::philox::Mask;
+use blocks::{Block, Head, heads, parts, store, view};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
-use burn::tensor::{DType, Shape};
+use burn::tensor::Shape;
 use std::ops::Range;
 
 impl HostKernels for AttentionOp {
@@ -35,8 +38,8 @@ impl HostKernels for AttentionOp {
     }
 
     fn backward<T: Scalar>(input: Attention<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
-        let Upstream { statistics, grad, needs: [needs_query, needs_key, needs_value, needs_bias] } =
-            upstream;
+        let Upstream { statistics, grad, needs } = upstream;
+        let [needs_query, needs_key, needs_value, needs_bias, needs_by_query, needs_by_key] = needs;
         let input = with_contiguous_bias(input);
         let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest());
         let (batch, statistics) = (Batch::<T>::new(&input), of_rows(statistics));
@@ -44,13 +47,23 @@ impl HostKernels for AttentionOp {
         let needs = [needs_query, needs_key, needs_value];
         let mut grads = needs.map(|needed| buffer(needed, shape.num_elements()));
         let mut bias_grad = buffer(needs_bias, heads.len() * longest * longest);
+        // Apart for each sequence, and added up in their order.
+        let columns = shape[1] / input.heads;
+        let distances =
+            |needed: bool| vec![T::Wide::ZERO; if needed { (2 * longest - 1) * columns } else { 0 }];
+        let mut vectors: Vec<_> =
+            heads.iter().map(|_| [needs_by_query, needs_by_key].map(distances)).collect();
         let [query, key, value] = grads.each_mut().map(|values| parts(&heads, values, input.heads));
         let mut bias_parts = bias_grad.chunks_mut(longest * longest);
-        let outputs = query.into_iter().zip(key).zip(value);
-        let outputs = outputs.map(|((query, key), value)| ([query, key, value], bias_parts.next()));
+        let outputs = query.into_iter().zip(key).zip(value).zip(&mut vectors);
+        let outputs = outputs.map(|(((query, key), value), vectors)| HeadGradients {
+            rows: [query, key, value],
+            bias: bias_parts.next(),
+            vectors,
+        });
         let tasks: Vec<_> = heads.iter().zip(outputs).collect();
-        for_each(tasks.len() * longest * longest, tasks.into_iter(), |(head, (outputs, bias))| {
-            batch.backward(head, &grad, &statistics, outputs, bias);
+        for_each(tasks.len() * longest * longest, tasks.into_iter(), |(head, gradients)| {
+            batch.backward(head, &grad, &statistics, gradients);
         });
         let mut rows = grads
             .into_iter()
@@ -58,6 +71,14 @@ impl HostKernels for AttentionOp {
             .map(|(values, needed)| needed.then(|| tensor(values, shape.clone())))
             .collect::<Vec<_>>();
         rows.push(input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())));
+        let of_vectors = |which| {
+            tensor(
+                joined::<T>(&vectors, which, input.heads, columns),
+                Shape::new([2 * longest - 1, shape[1]]),
+            )
+        };
+        rows.push(needs_by_query.then(|| of_vectors(0)));
+        rows.push(needs_by_key.then(|| of_vectors(1)));
         rows
     }
 }
@@ -98,11 +119,10 @@ impl<'a, T: Scalar> Batch<'a, T> {
 
     /// The output of a head, and the statistics of its rows.
     fn forward(&self, head: &Head, mut output: Vec<&mut [T]>, statistics: &mut [[T::Wide; 2]]) {
-        for block in head.blocks(self.input.window) {
+        for block in self.blocks(head) {
             let queries = block.queries.clone();
-            let [key, value] =
-                [&self.input.key, &self.input.value].map(|rows| head.view::<T>(rows, &block.keys));
-            let mut products = multiply(head.view::<T>(&self.input.query, &queries), key.transpose(0, 1));
+            let value = head.view::<T>(&self.input.value, &block.keys);
+            let mut products = self.products(head, &block);
             softmax(self.scores(head, &block), products.storage_mut(), &mut statistics[queries.clone()]);
             let context = multiply(products, value);
             let rows = context.storage::<T::Wide>().chunks_exact(head.columns.len());
@@ -115,28 +135,65 @@ impl<'a, T: Scalar> Batch<'a, T> {
         }
     }
 
-    /// Stores the gradients of a head's query, key and value, one part per row of its sequence, and of its bias, [L, L];
-    /// none where they are not asked for. The output's gradient and the statistics are those of all rows.
+    /// The blocks of a head's queries.
+    fn blocks(&self, head: &Head) -> impl Iterator<Item = Block> + use<T> {
+        head.blocks(self.input.window, self.input.has_distances())
+    }
+
+    /// The logits of a block before they are scaled, without the bias.
+    fn products(&self, head: &Head, block: &Block) -> FloatTensor<Flex> {
+        let Attention { query, key, by_query, by_key, .. } = self.input;
+        let [query, key] =
+            [(query, &block.queries), (key, &block.keys)].map(|(rows, range)| head.view::<T>(rows, range));
+        let mut logits = multiply(query.clone(), key.clone().transpose(0, 1));
+        let [queries, keys] = [block.queries.len(), block.keys.len()];
+        if let Some(vectors) = by_query {
+            let products = multiply(query, self.vectors(head, block, vectors).transpose(0, 1));
+            let rows = logits.storage_mut::<T::Wide>().chunks_exact_mut(keys);
+            for (i, (logits, products)) in
+                rows.zip(products.storage().chunks_exact(block.distances())).enumerate()
+            {
+                accumulate(logits, &products[queries - 1 - i..][..keys]);
+            }
+        }
+        if let Some(vectors) = by_key {
+            let products = multiply(key, self.vectors(head, block, vectors).transpose(0, 1));
+            let products = products.storage::<T::Wide>();
+            block.for_each_pair(logits.storage_mut(), |logit: &mut T::Wide, at| *logit += products[at]);
+        }
+        logits
+    }
+
+    /// The rows of the distances from a block's queries to its keys, of vectors [2L − 1, H].
+    fn vectors(&self, head: &Head, block: &Block, vectors: &FloatTensor<Flex>) -> FloatTensor<Flex> {
+        let first = block.first_distance(self.longest);
+        view::<T>(vectors, first..first + block.distances(), &head.columns)
+    }
+
+    /// Stores the gradients of a head, where they are asked for. The output's gradient and the statistics are those of all rows.
     fn backward(
         &self,
         head: &Head,
         grad: &FloatTensor<Flex>,
         statistics: &[[T::Wide; 2]],
-        [mut query_grad, mut key_grad, mut value_grad]: [Vec<&mut [T]>; 3],
-        mut bias_grad: Option<&mut [T]>,
+        HeadGradients { rows, bias: mut bias_grad, vectors }: HeadGradients<T>,
     ) {
+        let [mut query_grad, mut key_grad, mut value_grad] = rows;
+        let [of_query, of_key] = vectors;
         let Batch { input, longest, .. } = *self;
         let width = head.columns.len();
         // Blocks are added up in their order, whatever the threads.
         let [mut key_sum, mut value_sum] =
             [&key_grad, &value_grad].map(|parts| vec![T::Wide::ZERO; parts.len() * width]);
-        let needs_scores = !query_grad.is_empty() || !key_grad.is_empty() || bias_grad.is_some();
-        for block in head.blocks(input.window) {
+        let needs_vectors = !of_query.is_empty() || !of_key.is_empty();
+        let needs_scores =
+            !query_grad.is_empty() || !key_grad.is_empty() || bias_grad.is_some() || needs_vectors;
+        for block in self.blocks(head) {
             let Block { queries, keys } = block.clone();
             let [query, grad] = [&input.query, grad].map(|rows| head.view::<T>(rows, &queries));
             // Views: matmuls read any strides.
             let [key, value] = [&input.key, &input.value].map(|rows| head.view::<T>(rows, &keys));
-            let mut weights = multiply(query.clone(), key.clone().transpose(0, 1));
+            let mut weights = self.products(head, &block);
             // V's gradient needs the weights alone.
             let mut scores_grad = needs_scores.then(|| multiply(grad.clone(), value.transpose(0, 1)));
             softmax_backward(
@@ -150,13 +207,36 @@ impl<'a, T: Scalar> Batch<'a, T> {
             if !value_grad.is_empty() {
                 accumulate(&mut value_sum[values.clone()], multiply(weights.transpose(0, 1), grad).storage());
             }
-            let Some(scores_grad) = scores_grad else { continue };
+            let Some(mut scores_grad) = scores_grad else { continue };
+            let distances = block.first_distance(longest) * width..;
+            let mut of_queries = (!query_grad.is_empty()).then(|| multiply(scores_grad.clone(), key.clone()));
+            if let Some(vectors) = &input.by_query {
+                let grad = block.by_query(scores_grad.storage::<T::Wide>());
+                if let Some(of_queries) = &mut of_queries {
+                    let further = multiply(grad.clone(), self.vectors(head, &block, vectors));
+                    accumulate(of_queries.storage_mut::<T::Wide>(), further.storage());
+                }
+                if !of_query.is_empty() {
+                    let further = multiply(grad.transpose(0, 1), query.clone());
+                    accumulate(&mut of_query[distances.clone()], further.storage());
+                }
+            }
+            if let Some(vectors) = &input.by_key {
+                let grad = block.by_key(scores_grad.storage_mut::<T::Wide>());
+                if !key_grad.is_empty() {
+                    let further = multiply(grad.clone(), self.vectors(head, &block, vectors));
+                    accumulate(&mut key_sum[values.clone()], further.storage());
+                }
+                if !of_key.is_empty() {
+                    accumulate(&mut of_key[distances], multiply(grad.transpose(0, 1), key).storage());
+                }
+            }
             if !key_grad.is_empty() {
                 let grad = multiply(scores_grad.transpose(0, 1), query);
                 accumulate(&mut key_sum[values], grad.storage());
             }
-            if !query_grad.is_empty() {
-                store(&mut query_grad[queries], multiply(scores_grad, key).storage());
+            if let Some(of_queries) = of_queries {
+                store(&mut query_grad[queries], of_queries.storage());
             }
         }
         store(&mut key_grad, &key_sum);
@@ -164,100 +244,28 @@ impl<'a, T: Scalar> Batch<'a, T> {
     }
 }
 
-/// One head of one sequence.
-#[derive(Clone)]
-struct Head {
-    /// Which of B · A.
-    index: usize,
-    /// Rows of the sequence in [N, H].
-    rows: Range<usize>,
-    /// Columns of the head.
-    columns: Range<usize>,
+/// Where the gradients of one head of one sequence are stored; empty or `None` where they are not asked for.
+struct HeadGradients<'a, T: Scalar> {
+    /// Of query, key and value, a part for each row of the sequence.
+    rows: [Vec<&'a mut [T]>; 3],
+    /// [L, L].
+    bias: Option<&'a mut [T]>,
+    /// Of `by_query` and `by_key`, [2L − 1, d].
+    vectors: &'a mut [Vec<T::Wide>; 2],
 }
 
-/// All heads of the first sequence, then all of the second.
-fn heads(input: &Attention<Flex>) -> Vec<Head> {
-    let columns = input.query.shape()[1] / input.heads;
-    let mut heads = Vec::with_capacity(input.lengths.len() * input.heads);
-    let mut first = 0;
-    for &length in &input.lengths {
-        for head in 0..input.heads {
-            heads.push(Head {
-                index: heads.len(),
-                rows: first..first + length,
-                columns: head * columns..(head + 1) * columns,
-            });
-        }
-        first += length;
-    }
-    heads
-}
-
-impl Head {
-    fn length(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// The blocks of queries, with the keys that are in their window.
-    fn blocks(&self, window: usize) -> impl Iterator<Item = Block> + use<> {
-        const BLOCK: usize = 128;
-        /// Logits of a block.
-        const VALUES: usize = 64 * 1024;
-        /// Below it, a product runs on one thread.
-        const PRODUCT: usize = 192 * 192 * 192;
-        let length = self.length();
-        let keys = length.min(2 * window.min(length) + BLOCK); // at most
-        // Few enough for the block to stay in a core's cache, and for each of its products to run on one thread.
-        let fits = (PRODUCT - 1) / (keys * self.columns.len()).max(1);
-        // An empty sequence has no logits to divide by.
-        let step = BLOCK.min(VALUES / keys.max(1)).min(fits).max(1);
-        (0..length).step_by(step).map(move |first| {
-            let end = length.min(first + step);
-            Block { queries: first..end, keys: first.saturating_sub(window)..length.min(end + window) }
-        })
-    }
-
-    /// The head's part of some rows of its sequence in [N, H], for a product: a view, but of f16 a copy that is wide.
-    fn view<T: Scalar>(&self, rows: &FloatTensor<Flex>, range: &Range<usize>) -> FloatTensor<Flex> {
-        let view = rows.narrow(0, self.rows.start + range.start, range.len());
-        let view = view.narrow(1, self.columns.start, self.columns.len());
-        if T::dtype() != DType::F16 {
-            return view;
-        }
-        // Matmuls take f32 and bf16.
-        tensor(widened::<T>(&view), view.shape())
-    }
-}
-
-/// Some queries of a sequence, and the keys that one of them attends to.
-#[derive(Clone)]
-struct Block {
-    queries: Range<usize>,
-    keys: Range<usize>,
-}
-
-/// The rows of [N, H] cut up: for each head, its part of each row of its sequence.
-fn parts<'a, T>(heads: &[Head], values: &'a mut [T], count: usize) -> Vec<Vec<&'a mut [T]>> {
-    // The columns of a head are apart in memory: a slice for each row, so that threads share nothing.
-    let mut parts: Vec<Vec<_>> = heads.iter().map(|head| Vec::with_capacity(head.length())).collect();
-    let Some(columns) = heads.first().map(|head| head.columns.len()) else { return parts };
-    let mut rows = values.chunks_exact_mut(columns * count);
-    for (sequence, parts) in heads.chunks(count).zip(parts.chunks_mut(count)) {
-        for row in rows.by_ref().take(sequence[0].length()) {
-            for (part, columns) in parts.iter_mut().zip(row.chunks_exact_mut(columns)) {
-                part.push(columns);
-            }
-        }
-    }
-    parts
-}
-
-/// Stores rows of a head, narrowed.
-fn store<T: Scalar>(parts: &mut [&mut [T]], values: &[T::Wide]) {
-    let columns = parts.first().map_or(1, |part| part.len());
-    for (part, row) in parts.iter_mut().zip(values.chunks_exact(columns)) {
-        part.iter_mut().zip(row).for_each(|(part, &value)| *part = T::narrow(value));
-    }
+/// The gradient of vectors of distances, [2L − 1, H], of what each head of each sequence adds to it.
+fn joined<T: Scalar>(parts: &[[Vec<T::Wide>; 2]], which: usize, heads: usize, columns: usize) -> Vec<T> {
+    let sum = |head: usize| {
+        let parts: Vec<_> = parts[head..].iter().step_by(heads).map(|part| &part[which]).collect();
+        total(&parts)
+    };
+    let sums: Vec<_> = (0..heads).map(sum).collect();
+    let rows = (0..sums[0].len()).step_by(columns);
+    rows.flat_map(|row| {
+        sums.iter().flat_map(move |sum| sum[row..row + columns].iter().map(|&v| T::narrow(v)))
+    })
+    .collect()
 }
 
 /// What is the same for all rows of a block.

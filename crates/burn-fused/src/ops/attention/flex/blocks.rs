@@ -1,0 +1,162 @@
+//! Heads of sequences and blocks of their logits: which rows and columns of the inputs they read.
+
+use super::super::Attention;
+use crate::flex::{Scalar, Wide, tensor, widened};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Flex, TensorMetadata};
+use burn::tensor::{DType, Shape};
+use std::ops::Range;
+
+/// One head of one sequence.
+#[derive(Clone)]
+pub(super) struct Head {
+    /// Which of B · A.
+    pub(super) index: usize,
+    /// Rows of the sequence in [N, H].
+    pub(super) rows: Range<usize>,
+    /// Columns of the head.
+    pub(super) columns: Range<usize>,
+}
+
+/// All heads of the first sequence, then all of the second.
+pub(super) fn heads(input: &Attention<Flex>) -> Vec<Head> {
+    let columns = input.query.shape()[1] / input.heads;
+    let mut heads = Vec::with_capacity(input.lengths.len() * input.heads);
+    let mut first = 0;
+    for &length in &input.lengths {
+        for head in 0..input.heads {
+            heads.push(Head {
+                index: heads.len(),
+                rows: first..first + length,
+                columns: head * columns..(head + 1) * columns,
+            });
+        }
+        first += length;
+    }
+    heads
+}
+
+impl Head {
+    pub(super) fn length(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The blocks of queries, with the keys that are in their window.
+    pub(super) fn blocks(&self, window: usize, has_distances: bool) -> impl Iterator<Item = Block> + use<> {
+        const BLOCK: usize = 128;
+        /// Logits of a block.
+        const VALUES: usize = 64 * 1024;
+        /// Below it, a product runs on one thread.
+        const PRODUCT: usize = 192 * 192 * 192;
+        let length = self.length();
+        let keys = length.min(2 * window.min(length) + BLOCK); // at most
+        // Few enough for the block to stay in a core's cache, and for each of its products to run on one thread.
+        let widest = keys + if has_distances { BLOCK } else { 0 };
+        let fits = (PRODUCT - 1) / (widest * self.columns.len()).max(1);
+        // An empty sequence has no logits to divide by.
+        let step = BLOCK.min(VALUES / keys.max(1)).min(fits).max(1);
+        (0..length).step_by(step).map(move |first| {
+            let end = length.min(first + step);
+            Block { queries: first..end, keys: first.saturating_sub(window)..length.min(end + window) }
+        })
+    }
+
+    /// The head's part of some rows of its sequence in [N, H].
+    pub(super) fn view<T: Scalar>(
+        &self,
+        rows: &FloatTensor<Flex>,
+        range: &Range<usize>,
+    ) -> FloatTensor<Flex> {
+        view::<T>(rows, self.rows.start + range.start..self.rows.start + range.end, &self.columns)
+    }
+}
+
+/// A part of a matrix, for a product: a view, but of f16 a copy that is wide.
+pub(super) fn view<T: Scalar>(
+    matrix: &FloatTensor<Flex>,
+    rows: Range<usize>,
+    columns: &Range<usize>,
+) -> FloatTensor<Flex> {
+    let view = matrix.narrow(0, rows.start, rows.len()).narrow(1, columns.start, columns.len());
+    if T::dtype() != DType::F16 {
+        return view;
+    }
+    // Matmuls take f32 and bf16.
+    tensor(widened::<T>(&view), view.shape())
+}
+
+/// Some queries of a sequence, and the keys that one of them attends to.
+#[derive(Clone)]
+pub(super) struct Block {
+    pub(super) queries: Range<usize>,
+    pub(super) keys: Range<usize>,
+}
+
+impl Block {
+    /// How many distances from query to key there are.
+    pub(super) fn distances(&self) -> usize {
+        self.queries.len() + self.keys.len() - 1
+    }
+
+    /// The first of them, of 2L − 1.
+    pub(super) fn first_distance(&self, longest: usize) -> usize {
+        self.keys.start + longest - self.queries.end
+    }
+
+    /// Calls `f` with each value of [queries, keys], and where its key and distance are in [keys, distances].
+    pub(super) fn for_each_pair<W>(&self, values: &mut [W], mut f: impl FnMut(&mut W, usize)) {
+        let ([queries, keys], distances) = ([self.queries.len(), self.keys.len()], self.distances());
+        // Some keys at a time: their rows stay in the nearest cache while the queries walk along them.
+        for some in (0..keys).step_by(16).map(|first| first..keys.min(first + 16)) {
+            for (i, values) in values.chunks_exact_mut(keys).enumerate() {
+                let first = queries - 1 - i;
+                values[some.clone()]
+                    .iter_mut()
+                    .zip(some.clone())
+                    .for_each(|(value, j)| f(value, j * distances + j + first));
+            }
+        }
+    }
+
+    /// Gradients of pairs, by query and distance.
+    pub(super) fn by_query<W: Wide>(&self, pairs: &[W]) -> FloatTensor<Flex> {
+        let ([queries, keys], distances) = ([self.queries.len(), self.keys.len()], self.distances());
+        let mut found = vec![W::ZERO; queries * distances];
+        for (i, (found, pairs)) in found.chunks_exact_mut(distances).zip(pairs.chunks_exact(keys)).enumerate()
+        {
+            found[queries - 1 - i..][..keys].copy_from_slice(pairs);
+        }
+        tensor(found, Shape::new([queries, distances]))
+    }
+
+    /// Gradients of pairs, by key and distance.
+    pub(super) fn by_key<W: Wide>(&self, pairs: &mut [W]) -> FloatTensor<Flex> {
+        let mut found = vec![W::ZERO; self.keys.len() * self.distances()];
+        self.for_each_pair(pairs, |&mut pair, at| found[at] = pair);
+        tensor(found, Shape::new([self.keys.len(), self.distances()]))
+    }
+}
+
+/// The rows of [N, H] cut up: for each head, its part of each row of its sequence.
+pub(super) fn parts<'a, T>(heads: &[Head], values: &'a mut [T], count: usize) -> Vec<Vec<&'a mut [T]>> {
+    // The columns of a head are apart in memory: a slice for each row, so that threads share nothing.
+    let mut parts: Vec<Vec<_>> = heads.iter().map(|head| Vec::with_capacity(head.length())).collect();
+    let Some(columns) = heads.first().map(|head| head.columns.len()) else { return parts };
+    let mut rows = values.chunks_exact_mut(columns * count);
+    for (sequence, parts) in heads.chunks(count).zip(parts.chunks_mut(count)) {
+        for row in rows.by_ref().take(sequence[0].length()) {
+            for (part, columns) in parts.iter_mut().zip(row.chunks_exact_mut(columns)) {
+                part.push(columns);
+            }
+        }
+    }
+    parts
+}
+
+/// Stores rows of a head, narrowed.
+pub(super) fn store<T: Scalar>(parts: &mut [&mut [T]], values: &[T::Wide]) {
+    let columns = parts.first().map_or(1, |part| part.len());
+    for (part, row) in parts.iter_mut().zip(values.chunks_exact(columns)) {
+        part.iter_mut().zip(row).for_each(|(part, &value)| *part = T::narrow(value));
+    }
+}

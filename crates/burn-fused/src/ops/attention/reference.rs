@@ -1,0 +1,314 @@
+//! Attention on whole rectangles [B, A, L, L], with vectors of distances as the bias that they amount to: the reference, and how
+//! devices without kernels for such vectors compute.
+
+use super::{Attention, AttentionOp};
+use crate::engine::operator::{Fields, Gradients, Output, Upstream};
+use crate::numerics::dropout::DropoutOps;
+use crate::numerics::sums::{narrow, wide};
+use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
+use burn::tensor::{Shape, Slice, TensorData};
+
+pub(super) fn forward<B: DropoutOps>(inputs: Attention<B>) -> Output<AttentionOp, B> {
+    let inputs = folded::<B>(inputs);
+    let rectangle = Rectangle::new(&inputs);
+    let (weights, statistics) = softmax::<B>(&inputs, &rectangle);
+    let context = B::float_matmul(inputs.dropout.apply(weights), rectangle.fill(&inputs.value));
+    (narrow::<B>(rectangle.empty(context), inputs.query.dtype()), statistics)
+}
+
+/// The gradients of query, key, value and bias, without vectors of distances.
+pub(super) fn backward<B: DropoutOps>(
+    inputs: Attention<B>,
+    upstream: Upstream<AttentionOp, B>,
+) -> Gradients<B> {
+    let Upstream { statistics: [max, inverse_sum], grad, needs: [query, key, value, bias, ..] } = upstream;
+    let rectangle = Rectangle::new(&inputs);
+    let rows = |tensor, of: &FloatTensor<B>| narrow::<B>(rectangle.empty(tensor), of.dtype());
+    let grad = rectangle.fill(&grad);
+    let weights = B::float_exp(B::float_sub(scores::<B>(&inputs, &rectangle), max));
+    let weights = B::float_mul(weights, inverse_sum);
+    let value = value.then(|| {
+        let dropped = inputs.dropout.apply(weights.clone());
+        rows(B::float_matmul(B::float_swap_dims(dropped, 2, 3), grad.clone()), &inputs.value)
+    });
+    if !(query || key || bias) {
+        return vec![None, None, value, None];
+    }
+    let grad = B::float_matmul(grad, B::float_swap_dims(rectangle.fill(&inputs.value), 2, 3));
+    let grad = inputs.dropout.apply(grad);
+    let along = B::float_sum_dim(B::float_mul(grad.clone(), weights.clone()), 3);
+    let grad = B::float_mul(weights, B::float_sub(grad, along)); // of the scores
+    let bias = inputs.bias.as_ref().filter(|_| bias).map(|bias| narrow::<B>(grad.clone(), bias.dtype()));
+    let grad = B::float_mul_scalar(grad, inputs.scale.into());
+    let query =
+        query.then(|| rows(B::float_matmul(grad.clone(), rectangle.fill(&inputs.key)), &inputs.query));
+    let key = key.then(|| {
+        let grad = B::float_swap_dims(grad, 2, 3);
+        rows(B::float_matmul(grad, rectangle.fill(&inputs.query)), &inputs.key)
+    });
+    vec![query, key, value, bias]
+}
+
+/// P of any inputs, [B, A, L, L] wide.
+pub(super) fn weights<B: Backend>(inputs: Attention<B>) -> FloatTensor<B> {
+    let inputs = folded::<B>(inputs);
+    softmax::<B>(&inputs, &Rectangle::new(&inputs)).0
+}
+
+/// P [B, A, L, L] wide, and the statistics of its rows.
+fn softmax<B: Backend>(
+    inputs: &Attention<B>,
+    rectangle: &Rectangle<B>,
+) -> (FloatTensor<B>, [FloatTensor<B>; 2]) {
+    let scores = scores::<B>(inputs, rectangle);
+    let max = B::float_max_dim(scores.clone(), 3);
+    let weights = B::float_exp(B::float_sub(scores, max.clone()));
+    let inverse_sum = B::float_recip(B::float_sum_dim(weights.clone(), 3));
+    (B::float_mul(weights, inverse_sum.clone()), [max, inverse_sum])
+}
+
+/// S, [B, A, L, L] wide.
+fn scores<B: Backend>(inputs: &Attention<B>, rectangle: &Rectangle<B>) -> FloatTensor<B> {
+    let key = B::float_swap_dims(rectangle.fill(&inputs.key), 2, 3);
+    let scores = B::float_matmul(rectangle.fill(&inputs.query), key);
+    let scores = B::float_mul_scalar(scores, inputs.scale.into());
+    let scores = match &inputs.bias {
+        Some(bias) => B::float_add(scores, wide::<B>(bias.clone())),
+        None => scores,
+    };
+    rectangle.mask(scores)
+}
+
+/// Where the rows [N, H] lie in a rectangle [B, A, L, d].
+struct Rectangle<B: Backend> {
+    /// [B, A, L, d].
+    dims: [usize; 4],
+    /// `None` if all sequences are of one length.
+    slots: Option<Slots<B>>,
+    /// True where query and key are further apart than the window, [L, L]; `None` if none are.
+    outside: Option<BoolTensor<B>>,
+}
+
+struct Slots<B: Backend> {
+    /// For each of B · L slots, its row; 0 for padding.
+    rows: IntTensor<B>,
+    /// For each of N rows, its slot.
+    slots: IntTensor<B>,
+    /// True in padding, [B, L].
+    padding: BoolTensor<B>,
+}
+
+impl<B: Backend> Rectangle<B> {
+    fn new(input: &Attention<B>) -> Self {
+        let [batch, longest, heads] = [input.lengths.len(), input.longest(), input.heads];
+        let hidden = input.query.shape()[1];
+        let dims = [batch, heads, longest, hidden / heads];
+        let device = input.query.device();
+        let settings = get_or_init_device_settings::<B>(&device);
+        let int = |values: Vec<i64>| {
+            let count = values.len();
+            let data = TensorData::new(values, [count]).convert_dtype(settings.int_dtype.into());
+            B::int_from_data(data, &device)
+        };
+        let bools = |ones: Vec<i64>, shape| {
+            let ones = B::int_equal_elem(int(ones), 1i64.into(), settings.bool_dtype);
+            B::bool_reshape(ones, shape)
+        };
+        let outside = (input.window + 1 < longest).then(|| {
+            let pairs = (0..longest).flat_map(|i| (0..longest).map(move |j| i.abs_diff(j)));
+            let pairs = pairs.map(|distance| i64::from(distance > input.window));
+            bools(pairs.collect(), Shape::new([longest, longest]))
+        });
+        // No padding: a reshape does it, without indices.
+        if input.lengths.iter().all(|&length| length == longest) {
+            return Self { dims, slots: None, outside };
+        }
+        let of_sequence = |(i, &length): (usize, &usize)| i * longest..i * longest + length;
+        let slots = input.lengths.iter().enumerate().flat_map(of_sequence);
+        let (mut rows, mut padding) = (vec![0; batch * longest], vec![1; batch * longest]);
+        for (row, slot) in slots.clone().enumerate() {
+            (rows[slot], padding[slot]) = (row as i64, 0);
+        }
+        let slots = slots.map(|slot| slot as i64).collect();
+        let padding = bools(padding, Shape::new([batch, longest]));
+        Self { dims, slots: Some(Slots { rows: int(rows), slots: int(slots), padding }), outside }
+    }
+
+    /// Wide [N, H] → [B, A, L, d], zero in padding.
+    fn fill(&self, tensor: &FloatTensor<B>) -> FloatTensor<B> {
+        let [batch, heads, longest, columns] = self.dims;
+        let mut tensor = wide::<B>(tensor.clone());
+        if let Some(Slots { rows, padding, .. }) = &self.slots {
+            tensor = B::float_select(tensor, 0, rows.clone());
+            let shape = tensor.shape();
+            let padding = B::bool_reshape(padding.clone(), Shape::new([batch * longest, 1]));
+            tensor = B::float_mask_fill(tensor, B::bool_expand(padding, shape), 0.0.into());
+        }
+        let tensor = B::float_reshape(tensor, Shape::new([batch, longest, heads, columns]));
+        B::float_swap_dims(tensor, 1, 2)
+    }
+
+    /// [B, A, L, d] → [N, H].
+    fn empty(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        let [batch, heads, longest, columns] = self.dims;
+        let tensor = B::float_swap_dims(tensor, 1, 2);
+        let tensor = B::float_reshape(tensor, Shape::new([batch * longest, heads * columns]));
+        match &self.slots {
+            Some(Slots { slots, .. }) => B::float_select(tensor, 0, slots.clone()),
+            None => tensor,
+        }
+    }
+
+    /// Logits [B, A, L, L], the lowest finite value where a key is padding or outside the window.
+    fn mask(&self, scores: FloatTensor<B>) -> FloatTensor<B> {
+        let [batch, _, longest, _] = self.dims;
+        let padding = self.slots.as_ref().map(|slots| (&slots.padding, [batch, 1, 1, longest]));
+        let outside = self.outside.as_ref().map(|outside| (outside, [1, 1, longest, longest]));
+        padding.into_iter().chain(outside).fold(scores, |scores, (masked, shape)| {
+            // Finite: a row of −∞ alone would become NaN.
+            let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
+            let masked = B::bool_expand(B::bool_reshape(masked.clone(), Shape::new(shape)), scores.shape());
+            B::float_mask_fill(scores, masked, lowest.into())
+        })
+    }
+}
+
+/// The same attention without vectors of distances: what they add to the logits is in the bias, in the dtype of Q.
+pub(super) fn folded<B: Backend>(inputs: Attention<B>) -> Attention<B> {
+    if !inputs.has_distances() {
+        return inputs;
+    }
+    let rectangle = Rectangle::new(&inputs);
+    let logits = |side: Side<B>| {
+        let products = B::float_matmul(side.rows, B::float_swap_dims(side.vectors, 2, 3));
+        B::float_mul_scalar(by_key::<B>(products), inputs.scale.into())
+    };
+    let of_query = Side::of_query(&inputs, &rectangle).map(logits);
+    let of_key = Side::of_key(&inputs, &rectangle).map(|side| B::float_swap_dims(logits(side), 2, 3));
+    let bias = inputs.bias.map(wide::<B>).into_iter().chain(of_query).chain(of_key);
+    let bias = bias.reduce(|sum, logits| B::float_add(sum, logits));
+    let bias = bias.map(|bias| narrow::<B>(bias, inputs.query.dtype()));
+    Attention { bias, by_query: None, by_key: None, ..inputs }
+}
+
+/// The gradients of `inputs`, by a `backward` that takes the [`folded`] inputs.
+pub(super) fn folded_backward<B: DropoutOps>(
+    inputs: Attention<B>,
+    upstream: Upstream<AttentionOp, B>,
+    backward: impl FnOnce(Attention<B>, Upstream<AttentionOp, B>) -> Gradients<B>,
+) -> Gradients<B> {
+    if !inputs.has_distances() {
+        return backward(inputs, upstream);
+    }
+    let [query, key, value, bias, by_query, by_key] = upstream.needs;
+    let needs = [query, key, value, query || key || bias || by_query || by_key, false, false];
+    let mut gradients = backward(folded::<B>(inputs.clone()), Upstream { needs, ..upstream });
+    gradients.resize(6, None);
+    let Some(of_logits) = gradients[3].take() else { return gradients };
+    let rectangle = Rectangle::new(&inputs);
+    let scaled = B::float_mul_scalar(wide::<B>(of_logits.clone()), inputs.scale.into());
+    // By operand: what the vectors add to its gradient.
+    let mut further = Vec::new();
+    if let Some(side) = Side::of_query(&inputs, &rectangle) {
+        let [of_rows, of_vectors] = side.gradients(scaled.clone(), &rectangle, [query, by_query]);
+        further.extend([(0, of_rows), (4, of_vectors)]);
+    }
+    if let Some(side) = Side::of_key(&inputs, &rectangle) {
+        let scaled = B::float_swap_dims(scaled, 2, 3);
+        let [of_rows, of_vectors] = side.gradients(scaled, &rectangle, [key, by_key]);
+        further.extend([(1, of_rows), (5, of_vectors.map(|vectors| B::float_flip(vectors, &[0])))]);
+    }
+    gradients[3] = bias.then_some(of_logits);
+    for (operand, gradient) in further {
+        let found = gradients[operand].take().map(wide::<B>);
+        gradients[operand] =
+            found.into_iter().chain(gradient).reduce(|sum, gradient| B::float_add(sum, gradient));
+    }
+    let operands = AttentionOp::operands::<B>(&inputs);
+    let dtypes = operands.into_iter().map(|operand| operand.map(FloatTensor::<B>::dtype));
+    let narrowed = |(gradient, dtype): (Option<_>, Option<_>)| Some(narrow::<B>(gradient?, dtype?));
+    gradients.into_iter().zip(dtypes).map(narrowed).collect()
+}
+
+/// Rows, and the vectors of distances that they are multiplied with, both wide.
+struct Side<B: Backend> {
+    /// [B, A, L, d].
+    rows: FloatTensor<B>,
+    /// [B, A, 2L − 1, d], by rising place of the other side.
+    vectors: FloatTensor<B>,
+}
+
+impl<B: Backend> Side<B> {
+    fn of_query(inputs: &Attention<B>, rectangle: &Rectangle<B>) -> Option<Self> {
+        let vectors = inputs.by_query.clone()?;
+        Some(Self::new(&inputs.query, vectors, rectangle))
+    }
+
+    fn of_key(inputs: &Attention<B>, rectangle: &Rectangle<B>) -> Option<Self> {
+        // Distances are from query to key: they fall where the query's place rises.
+        let vectors = B::float_flip(inputs.by_key.clone()?, &[0]);
+        Some(Self::new(&inputs.key, vectors, rectangle))
+    }
+
+    fn new(rows: &FloatTensor<B>, vectors: FloatTensor<B>, rectangle: &Rectangle<B>) -> Self {
+        let [batch, heads, _, columns] = rectangle.dims;
+        let distances = vectors.shape()[0];
+        let vectors = B::float_reshape(wide::<B>(vectors), Shape::new([distances, heads, columns]));
+        let vectors =
+            B::float_reshape(B::float_swap_dims(vectors, 0, 1), Shape::new([1, heads, distances, columns]));
+        let vectors = B::float_expand(vectors, Shape::new([batch, heads, distances, columns]));
+        Self { rows: rectangle.fill(rows), vectors }
+    }
+
+    /// Those of the rows, [N, H], and of the vectors, [2L − 1, H], of the scaled logits' [B, A, L, L], where they are needed.
+    fn gradients(
+        self,
+        logits: FloatTensor<B>,
+        rectangle: &Rectangle<B>,
+        [needs_rows, needs_vectors]: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
+        let grad = by_distance::<B>(logits);
+        let of_rows = needs_rows.then(|| rectangle.empty(B::float_matmul(grad.clone(), self.vectors)));
+        let of_vectors = needs_vectors.then(|| {
+            let [_, heads, _, columns] = rectangle.dims;
+            let sum = B::float_sum_dim(B::float_matmul(B::float_swap_dims(grad, 2, 3), self.rows), 0);
+            let distances = sum.shape()[2];
+            let sum = B::float_reshape(sum, Shape::new([heads, distances, columns]));
+            B::float_reshape(B::float_swap_dims(sum, 0, 1), Shape::new([distances, heads * columns]))
+        });
+        [of_rows, of_vectors]
+    }
+}
+
+/// From products with every distance, [B, A, L, 2L − 1], to those of each pair, [B, A, L, L]:
+/// `out[i][j] = products[i][j − i + L − 1]`.
+fn by_key<B: Backend>(products: FloatTensor<B>) -> FloatTensor<B> {
+    let [batch, heads, length, distances] = products.shape().dims();
+    if length == 1 {
+        return products;
+    }
+    // Row by row the wanted values start one place earlier, so rows that are one shorter bring them into columns.
+    let flat = B::float_reshape(products, Shape::new([batch, heads, length * distances]));
+    let count = length * (distances - 1);
+    let wanted =
+        B::float_slice(flat, &[Slice::full(), Slice::full(), Slice::from(length - 1..length - 1 + count)]);
+    let rows = B::float_reshape(wanted, Shape::new([batch, heads, length, distances - 1]));
+    B::float_slice(rows, &[Slice::full(), Slice::full(), Slice::full(), Slice::from(0..length)])
+}
+
+/// The gradient of [`by_key`]'s input: zero where no pair has the distance.
+fn by_distance<B: Backend>(pairs: FloatTensor<B>) -> FloatTensor<B> {
+    let [batch, heads, length, _] = pairs.shape().dims();
+    if length == 1 {
+        return pairs;
+    }
+    let (device, dtype) = (pairs.device(), pairs.dtype());
+    let zeros = |shape: Vec<usize>| B::float_zeros(Shape::from(shape), &device, dtype.into());
+    let rows = B::float_cat(vec![pairs, zeros(vec![batch, heads, length, length - 2])], 3);
+    let flat = B::float_reshape(rows, Shape::new([batch, heads, length * (2 * length - 2)]));
+    let ends = [length - 1, 1].map(|count| zeros(vec![batch, heads, count]));
+    let [first, last] = ends;
+    let flat = B::float_cat(vec![first, flat, last], 2);
+    B::float_reshape(flat, Shape::new([batch, heads, length, 2 * length - 1]))
+}
