@@ -6,12 +6,11 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::Classified;
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
-use crate::model::bert::BertModel;
+use crate::model::bert::{BertModel, ClassifierTransform};
 use crate::model::config_fields::{classifier_dropout, head_fields};
 use crate::model::labels::{IGNORED, Labels, check_padding, numbered};
 use crate::model::loss::labelled_cross_entropy;
 use crate::model::stored::{Part, Stored, stored_head};
-use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, Linear};
@@ -215,9 +214,7 @@ impl BertForQuestionAnswering {
 }
 
 impl Stored for BertForQuestionAnswering {
-    stored_head!(BertForQuestionAnsweringConfig);
-
-    const CLASS: Option<&'static str> = Some("ForQuestionAnswering");
+    stored_head!(BertForQuestionAnsweringConfig, Some("ForQuestionAnswering"), bert);
 
     fn config_of(fields: &Fields) -> Result<BertForQuestionAnsweringConfig> {
         let qa_dropout = classifier_dropout(fields, Classified::Answers)?;

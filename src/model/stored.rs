@@ -1,6 +1,6 @@
 //! How a model maps to a checkpoint: its config's fields, its parameters and their keys.
 
-use super::bert::BertModel;
+use super::bert::{BertModel, ClassifierTransform};
 use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
@@ -151,13 +151,14 @@ pub trait Stored: Module {
     }
 }
 
-/// What [`Stored`] asks of a head whose module and config each have the model below it in their field `bert`.
+/// What [`Stored`] asks of a model that is, or whose module and config each have in their field `bert`, a [`BertModel`].
 macro_rules! stored_head {
-    ($config:ident) => {
+    ($config:ident, $class:expr $(, $bert:ident)?) => {
         type Config = $config;
+        const CLASS: Option<&'static str> = $class;
 
         fn bert_config(config: &$config) -> &$crate::model::BertModelConfig {
-            &config.bert
+            &(*config)$(.$bert)?
         }
 
         fn build(config: &$config, device: &burn::prelude::Device) -> $crate::error::Result<Self> {
@@ -169,11 +170,11 @@ macro_rules! stored_head {
         }
 
         fn bert(&self) -> &$crate::model::BertModel {
-            &self.bert
+            &(*self)$(.$bert)?
         }
 
         fn bert_mut(&mut self) -> &mut $crate::model::BertModel {
-            &mut self.bert
+            &mut (*self)$(.$bert)?
         }
     };
 }
@@ -275,32 +276,20 @@ impl BertModel {
     }
 }
 
+impl ClassifierTransform {
+    pub(super) fn part(&self, keys: &ModelKeys) -> Part<'_> {
+        let [dense, norm] = keys.family.transform.unwrap_or(["transform.dense", "transform.norm"]); // refused when it is saved
+        let params = StoredParam::linear(dense, &self.dense);
+        let params = params.into_iter().chain(StoredParam::norm(keys.norm(norm), &self.layer_norm));
+        Part::new(keys.family.masked_lm.prefix, keys.stored_of(params))
+    }
+}
+
 impl Stored for BertModel {
-    type Config = BertModelConfig;
-    const CLASS: Option<&'static str> = None;
+    stored_head!(BertModelConfig, None);
 
     fn config_of(fields: &Fields) -> Result<BertModelConfig> {
         BertModelConfig::from_fields(fields)
-    }
-
-    fn bert_config(config: &BertModelConfig) -> &BertModelConfig {
-        config
-    }
-
-    fn build(config: &BertModelConfig, device: &Device) -> Result<Self> {
-        config.try_init(device)
-    }
-
-    fn stored_config(&self) -> BertModelConfig {
-        self.config()
-    }
-
-    fn bert(&self) -> &BertModel {
-        self
-    }
-
-    fn bert_mut(&mut self) -> &mut BertModel {
-        self
     }
 
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {

@@ -6,12 +6,11 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, Family};
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear, linear_activation};
-use crate::model::bert::BertModel;
+use crate::model::bert::{BertModel, ClassifierTransform};
 use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
 use crate::model::labels::{Labels, check_names, check_padding, check_weights, numbered};
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, zero_loss};
 use crate::model::stored::{Part, Stored, stored_head};
-use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, Linear};
@@ -315,9 +314,7 @@ impl ElectraForPreTraining {
 }
 
 impl Stored for BertForTokenClassification {
-    stored_head!(BertForTokenClassificationConfig);
-
-    const CLASS: Option<&'static str> = Some("ForTokenClassification");
+    stored_head!(BertForTokenClassificationConfig, Some("ForTokenClassification"), bert);
 
     fn config_of(fields: &Fields) -> Result<BertForTokenClassificationConfig> {
         Ok(BertForTokenClassificationConfig {
@@ -340,9 +337,7 @@ impl Stored for BertForTokenClassification {
 }
 
 impl Stored for ElectraForPreTraining {
-    stored_head!(ElectraForPreTrainingConfig);
-
-    const CLASS: Option<&'static str> = Some("ForPreTraining");
+    stored_head!(ElectraForPreTrainingConfig, Some("ForPreTraining"), bert);
 
     fn config_of(fields: &Fields) -> Result<ElectraForPreTrainingConfig> {
         Ok(ElectraForPreTrainingConfig::new(BertModelConfig::from_fields(fields)?))

@@ -1,7 +1,6 @@
 //! Answers in texts, from the logits of their first and last tokens.
 
-use super::text_options::TextOptions;
-use super::{Pipeline, largest, place, softmax};
+use super::{Pipeline, TextOptions, largest, place, softmax};
 use crate::error::Result;
 use crate::model::BertForQuestionAnswering;
 use crate::text::{BertTokenizer, Encoding};

@@ -1,10 +1,27 @@
 //! Named entities in texts, from a classifier of tokens.
 
-use super::text_options::{Aggregation, TextOptions};
-use super::{Pipeline, place, softmax};
+use super::{Pipeline, TextOptions, place, softmax};
 use crate::error::{Error, Result};
 use crate::model::BertForTokenClassification;
 use crate::text::Encoding;
+
+/// How the predictions for tokens become entities: transformers' aggregation strategies. See
+/// [`Pipeline::entities`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aggregation {
+    /// Each token is an entity, whose label has its prefix, such as `B-PER`.
+    None,
+    /// Adjacent tokens of one type are an entity, up to the next `B-`. The tokens of a word may be in different ones.
+    Simple,
+    /// A word has the label and the score of its first token; adjacent words of one type are an entity. For models whose
+    /// training labelled the first token of each word, as a `TokenBatcher` does.
+    #[default]
+    First,
+    /// A word has the label with the highest mean score over its tokens.
+    Average,
+    /// A word has the label and the score of its token with the highest score.
+    Max,
+}
 
 impl Aggregation {
     /// Whether words are labelled; the other strategies label tokens, so that a word may be cut.

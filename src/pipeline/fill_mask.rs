@@ -1,7 +1,6 @@
 //! Words for the masks of texts.
 
-use super::text_options::TextOptions;
-use super::{Pipeline, check_finite, largest, softmax};
+use super::{Pipeline, TextOptions, check_finite, largest, softmax};
 use crate::error::{Error, Result};
 use crate::model::BertForMaskedLm;
 

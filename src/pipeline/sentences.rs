@@ -1,8 +1,7 @@
 //! Texts to sentence embeddings, and the embeddings that are most similar.
 
 use super::classify::Ranked;
-use super::text_options::TextOptions;
-use super::{Pipeline, check_finite, largest, not_finite};
+use super::{Pipeline, TextOptions, check_finite, largest, not_finite};
 use crate::error::{Error, Result};
 use crate::layers::check_sizes;
 use crate::model::BertForSentenceEmbedding;

@@ -1,8 +1,8 @@
 //! Text to token ids and batches.
 
 use super::check::guarded;
-use super::encoding::{Encoding, TextBatch};
 use super::settings::SpecialTokens;
+use super::{Encoding, TextBatch};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
 use crate::family::PositionEmbeddingType;

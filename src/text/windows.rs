@@ -1,6 +1,6 @@
 //! Long texts: their start, windows, and the words that tokens belong to.
 
-use super::encoding::Encoding;
+use super::Encoding;
 use super::tokenizer::{BertTokenizer, failed};
 use crate::error::{Error, Result};
 use tokenizers::models::ModelWrapper;

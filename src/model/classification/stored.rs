@@ -67,9 +67,7 @@ fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
 }
 
 impl Stored for BertForSequenceClassification {
-    stored_head!(BertForSequenceClassificationConfig);
-
-    const CLASS: Option<&'static str> = Some("ForSequenceClassification");
+    stored_head!(BertForSequenceClassificationConfig, Some("ForSequenceClassification"), bert);
 
     fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
         // Beside a classifier that is no CrossEncoder there is no such file, and nothing to read.

@@ -1,9 +1,8 @@
 //! `BertForSentenceEmbedding`: one vector per sentence.
 
 mod modules;
-pub(super) mod pooling;
 pub(super) mod sentence_loss;
-pub(super) mod similarity;
+pub(super) mod vectors;
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::Activation;
@@ -12,9 +11,8 @@ use crate::error::{Error, Result};
 use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, check_sizes, linear_activation};
 use crate::model::bert::BertModel;
 use crate::model::labels::check_padding;
-use crate::model::sentence::pooling::{Pooling, normalized};
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
-use crate::model::sentence::similarity::Similarity;
+use crate::model::sentence::vectors::{Pooling, Similarity, normalized};
 use crate::model::sentence_transformers::{Prompts, torch_class};
 use burn::config::Config;
 use burn::module::Module;

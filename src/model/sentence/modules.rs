@@ -6,8 +6,7 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::names::{SENTENCE_NAMES, TRANSFORMER_NAMES};
 use crate::files::{read_json, regular_file};
-use crate::model::sentence::pooling::Pooling;
-use crate::model::sentence::similarity::Similarity;
+use crate::model::sentence::vectors::{Pooling, Similarity};
 use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDenseConfig};
 use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
@@ -180,9 +179,7 @@ fn dense_folder(index: usize) -> String {
 }
 
 impl Stored for BertForSentenceEmbedding {
-    stored_head!(BertForSentenceEmbeddingConfig);
-
-    const CLASS: Option<&'static str> = None;
+    stored_head!(BertForSentenceEmbeddingConfig, None, bert);
 
     fn config_of(fields: &Fields) -> Result<BertForSentenceEmbeddingConfig> {
         let config = BertForSentenceEmbeddingConfig::new(BertModelConfig::from_fields(fields)?);

@@ -2,8 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::model::loss::{cross_entropy, mean_squared_error, narrowed, vector, widened};
-use crate::model::sentence::pooling::normalized;
-use crate::model::sentence::similarity::Similarity;
+use crate::model::sentence::vectors::{Similarity, normalized};
 use burn::config::Config;
 use burn::prelude::*;
 use burn::tensor::activation::relu;
