@@ -215,24 +215,20 @@ impl<'a> Part<'a> {
 
 impl BertModel {
     pub(super) fn body_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
+        let (encoder, names) = (&self.encoder, keys.family);
+        let of_norm = |name: &str, norm| StoredParam::norm(keys.norm(name), norm);
         let mut params = self.embeddings.stored_params(keys);
-        let encoder = &self.encoder;
-        if let (Some(linear), Some(name)) = (&encoder.embeddings_projection, keys.family.projection) {
+        if let (Some(linear), Some(name)) = (&encoder.embeddings_projection, names.projection) {
             params.extend(StoredParam::linear(&keys.named(name), linear));
         }
-        if let (Some(bias), Some(name)) =
-            (&encoder.relative_attention_bias, keys.family.relative_attention_bias)
-        {
+        if let (Some(bias), Some(name)) = (&encoder.relative_attention_bias, names.relative_attention_bias) {
             params.push(StoredParam::table(keys.named(name), &bias.table.weight));
         }
-        if let (Some(embeddings), Some([table, norm, ..])) = (&encoder.distances, keys.family.disentangled) {
-            let key = keys.named(&format!("{table}.weight"));
-            params.push(StoredParam::table(key, &embeddings.table.weight));
-            let of_norm = |layer_norm| StoredParam::norm(keys.norm(&keys.named(norm)), layer_norm);
-            params.extend(embeddings.layer_norm.iter().flat_map(of_norm));
+        if let (Some(distances), Some([table, norm, ..])) = (&encoder.distances, names.disentangled) {
+            params.push(StoredParam::table(keys.named(&format!("{table}.weight")), &distances.table.weight));
+            params.extend(distances.layer_norm.iter().flat_map(|own| of_norm(&keys.named(norm), own)));
         }
         // ALBERT's one layer is stored once, whatever the number of rounds.
-        let names = keys.family;
         for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
             let mut linears: Vec<_> = names.linears.iter().zip(layer.linears()).collect();
@@ -244,26 +240,21 @@ impl BertModel {
                 params.extend(StoredParam::linears(&name(stack[0].0), &linears));
             }
             for (part, (_, norm)) in names.norms.into_iter().zip(layer.norms()) {
-                params.extend(
-                    norm.into_iter().flat_map(|norm| StoredParam::norm(keys.norm(&name(part)), norm)),
-                );
+                params.extend(norm.into_iter().flat_map(|norm| of_norm(&name(part), norm)));
             }
-            if let (Some(disentangled), Some([.., key, query])) =
-                (&layer.attention.disentangled, names.disentangled)
-            {
-                let linears = [key, query].into_iter().zip(disentangled.linears());
-                params.extend(linears.flat_map(|(part, (_, linear))| {
-                    linear
-                        .into_iter()
-                        .flat_map(move |linear| StoredParam::linear(&keys.layer(i, part), linear))
-                }));
+            if let (Some(own), Some([.., key, query])) = (&layer.attention.disentangled, names.disentangled) {
+                for (part, (_, linear)) in [key, query].into_iter().zip(own.linears()) {
+                    params.extend(
+                        linear.into_iter().flat_map(|linear| StoredParam::linear(&name(part), linear)),
+                    );
+                }
             }
             if let (Some(positions), Some(part)) = (&layer.attention.relative_positions, names.distances) {
                 params.push(StoredParam::table(name(part), &positions.distance_embedding.weight));
             }
         }
         if let (Some(norm), Some(name)) = (&encoder.final_norm, names.final_norm) {
-            params.extend(StoredParam::norm(keys.norm(&keys.named(name)), norm));
+            params.extend(of_norm(&keys.named(name), norm));
         }
         keys.stored_of(params)
     }

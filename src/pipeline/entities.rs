@@ -24,11 +24,6 @@ pub enum Aggregation {
 }
 
 impl Aggregation {
-    /// Whether words are labelled; the other strategies label tokens, so that a word may be cut.
-    fn is_word_wise(self) -> bool {
-        !matches!(self, Self::None | Self::Simple)
-    }
-
     /// The label of a word and its score, given the scores of all labels for each of its tokens. Of equal scores, the first
     /// counts.
     fn label_of(self, tokens: &[&[f64]]) -> (usize, f64) {
@@ -144,18 +139,15 @@ impl Pipeline<BertForTokenClassification> {
     }
 
     fn of_window(&self, tokens: Vec<Scored>, text: &str, aggregation: Aggregation) -> Vec<Entity> {
-        let words = tokens.chunk_by(|_, token| aggregation.is_word_wise() && token.continues_word);
+        // The other two label tokens, so that a word may be cut.
+        let labels_words = !matches!(aggregation, Aggregation::None | Aggregation::Simple);
+        let words = tokens.chunk_by(|_, token| labels_words && token.continues_word);
         let labelled = words.map(|word| {
             let (start, end) = (word[0].start, word[word.len() - 1].end);
             let scores: Vec<&[f64]> = word.iter().map(|token| &token.scores[..]).collect();
             let (id, score) = aggregation.label_of(&scores);
-            Entity {
-                text: text[start..end].into(),
-                start,
-                end,
-                label: self.model.id2label()[id].clone(),
-                score,
-            }
+            let label = self.model.id2label()[id].clone();
+            Entity { text: text[start..end].into(), start, end, label, score }
         });
         // Collected, as entities are joined from slices of it.
         let labelled: Vec<Entity> = labelled.collect();

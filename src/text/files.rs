@@ -1,7 +1,7 @@
 //! The files of a tokenizer, read and written.
 
 use super::check::{check, guarded, refuse_large};
-use super::settings::{Settings, SpecialTokens, Token, check_token, corrupt, missing_token};
+use super::settings::{Settings, SpecialTokens, check_token, corrupt, missing_token};
 use super::tokenizer::BertTokenizer;
 use crate::error::{Error, Result};
 use crate::files::hub::{Wanted, directory};
@@ -181,7 +181,7 @@ fn from_vocabulary(path: &Path, settings: &Settings) -> Result<Tokenizer> {
         .with_decoder(Some(WordPieceDecoder::default()));
     require_unk(&tokenizer, path)?;
     // All at once: each call builds the library's search for added tokens again.
-    let added: Vec<AddedToken> = settings.added_tokens.values().map(Token::added).collect();
+    let added: Vec<AddedToken> = settings.added_tokens.values().map(|token| token.0.clone()).collect();
     added.iter().try_for_each(|token| check_token(path, &token.content))?;
     tokenizer.add_tokens(&added);
     for (&id, token) in settings.added_tokens.keys().zip(&added) {

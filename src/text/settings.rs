@@ -27,7 +27,8 @@ impl Settings {
         // Older tokenizers have a file of their own.
         if added_tokens.is_empty() {
             for content in added.fields.keys() {
-                added_tokens.extend(added.get(content)?.map(|id| (id, Token::Content(content.clone()))));
+                added_tokens
+                    .extend(added.get(content)?.map(|id| (id, Token(AddedToken::from(content, false)))));
             }
         }
         Ok(Self { config, special_tokens, added_tokens })
@@ -41,7 +42,7 @@ impl Settings {
     pub(super) fn token(&self, role: &str) -> Result<Option<String>> {
         // Of two files that name it, transformers takes the newer kind.
         let token = self.config.get::<Token>(role)?;
-        Ok(token.or(self.special_tokens.get(role)?).map(|token| token.added().content))
+        Ok(token.or(self.special_tokens.get(role)?).map(|Token(token)| token.content))
     }
 
     /// Special tokens that have no role, or one that no model of this crate has.
@@ -51,11 +52,11 @@ impl Settings {
         let mut others: Vec<String> =
             [self.token("bos_token")?, self.token("eos_token")?].into_iter().flatten().collect();
         for tokens in [additional, self.config.get("extra_special_tokens")?].into_iter().flatten() {
-            let tokens: Vec<Token> = match tokens {
+            let tokens = match tokens {
                 Tokens::List(tokens) => tokens,
                 Tokens::Map(tokens) => tokens.into_values().collect(),
             };
-            others.extend(tokens.iter().map(|token| token.added().content));
+            others.extend(tokens.into_iter().map(|Token(token)| token.content));
         }
         Ok(others)
     }
@@ -99,23 +100,25 @@ impl Fields {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub(super) enum Token {
-    Content(String),
-    Full {
-        content: String,
-        #[serde(default)]
-        single_word: bool,
-        #[serde(default)]
-        lstrip: bool,
-        #[serde(default)]
-        rstrip: bool,
-        #[serde(default)]
-        normalized: bool,
-        #[serde(default)]
-        special: bool,
-    },
+/// A token as these files write it: its content, or an object, which may lack flags.
+#[derive(Clone, Deserialize)]
+#[serde(try_from = "Value")]
+pub(super) struct Token(pub(super) AddedToken);
+
+impl TryFrom<Value> for Token {
+    type Error = serde_json::Error;
+
+    fn try_from(mut value: Value) -> serde_json::Result<Self> {
+        if let Value::String(content) = value {
+            return Ok(Self(AddedToken::from(content, false)));
+        }
+        if let Value::Object(fields) = &mut value {
+            for flag in ["single_word", "lstrip", "rstrip", "normalized", "special"] {
+                fields.entry(flag).or_insert(false.into());
+            }
+        }
+        serde_json::from_value(value).map(Self)
+    }
 }
 
 #[derive(Deserialize)]
@@ -123,17 +126,6 @@ pub(super) enum Token {
 enum Tokens {
     List(Vec<Token>),
     Map(BTreeMap<String, Token>),
-}
-
-impl Token {
-    pub(super) fn added(&self) -> AddedToken {
-        match self {
-            Self::Content(content) => AddedToken::from(content, false),
-            &Self::Full { ref content, single_word, lstrip, rstrip, normalized, special } => {
-                AddedToken { content: content.clone(), single_word, lstrip, rstrip, normalized, special }
-            }
-        }
-    }
 }
 
 #[derive(Clone, Debug)]
