@@ -31,7 +31,6 @@
 
 mod check;
 mod files;
-mod settings;
 mod tokenizer;
 mod windows;
 

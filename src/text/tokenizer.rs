@@ -1,7 +1,6 @@
 //! Text to token ids and batches.
 
 use super::check::guarded;
-use super::settings::SpecialTokens;
 use super::{Encoding, TextBatch};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
@@ -40,6 +39,23 @@ pub struct BertTokenizer {
     /// What the model can read.
     readable_length: Option<usize>,
     pad_to_multiple_of: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SpecialToken {
+    pub(super) content: String,
+    pub(super) id: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SpecialTokens {
+    pub(super) pad: SpecialToken,
+    pub(super) cls: SpecialToken,
+    pub(super) sep: SpecialToken,
+    pub(super) mask: SpecialToken,
+    pub(super) unk: Option<SpecialToken>,
+    /// Other special tokens, which are never masked.
+    pub(super) others: Vec<SpecialToken>,
 }
 
 impl BertTokenizer {

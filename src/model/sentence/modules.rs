@@ -134,23 +134,18 @@ fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)
     let include_prompt = config.flag("include_prompt")?.unwrap_or(true);
     let invalid = |problem: String| Err(config.invalid("pooling_mode", problem));
     // Newer files have `pooling_mode`, older ones a flag for each mode.
-    let mut names = Vec::new();
-    match config.fields.get("pooling_mode") {
-        Some(Value::Array(modes)) => names.extend(modes.iter().map(|mode| mode.as_str().unwrap_or("?"))),
-        Some(mode) => names.push(mode.as_str().unwrap_or("?")),
-        None => {
-            let mut has_flags = false;
-            for (name, value) in config.fields.iter().filter(|(name, _)| name.starts_with("pooling_mode_")) {
-                has_flags = true;
-                match value {
-                    Value::Bool(true) => names.push(name.as_str()),
-                    Value::Bool(false) => {}
-                    _ => return invalid(format!("has {name} {value}, but it must be true or false")),
-                }
-            }
-            if names.is_empty() && has_flags {
-                return invalid("has no flag that is true; set one".into());
-            }
+    let flags = || config.fields.iter().filter(|(name, _)| name.starts_with("pooling_mode_"));
+    let names: Vec<&str> = match config.fields.get("pooling_mode") {
+        Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().unwrap_or("?")).collect(),
+        Some(mode) => vec![mode.as_str().unwrap_or("?")],
+        None => flags().filter(|(_, is_set)| **is_set == true).map(|(name, _)| name.as_str()).collect(),
+    };
+    if !config.fields.contains_key("pooling_mode") {
+        if let Some((name, value)) = flags().find(|(_, value)| !value.is_boolean()) {
+            return invalid(format!("has {name} {value}, but it must be true or false"));
+        }
+        if names.is_empty() && flags().count() > 0 {
+            return invalid("has no flag that is true; set one".into());
         }
     }
     let supported = MODES.map(|(_, name, _)| name).join(", ");
