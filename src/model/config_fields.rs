@@ -1,6 +1,6 @@
 //! The fields of a `config.json` that belong to the encoder and to the heads.
 
-use super::labels::numbered;
+use super::loss::numbered;
 use crate::checkpoint::{FamilySpec, Fields};
 use crate::encoder::Activation;
 use crate::encoder::config::{BertModelConfig, RotaryConfig};

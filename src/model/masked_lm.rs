@@ -10,8 +10,7 @@ use crate::layers::{
     linear_activation,
 };
 use crate::model::bert::BertModel;
-use crate::model::labels::{Labels, check_padding};
-use crate::model::loss::{cross_entropy, zero_loss};
+use crate::model::loss::{Labels, check_padding, cross_entropy, zero_loss};
 use crate::model::stored::{Part, Stored, stored_head};
 use burn::config::Config;
 use burn::module::{Module, Param, ParamId};

@@ -81,7 +81,6 @@ mod answers;
 mod bert;
 mod classification;
 mod config_fields;
-mod labels;
 mod loss;
 mod masked_lm;
 mod pretrained;

@@ -97,9 +97,7 @@ pub trait PretrainedModel: Stored {
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         // The config is read too, because its positions must be the model's.
         let (model, report) = of_save(path.as_ref(), |path, fields| {
-            let checkpoint = Checkpoint::open(path)?;
-            let keys = ModelKeys::of_model(&checkpoint, self.bert().embeddings.family())?;
-            read(self, fields, checkpoint, keys, Misfit::Refused)
+            read(self, fields, &Checkpoint::open(path)?, Misfit::Refused)
         })?;
         *self = model;
         Ok(report)
@@ -218,21 +216,20 @@ fn built<M: Stored>(
 ) -> Result<(M, LoadReport)> {
     let checkpoint = Checkpoint::open(path)?;
     let bert = M::bert_config(config);
-    let family = bert.embeddings.family;
-    let keys = ModelKeys::of_model(&checkpoint, family)?;
+    let keys = ModelKeys::of_model(&checkpoint, bert.embeddings.family)?;
     // Before the model is built: a config can state more layers than fit into memory.
     keys.check_depth(&checkpoint, bert.num_stored_layers(), bert.num_hidden_layers)?;
-    read(&M::build(config, device)?, fields, checkpoint, keys, misfit)
+    read(&M::build(config, device)?, fields, &checkpoint, misfit)
 }
 
 fn read<M: Stored>(
     model: &M,
     fields: &Fields,
-    checkpoint: Checkpoint,
-    keys: ModelKeys,
+    checkpoint: &Checkpoint,
     misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
     let family = model.bert().embeddings.family();
+    let keys = ModelKeys::of_model(checkpoint, family)?;
     // Before anything is read: keys of another family may have the same shapes.
     agree(&keys, family, fields)?;
     let stored = keys.stored.clone().unwrap_or_default();
@@ -254,7 +251,7 @@ fn read<M: Stored>(
         }
         copies.extend(part.copies);
         let is_stored = part.params.iter().any(|param| stored.contains(&param.key));
-        if is_stored && !is_new(&part.params, &checkpoint) {
+        if is_stored && !is_new(&part.params, checkpoint) {
             params.extend(part.params);
         } else {
             missing.extend(part.params.into_iter().map(|param| param.key));
@@ -266,7 +263,7 @@ fn read<M: Stored>(
     let is_unused = |key: &String| !is_read(key) && !keys.is_of_layer(key, true);
     let unused = stored.iter().filter(|key| is_unused(key)).cloned().collect();
     // Into copies: if a later file fails, nothing was loaded.
-    let mut filled_model = filled(model, &checkpoint, params)?;
+    let mut filled_model = filled(model, checkpoint, params)?;
     let dir = fields.dir();
     let folders = model.folders_beside(dir)?;
     for (i, (name, Part { params, .. })) in model.parts_beside().into_iter().enumerate() {

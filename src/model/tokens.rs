@@ -8,8 +8,10 @@ use crate::family::{Classified, Family};
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear, linear_activation};
 use crate::model::bert::{BertModel, ClassifierTransform};
 use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
-use crate::model::labels::{Labels, check_names, check_padding, check_weights, numbered};
-use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, zero_loss};
+use crate::model::loss::{
+    Labels, binary_cross_entropy, check_names, check_padding, check_weights, labelled_cross_entropy,
+    numbered, zero_loss,
+};
 use crate::model::stored::{Part, Stored, stored_head};
 use burn::config::Config;
 use burn::module::Module;

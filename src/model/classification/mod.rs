@@ -11,8 +11,10 @@ use crate::family::{Classified, Family, SequenceHead};
 use crate::layers::{PaddingMask, ParameterCheck, check_dropout, drop_out, linear, linear_activation};
 use crate::model::bert::{BertModel, BertModelOutput, ClassifierTransform};
 use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
-use crate::model::labels::{check_batch, check_names, check_weights, numbered};
-use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
+use crate::model::loss::{
+    binary_cross_entropy, check_batch, check_names, check_weights, labelled_cross_entropy,
+    mean_squared_error, numbered,
+};
 use crate::model::sentence::vectors::Pooling;
 use crate::model::sentence_transformers::{Prompts, torch_class};
 use burn::config::Config;
