@@ -111,7 +111,7 @@ impl Stored for BertForSequenceClassification {
         let mut fields = head_fields(names, &config.bert, Classified::Sequences, dropout);
         fields.push(("problem_type", json!(config.problem_type)));
         if self.classifier.transform.is_some() {
-            fields.push(("classifier_pooling", json!(self.classifier.pooling)));
+            fields.push(("classifier_pooling", json!(config.classifier_pooling.unwrap_or(Pooling::Cls))));
         }
         if has_context_pooler(config.bert.embeddings.family) {
             fields.push(("pooler_dropout", json!(config.pooler_dropout)));
