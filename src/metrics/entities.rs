@@ -127,8 +127,7 @@ fn parts(tag: &str) -> (char, &str) {
 
 /// A score of the whole entities in an epoch's predictions, [`EntityScores`], in Burn's trainer.
 ///
-/// For [`ClassificationItem`](crate::training::ClassificationItem); it is NaN for an epoch with a logit that is
-/// NaN.
+/// For [`ClassificationItem`](crate::training::ClassificationItem); it is NaN for an epoch with a logit that is NaN.
 pub type EntityMetric = EpochMetric<(EntityScores, Vec<String>)>;
 
 impl EntityMetric {

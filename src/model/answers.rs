@@ -32,8 +32,7 @@ impl BertForQuestionAnsweringConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if the dropout is not in [0, 1), or the
-    /// family has none.
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if the dropout is not in [0, 1), or the family has none.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.bert.check_classifier_dropout(Classified::Answers, self.qa_dropout)
@@ -74,8 +73,7 @@ impl QuestionAnsweringBatch {
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one answer per sequence, or `padding` is not
-    /// [B, S].
+    /// [`Error::ShapeMismatch`] if there is not one answer per sequence, or `padding` is not [B, S].
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,

@@ -203,8 +203,7 @@ impl BertForMaskedLm {
     }
 }
 
-/// The head of [`BertForMaskedLm`](crate::model::BertForMaskedLm): `logits = LayerNorm(f(x·A + a))·Wᵀ + b`, with f the
-/// activation.
+/// The head of [`BertForMaskedLm`]: `logits = LayerNorm(f(x·A + a))·Wᵀ + b`, with f the activation.
 ///
 /// A tied head does not hold W: the word embeddings are passed to [`forward`](Self::forward). A copy in a parameter would
 /// differ after the first step.

@@ -54,7 +54,7 @@ pub trait PretrainedModel: Stored {
     /// # Errors
     ///
     /// Those of the config's `from_pretrained` and, for every tensor of the model,
-    /// [`BertEmbeddings::load`](crate::BertEmbeddings::load). [`Error::Hub`](crate::Error::Hub) for a name that is no path, if
+    /// [`BertEmbeddings::load`](crate::BertEmbeddings::load). [`Error::Hub`] for a name that is no path, if
     /// the model cannot be had from the Hub.
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
         of_save(path.as_ref(), |path, fields| {
@@ -68,7 +68,7 @@ pub trait PretrainedModel: Stored {
     /// # Errors
     ///
     /// Those of the config's `validate` and of [`from_pretrained`](Self::from_pretrained);
-    /// [`Error::ConfigFile`](crate::Error::ConfigFile) if the positions of the file's family are others.
+    /// [`Error::ConfigFile`] if the positions of the file's family are others.
     fn from_pretrained_with(
         config: &Self::Config,
         path: impl AsRef<Path>,
@@ -78,8 +78,7 @@ pub trait PretrainedModel: Stored {
     }
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's is newly
-    /// initialised and reported as missing and as unused: to fine-tune a classifier for other labels. (transformers'
-    /// `ignore_mismatched_sizes=True` also leaves out single tensors of embeddings and encoder.)
+    /// initialised and reported as missing and as unused: to fine-tune a classifier for other labels.
     ///
     /// Errors are those of [`from_pretrained_with`](Self::from_pretrained_with), but for the shapes of the head.
     fn from_pretrained_with_new_head(
@@ -127,16 +126,14 @@ pub trait PretrainedModel: Stored {
     /// Writes `config.json` and `model.safetensors` into `dir`, in the model's dtype; Python reads them with the
     /// `from_pretrained` of transformers' class, such as `AutoModelForMaskedLM`.
     ///
-    /// **In a directory that already holds a model**, the model's tensors and fields are replaced and everything else
-    /// is kept: other heads, `tokenizer.json`. Tied tensors are stored once, as transformers does. The files are replaced as
-    /// by [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained): a save that fails leaves the old ones.
+    /// In a directory that already holds a model, its tensors and fields are replaced and everything else is kept: other
+    /// heads, `tokenizer.json`. A save that fails leaves the old files.
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained);
-    /// [`Error::Config`](crate::Error::Config) or [`Error::Data`](crate::Error::Data) if the module's config does not build
-    /// the module, because its fields were changed: no layers, a head of another size, or a layer with another ε, dropout or
-    /// number of attention heads than the others. Nothing is written then.
+    /// Those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained); [`Error::Config`] or
+    /// [`Error::Data`] if the module's config does not build the module, because its fields were changed: no layers, a head of
+    /// another size, or a layer with another ε, dropout or number of attention heads than the others. Nothing is written then.
     fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         save(self, dir.as_ref())
     }
@@ -148,8 +145,8 @@ pub trait PretrainedModel: Stored {
     ///
     /// # Errors
     ///
-    /// [`Error::Data`](crate::Error::Data) if the model has fewer word embeddings than the tokenizer has tokens;
-    /// [`Error::Config`](crate::Error::Config) if it counts positions from another padding id than the tokenizer's.
+    /// [`Error::Data`] if the model has fewer word embeddings than the tokenizer has tokens;
+    /// [`Error::Config`] if it counts positions from another padding id than the tokenizer's.
     #[cfg(feature = "tokenizers")]
     fn limit_tokenizer(&self, tokenizer: BertTokenizer) -> Result<BertTokenizer> {
         self.prepare_tokenizer(tokenizer).limited_to(&self.bert().embeddings.config())

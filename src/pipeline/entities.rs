@@ -5,8 +5,7 @@ use crate::error::{Error, Result};
 use crate::model::BertForTokenClassification;
 use crate::text::Encoding;
 
-/// How the predictions for tokens become entities: transformers' aggregation strategies. See
-/// [`Pipeline::entities`].
+/// How the predictions for tokens become entities: transformers' aggregation strategies. See [`Pipeline::entities`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aggregation {
     /// Each token is an entity, whose label has its prefix, such as `B-PER`.

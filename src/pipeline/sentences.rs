@@ -114,8 +114,7 @@ impl Pipeline<BertForSentenceEmbedding> {
     }
 
     /// Semantic search: for each of N query embeddings the `top_k` embeddings of a corpus that are most similar to it, the most
-    /// similar first; of equal ones, the first of the corpus. The similarities are computed in parts, so that a corpus of
-    /// millions takes little memory beside itself. [`encode`](Self::encode) has an example.
+    /// similar first; of equal ones, the first of the corpus. [`encode`](Self::encode) has an example.
     ///
     /// Errors are those of [`similarity`](Self::similarity), [`Error::Config`] if `top_k` is 0, and [`Error::Data`] if a
     /// similarity is NaN or infinite.

@@ -24,10 +24,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Pipeline`](crate::pipeline::Pipeline) is a model with its tokenizer. In a custom loop,
-//! [`limit_tokenizer`](crate::model::PretrainedModel::limit_tokenizer) cuts texts to what a model reads. For masked language
-//! modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer, and an [`Encoding`] turns into a
-//! [`MaskedLmExample`](crate::data::MaskedLmExample) with token types and words.
+//! In a custom loop, [`limit_tokenizer`](crate::model::PretrainedModel::limit_tokenizer) cuts texts to what a model reads. For
+//! masked language modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer, and an
+//! [`Encoding`] turns into a [`MaskedLmExample`](crate::data::MaskedLmExample) with token types and words.
 
 mod check;
 mod files;
@@ -114,8 +113,7 @@ impl Encoding {
     }
 }
 
-/// Texts as a batch for [`BertEmbeddings`](crate::BertEmbeddings) and the models. Made by
-/// [`BertTokenizer::batch`].
+/// Texts as a batch for [`BertEmbeddings`](crate::BertEmbeddings) and the models. Made by [`BertTokenizer::batch`].
 #[derive(Clone, Debug)]
 pub struct TextBatch {
     /// The tokens and their types, padded at the end.

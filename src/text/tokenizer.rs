@@ -233,9 +233,8 @@ impl BertTokenizer {
         self.encode_truncated(text, None)
     }
 
-    /// Encodes a pair of texts: `[CLS] text [SEP] pair [SEP]`, the second of type 1 (with RoBERTa:
-    /// `<s> text </s></s> pair </s>`, all of type 0).
-    /// Errors are those of [`encode`](Self::encode).
+    /// Encodes a pair of texts: `[CLS] text [SEP] pair [SEP]`, the second of type 1 (with RoBERTa: `<s> text </s></s>
+    /// pair </s>`, all of type 0). Errors are those of [`encode`](Self::encode).
     pub fn encode_pair(&self, text: &str, pair: &str) -> Result<Encoding> {
         self.encode_truncated(text, Some(pair))
     }

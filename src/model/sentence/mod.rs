@@ -170,10 +170,8 @@ impl SentencePairBatch {
 ///
 /// # Checkpoints
 ///
-/// Directories of sentence-transformers and of transformers. Pooling, layers, normalisation and `max_seq_length` are in
-/// `modules.json`, the folders that it names and `sentence_bert_config.json`; prompts, `truncate_dim` and similarity in
-/// `config_sentence_transformers.json`. Without `modules.json` it is mean pooling without normalisation, as there. A
-/// checkpoint's pooler is [unused](crate::model::LoadReport::unused), and saving into its directory keeps it.
+/// Directories of sentence-transformers, and of transformers: without `modules.json` it is mean pooling without normalisation,
+/// as there. A checkpoint's pooler is [unused](crate::model::LoadReport::unused), and saving into its directory keeps it.
 ///
 /// Source: `SentenceTransformer` of sentence-transformers 6.2.
 #[derive(Module, Debug)]
@@ -277,8 +275,7 @@ impl BertForSentenceEmbedding {
     }
 }
 
-/// Configuration of a [`SentenceDense`], a layer of a
-/// [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
+/// Configuration of a [`SentenceDense`], a layer of a [`BertForSentenceEmbedding`].
 #[derive(Config, Debug, PartialEq)]
 pub struct SentenceDenseConfig {
     /// Length of the vectors that it gives.
@@ -307,7 +304,7 @@ impl SentenceDenseConfig {
     }
 }
 
-/// `f(x·W + b)` of the vectors of sentences, part of a [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
+/// `f(x·W + b)` of the vectors of sentences, part of a [`BertForSentenceEmbedding`].
 ///
 /// Source: `Dense` of sentence-transformers 6.2, without a residual.
 #[derive(Module, Debug)]

@@ -65,8 +65,8 @@ pub enum SentenceLoss {
 /// symmetric = (loss − (1/B) Σᵢ log( exp sᵢᵢ / Σₖ exp sₖᵢ )) / 2,  k over the anchors
 /// ```
 ///
-/// Anchors of one batch should have different positives: the positive of one is a negative of all others. [`SentenceLoss`]
-/// has an example.
+/// Anchors of one batch should have different positives, as that of one is a negative of the others. [`SentenceLoss`] has an
+/// example.
 ///
 /// Source: `MultipleNegativesRankingLoss` of sentence-transformers 6.2; the symmetric loss is that with
 /// `directions=("query_to_doc", "doc_to_query")` and `partition_mode="per_direction"`.
@@ -127,8 +127,7 @@ pub struct TripletLoss {
 /// A loss of vectors that stay useful when only their first values are kept: Σₖ weightₖ · loss(the first dimₖ values of each
 /// vector, normalised).
 ///
-/// The width of the model should be one of the dims; otherwise the full vectors are not trained as such. [`SentenceLoss`] has
-/// an example.
+/// The width of the model should be one of the dims, or full vectors are not trained. [`SentenceLoss`] has an example.
 ///
 /// Source: `MatryoshkaLoss` of sentence-transformers 6.2 (Kusupati et al. 2022).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
