@@ -48,9 +48,9 @@ impl BertTokenizer {
     /// # Errors
     ///
     /// - [`Error::File`] if the directory has neither file, one has more than 64 MiB, or the vocabulary lacks the padding,
-    /// `[CLS]`, `[SEP]` or `[MASK]` token or the model's `[UNK]`; [`Error::Io`] if a file cannot be read;
+    ///   `[CLS]`, `[SEP]` or `[MASK]` token or the model's `[UNK]`; [`Error::Io`] if a file cannot be read;
     /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
-    /// time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
+    ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         let path = directory(path.as_ref(), Wanted::Settings)?;
         let problem = "has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
