@@ -143,25 +143,28 @@ fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<Disentan
         stated if stated < 1.0 => Ok(None),
         _ => fields.size(field, 0).map(Some),
     };
-    let kinds = fields.names("pos_att_type")?;
-    let norms = fields.names("norm_rel_ebd")?;
-    for (field, found, known) in
-        [("pos_att_type", &kinds, ["c2p", "p2c"]), ("norm_rel_ebd", &norms, ["layer_norm", "none"])]
-    {
-        if let Some(other) = found.iter().find(|name| !known.contains(&name.as_str())) {
-            let problem = format!("has {:?}, but must have {:?} or {:?}", shown(other), known[0], known[1]);
-            return Err(fields.invalid(field, problem));
+    // Which of two names a field has.
+    let has = |field: &'static str, known: [&str; 2]| {
+        let found = fields.names(field)?;
+        match found.iter().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(known.map(|name| found.iter().any(|found| found == name))),
+            Some(other) => {
+                let problem =
+                    format!("has {:?}, but must have {:?} or {:?}", shown(other), known[0], known[1]);
+                Err(fields.invalid(field, problem))
+            }
         }
-    }
-    let has = |names: &[String], name: &str| names.iter().any(|found| found == name);
+    };
+    let [c2p, p2c] = has("pos_att_type", ["c2p", "p2c"])?;
+    let [norm_rel_ebd, _] = has("norm_rel_ebd", ["layer_norm", "none"])?;
     Ok(DisentangledConfig {
         position_buckets: above_0("position_buckets")?,
         max_relative_positions: above_0("max_relative_positions")?
             .unwrap_or(config.embeddings.max_position_embeddings),
         share_att_key: fields.flag("share_att_key")?.unwrap_or(false),
-        norm_rel_ebd: has(&norms, "layer_norm"),
-        c2p: has(&kinds, "c2p"),
-        p2c: has(&kinds, "p2c"),
+        norm_rel_ebd,
+        c2p,
+        p2c,
     })
 }
 

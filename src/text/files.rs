@@ -73,7 +73,7 @@ impl BertTokenizer {
             tokenizer.with_post_processor(Some(processor));
         }
         let truncation = tokenizer.get_truncation().map(|truncation| truncation.max_length);
-        let model_max_length = match settings.get::<f64>("model_max_length")? {
+        let model_max_length = match settings.config.get::<f64>("model_max_length")? {
             Some(length) => (length < NO_LIMIT).then_some(length as usize),
             None => truncation,
         };
@@ -159,7 +159,7 @@ fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
         tokenizer.with_normalizer(Some(normalizer));
     }
     if let (Some(PreTokenizerWrapper::ByteLevel(byte_level)), Some(add_prefix_space)) =
-        (tokenizer.get_pre_tokenizer(), settings.get("add_prefix_space")?)
+        (tokenizer.get_pre_tokenizer(), settings.config.get("add_prefix_space")?)
     {
         let byte_level = ByteLevel::new(add_prefix_space, byte_level.trim_offsets, byte_level.use_regex);
         tokenizer.with_pre_tokenizer(Some(byte_level));
@@ -237,10 +237,6 @@ impl Settings {
         Ok(Self { config, special_tokens, added_tokens })
     }
 
-    fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
-        self.config.get(name)
-    }
-
     /// The special token of a role.
     fn token(&self, role: &str) -> Result<Option<String>> {
         // Of two files that name it, transformers takes the newer kind.
@@ -268,13 +264,13 @@ impl Settings {
         // Where the file says null, accents go with the upper case.
         let strip_accents = match self.config.fields.get("strip_accents") {
             Some(Value::Null) => None,
-            _ => self.get("strip_accents")?.or(of_file.strip_accents),
+            _ => self.config.get("strip_accents")?.or(of_file.strip_accents),
         };
         Ok(BertNormalizer::new(
             of_file.clean_text,
-            self.get("tokenize_chinese_chars")?.unwrap_or(of_file.handle_chinese_chars),
+            self.config.get("tokenize_chinese_chars")?.unwrap_or(of_file.handle_chinese_chars),
             strip_accents,
-            self.get("do_lower_case")?.unwrap_or(of_file.lowercase),
+            self.config.get("do_lower_case")?.unwrap_or(of_file.lowercase),
         ))
     }
 }
