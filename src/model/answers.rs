@@ -108,7 +108,7 @@ impl QuestionAnsweringBatch {
 
     /// The number of sequences that have an answer, whose first token is in the sequence.
     pub fn num_labelled(&self) -> usize {
-        self.answers[0].places().len()
+        self.answers[0].places.len()
     }
 }
 

@@ -141,13 +141,7 @@ impl BertModel {
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<BertModelOutput> {
-        let last_hidden_state = self.forward_packed(input, padding)?.unpack();
-        Ok(BertModelOutput {
-            pooler_output: self.pooler_output(&last_hidden_state)?,
-            last_hidden_state,
-            hidden_states: None,
-            attentions: None,
-        })
+        self.output(self.forward_packed(input, padding)?.unpack())
     }
 
     /// The last hidden state of the tokens only, without padding and pooler, for a head that reads some of them. Errors are
@@ -175,12 +169,8 @@ impl BertModel {
         })?;
         // There is at least that of the embeddings.
         let last_hidden_state = all.hidden_states[all.hidden_states.len() - 1].clone();
-        Ok(BertModelOutput {
-            pooler_output: self.pooler_output(&last_hidden_state)?,
-            last_hidden_state,
-            hidden_states: Some(all.hidden_states),
-            attentions: Some(all.attentions),
-        })
+        let (hidden_states, attentions) = (Some(all.hidden_states), Some(all.attentions));
+        Ok(BertModelOutput { hidden_states, attentions, ..self.output(last_hidden_state)? })
     }
 
     /// The operators with dropout: the embeddings, and those of the encoder.
@@ -188,12 +178,19 @@ impl BertModel {
         1 + self.encoder.draws()
     }
 
-    fn pooler_output(&self, last_hidden_state: &Tensor<3>) -> Result<Option<Tensor<2>>> {
-        let Some(BertPooler { dense }) = &self.pooler else { return Ok(None) };
-        let words = &self.embeddings.word_embeddings;
-        ParameterCheck::beside(words).linear("pooler.dense", dense, [self.embeddings.hidden_size(); 2])?;
-        let first = last_hidden_state.clone().narrow(1, 0, 1).squeeze_dim(1); // [B, H]
-        Ok(Some(linear(dense, first).tanh()))
+    fn output(&self, last_hidden_state: Tensor<3>) -> Result<BertModelOutput> {
+        let mut pooler_output = None;
+        if let Some(BertPooler { dense }) = &self.pooler {
+            let words = &self.embeddings.word_embeddings;
+            ParameterCheck::beside(words).linear(
+                "pooler.dense",
+                dense,
+                [self.embeddings.hidden_size(); 2],
+            )?;
+            let first = last_hidden_state.clone().narrow(1, 0, 1).squeeze_dim(1); // [B, H]
+            pooler_output = Some(linear(dense, first).tanh());
+        }
+        Ok(BertModelOutput { last_hidden_state, pooler_output, hidden_states: None, attentions: None })
     }
 }
 

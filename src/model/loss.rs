@@ -50,10 +50,10 @@ pub(super) struct Labels {
     /// The axes that have labels: [B, S] or `[B]`.
     shape: Vec<usize>,
     /// Where the labels are, row and column; the column of a sequence is 0.
-    places: Vec<[usize; 2]>,
+    pub(super) places: Vec<[usize; 2]>,
     values: Vec<i64>,
-    /// `[N]`; `None` without any, as operators take no tensors without values.
-    tensor: Option<Tensor<1, Int>>,
+    /// The labels, `[N]`; `None` without any, as operators take no tensors without values.
+    pub(super) tensor: Option<Tensor<1, Int>>,
 }
 
 impl Labels {
@@ -128,24 +128,15 @@ impl Labels {
         Ok(Self { shape, places, values, tensor })
     }
 
-    pub(super) fn places(&self) -> &[[usize; 2]] {
-        &self.places
-    }
-
     /// Where the labels are in rows of the batch's places, row · S + column.
     pub(super) fn rows(&self) -> Vec<usize> {
         let seq = self.shape.get(1).copied().unwrap_or(1);
         self.places.iter().map(|[row, column]| row * seq + column).collect()
     }
 
-    /// The labels, `[N]`; `None` without any.
-    pub(super) fn tensor(&self) -> Option<Tensor<1, Int>> {
-        self.tensor.clone()
-    }
-
     /// The logits at the places that have a label, [B, S, C] or [B, C] → [N, C], and the labels; `None` without any.
     pub(super) fn labelled<const D: usize>(&self, logits: Tensor<D>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
-        self.tensor().map(|labels| (self.select(logits), labels))
+        self.tensor.clone().map(|labels| (self.select(logits), labels))
     }
 
     /// Σ w of the labels, with w the weight of each class, or 1.
@@ -228,7 +219,7 @@ pub(super) fn labelled_cross_entropy<const D: usize>(
     labels: &Labels,
     class_weights: Option<&[f64]>,
 ) -> Tensor<1> {
-    match labels.tensor() {
+    match labels.tensor.clone() {
         Some(classes) => cross_entropy(labels.select(logits), classes, class_weights),
         None => zero_loss(logits),
     }

@@ -99,12 +99,12 @@ impl MaskedLmBatch {
 
     /// Row and column of the masked tokens; empty if there are none.
     pub fn positions(&self) -> &[[usize; 2]] {
-        self.masked.places()
+        &self.masked.places
     }
 
     /// The original ids of the masked tokens, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
-        self.masked.tensor()
+        self.masked.tensor.clone()
     }
 }
 
@@ -186,7 +186,7 @@ impl BertForMaskedLm {
         masked.check(&batch.input)?;
         // Packed, so that only the masked tokens are taken and nothing of the size of the batch is made.
         let hidden = self.bert.forward_packed(&batch.input, batch.padding.as_ref())?;
-        let Some(labels) = masked.tensor() else {
+        let Some(labels) = masked.tensor.clone() else {
             // The head reads one token, so that its parameters have gradients too.
             let first = hidden.select(&[0]);
             return Ok(MaskedLmOutput { loss: zero_loss(self.scores(first)?), logits: None });

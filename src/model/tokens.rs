@@ -94,12 +94,12 @@ impl TokenClassificationBatch {
 
     /// Row and column of the tokens that have a label; empty if there are none.
     pub fn positions(&self) -> &[[usize; 2]] {
-        self.labels.places()
+        &self.labels.places
     }
 
     /// The labels of the N tokens that have one, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
-        self.labels.tensor()
+        self.labels.tensor.clone()
     }
 
     /// The logits of the N tokens that have a label, [B, S, C] → [N, C], and their labels; `None` if there are none.

@@ -110,8 +110,7 @@ impl Pipeline<BertForTokenClassification> {
             |text| self.tokenizer.encode_windows(text.as_ref(), stride),
             |batch| self.model.logits(&batch.input, batch.padding.as_ref()),
             |index, window, logits| {
-                let tokens = self.scored(window, texts[index].as_ref(), logits);
-                let mut entities = self.of_window(tokens, texts[index].as_ref(), aggregation);
+                let mut entities = self.of_window(window, texts[index].as_ref(), logits, aggregation);
                 entities.retain(|entity| !ignored_labels.contains(&entity.label));
                 entities
             },
@@ -125,19 +124,22 @@ impl Pipeline<BertForTokenClassification> {
         Ok(found.into_iter().map(of_text).collect())
     }
 
-    /// The tokens of a text that the tokenizer did not add.
-    fn scored(&self, window: &Encoding, text: &str, logits: &[f64]) -> Vec<Scored> {
+    fn of_window(
+        &self,
+        window: &Encoding,
+        text: &str,
+        logits: &[f64],
+        aggregation: Aggregation,
+    ) -> Vec<Entity> {
         let logits = logits.chunks(self.model.id2label().len());
+        // The tokenizer's own tokens are no part of the text.
         let tokens = (0..window.len()).zip(logits).filter(|&(i, _)| !window.special_tokens_mask()[i]);
         let scored = |(i, logits): (usize, &[f64])| {
             let (start, end) = place(text, window.offsets()[i]);
             let continues_word = self.tokenizer.continues_word(window.input_ids()[i], text, start, end);
             Scored { scores: softmax(logits), start, end, continues_word }
         };
-        tokens.map(scored).collect()
-    }
-
-    fn of_window(&self, tokens: Vec<Scored>, text: &str, aggregation: Aggregation) -> Vec<Entity> {
+        let tokens: Vec<Scored> = tokens.map(scored).collect();
         // The other two label tokens, so that a word may be cut.
         let labels_words = !matches!(aggregation, Aggregation::None | Aggregation::Simple);
         let words = tokens.chunk_by(|_, token| labels_words && token.continues_word);

@@ -94,7 +94,7 @@ impl SequenceClassificationBatch {
 
     /// The classes of the N sequences that have one, `[N]`; `None` if there are none.
     pub fn classes(&self) -> Option<Tensor<1, Int>> {
-        self.labels()?.tensor()
+        self.labels()?.tensor.clone()
     }
 
     /// The logits of the N sequences that have a class, [B, C] → [N, C], and their classes; `None` if there are none.
@@ -105,7 +105,7 @@ impl SequenceClassificationBatch {
     /// The number of sequences that have labels, which the loss is a mean over.
     pub fn num_labelled(&self) -> usize {
         match &self.labels {
-            SequenceLabels::Classes(labels) => labels.places().len(),
+            SequenceLabels::Classes(labels) => labels.places.len(),
             SequenceLabels::Numbers(_, labels) => labels.dims()[0],
         }
     }
