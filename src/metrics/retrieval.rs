@@ -151,7 +151,7 @@ impl Collected for Vectors {
     // The vectors of an epoch stay on the device until its end.
     const IS_FOR_VALIDATION: bool = true;
 
-    fn add(&mut self, input: &RetrievalInput) -> Result<(), TensorReadError> {
+    fn add(&mut self, input: &RetrievalInput) -> Result<bool, TensorReadError> {
         self.scores = OnceLock::new(); // those of fewer documents
         let ([queries, _], [added, _]) = (input.queries.dims(), input.documents.dims());
         assert_eq!(input.relevant.len(), queries, "relevant must have an entry for each query");
@@ -167,7 +167,7 @@ impl Collected for Vectors {
                 all.push(added.clone());
             }
         }
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -240,14 +240,14 @@ pub struct TripletInput {
 impl Collected for Triplets {
     type Input = TripletInput;
 
-    fn add(&mut self, input: &TripletInput) -> Result<(), TensorReadError> {
+    fn add(&mut self, input: &TripletInput) -> Result<bool, TensorReadError> {
         if input.positive.dims()[0] > 0 {
             let bound = input.negative.clone().add_scalar(self.margin);
             let correct = input.positive.clone().greater(bound).try_into_data()?;
             self.correct += correct.iter::<bool>().filter(|correct| *correct).count();
             self.total += correct.num_elements();
         }
-        Ok(())
+        Ok(false)
     }
 
     fn count(&self) -> Option<usize> {

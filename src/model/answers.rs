@@ -182,13 +182,10 @@ impl BertForQuestionAnswering {
         let hidden = self.transform.iter().fold(hidden, |hidden, transform| transform.forward(hidden));
         let hidden = drop_out(&self.dropout, &self.qa_outputs.weight, hidden);
         let logits = linear(&self.qa_outputs, hidden); // [B, S, 2]
-        let of = |which: usize| logits.clone().narrow(2, which, 1).squeeze_dim::<2>(2);
-        Ok([of(0), of(1)].map(|logits| match padding {
-            Some(padding) => {
-                let mask = padding.tensor(&logits.device());
-                logits.mask_fill(mask, OF_PADDING)
-            }
-            None => logits,
+        let padding = padding.map(|padding| padding.tensor(&logits.device()));
+        Ok([0, 1].map(|which| {
+            let logits = logits.clone().narrow(2, which, 1).squeeze_dim(2); // [B, S]
+            padding.iter().fold(logits, |logits, mask| logits.mask_fill(mask.clone(), OF_PADDING))
         }))
     }
 

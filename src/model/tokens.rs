@@ -347,12 +347,10 @@ impl Stored for ElectraForPreTraining {
 
     fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
         let ReplacedTokenHead { dense, dense_prediction } = &self.discriminator_predictions;
-        vec![Part::linears(
-            "discriminator_predictions.",
-            [
-                ("discriminator_predictions.dense", dense),
-                ("discriminator_predictions.dense_prediction", dense_prediction),
-            ],
-        )]
+        let linears = [
+            ("discriminator_predictions.dense", dense),
+            ("discriminator_predictions.dense_prediction", dense_prediction),
+        ];
+        vec![Part::linears("discriminator_predictions.", linears)]
     }
 }

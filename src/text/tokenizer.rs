@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::family::PositionEmbeddingType;
 use crate::layers::{PaddingMask, check_multiple};
 use burn::prelude::*;
+use std::iter::repeat;
 use std::path::Path;
 use std::sync::Arc;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
@@ -290,12 +291,8 @@ impl BertTokenizer {
     pub fn batch(&self, encodings: &[Encoding], device: &Device) -> Result<TextBatch> {
         let lengths: Vec<usize> = encodings.iter().map(Encoding::len).collect();
         let (seq, padding) = PaddingMask::to_multiple(&lengths, self.pad_to_multiple_of);
-        let padded = |field: fn(&Encoding) -> &[u32], padding| -> Vec<Vec<u32>> {
-            let pad = |encoding| {
-                let mut values = field(encoding).to_vec();
-                values.resize(seq, padding);
-                values
-            };
+        let padded = |field: fn(&Encoding) -> &[u32], padding: u32| -> Vec<Vec<u32>> {
+            let pad = |encoding| field(encoding).iter().copied().chain(repeat(padding)).take(seq).collect();
             encodings.iter().map(pad).collect()
         };
         let ids = padded(Encoding::input_ids, self.pad_token_id());

@@ -67,37 +67,32 @@ impl BertForSequenceClassificationConfig {
             return Err(Error::config("activation", problem));
         }
         self.bert.check_classifier_dropout(Classified::Sequences, self.classifier_dropout)?;
-        let family = self.bert.embeddings.family;
-        let (name, pooler_dropout) = (family.model_type(), self.pooler_dropout);
-        let pools = family.architecture().heads.sequence == SequenceHead::Transformed;
-        match self.classifier_pooling {
-            Some(pooling) if !pools => {
-                let problem = format!("is {pooling:?}, but the family {name} has one way; use None");
-                return Err(Error::config("classifier_pooling", problem));
-            }
-            None | Some(Pooling::Cls | Pooling::Mean) => {}
-            Some(pooling) => {
-                let problem = format!("is {pooling:?}, but a classifier reads Cls or Mean");
-                return Err(Error::config("classifier_pooling", problem));
-            }
-        }
-        check_dropout("pooler_dropout", pooler_dropout)?;
-        if pooler_dropout != 0.0 && !has_context_pooler(family) {
-            let problem = format!("is {pooler_dropout}, but the family {name} has none");
-            return Err(Error::config("pooler_dropout", problem));
-        }
+        check_dropout("pooler_dropout", self.pooler_dropout)?;
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
-        match self.problem_type {
-            Some(ProblemType::SingleLabelClassification) if self.num_labels() == 1 => Err(Error::config(
-                "problem_type",
-                "is SingleLabelClassification, but with one label there is nothing to choose; use two labels, or \
-                 Regression",
-            )),
-            Some(ProblemType::Regression) if self.class_weights.is_some() => {
-                Err(Error::config("class_weights", "are given, but a regression has no classes"))
+        let (family, pooler_dropout) = (self.bert.embeddings.family, self.pooler_dropout);
+        let name = family.model_type();
+        let pools = family.architecture().heads.sequence == SequenceHead::Transformed;
+        let (field, problem) = match (self.classifier_pooling, self.problem_type) {
+            (Some(pooling), _) if !pools => {
+                ("classifier_pooling", format!("is {pooling:?}, but the family {name} has one way; use None"))
             }
-            _ => Ok(()),
-        }
+            (Some(pooling), _) if !matches!(pooling, Pooling::Cls | Pooling::Mean) => {
+                ("classifier_pooling", format!("is {pooling:?}, but a classifier reads Cls or Mean"))
+            }
+            _ if pooler_dropout != 0.0 && !has_context_pooler(family) => {
+                ("pooler_dropout", format!("is {pooler_dropout}, but the family {name} has none"))
+            }
+            (_, Some(ProblemType::SingleLabelClassification)) if self.num_labels() == 1 => {
+                let needed = "use two labels, or Regression";
+                let problem = "is SingleLabelClassification, but with one label there is nothing to choose";
+                ("problem_type", format!("{problem}; {needed}"))
+            }
+            (_, Some(ProblemType::Regression)) if self.class_weights.is_some() => {
+                ("class_weights", "are given, but a regression has no classes".into())
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::config(field, problem))
     }
 
     fn build(&self, device: &Device) -> Result<BertForSequenceClassification> {

@@ -138,15 +138,15 @@ fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)
     let names: Vec<&str> = match config.fields.get("pooling_mode") {
         Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().unwrap_or("?")).collect(),
         Some(mode) => vec![mode.as_str().unwrap_or("?")],
-        None => flags().filter(|(_, is_set)| **is_set == true).map(|(name, _)| name.as_str()).collect(),
+        None => match flags().find(|(_, is_set)| !is_set.is_boolean()) {
+            Some((name, value)) => {
+                return invalid(format!("has {name} {value}, but it must be true or false"));
+            }
+            None => flags().filter(|(_, is_set)| **is_set == true).map(|(name, _)| name.as_str()).collect(),
+        },
     };
-    if !config.fields.contains_key("pooling_mode") {
-        if let Some((name, value)) = flags().find(|(_, value)| !value.is_boolean()) {
-            return invalid(format!("has {name} {value}, but it must be true or false"));
-        }
-        if names.is_empty() && flags().count() > 0 {
-            return invalid("has no flag that is true; set one".into());
-        }
+    if names.is_empty() && flags().count() > 0 && !config.fields.contains_key("pooling_mode") {
+        return invalid("has no flag that is true; set one".into());
     }
     let supported = MODES.map(|(_, name, _)| name).join(", ");
     match names[..] {
