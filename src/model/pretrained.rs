@@ -275,6 +275,10 @@ fn read<M: Stored>(
     Ok((filled_model, LoadReport { missing, unused, other_class }))
 }
 
+/// What a bare model's keys start with, in all families.
+const OF_MODEL: [&str; 7] =
+    ["embeddings", "emb_ln.", "encoder.", "transformer.", "pooler.", "layers.", "final_norm."];
+
 fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let bert = model.bert();
     let family = bert.embeddings.family();
@@ -341,10 +345,7 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     // Keys of a bare model get the prefix, so that its other tensors, such as the pooler, stay readable beside a head.
     let is_unprefixed = old_prefix == Some("");
     directory.replace(fields, model.files_beside(dir)?, params, folders, |key| {
-        let is_of_model =
-            ["embeddings", "emb_ln.", "encoder.", "transformer.", "pooler.", "layers.", "final_norm."]
-                .iter()
-                .any(|part| key.starts_with(part));
+        let is_of_model = OF_MODEL.iter().any(|part| key.starts_with(part));
         let name = if is_unprefixed && is_of_model { keys.named(key) } else { key.to_string() };
         let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
             || keys.is_of_layer(&name, true)

@@ -51,10 +51,8 @@ pub(super) fn check(file: &Value) -> Result<(), String> {
 pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     // What a panic could leave half-changed is not used again: encoding changes no tokenizer, and loading makes a new one.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let message = match panic.downcast::<String>() {
-            Ok(message) => *message,
-            Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or("without a message").to_string(),
-        };
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
         Err(format!("the tokenizers library panicked: {message}").into())
     })
 }

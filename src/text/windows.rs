@@ -116,14 +116,12 @@ impl BertTokenizer {
         if self.special.unk.as_ref().is_some_and(|unk| unk.id == id) {
             return false;
         }
-        let has_prefix = match self.tokenizer.get_model() {
-            ModelWrapper::WordPiece(model) => !model.continuing_subword_prefix.is_empty(),
-            ModelWrapper::BPE(model) => {
-                model.continuing_subword_prefix.as_ref().is_some_and(|prefix| !prefix.is_empty())
-            }
-            _ => false,
+        let prefix = match self.tokenizer.get_model() {
+            ModelWrapper::WordPiece(model) => Some(&model.continuing_subword_prefix),
+            ModelWrapper::BPE(model) => model.continuing_subword_prefix.as_ref(),
+            _ => None,
         };
-        if has_prefix {
+        if prefix.is_some_and(|prefix| !prefix.is_empty()) {
             let token = self.id_to_token(id).unwrap_or_default();
             return token.chars().count() != text[start..end].chars().count();
         }

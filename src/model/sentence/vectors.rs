@@ -109,19 +109,17 @@ impl Pooling {
         let is_pooled = |&place: &usize| !is_padding[place] && place >= start + prompt_length;
         // From the first token on: a sequence may be padded on its left.
         let tokens: Vec<usize> = (start..is_padding.len()).filter(is_pooled).collect();
-        let (Some(&first), Some(&last)) = (tokens.first(), tokens.last()) else { return weights };
-        let count = tokens.len() as f64;
-        match self {
-            Self::Cls => weights[first] = 1.0,
-            Self::LastToken => weights[last] = 1.0,
-            Self::MeanSqrtLen => tokens.iter().for_each(|&place| weights[place] = count.sqrt().recip()),
-            Self::WeightedMean => {
-                let weight = |place: usize| (place - start + 1) as f64;
-                let total: f64 = tokens.iter().map(|&place| weight(place)).sum();
-                tokens.iter().for_each(|&place| weights[place] = weight(place) / total);
-            }
-            // A maximum is no weighted sum: what has a weight is taken.
-            Self::Mean | Self::Max => tokens.iter().for_each(|&place| weights[place] = count.recip()),
+        let number = |place: usize| (place - start + 1) as f64;
+        let (count, total) = (tokens.len() as f64, tokens.iter().map(|&place| number(place)).sum::<f64>());
+        for &place in &tokens {
+            weights[place] = match self {
+                Self::Cls => f64::from(tokens.first() == Some(&place)),
+                Self::LastToken => f64::from(tokens.last() == Some(&place)),
+                Self::MeanSqrtLen => count.sqrt().recip(),
+                Self::WeightedMean => number(place) / total,
+                // A maximum is no weighted sum: what has a weight is taken.
+                Self::Mean | Self::Max => count.recip(),
+            };
         }
         weights
     }
