@@ -181,12 +181,8 @@ impl BertModel {
     fn output(&self, last_hidden_state: Tensor<3>) -> Result<BertModelOutput> {
         let mut pooler_output = None;
         if let Some(BertPooler { dense }) = &self.pooler {
-            let words = &self.embeddings.word_embeddings;
-            ParameterCheck::beside(words).linear(
-                "pooler.dense",
-                dense,
-                [self.embeddings.hidden_size(); 2],
-            )?;
+            let check = ParameterCheck::beside(&self.embeddings.word_embeddings);
+            check.linear("pooler.dense", dense, [self.embeddings.hidden_size(); 2])?;
             let first = last_hidden_state.clone().narrow(1, 0, 1).squeeze_dim(1); // [B, H]
             pooler_output = Some(linear(dense, first).tanh());
         }

@@ -358,23 +358,19 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
 /// Refuses layers with different settings: a `config.json` states one value for all.
 fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
     for (i, layer) in bert.encoder.layers.iter().enumerate() {
-        let attention = &layer.attention;
+        let (prob, heads) = (layer.attention.dropout.prob, layer.attention.num_attention_heads());
         let settings = [
             ("hidden_act", format!("{:?}", layer.hidden_act()), format!("{:?}", config.hidden_act)),
             ("hidden_dropout_prob", layer.dropout.prob.to_string(), config.layer_dropout().to_string()),
             (
                 "attention_probs_dropout_prob",
-                attention.dropout.prob.to_string(),
+                prob.to_string(),
                 config.attention_probs_dropout_prob.to_string(),
             ),
-            (
-                "num_attention_heads",
-                attention.num_attention_heads().to_string(),
-                config.num_attention_heads.to_string(),
-            ),
+            ("num_attention_heads", heads.to_string(), config.num_attention_heads.to_string()),
         ];
-        if let Some((field, found, stated)) = settings.into_iter().find(|(_, found, stated)| found != stated)
-        {
+        let other = settings.into_iter().find(|(_, found, stated)| found != stated);
+        if let Some((field, found, stated)) = other {
             let problem =
                 format!("is {found} in layer {i}, but a config.json states one of all, {stated} here");
             return Err(Error::config(field, problem));

@@ -244,9 +244,8 @@ impl BertModel {
             }
             if let (Some(own), Some([.., key, query])) = (&layer.attention.disentangled, names.disentangled) {
                 for (part, (_, linear)) in [key, query].into_iter().zip(own.linears()) {
-                    params.extend(
-                        linear.into_iter().flat_map(|linear| StoredParam::linear(&name(part), linear)),
-                    );
+                    let linear = linear.into_iter();
+                    params.extend(linear.flat_map(|linear| StoredParam::linear(&name(part), linear)));
                 }
             }
             if let (Some(positions), Some(part)) = (&layer.attention.relative_positions, names.distances) {

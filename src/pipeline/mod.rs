@@ -298,15 +298,13 @@ impl TextOptions {
             let problem = format!("is set, but {task} does not read it; leave it out");
             return Err(Error::config(field, problem));
         }
-        check_sizes(
-            [
-                ("batch_size", self.batch_size),
-                ("top_k", self.top_k),
-                ("max_answer_len", self.max_answer_len),
-                ("truncate_dim", self.truncate_dim),
-            ]
-            .map(|(field, size)| (field, size.unwrap_or(1), usize::MAX)),
-        )
+        let sizes = [
+            ("batch_size", self.batch_size),
+            ("top_k", self.top_k),
+            ("max_answer_len", self.max_answer_len),
+            ("truncate_dim", self.truncate_dim),
+        ];
+        check_sizes(sizes.map(|(field, size)| (field, size.unwrap_or(1), usize::MAX)))
     }
 
     /// What is put before texts; [`Error::Config`] if there is no prompt of the name that was asked for.

@@ -102,11 +102,8 @@ impl Pipeline<BertForSentenceEmbedding> {
     pub fn similarity(&self, a: &Tensor<2>, b: &Tensor<2>) -> Result<Tensor<2>> {
         let ([_, width], [rows, found]) = (a.dims(), b.dims());
         if width != found {
-            return Err(Error::shape(
-                "embeddings",
-                [rows, found],
-                format!("[M, {width}], as wide as the others"),
-            ));
+            let expected = format!("[M, {width}], as wide as the others");
+            return Err(Error::shape("embeddings", [rows, found], expected));
         }
         // A corpus may have been embedded elsewhere, or stored in 16 bits.
         let b = b.clone().to_device(&a.device()).cast(a.dtype());

@@ -345,15 +345,12 @@ impl BertTokenizer {
     pub(super) fn room(&self, is_pair: bool) -> Result<Option<usize>> {
         let Some(max_length) = self.model_max_length() else { return Ok(None) };
         let special_tokens = self.post_processor.as_ref().map_or(0, |post| post.added_tokens(is_pair));
-        match max_length.checked_sub(special_tokens) {
-            Some(room) => Ok(Some(room)),
-            None => Err(Error::data(
-                format!("sequences of at most {max_length} tokens"),
-                format!(
-                    "have no room for the {special_tokens} special tokens; set a larger model_max_length"
-                ),
-            )),
-        }
+        max_length.checked_sub(special_tokens).map(Some).ok_or_else(|| {
+            let problem = format!(
+                "have no room for the {special_tokens} special tokens; set a larger model_max_length"
+            );
+            Error::data(format!("sequences of at most {max_length} tokens"), problem)
+        })
     }
 }
 

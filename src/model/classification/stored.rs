@@ -32,11 +32,8 @@ fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>
     let Some(class) = stated.filter(|class| !class.is_null()) else { return Ok(None) };
     let known = class.as_str().and_then(of_torch_class);
     known.map(Some).ok_or_else(|| {
-        let allowed = torch_classes();
-        fields.invalid(
-            field,
-            format!("has the activation {}, but must have one of {allowed}", shown(&class.to_string())),
-        )
+        let (class, allowed) = (shown(&class.to_string()), torch_classes());
+        fields.invalid(field, format!("has the activation {class}, but must have one of {allowed}"))
     })
 }
 

@@ -75,14 +75,12 @@ impl BertForSentenceEmbeddingConfig {
         self.dense.iter().try_for_each(SentenceDenseConfig::validate)?;
         let width = self.dense.last().map_or(self.bert.embeddings.hidden_size, |dense| dense.out_features);
         self.loss.validate(width)?;
-        check_sizes(
-            [
-                ("max_seq_length", self.max_seq_length),
-                ("truncate_dim", self.truncate_dim),
-                ("mini_batch_size", self.mini_batch_size),
-            ]
-            .map(|(field, size)| (field, size.unwrap_or(1), usize::MAX)),
-        )
+        let sizes = [
+            ("max_seq_length", self.max_seq_length),
+            ("truncate_dim", self.truncate_dim),
+            ("mini_batch_size", self.mini_batch_size),
+        ];
+        check_sizes(sizes.map(|(field, size)| (field, size.unwrap_or(1), usize::MAX)))
     }
 
     fn build(&self, device: &Device) -> Result<BertForSentenceEmbedding> {
