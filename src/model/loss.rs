@@ -6,7 +6,7 @@ use crate::layers::PaddingMask;
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::{log_sigmoid, log_softmax};
-use burn_fused::{Moves, computed_in};
+use burn_fused::{Moves, computed_in, cross_entropy};
 use std::collections::BTreeSet;
 
 /// The label of a token or sequence that has none, as in PyTorch and transformers.
@@ -213,33 +213,23 @@ pub(super) fn narrowed<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tenso
     if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }
 }
 
-/// The [`cross_entropy`] of the places that have a label; 0 without any, where PyTorch gives NaN.
+/// Mean cross-entropy of the places that have a label: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1;
+/// 0 without labels or if all weights are 0, where PyTorch gives NaN. As in all losses here, f16 and bf16 are computed in f32.
+///
+/// Source: `torch.nn.functional.cross_entropy` of PyTorch 2.15.
 pub(super) fn labelled_cross_entropy<const D: usize>(
     logits: Tensor<D>,
     labels: &Labels,
     class_weights: Option<&[f64]>,
 ) -> Tensor<1> {
-    match labels.tensor.clone() {
-        Some(classes) => cross_entropy(labels.select(logits), classes, class_weights),
-        None => zero_loss(logits),
-    }
-}
-
-/// Mean cross-entropy of the rows: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1; 0 if all
-/// weights are 0, where PyTorch gives NaN: [N, C] and `[N]` → `[1]`. As in all losses here, f16 and bf16 are computed in f32.
-///
-/// Source: `torch.nn.functional.cross_entropy` of PyTorch 2.15.
-pub(super) fn cross_entropy(
-    logits: Tensor<2>,
-    labels: Tensor<1, Int>,
-    class_weights: Option<&[f64]>,
-) -> Tensor<1> {
-    let Some(weights) = class_weights else { return burn_fused::cross_entropy(logits, labels) };
+    let Some(classes) = labels.tensor.clone() else { return zero_loss(logits) };
+    let logits = labels.select(logits); // [N, C]
+    let Some(weights) = class_weights else { return cross_entropy(logits, classes) };
     let dtype = logits.dtype();
     // Of Burn's operations, as class weights are rare: the fused kernel has none.
-    let costs = log_softmax(widened(logits), 1).gather(1, labels.clone().unsqueeze_dim(1));
+    let costs = log_softmax(widened(logits), 1).gather(1, classes.clone().unsqueeze_dim(1));
     let costs = costs.neg().squeeze_dim::<1>(1);
-    let weights = vector(weights, &costs).select(0, labels); // [N]
+    let weights = vector(weights, &costs).select(0, classes); // [N]
     let total = weights.clone().sum();
     // A batch of classes without weight costs 0/1 and not 0/0.
     let total = total.clone().mask_fill(total.equal_elem(0.0), 1.0);

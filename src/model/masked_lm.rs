@@ -10,13 +10,13 @@ use crate::layers::{
     linear_activation,
 };
 use crate::model::bert::BertModel;
-use crate::model::loss::{Labels, check_padding, cross_entropy, zero_loss};
+use crate::model::loss::{Labels, check_padding, zero_loss};
 use crate::model::stored::{Part, Stored, stored_head};
 use burn::config::Config;
 use burn::module::{Module, Param, ParamId};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
-use burn_fused::linear;
+use burn_fused::{cross_entropy, linear};
 use serde_json::{Value, json};
 
 /// Configuration of [`BertForMaskedLm`].
@@ -198,7 +198,7 @@ impl BertForMaskedLm {
             return Err(Error::IdOutOfRange { input: "labels", index, id, table, rows });
         }
         let logits = self.scores(hidden.select(&masked.rows()))?; // [N, V]
-        let loss = cross_entropy(logits.clone(), labels, None);
+        let loss = cross_entropy(logits.clone(), labels);
         Ok(MaskedLmOutput { loss, logits: Some(logits) })
     }
 }

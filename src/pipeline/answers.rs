@@ -128,19 +128,14 @@ fn of_window(
 }
 
 /// The best of a question's candidates, the model's answer first, with their probabilities.
-fn best(
-    mut answers: Vec<Answer>,
-    impossible: f64,
-    n_best: usize,
-    no_answer_threshold: Option<f64>,
-) -> Vec<Answer> {
+fn best(mut answers: Vec<Answer>, impossible: f64, n_best: usize, threshold: Option<f64>) -> Vec<Answer> {
     // A stable sort, also where logits are equal: the order is that of run_qa.py.
     answers.sort_by(|a, b| b.logit.total_cmp(&a.logit));
     let mut seen = BTreeSet::new();
     // After the sort: of a span in several windows, the best score remains.
     answers.retain(|answer| seen.insert((answer.start, answer.end)));
     answers.truncate(n_best);
-    if let Some(threshold) = no_answer_threshold {
+    if let Some(threshold) = threshold {
         let is_impossible = answers.first().is_none_or(|best| impossible - best.logit > threshold);
         let place = answers.partition_point(|answer| answer.logit >= impossible);
         answers.truncate(n_best - usize::from(place < n_best));

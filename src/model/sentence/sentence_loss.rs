@@ -1,11 +1,12 @@
 //! The losses of sentence embeddings.
 
 use crate::error::{Error, Result};
-use crate::model::loss::{cross_entropy, mean_squared_error, narrowed, vector, widened};
+use crate::model::loss::{mean_squared_error, narrowed, vector, widened};
 use crate::model::sentence::vectors::{Similarity, normalized};
 use burn::config::Config;
 use burn::prelude::*;
 use burn::tensor::activation::relu;
+use burn_fused::cross_entropy;
 use serde::{Deserialize, Serialize};
 
 /// A loss of sentence embeddings, as sentence-transformers' of the same name.
@@ -85,12 +86,12 @@ impl MultipleNegativesRankingLoss {
         let scores = Similarity::Cosine.between(anchors, candidates).mul_scalar(self.scale); // [B, C]
         let [batch, _] = scores.dims();
         let own = Tensor::<1, Int>::arange(0..batch as i64, &scores.device());
-        let to_candidates = cross_entropy(scores.clone(), own.clone(), None);
+        let to_candidates = cross_entropy(scores.clone(), own.clone());
         if !self.symmetric {
             return to_candidates;
         }
         // Hard negatives, the columns from B on, have no anchor.
-        let to_anchors = cross_entropy(scores.narrow(1, 0, batch).transpose(), own, None);
+        let to_anchors = cross_entropy(scores.narrow(1, 0, batch).transpose(), own);
         (to_candidates + to_anchors).div_scalar(2.0)
     }
 }
