@@ -245,7 +245,8 @@ pub(super) fn binary_cross_entropy(
     class_weights: Option<&[f64]>,
 ) -> Tensor<1> {
     let dtype = logits.dtype();
-    let [logits, targets] = [logits, targets].map(widened);
+    // Targets may be in f64, so that a model in f64 reads them unrounded.
+    let [logits, targets] = [logits, narrowed(targets, dtype)].map(widened);
     // log σ of both signs, as log(1 − σ) of a large logit is −∞.
     let absent = targets.clone().neg().add_scalar(1.0);
     let costs = (targets * log_sigmoid(logits.clone()) + absent * log_sigmoid(logits.neg())).neg();
@@ -259,7 +260,7 @@ pub(super) fn binary_cross_entropy(
 /// Mean squared error of every entry: [B, C] twice → `[1]`.
 pub(super) fn mean_squared_error(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
     let dtype = logits.dtype();
-    narrowed((widened(logits) - widened(targets)).square().mean(), dtype)
+    narrowed((widened(logits) - widened(narrowed(targets, dtype))).square().mean(), dtype)
 }
 
 /// Zero in every dtype, for any values, that depends on `scores`: its gradients are zeros and not missing.

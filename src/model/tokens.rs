@@ -304,11 +304,7 @@ impl ElectraForPreTraining {
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
         // [B, S, 1], as one class per token.
         let loss = match batch.labelled(logits.clone().unsqueeze_dim(2)) {
-            Some((scores, labels)) => {
-                // In the dtype of the logits: an f64 model's loss is not rounded to f32.
-                let targets = labels.float().cast(scores.dtype()).unsqueeze_dim(1);
-                binary_cross_entropy(scores, targets, None)
-            }
+            Some((scores, labels)) => binary_cross_entropy(scores, labels.float().unsqueeze_dim(1), None),
             None => zero_loss(logits.clone()),
         };
         Ok(ReplacedTokenOutput { loss, logits })

@@ -230,8 +230,8 @@ impl Settings {
         // Older tokenizers have a file of their own.
         if added_tokens.is_empty() {
             for content in added.fields.keys() {
-                added_tokens
-                    .extend(added.get(content)?.map(|id| (id, Token(AddedToken::from(content, false)))));
+                let token = Token(AddedToken::from(content, false));
+                added_tokens.extend(added.get(content)?.map(|id| (id, token)));
             }
         }
         Ok(Self { config, special_tokens, added_tokens })

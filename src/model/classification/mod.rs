@@ -260,14 +260,12 @@ impl BertForSequenceClassification {
         }
         let logits = self.logits(input, batch.padding.as_ref())?;
         let (scores, weights) = (logits.clone(), self.stated.class_weights.as_deref());
-        // They are held in f64 where the device has it, so that a model in f64 reads them unrounded.
-        let in_dtype = |labels: &Tensor<2>| labels.clone().cast(logits.dtype());
         let loss = match &batch.labels {
             SequenceLabels::Classes(labels) => labelled_cross_entropy(scores, labels, weights),
             SequenceLabels::Numbers(ProblemType::Regression, labels) => {
-                mean_squared_error(scores, in_dtype(labels))
+                mean_squared_error(scores, labels.clone())
             }
-            SequenceLabels::Numbers(_, labels) => binary_cross_entropy(scores, in_dtype(labels), weights),
+            SequenceLabels::Numbers(_, labels) => binary_cross_entropy(scores, labels.clone(), weights),
         };
         Ok(SequenceClassifierOutput { loss, logits })
     }
