@@ -105,31 +105,27 @@ pub struct Vectors {
 impl RetrievalMetric {
     /// [`RetrievalScores::recall`] of the first k.
     pub fn recall(k: usize) -> Self {
-        Self::new("Recall", RetrievalScores::recall, k)
+        Self::of(&format!("Recall@{k}"), Vectors::default(), move |all| Ok(all.scores()?.recall(k)))
     }
 
     /// [`RetrievalScores::mrr`] of the first k.
     pub fn mrr(k: usize) -> Self {
-        Self::new("MRR", RetrievalScores::mrr, k)
+        Self::of(&format!("MRR@{k}"), Vectors::default(), move |all| Ok(all.scores()?.mrr(k)))
     }
 
     /// [`RetrievalScores::accuracy`] of the first k.
     pub fn accuracy(k: usize) -> Self {
-        Self::new("Accuracy", RetrievalScores::accuracy, k)
+        Self::of(&format!("Accuracy@{k}"), Vectors::default(), move |all| Ok(all.scores()?.accuracy(k)))
     }
 
     /// [`RetrievalScores::ndcg`] of the first k.
     pub fn ndcg(k: usize) -> Self {
-        Self::new("NDCG", RetrievalScores::ndcg, k)
+        Self::of(&format!("NDCG@{k}"), Vectors::default(), move |all| Ok(all.scores()?.ndcg(k)))
     }
 
     /// Ranks by another similarity than the cosine.
     pub fn with_similarity(self, similarity: Similarity) -> Self {
         self.with(|vectors| vectors.similarity = similarity)
-    }
-
-    fn new(name: &str, score: fn(&RetrievalScores, usize) -> f64, k: usize) -> Self {
-        Self::of(&format!("{name}@{k}"), Vectors::default(), move |vectors| Ok(score(vectors.scores()?, k)))
     }
 }
 

@@ -243,8 +243,8 @@ impl MaskedLmHead {
         check.linear("head.transform", &self.transform, [hidden, width])?;
         check.norm("head.layer_norm", &self.layer_norm, width)?;
         check.param("head.bias", &self.bias, [rows])?;
-        let decoder = self.decoder.as_ref();
-        decoder.map_or(Ok(()), |table| check.param("head.decoder.weight", &table.weight, [rows, width]))
+        let mut decoder = self.decoder.iter();
+        decoder.try_for_each(|table| check.param("head.decoder.weight", &table.weight, [rows, width]))
     }
 
     /// The logits of every word for every vector.

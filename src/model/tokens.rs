@@ -204,14 +204,12 @@ impl ElectraForPreTrainingConfig {
     /// [`Error::Config`] if the family is not `electra`.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
-        match self.bert.embeddings.family {
-            Family::Electra => Ok(()),
-            family => {
-                let problem =
-                    format!("is {}, but only electra has a head for replaced tokens", family.model_type());
-                Err(Error::config("family", problem))
-            }
+        let family = self.bert.embeddings.family;
+        if family == Family::Electra {
+            return Ok(());
         }
+        let name = family.model_type();
+        Err(Error::config("family", format!("is {name}, but only electra has a head for replaced tokens")))
     }
 
     fn build(&self, device: &Device) -> Result<ElectraForPreTraining> {
