@@ -1,8 +1,7 @@
 //! The confusion matrix, the scores that follow from it, and a metric of them.
 
 use super::entities::EntityCounts;
-use super::epoch_metric::{Collected, EpochMetric};
-use burn::prelude::*;
+use super::epoch_metric::{Collected, EpochMetric, classes, has_nan};
 use burn::tensor::TensorReadError;
 use burn::train::metric::ConfusionStatsInput;
 use std::collections::BTreeMap;
@@ -129,43 +128,31 @@ pub type ConfusionMetric = EpochMetric<ConfusionMatrix>;
 impl ConfusionMetric {
     /// The mean F1 of all classes, [`ConfusionMatrix::macro_f1`].
     pub fn macro_f1() -> Self {
-        Self::of_matrix("F1", ConfusionMatrix::macro_f1)
+        Self::of("F1", ConfusionMatrix::default(), |matrix| Ok(matrix.macro_f1()))
     }
 
     /// The F1 of one class, [`ConfusionMatrix::f1`].
     pub fn f1(class: usize, name: &str) -> Self {
-        Self::of_matrix(&format!("F1 of {name}"), move |matrix| matrix.f1(class))
+        Self::of(&format!("F1 of {name}"), ConfusionMatrix::default(), move |matrix| Ok(matrix.f1(class)))
     }
 
     /// The Matthews correlation, [`ConfusionMatrix::matthews`].
     pub fn matthews() -> Self {
-        Self::of_matrix("Matthews", ConfusionMatrix::matthews)
-    }
-
-    fn of_matrix(name: &str, score: impl Fn(&ConfusionMatrix) -> f64 + Send + Sync + 'static) -> Self {
-        Self::of(name, ConfusionMatrix::default(), move |matrix| Ok(score(matrix)))
+        Self::of("Matthews", ConfusionMatrix::default(), |matrix| Ok(matrix.matthews()))
     }
 }
 
 impl Collected for ConfusionMatrix {
     type Input = ConfusionStatsInput;
 
-    fn logits(input: &ConfusionStatsInput) -> Option<&Tensor<2>> {
-        Some(&input.predictions)
-    }
-
-    fn add(&mut self, input: &ConfusionStatsInput) -> Result<(), TensorReadError> {
-        // A batch without labels has no rows, of which Burn takes no maximum.
-        if input.predictions.dims()[0] > 0 {
-            let classes = |scores: Tensor<2>| scores.argmax(1).try_into_data();
-            let predicted = classes(input.predictions.clone())?;
-            // One-hot, so the largest is the class.
-            let truth = classes(input.targets.clone().float())?;
-            for (truth, predicted) in truth.iter::<i64>().zip(predicted.iter::<i64>()) {
-                ConfusionMatrix::add(self, truth as usize, predicted as usize);
-            }
+    fn add(&mut self, input: &ConfusionStatsInput) -> Result<bool, TensorReadError> {
+        let predicted = classes(input.predictions.clone())?;
+        // One-hot, so the largest is the class.
+        let truth = classes(input.targets.clone().float())?;
+        for (truth, predicted) in truth.into_iter().zip(predicted) {
+            ConfusionMatrix::add(self, truth as usize, predicted as usize);
         }
-        Ok(())
+        has_nan(&input.predictions)
     }
 
     fn count(&self) -> Option<usize> {

@@ -1,6 +1,6 @@
 //! Scores of whole entities.
 
-use super::epoch_metric::{Collected, EpochMetric};
+use super::epoch_metric::{Collected, EpochMetric, classes, has_nan};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,8 +127,7 @@ fn parts(tag: &str) -> (char, &str) {
 
 /// A score of the whole entities in an epoch's predictions, [`EntityScores`], in Burn's trainer.
 ///
-/// For [`ClassificationItem`](crate::training::ClassificationItem); it is NaN for an epoch with a logit that is
-/// NaN.
+/// For [`ClassificationItem`](crate::training::ClassificationItem); it is NaN for an epoch with a logit that is NaN.
 pub type EntityMetric = EpochMetric<(EntityScores, Vec<String>)>;
 
 impl EntityMetric {
@@ -167,28 +166,25 @@ pub struct EntityInput {
 impl Collected for (EntityScores, Vec<String>) {
     type Input = EntityInput;
 
-    fn logits(input: &EntityInput) -> Option<&Tensor<2>> {
-        Some(&input.logits)
-    }
-
-    fn add(&mut self, input: &EntityInput) -> Result<(), TensorReadError> {
-        if !input.sentences.is_empty() {
-            let predicted = input.logits.clone().argmax(1).try_into_data()?;
-            let labels = input.labels.clone().try_into_data()?;
-            let (entities, names) = self;
-            // A label without a name is no entity.
-            let name =
-                |id: i64| usize::try_from(id).ok().and_then(|id| names.get(id)).map_or("O", String::as_str);
-            let words = input.sentences.iter().zip(labels.iter::<i64>()).zip(predicted.iter::<i64>());
-            // Collected, as sentences are slices of it.
-            let words: Vec<_> =
-                words.map(|((place, truth), found)| (place, name(truth), name(found))).collect();
-            for sentence in words.chunk_by(|a, b| a.0 == b.0) {
-                let (truth, found): (Vec<_>, Vec<_>) = sentence.iter().map(|word| (word.1, word.2)).unzip();
-                entities.add(&truth, &found);
-            }
+    fn add(&mut self, input: &EntityInput) -> Result<bool, TensorReadError> {
+        // A batch without labels, whose tensors are empty.
+        if input.sentences.is_empty() {
+            return has_nan(&input.logits);
         }
-        Ok(())
+        let predicted = classes(input.logits.clone())?;
+        let labels = input.labels.clone().try_into_data()?;
+        let (entities, names) = self;
+        // A label without a name is no entity.
+        let name =
+            |id: i64| usize::try_from(id).ok().and_then(|id| names.get(id)).map_or("O", String::as_str);
+        let words = input.sentences.iter().zip(labels.iter::<i64>()).zip(predicted);
+        // Collected, as sentences are slices of it.
+        let words: Vec<_> = words.map(|((place, truth), found)| (place, name(truth), name(found))).collect();
+        for sentence in words.chunk_by(|a, b| a.0 == b.0) {
+            let (truth, found): (Vec<_>, Vec<_>) = sentence.iter().map(|word| (word.1, word.2)).unzip();
+            entities.add(&truth, &found);
+        }
+        has_nan(&input.logits)
     }
 
     fn count(&self) -> Option<usize> {

@@ -28,13 +28,8 @@ pub trait Collected: Clone + Send + Sync + 'static {
     /// Whether it is too expensive for the training split, which has gradients to compute.
     const IS_FOR_VALIDATION: bool = false;
 
-    /// What is NaN if the model is broken, although no score would show it.
-    fn logits(input: &Self::Input) -> Option<&Tensor<2>> {
-        let _ = input;
-        None
-    }
-
-    fn add(&mut self, input: &Self::Input) -> Result<(), TensorReadError>;
+    /// Adds a batch; returns whether a logit is NaN, which shows that the model is broken where no score would.
+    fn add(&mut self, input: &Self::Input) -> Result<bool, TensorReadError>;
 
     /// The number of items so far; `None` if the score of a part of an epoch means nothing.
     fn count(&self) -> Option<usize> {
@@ -69,6 +64,22 @@ impl<C: Collected> EpochMetric<C> {
     }
 }
 
+/// The class with the largest score of each row.
+pub(super) fn classes(scores: Tensor<2>) -> Result<Vec<i64>, TensorReadError> {
+    // A batch without labels has no rows, of which Burn takes no maximum.
+    if scores.dims()[0] == 0 {
+        return Ok(Vec::new());
+    }
+    Ok(scores.argmax(1).try_into_data()?.iter().collect())
+}
+
+pub(super) fn has_nan(logits: &Tensor<2>) -> Result<bool, TensorReadError> {
+    if logits.dims()[0] == 0 {
+        return Ok(false);
+    }
+    Ok(logits.clone().is_nan().any().try_into_data()?.iter::<bool>().any(|is_nan| is_nan))
+}
+
 fn serialized(entry: &NumericEntry) -> SerializedEntry {
     SerializedEntry::new(format!("epoch {:.4}", entry.current()), entry.serialize())
 }
@@ -93,11 +104,7 @@ impl<C: Collected> Metric for EpochMetric<C> {
         if C::IS_FOR_VALIDATION && metadata.lr.is_some() {
             return Ok(SerializedEntry::not_available(None));
         }
-        if let Some(logits) = C::logits(input).filter(|logits| logits.dims()[0] > 0) {
-            let nan = logits.clone().is_nan().any().try_into_data()?;
-            self.has_nan |= nan.iter::<bool>().any(|nan| nan);
-        }
-        self.collected.add(input)?;
+        self.has_nan |= self.collected.add(input)?;
         Ok(match self.so_far() {
             Some(entry) => serialized(&entry),
             None => SerializedEntry::not_available(None), // until the epoch ends

@@ -105,31 +105,27 @@ pub struct Vectors {
 impl RetrievalMetric {
     /// [`RetrievalScores::recall`] of the first k.
     pub fn recall(k: usize) -> Self {
-        Self::new("Recall", RetrievalScores::recall, k)
+        Self::of(&format!("Recall@{k}"), Vectors::default(), move |all| Ok(all.scores()?.recall(k)))
     }
 
     /// [`RetrievalScores::mrr`] of the first k.
     pub fn mrr(k: usize) -> Self {
-        Self::new("MRR", RetrievalScores::mrr, k)
+        Self::of(&format!("MRR@{k}"), Vectors::default(), move |all| Ok(all.scores()?.mrr(k)))
     }
 
     /// [`RetrievalScores::accuracy`] of the first k.
     pub fn accuracy(k: usize) -> Self {
-        Self::new("Accuracy", RetrievalScores::accuracy, k)
+        Self::of(&format!("Accuracy@{k}"), Vectors::default(), move |all| Ok(all.scores()?.accuracy(k)))
     }
 
     /// [`RetrievalScores::ndcg`] of the first k.
     pub fn ndcg(k: usize) -> Self {
-        Self::new("NDCG", RetrievalScores::ndcg, k)
+        Self::of(&format!("NDCG@{k}"), Vectors::default(), move |all| Ok(all.scores()?.ndcg(k)))
     }
 
     /// Ranks by another similarity than the cosine.
     pub fn with_similarity(self, similarity: Similarity) -> Self {
         self.with(|vectors| vectors.similarity = similarity)
-    }
-
-    fn new(name: &str, score: fn(&RetrievalScores, usize) -> f64, k: usize) -> Self {
-        Self::of(&format!("{name}@{k}"), Vectors::default(), move |vectors| Ok(score(vectors.scores()?, k)))
     }
 }
 
@@ -151,7 +147,7 @@ impl Collected for Vectors {
     // The vectors of an epoch stay on the device until its end.
     const IS_FOR_VALIDATION: bool = true;
 
-    fn add(&mut self, input: &RetrievalInput) -> Result<(), TensorReadError> {
+    fn add(&mut self, input: &RetrievalInput) -> Result<bool, TensorReadError> {
         self.scores = OnceLock::new(); // those of fewer documents
         let ([queries, _], [added, _]) = (input.queries.dims(), input.documents.dims());
         assert_eq!(input.relevant.len(), queries, "relevant must have an entry for each query");
@@ -167,7 +163,7 @@ impl Collected for Vectors {
                 all.push(added.clone());
             }
         }
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -240,14 +236,14 @@ pub struct TripletInput {
 impl Collected for Triplets {
     type Input = TripletInput;
 
-    fn add(&mut self, input: &TripletInput) -> Result<(), TensorReadError> {
+    fn add(&mut self, input: &TripletInput) -> Result<bool, TensorReadError> {
         if input.positive.dims()[0] > 0 {
             let bound = input.negative.clone().add_scalar(self.margin);
             let correct = input.positive.clone().greater(bound).try_into_data()?;
             self.correct += correct.iter::<bool>().filter(|correct| *correct).count();
             self.total += correct.num_elements();
         }
-        Ok(())
+        Ok(false)
     }
 
     fn count(&self) -> Option<usize> {

@@ -78,10 +78,10 @@ impl Adaptor<SpearmanInput> for RegressionOutput {
 impl Collected for [Vec<f64>; 2] {
     type Input = SpearmanInput;
 
-    fn add(&mut self, input: &SpearmanInput) -> Result<(), TensorReadError> {
+    fn add(&mut self, input: &SpearmanInput) -> Result<bool, TensorReadError> {
         let [predicted, truth] = self;
         predicted.extend(input.predicted.clone().try_into_data()?.iter::<f64>());
         truth.extend(input.truth.clone().try_into_data()?.iter::<f64>());
-        Ok(())
+        Ok(false)
     }
 }

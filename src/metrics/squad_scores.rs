@@ -50,20 +50,15 @@ impl SquadScores {
 
 fn normalized(answer: &str) -> Vec<String> {
     let text: String = answer.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
-    let mut words = Vec::new();
-    for word in text.split_whitespace() {
-        // Articles that other characters than letters and digits surround, as in "the–cat", are words of their own.
-        let parts = word.split_inclusive(|c: char| !c.is_alphanumeric());
-        let kept = parts.map(|part| {
-            let letters = part.trim_end_matches(|c: char| !c.is_alphanumeric());
-            match letters {
-                "a" | "an" | "the" => format!(" {}", &part[letters.len()..]),
-                _ => part.to_string(),
-            }
-        });
-        words.extend(kept.collect::<String>().split_whitespace().map(String::from));
-    }
-    words
+    // Articles that other characters than letters and digits surround, as in "the–cat", are words of their own.
+    let parts = text.split_inclusive(|c: char| !c.is_alphanumeric()).map(|part| {
+        let letters = part.trim_end_matches(|c: char| !c.is_alphanumeric());
+        match letters {
+            "a" | "an" | "the" => format!(" {}", &part[letters.len()..]),
+            _ => part.to_string(),
+        }
+    });
+    parts.collect::<String>().split_whitespace().map(String::from).collect()
 }
 
 /// 2·common / (words of both); of no words, whether both have none.

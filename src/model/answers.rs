@@ -6,12 +6,10 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::Classified;
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
-use crate::model::bert::BertModel;
+use crate::model::bert::{BertModel, ClassifierTransform};
 use crate::model::config_fields::{classifier_dropout, head_fields};
-use crate::model::labels::{IGNORED, Labels, check_padding, numbered};
-use crate::model::loss::labelled_cross_entropy;
+use crate::model::loss::{IGNORED, Labels, check_padding, labelled_cross_entropy, numbered};
 use crate::model::stored::{Part, Stored, stored_head};
-use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, Linear};
@@ -34,8 +32,7 @@ impl BertForQuestionAnsweringConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if the dropout is not in [0, 1), or the
-    /// family has none.
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if the dropout is not in [0, 1), or the family has none.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.bert.check_classifier_dropout(Classified::Answers, self.qa_dropout)
@@ -76,8 +73,7 @@ impl QuestionAnsweringBatch {
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one answer per sequence, or `padding` is not
-    /// [B, S].
+    /// [`Error::ShapeMismatch`] if there is not one answer per sequence, or `padding` is not [B, S].
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
@@ -112,7 +108,7 @@ impl QuestionAnsweringBatch {
 
     /// The number of sequences that have an answer, whose first token is in the sequence.
     pub fn num_labelled(&self) -> usize {
-        self.answers[0].places().len()
+        self.answers[0].places.len()
     }
 }
 
@@ -186,13 +182,10 @@ impl BertForQuestionAnswering {
         let hidden = self.transform.iter().fold(hidden, |hidden, transform| transform.forward(hidden));
         let hidden = drop_out(&self.dropout, &self.qa_outputs.weight, hidden);
         let logits = linear(&self.qa_outputs, hidden); // [B, S, 2]
-        let of = |which: usize| logits.clone().narrow(2, which, 1).squeeze_dim::<2>(2);
-        Ok([of(0), of(1)].map(|logits| match padding {
-            Some(padding) => {
-                let mask = padding.tensor(&logits.device());
-                logits.mask_fill(mask, OF_PADDING)
-            }
-            None => logits,
+        let padding = padding.map(|padding| padding.tensor(&logits.device()));
+        Ok([0, 1].map(|which| {
+            let logits = logits.clone().narrow(2, which, 1).squeeze_dim(2); // [B, S]
+            padding.iter().fold(logits, |logits, mask| logits.mask_fill(mask.clone(), OF_PADDING))
         }))
     }
 
@@ -215,9 +208,7 @@ impl BertForQuestionAnswering {
 }
 
 impl Stored for BertForQuestionAnswering {
-    stored_head!(BertForQuestionAnsweringConfig);
-
-    const CLASS: Option<&'static str> = Some("ForQuestionAnswering");
+    stored_head!(BertForQuestionAnsweringConfig, Some("ForQuestionAnswering"), bert);
 
     fn config_of(fields: &Fields) -> Result<BertForQuestionAnsweringConfig> {
         let qa_dropout = classifier_dropout(fields, Classified::Answers)?;

@@ -1,15 +1,15 @@
-//! `BertModel`: BERT without a head.
+//! `BertModel`: BERT without a head, and the layers between it and a head.
 
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::{BertEncoder, PackedHidden};
 use crate::error::Result;
 use crate::family::{InnerDropout, Pooler};
-use crate::layers::{PaddingMask, ParameterCheck, linear};
+use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, linear, linear_activation};
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
-use burn_fused::with_one_draw;
+use burn_fused::{Activation, with_one_draw};
 
 /// BERT without a head: [`BertEmbeddings`], [`BertEncoder`] and, where a head needs it, the pooler.
 ///
@@ -141,13 +141,7 @@ impl BertModel {
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<BertModelOutput> {
-        let last_hidden_state = self.forward_packed(input, padding)?.unpack();
-        Ok(BertModelOutput {
-            pooler_output: self.pooler_output(&last_hidden_state)?,
-            last_hidden_state,
-            hidden_states: None,
-            attentions: None,
-        })
+        self.output(self.forward_packed(input, padding)?.unpack())
     }
 
     /// The last hidden state of the tokens only, without padding and pooler, for a head that reads some of them. Errors are
@@ -175,12 +169,8 @@ impl BertModel {
         })?;
         // There is at least that of the embeddings.
         let last_hidden_state = all.hidden_states[all.hidden_states.len() - 1].clone();
-        Ok(BertModelOutput {
-            pooler_output: self.pooler_output(&last_hidden_state)?,
-            last_hidden_state,
-            hidden_states: Some(all.hidden_states),
-            attentions: Some(all.attentions),
-        })
+        let (hidden_states, attentions) = (Some(all.hidden_states), Some(all.attentions));
+        Ok(BertModelOutput { hidden_states, attentions, ..self.output(last_hidden_state)? })
     }
 
     /// The operators with dropout: the embeddings, and those of the encoder.
@@ -188,11 +178,47 @@ impl BertModel {
         1 + self.encoder.draws()
     }
 
-    fn pooler_output(&self, last_hidden_state: &Tensor<3>) -> Result<Option<Tensor<2>>> {
-        let Some(BertPooler { dense }) = &self.pooler else { return Ok(None) };
-        let words = &self.embeddings.word_embeddings;
-        ParameterCheck::beside(words).linear("pooler.dense", dense, [self.embeddings.hidden_size(); 2])?;
-        let first = last_hidden_state.clone().narrow(1, 0, 1).squeeze_dim(1); // [B, H]
-        Ok(Some(linear(dense, first).tanh()))
+    fn output(&self, last_hidden_state: Tensor<3>) -> Result<BertModelOutput> {
+        let mut pooler_output = None;
+        if let Some(BertPooler { dense }) = &self.pooler {
+            let check = ParameterCheck::beside(&self.embeddings.word_embeddings);
+            check.linear("pooler.dense", dense, [self.embeddings.hidden_size(); 2])?;
+            let first = last_hidden_state.clone().narrow(1, 0, 1).squeeze_dim(1); // [B, H]
+            pooler_output = Some(linear(dense, first).tanh());
+        }
+        Ok(BertModelOutput { last_hidden_state, pooler_output, hidden_states: None, attentions: None })
+    }
+}
+
+/// `LayerNorm(GELU(x·P))`, between ModernBERT and the last linear layer of its classifiers. Source: `ModernBertPredictionHead`
+/// of transformers 5.23. [`BertForTokenClassification`](super::BertForTokenClassification) has an example.
+#[derive(Module, Debug)]
+pub struct ClassifierTransform {
+    /// P, [H, H].
+    pub dense: Linear,
+    /// Of H values.
+    pub layer_norm: LayerNorm,
+}
+
+impl ClassifierTransform {
+    /// `None` in a family without.
+    pub(super) fn new(bert: &BertModelConfig, device: &Device) -> Option<Self> {
+        let embeddings = &bert.embeddings;
+        embeddings.family.architecture().heads.classifiers_have_transform.then(|| Self {
+            dense: bert.output_linear([embeddings.hidden_size; 2], device),
+            layer_norm: embeddings.layer_norm(embeddings.hidden_size, device),
+        })
+    }
+
+    pub(super) fn check(&self, check: &ParameterCheck, hidden_size: usize) -> Result<()> {
+        check.linear("transform.dense", &self.dense, [hidden_size; 2])?;
+        check.norm("transform.layer_norm", &self.layer_norm, hidden_size)
+    }
+
+    /// Of each vector in the last axis.
+    pub(super) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let dims = x.dims();
+        let rows = x.reshape([-1, dims[D - 1] as i64]); // which the fused operators take
+        self.layer_norm.forward(linear_activation(&self.dense, rows, Activation::Gelu)).reshape(dims)
     }
 }

@@ -1,6 +1,6 @@
 //! The fields of a `config.json` that belong to the encoder and to the heads.
 
-use super::labels::numbered;
+use super::loss::numbered;
 use crate::checkpoint::{FamilySpec, Fields};
 use crate::encoder::Activation;
 use crate::encoder::config::{BertModelConfig, RotaryConfig};
@@ -101,21 +101,13 @@ impl BertModelConfig {
                 ("local_rope_theta", json!(rotary.local_rope_theta)),
                 ("local_attention", json!(rotary.local_attention)),
                 ("global_attn_every_n_layers", json!(every)),
-                (
-                    "rope_parameters",
-                    LAYER_KINDS
-                        .into_iter()
-                        .zip(angles)
-                        .map(|(kind, angles)| (kind.to_string(), angles))
-                        .collect(),
-                ),
+                ("rope_parameters", LAYER_KINDS.map(String::from).into_iter().zip(angles).collect()),
                 ("layer_types", (0..self.num_hidden_layers).map(kind).collect()),
             ]);
         }
         if let Some(positions) = self.disentangled {
-            let kinds = [(positions.p2c, "p2c"), (positions.c2p, "c2p")];
-            let kinds: Vec<_> =
-                kinds.into_iter().filter(|(is_there, _)| *is_there).map(|(_, kind)| kind).collect();
+            let kinds = [positions.p2c.then_some("p2c"), positions.c2p.then_some("c2p")];
+            let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
             // −1 is no bucket, and of the other as many distances as positions.
             let buckets = positions.position_buckets.map_or(-1, |buckets| buckets as i64);
             let max = positions.max_relative_positions;
@@ -151,25 +143,28 @@ fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<Disentan
         stated if stated < 1.0 => Ok(None),
         _ => fields.size(field, 0).map(Some),
     };
-    let kinds = fields.names("pos_att_type")?;
-    let norms = fields.names("norm_rel_ebd")?;
-    for (field, found, known) in
-        [("pos_att_type", &kinds, ["c2p", "p2c"]), ("norm_rel_ebd", &norms, ["layer_norm", "none"])]
-    {
-        if let Some(other) = found.iter().find(|name| !known.contains(&name.as_str())) {
-            let problem = format!("has {:?}, but must have {:?} or {:?}", shown(other), known[0], known[1]);
-            return Err(fields.invalid(field, problem));
+    // Which of two names a field has.
+    let has = |field: &'static str, known: [&str; 2]| {
+        let found = fields.names(field)?;
+        match found.iter().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(known.map(|name| found.iter().any(|found| found == name))),
+            Some(other) => {
+                let problem =
+                    format!("has {:?}, but must have {:?} or {:?}", shown(other), known[0], known[1]);
+                Err(fields.invalid(field, problem))
+            }
         }
-    }
-    let has = |names: &[String], name: &str| names.iter().any(|found| found == name);
+    };
+    let [c2p, p2c] = has("pos_att_type", ["c2p", "p2c"])?;
+    let [norm_rel_ebd, _] = has("norm_rel_ebd", ["layer_norm", "none"])?;
     Ok(DisentangledConfig {
         position_buckets: above_0("position_buckets")?,
         max_relative_positions: above_0("max_relative_positions")?
             .unwrap_or(config.embeddings.max_position_embeddings),
         share_att_key: fields.flag("share_att_key")?.unwrap_or(false),
-        norm_rel_ebd: has(&norms, "layer_norm"),
-        c2p: has(&kinds, "c2p"),
-        p2c: has(&kinds, "p2c"),
+        norm_rel_ebd,
+        c2p,
+        p2c,
     })
 }
 
@@ -183,10 +178,8 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
     let theta = |of: &str, angles: Option<&Map<String, Value>>, old: &'static str, default: f64| {
         let Some(angles) = angles else { return fields.number(old, default) };
         let invalid = |problem: &str| Err(fields.invalid("rope_parameters", format!("{of}{problem}")));
-        match angles.get("rope_type").or(angles.get("type")) {
-            None => {}
-            Some(Value::String(name)) if name == "default" => {}
-            Some(_) => return invalid("have another rope_type than \"default\", which is not supported"),
+        if angles.get("rope_type").or(angles.get("type")).is_some_and(|kind| kind != "default") {
+            return invalid("have another rope_type than \"default\", which is not supported");
         }
         match angles.get("rope_theta").map(Value::as_f64) {
             None => fields.number(old, default),
@@ -195,9 +188,8 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
         }
     };
     if !fields.is_null("rope_scaling") {
-        return Err(
-            fields.invalid("rope_scaling", "is given, but scaled rotary positions are not supported".into())
-        );
+        let problem = "is given, but scaled rotary positions are not supported";
+        return Err(fields.invalid("rope_scaling", problem.into()));
     }
     let spec = fields.spec();
     if !spec.family.architecture().encoder.has_windows {
@@ -264,16 +256,13 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
 /// The dropout of a head that a `config.json` states; `None` where it is the family's default.
 pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
     let spec = fields.spec();
-    match spec.keys.head_dropout[of as usize] {
-        Some(field) if !fields.is_null(field) => {
-            let prob = fields.number(field, 0.0)?;
-            // `None` means the family's default, as in a config built by hand.
-            let is_default =
-                spec.family.architecture().heads.dropout[of as usize] == HeadDropout::Stated(Some(prob));
-            Ok((!is_default).then_some(prob))
-        }
-        _ => Ok(None),
-    }
+    let Some(field) = spec.keys.head_dropout[of as usize].filter(|field| !fields.is_null(field)) else {
+        return Ok(None);
+    };
+    let prob = fields.number(field, 0.0)?;
+    // `None` means the family's default, as in a config built by hand.
+    let default = spec.family.architecture().heads.dropout[of as usize];
+    Ok((default != HeadDropout::Stated(Some(prob))).then_some(prob))
 }
 
 /// The fields of a head with these labels and this dropout, where a `config.json` of the family states one.

@@ -1,20 +1,23 @@
 //! `BertForMaskedLm`: the model, its head and its batch.
 
+use crate::checkpoint::{FamilySpec, Fields, ModelKeys, StoredParam};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{EmbeddingTable, Error, Result};
 use crate::layers::{
-    LayerNorm, PaddingMask, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, linear_activation,
+    LayerNorm, NewRows, PaddingMask, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
+    linear_activation,
 };
 use crate::model::bert::BertModel;
-use crate::model::labels::{Labels, check_padding};
-use crate::model::loss::{cross_entropy, zero_loss};
+use crate::model::loss::{Labels, check_padding, zero_loss};
+use crate::model::stored::{Part, Stored, stored_head};
 use burn::config::Config;
-use burn::module::{Module, Param};
+use burn::module::{Module, Param, ParamId};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
-use burn_fused::linear;
+use burn_fused::{cross_entropy, linear};
+use serde_json::{Value, json};
 
 /// Configuration of [`BertForMaskedLm`].
 #[derive(Config, Debug, PartialEq)]
@@ -96,12 +99,12 @@ impl MaskedLmBatch {
 
     /// Row and column of the masked tokens; empty if there are none.
     pub fn positions(&self) -> &[[usize; 2]] {
-        self.masked.places()
+        &self.masked.places
     }
 
     /// The original ids of the masked tokens, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
-        self.masked.tensor()
+        self.masked.tensor.clone()
     }
 }
 
@@ -183,7 +186,7 @@ impl BertForMaskedLm {
         masked.check(&batch.input)?;
         // Packed, so that only the masked tokens are taken and nothing of the size of the batch is made.
         let hidden = self.bert.forward_packed(&batch.input, batch.padding.as_ref())?;
-        let Some(labels) = masked.tensor() else {
+        let Some(labels) = masked.tensor.clone() else {
             // The head reads one token, so that its parameters have gradients too.
             let first = hidden.select(&[0]);
             return Ok(MaskedLmOutput { loss: zero_loss(self.scores(first)?), logits: None });
@@ -195,13 +198,12 @@ impl BertForMaskedLm {
             return Err(Error::IdOutOfRange { input: "labels", index, id, table, rows });
         }
         let logits = self.scores(hidden.select(&masked.rows()))?; // [N, V]
-        let loss = cross_entropy(logits.clone(), labels, None);
+        let loss = cross_entropy(logits.clone(), labels);
         Ok(MaskedLmOutput { loss, logits: Some(logits) })
     }
 }
 
-/// The head of [`BertForMaskedLm`](crate::model::BertForMaskedLm): `logits = LayerNorm(f(x·A + a))·Wᵀ + b`, with f the
-/// activation.
+/// The head of [`BertForMaskedLm`]: `logits = LayerNorm(f(x·A + a))·Wᵀ + b`, with f the activation.
 ///
 /// A tied head does not hold W: the word embeddings are passed to [`forward`](Self::forward). A copy in a parameter would
 /// differ after the first step.
@@ -241,8 +243,8 @@ impl MaskedLmHead {
         check.linear("head.transform", &self.transform, [hidden, width])?;
         check.norm("head.layer_norm", &self.layer_norm, width)?;
         check.param("head.bias", &self.bias, [rows])?;
-        let decoder = self.decoder.as_ref();
-        decoder.map_or(Ok(()), |table| check.param("head.decoder.weight", &table.weight, [rows, width]))
+        let mut decoder = self.decoder.iter();
+        decoder.try_for_each(|table| check.param("head.decoder.weight", &table.weight, [rows, width]))
     }
 
     /// The logits of every word for every vector.
@@ -275,93 +277,82 @@ impl MaskedLmHead {
     }
 }
 
-mod stored {
-    use super::*;
-    use crate::checkpoint::{FamilySpec, Fields, ModelKeys, StoredParam};
-    use crate::layers::{NewRows, VocabularyResize};
-    use crate::model::stored::{Part, Stored, stored_head};
-    use burn::module::ParamId;
-    use serde_json::{Value, json};
+impl Stored for BertForMaskedLm {
+    stored_head!(BertForMaskedLmConfig, Some("ForMaskedLM"), bert);
 
-    impl Stored for BertForMaskedLm {
-        stored_head!(BertForMaskedLmConfig);
+    fn config_of(fields: &Fields) -> Result<BertForMaskedLmConfig> {
+        let bert = BertModelConfig::from_fields(fields)?;
+        let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
+        let legacy = match fields.spec().keys.other_masked_lm {
+            Some(_) => fields.flag("legacy")?.unwrap_or(true),
+            None => true,
+        };
+        let config = BertForMaskedLmConfig::new(bert).with_tie_word_embeddings(tie_word_embeddings);
+        Ok(config.with_legacy(legacy))
+    }
 
-        const CLASS: Option<&'static str> = Some("ForMaskedLM");
-
-        fn config_of(fields: &Fields) -> Result<BertForMaskedLmConfig> {
-            let bert = BertModelConfig::from_fields(fields)?;
-            let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
-            let legacy = match fields.spec().keys.other_masked_lm {
-                Some(_) => fields.flag("legacy")?.unwrap_or(true),
-                None => true,
-            };
-            let config = BertForMaskedLmConfig::new(bert).with_tie_word_embeddings(tie_word_embeddings);
-            Ok(config.with_legacy(legacy))
-        }
-
-        fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-            let names = keys.masked_lm(self.head.legacy);
-            let mut params = Vec::from(StoredParam::linear(names.transform, &self.head.transform));
-            params.extend(StoredParam::norm(keys.norm(names.layer_norm), &self.head.layer_norm));
-            let mut params = keys.stored_of(params);
-            let decoder = self.head.decoder.as_ref();
-            params.extend(decoder.map(|table| StoredParam::table(names.decoder, &table.weight)));
-            // transformers has two biases, which are one where the head is tied.
-            let (bias, decoder_bias) = (names.bias[0], names.bias[names.bias.len() - 1]);
-            let biases = match &keys.stored {
-                Some(stored)
-                    if stored.contains(decoder_bias) && (decoder.is_some() || !stored.contains(bias)) =>
-                {
-                    vec![decoder_bias]
-                }
-                None if decoder.is_some() => names.bias.to_vec(),
-                _ => vec![bias],
-            };
-            params.extend(biases.into_iter().map(|name| StoredParam::vector(name, &self.head.bias)));
-            // A tied head has one table and one bias, so what a file has under two names must be the same twice.
-            let equal = match decoder {
-                None => {
-                    let words = [keys.embedding(keys.family.word), names.decoder.into()];
-                    vec![words, [bias, decoder_bias].map(String::from)]
-                }
-                Some(_) => Vec::new(),
-            };
-            let copies = [names.decoder, bias, decoder_bias].map(String::from).into();
-            vec![Part { equal, copies, ..Part::new(names.prefix, params) }]
-        }
-
-        fn head_fields(&self) -> Vec<(&'static str, Value)> {
-            let names = &FamilySpec::of(self.bert.embeddings.family()).keys;
-            let legacy = names.other_masked_lm.is_some().then(|| ("legacy", json!(self.head.legacy)));
-            let is_tied = ("tie_word_embeddings", json!(self.head.decoder.is_none()));
-            [is_tied].into_iter().chain(legacy).collect()
-        }
-
-        fn resize_head(&mut self, resize: &VocabularyResize) -> Result<()> {
-            if let Some(decoder) = &mut self.head.decoder {
-                let initializer = self.bert.embeddings.config().initializer;
-                decoder.resize(EmbeddingTable::Embedding, resize, &initializer)?;
+    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
+        let names = keys.masked_lm(self.head.legacy);
+        let mut params = Vec::from(StoredParam::linear(names.transform, &self.head.transform));
+        params.extend(StoredParam::norm(keys.norm(names.layer_norm), &self.head.layer_norm));
+        let mut params = keys.stored_of(params);
+        let decoder = self.head.decoder.as_ref();
+        params.extend(decoder.map(|table| StoredParam::table(names.decoder, &table.weight)));
+        // transformers has two biases, which are one where the head is tied.
+        let (bias, decoder_bias) = (names.bias[0], names.bias[names.bias.len() - 1]);
+        let biases = match &keys.stored {
+            Some(stored)
+                if stored.contains(decoder_bias) && (decoder.is_some() || !stored.contains(bias)) =>
+            {
+                vec![decoder_bias]
             }
-            let (words, old) = (resize.rows()?, self.head.bias.val().detach());
-            let [rows] = old.dims();
-            // The resize of the word embeddings may be to its own size.
-            if rows == words {
-                return Ok(());
+            None if decoder.is_some() => names.bias.to_vec(),
+            _ => vec![bias],
+        };
+        params.extend(biases.into_iter().map(|name| StoredParam::vector(name, &self.head.bias)));
+        // A tied head has one table and one bias, so what a file has under two names must be the same twice.
+        let equal = match decoder {
+            None => {
+                let words = [keys.embedding(keys.family.word), names.decoder.into()];
+                vec![words, [bias, decoder_bias].map(String::from)]
             }
-            // As the table's rows are, so that each word keeps its bias.
-            let new = if words < rows {
-                old.narrow(0, 0, words)
-            } else {
-                let mean = match resize.new_rows {
-                    NewRows::MeanCovariance => old.clone().mean(),
-                    // As a new head's.
-                    NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
-                };
-                Tensor::cat(vec![old, mean.expand([words - rows])], 0)
-            };
-            // A new id: the optimizer's state has the old shape.
-            self.head.bias = self.head.bias.clone().transform_for_load(new.detach(), ParamId::new());
-            Ok(())
+            Some(_) => Vec::new(),
+        };
+        let copies = [names.decoder, bias, decoder_bias].map(String::from).into();
+        vec![Part { equal, copies, ..Part::new(names.prefix, params) }]
+    }
+
+    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+        let names = &FamilySpec::of(self.bert.embeddings.family()).keys;
+        let legacy = names.other_masked_lm.is_some().then(|| ("legacy", json!(self.head.legacy)));
+        let is_tied = ("tie_word_embeddings", json!(self.head.decoder.is_none()));
+        [is_tied].into_iter().chain(legacy).collect()
+    }
+
+    fn resize_head(&mut self, resize: &VocabularyResize) -> Result<()> {
+        if let Some(decoder) = &mut self.head.decoder {
+            let initializer = self.bert.embeddings.config().initializer;
+            decoder.resize(EmbeddingTable::Embedding, resize, &initializer)?;
         }
+        let (words, old) = (resize.rows()?, self.head.bias.val().detach());
+        let [rows] = old.dims();
+        // The resize of the word embeddings may be to its own size.
+        if rows == words {
+            return Ok(());
+        }
+        // As the table's rows are, so that each word keeps its bias.
+        let new = if words < rows {
+            old.narrow(0, 0, words)
+        } else {
+            let mean = match resize.new_rows {
+                NewRows::MeanCovariance => old.clone().mean(),
+                // As a new head's.
+                NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
+            };
+            Tensor::cat(vec![old, mean.expand([words - rows])], 0)
+        };
+        // A new id: the optimizer's state has the old shape.
+        self.head.bias = self.head.bias.clone().transform_for_load(new.detach(), ParamId::new());
+        Ok(())
     }
 }

@@ -81,16 +81,13 @@ mod answers;
 mod bert;
 mod classification;
 mod config_fields;
-mod labels;
 mod loss;
 mod masked_lm;
 mod pretrained;
-mod save;
 mod sentence;
 mod sentence_transformers;
 mod stored;
 mod tokens;
-mod transform;
 
 pub use crate::checkpoint::{Fields, ModelKeys};
 pub use crate::encoder::config::{BertModelConfig, RotaryConfig};
@@ -98,7 +95,7 @@ pub use crate::encoder::disentangled_config::DisentangledConfig;
 pub use answers::{
     BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
 };
-pub use bert::{BertModel, BertModelOutput, BertPooler};
+pub use bert::{BertModel, BertModelOutput, BertPooler, ClassifierTransform};
 pub use classification::batch::{ProblemType, SequenceClassificationBatch};
 pub use classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, SequenceClassificationHead,
@@ -106,11 +103,10 @@ pub use classification::{
 };
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmHead, MaskedLmOutput};
 pub use pretrained::{LoadReport, PretrainedModel};
-pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
-pub use sentence::similarity::Similarity;
+pub use sentence::vectors::{Pooling, Similarity};
 pub use sentence::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDense, SentenceDenseConfig,
     SentenceEmbeddingOutput, SentencePairBatch,
@@ -122,4 +118,3 @@ pub use tokens::{
     ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput, TokenClassificationBatch,
     TokenClassifierOutput,
 };
-pub use transform::ClassifierTransform;

@@ -1,9 +1,13 @@
 //! Whole models from Hugging Face directories, and back.
 
-use super::save::save;
+use super::bert::BertModel;
 use super::stored::{Part, Stored};
-use crate::checkpoint::{Checkpoint, FamilySpec, Fields, ModelKeys, StoredParam, agree, filled};
+use crate::checkpoint::{
+    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, agree, check_stored, filled,
+    merged_fields, replace_changed, torch_name,
+};
 use crate::embeddings::PositionFill;
+use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::hub::{Wanted, directory};
 use crate::files::of_one_save;
@@ -11,6 +15,7 @@ use crate::layers::VocabularyResize;
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
 use burn::prelude::*;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -49,7 +54,7 @@ pub trait PretrainedModel: Stored {
     /// # Errors
     ///
     /// Those of the config's `from_pretrained` and, for every tensor of the model,
-    /// [`BertEmbeddings::load`](crate::BertEmbeddings::load). [`Error::Hub`](crate::Error::Hub) for a name that is no path, if
+    /// [`BertEmbeddings::load`](crate::BertEmbeddings::load). [`Error::Hub`] for a name that is no path, if
     /// the model cannot be had from the Hub.
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
         of_save(path.as_ref(), |path, fields| {
@@ -63,7 +68,7 @@ pub trait PretrainedModel: Stored {
     /// # Errors
     ///
     /// Those of the config's `validate` and of [`from_pretrained`](Self::from_pretrained);
-    /// [`Error::ConfigFile`](crate::Error::ConfigFile) if the positions of the file's family are others.
+    /// [`Error::ConfigFile`] if the positions of the file's family are others.
     fn from_pretrained_with(
         config: &Self::Config,
         path: impl AsRef<Path>,
@@ -73,8 +78,7 @@ pub trait PretrainedModel: Stored {
     }
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's is newly
-    /// initialised and reported as missing and as unused: to fine-tune a classifier for other labels. (transformers'
-    /// `ignore_mismatched_sizes=True` also leaves out single tensors of embeddings and encoder.)
+    /// initialised and reported as missing and as unused: to fine-tune a classifier for other labels.
     ///
     /// Errors are those of [`from_pretrained_with`](Self::from_pretrained_with), but for the shapes of the head.
     fn from_pretrained_with_new_head(
@@ -92,9 +96,7 @@ pub trait PretrainedModel: Stored {
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         // The config is read too, because its positions must be the model's.
         let (model, report) = of_save(path.as_ref(), |path, fields| {
-            let checkpoint = Checkpoint::open(path)?;
-            let keys = ModelKeys::of_model(&checkpoint, self.bert().embeddings.family())?;
-            read(self, fields, checkpoint, keys, Misfit::Refused)
+            read(self, fields, &Checkpoint::open(path)?, Misfit::Refused)
         })?;
         *self = model;
         Ok(report)
@@ -124,16 +126,14 @@ pub trait PretrainedModel: Stored {
     /// Writes `config.json` and `model.safetensors` into `dir`, in the model's dtype; Python reads them with the
     /// `from_pretrained` of transformers' class, such as `AutoModelForMaskedLM`.
     ///
-    /// **In a directory that already holds a model**, the model's tensors and fields are replaced and everything else
-    /// is kept: other heads, `tokenizer.json`. Tied tensors are stored once, as transformers does. The files are replaced as
-    /// by [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained): a save that fails leaves the old ones.
+    /// In a directory that already holds a model, its tensors and fields are replaced and everything else is kept: other
+    /// heads, `tokenizer.json`. A save that fails leaves the old files.
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained);
-    /// [`Error::Config`](crate::Error::Config) or [`Error::Data`](crate::Error::Data) if the module's config does not build
-    /// the module, because its fields were changed: no layers, a head of another size, or a layer with another ε, dropout or
-    /// number of attention heads than the others. Nothing is written then.
+    /// Those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained); [`Error::Config`] or
+    /// [`Error::Data`] if the module's config does not build the module, because its fields were changed: no layers, a head of
+    /// another size, or a layer with another ε, dropout or number of attention heads than the others. Nothing is written then.
     fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         save(self, dir.as_ref())
     }
@@ -145,8 +145,8 @@ pub trait PretrainedModel: Stored {
     ///
     /// # Errors
     ///
-    /// [`Error::Data`](crate::Error::Data) if the model has fewer word embeddings than the tokenizer has tokens;
-    /// [`Error::Config`](crate::Error::Config) if it counts positions from another padding id than the tokenizer's.
+    /// [`Error::Data`] if the model has fewer word embeddings than the tokenizer has tokens;
+    /// [`Error::Config`] if it counts positions from another padding id than the tokenizer's.
     #[cfg(feature = "tokenizers")]
     fn limit_tokenizer(&self, tokenizer: BertTokenizer) -> Result<BertTokenizer> {
         self.prepare_tokenizer(tokenizer).limited_to(&self.bert().embeddings.config())
@@ -213,21 +213,20 @@ fn built<M: Stored>(
 ) -> Result<(M, LoadReport)> {
     let checkpoint = Checkpoint::open(path)?;
     let bert = M::bert_config(config);
-    let family = bert.embeddings.family;
-    let keys = ModelKeys::of_model(&checkpoint, family)?;
+    let keys = ModelKeys::of_model(&checkpoint, bert.embeddings.family)?;
     // Before the model is built: a config can state more layers than fit into memory.
     keys.check_depth(&checkpoint, bert.num_stored_layers(), bert.num_hidden_layers)?;
-    read(&M::build(config, device)?, fields, checkpoint, keys, misfit)
+    read(&M::build(config, device)?, fields, &checkpoint, misfit)
 }
 
 fn read<M: Stored>(
     model: &M,
     fields: &Fields,
-    checkpoint: Checkpoint,
-    keys: ModelKeys,
+    checkpoint: &Checkpoint,
     misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
     let family = model.bert().embeddings.family();
+    let keys = ModelKeys::of_model(checkpoint, family)?;
     // Before anything is read: keys of another family may have the same shapes.
     agree(&keys, family, fields)?;
     let stored = keys.stored.clone().unwrap_or_default();
@@ -249,7 +248,7 @@ fn read<M: Stored>(
         }
         copies.extend(part.copies);
         let is_stored = part.params.iter().any(|param| stored.contains(&param.key));
-        if is_stored && !is_new(&part.params, &checkpoint) {
+        if is_stored && !is_new(&part.params, checkpoint) {
             params.extend(part.params);
         } else {
             missing.extend(part.params.into_iter().map(|param| param.key));
@@ -261,7 +260,7 @@ fn read<M: Stored>(
     let is_unused = |key: &String| !is_read(key) && !keys.is_of_layer(key, true);
     let unused = stored.iter().filter(|key| is_unused(key)).cloned().collect();
     // Into copies: if a later file fails, nothing was loaded.
-    let mut filled_model = filled(model, &checkpoint, params)?;
+    let mut filled_model = filled(model, checkpoint, params)?;
     let dir = fields.dir();
     let folders = model.folders_beside(dir)?;
     for (i, (name, Part { params, .. })) in model.parts_beside().into_iter().enumerate() {
@@ -274,4 +273,119 @@ fn read<M: Stored>(
     let class = M::CLASS.map(|class| format!("{}{class}", FamilySpec::of(family).class));
     let other_class = fields.class_beside(class.as_deref());
     Ok((filled_model, LoadReport { missing, unused, other_class }))
+}
+
+/// What a bare model's keys start with, in all families.
+const OF_MODEL: [&str; 7] =
+    ["embeddings", "emb_ln.", "encoder.", "transformer.", "pooler.", "layers.", "final_norm."];
+
+fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
+    let bert = model.bert();
+    let family = bert.embeddings.family();
+    let spec = FamilySpec::of(family);
+    let mut directory = Directory::open(dir, family)?;
+    let old_keys = directory.keys.take();
+    let old_prefix = old_keys.as_ref().and_then(|keys| keys.model_prefix());
+    // Beside a head the model's keys need a prefix.
+    let prefix = match M::CLASS {
+        Some(_) => format!("{}.", spec.base),
+        None => old_prefix.unwrap_or_default().to_string(),
+    };
+    let keys = ModelKeys::written(&prefix, family);
+
+    let words = &bert.embeddings.word_embeddings.weight;
+    let device = words.lazy_device();
+    let own = own_fields(model);
+    // Fields that still mean what the old file meant are written as they were.
+    let was = directory.fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
+    let mut fields = merged_fields(&bert.embeddings.config(), directory.fields.take())?;
+    let mut same = was.as_ref().map(own_fields).unwrap_or_default();
+    // transformers gives a head as many outputs as there are labels, so another head's labels stay only if they are as many.
+    if num_labels(&fields) != num_labels(&own) {
+        same.retain(|field, _| !["id2label", "label2id"].contains(&field.as_str()));
+    }
+    replace_changed(&mut fields, own, &same);
+    // A bare model is part of every class, and leaves the old one.
+    if let Some(class) = M::CLASS {
+        fields.insert("architectures".into(), json!([format!("{}{class}", spec.class)]));
+    }
+    // transformers loads in the dtype that the config names; before 4.56 it had another name.
+    if let Some(dtype) = torch_name(words.val().dtype()) {
+        fields.insert("dtype".into(), dtype.into());
+        fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
+    }
+
+    // The config must build this very model, or the directory could not be read again.
+    let config = model.stored_config();
+    let built = M::build(&config, &device)?;
+    check_layers(bert, M::bert_config(&config))?;
+    let mut params = bert.body_params(&keys);
+    check_stored(&params, &built.bert().body_params(&keys))?;
+    let built_parts = built.parts(&keys);
+    // What of the old file starts with one of these is replaced, and also removed where this model has no such part.
+    let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias, spec.keys.final_norm];
+    let disentangled = spec.keys.disentangled.into_iter().flat_map(|[table, norm, ..]| [table, norm]);
+    let beside_layers = beside_layers.into_iter().flatten().chain(disentangled);
+    let mut namespaces = vec![keys.encoder()];
+    namespaces.extend(beside_layers.map(|name| keys.named(name)));
+    let mut copies = Vec::new();
+    for part in model.parts(&keys) {
+        // The built model may have more parts: what this one lacks is reported as missing when it is loaded.
+        let expected = built_parts.iter().find(|built| built.namespace == part.namespace);
+        check_stored(&part.params, expected.map(|built| built.params.as_slice()).unwrap_or_default())?;
+        namespaces.push(part.namespace);
+        params.extend(part.params);
+        copies.extend(part.copies);
+    }
+    let mut folders = Vec::new();
+    for ((name, part), (_, built)) in model.parts_beside().into_iter().zip(built.parts_beside()) {
+        check_stored(&part.params, &built.params)?;
+        folders.push((name, part.params));
+    }
+    // Keys of a bare model get the prefix, so that its other tensors, such as the pooler, stay readable beside a head.
+    let is_unprefixed = old_prefix == Some("");
+    directory.replace(fields, model.files_beside(dir)?, params, folders, |key| {
+        let is_of_model = OF_MODEL.iter().any(|part| key.starts_with(part));
+        let name = if is_unprefixed && is_of_model { keys.named(key) } else { key.to_string() };
+        let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
+            || keys.is_of_layer(&name, true)
+            || namespaces.iter().any(|namespace| name.starts_with(namespace))
+            || copies.contains(&name);
+        (!is_replaced).then_some(name)
+    })
+}
+
+/// Refuses layers with different settings: a `config.json` states one value for all.
+fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
+    for (i, layer) in bert.encoder.layers.iter().enumerate() {
+        let (prob, heads) = (layer.attention.dropout.prob, layer.attention.num_attention_heads());
+        let settings = [
+            ("hidden_act", format!("{:?}", layer.hidden_act()), format!("{:?}", config.hidden_act)),
+            ("hidden_dropout_prob", layer.dropout.prob.to_string(), config.layer_dropout().to_string()),
+            (
+                "attention_probs_dropout_prob",
+                prob.to_string(),
+                config.attention_probs_dropout_prob.to_string(),
+            ),
+            ("num_attention_heads", heads.to_string(), config.num_attention_heads.to_string()),
+        ];
+        let other = settings.into_iter().find(|(_, found, stated)| found != stated);
+        if let Some((field, found, stated)) = other {
+            let problem =
+                format!("is {found} in layer {i}, but a config.json states one of all, {stated} here");
+            return Err(Error::config(field, problem));
+        }
+    }
+    Ok(())
+}
+
+fn own_fields<M: Stored>(model: &M) -> Map<String, Value> {
+    let fields = model.bert().config().encoder_fields().into_iter().chain(model.head_fields());
+    fields.map(|(field, value)| (field.to_string(), value)).collect()
+}
+
+/// How many labels a `config.json` has; transformers' default is two.
+fn num_labels(fields: &Map<String, Value>) -> u64 {
+    let names = fields.get("id2label").and_then(Value::as_object).map(|names| names.len() as u64);
+    names.or_else(|| fields.get("num_labels")?.as_u64()).unwrap_or(2)
 }

@@ -1,6 +1,6 @@
 //! How a model maps to a checkpoint: its config's fields, its parameters and their keys.
 
-use super::bert::BertModel;
+use super::bert::{BertModel, ClassifierTransform};
 use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
@@ -151,13 +151,14 @@ pub trait Stored: Module {
     }
 }
 
-/// What [`Stored`] asks of a head whose module and config each have the model below it in their field `bert`.
+/// What [`Stored`] asks of a model that is, or whose module and config each have in their field `bert`, a [`BertModel`].
 macro_rules! stored_head {
-    ($config:ident) => {
+    ($config:ident, $class:expr $(, $bert:ident)?) => {
         type Config = $config;
+        const CLASS: Option<&'static str> = $class;
 
         fn bert_config(config: &$config) -> &$crate::model::BertModelConfig {
-            &config.bert
+            &(*config)$(.$bert)?
         }
 
         fn build(config: &$config, device: &burn::prelude::Device) -> $crate::error::Result<Self> {
@@ -169,11 +170,11 @@ macro_rules! stored_head {
         }
 
         fn bert(&self) -> &$crate::model::BertModel {
-            &self.bert
+            &(*self)$(.$bert)?
         }
 
         fn bert_mut(&mut self) -> &mut $crate::model::BertModel {
-            &mut self.bert
+            &mut (*self)$(.$bert)?
         }
     };
 }
@@ -214,24 +215,20 @@ impl<'a> Part<'a> {
 
 impl BertModel {
     pub(super) fn body_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
+        let (encoder, names) = (&self.encoder, keys.family);
+        let of_norm = |name: &str, norm| StoredParam::norm(keys.norm(name), norm);
         let mut params = self.embeddings.stored_params(keys);
-        let encoder = &self.encoder;
-        if let (Some(linear), Some(name)) = (&encoder.embeddings_projection, keys.family.projection) {
+        if let (Some(linear), Some(name)) = (&encoder.embeddings_projection, names.projection) {
             params.extend(StoredParam::linear(&keys.named(name), linear));
         }
-        if let (Some(bias), Some(name)) =
-            (&encoder.relative_attention_bias, keys.family.relative_attention_bias)
-        {
+        if let (Some(bias), Some(name)) = (&encoder.relative_attention_bias, names.relative_attention_bias) {
             params.push(StoredParam::table(keys.named(name), &bias.table.weight));
         }
-        if let (Some(embeddings), Some([table, norm, ..])) = (&encoder.distances, keys.family.disentangled) {
-            let key = keys.named(&format!("{table}.weight"));
-            params.push(StoredParam::table(key, &embeddings.table.weight));
-            let of_norm = |layer_norm| StoredParam::norm(keys.norm(&keys.named(norm)), layer_norm);
-            params.extend(embeddings.layer_norm.iter().flat_map(of_norm));
+        if let (Some(distances), Some([table, norm, ..])) = (&encoder.distances, names.disentangled) {
+            params.push(StoredParam::table(keys.named(&format!("{table}.weight")), &distances.table.weight));
+            params.extend(distances.layer_norm.iter().flat_map(|own| of_norm(&keys.named(norm), own)));
         }
         // ALBERT's one layer is stored once, whatever the number of rounds.
-        let names = keys.family;
         for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
             let mut linears: Vec<_> = names.linears.iter().zip(layer.linears()).collect();
@@ -243,26 +240,20 @@ impl BertModel {
                 params.extend(StoredParam::linears(&name(stack[0].0), &linears));
             }
             for (part, (_, norm)) in names.norms.into_iter().zip(layer.norms()) {
-                params.extend(
-                    norm.into_iter().flat_map(|norm| StoredParam::norm(keys.norm(&name(part)), norm)),
-                );
+                params.extend(norm.into_iter().flat_map(|norm| of_norm(&name(part), norm)));
             }
-            if let (Some(disentangled), Some([.., key, query])) =
-                (&layer.attention.disentangled, names.disentangled)
-            {
-                let linears = [key, query].into_iter().zip(disentangled.linears());
-                params.extend(linears.flat_map(|(part, (_, linear))| {
-                    linear
-                        .into_iter()
-                        .flat_map(move |linear| StoredParam::linear(&keys.layer(i, part), linear))
-                }));
+            if let (Some(own), Some([.., key, query])) = (&layer.attention.disentangled, names.disentangled) {
+                for (part, (_, linear)) in [key, query].into_iter().zip(own.linears()) {
+                    let linear = linear.into_iter();
+                    params.extend(linear.flat_map(|linear| StoredParam::linear(&name(part), linear)));
+                }
             }
             if let (Some(positions), Some(part)) = (&layer.attention.relative_positions, names.distances) {
                 params.push(StoredParam::table(name(part), &positions.distance_embedding.weight));
             }
         }
         if let (Some(norm), Some(name)) = (&encoder.final_norm, names.final_norm) {
-            params.extend(StoredParam::norm(keys.norm(&keys.named(name)), norm));
+            params.extend(of_norm(&keys.named(name), norm));
         }
         keys.stored_of(params)
     }
@@ -275,32 +266,20 @@ impl BertModel {
     }
 }
 
+impl ClassifierTransform {
+    pub(super) fn part(&self, keys: &ModelKeys) -> Part<'_> {
+        let [dense, norm] = keys.family.transform.unwrap_or(["transform.dense", "transform.norm"]); // refused when it is saved
+        let params = StoredParam::linear(dense, &self.dense);
+        let params = params.into_iter().chain(StoredParam::norm(keys.norm(norm), &self.layer_norm));
+        Part::new(keys.family.masked_lm.prefix, keys.stored_of(params))
+    }
+}
+
 impl Stored for BertModel {
-    type Config = BertModelConfig;
-    const CLASS: Option<&'static str> = None;
+    stored_head!(BertModelConfig, None);
 
     fn config_of(fields: &Fields) -> Result<BertModelConfig> {
         BertModelConfig::from_fields(fields)
-    }
-
-    fn bert_config(config: &BertModelConfig) -> &BertModelConfig {
-        config
-    }
-
-    fn build(config: &BertModelConfig, device: &Device) -> Result<Self> {
-        config.try_init(device)
-    }
-
-    fn stored_config(&self) -> BertModelConfig {
-        self.config()
-    }
-
-    fn bert(&self) -> &BertModel {
-        self
-    }
-
-    fn bert_mut(&mut self) -> &mut BertModel {
-        self
     }
 
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {

@@ -6,12 +6,13 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, Family};
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear, linear_activation};
-use crate::model::bert::BertModel;
+use crate::model::bert::{BertModel, ClassifierTransform};
 use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
-use crate::model::labels::{Labels, check_names, check_padding, check_weights, numbered};
-use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, zero_loss};
+use crate::model::loss::{
+    Labels, binary_cross_entropy, check_names, check_padding, check_weights, labelled_cross_entropy,
+    numbered, zero_loss,
+};
 use crate::model::stored::{Part, Stored, stored_head};
-use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, Linear};
@@ -93,12 +94,12 @@ impl TokenClassificationBatch {
 
     /// Row and column of the tokens that have a label; empty if there are none.
     pub fn positions(&self) -> &[[usize; 2]] {
-        self.labels.places()
+        &self.labels.places
     }
 
     /// The labels of the N tokens that have one, `[N]`; `None` if there are none.
     pub fn labels(&self) -> Option<Tensor<1, Int>> {
-        self.labels.tensor()
+        self.labels.tensor.clone()
     }
 
     /// The logits of the N tokens that have a label, [B, S, C] → [N, C], and their labels; `None` if there are none.
@@ -203,14 +204,12 @@ impl ElectraForPreTrainingConfig {
     /// [`Error::Config`] if the family is not `electra`.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
-        match self.bert.embeddings.family {
-            Family::Electra => Ok(()),
-            family => {
-                let problem =
-                    format!("is {}, but only electra has a head for replaced tokens", family.model_type());
-                Err(Error::config("family", problem))
-            }
+        let family = self.bert.embeddings.family;
+        if family == Family::Electra {
+            return Ok(());
         }
+        let name = family.model_type();
+        Err(Error::config("family", format!("is {name}, but only electra has a head for replaced tokens")))
     }
 
     fn build(&self, device: &Device) -> Result<ElectraForPreTraining> {
@@ -303,11 +302,7 @@ impl ElectraForPreTraining {
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
         // [B, S, 1], as one class per token.
         let loss = match batch.labelled(logits.clone().unsqueeze_dim(2)) {
-            Some((scores, labels)) => {
-                // In the dtype of the logits: an f64 model's loss is not rounded to f32.
-                let targets = labels.float().cast(scores.dtype()).unsqueeze_dim(1);
-                binary_cross_entropy(scores, targets, None)
-            }
+            Some((scores, labels)) => binary_cross_entropy(scores, labels.float().unsqueeze_dim(1), None),
             None => zero_loss(logits.clone()),
         };
         Ok(ReplacedTokenOutput { loss, logits })
@@ -315,9 +310,7 @@ impl ElectraForPreTraining {
 }
 
 impl Stored for BertForTokenClassification {
-    stored_head!(BertForTokenClassificationConfig);
-
-    const CLASS: Option<&'static str> = Some("ForTokenClassification");
+    stored_head!(BertForTokenClassificationConfig, Some("ForTokenClassification"), bert);
 
     fn config_of(fields: &Fields) -> Result<BertForTokenClassificationConfig> {
         Ok(BertForTokenClassificationConfig {
@@ -340,9 +333,7 @@ impl Stored for BertForTokenClassification {
 }
 
 impl Stored for ElectraForPreTraining {
-    stored_head!(ElectraForPreTrainingConfig);
-
-    const CLASS: Option<&'static str> = Some("ForPreTraining");
+    stored_head!(ElectraForPreTrainingConfig, Some("ForPreTraining"), bert);
 
     fn config_of(fields: &Fields) -> Result<ElectraForPreTrainingConfig> {
         Ok(ElectraForPreTrainingConfig::new(BertModelConfig::from_fields(fields)?))
@@ -350,12 +341,10 @@ impl Stored for ElectraForPreTraining {
 
     fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
         let ReplacedTokenHead { dense, dense_prediction } = &self.discriminator_predictions;
-        vec![Part::linears(
-            "discriminator_predictions.",
-            [
-                ("discriminator_predictions.dense", dense),
-                ("discriminator_predictions.dense_prediction", dense_prediction),
-            ],
-        )]
+        let linears = [
+            ("discriminator_predictions.dense", dense),
+            ("discriminator_predictions.dense_prediction", dense_prediction),
+        ];
+        vec![Part::linears("discriminator_predictions.", linears)]
     }
 }

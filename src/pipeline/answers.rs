@@ -1,7 +1,6 @@
 //! Answers in texts, from the logits of their first and last tokens.
 
-use super::text_options::TextOptions;
-use super::{Pipeline, largest, place, softmax};
+use super::{Pipeline, TextOptions, largest, place, softmax};
 use crate::error::Result;
 use crate::model::BertForQuestionAnswering;
 use crate::text::{BertTokenizer, Encoding};
@@ -31,12 +30,6 @@ impl Answer {
     pub fn is_impossible(&self) -> bool {
         self.text.is_empty()
     }
-}
-
-struct Span {
-    start: usize,
-    end: usize,
-    logit: f64,
 }
 
 impl Pipeline<BertForQuestionAnswering> {
@@ -86,11 +79,11 @@ impl Pipeline<BertForQuestionAnswering> {
                 (of_window(window, logits, text, n_best, max_answer_len), logits[0] + logits[1])
             },
         )?;
-        let answered = windows.into_iter().zip(questions).map(|(windows, (_, text))| {
+        let answered = windows.into_iter().map(|windows| {
             // A window without the answer scores no answer high; all windows must, for the text to contain none.
             let impossible = windows.iter().map(|(_, impossible)| *impossible).fold(f64::INFINITY, f64::min);
-            let spans = windows.into_iter().flat_map(|(spans, _)| spans).collect();
-            let mut answers = best(spans, impossible, text.as_ref(), n_best, options.no_answer_threshold);
+            let found = windows.into_iter().flat_map(|(found, _)| found).collect();
+            let mut answers = best(found, impossible, n_best, options.no_answer_threshold);
             answers.truncate(options.top_k.unwrap_or(usize::MAX));
             answers
         });
@@ -113,7 +106,7 @@ fn of_window(
     text: &str,
     n_best: usize,
     max_answer_len: usize,
-) -> Vec<Span> {
+) -> Vec<Answer> {
     let best = |which: usize| -> Vec<usize> {
         let logits: Vec<f64> = logits.iter().skip(which).step_by(2).take(window.len()).copied().collect();
         // Before those of the question go, as in run_qa.py: these take places of the best, too.
@@ -124,44 +117,33 @@ fn of_window(
     let (starts, ends) = (best(0), best(1));
     let pairs = starts.iter().flat_map(|&start| ends.iter().map(move |&end| (start, end)));
     let valid = pairs.filter(|&(start, end)| start <= end && end - start < max_answer_len);
-    let span = |(start, end): (usize, usize)| Span {
-        start: place(text, window.offsets()[start]).0,
-        end: place(text, window.offsets()[end]).1,
-        logit: logits[2 * start] + logits[2 * end + 1],
+    let answer = |(first, last): (usize, usize)| {
+        let start = place(text, window.offsets()[first]).0;
+        let end = place(text, window.offsets()[last]).1;
+        // Byte-level tokenizers have tokens without characters for all but one space.
+        let text = text.get(start..end).filter(|text| !text.is_empty())?.to_string();
+        Some(Answer { text, start, end, score: 0.0, logit: logits[2 * first] + logits[2 * last + 1] })
     };
-    // Byte-level tokenizers have tokens without characters for all but one space.
-    valid.map(span).filter(|span| span.start < span.end).collect()
+    valid.filter_map(answer).collect()
 }
 
-/// The best of a question's candidates, the model's answer first.
-fn best(
-    mut spans: Vec<Span>,
-    impossible: f64,
-    text: &str,
-    n_best: usize,
-    no_answer_threshold: Option<f64>,
-) -> Vec<Answer> {
+/// The best of a question's candidates, the model's answer first, with their probabilities.
+fn best(mut answers: Vec<Answer>, impossible: f64, n_best: usize, threshold: Option<f64>) -> Vec<Answer> {
     // A stable sort, also where logits are equal: the order is that of run_qa.py.
-    spans.sort_by(|a, b| b.logit.total_cmp(&a.logit));
+    answers.sort_by(|a, b| b.logit.total_cmp(&a.logit));
     let mut seen = BTreeSet::new();
     // After the sort: of a span in several windows, the best score remains.
-    spans.retain(|span| seen.insert((span.start, span.end)));
-    spans.truncate(n_best);
-    if let Some(threshold) = no_answer_threshold {
-        let is_impossible = spans.first().is_none_or(|best| impossible - best.logit > threshold);
-        let place = spans.partition_point(|span| span.logit >= impossible);
-        spans.truncate(n_best - usize::from(place < n_best));
+    answers.retain(|answer| seen.insert((answer.start, answer.end)));
+    answers.truncate(n_best);
+    if let Some(threshold) = threshold {
+        let is_impossible = answers.first().is_none_or(|best| impossible - best.logit > threshold);
+        let place = answers.partition_point(|answer| answer.logit >= impossible);
+        answers.truncate(n_best - usize::from(place < n_best));
         // The model's answer is the first, whatever the threshold.
         let place = if is_impossible { 0 } else { place.max(1) };
-        spans.insert(place, Span { start: 0, end: 0, logit: impossible });
+        answers
+            .insert(place, Answer { text: String::new(), start: 0, end: 0, score: 0.0, logit: impossible });
     }
-    let scores = softmax(&spans.iter().map(|span| span.logit).collect::<Vec<_>>());
-    let answer = |(span, score): (Span, f64)| Answer {
-        text: text[span.start..span.end].into(),
-        start: span.start,
-        end: span.end,
-        score,
-        logit: span.logit,
-    };
-    spans.into_iter().zip(scores).map(answer).collect()
+    let scores = softmax(&answers.iter().map(|answer| answer.logit).collect::<Vec<_>>());
+    answers.into_iter().zip(scores).map(|(answer, score)| Answer { score, ..answer }).collect()
 }

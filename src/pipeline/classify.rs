@@ -1,7 +1,6 @@
 //! Texts to labels, and texts by their relevance for a query.
 
-use super::text_options::TextOptions;
-use super::{Pipeline, sigmoid, softmax};
+use super::{Pipeline, TextOptions, sigmoid, softmax};
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::model::{BertForSequenceClassification, ProblemType};

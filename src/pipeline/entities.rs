@@ -1,17 +1,28 @@
 //! Named entities in texts, from a classifier of tokens.
 
-use super::text_options::{Aggregation, TextOptions};
-use super::{Pipeline, place, softmax};
+use super::{Pipeline, TextOptions, place, softmax};
 use crate::error::{Error, Result};
 use crate::model::BertForTokenClassification;
 use crate::text::Encoding;
 
-impl Aggregation {
-    /// Whether words are labelled; the other strategies label tokens, so that a word may be cut.
-    fn is_word_wise(self) -> bool {
-        !matches!(self, Self::None | Self::Simple)
-    }
+/// How the predictions for tokens become entities: transformers' aggregation strategies. See [`Pipeline::entities`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aggregation {
+    /// Each token is an entity, whose label has its prefix, such as `B-PER`.
+    None,
+    /// Adjacent tokens of one type are an entity, up to the next `B-`. The tokens of a word may be in different ones.
+    Simple,
+    /// A word has the label and the score of its first token; adjacent words of one type are an entity. For models whose
+    /// training labelled the first token of each word, as a `TokenBatcher` does.
+    #[default]
+    First,
+    /// A word has the label with the highest mean score over its tokens.
+    Average,
+    /// A word has the label and the score of its token with the highest score.
+    Max,
+}
 
+impl Aggregation {
     /// The label of a word and its score, given the scores of all labels for each of its tokens. Of equal scores, the first
     /// counts.
     fn label_of(self, tokens: &[&[f64]]) -> (usize, f64) {
@@ -99,8 +110,7 @@ impl Pipeline<BertForTokenClassification> {
             |text| self.tokenizer.encode_windows(text.as_ref(), stride),
             |batch| self.model.logits(&batch.input, batch.padding.as_ref()),
             |index, window, logits| {
-                let tokens = self.scored(window, texts[index].as_ref(), logits);
-                let mut entities = self.of_window(tokens, texts[index].as_ref(), aggregation);
+                let mut entities = self.of_window(window, texts[index].as_ref(), logits, aggregation);
                 entities.retain(|entity| !ignored_labels.contains(&entity.label));
                 entities
             },
@@ -114,31 +124,31 @@ impl Pipeline<BertForTokenClassification> {
         Ok(found.into_iter().map(of_text).collect())
     }
 
-    /// The tokens of a text that the tokenizer did not add.
-    fn scored(&self, window: &Encoding, text: &str, logits: &[f64]) -> Vec<Scored> {
+    fn of_window(
+        &self,
+        window: &Encoding,
+        text: &str,
+        logits: &[f64],
+        aggregation: Aggregation,
+    ) -> Vec<Entity> {
         let logits = logits.chunks(self.model.id2label().len());
+        // The tokenizer's own tokens are no part of the text.
         let tokens = (0..window.len()).zip(logits).filter(|&(i, _)| !window.special_tokens_mask()[i]);
         let scored = |(i, logits): (usize, &[f64])| {
             let (start, end) = place(text, window.offsets()[i]);
             let continues_word = self.tokenizer.continues_word(window.input_ids()[i], text, start, end);
             Scored { scores: softmax(logits), start, end, continues_word }
         };
-        tokens.map(scored).collect()
-    }
-
-    fn of_window(&self, tokens: Vec<Scored>, text: &str, aggregation: Aggregation) -> Vec<Entity> {
-        let words = tokens.chunk_by(|_, token| aggregation.is_word_wise() && token.continues_word);
+        let tokens: Vec<Scored> = tokens.map(scored).collect();
+        // The other two label tokens, so that a word may be cut.
+        let labels_words = !matches!(aggregation, Aggregation::None | Aggregation::Simple);
+        let words = tokens.chunk_by(|_, token| labels_words && token.continues_word);
         let labelled = words.map(|word| {
             let (start, end) = (word[0].start, word[word.len() - 1].end);
             let scores: Vec<&[f64]> = word.iter().map(|token| &token.scores[..]).collect();
             let (id, score) = aggregation.label_of(&scores);
-            Entity {
-                text: text[start..end].into(),
-                start,
-                end,
-                label: self.model.id2label()[id].clone(),
-                score,
-            }
+            let label = self.model.id2label()[id].clone();
+            Entity { text: text[start..end].into(), start, end, label, score }
         });
         // Collected, as entities are joined from slices of it.
         let labelled: Vec<Entity> = labelled.collect();

@@ -1,7 +1,6 @@
 //! Words for the masks of texts.
 
-use super::text_options::TextOptions;
-use super::{Pipeline, check_finite, largest, softmax};
+use super::{Pipeline, TextOptions, check_finite, largest, softmax};
 use crate::error::{Error, Result};
 use crate::model::BertForMaskedLm;
 
@@ -60,14 +59,11 @@ impl Pipeline<BertForMaskedLm> {
                 let places = (0..).zip(encoding.input_ids()).filter(|&(_, &id)| id == mask);
                 masks.extend(places.map(|(place, _): (usize, _)| (text, row, place)));
                 if masks.len() == before {
-                    return Err(Error::data(
-                        format!("text {text}"),
-                        format!(
-                            "has no {} in the {} tokens that are read; add one, or shorten the text",
-                            tokenizer.id_to_token(mask).unwrap_or_default(),
-                            encoding.len()
-                        ),
-                    ));
+                    let (mask, read) = (tokenizer.id_to_token(mask).unwrap_or_default(), encoding.len());
+                    let problem = format!(
+                        "has no {mask} in the {read} tokens that are read; add one, or shorten the text"
+                    );
+                    return Err(Error::data(format!("text {text}"), problem));
                 }
             }
             // Once for all masks; the head, which costs a vocabulary a mask, runs on a few at a time.

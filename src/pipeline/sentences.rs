@@ -1,8 +1,7 @@
 //! Texts to sentence embeddings, and the embeddings that are most similar.
 
 use super::classify::Ranked;
-use super::text_options::TextOptions;
-use super::{Pipeline, check_finite, largest, not_finite};
+use super::{Pipeline, TextOptions, check_finite, largest, not_finite};
 use crate::error::{Error, Result};
 use crate::layers::check_sizes;
 use crate::model::BertForSentenceEmbedding;
@@ -103,11 +102,8 @@ impl Pipeline<BertForSentenceEmbedding> {
     pub fn similarity(&self, a: &Tensor<2>, b: &Tensor<2>) -> Result<Tensor<2>> {
         let ([_, width], [rows, found]) = (a.dims(), b.dims());
         if width != found {
-            return Err(Error::shape(
-                "embeddings",
-                [rows, found],
-                format!("[M, {width}], as wide as the others"),
-            ));
+            let expected = format!("[M, {width}], as wide as the others");
+            return Err(Error::shape("embeddings", [rows, found], expected));
         }
         // A corpus may have been embedded elsewhere, or stored in 16 bits.
         let b = b.clone().to_device(&a.device()).cast(a.dtype());
@@ -115,8 +111,7 @@ impl Pipeline<BertForSentenceEmbedding> {
     }
 
     /// Semantic search: for each of N query embeddings the `top_k` embeddings of a corpus that are most similar to it, the most
-    /// similar first; of equal ones, the first of the corpus. The similarities are computed in parts, so that a corpus of
-    /// millions takes little memory beside itself. [`encode`](Self::encode) has an example.
+    /// similar first; of equal ones, the first of the corpus. [`encode`](Self::encode) has an example.
     ///
     /// Errors are those of [`similarity`](Self::similarity), [`Error::Config`] if `top_k` is 0, and [`Error::Data`] if a
     /// similarity is NaN or infinite.

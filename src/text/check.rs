@@ -51,10 +51,8 @@ pub(super) fn check(file: &Value) -> Result<(), String> {
 pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     // What a panic could leave half-changed is not used again: encoding changes no tokenizer, and loading makes a new one.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let message = match panic.downcast::<String>() {
-            Ok(message) => *message,
-            Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or("without a message").to_string(),
-        };
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
         Err(format!("the tokenizers library panicked: {message}").into())
     })
 }
@@ -119,8 +117,8 @@ fn check_part(part: &Value, growth: &mut f64) -> Result<(), String> {
         if fields.get("length").is_some_and(|length| length == 0) {
             return Err(".length is 0, but pieces have at least one character".to_string());
         }
-        if let Some(Value::Object(tokens)) = fields.get("special_tokens") {
-            check_template(&fields["special_tokens"], tokens, fields)?;
+        if let Some(tokens) = fields.get("special_tokens").filter(|tokens| tokens.is_object()) {
+            check_template(tokens, fields)?;
         }
     }
     within(part, |_, value| check_part(value, growth))
@@ -192,12 +190,8 @@ fn check_map(base64: &str) -> Result<f64, String> {
     Ok(growth)
 }
 
-fn check_template(
-    named: &Value,
-    tokens: &Map<String, Value>,
-    fields: &Map<String, Value>,
-) -> Result<(), String> {
-    within(named, |_, token| {
+fn check_template(tokens: &Value, fields: &Map<String, Value>) -> Result<(), String> {
+    within(tokens, |_, token| {
         let count = |name| token[name].as_array().map_or(0, Vec::len);
         match count("ids") == count("tokens") {
             true => Ok(()),
@@ -210,7 +204,7 @@ fn check_template(
         let mut seen = Vec::new();
         within(template, |_, piece| {
             let token = piece["SpecialToken"]["id"].as_str();
-            if let Some(token) = token.filter(|&token| !tokens.contains_key(token)) {
+            if let Some(token) = token.filter(|&token| tokens.get(token).is_none()) {
                 return Err(format!(" is {}, which is not one of special_tokens", shown(token)));
             }
             match piece["Sequence"]["id"].as_str() {

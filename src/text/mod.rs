@@ -24,17 +24,100 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Pipeline`](crate::pipeline::Pipeline) is a model with its tokenizer. In a custom loop,
-//! [`limit_tokenizer`](crate::model::PretrainedModel::limit_tokenizer) cuts texts to what a model reads. For masked language
-//! modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer, and an [`Encoding`] turns into a
-//! [`MaskedLmExample`](crate::data::MaskedLmExample) with token types and words.
+//! In a custom loop, [`limit_tokenizer`](crate::model::PretrainedModel::limit_tokenizer) cuts texts to what a model reads. For
+//! masked language modelling, `MaskedLmCollatorConfig::for_tokenizer` takes the special ids from the tokenizer, and an
+//! [`Encoding`] turns into a [`MaskedLmExample`](crate::data::MaskedLmExample) with token types and words.
 
 mod check;
-mod encoding;
 mod files;
-mod settings;
 mod tokenizer;
 mod windows;
 
-pub use encoding::{Encoding, TextBatch};
 pub use tokenizer::BertTokenizer;
+
+use crate::embeddings::BertEmbeddingsInput;
+use crate::layers::PaddingMask;
+
+/// The tokens of one text or of a pair, special tokens included, not padded. Made by
+/// [`BertTokenizer`]; [the module](self) has an example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    input_ids: Vec<u32>,
+    token_type_ids: Vec<u32>,
+    special_tokens_mask: Vec<bool>,
+    word_ids: Vec<Option<u32>>,
+    offsets: Vec<(usize, usize)>,
+    sequence_ids: Vec<Option<usize>>,
+}
+
+impl Encoding {
+    /// The token ids.
+    pub fn input_ids(&self) -> &[u32] {
+        &self.input_ids
+    }
+
+    /// The token types (segments): 1 in the second text of a pair with BERT, else 0.
+    pub fn token_type_ids(&self) -> &[u32] {
+        &self.token_type_ids
+    }
+
+    /// True at tokens that the tokenizer added, unlike a `[MASK]` in the text itself.
+    pub fn special_tokens_mask(&self) -> &[bool] {
+        &self.special_tokens_mask
+    }
+
+    /// The word that each token belongs to, counted from 0 in each text of a pair; `None` for added tokens.
+    pub fn word_ids(&self) -> &[Option<u32>] {
+        &self.word_ids
+    }
+
+    /// The text of a pair that each token belongs to, 0 or 1; `None` for added tokens.
+    pub fn sequence_ids(&self) -> &[Option<usize>] {
+        &self.sequence_ids
+    }
+
+    /// Where each token starts and ends in its text, in bytes; (0, 0) for added tokens. (transformers'
+    /// `offset_mapping` counts characters.) Of words, each is a text of its own, with a space before all but the first.
+    pub fn offsets(&self) -> &[(usize, usize)] {
+        &self.offsets
+    }
+
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        self.input_ids.len()
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.input_ids.is_empty()
+    }
+
+    /// Of a text, or of a pair whose first text has `first` tokens.
+    fn new(encoding: &tokenizers::Encoding, first: usize) -> Self {
+        let special_tokens_mask: Vec<bool> =
+            encoding.get_special_tokens_mask().iter().map(|&mask| mask != 0).collect();
+        // tokenizers' own are wrong for a pair whose texts were tokenised one by one.
+        let mut tokens = 0;
+        let sequence_id = |&is_added: &bool| {
+            tokens += usize::from(!is_added);
+            (!is_added).then_some(usize::from(tokens > first))
+        };
+        Self {
+            input_ids: encoding.get_ids().to_vec(),
+            token_type_ids: encoding.get_type_ids().to_vec(),
+            word_ids: encoding.get_word_ids().to_vec(),
+            offsets: encoding.get_offsets().to_vec(),
+            sequence_ids: special_tokens_mask.iter().map(sequence_id).collect(),
+            special_tokens_mask,
+        }
+    }
+}
+
+/// Texts as a batch for [`BertEmbeddings`](crate::BertEmbeddings) and the models. Made by [`BertTokenizer::batch`].
+#[derive(Clone, Debug)]
+pub struct TextBatch {
+    /// The tokens and their types, padded at the end.
+    pub input: BertEmbeddingsInput,
+    /// The padding, [B, S], for [`BertModel::forward`](crate::model::BertModel::forward); `None` if there is none.
+    pub padding: Option<PaddingMask>,
+}

@@ -1,13 +1,13 @@
 //! Text to token ids and batches.
 
 use super::check::guarded;
-use super::encoding::{Encoding, TextBatch};
-use super::settings::SpecialTokens;
+use super::{Encoding, TextBatch};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
 use crate::family::PositionEmbeddingType;
 use crate::layers::{PaddingMask, check_multiple};
 use burn::prelude::*;
+use std::iter::repeat;
 use std::path::Path;
 use std::sync::Arc;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
@@ -40,6 +40,23 @@ pub struct BertTokenizer {
     /// What the model can read.
     readable_length: Option<usize>,
     pad_to_multiple_of: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SpecialToken {
+    pub(super) content: String,
+    pub(super) id: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SpecialTokens {
+    pub(super) pad: SpecialToken,
+    pub(super) cls: SpecialToken,
+    pub(super) sep: SpecialToken,
+    pub(super) mask: SpecialToken,
+    pub(super) unk: Option<SpecialToken>,
+    /// Other special tokens, which are never masked.
+    pub(super) others: Vec<SpecialToken>,
 }
 
 impl BertTokenizer {
@@ -217,9 +234,8 @@ impl BertTokenizer {
         self.encode_truncated(text, None)
     }
 
-    /// Encodes a pair of texts: `[CLS] text [SEP] pair [SEP]`, the second of type 1 (with RoBERTa:
-    /// `<s> text </s></s> pair </s>`, all of type 0).
-    /// Errors are those of [`encode`](Self::encode).
+    /// Encodes a pair of texts: `[CLS] text [SEP] pair [SEP]`, the second of type 1 (with RoBERTa: `<s> text </s></s>
+    /// pair </s>`, all of type 0). Errors are those of [`encode`](Self::encode).
     pub fn encode_pair(&self, text: &str, pair: &str) -> Result<Encoding> {
         self.encode_truncated(text, Some(pair))
     }
@@ -275,12 +291,8 @@ impl BertTokenizer {
     pub fn batch(&self, encodings: &[Encoding], device: &Device) -> Result<TextBatch> {
         let lengths: Vec<usize> = encodings.iter().map(Encoding::len).collect();
         let (seq, padding) = PaddingMask::to_multiple(&lengths, self.pad_to_multiple_of);
-        let padded = |field: fn(&Encoding) -> &[u32], padding| -> Vec<Vec<u32>> {
-            let pad = |encoding| {
-                let mut values = field(encoding).to_vec();
-                values.resize(seq, padding);
-                values
-            };
+        let padded = |field: fn(&Encoding) -> &[u32], padding: u32| -> Vec<Vec<u32>> {
+            let pad = |encoding| field(encoding).iter().copied().chain(repeat(padding)).take(seq).collect();
             encodings.iter().map(pad).collect()
         };
         let ids = padded(Encoding::input_ids, self.pad_token_id());
@@ -333,15 +345,12 @@ impl BertTokenizer {
     pub(super) fn room(&self, is_pair: bool) -> Result<Option<usize>> {
         let Some(max_length) = self.model_max_length() else { return Ok(None) };
         let special_tokens = self.post_processor.as_ref().map_or(0, |post| post.added_tokens(is_pair));
-        match max_length.checked_sub(special_tokens) {
-            Some(room) => Ok(Some(room)),
-            None => Err(Error::data(
-                format!("sequences of at most {max_length} tokens"),
-                format!(
-                    "have no room for the {special_tokens} special tokens; set a larger model_max_length"
-                ),
-            )),
-        }
+        max_length.checked_sub(special_tokens).map(Some).ok_or_else(|| {
+            let problem = format!(
+                "have no room for the {special_tokens} special tokens; set a larger model_max_length"
+            );
+            Error::data(format!("sequences of at most {max_length} tokens"), problem)
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Long texts: their start, windows, and the words that tokens belong to.
 
-use super::encoding::Encoding;
+use super::Encoding;
 use super::tokenizer::{BertTokenizer, failed};
 use crate::error::{Error, Result};
 use tokenizers::models::ModelWrapper;
@@ -63,19 +63,17 @@ impl BertTokenizer {
 
     /// Encodes one text of any length as windows of at most [`model_max_length`](Self::model_max_length) tokens, each
     /// with its own special tokens; neighbouring windows share `stride` tokens (transformers'
-    /// `return_overflowing_tokens`).
-    /// Errors are those of [`encode`](Self::encode), and [`Error::Data`] if a window has no more than `stride` tokens
-    /// beside the special ones.
+    /// `return_overflowing_tokens`). Errors are those of [`encode`](Self::encode), and [`Error::Data`] if a window has
+    /// no more than `stride` tokens beside the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
         let windows = self.windows(self.tokenize(text)?, self.room(false)?, stride, String::new)?;
         windows.into_iter().map(|window| self.finish(window, None)).collect()
     }
 
-    /// Encodes a pair whose second text has any length as windows: each has the first text, and as much of the second as
-    /// fits; neighbouring windows share `stride` tokens of it (transformers' `truncation="only_second"` with
-    /// `return_overflowing_tokens`).
-    /// Errors are those of [`encode`](Self::encode), and [`Error::Data`] if the first text leaves room for no more than
-    /// `stride` tokens of the second.
+    /// Encodes a pair whose second text has any length as windows: each has the first text, and as much of the second
+    /// as fits; neighbouring windows share `stride` tokens of it (transformers' `truncation="only_second"` with
+    /// `return_overflowing_tokens`). Errors are those of [`encode`](Self::encode), and [`Error::Data`] if the first
+    /// text leaves room for no more than `stride` tokens of the second.
     pub fn encode_pair_windows(&self, text: &str, pair: &str, stride: usize) -> Result<Vec<Encoding>> {
         let first = self.tokenize(text)?;
         let room = self.room(true)?.map(|room| room.saturating_sub(first.len()));
@@ -118,14 +116,12 @@ impl BertTokenizer {
         if self.special.unk.as_ref().is_some_and(|unk| unk.id == id) {
             return false;
         }
-        let has_prefix = match self.tokenizer.get_model() {
-            ModelWrapper::WordPiece(model) => !model.continuing_subword_prefix.is_empty(),
-            ModelWrapper::BPE(model) => {
-                model.continuing_subword_prefix.as_ref().is_some_and(|prefix| !prefix.is_empty())
-            }
-            _ => false,
+        let prefix = match self.tokenizer.get_model() {
+            ModelWrapper::WordPiece(model) => Some(&model.continuing_subword_prefix),
+            ModelWrapper::BPE(model) => model.continuing_subword_prefix.as_ref(),
+            _ => None,
         };
-        if has_prefix {
+        if prefix.is_some_and(|prefix| !prefix.is_empty()) {
             let token = self.id_to_token(id).unwrap_or_default();
             return token.chars().count() != text[start..end].chars().count();
         }

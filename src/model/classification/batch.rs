@@ -3,7 +3,7 @@
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
 use crate::layers::PaddingMask;
-use crate::model::labels::{Labels, check_padding};
+use crate::model::loss::{Labels, check_padding};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use serde::{Deserialize, Serialize};
@@ -94,7 +94,7 @@ impl SequenceClassificationBatch {
 
     /// The classes of the N sequences that have one, `[N]`; `None` if there are none.
     pub fn classes(&self) -> Option<Tensor<1, Int>> {
-        self.labels()?.tensor()
+        self.labels()?.tensor.clone()
     }
 
     /// The logits of the N sequences that have a class, [B, C] → [N, C], and their classes; `None` if there are none.
@@ -105,7 +105,7 @@ impl SequenceClassificationBatch {
     /// The number of sequences that have labels, which the loss is a mean over.
     pub fn num_labelled(&self) -> usize {
         match &self.labels {
-            SequenceLabels::Classes(labels) => labels.places().len(),
+            SequenceLabels::Classes(labels) => labels.places.len(),
             SequenceLabels::Numbers(_, labels) => labels.dims()[0],
         }
     }
@@ -144,17 +144,11 @@ fn matrix(
         let expected = format!("[{batch}, C], one row per sequence, all of one length C > 0");
         return Err(Error::shape("labels", [rows.len(), other.unwrap_or(columns)], expected));
     }
-    let mut values = Vec::with_capacity(batch * columns);
-    for (row, labels) in rows.iter().enumerate() {
-        for (column, &label) in labels.as_ref().iter().enumerate() {
-            if !is_valid(label) {
-                return Err(Error::data(
-                    format!("labels[{row}][{column}]"),
-                    format!("is {label:?}, but {allowed}"),
-                ));
-            }
-            values.push(label);
-        }
+    let values: Vec<f64> = rows.iter().flat_map(|row| row.as_ref()).copied().collect();
+    if let Some(at) = values.iter().position(|&label| !is_valid(label)) {
+        let (row, column) = (at / columns, at % columns);
+        let problem = format!("is {:?}, but {allowed}", values[at]);
+        return Err(Error::data(format!("labels[{row}][{column}]"), problem));
     }
     let device = input.device();
     // Which model reads them is not known yet; it casts them to its own dtype.

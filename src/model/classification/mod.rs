@@ -9,13 +9,14 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, Family, SequenceHead};
 use crate::layers::{PaddingMask, ParameterCheck, check_dropout, drop_out, linear, linear_activation};
-use crate::model::bert::{BertModel, BertModelOutput};
+use crate::model::bert::{BertModel, ClassifierTransform};
 use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
-use crate::model::labels::{check_batch, check_names, check_weights, numbered};
-use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
-use crate::model::sentence::pooling::Pooling;
+use crate::model::loss::{
+    binary_cross_entropy, check_batch, check_names, check_weights, labelled_cross_entropy,
+    mean_squared_error, numbered,
+};
+use crate::model::sentence::vectors::Pooling;
 use crate::model::sentence_transformers::{Prompts, torch_class};
-use crate::model::transform::ClassifierTransform;
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
@@ -66,58 +67,51 @@ impl BertForSequenceClassificationConfig {
             return Err(Error::config("activation", problem));
         }
         self.bert.check_classifier_dropout(Classified::Sequences, self.classifier_dropout)?;
-        let family = self.bert.embeddings.family;
-        let pools = family.architecture().heads.sequence == SequenceHead::Transformed;
-        match self.classifier_pooling {
-            Some(pooling) if !pools => {
-                let problem =
-                    format!("is {pooling:?}, but the family {} has one way; use None", family.model_type());
-                return Err(Error::config("classifier_pooling", problem));
-            }
-            None | Some(Pooling::Cls | Pooling::Mean) => {}
-            Some(pooling) => {
-                let problem = format!("is {pooling:?}, but a classifier reads Cls or Mean");
-                return Err(Error::config("classifier_pooling", problem));
-            }
-        }
         check_dropout("pooler_dropout", self.pooler_dropout)?;
-        if self.pooler_dropout != 0.0 && !has_context_pooler(family) {
-            let problem =
-                format!("is {}, but the family {} has none", self.pooler_dropout, family.model_type());
-            return Err(Error::config("pooler_dropout", problem));
-        }
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
-        match self.problem_type {
-            Some(ProblemType::SingleLabelClassification) if self.num_labels() == 1 => Err(Error::config(
-                "problem_type",
-                "is SingleLabelClassification, but with one label there is nothing to choose; use two labels, or \
-                 Regression",
-            )),
-            Some(ProblemType::Regression) if self.class_weights.is_some() => {
-                Err(Error::config("class_weights", "are given, but a regression has no classes"))
+        let (family, pooler_dropout) = (self.bert.embeddings.family, self.pooler_dropout);
+        let name = family.model_type();
+        let pools = family.architecture().heads.sequence == SequenceHead::Transformed;
+        let (field, problem) = match (self.classifier_pooling, self.problem_type) {
+            (Some(pooling), _) if !pools => {
+                ("classifier_pooling", format!("is {pooling:?}, but the family {name} has one way; use None"))
             }
-            _ => Ok(()),
-        }
+            (Some(pooling), _) if !matches!(pooling, Pooling::Cls | Pooling::Mean) => {
+                ("classifier_pooling", format!("is {pooling:?}, but a classifier reads Cls or Mean"))
+            }
+            _ if pooler_dropout != 0.0 && !has_context_pooler(family) => {
+                ("pooler_dropout", format!("is {pooler_dropout}, but the family {name} has none"))
+            }
+            (_, Some(ProblemType::SingleLabelClassification)) if self.num_labels() == 1 => {
+                let needed = "use two labels, or Regression";
+                let problem = "is SingleLabelClassification, but with one label there is nothing to choose";
+                ("problem_type", format!("{problem}; {needed}"))
+            }
+            (_, Some(ProblemType::Regression)) if self.class_weights.is_some() => {
+                ("class_weights", "are given, but a regression has no classes".into())
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::config(field, problem))
     }
 
     fn build(&self, device: &Device) -> Result<BertForSequenceClassification> {
         let hidden_size = self.bert.embeddings.hidden_size;
-        let kind = self.bert.embeddings.family.architecture().heads.sequence;
         // A pooler that no head reads would be trained for nothing, and be missing in the family's files.
-        let (bert, dense) = match kind {
+        let (bert, dense) = match self.bert.embeddings.family.architecture().heads.sequence {
             SequenceHead::Dense { .. } | SequenceHead::ContextPooler => {
                 (self.bert.init_without_pooler(device)?, Some(self.bert.linear(hidden_size, device)))
             }
             SequenceHead::Pooled => (self.bert.init_with_pooler(device)?, None),
             SequenceHead::Transformed => (self.bert.init_without_pooler(device)?, None),
         };
-        let transform = ClassifierTransform::new(&self.bert, device);
-        let dropout = self.bert.head_dropout(Classified::Sequences, self.classifier_dropout);
-        let out_proj = self.bert.classifier(self.num_labels(), device);
-        let pooling = self.classifier_pooling.unwrap_or(Pooling::Cls);
-        let pooler_dropout = DropoutConfig::new(self.pooler_dropout).init();
-        let classifier =
-            SequenceClassificationHead { dense, transform, pooler_dropout, dropout, out_proj, kind, pooling };
+        let classifier = SequenceClassificationHead {
+            dense,
+            transform: ClassifierTransform::new(&self.bert, device),
+            pooler_dropout: DropoutConfig::new(self.pooler_dropout).init(),
+            dropout: self.bert.head_dropout(Classified::Sequences, self.classifier_dropout),
+            out_proj: self.bert.classifier(self.num_labels(), device),
+        };
         Ok(BertForSequenceClassification { bert, classifier, stated: self.clone() })
     }
 }
@@ -149,44 +143,6 @@ pub struct SequenceClassificationHead {
     pub(crate) dropout: Dropout,
     /// W and b, [H, C].
     pub out_proj: Linear,
-    #[module(skip)]
-    kind: SequenceHead,
-    #[module(skip)]
-    pooling: Pooling,
-}
-
-impl SequenceClassificationHead {
-    fn logits(&self, output: BertModelOutput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
-        let pooled = match (&self.transform, &self.dense, output.pooler_output) {
-            (Some(transform), ..) => {
-                transform.forward(self.pooling.try_forward(output.last_hidden_state, padding)?)
-            }
-            (None, Some(dense), _) => {
-                let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
-                let (activation, dropout) = match self.kind {
-                    SequenceHead::Dense { activation, drops_input } => {
-                        (activation, drops_input.then_some(&self.dropout))
-                    }
-                    SequenceHead::ContextPooler => (Activation::Gelu, Some(&self.pooler_dropout)),
-                    // A module whose `dense` was set by hand.
-                    SequenceHead::Pooled | SequenceHead::Transformed => {
-                        (Activation::Tanh, Some(&self.dropout))
-                    }
-                };
-                let first = match dropout {
-                    Some(dropout) => drop_out(dropout, &dense.weight, first),
-                    None => first,
-                };
-                linear_activation(dense, first, activation)
-            }
-            (None, None, Some(pooled)) => pooled,
-            (None, None, None) => {
-                let problem = "is missing, but the classifier reads its output; set bert.pooler";
-                return Err(Error::config("pooler", problem));
-            }
-        };
-        Ok(linear(&self.out_proj, drop_out(&self.dropout, &self.out_proj.weight, pooled)))
-    }
 }
 
 classifier!(
@@ -247,14 +203,41 @@ impl BertForSequenceClassification {
     /// sequence is padded at its start, [`Error::Config`] if the pooler was removed.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         let (embeddings, head) = (&self.bert.embeddings, &self.classifier);
+        let pooling = self.stated.classifier_pooling.unwrap_or(Pooling::Cls);
         // Position 0 has no token in a sequence padded on the left.
-        let reads_first = head.transform.is_none() || head.pooling == Pooling::Cls;
+        let reads_first = head.transform.is_none() || pooling == Pooling::Cls;
         padding.filter(|_| reads_first).map_or(Ok(()), PaddingMask::check_first)?;
         let (hidden, check) = (embeddings.hidden_size(), ParameterCheck::beside(&embeddings.word_embeddings));
         check.linear("classifier.out_proj", &head.out_proj, [hidden, self.stated.num_labels()])?;
         head.dense.iter().try_for_each(|dense| check.linear("classifier.dense", dense, [hidden; 2]))?;
         head.transform.iter().try_for_each(|transform| transform.check(&check, hidden))?;
-        head.logits(self.bert.try_forward(input, padding)?, padding)
+        let output = self.bert.try_forward(input, padding)?;
+        let pooled = match (&head.transform, &head.dense, output.pooler_output) {
+            (Some(transform), ..) => {
+                transform.forward(pooling.try_forward(output.last_hidden_state, padding)?)
+            }
+            (None, Some(dense), _) => {
+                let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
+                let (activation, dropout) = match embeddings.family().architecture().heads.sequence {
+                    SequenceHead::Dense { activation, drops_input } => {
+                        (activation, drops_input.then_some(&head.dropout))
+                    }
+                    SequenceHead::ContextPooler => (Activation::Gelu, Some(&head.pooler_dropout)),
+                    // A module whose `dense` was set by hand.
+                    SequenceHead::Pooled | SequenceHead::Transformed => {
+                        (Activation::Tanh, Some(&head.dropout))
+                    }
+                };
+                let first = dropout.iter().fold(first, |first, drop| drop_out(drop, &dense.weight, first));
+                linear_activation(dense, first, activation)
+            }
+            (None, None, Some(pooled)) => pooled,
+            (None, None, None) => {
+                let problem = "is missing, but the classifier reads its output; set bert.pooler";
+                return Err(Error::config("pooler", problem));
+            }
+        };
+        Ok(linear(&head.out_proj, drop_out(&head.dropout, &head.out_proj.weight, pooled)))
     }
 
     /// Classifies the sequences of a batch and returns the loss: cross-entropy for one class per sequence, binary
@@ -277,14 +260,12 @@ impl BertForSequenceClassification {
         }
         let logits = self.logits(input, batch.padding.as_ref())?;
         let (scores, weights) = (logits.clone(), self.stated.class_weights.as_deref());
-        // They are held in f64 where the device has it, so that a model in f64 reads them unrounded.
-        let in_dtype = |labels: &Tensor<2>| labels.clone().cast(logits.dtype());
         let loss = match &batch.labels {
             SequenceLabels::Classes(labels) => labelled_cross_entropy(scores, labels, weights),
             SequenceLabels::Numbers(ProblemType::Regression, labels) => {
-                mean_squared_error(scores, in_dtype(labels))
+                mean_squared_error(scores, labels.clone())
             }
-            SequenceLabels::Numbers(_, labels) => binary_cross_entropy(scores, in_dtype(labels), weights),
+            SequenceLabels::Numbers(_, labels) => binary_cross_entropy(scores, labels.clone(), weights),
         };
         Ok(SequenceClassifierOutput { loss, logits })
     }

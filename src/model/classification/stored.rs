@@ -32,11 +32,8 @@ fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>
     let Some(class) = stated.filter(|class| !class.is_null()) else { return Ok(None) };
     let known = class.as_str().and_then(of_torch_class);
     known.map(Some).ok_or_else(|| {
-        let allowed = torch_classes();
-        fields.invalid(
-            field,
-            format!("has the activation {}, but must have one of {allowed}", shown(&class.to_string())),
-        )
+        let (class, allowed) = (shown(&class.to_string()), torch_classes());
+        fields.invalid(field, format!("has the activation {class}, but must have one of {allowed}"))
     })
 }
 
@@ -67,9 +64,7 @@ fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
 }
 
 impl Stored for BertForSequenceClassification {
-    stored_head!(BertForSequenceClassificationConfig);
-
-    const CLASS: Option<&'static str> = Some("ForSequenceClassification");
+    stored_head!(BertForSequenceClassificationConfig, Some("ForSequenceClassification"), bert);
 
     fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
         // Beside a classifier that is no CrossEncoder there is no such file, and nothing to read.
@@ -113,7 +108,7 @@ impl Stored for BertForSequenceClassification {
         let mut fields = head_fields(names, &config.bert, Classified::Sequences, dropout);
         fields.push(("problem_type", json!(config.problem_type)));
         if self.classifier.transform.is_some() {
-            fields.push(("classifier_pooling", json!(self.classifier.pooling)));
+            fields.push(("classifier_pooling", json!(config.classifier_pooling.unwrap_or(Pooling::Cls))));
         }
         if has_context_pooler(config.bert.embeddings.family) {
             fields.push(("pooler_dropout", json!(config.pooler_dropout)));

@@ -1,9 +1,8 @@
 //! `BertForSentenceEmbedding`: one vector per sentence.
 
 mod modules;
-pub(super) mod pooling;
 pub(super) mod sentence_loss;
-pub(super) mod similarity;
+pub(super) mod vectors;
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::Activation;
@@ -11,10 +10,9 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, check_sizes, linear_activation};
 use crate::model::bert::BertModel;
-use crate::model::labels::check_padding;
-use crate::model::sentence::pooling::{Pooling, normalized};
+use crate::model::loss::check_padding;
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
-use crate::model::sentence::similarity::Similarity;
+use crate::model::sentence::vectors::{Pooling, Similarity, normalized};
 use crate::model::sentence_transformers::{Prompts, torch_class};
 use burn::config::Config;
 use burn::module::Module;
@@ -77,14 +75,12 @@ impl BertForSentenceEmbeddingConfig {
         self.dense.iter().try_for_each(SentenceDenseConfig::validate)?;
         let width = self.dense.last().map_or(self.bert.embeddings.hidden_size, |dense| dense.out_features);
         self.loss.validate(width)?;
-        check_sizes(
-            [
-                ("max_seq_length", self.max_seq_length),
-                ("truncate_dim", self.truncate_dim),
-                ("mini_batch_size", self.mini_batch_size),
-            ]
-            .map(|(field, size)| (field, size.unwrap_or(1), usize::MAX)),
-        )
+        let sizes = [
+            ("max_seq_length", self.max_seq_length),
+            ("truncate_dim", self.truncate_dim),
+            ("mini_batch_size", self.mini_batch_size),
+        ];
+        check_sizes(sizes.map(|(field, size)| (field, size.unwrap_or(1), usize::MAX)))
     }
 
     fn build(&self, device: &Device) -> Result<BertForSentenceEmbedding> {
@@ -159,23 +155,19 @@ impl SentencePairBatch {
 /// let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
 /// let model = BertForSentenceEmbeddingConfig::new(bert).init(&device);
 /// let sentences = |rows| BertEmbeddingsInput::from_rows(rows, &device);
-/// let vectors = model.embed(&sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?, None)?;
-/// assert_eq!(vectors.dims(), [2, 12]);
-///
 /// let questions = sentences(&[[2, 7, 9, 3], [2, 8, 5, 3]])?;
+/// assert_eq!(model.embed(&questions, None)?.dims(), [2, 12]);
+///
 /// let answers = sentences(&[[2, 9, 7, 3], [2, 5, 6, 3]])?;
 /// let output = model.forward(&SentencePairBatch::new((questions, None), (answers, None))?);
-/// assert_eq!(output.candidates.dims(), [2, 12]);
 /// let _gradients = output.loss.backward();
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
 /// # Checkpoints
 ///
-/// Directories of sentence-transformers and of transformers. Pooling, layers, normalisation and `max_seq_length` are in
-/// `modules.json`, the folders that it names and `sentence_bert_config.json`; prompts, `truncate_dim` and similarity in
-/// `config_sentence_transformers.json`. Without `modules.json` it is mean pooling without normalisation, as there. A
-/// checkpoint's pooler is [unused](crate::model::LoadReport::unused), and saving into its directory keeps it.
+/// Directories of sentence-transformers, and of transformers: without `modules.json` it is mean pooling without normalisation,
+/// as there. A checkpoint's pooler is [unused](crate::model::LoadReport::unused), and saving into its directory keeps it.
 ///
 /// Source: `SentenceTransformer` of sentence-transformers 6.2.
 #[derive(Module, Debug)]
@@ -279,8 +271,7 @@ impl BertForSentenceEmbedding {
     }
 }
 
-/// Configuration of a [`SentenceDense`], a layer of a
-/// [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
+/// Configuration of a [`SentenceDense`], a layer of a [`BertForSentenceEmbedding`].
 #[derive(Config, Debug, PartialEq)]
 pub struct SentenceDenseConfig {
     /// Length of the vectors that it gives.
@@ -309,7 +300,7 @@ impl SentenceDenseConfig {
     }
 }
 
-/// `f(x·W + b)` of the vectors of sentences, part of a [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding).
+/// `f(x·W + b)` of the vectors of sentences, part of a [`BertForSentenceEmbedding`].
 ///
 /// Source: `Dense` of sentence-transformers 6.2, without a residual.
 #[derive(Module, Debug)]

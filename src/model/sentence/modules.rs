@@ -6,8 +6,7 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::names::{SENTENCE_NAMES, TRANSFORMER_NAMES};
 use crate::files::{read_json, regular_file};
-use crate::model::sentence::pooling::Pooling;
-use crate::model::sentence::similarity::Similarity;
+use crate::model::sentence::vectors::{Pooling, Similarity};
 use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDenseConfig};
 use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
@@ -135,24 +134,19 @@ fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)
     let include_prompt = config.flag("include_prompt")?.unwrap_or(true);
     let invalid = |problem: String| Err(config.invalid("pooling_mode", problem));
     // Newer files have `pooling_mode`, older ones a flag for each mode.
-    let mut names = Vec::new();
-    match config.fields.get("pooling_mode") {
-        Some(Value::Array(modes)) => names.extend(modes.iter().map(|mode| mode.as_str().unwrap_or("?"))),
-        Some(mode) => names.push(mode.as_str().unwrap_or("?")),
-        None => {
-            let mut has_flags = false;
-            for (name, value) in config.fields.iter().filter(|(name, _)| name.starts_with("pooling_mode_")) {
-                has_flags = true;
-                match value {
-                    Value::Bool(true) => names.push(name.as_str()),
-                    Value::Bool(false) => {}
-                    _ => return invalid(format!("has {name} {value}, but it must be true or false")),
-                }
+    let flags = || config.fields.iter().filter(|(name, _)| name.starts_with("pooling_mode_"));
+    let names: Vec<&str> = match config.fields.get("pooling_mode") {
+        Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().unwrap_or("?")).collect(),
+        Some(mode) => vec![mode.as_str().unwrap_or("?")],
+        None => match flags().find(|(_, is_set)| !is_set.is_boolean()) {
+            Some((name, value)) => {
+                return invalid(format!("has {name} {value}, but it must be true or false"));
             }
-            if names.is_empty() && has_flags {
-                return invalid("has no flag that is true; set one".into());
-            }
-        }
+            None => flags().filter(|(_, is_set)| **is_set == true).map(|(name, _)| name.as_str()).collect(),
+        },
+    };
+    if names.is_empty() && flags().count() > 0 && !config.fields.contains_key("pooling_mode") {
+        return invalid("has no flag that is true; set one".into());
     }
     let supported = MODES.map(|(_, name, _)| name).join(", ");
     match names[..] {
@@ -180,9 +174,7 @@ fn dense_folder(index: usize) -> String {
 }
 
 impl Stored for BertForSentenceEmbedding {
-    stored_head!(BertForSentenceEmbeddingConfig);
-
-    const CLASS: Option<&'static str> = None;
+    stored_head!(BertForSentenceEmbeddingConfig, None, bert);
 
     fn config_of(fields: &Fields) -> Result<BertForSentenceEmbeddingConfig> {
         let config = BertForSentenceEmbeddingConfig::new(BertModelConfig::from_fields(fields)?);

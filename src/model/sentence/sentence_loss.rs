@@ -1,12 +1,12 @@
 //! The losses of sentence embeddings.
 
 use crate::error::{Error, Result};
-use crate::model::loss::{cross_entropy, mean_squared_error, narrowed, vector, widened};
-use crate::model::sentence::pooling::normalized;
-use crate::model::sentence::similarity::Similarity;
+use crate::model::loss::{mean_squared_error, narrowed, vector, widened};
+use crate::model::sentence::vectors::{Similarity, normalized};
 use burn::config::Config;
 use burn::prelude::*;
 use burn::tensor::activation::relu;
+use burn_fused::cross_entropy;
 use serde::{Deserialize, Serialize};
 
 /// A loss of sentence embeddings, as sentence-transformers' of the same name.
@@ -66,8 +66,8 @@ pub enum SentenceLoss {
 /// symmetric = (loss − (1/B) Σᵢ log( exp sᵢᵢ / Σₖ exp sₖᵢ )) / 2,  k over the anchors
 /// ```
 ///
-/// Anchors of one batch should have different positives: the positive of one is a negative of all others. [`SentenceLoss`]
-/// has an example.
+/// Anchors of one batch should have different positives, as that of one is a negative of the others. [`SentenceLoss`] has an
+/// example.
 ///
 /// Source: `MultipleNegativesRankingLoss` of sentence-transformers 6.2; the symmetric loss is that with
 /// `directions=("query_to_doc", "doc_to_query")` and `partition_mode="per_direction"`.
@@ -86,12 +86,12 @@ impl MultipleNegativesRankingLoss {
         let scores = Similarity::Cosine.between(anchors, candidates).mul_scalar(self.scale); // [B, C]
         let [batch, _] = scores.dims();
         let own = Tensor::<1, Int>::arange(0..batch as i64, &scores.device());
-        let to_candidates = cross_entropy(scores.clone(), own.clone(), None);
+        let to_candidates = cross_entropy(scores.clone(), own.clone());
         if !self.symmetric {
             return to_candidates;
         }
         // Hard negatives, the columns from B on, have no anchor.
-        let to_anchors = cross_entropy(scores.narrow(1, 0, batch).transpose(), own, None);
+        let to_anchors = cross_entropy(scores.narrow(1, 0, batch).transpose(), own);
         (to_candidates + to_anchors).div_scalar(2.0)
     }
 }
@@ -128,8 +128,7 @@ pub struct TripletLoss {
 /// A loss of vectors that stay useful when only their first values are kept: Σₖ weightₖ · loss(the first dimₖ values of each
 /// vector, normalised).
 ///
-/// The width of the model should be one of the dims; otherwise the full vectors are not trained as such. [`SentenceLoss`] has
-/// an example.
+/// The width of the model should be one of the dims, or full vectors are not trained. [`SentenceLoss`] has an example.
 ///
 /// Source: `MatryoshkaLoss` of sentence-transformers 6.2 (Kusupati et al. 2022).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

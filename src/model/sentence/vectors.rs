@@ -1,4 +1,4 @@
-//! One vector per sequence.
+//! Vectors of sentences: pooled from those of tokens, normalised, compared.
 
 use crate::error::{Error, Result};
 use crate::layers::PaddingMask;
@@ -109,19 +109,17 @@ impl Pooling {
         let is_pooled = |&place: &usize| !is_padding[place] && place >= start + prompt_length;
         // From the first token on: a sequence may be padded on its left.
         let tokens: Vec<usize> = (start..is_padding.len()).filter(is_pooled).collect();
-        let (Some(&first), Some(&last)) = (tokens.first(), tokens.last()) else { return weights };
-        let count = tokens.len() as f64;
-        match self {
-            Self::Cls => weights[first] = 1.0,
-            Self::LastToken => weights[last] = 1.0,
-            Self::MeanSqrtLen => tokens.iter().for_each(|&place| weights[place] = count.sqrt().recip()),
-            Self::WeightedMean => {
-                let weight = |place: usize| (place - start + 1) as f64;
-                let total: f64 = tokens.iter().map(|&place| weight(place)).sum();
-                tokens.iter().for_each(|&place| weights[place] = weight(place) / total);
-            }
-            // A maximum is no weighted sum: what has a weight is taken.
-            Self::Mean | Self::Max => tokens.iter().for_each(|&place| weights[place] = count.recip()),
+        let number = |place: usize| (place - start + 1) as f64;
+        let (count, total) = (tokens.len() as f64, tokens.iter().map(|&place| number(place)).sum::<f64>());
+        for &place in &tokens {
+            weights[place] = match self {
+                Self::Cls => f64::from(tokens.first() == Some(&place)),
+                Self::LastToken => f64::from(tokens.last() == Some(&place)),
+                Self::MeanSqrtLen => count.sqrt().recip(),
+                Self::WeightedMean => number(place) / total,
+                // A maximum is no weighted sum: what has a weight is taken.
+                Self::Mean | Self::Max => count.recip(),
+            };
         }
         weights
     }
@@ -168,4 +166,79 @@ pub(in crate::model) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
     // The square is clamped and not the root, whose gradient at 0 is infinite.
     let length = vectors.clone().square().sum_dim(1).clamp_min(1e-24).sqrt(); // [B, 1]
     narrowed(vectors / length, dtype)
+}
+
+/// How the similarity of two sentences is computed from their vectors; the larger, the more similar.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::model::Similarity;
+///
+/// let device = Device::default();
+/// let query = Tensor::<2>::from_data([[3.0, 4.0]], &device);
+/// let texts = Tensor::<2>::from_data([[6.0, 8.0], [3.0, 0.0]], &device);
+/// let similarities = Similarity::Euclidean.between(query, texts);
+/// assert_eq!(similarities.into_data(), TensorData::from([[-5.0f32, -4.0]]));
+/// ```
+///
+/// # Numerics
+///
+/// f16 and bf16 are computed in, and returned as, f32.
+///
+/// Source: `SimilarityFunction` of sentence-transformers 6.2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Similarity {
+    /// The cosine of the angle: a·b / (‖a‖·‖b‖); 0 for a vector of zeros.
+    #[default]
+    Cosine,
+    /// a·b.
+    Dot,
+    /// −‖a − b‖.
+    Euclidean,
+    /// −Σ |aᵢ − bᵢ|.
+    Manhattan,
+}
+
+impl Similarity {
+    /// The similarity of each row of `a` and the same row of `b`: [N, H] twice → `[N]`.
+    ///
+    /// # Panics
+    ///
+    /// If the shapes differ or are not of one device.
+    pub fn of_pairs(self, a: Tensor<2>, b: Tensor<2>) -> Tensor<1> {
+        let [a, b] = [a, b].map(widened);
+        let similarities = match self {
+            Self::Cosine => (normalized(a) * normalized(b)).sum_dim(1),
+            Self::Dot => (a * b).sum_dim(1),
+            // The square is clamped and not the root, whose gradient at 0 is infinite.
+            Self::Euclidean => (a - b).square().sum_dim(1).clamp_min(1e-24).sqrt().neg(),
+            // The gradient of |0| is 0 in Burn as in PyTorch, so nothing is clamped.
+            Self::Manhattan => (a - b).abs().sum_dim(1).neg(),
+        };
+        similarities.squeeze_dim(1)
+    }
+
+    /// The similarity of each row of `a` and each row of `b`: [N, H] and [M, H] → [N, M].
+    ///
+    /// # Panics
+    ///
+    /// If the vectors differ in width, or are not of one device.
+    pub fn between(self, a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
+        let [a, b] = [a, b].map(widened);
+        match self {
+            Self::Cosine => normalized(a).matmul(normalized(b).transpose()),
+            Self::Dot => a.matmul(b.transpose()),
+            Self::Euclidean | Self::Manhattan => {
+                let dims = b.dims();
+                // Nothing can be stacked of no rows.
+                if [a.dims()[0], dims[0]].contains(&0) {
+                    return Tensor::zeros([a.dims()[0], dims[0]], (&a.device(), a.dtype()));
+                }
+                // Row by row: all differences at once would be [N, M, H].
+                let rows = a.iter_dim(0).map(|row| self.of_pairs(row.expand(dims), b.clone()));
+                Tensor::stack(rows.collect(), 0)
+            }
+        }
+    }
 }
