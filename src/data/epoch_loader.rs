@@ -1,13 +1,13 @@
 //! Batches of a dataset, epoch after epoch.
 
-use super::batches::{Batches, TryBatcher};
-use super::epoch_order::{EpochOrder, Purpose};
+use super::batches::{Batches, EpochOrder, Purpose, TryBatcher};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::prelude::*;
 use std::fmt;
+use std::mem::take;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,18 +67,7 @@ impl<B: TryBatcher> EpochLoader<B> {
         if batches.is_empty() {
             return Err(Error::Empty { input: "dataset", shape: vec![0] });
         }
-        let order = EpochOrder {
-            items: batches.items.clone(),
-            batch_size,
-            batches_per_epoch: None,
-            first_epoch: 0,
-            items_read: None,
-            seed: 0,
-            is_shuffled: false,
-            rank: 0,
-            ranks: 1,
-            range: None,
-        };
+        let order = EpochOrder { items: batches.items.clone(), batch_size, ranks: 1, ..Default::default() };
         let (batches, device) = (Arc::new(batches), device.clone());
         Self { batches, order, device, ranks: None, seeds_device: false, next_epoch: AtomicUsize::new(0) }
             .checked()
@@ -137,8 +126,8 @@ impl<B: TryBatcher> EpochLoader<B> {
         Arc::new(Self { device: device.clone(), order, seeds_device: true, ..self.clone() })
     }
 
-    /// Sends the batches of an epoch, each with the number of its items.
-    fn send(&self, epoch: usize, sender: &SyncSender<Counted<B::Batch>>) {
+    /// Sends the batches of an epoch.
+    fn send(&self, epoch: usize, sender: &SyncSender<Sent<B::Batch>>) {
         let mut done = 0;
         // Drawn before ranks change the order of batches, so that a batch masks the same tokens on any number of them.
         let with_seed = |items: Vec<usize>| {
@@ -147,17 +136,18 @@ impl<B: TryBatcher> EpochLoader<B> {
             (items, seed)
         };
         let mut batches: Vec<_> = self.order.batches(epoch).into_iter().map(with_seed).collect();
-        if let Some(ranks) = &self.ranks {
-            for round in batches.chunks_mut(ranks.size()) {
-                let own = ranks.rank().min(round.len() - 1);
-                round[..=own].rotate_right(1); // its own batch comes first
-            }
-        }
-        for (items, seed) in batches {
-            let batch = (items.len(), self.batches.read(items, seed, &self.device));
-            // The receiver was dropped: nobody takes the rest.
-            if sender.send(batch).is_err() {
-                break;
+        let (rank, ranks) = self.ranks.as_ref().map_or((0, 1), |ranks| (ranks.rank(), ranks.size()));
+        for round in batches.chunks_mut(ranks) {
+            let (count, own) = (round.len(), rank.min(round.len() - 1));
+            round[..=own].rotate_right(1); // its own batch comes first
+            for (place, (items, seed)) in round.iter_mut().enumerate() {
+                let items = take(items);
+                let round = if place == 0 { count } else { 0 };
+                let sent = (items.len(), round, self.batches.read(items, *seed, &self.device));
+                // The receiver was dropped: nobody takes the rest.
+                if sender.send(sent).is_err() {
+                    return;
+                }
             }
         }
     }
@@ -196,7 +186,7 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
         let (sender, batches) = sync_channel(AHEAD);
         let loader = self.clone();
         let thread = Some(thread::spawn(move || loader.send(epoch, &sender)));
-        Box::new(Epoch { loader: self, batches: Some(batches), thread, done: 0, taken: 0 })
+        Box::new(Epoch { loader: self, batches: Some(batches), thread, done: 0 })
     }
 
     fn num_items(&self) -> usize {
@@ -216,26 +206,25 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
     }
 }
 
-/// The number of items in a batch, and the batch.
-type Counted<T> = (usize, Result<T, DatasetError>);
+/// The number of items in a batch; of batches in the round of ranks that it begins, or 0; and the batch.
+type Sent<T> = (usize, usize, Result<T, DatasetError>);
 
 /// The batches of one epoch, which a thread makes a bounded number ahead. It ends with them, or once this is dropped, as nobody takes
 /// its next batch. If it panics, so does the taker.
 struct Epoch<'a, B: TryBatcher> {
     loader: &'a EpochLoader<B>,
     /// `None` after the last one, or an error.
-    batches: Option<Receiver<Counted<B::Batch>>>,
+    batches: Option<Receiver<Sent<B::Batch>>>,
     thread: Option<JoinHandle<()>>,
-    /// Items in the batches so far, and the number of these.
+    /// Items in the batches so far.
     done: usize,
-    taken: usize,
 }
 
 impl<B: TryBatcher> Iterator for Epoch<'_, B> {
     type Item = Result<B::Batch, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Ok((count, batch)) = self.batches.as_ref()?.recv() else {
+        let Ok((count, round, batch)) = self.batches.as_ref()?.recv() else {
             self.batches = None;
             if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
                 resume_unwind(panic);
@@ -243,11 +232,8 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
             return None;
         };
         if let Some(ranks) = &self.loader.ranks {
-            let left = (self.loader.num_items() - self.done).div_ceil(self.loader.order.batch_size);
-            let is_first = self.taken.is_multiple_of(ranks.size());
-            ranks.begin_output(if is_first { left.min(ranks.size()) } else { 0 });
+            ranks.begin_output(round);
         }
-        self.taken += 1;
         self.done += count;
         if batch.is_err() {
             self.batches = None;

@@ -1,6 +1,6 @@
 //! The columns and rows of labelled files: tables, JSON lines and plain lines.
 
-use super::label::{Classes, Label, LabelKind};
+use super::examples::{Classes, Label, LabelKind, counted};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use csv::{ErrorKind, Position, ReaderBuilder};
@@ -89,11 +89,6 @@ impl Column {
             Self::Index(index) => format!("column {index}"),
         }
     }
-}
-
-/// A number of things, such as `1 field` or `2 fields`.
-pub(super) fn counted(count: usize, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The text of a file, and what is read of its rows.

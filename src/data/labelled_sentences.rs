@@ -1,9 +1,8 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Example, Examples, check};
-use super::label::{Classes, class_id};
-use super::labelled_file::{LabelledFile, counted, extension, is_json};
+use super::examples::{Classes, Example, Examples, check, class_id, counted};
+use super::labelled_file::{LabelledFile, extension, is_json};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::text::{Encoding, TextBatch};

@@ -1,8 +1,7 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Example, Examples, check};
-use super::label::{Classes, Label, LabelKind, class_id};
+use super::examples::{Classes, Example, Examples, Label, LabelKind, check, class_id};
 use super::labelled_file::{Columns, LabelledFile};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;

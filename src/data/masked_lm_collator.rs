@@ -112,7 +112,7 @@ impl MaskedLmCollatorConfig {
     /// replacement probabilities exceed 1 together, an id is not below `vocab_size`, `vocab_size` is 2³¹ or more, or
     /// `pad_to_multiple_of` is not in 1..=65536.
     pub fn try_init(&self) -> Result<MaskedLmCollator> {
-        let invalid = |field, problem: String| Err(Error::Config { field, problem });
+        let invalid = |field, problem: String| Err(Error::config(field, problem));
         for (field, probability) in [
             ("mlm_probability", self.mlm_probability),
             ("mask_replace_prob", self.mask_replace_prob),
@@ -142,26 +142,23 @@ impl MaskedLmCollatorConfig {
     }
 }
 
-/// Masks tokens at random and packs sequences into batches.
+/// Masks tokens at random, by the seed alone, and packs sequences into batches.
 ///
 /// Each token that is not special is masked with probability 0.15, independently; of the masked ones 80 % become
 /// `[MASK]`, 10 % a random word and 10 % stay (Devlin et al. 2019, appendix A.1; transformers'
-/// `DataCollatorForLanguageModeling`). The random choices depend on the seed only, not on the device.
+/// `DataCollatorForLanguageModeling`).
 ///
-/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) all tokens of a word are masked or none; the
-/// replacement is chosen for each token. A word is a run of tokens with one word id, so punctuation marks and Chinese
-/// ideographs are words. transformers' `whole_word_mask=True` (5.23) splits at spaces instead and replaces by `[MASK]`
-/// alone, as a [`mask_replace_prob`](MaskedLmCollatorConfig::mask_replace_prob) of 1 does here.
+/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) all tokens of a word, a run with one word id, are
+/// masked or none; the replacement is chosen for each. transformers' `whole_word_mask=True` (5.23) splits at spaces instead and
+/// replaces by `[MASK]` alone, as a [`mask_replace_prob`](MaskedLmCollatorConfig::mask_replace_prob) of 1 does here.
 #[derive(Clone, Debug)]
 pub struct MaskedLmCollator {
     config: MaskedLmCollatorConfig,
 }
 
 impl MaskedLmCollator {
-    /// Masks tokens of one sequence in place; returns the position and former id of each, in order.
-    ///
-    /// Without words tokens are masked independently, with words all tokens of a word or none; a token without a word is a word of
-    /// its own. Panics if `word_ids` and `input_ids` differ in length.
+    /// Masks tokens of one sequence in place, with `word_ids` whole words; returns the position and former id of each, in order.
+    /// Panics if `word_ids` and `input_ids` differ in length.
     ///
     /// ```
     /// use burn_bert::data::MaskedLmCollatorConfig;
@@ -177,10 +174,12 @@ impl MaskedLmCollator {
         word_ids: Option<&[Option<u32>]>,
         seed: u64,
     ) -> Vec<(usize, u32)> {
-        if let Some(words) = word_ids {
-            let message = "word_ids needs one entry per token (None where there is no word)";
-            assert_eq!(words.len(), input_ids.len(), "{message}");
-        }
+        let length = word_ids.map_or(input_ids.len(), <[_]>::len);
+        assert_eq!(
+            length,
+            input_ids.len(),
+            "word_ids needs one entry per token (None where there is no word)"
+        );
         self.mask_with(input_ids, word_ids, &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
@@ -280,28 +279,24 @@ impl super::TryBatcher for MaskedLmCollator {
         seed: u64,
         device: &Device,
     ) -> Result<MaskedLmBatch> {
-        let mut batch = self.collate(&items, seed, device)?;
-        for attempt in 1..20 {
+        // Seeds come from a generator, so that seed + 1 is no other batch's.
+        for seed in (0..19).map(|attempt| seed.wrapping_add(attempt)) {
+            let batch = self.collate(&items, seed, device)?;
             if batch.num_masked() > 0 {
-                break;
+                return Ok(batch);
             }
-            // Seeds come from a generator, so that seed + 1 is no other batch's.
-            batch = self.collate(&items, seed.wrapping_add(attempt), device)?;
         }
-        Ok(batch)
+        self.collate(&items, seed.wrapping_add(19), device)
     }
 }
 
 fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
-    let words = example.word_ids.as_deref().ok_or_else(|| {
-        let problem =
-            "has no word ids, which whole_word_masking needs; set them with with_word_ids or turn whole_word_masking off";
-        Error::data(format!("examples[{row}]"), problem)
-    })?;
-    if words.len() != example.len() {
-        return Err(one_a_token("word_ids", words.len(), example));
+    let problem = "has no word ids, which whole_word_masking needs; set them with with_word_ids or turn whole_word_masking off";
+    match example.word_ids.as_deref() {
+        None => Err(Error::data(format!("examples[{row}]"), problem)),
+        Some(words) if words.len() != example.len() => Err(one_a_token("word_ids", words.len(), example)),
+        Some(words) => Ok(words),
     }
-    Ok(words)
 }
 
 /// A field that is not as long as its example.

@@ -48,11 +48,7 @@ mod batches;
 #[cfg(feature = "train")]
 mod epoch_loader;
 #[cfg(feature = "train")]
-mod epoch_order;
-#[cfg(feature = "train")]
 mod examples;
-#[cfg(feature = "train")]
-mod label;
 #[cfg(feature = "train")]
 mod labelled_file;
 #[cfg(feature = "train")]
@@ -68,14 +64,13 @@ mod sentence_pairs;
 mod squad;
 
 #[cfg(feature = "train")]
-pub(crate) use epoch_order::steps;
+pub(crate) use batches::steps;
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
 pub use {
     batches::{Batches, TryBatcher},
     epoch_loader::EpochLoader,
-    examples::Examples,
-    label::{Label, LabelKind},
+    examples::{Examples, Label, LabelKind},
     labelled_file::{Column, Columns},
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
     labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher},

@@ -65,12 +65,10 @@ impl PlainText {
     ///
     /// # Errors
     ///
-    /// - Those of the tokenizer;
-    /// - [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
-    ///   [`model_max_length`](BertTokenizer::model_max_length);
-    /// - [`Error::Data`] if an id is 2³¹ or more.
+    /// Those of the tokenizer; [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
+    /// [`model_max_length`](BertTokenizer::model_max_length); [`Error::Data`] if an id is 2³¹ or more.
     pub fn windows(&self, tokenizer: BertTokenizer, seq_len: usize) -> Result<TextWindows> {
-        let invalid = |problem| Err(Error::Config { field: "seq_len", problem });
+        let invalid = |problem: String| Err(Error::config("seq_len", problem));
         if seq_len < 3 {
             return invalid(format!("is {seq_len}, but a token between [CLS] and [SEP] needs at least 3"));
         }

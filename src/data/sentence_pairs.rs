@@ -1,9 +1,8 @@
 //! Pairs and triplets of sentences: files and batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Example, Examples, check};
-use super::label::{Classes, LabelKind};
-use super::labelled_file::{Column, Columns, LabelledFile, Rows, counted};
+use super::examples::{Classes, Example, Examples, LabelKind, check, counted};
+use super::labelled_file::{Column, Columns, LabelledFile, Rows};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
 use crate::text::TextBatch;
