@@ -41,13 +41,10 @@
 //! ```
 
 mod group;
-mod meeting;
 mod parameters;
 mod ranks;
-mod weighted_sum;
 
-pub use meeting::Exchanged;
+pub use group::{Exchanged, Wire};
 pub use ranks::Ranks;
 #[cfg(feature = "train")]
 pub(crate) use ranks::gpus;
-pub use weighted_sum::Wire;

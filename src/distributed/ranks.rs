@@ -1,9 +1,7 @@
 //! The processes of a data-parallel run, and what they agree on.
 
-use super::group::Group;
-use super::meeting::{Call, Exchanged, Inner, Word};
-use super::parameters::{OfFirst, Parameters};
-use super::weighted_sum::{Number, Wire, weighted_sum};
+use super::group::{Call, Exchanged, Group, Inner, Wire, Word};
+use super::parameters::{Number, OfFirst, Parameters, weighted_sum};
 use crate::error::{Error, Result};
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -17,8 +15,7 @@ use std::time::Instant;
 
 /// The processes of a data-parallel run: those that `mpirun` started, or this one alone.
 ///
-/// Without `mpirun` there is one rank, and every method gives back at once what it was given: a program that calls them
-/// trains in one process and in many. Clones are handles of the same ranks.
+/// Without `mpirun` there is one rank, and every method gives back at once what it was given. Clones are handles of the same ranks.
 ///
 /// # Errors
 ///
@@ -36,9 +33,7 @@ impl Ranks {
         Self::new(None, Wire::Full)
     }
 
-    /// Runs a program on all ranks: `program` gets them, and an error that it returns on one rank ends all.
-    ///
-    /// Gradients travel in `wire`.
+    /// Runs a program on all ranks, whose gradients travel in `wire`. An error that it returns on one rank ends all.
     ///
     /// # Errors
     ///
@@ -122,7 +117,7 @@ impl Ranks {
         self.mean_of_scaled(module, gradients, 1.0, count)
     }
 
-    /// The same of `gradients` times `factor`, without a pass over them for that.
+    /// [`mean_gradients`](Self::mean_gradients) of `gradients` times `factor`, without a pass over them for that.
     pub(crate) fn mean_of_scaled<M: Module>(
         &self,
         module: &M,
@@ -131,29 +126,28 @@ impl Ranks {
         count: f64,
     ) -> Result<GradientsParams> {
         let Some(group) = &self.0.group else { return Ok(gradients) };
-        let mut parameters = Parameters::of(module, Some(gradients));
+        let parameters = Parameters::of(module, Some(gradients));
         // In one dtype, the widest: all parameters are exchanged at once.
-        if parameters.has_f64() {
-            self.mean::<f64>(group, &mut parameters, factor, count)?;
-        } else {
-            self.mean::<f32>(group, &mut parameters, factor, count)?;
+        match parameters.has_f64() {
+            true => self.mean::<f64>(group, parameters, factor, count),
+            false => self.mean::<f32>(group, parameters, factor, count),
         }
-        Ok(parameters.into_gradients())
     }
 
     fn mean<T: Number + Element>(
         &self,
         group: &Group,
-        parameters: &mut Parameters,
+        mut parameters: Parameters,
         factor: f64,
         count: f64,
-    ) -> Result<()> {
+    ) -> Result<GradientsParams> {
         parameters.convert::<T>();
-        let mut word = Word { weight: count, ..Word::new(Call::Gradients, parameters.hash()) };
         // Those that count for nothing are not added up: 0 · NaN would be NaN.
-        word.is_finite = count == 0.0 || parameters.are_finite::<T>(factor);
+        let is_finite = count == 0.0 || parameters.are_finite::<T>(factor);
+        let weight = if is_finite { count } else { f64::NAN };
+        let word = Word { weight, ..Word::new(Call::Gradients, parameters.hash()) };
         let mut meeting = self.0.meet(word, &[], "trains other parameters than rank 0")?;
-        if let Some(rank) = meeting.words.iter().position(|word| !word.is_finite) {
+        if let Some(rank) = meeting.words.iter().position(|word| word.weight.is_nan()) {
             return Err(meeting.part(rank, "has a gradient that is infinite or NaN".into()));
         }
         let total: f64 = meeting.words.iter().map(|word| word.weight).sum();
@@ -163,7 +157,7 @@ impl Ranks {
         let start = Instant::now();
         meeting.state.exchanged.bytes += parameters.sum::<T>(group, self.0.wire, factor, &shares);
         meeting.state.exchanged.time += start.elapsed();
-        Ok(())
+        Ok(parameters.into_gradients())
     }
 
     /// What the exchanges of gradients have cost this rank since it was started, to be compared with what its steps take.
@@ -197,10 +191,10 @@ impl Ranks {
         Ok(self.0.lock().outputs.pop_front())
     }
 
+    /// The error of ranks that have parted.
     #[cfg(feature = "train")]
-    pub(crate) fn error(&self) -> Option<Error> {
-        let parted = self.0.lock().parted.clone();
-        parted.map(|(rank, problem)| Error::Rank { rank, problem })
+    pub(crate) fn check(&self) -> Result<()> {
+        self.0.lock().check()
     }
 
     /// The sums of some numbers over all ranks, such as of a shared validation: losses times counts, and counts.

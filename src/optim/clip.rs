@@ -33,28 +33,27 @@ pub fn clip_by_global_norm<M: Module>(
     max_norm: f64,
 ) -> Result<Option<Tensor<1>>> {
     check_max_norm(max_norm)?;
-    let (norm, factor) = SumOfSquares::of(model, &mut [gradients]).clip(Factor::Host(1.0), max_norm);
+    let (norm, factor) = SumOfSquares::of(model, gradients).clip(Factor::Host(1.0), max_norm);
     factor.apply_to_all(model, gradients);
     Ok(norm)
 }
 
 /// Divides the gradients of a module, a sum over `batches` batches, `[1]`, by their number and clips the mean as
-/// [`clip_by_global_norm`] does, in one pass. Each parameter's gradient is in one of the sets, which may lie on several
-/// devices.
+/// [`clip_by_global_norm`] does, in one pass.
 #[cfg(feature = "train")]
 pub(crate) fn average_and_clip<M: Module>(
     model: &M,
-    sets: &mut [&mut GradientsParams],
+    gradients: &mut GradientsParams,
     batches: Tensor<1>,
     max_norm: f64,
 ) {
     // An infinite norm clips nothing, so nothing is summed.
     let squares = match max_norm.is_finite() {
-        true => SumOfSquares::of(model, sets),
+        true => SumOfSquares::of(model, gradients),
         false => SumOfSquares::default(),
     };
     let (_, factor) = squares.clip(Factor::share(batches), max_norm);
-    sets.iter_mut().for_each(|gradients| factor.apply_to_all(model, gradients));
+    factor.apply_to_all(model, gradients);
 }
 
 /// The squares of gradients: on the host added up at once, elsewhere of all gradients together.
@@ -68,11 +67,9 @@ struct SumOfSquares {
 
 impl SumOfSquares {
     /// That of all gradients of a module; a parameter that several fields share counts once.
-    fn of<M: Module>(model: &M, sets: &mut [&mut GradientsParams]) -> Self {
+    fn of<M: Module>(model: &M, gradients: &mut GradientsParams) -> Self {
         let mut squares = Self::default();
-        for gradients in sets {
-            model.visit(&mut ForEach { gradients, change: &mut squares, seen: HashSet::new() });
-        }
+        model.visit(&mut ForEach { gradients, change: &mut squares, seen: HashSet::new() });
         squares
     }
 
@@ -212,27 +209,16 @@ impl<C: Change> ModuleVisitor for ForEach<'_, C> {
 
 /// The gradients of each parameter added up, on the device that Burn chooses for it.
 #[cfg(feature = "train")]
-pub(crate) fn add_up<M: Module>(model: &M, gradients: MultiGradientsParams) -> MultiGradientsParams {
-    let mut added = AddUp { gradients, by_device: Vec::new() };
-    model.visit(&mut added);
-    MultiGradientsParams { grads: added.by_device }
-}
-
-#[cfg(feature = "train")]
-struct AddUp {
-    gradients: MultiGradientsParams,
-    by_device: Vec<(GradientsParams, Device)>,
-}
-
-#[cfg(feature = "train")]
-impl ModuleVisitor for AddUp {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Some((gradient, device)) = self.gradients.remove::<D>(param.id) else { return };
-        let place = self.by_device.iter().position(|(_, other)| *other == device);
-        let place = place.unwrap_or_else(|| {
-            self.by_device.push((GradientsParams::new(), device));
-            self.by_device.len() - 1
-        });
-        self.by_device[place].0.register(param.id, gradient);
+pub(crate) fn added_up<M: Module>(model: &M, gradients: MultiGradientsParams) -> GradientsParams {
+    struct AddUp(MultiGradientsParams, GradientsParams);
+    impl ModuleVisitor for AddUp {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if let Some((gradient, _)) = self.0.remove::<D>(param.id) {
+                self.1.register(param.id, gradient);
+            }
+        }
     }
+    let mut visitor = AddUp(gradients, GradientsParams::new());
+    model.visit(&mut visitor);
+    visitor.1
 }

@@ -41,7 +41,7 @@ mod schedule;
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
 #[cfg(feature = "train")]
-pub(crate) use clip::{add_up, average_and_clip, check_max_norm};
+pub(crate) use clip::{added_up, average_and_clip, check_max_norm};
 pub use schedule::{LrSchedule, ScaledLr, layer_wise_decay};
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};

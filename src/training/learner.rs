@@ -1,10 +1,10 @@
 //! A model for Burn's `Learner`, with averaged and clipped gradients.
 
-use super::heads::{count_id, weighing};
-use super::outputs::sharing;
+use super::heads::count_id;
+use super::outputs::on_ranks;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
-use crate::optim::{add_up, average_and_clip, check_max_norm};
+use crate::optim::{added_up, average_and_clip, check_max_norm};
 use burn::module::{Module, ModuleDisplay, Param};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
@@ -135,9 +135,7 @@ impl<M: Module> Training<M> {
     /// Whether this rank, or one of those that it met, was asked to stop; the error if the ranks have parted.
     pub(super) fn is_stopped(&self) -> Result<bool> {
         let Some(Exchange { ranks, asked, .. }) = &self.ranks else { return Ok(false) };
-        if let Some(error) = ranks.error() {
-            return Err(error);
-        }
+        ranks.check()?;
         if ranks.size() == 1 {
             return Ok(asked.should_stop());
         }
@@ -187,7 +185,17 @@ impl<M: Module> Training<M> {
 
     /// What one batch adds to the gradient of `batches`.
     fn one(&self) -> Tensor<1> {
-        Tensor::ones([1], (&self.batches.val().device().inner(), DType::F32))
+        Tensor::ones([1], (&self.device(), DType::F32))
+    }
+
+    fn device(&self) -> Device {
+        self.batches.val().device().inner()
+    }
+
+    /// Runs a step of the model.
+    fn run<T>(&self, step: impl FnOnce() -> T) -> T {
+        let ranks = self.ranks.as_ref().map(|exchange| (exchange.ranks.clone(), self.device()));
+        on_ranks(ranks, || autocast(self.precision, step))
     }
 }
 
@@ -196,14 +204,8 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
     type Output = M::Output;
 
     fn step(&self, batch: M::Input) -> TrainOutput<M::Output> {
-        let step = || autocast(self.precision, || TrainStep::step(&self.model, batch));
-        if self.ranks.is_none() {
-            let mut output = step();
-            output.grads.register(count_id(), self.one());
-            return output;
-        }
-        let mut output = weighing(step);
-        // A model of another crate counts batches.
+        let mut output = self.run(|| TrainStep::step(&self.model, batch));
+        // Batches are counted without ranks, and of a model of another crate.
         if output.grads.get::<1>(count_id()).is_none() {
             output.grads.register(count_id(), self.one());
         }
@@ -219,14 +221,14 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         let count = gradients.remove::<1>(count_id()).unwrap_or_else(|| self.one());
         let Some(exchange) = self.ranks.as_ref().filter(|exchange| exchange.ranks.size() > 1) else {
             // Nothing is read back from the device.
-            average_and_clip(&self.model, &mut [&mut gradients], self.divisor(count), self.max_grad_norm);
+            average_and_clip(&self.model, &mut gradients, self.divisor(count), self.max_grad_norm);
             return optimizer.step(rate, self, gradients);
         };
         // Read back, since ranks exchange it on the host.
         let count = count.into_scalar::<f64>();
         let Some(mut gradients) = exchange.mean(&self.model, gradients, count) else { return self };
         // They are a mean already, over all ranks.
-        average_and_clip(&self.model, &mut [&mut gradients], self.one(), self.max_grad_norm);
+        average_and_clip(&self.model, &mut gradients, self.one(), self.max_grad_norm);
         optimizer.step(rate, self, gradients)
     }
 
@@ -234,15 +236,12 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         self,
         optimizer: &mut ModuleOptimizer,
         rate: ModuleLearningRate,
-        mut gradients: MultiGradientsParams,
+        gradients: MultiGradientsParams,
     ) -> Self {
         let is_alone = self.ranks.as_ref().is_none_or(|exchange| exchange.ranks.size() == 1);
         assert!(is_alone, "a rank has one device; start a rank for each device");
-        let count = gradients.remove::<1>(count_id()).map_or_else(|| self.one(), |(count, _)| count);
-        let mut gradients = add_up(&self.model, gradients);
-        let mut sets: Vec<_> = gradients.grads.iter_mut().map(|(set, _)| set).collect();
-        average_and_clip(&self.model, &mut sets, self.divisor(count), self.max_grad_norm);
-        optimizer.step_multi(rate, self, gradients)
+        let gradients = added_up(&self, gradients);
+        self.optimize(optimizer, rate, gradients)
     }
 }
 
@@ -251,10 +250,10 @@ impl<M: Module + InferenceStep> InferenceStep for Training<M> {
     type Output = M::Output;
 
     fn step(&self, batch: M::Input) -> M::Output {
-        let step = || autocast(self.precision, || InferenceStep::step(&self.model, batch));
-        let Some(exchange) = &self.ranks else { return step() };
-        let output = sharing(&exchange.ranks, self.batches.val().device().inner(), step);
-        if let Some(error) = exchange.ranks.error() {
+        let output = self.run(|| InferenceStep::step(&self.model, batch));
+        if let Some(exchange) = &self.ranks
+            && let Err(error) = exchange.ranks.check()
+        {
             exchange.fail(&error);
         }
         output

@@ -231,20 +231,24 @@ impl Adaptor<RetrievalInput> for SentenceEmbeddingItem {
 }
 
 thread_local! {
-    static SHARED: RefCell<Option<(Ranks, Device)>> = const { RefCell::new(None) };
+    static RANKS: RefCell<Option<(Ranks, Device)>> = const { RefCell::new(None) };
 }
 
-/// Runs the validation step of a model, which calls [`shared`], on all ranks; received outputs are put on `device`.
-pub(super) fn sharing<T>(ranks: &Ranks, device: Device, step: impl FnOnce() -> T) -> T {
-    SHARED.set(Some((ranks.clone(), device)));
+/// Runs the step of a model on ranks, if there are any, with the device of this one.
+pub(super) fn on_ranks<T>(ranks: Option<(Ranks, Device)>, step: impl FnOnce() -> T) -> T {
+    RANKS.set(ranks);
     let output = step();
-    SHARED.set(None); // a model of another crate does not take it
+    RANKS.set(None);
     output
+}
+
+pub(super) fn is_on_ranks() -> bool {
+    RANKS.with_borrow(Option::is_some)
 }
 
 /// The outputs of the next batch of a validation: of the one that `own` computes, or of another rank's.
 pub(super) fn shared<T: Output>(own: impl Fn() -> T) -> T {
-    let Some((ranks, device)) = SHARED.take() else { return own() };
+    let Some((ranks, device)) = RANKS.take() else { return own() };
     match ranks.output(|| rmp_serde::to_vec(&own()).expect("plain data")) {
         Ok(Some(message)) => {
             T::from_data(rmp_serde::from_slice(&message).expect("what a rank wrote"), &device)
