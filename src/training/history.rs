@@ -1,7 +1,7 @@
 //! The metrics of a run, which of its evaluations is the best, and stopping by them.
 
+use super::arguments::TrainingArguments;
 use super::checkpoints::{Checkpoints, whole};
-use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::train::checkpoint::{CheckpointingAction, CheckpointingStrategy};
@@ -139,19 +139,17 @@ impl Log {
     }
 }
 
-/// By which metric of the validation data the best evaluation is found.
+/// Which evaluation is the best by a metric of the validation data, and early stopping. Evaluations before a resume count too,
+/// unlike with Burn's `MetricEarlyStoppingStrategy`; a value that is not finite is no improvement, and a run that never had a
+/// finite one goes on.
 #[derive(Clone)]
 pub(super) struct Best {
-    pub(super) metric: String,
+    pub(super) arguments: TrainingArguments,
     pub(super) greater_is_better: bool,
     pub(super) log: Log,
 }
 
 impl Best {
-    fn is_better(&self, value: f64, than: f64, by: f64) -> bool {
-        if self.greater_is_better { value - than > by } else { than - value > by }
-    }
-
     /// The number of the best evaluation, counted from 1; of equal ones the first.
     pub(super) fn epoch(&self) -> Option<usize> {
         self.last_improvement(0.0)
@@ -159,14 +157,18 @@ impl Best {
 
     /// The last evaluation that was better by more than `threshold` than the last one before it that was.
     fn last_improvement(&self, threshold: f64) -> Option<usize> {
-        let epochs = self.log.lock();
-        let values =
-            (1..).zip(&*epochs).filter_map(|(epoch, (_, of))| Some((epoch, *of.valid.get(&self.metric)?)));
-        let last = values.fold(None, |best, (epoch, value)| match best {
-            Some((_, than)) if !self.is_better(value, than, threshold) => best,
-            _ => Some((epoch, value)),
-        });
+        let (epochs, sign) = (self.log.lock(), if self.greater_is_better { 1.0 } else { -1.0 });
+        let value = |(_, of): &Epoch| Some(sign * of.valid.get(&self.arguments.metric_for_best_model)?);
+        let values = (1..).zip(&*epochs).filter_map(|(epoch, of)| Some((epoch, value(of)?)));
+        let last = values.reduce(|best, now| if now.1 - best.1 > threshold { now } else { best });
         last.map(|(epoch, _)| epoch)
+    }
+
+    /// Whether the run has been without an improvement for as long as its patience.
+    pub(super) fn is_over(&self) -> bool {
+        let Some(patience) = self.arguments.early_stopping_patience else { return false };
+        let last = self.last_improvement(self.arguments.early_stopping_threshold);
+        last.is_some_and(|last| self.log.lock().len() - last >= patience)
     }
 }
 
@@ -176,29 +178,13 @@ fn wait(store: &EventStoreClient) {
     store.find_metric(LOSS, 1, Aggregate::Mean, &Split::Valid);
 }
 
-/// Early stopping. Evaluations before a resume count too, unlike with Burn's `MetricEarlyStoppingStrategy`; a value that is
-/// not finite is no improvement, and a run that never had a finite one goes on.
-#[derive(Clone)]
-pub(super) struct EarlyStopping {
-    pub(super) best: Best,
-    pub(super) patience: usize,
-    pub(super) threshold: f64,
-    pub(super) ranks: Ranks,
-}
-
-impl EarlyStopping {
-    pub(super) fn is_over(&self) -> bool {
-        let last = self.best.last_improvement(self.threshold);
-        last.is_some_and(|last| self.best.log.lock().len() - last >= self.patience)
-    }
-}
-
-impl EarlyStoppingStrategy for EarlyStopping {
+impl EarlyStoppingStrategy for Best {
     fn should_stop(&mut self, _: usize, store: &EventStoreClient) -> bool {
         wait(store);
-        let is_over = self.ranks.is_first() && self.is_over();
+        let ranks = &self.arguments.ranks;
+        let is_over = ranks.is_first() && self.is_over();
         // A rank that has left is known at the next step, or at the end.
-        self.ranks.sum(&[is_over.into()]).is_ok_and(|ranks_over| ranks_over[0] > 0.0)
+        ranks.sum(&[is_over.into()]).is_ok_and(|ranks_over| ranks_over[0] > 0.0)
     }
 }
 

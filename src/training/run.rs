@@ -193,35 +193,28 @@ impl Run {
     }
 
     fn compare(&self, begun: &Beginning, now: &Beginning) -> Result<()> {
-        if self.last_checkpoint()? != self.finished_epochs {
-            return self.refused("was continued by another process meanwhile; resume it again");
-        }
-        for (place, data) in ["training data", "validation data"].into_iter().enumerate() {
-            if begun.data[place] != now.data[place] {
-                return self
-                    .refused(format!("holds a run that began with other {data}; resume with the original"));
-            }
-        }
-        if now.interval != begun.interval {
-            return self.refused(
-                "holds a run that read another number of batches between two evaluations; resume it with as many ranks and \
-                 devices as it began with",
-            );
-        }
-        if now.evaluations < begun.evaluations {
-            return self.refused(format!(
-                "holds a run of {} evaluations, now {}; resume it with as many epochs or steps, or more",
-                begun.evaluations, now.evaluations
-            ));
-        }
-        if (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
-            return self.refused(format!(
-                "holds a run that began at a loss of {}, but with this checkpoint it is {}; resume with the original \
-                 checkpoint",
-                begun.loss, now.loss
-            ));
-        }
-        Ok(())
+        let other_data = (0..2).find(|&place| begun.data[place] != now.data[place]);
+        self.refused(if self.last_checkpoint()? != self.finished_epochs {
+            "was continued by another process meanwhile; resume it again".into()
+        } else if let Some(place) = other_data {
+            let data = ["training data", "validation data"][place];
+            format!("holds a run that began with other {data}; resume with the original")
+        } else if now.interval != begun.interval {
+            "holds a run that read another number of batches between two evaluations; resume it with as many ranks and \
+             devices as it began with"
+                .into()
+        } else if now.evaluations < begun.evaluations {
+            let [began, now] = [begun, now].map(|run| run.evaluations);
+            format!("holds a run of {began} evaluations, now {now}; resume it with as many epochs or steps, or more")
+        } else if (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
+            let [began, now] = [begun, now].map(|run| run.loss);
+            format!(
+                "holds a run that began at a loss of {began}, but with this checkpoint it is {now}; resume with the \
+                 original checkpoint"
+            )
+        } else {
+            return Ok(());
+        })
     }
 
     /// Stores the checkpoints and metrics of a trainer in this run, and lets it continue after the last checkpoint.

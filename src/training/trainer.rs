@@ -2,7 +2,7 @@
 
 use super::arguments::TrainingArguments;
 use super::checkpoints::checksum_of;
-use super::history::{Best, EarlyStopping, History, Watch};
+use super::history::{Best, History, Watch};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
 use super::progress::renderer;
@@ -112,8 +112,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// Holds out a share of the data in (0, 1) for validation, drawn by the seed. Returns [`Error::Config`] for another share.
     pub fn with_validation_share(self, share: f64) -> Result<Self> {
         if !(share > 0.0 && share < 1.0) {
-            let problem = format!("is {share}, but must lie in (0, 1)");
-            return Err(Error::Config { field: "validation_share", problem });
+            return Err(Error::config("validation_share", format!("is {share}, but must lie in (0, 1)")));
         }
         Ok(Self { validation: Some(Validation::Share(share)), ..self })
     }
@@ -168,25 +167,22 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             _ => train.metrics(&model),
         };
         let metrics = metrics.and(further);
-        let (metric, greater_is_better) = metrics.best(&arguments, validation.is_some())?;
+        let greater_is_better = metrics.is_greater_better(&arguments, validation.is_some())?;
         let run = Run::open(&arguments)?;
-        let best = Best { metric, greater_is_better, log: run.log.clone() };
+        let best = Best { arguments: arguments.clone(), greater_is_better, log: run.log.clone() };
         tokenizer.check_directory(&arguments.output_dir)?;
-        let sum_of_validation = match &validation {
-            // Of the training data, so the share and the seed say which.
-            Some(Validation::Share(share)) => checksum_of(share),
-            Some(Validation::Data(valid)) => checksum_of(valid),
-            None => 0,
-        };
-        let sums = [checksum_of(&train), sum_of_validation];
-
+        let mut sums = [checksum_of(&train), 0];
         let read = |data| batches(data, &model, &tokenizer, &arguments);
         let (train, valid) = match validation {
             Some(Validation::Share(share)) => {
+                sums[1] = checksum_of(&share); // with the seed it says which of the training data
                 let (train, valid) = read(train)?.split(share, arguments.seed)?;
                 (train, Some(valid))
             }
-            Some(Validation::Data(valid)) => (read(train)?, Some(read(valid)?)),
+            Some(Validation::Data(valid)) => {
+                sums[1] = checksum_of(&valid);
+                (read(train)?, Some(read(valid)?))
+            }
             None => (read(train)?, None),
         };
         let plan = arguments.plan(train.len())?;
@@ -230,14 +226,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             Some(valid) => Arc::new(valid.clone()),
             None => loader.slice(0, 0), // Burn's trainer always validates
         };
-        let stopping = arguments.early_stopping_patience.map(|patience| EarlyStopping {
-            best: best.clone(),
-            patience,
-            threshold: arguments.early_stopping_threshold,
-            ranks: ranks.clone(),
-        });
-        let is_over = stopping.as_ref().is_some_and(EarlyStopping::is_over);
-        let (model, interrupted) = if is_over || run.finished_epochs >= plan.evaluations {
+        let (model, interrupted) = if best.is_over() || run.finished_epochs >= plan.evaluations {
             (run.model_of(run.finished_epochs, training.valid())?, None)
         } else {
             let watch =
@@ -253,7 +242,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             let launch =
                 if arguments.gradient_checkpointing { launch.gradient_checkpointing() } else { launch };
             let launch = run.checkpointed(metrics.register(launch), &training, &best, &watch)?;
-            let launch = stopping.into_iter().fold(launch, SupervisedTraining::early_stopping);
+            let patience = arguments.early_stopping_patience;
+            let launch = if patience.is_some() { launch.early_stopping(best.clone()) } else { launch };
             let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?;
             let LearningResult { model, renderer, interrupted, error } =
                 launch.launch(Learner::new(training, optimizer, schedule));
@@ -287,7 +277,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         }
         if history.best.is_none() && valid.is_some() && interrupted.is_none() {
             let problem = "was finite in no evaluation, so there is no best model; choose another metric_for_best_model";
-            return Err(Error::data(best.metric, problem));
+            return Err(Error::data(&arguments.metric_for_best_model, problem));
         }
         let model = match history.best.filter(|_| ranks.is_first()) {
             Some(best) => run.model_of(best + 1, model)?,
