@@ -20,11 +20,10 @@ const AHEAD: usize = 4;
 /// Batches of any dataset, for Burn's `SupervisedTraining` and for custom loops.
 ///
 /// An epoch is one pass over the dataset, or a fixed number of batches. Its order, masked tokens and, in Burn's trainer,
-/// dropout depend on the seed and the number of the epoch only, so a run that is resumed with
-/// [`starting_after`](Self::starting_after) continues exactly as if it had not been stopped.
+/// dropout depend on the seed and the number of the epoch only.
 ///
-/// Each [`iter`](DataLoader::iter) is the next epoch; a clone begins again at the first. A thread reads, tokenises and
-/// collates a few batches ahead; an error is returned in place of its batch and ends the epoch.
+/// Each [`iter`](DataLoader::iter) is the next epoch; a clone begins again at the first. A thread makes a few batches ahead; an
+/// error is returned in place of its batch and ends the epoch.
 ///
 /// ```
 /// use burn::data::dataloader::DataLoader;
@@ -68,9 +67,16 @@ impl<B: TryBatcher> EpochLoader<B> {
             return Err(Error::Empty { input: "dataset", shape: vec![0] });
         }
         let order = EpochOrder { items: batches.items.clone(), batch_size, ranks: 1, ..Default::default() };
+        order.check()?;
         let (batches, device) = (Arc::new(batches), device.clone());
-        Self { batches, order, device, ranks: None, seeds_device: false, next_epoch: AtomicUsize::new(0) }
-            .checked()
+        Ok(Self { batches, order, device, ranks: None, seeds_device: false, next_epoch: AtomicUsize::new(0) })
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut EpochOrder)) -> Result<Self> {
+        change(&mut self.order);
+        self.order.check()?;
+        // A clone begins at the first epoch, whatever was read before the change.
+        Ok(self.clone())
     }
 
     /// Shuffles each pass by a seed, for training.
@@ -82,23 +88,20 @@ impl<B: TryBatcher> EpochLoader<B> {
     /// Makes an epoch this many batches in place of one pass, to validate and save more or less often. The next epoch
     /// goes on where one ended, with all its batches full. Returns [`Error::Config`] if it is 0, or an epoch has more
     /// than 2²⁸ items.
-    pub fn with_batches_per_epoch(mut self, batches: usize) -> Result<Self> {
-        self.order.batches_per_epoch = Some(batches);
-        self.checked()
+    pub fn with_batches_per_epoch(self, batches: usize) -> Result<Self> {
+        self.with(|order| order.batches_per_epoch = Some(batches))
     }
 
     /// This rank's share of every epoch, for data-parallel training: of each `ranks` × `batch_size` items every rank
-    /// takes `batch_size`, in turn, so all have as many batches and, with [lengths](Batches::with_lengths), about as many
-    /// tokens in each. Ranks must agree on everything but `rank`. Returns [`Error::Config`] if `rank` is not below `ranks`, or
-    /// an epoch has fewer items than `ranks`.
-    pub fn shard(mut self, rank: usize, ranks: usize) -> Result<Self> {
-        (self.order.rank, self.order.ranks) = (rank, ranks);
-        self.checked()
+    /// takes `batch_size`, in turn, so all have as many batches. Ranks must agree on everything but `rank`. Returns
+    /// [`Error::Config`] if `rank` is not below `ranks`, or an epoch has fewer items than `ranks`.
+    pub fn shard(self, rank: usize, ranks: usize) -> Result<Self> {
+        self.with(|order| (order.rank, order.ranks) = (rank, ranks))
     }
 
-    /// Shares the validation of a [`Training`](crate::training::Training) on ranks: each validates every N-th batch and sends
-    /// the outputs to the others, so that all have the losses and metrics of one process. Ranks must have the same data. A loop
-    /// that computes every batch itself gets all of them, in another order.
+    /// Shares the validation of a [`Training`](crate::training::Training) on ranks with the same data: each validates every N-th
+    /// batch and sends the outputs to the others, so that all have the losses and metrics of one process. A loop of its own gets
+    /// all batches, in another order.
     pub fn share(self, ranks: &Ranks) -> Self {
         Self { ranks: Some(ranks.clone()), ..self.clone() }
     }
@@ -109,17 +112,11 @@ impl<B: TryBatcher> EpochLoader<B> {
         self.clone()
     }
 
-    /// Sets how many items all ranks together have read in the epochs that [`starting_after`](Self::starting_after) skips, if they
-    /// were not always as many ranks as now: of epochs of a number of batches, a run then goes on at the same place in the data.
+    /// Sets how many items all ranks together have read in the epochs that [`starting_after`](Self::starting_after) skips, if
+    /// there were not always as many ranks as now, so that epochs of a number of batches go on at the same place in the data.
     pub fn with_items_read(mut self, items: usize) -> Self {
         self.order.items_read = Some(items);
         self.clone()
-    }
-
-    fn checked(self) -> Result<Self> {
-        self.order.check()?;
-        // A clone begins at the first epoch, whatever was read before the change.
-        Ok(self.clone())
     }
 
     fn copy_with(&self, device: &Device, order: EpochOrder) -> Arc<dyn DataLoader<B::Batch>> {
@@ -209,8 +206,7 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
 /// The number of items in a batch; of batches in the round of ranks that it begins, or 0; and the batch.
 type Sent<T> = (usize, usize, Result<T, DatasetError>);
 
-/// The batches of one epoch, which a thread makes a bounded number ahead. It ends with them, or once this is dropped, as nobody takes
-/// its next batch. If it panics, so does the taker.
+/// The batches of one epoch, from a thread that ends once this is dropped. If it panics, so does the taker.
 struct Epoch<'a, B: TryBatcher> {
     loader: &'a EpochLoader<B>,
     /// `None` after the last one, or an error.

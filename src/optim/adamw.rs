@@ -19,8 +19,7 @@ use burn_fused::host;
 /// w ← (1 − η·λ)·w − η · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 /// ```
 ///
-/// The defaults are PyTorch's; Burn's `AdamWConfig` has others (ε 1e-5, λ 1e-4) and keeps its settings in f32. Source:
-/// `torch.optim.AdamW` of PyTorch 2.15.
+/// The defaults are PyTorch's; Burn's `AdamWConfig` has others (ε 1e-5, λ 1e-4) and keeps its settings in f32. Source: PyTorch 2.15.
 #[derive(Config, Debug, PartialEq)]
 pub struct AdamWConfig {
     /// β₁, decay of the mean of gradients, in [0, 1).
@@ -54,7 +53,7 @@ impl AdamWConfig {
     /// documentation gives.
     pub fn build(&self) -> Result<AdamW> {
         let refused = |field, value: f64, allowed: String| {
-            Err(Error::Config { field, problem: format!("is {value:?}, but must {allowed}") })
+            Err(Error::config(field, format!("is {value:?}, but must {allowed}")))
         };
         if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
             return refused("weight_decay", self.weight_decay, "be finite and not negative".into());
@@ -88,10 +87,9 @@ pub fn adamw(config: &AdamWConfig) -> Result<ModuleOptimizer> {
 /// The optimizer of one group of parameters, made by [`AdamWConfig`] or [`adamw`]; [the module](super) has an example. Its records are
 /// those of Burn's `AdamW`.
 ///
-/// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32.
-/// On Flex a step is one pass over a parameter, its state and its gradient, on all threads. The new values take the
-/// gradient's memory, so that a parameter that a clone of the module shares, as in Burn's `Learner`, is not copied.
-/// Other devices run the same arithmetic as tensor operations.
+/// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32. On Flex a step is one pass over
+/// a parameter, its state and its gradient, whose memory the new values take: so a parameter that a clone of the module shares, as
+/// in Burn's `Learner`, is not copied. Other devices run the same arithmetic as tensor operations.
 ///
 /// # Panics
 ///

@@ -18,13 +18,13 @@ use std::collections::HashSet;
 /// clipping, `[1]`; `None` if no parameter has a gradient. Returns [`Error::Data`] if `max_norm` is not above 0.
 ///
 /// ‖g‖ = √Σ g² over every parameter that has a gradient, each once; all are multiplied by min(1, `max_norm` / (‖g‖ + 1e-6)).
-/// Burn's `GradientClipping::Norm` takes the norm of each parameter separately, which changes the direction of the step.
-/// Nothing is read back from the device. [The module](super) has an example.
+/// Burn's `GradientClipping::Norm` clips each parameter separately, which changes the direction of the step. Nothing is read back
+/// from the device. [The module](super) has an example.
 ///
 /// # Numerics
 ///
-/// On Flex squares are added up in f64. On other devices in f32, or in f64 where a gradient is f64. 16-bit gradients are
-/// multiplied in f32 and rounded once.
+/// Squares are added up in f64 on Flex, elsewhere in f32 or the wider dtype of a gradient. 16-bit gradients are multiplied in f32
+/// and rounded once.
 ///
 /// Source: `torch.nn.utils.clip_grad_norm_` of PyTorch 2.15.
 pub fn clip_by_global_norm<M: Module>(
@@ -111,10 +111,8 @@ impl SumOfSquares {
 
 /// Below 0 every gradient would change its sign.
 pub(crate) fn check_max_norm(max_norm: f64) -> Result<()> {
-    if max_norm > 0.0 {
-        return Ok(());
-    }
-    Err(Error::data("max_norm", format!("is {max_norm}, but must be above 0")))
+    let problem = format!("is {max_norm}, but must be above 0");
+    if max_norm > 0.0 { Ok(()) } else { Err(Error::data("max_norm", problem)) }
 }
 
 #[allow(clippy::large_enum_variant)] // one per step; how large depends on the devices that are compiled in

@@ -318,7 +318,7 @@ impl TrainingArguments {
         let warmup = self.warmup_steps.unwrap_or((total as f64 * self.warmup_ratio) as usize);
         // Not from the step that a checkpoint has: with another number of ranks, an epoch has another number of steps.
         let done = finished.saturating_mul(plan.steps);
-        let schedule = self.lr_schedule.resumed(done, self.learning_rate, warmup, total)?;
+        let schedule = self.lr_schedule.from_step(Some(done), self.learning_rate, warmup, total)?;
         match self.layer_decay {
             Some(decay) => layer_wise_decay(schedule, layers, decay),
             None => Ok(schedule),
