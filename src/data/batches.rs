@@ -190,7 +190,6 @@ pub(super) struct EpochOrder {
     pub(super) batch_size: usize,
     /// `None` for one pass over the items.
     pub(super) batches_per_epoch: Option<usize>,
-    /// The number of the first epoch.
     pub(super) first_epoch: usize,
     /// Items of all ranks before it; by default those of as many epochs as there are before it.
     pub(super) items_read: Option<usize>,

@@ -123,7 +123,6 @@ impl<B: TryBatcher> EpochLoader<B> {
         Arc::new(Self { device: device.clone(), order, seeds_device: true, ..self.clone() })
     }
 
-    /// Sends the batches of an epoch.
     fn send(&self, epoch: usize, sender: &SyncSender<Sent<B::Batch>>) {
         let mut done = 0;
         // Drawn before ranks change the order of batches, so that a batch masks the same tokens on any number of them.

@@ -91,7 +91,6 @@ impl Column {
     }
 }
 
-/// The text of a file, and what is read of its rows.
 pub(super) struct LabelledFile {
     path: PathBuf,
     text: String,
@@ -194,7 +193,6 @@ impl LabelledFile {
     }
 }
 
-/// The rows of a file with their lines, and what its columns are.
 pub(super) struct Rows<'a> {
     file: &'a LabelledFile,
     /// The names in the header of a table, if it has one, or in the first JSON object.

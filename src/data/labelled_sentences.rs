@@ -119,7 +119,6 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
     })
 }
 
-/// The sentences of CoNLL's columns, or of CoNLL-U's.
 fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> Result<Vec<LabelledTokens>> {
     // A `#` may also begin a word, as in "#1": a comment is told by its number of columns.
     let usual = file.lines().find(|(_, text)| !text.starts_with('#') && !is_break(text));

@@ -160,7 +160,6 @@ impl SequenceBatcher {
         }
     }
 
-    /// A text's classes as zeros and ones, one for each label.
     fn multi_hot(&self, ids: &[usize]) -> Result<Vec<f64>> {
         let mut targets = vec![0.0; self.num_labels];
         for &id in ids {

@@ -100,7 +100,6 @@ impl SquadExample {
         Ok(examples)
     }
 
-    /// Whether each answer is at its place.
     fn check(&self) -> Result<(), String> {
         for (answer, start) in &self.answers {
             if answer.is_empty() {

@@ -15,12 +15,11 @@ use burn::train::{InferenceStep, Interrupter, TrainOutput, TrainStep, TrainingEr
 use burn_fused::{Precision, autocast};
 use std::fmt;
 
-/// A model for Burn's `Learner`, with the gradients of accumulated batches averaged and clipped.
+/// A model for Burn's `Learner`, which takes the mean of the gradients of accumulated batches and clips it by the norm of all
+/// together ([`clip_by_global_norm`](crate::optim::clip_by_global_norm)), as is usual in PyTorch.
 ///
-/// Burn's trainer sums the gradients of accumulated batches and clips each parameter separately. This takes the mean
-/// over the batches, as is usual in PyTorch, and clips by the norm of all gradients together
-/// ([`clip_by_global_norm`](crate::optim::clip_by_global_norm)). The batches of a step are counted, so the mean is right for
-/// the last step of an epoch, which may have fewer, and for several devices.
+/// Burn's trainer takes their sum and clips each parameter separately. The batches of a step are counted, so the mean is right
+/// for the last step of an epoch, which may have fewer, and for several devices.
 ///
 /// ```no_run
 /// use burn::optim::ModuleOptimizer;
@@ -50,8 +49,7 @@ pub struct Training<M: Module> {
     max_grad_norm: f64,
     #[module(skip)]
     precision: Precision,
-    /// No weight: each batch gives it a gradient of 1, or of its count, so that its gradient is what the gradients added
-    /// up are to be divided by.
+    /// No weight: its gradient is the sum of the batches' counts, which their added gradients are divided by.
     batches: Param<Tensor<1>>,
     #[module(skip)]
     ranks: Option<Exchange>,
@@ -110,20 +108,18 @@ impl<M: Module> Training<M> {
     /// mean of the gradients of all ranks.
     ///
     /// Batches then weigh as much as their losses count (masked tokens, labelled tokens or sequences, pairs of sentences;
-    /// a custom model counts batches), within a rank and across ranks, so that N ranks take the steps of one process
-    /// with batches N times as large. Each rank's loader is a [shard](crate::data::EpochLoader::shard), and the loader of the
-    /// validation is [shared](crate::data::EpochLoader::share). What travels there is what metrics are computed from: losses,
-    /// labels, and the logits of what has a label or the embeddings of sentences. For masked language modelling these are as
-    /// many logits for each masked token as the vocabulary has words. Outputs of a custom model do not travel: each rank
-    /// computes them all.
+    /// a custom model counts batches), so that N ranks take the steps of one process with batches N times as large. Each rank's
+    /// loader is a [shard](crate::data::EpochLoader::shard), and the loader of the validation is
+    /// [shared](crate::data::EpochLoader::share): losses, labels and logits or embeddings travel there, but not the outputs of a
+    /// custom model, which each rank computes for all batches.
     ///
-    /// `interrupter` is what stops this rank: Ctrl-C, the keys of a dashboard. Give the trainer
-    /// [`interrupter`](Self::interrupter), which stops all ranks after the same step.
+    /// `interrupter` stops this rank, as Ctrl-C does; give the trainer [`interrupter`](Self::interrupter), which stops all ranks
+    /// after the same step.
     ///
     /// # Errors
     ///
-    /// [`Error::Rank`](crate::Error::Rank) if the ranks' models differ in shapes or dtypes, or a rank has left. In
-    /// training, such an error ends the trainer on every rank; it is in the `error` of its result.
+    /// [`Error::Rank`](crate::Error::Rank) if the ranks' models differ in shapes or dtypes, or a rank has left; in training it ends
+    /// the trainer on every rank, and is in the `error` of its result.
     pub fn with_ranks(self, ranks: &Ranks, interrupter: &Interrupter) -> Result<Self> {
         let model = ranks.broadcast(self.model)?;
         // One rank stops at once; among several it would leave the others waiting.
@@ -160,13 +156,11 @@ impl<M: Module> Training<M> {
         Self { max_grad_norm, ..self }
     }
 
-    /// Computes the model's matmuls in another precision, see [`autocast`](crate::functional::autocast), in training and
-    /// in validation.
+    /// Computes the model's matmuls in another precision, see [`autocast`](crate::functional::autocast).
     ///
     /// # Panics
     ///
-    /// Where [`Precision::check`](crate::functional::Precision::check) returns an error for a device of the model, with the
-    /// same message.
+    /// Where [`Precision::check`](crate::functional::Precision::check) returns an error for a device of the model.
     pub fn with_precision(self, precision: Precision) -> Self {
         let checked: burn_fused::Result<()> =
             self.model.devices().iter().try_for_each(|device| precision.check(device));
@@ -192,7 +186,6 @@ impl<M: Module> Training<M> {
         self.batches.val().device().inner()
     }
 
-    /// Runs a step of the model.
     fn run<T>(&self, step: impl FnOnce() -> T) -> T {
         let ranks = self.ranks.as_ref().map(|exchange| (exchange.ranks.clone(), self.device()));
         on_ranks(ranks, || autocast(self.precision, step))

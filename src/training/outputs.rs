@@ -18,11 +18,10 @@ use std::cell::RefCell;
 /// The output for metrics of a model that classifies or gives numbers, with a row for each labelled token, text, or first or
 /// last token of an answer.
 ///
-/// It always supports `LossMetric`, whose mean is over rows. With one class per row it supports `AccuracyMetric`,
-/// `TopKAccuracyMetric`, `PerplexityMetric` and [`ConfusionMetric`](crate::metrics::ConfusionMetric), of words also
+/// It supports `LossMetric`, whose mean is over rows; with one class per row `AccuracyMetric`, `TopKAccuracyMetric`,
+/// `PerplexityMetric`, [`ConfusionMetric`](crate::metrics::ConfusionMetric) and, of words,
 /// [`EntityMetric`](crate::metrics::EntityMetric); with several classes `HammingScore`; with numbers
-/// [`SpearmanMetric`](crate::metrics::SpearmanMetric). Other metrics see an empty batch, which they ignore; a batch without a
-/// label counts in none. [`Metrics`](crate::training::Metrics) has an example.
+/// [`SpearmanMetric`](crate::metrics::SpearmanMetric). Other metrics ignore it. [`Metrics`](crate::training::Metrics) has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassificationItem {
     /// The mean loss, `[1]`.
@@ -90,7 +89,7 @@ impl ItemLazy for ClassificationItem {
             logits: self.logits.without_autodiff(),
             classes: self.classes.map(Tensor::without_autodiff),
             targets: self.targets.map(Tensor::without_autodiff),
-            sentences: self.sentences,
+            ..self
         })
     }
 }
@@ -136,11 +135,10 @@ impl Adaptor<EntityInput> for ClassificationItem {
 
 /// The output of a [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding) for metrics.
 ///
-/// It always supports `LossMetric`; with labels [`SpearmanMetric`](crate::metrics::SpearmanMetric); without
+/// It supports `LossMetric`; with labels [`SpearmanMetric`](crate::metrics::SpearmanMetric); without
 /// [`RetrievalMetric`](crate::metrics::RetrievalMetric) and `AccuracyMetric`, the share of anchors whose own candidate is the
-/// most similar of the batch, which depends on the batch size; with negatives
-/// [`TripletMetric`](crate::metrics::TripletMetric), of the first negative of each anchor. Other metrics see an empty batch,
-/// which they ignore. Accumulated batches and several devices do not share negatives.
+/// most similar of the batch; with negatives [`TripletMetric`](crate::metrics::TripletMetric), of the first negative of each
+/// anchor. Other metrics ignore it.
 #[derive(Clone, Debug, Serialize)]
 pub struct SentenceEmbeddingItem {
     /// The loss, `[1]`.

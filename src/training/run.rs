@@ -23,8 +23,6 @@ const LOCK: &str = "lock";
 
 const BEGUN: &str = "holds a run already; resume or overwrite it, or choose another output directory";
 
-const MAX_BEGINNING: u64 = 16 << 20; // larger than any `run.json`
-
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Beginning {
     settings: Settings,
@@ -54,9 +52,8 @@ pub(super) struct Run {
 
 impl Run {
     /// The run of all ranks in a directory that they share; rank 0 alone writes it, the others keep metrics of their own. Writes
-    /// nothing. Returns [`Error::File`] if the directory is not empty, or there is no run to resume, it began with other settings
-    /// or its checkpoints are damaged; [`Error::Json`] if its `run.json` is; [`Error::Rank`] if the settings of a rank differ, or
-    /// it could not open the run; [`Error::Io`].
+    /// nothing. Refuses a directory that is not empty, and to resume a run that is not there, began with other settings, or is
+    /// damaged; [`Error::Rank`] if the settings of a rank differ.
     pub(super) fn open(arguments: &TrainingArguments) -> Result<Self> {
         let (arguments, folder) = (arguments.clone(), arguments.output_dir.join(TRAINING));
         let checkpoints = Checkpoints::all(&folder, !arguments.ranks.is_first());
@@ -139,10 +136,8 @@ impl Run {
     }
 
     /// Records how a new run begins; a resumed run must begin in the same way. No other process can begin a run in this
-    /// directory while the lock that is returned is open, if the file system has locks; rank 0 holds it.
-    ///
-    /// Returns [`Error::File`] if the loss is not finite, the beginning differs from that of the first start, or another process
-    /// holds the run or has changed it since it was opened; [`Error::Io`].
+    /// directory while the lock that is returned is open, if the file system has locks; rank 0 holds it. Refuses a loss that is
+    /// not finite, another beginning than that of the first start, and a run that another process holds or has changed.
     pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<Option<File>> {
         // A resumed run is compared with it.
         if !loss.is_finite() {
@@ -217,10 +212,8 @@ impl Run {
         })
     }
 
-    /// Stores the checkpoints and metrics of a trainer in this run, and lets it continue after the last checkpoint.
-    ///
-    /// Each checkpoint has a checksum and replaces a file only when complete. The last two are kept, and the best one. Returns
-    /// [`Error::File`] if the last checkpoint is not of `model`.
+    /// Stores the checkpoints and metrics of a trainer in this run, and lets it continue after the last checkpoint; refuses one
+    /// that is not of `model`.
     pub(super) fn checkpointed<M: LearnerModel>(
         &self,
         training: SupervisedTraining<M>,
@@ -243,8 +236,7 @@ impl Run {
         Ok(training.checkpoint(self.finished_epochs))
     }
 
-    /// The last epoch whose model, optimizer and schedule can all be read; 0 if there is none. Returns [`Error::File`]
-    /// if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
+    /// The last epoch whose model, optimizer and schedule can all be read; 0 if there is none, an error if all are damaged.
     pub(super) fn last_checkpoint(&self) -> Result<usize> {
         let mut damaged = Ok(0);
         // From the latest on: a damaged checkpoint costs an epoch, not the run.
@@ -259,8 +251,7 @@ impl Run {
         damaged
     }
 
-    /// The model after an epoch. Returns [`Error::File`] if its checkpoint is damaged, of another model or no regular
-    /// file; [`Error::Io`].
+    /// The model after an epoch; an error if its checkpoint is damaged, or of another model.
     pub(super) fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
         let models = &self.checkpoints[0];
         let bytes = Bytes::from_bytes_vec(models.read(epoch)?);
@@ -270,9 +261,9 @@ impl Run {
 
     fn read_beginning(&self) -> Result<Option<Beginning>> {
         let path = self.folder.join(BEGINNING);
-        match regular_file::read(&path, MAX_BEGINNING) {
+        match regular_file::read_json(&path) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
-            text => serde_json::from_slice(&text?).map(Some).map_err(|source| Error::Json { path, source }),
+            beginning => beginning.map(Some),
         }
     }
 

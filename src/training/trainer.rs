@@ -27,10 +27,8 @@ use std::io::{Write, stderr};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Fine-tunes a model: transformers' `Trainer`.
-///
-/// The dataset decides the model: [`TrainingData`] lists them. Every error that the settings, the data or the output directory
-/// can cause is returned before the first step.
+/// Fine-tunes a model, which the dataset decides ([`TrainingData`] lists them): transformers' `Trainer`. Every error that the
+/// settings, the data or the output directory can cause is returned before the first step.
 ///
 /// ```no_run
 /// use burn_bert::data::{Columns, LabelledTexts};
@@ -47,9 +45,8 @@ use std::sync::Arc;
 /// ```
 ///
 /// **Progress** is Burn's dashboard in a terminal and lines of text elsewhere. **A run that was stopped**, by
-/// [`with_interrupter`](Self::with_interrupter), by the dashboard's keys `q` and `s` or by a kill, is resumed after its last
-/// evaluation by the same program with [`with_resume(true)`](TrainingArguments::with_resume), and ends with the weights of an
-/// uninterrupted one, bit for bit on Flex.
+/// [`with_interrupter`](Self::with_interrupter), by the keys `q` and `s` or by a kill, is resumed after its last evaluation by
+/// [`with_resume(true)`](TrainingArguments::with_resume), and ends with the weights of an uninterrupted one, bit for bit on Flex.
 pub struct Trainer<M, D> {
     pipeline: Pipeline<M>,
     train: D,
@@ -66,8 +63,8 @@ enum Validation<D> {
 
 /// What [`Trainer::train`] returns: a model with its tokenizer, and how it came to be. [`Trainer`] has an example.
 pub struct Trained<M> {
-    /// The model, as inference, with its tokenizer: the best of the evaluations; the last one without validation data; as it was
-    /// when the run was stopped. The output directory holds the same.
+    /// The model of the best evaluation with its tokenizer, or the last one without validation data or of a run that was stopped.
+    /// The output directory holds the same.
     pub pipeline: Pipeline<M>,
     /// The losses and metrics of the run, from before a resume too.
     pub history: History,
@@ -81,9 +78,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// A model for the data from a Hugging Face checkpoint with a tokenizer. A head that the checkpoint lacks, or that has other
     /// labels, is newly initialised, and said so on the standard error.
     ///
-    /// # Errors
-    ///
-    /// Those of [`from_pretrained_with_new_head`](crate::model::PretrainedModel::from_pretrained_with_new_head), of
+    /// Errors: those of [`from_pretrained_with_new_head`](crate::model::PretrainedModel::from_pretrained_with_new_head), of
     /// [`BertTokenizer::from_pretrained`] and of [`new`](Self::new).
     pub fn from_pretrained(path: impl AsRef<Path>, train: D, arguments: TrainingArguments) -> Result<Self> {
         let (path, device) = (path.as_ref(), arguments.device());
@@ -97,12 +92,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         Self::new(Pipeline::new(model, BertTokenizer::from_pretrained(path)?)?, train, arguments)
     }
 
-    /// A model that was made or loaded by hand, with losses, class weights or frozen parameters of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`], naming the field, if no run can have these arguments; [`Error::Fused`] if a device does not have the
-    /// precision.
+    /// A model that was made or loaded by hand, with losses, class weights or frozen parameters of its own. Returns
+    /// [`Error::Config`], naming the field, if no run can have these arguments; [`Error::Fused`] if a device lacks the precision.
     pub fn new(pipeline: Pipeline<M>, train: D, arguments: TrainingArguments) -> Result<Self> {
         arguments.check()?;
         let (further, interrupter) = (Metrics::new(), Interrupter::new());
