@@ -18,8 +18,7 @@ pub struct MaskedLmExample {
     pub token_type_ids: Option<Vec<u32>>,
     /// The position of each token; `None` for the default ones.
     pub position_ids: Option<Vec<u32>>,
-    /// The word of each token, `None` for a token of no word, such as `[CLS]`. Only neighbours with the same number are one
-    /// word.
+    /// The word of each token, `None` for one of no word, such as `[CLS]`. Only neighbours with the same number are one word.
     pub word_ids: Option<Vec<Option<u32>>>,
 }
 
@@ -85,8 +84,8 @@ pub struct MaskedLmCollatorConfig {
     /// Of the masked tokens, the share that becomes a random word. The rest is unchanged.
     #[config(default = 0.1)]
     pub random_replace_prob: f64,
-    /// Whether the tokens of a word are masked together: [`mlm_probability`](Self::mlm_probability) is then that of a word,
-    /// and examples need [word ids](MaskedLmExample::with_word_ids).
+    /// Whether the tokens of a word are masked together, with the probability of one; examples then need
+    /// [word ids](MaskedLmExample::with_word_ids).
     #[config(default = false)]
     pub whole_word_masking: bool,
     /// The length of a batch is a multiple of this, so that batches have fewer shapes.
@@ -219,8 +218,8 @@ impl MaskedLmCollator {
         masked
     }
 
-    /// Masks tokens and makes one batch, padded at the end to the longest sequence, or to the next multiple of
-    /// [`pad_to_multiple_of`](MaskedLmCollatorConfig::pad_to_multiple_of).
+    /// Masks tokens and makes one batch, padded at the end to the longest sequence or the next
+    /// [multiple](MaskedLmCollatorConfig::pad_to_multiple_of).
     ///
     /// # Errors
     ///
@@ -250,13 +249,10 @@ impl MaskedLmCollator {
         }
 
         let mut input = BertEmbeddingsInput::from_rows(&rows, device)?;
-        if let Some(rows) =
-            padded("token_type_ids", examples, seq, |example| example.token_type_ids.as_deref())?
-        {
+        if let Some(rows) = padded("token_type_ids", examples, seq, |example| &example.token_type_ids)? {
             input = input.with_token_type_ids(&rows)?;
         }
-        if let Some(rows) = padded("position_ids", examples, seq, |example| example.position_ids.as_deref())?
-        {
+        if let Some(rows) = padded("position_ids", examples, seq, |example| &example.position_ids)? {
             input = input.with_position_ids(&rows)?;
         }
         MaskedLmBatch::new(input, padding, &positions, &labels)
@@ -309,17 +305,17 @@ fn one_a_token(input: &'static str, found: usize, example: &MaskedLmExample) -> 
 }
 
 /// One field of all examples, padded with 0; `None` if no example has it.
-fn padded<'a>(
+fn padded(
     input: &'static str,
-    examples: &'a [MaskedLmExample],
+    examples: &[MaskedLmExample],
     seq: usize,
-    field: impl Fn(&'a MaskedLmExample) -> Option<&'a [u32]>,
+    field: fn(&MaskedLmExample) -> &Option<Vec<u32>>,
 ) -> Result<Option<Vec<Vec<u32>>>> {
     if examples.iter().all(|example| field(example).is_none()) {
         return Ok(None);
     }
     let pad = |example| {
-        let mut values = field(example).unwrap_or_default().to_vec();
+        let mut values = field(example).clone().unwrap_or_default();
         if values.len() != example.len() {
             return Err(one_a_token(input, values.len(), example));
         }

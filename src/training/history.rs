@@ -205,9 +205,9 @@ impl CheckpointingStrategy for LastAndBest {
         // Before the checkpoint, after which a resumed run would not log this epoch again.
         self.best.log.save();
         let best = self.best.epoch();
-        let saved = self.checkpoints.iter().map(|files| files.epochs().unwrap_or_default());
-        let old: BTreeSet<usize> = saved.flatten().collect();
-        let old = old.into_iter().filter(|&old| old + 1 < epoch && Some(old) != best);
+        let saved = self.checkpoints.iter().flat_map(|files| files.epochs().unwrap_or_default());
+        let old =
+            saved.filter(|&old| old + 1 < epoch && Some(old) != best).collect::<BTreeSet<_>>().into_iter();
         [CheckpointingAction::Save].into_iter().chain(old.map(CheckpointingAction::Delete)).collect()
     }
 }
