@@ -3,32 +3,19 @@
 
 use crate::error::{Error, Result};
 #[cfg(feature = "mpi")]
-use mpi::Threading;
-#[cfg(feature = "mpi")]
 use mpi::environment::{Universe, initialize_with_threading};
 #[cfg(feature = "mpi")]
-use mpi::topology::SimpleCommunicator;
-#[cfg(feature = "mpi")]
 use mpi::traits::{Communicator, CommunicatorCollectives, Equivalence, Root};
-#[cfg(not(feature = "mpi"))]
-use std::marker::Copy as Equivalence; // nothing travels
+#[cfg(feature = "mpi")]
+use mpi::{Threading, topology::SimpleCommunicator};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+#[cfg(not(feature = "mpi"))]
+use std::{convert::Infallible as Universe, marker::Copy as Equivalence}; // nothing travels
 
 /// What Open MPI, MPICH, MVAPICH and Slurm set in the processes that they start.
 const STARTED: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_RANK"];
-
-/// Elements of one broadcast: MPI counts in 31 bits.
-#[cfg(feature = "mpi")]
-const PIECE: usize = 1 << 26;
-
-fn is_started_by_mpi() -> bool {
-    // A group of one is none; PMIx names the rank alone, which may be any.
-    STARTED
-        .iter()
-        .any(|name| std::env::var_os(name).is_some_and(|value| value != "1" || *name == "PMIX_RANK"))
-}
 
 /// Numbers that MPI has a type for.
 pub(super) trait Element: Copy + Default + Equivalence {}
@@ -40,16 +27,15 @@ pub(super) struct Group {
     pub(super) size: usize,
     /// The number of this process among those of its machine.
     pub(super) local_rank: usize,
-    #[cfg(feature = "mpi")]
     _universe: Universe, // its drop ends MPI
-    #[cfg(not(feature = "mpi"))]
-    none: std::convert::Infallible,
 }
 
 impl Group {
     /// `None` if this process was not started by MPI.
     pub(super) fn connect() -> Result<Option<Self>> {
-        if !is_started_by_mpi() {
+        // A group of one is none; PMIx names the rank alone, which may be any.
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| value != "1" || name == "PMIX_RANK");
+        if !STARTED.into_iter().any(is_set) {
             return Ok(None);
         }
         #[cfg(not(feature = "mpi"))]
@@ -82,16 +68,17 @@ impl Group {
 
     pub(super) fn broadcast<T: Element>(&self, root: usize, buffer: &mut [T]) {
         #[cfg(not(feature = "mpi"))]
-        match (self.none, root, buffer) {}
+        match (self._universe, root, buffer) {}
+        // In pieces, as MPI counts in 31 bits.
         #[cfg(feature = "mpi")]
-        for piece in buffer.chunks_mut(PIECE) {
+        for piece in buffer.chunks_mut(1 << 26) {
             self.world().process_at_rank(root as i32).broadcast_into(piece);
         }
     }
 
     pub(super) fn all_gather<T: Element>(&self, own: &[T], all: &mut [T]) {
         #[cfg(not(feature = "mpi"))]
-        match (self.none, own, all) {}
+        match (self._universe, own, all) {}
         #[cfg(feature = "mpi")]
         self.world().all_gather_into(own, all);
     }
@@ -99,7 +86,7 @@ impl Group {
     /// Part r of `parts` to rank r, of as many parts as ranks, and in `received` this rank's part from each.
     pub(super) fn all_to_all<T: Element>(&self, parts: &[T], received: &mut [T]) {
         #[cfg(not(feature = "mpi"))]
-        match (self.none, parts, received) {}
+        match (self._universe, parts, received) {}
         #[cfg(feature = "mpi")]
         self.world().all_to_all_into(parts, received);
     }
@@ -141,10 +128,14 @@ impl State {
         let Some((rank, problem)) = self.parted.clone() else { return Ok(()) };
         Err(Error::Rank { rank, problem })
     }
+
+    pub(super) fn part(&mut self, rank: usize, problem: String) -> Result<()> {
+        self.parted = Some((rank, problem));
+        self.check()
+    }
 }
 
-/// What the exchanges of gradients have cost a rank so far; of [`Ranks::exchanged`](super::Ranks::exchanged). See [the
-/// module](super) for a training loop.
+/// What [`Ranks::exchanged`](super::Ranks::exchanged) returns; [the module](super) has a training loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Exchanged {
     /// Bytes that this rank sent to others, and as many received.
@@ -201,13 +192,6 @@ pub(super) struct Meeting<'a> {
     pub(super) messages: Vec<Vec<u8>>,
 }
 
-impl Meeting<'_> {
-    pub(super) fn part(&mut self, rank: usize, problem: String) -> Error {
-        self.state.parted = Some((rank, problem.clone()));
-        Error::Rank { rank, problem }
-    }
-}
-
 impl Inner {
     pub(super) fn rank(&self) -> usize {
         self.group.as_ref().map_or(0, |group| group.rank)
@@ -227,16 +211,14 @@ impl Inner {
         // All know it after the same meeting, whichever of them was asked to stop.
         state.is_stopped |= words.iter().any(|word| word.stops);
         let first = |is: &dyn Fn(&Word) -> bool| words.iter().position(is);
-        let parted = if let Some(rank) = first(&|word| word.call == Call::Leave as u64) {
-            Some((rank, String::from_utf8_lossy(&messages[rank]).into_owned()))
+        if let Some(rank) = first(&|word| word.call == Call::Leave as u64) {
+            state.part(rank, String::from_utf8_lossy(&messages[rank]).into_owned())?;
         } else if let Some(rank) = first(&|word| word.call != words[0].call) {
-            Some((rank, "is at another place of the program than rank 0".into()))
-        } else {
-            first(&|word| word.same != words[0].same).map(|rank| (rank, other.into()))
-        };
-        let mut meeting = Meeting { state, words, messages };
-        parted.map_or(Ok(()), |(rank, problem)| Err(meeting.part(rank, problem)))?;
-        Ok(meeting)
+            state.part(rank, "is at another place of the program than rank 0".into())?;
+        } else if let Some(rank) = first(&|word| word.same != words[0].same) {
+            state.part(rank, other.into())?;
+        }
+        Ok(Meeting { state, words, messages })
     }
 
     fn exchange(&self, own: Word, message: &[u8]) -> (Vec<Word>, Vec<Vec<u8>>) {
@@ -254,21 +236,21 @@ impl Inner {
     }
 
     /// Tells the others that this rank takes no further part, and why, if it does not end as they do.
-    pub(super) fn leave(&self, problem: String) {
+    pub(super) fn leave(&self, problem: Option<String>) {
         let mut state = self.lock();
         if self.group.is_none() || state.parted.is_some() {
             return;
         }
         // Where the others end too, nobody reads it.
-        let said = if problem.is_empty() { "has left the run" } else { &problem };
+        let said = problem.unwrap_or_else(|| "has left the run".into());
         self.exchange(Word::new(Call::Leave, 0), said.as_bytes());
-        state.parted = Some((self.rank(), said.into()));
+        state.parted = Some((self.rank(), said));
     }
 }
 
 /// A rank that ends otherwise than by [`Ranks::run`] panicked.
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.leave("panicked".into());
+        self.leave(Some("panicked".into()));
     }
 }

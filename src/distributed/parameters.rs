@@ -26,15 +26,13 @@ pub(super) struct Parameters {
     gradients: GradientsParams,
 }
 
-type Register = Box<dyn FnOnce(TensorData, &mut GradientsParams)>;
-
 struct Slot {
     shape: Vec<usize>,
     dtype: DType,
     /// In the memory that the gradient was in, where it is summed in its dtype: a copy would cost as much as the sum.
     gradient: Option<TensorData>,
     /// Gives the gradient back, as a tensor of the parameter's rank.
-    register: Register,
+    register: Box<dyn FnOnce(TensorData, &mut GradientsParams)>,
 }
 
 impl Parameters {

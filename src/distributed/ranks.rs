@@ -19,11 +19,9 @@ use std::time::Instant;
 ///
 /// # Errors
 ///
-/// Except for what says so, every method that returns a `Result` is to be called by all ranks in the same order. If one
-/// calls another method, leaves [`run`](Self::run) with an error, panics or drops its handles, all others get an
-/// [`Error::Rank`] that names it, and none waits for it. If its process dies, `mpirun` ends the others.
-///
-/// See [the module](super) for a training loop.
+/// Every method that returns a `Result` is to be called by all ranks in the same order. If one calls another method, leaves
+/// [`run`](Self::run) with an error, panics or drops its handles, all others get an [`Error::Rank`] that names it, and none waits
+/// for it. If its process dies, `mpirun` ends the others. See [the module](super) for a training loop.
 #[derive(Clone)]
 pub struct Ranks(Arc<Inner>);
 
@@ -45,8 +43,7 @@ impl Ranks {
     ) -> std::result::Result<T, E> {
         let ranks = Self::new(Group::connect()?, wire);
         let result = program(&ranks);
-        let message = result.as_ref().err().map(ToString::to_string);
-        ranks.0.leave(message.unwrap_or_default());
+        ranks.0.leave(result.as_ref().err().map(ToString::to_string));
         result
     }
 
@@ -71,8 +68,8 @@ impl Ranks {
         self.rank() == 0
     }
 
-    /// A device for this rank: of the kind of Burn's default device, if that is a GPU, the one with the number of this
-    /// rank among those of its machine, in turn if there are more ranks than GPUs; otherwise the default device.
+    /// A device for this rank: if Burn's default device is a GPU, each rank of a machine gets the next one of that kind, in turn;
+    /// otherwise the default device.
     pub fn device(&self) -> Device {
         let Some(group) = &self.0.group else { return Device::default() };
         match &gpus()[..] {
@@ -96,9 +93,8 @@ impl Ranks {
 
     /// The mean of the gradients of all ranks, g = Σᵣ nᵣ·gᵣ / Σᵣ nᵣ, the same bits on every rank.
     ///
-    /// `count` is n, what this rank's loss is a mean over (masked tokens, labelled tokens, texts), so that the mean is that
-    /// of one process with the batches of all ranks. A rank without anything gives 0. Call it once per optimiser step, with the
-    /// mean over the rank's own batches, and clip what it returns: only gradients of what is trained travel.
+    /// `count` is n, what this rank's loss is a mean over (masked tokens, labelled tokens, texts), 0 if nothing, so that the mean
+    /// is that of one process with the batches of all ranks. Call it once per optimiser step, and clip what it returns.
     ///
     /// # Errors
     ///
@@ -148,7 +144,7 @@ impl Ranks {
         let word = Word { weight, ..Word::new(Call::Gradients, parameters.hash()) };
         let mut meeting = self.0.meet(word, &[], "trains other parameters than rank 0")?;
         if let Some(rank) = meeting.words.iter().position(|word| word.weight.is_nan()) {
-            return Err(meeting.part(rank, "has a gradient that is infinite or NaN".into()));
+            meeting.state.part(rank, "has a gradient that is infinite or NaN".into())?;
         }
         let total: f64 = meeting.words.iter().map(|word| word.weight).sum();
         let share = |word: &Word| if total > 0.0 { word.weight / total } else { 0.0 };
@@ -160,8 +156,7 @@ impl Ranks {
         Ok(parameters.into_gradients())
     }
 
-    /// What the exchanges of gradients have cost this rank since it was started, to be compared with what its steps take.
-    /// Nothing travels where there is one rank.
+    /// What the exchanges of gradients have cost this rank since it was started; nothing where there is one rank.
     pub fn exchanged(&self) -> Exchanged {
         self.0.lock().exchanged
     }
@@ -212,8 +207,7 @@ impl Ranks {
         Ok(values)
     }
 
-    /// Makes sure that settings, or what was read from files, are the same on all ranks: `Debug` writes them in the same
-    /// way.
+    /// Makes sure that settings, or what was read from files, are the same on all ranks, as `Debug` writes them.
     ///
     /// # Errors
     ///
@@ -228,8 +222,8 @@ impl Ranks {
         self.0.meet(word, &[], &format!("has another {what} than rank 0")).map(drop)
     }
 
-    /// Asks for a stop, from any thread: [`is_stopped`](Self::is_stopped) is true on all ranks after the next method
-    /// that they call together. For Ctrl-C, which reaches ranks at different times.
+    /// Asks for a stop, from any thread, as for Ctrl-C: [`is_stopped`](Self::is_stopped) is true on all ranks after the next
+    /// method that they call together.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
         if self.0.group.is_none() {
