@@ -139,7 +139,7 @@ impl LabelledFile {
         // Read ahead, since the columns are chosen before the rows are read.
         let first = rows.next().transpose()?.ok_or_else(|| Error::no_text(&self.path))?;
         // Later objects may have other fields: columns are found in each by name, and nothing is counted.
-        let names = first.1.fields.iter().map(|(name, _)| name.clone()).collect();
+        let names = first.1.0.iter().map(|(name, _)| name.clone()).collect();
         let rows = Box::new(once(Ok(first)).chain(rows));
         Ok(Rows { file: self, names: Some(names), width: None, rows })
     }
@@ -179,8 +179,8 @@ impl LabelledFile {
         let names = has_header.then(|| first.iter().map(|name| name.trim().to_string()).collect());
         let rows = reader.into_records().map(move |record| {
             let record = record.map_err(refused)?;
-            let fields = record.iter().map(|field| (String::new(), field.into())).collect();
-            Ok((line(record.position()), Row { fields, is_json: false }))
+            let fields = record.iter().map(|field| (String::new(), field.into()));
+            Ok((line(record.position()), Row(fields.collect())))
         });
         Ok(Rows { file: self, names, width: Some(first.len()), rows: Box::new(rows) })
     }
@@ -245,25 +245,22 @@ impl Rows<'_> {
     }
 }
 
-/// A row of a table, or a JSON object. A table's names are in its header alone.
-pub(super) struct Row {
-    fields: Vec<(String, Value)>,
-    is_json: bool,
-}
+/// The fields of a JSON object, or of a row of a table, whose names are in its header alone.
+pub(super) struct Row(Vec<(String, Value)>);
 
 impl Row {
     pub(super) fn len(&self) -> usize {
-        self.fields.len()
+        self.0.len()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
-        self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value)
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value)
     }
 
     fn field(&self, column: &Column) -> Result<&Value, String> {
         match column {
             Column::Index(index) => self
-                .fields
+                .0
                 .get(*index)
                 .map(|(_, value)| value)
                 .ok_or_else(|| format!("has {}, but none at index {index}", counted(self.len(), "field"))),
@@ -278,15 +275,16 @@ impl Row {
         }
     }
 
+    /// A label, which in a table is text, and in JSON a value of any kind.
     pub(super) fn label(
         &self,
         column: &Column,
         classes: &mut Classes,
         kind: LabelKind,
     ) -> Result<Label, String> {
-        match self.field(column)? {
-            Value::String(field) if !self.is_json => classes.in_field(field, kind),
-            value => classes.in_json(value, kind),
+        match (column, self.field(column)?) {
+            (Column::Index(_), Value::String(field)) => classes.in_field(field, kind),
+            (_, value) => classes.in_json(value, kind),
         }
     }
 }
@@ -312,7 +310,7 @@ impl<'de> Deserialize<'de> for Row {
                     }
                     fields.push((name, value));
                 }
-                Ok(Row { fields, is_json: true })
+                Ok(Row(fields))
             }
         }
 

@@ -1,12 +1,11 @@
 //! Training data: files, datasets, collators and loaders.
 //!
-//! With Burn's `SupervisedTraining` (feature `train`):
+//! An `EpochLoader` reads them for Burn's `SupervisedTraining` (feature `train`):
 //!
 //! | | masked language modelling | classification | question answering | sentence embeddings |
 //! |---|---|---|---|---|
 //! | data | `PlainText`, `TextWindows` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindow` | `SentencePairs` |
 //! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` | `QuestionWindowBatcher` | `SentencePairBatcher` |
-//! | loader | `EpochLoader` | `EpochLoader` | `EpochLoader` | `EpochLoader` |
 //! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
 
 /// A [`TryBatcher`] that needs a tokenizer alone.

@@ -188,14 +188,17 @@ impl EarlyStoppingStrategy for Best {
     }
 }
 
-/// Keeps the last two checkpoints and the best one, of those on disk: the checkpoints from before a resume are deleted as well.
-pub(super) struct LastAndBest {
+/// Keeps what the trainer logs, and the last two checkpoints and the best one, of those on disk: the checkpoints from before a
+/// resume are deleted as well. Burn's own logger writes a file for each metric and epoch, and aborts the process on a full disk.
+#[derive(Clone)]
+pub(super) struct Keeper {
     pub(super) checkpoints: [Checkpoints; 3],
     pub(super) best: Best,
     pub(super) watch: Watch,
+    pub(super) names: HashMap<MetricId, String>,
 }
 
-impl CheckpointingStrategy for LastAndBest {
+impl CheckpointingStrategy for Keeper {
     fn checkpointing(&mut self, epoch: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
         wait(store);
         // Known now at the latest: a model with such a loss is not saved.
@@ -206,17 +209,10 @@ impl CheckpointingStrategy for LastAndBest {
         self.best.log.save();
         let best = self.best.epoch();
         let saved = self.checkpoints.iter().flat_map(|files| files.epochs().unwrap_or_default());
-        let old =
-            saved.filter(|&old| old + 1 < epoch && Some(old) != best).collect::<BTreeSet<_>>().into_iter();
-        [CheckpointingAction::Save].into_iter().chain(old.map(CheckpointingAction::Delete)).collect()
+        let old: BTreeSet<_> = saved.filter(|&old| old + 1 < epoch && Some(old) != best).collect();
+        let deleted = old.into_iter().map(CheckpointingAction::Delete);
+        [CheckpointingAction::Save].into_iter().chain(deleted).collect()
     }
-}
-
-/// Keeps what the trainer logs. Burn's own logger writes a file for each metric and epoch, and aborts the process on a full disk.
-pub(super) struct Logger {
-    pub(super) log: Log,
-    pub(super) watch: Watch,
-    pub(super) names: HashMap<MetricId, String>,
 }
 
 /// What stops the trainer beside its caller: the keys of Burn's dashboard, and a loss that is no number.
@@ -230,13 +226,13 @@ pub(super) struct Watch {
     pub(super) problem: Arc<OnceLock<(&'static str, f64)>>,
 }
 
-impl MetricLogger for Logger {
+impl MetricLogger for Keeper {
     fn log(&mut self, update: MetricsUpdate, epoch: usize, split: &Split) {
         let Watch { keys, trainer, problem } = &self.watch;
         if keys.should_stop() && !trainer.should_stop() {
             trainer.stop(Some("q, then s"));
         }
-        let mut epochs = self.log.lock();
+        let mut epochs = self.best.log.lock();
         // The first batch of an epoch; one whose metrics were lost on the way has none, and keeps its place.
         if epochs.len() < epoch {
             epochs.resize_with(epoch, Epoch::default);

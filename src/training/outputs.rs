@@ -187,8 +187,8 @@ impl Adaptor<LossInput> for SentenceEmbeddingItem {
 
 impl Adaptor<AccuracyInput> for SentenceEmbeddingItem {
     fn adapt(&self) -> AccuracyInput {
-        let ([batch, _], [count, _], device) =
-            (self.anchors.dims(), self.candidates.dims(), self.anchors.device());
+        let ([batch, _], [count, _]) = (self.anchors.dims(), self.candidates.dims());
+        let device = self.anchors.device();
         // With labels a candidate may be a mismatch: its own is not to be the nearest.
         if self.labels.is_some() {
             return AccuracyInput::new(Tensor::zeros([0, count], &device), Tensor::zeros([0], &device));

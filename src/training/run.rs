@@ -2,7 +2,7 @@
 
 use super::arguments::{Plan, Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, UNFINISHED, names, whole};
-use super::history::{Best, LastAndBest, Log, Logger, Watch};
+use super::history::{Best, Keeper, Log, Watch};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::module::Module;
@@ -71,10 +71,8 @@ impl Run {
         }
         // Nobody writes before all have opened it.
         let TrainingArguments { output_dir, ranks, .. } = &run.arguments;
-        ranks.same(
-            "setting or output directory",
-            &(output_dir, run.arguments.settings(), run.finished_epochs),
-        )?;
+        let opened = (output_dir, run.arguments.settings(), run.finished_epochs);
+        ranks.same("setting or output directory", &opened)?;
         Ok(run)
     }
 
@@ -181,9 +179,8 @@ impl Run {
     /// Removes of the model that is replaced what a save into its directory would keep. Not before the new one is trained, which
     /// may have begun from it.
     pub(super) fn remove_replaced_model(&self) -> Result<()> {
-        let mut old = ["config.json", "model.safetensors", "modules.json"]
-            .into_iter()
-            .filter(|_| self.is_overwriting());
+        let old = ["config.json", "model.safetensors", "modules.json"];
+        let mut old = old.into_iter().filter(|_| self.is_overwriting());
         old.try_for_each(|name| removed(&self.arguments.output_dir.join(name)))
     }
 
@@ -221,13 +218,13 @@ impl Run {
         best: &Best,
         watch: &Watch,
     ) -> Result<SupervisedTraining<M>> {
+        let (checkpoints, best, watch) = (self.checkpoints.clone(), best.clone(), watch.clone());
+        let keeper = Keeper { checkpoints, best, watch, names: HashMap::new() };
         let [models, optimizers, schedules] = self.checkpoints.clone();
-        let (log, watch, best) = (self.log.clone(), watch.clone(), best.clone());
-        let kept = LastAndBest { checkpoints: self.checkpoints.clone(), best, watch: watch.clone() };
         let training = training
             .with_custom_checkpointers(models, optimizers, schedules)
-            .with_checkpointing_strategy(kept)
-            .with_metric_logger(Logger { log, watch, names: HashMap::new() });
+            .with_checkpointing_strategy(keeper.clone())
+            .with_metric_logger(keeper);
         if self.finished_epochs == 0 {
             return Ok(training);
         }
