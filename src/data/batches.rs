@@ -93,7 +93,7 @@ impl<B: TryBatcher> Batches<B> {
     }
 
     /// Returns [`Error::Data`] if lengths, sources or texts are not one per item of the dataset.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let items = self.dataset.len();
         for (what, count) in [
             ("lengths", self.items.lengths.as_ref().map(|lengths| lengths.len())),
@@ -119,8 +119,9 @@ impl<B: TryBatcher> Batches<B> {
     }
 
     /// All but a share of the sources, and that share, drawn by a seed: for training and for validation. Returns
-    /// [`Error::Config`] if that leaves one of them without an item.
+    /// [`Error::Config`] if that leaves one of them without an item, [`Error::Data`] if there is not one source per item.
     pub fn split(self, share: f64, seed: u64) -> Result<(Self, Self)> {
+        self.check()?;
         let Items { places, sources, .. } = &self.items;
         let source = |place: usize| sources.as_ref().map_or(place, |sources| sources[place]);
         // Sorted and each once, so that the draw depends on the seed alone.
@@ -142,7 +143,8 @@ impl<B: TryBatcher> Batches<B> {
     }
 
     /// For an evaluation: at most `most` items, drawn by a seed, and sorted by length, longest first, if that is wanted.
-    pub(crate) fn evaluated(self, most: Option<usize>, seed: u64, is_sorted: bool) -> Self {
+    pub(crate) fn evaluated(self, most: Option<usize>, seed: u64, is_sorted: bool) -> Result<Self> {
+        self.check()?;
         let mut places = self.items.places.to_vec();
         if let Some(most) = most.filter(|&most| most < places.len()) {
             places.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
@@ -153,7 +155,7 @@ impl<B: TryBatcher> Batches<B> {
         if let Some(lengths) = self.items.lengths.as_ref().filter(|_| is_sorted) {
             places.sort_by_key(|&place| Reverse(lengths[place]));
         }
-        self.select(places)
+        Ok(self.select(places))
     }
 
     /// For training: in an order that depends on the lengths or the texts only where that is wanted.
@@ -298,8 +300,8 @@ impl EpochOrder {
         }
     }
 
-    /// A seed for the batch that begins with this rank's and device's item number `done` of an epoch. Without shuffling it is
-    /// the same in every epoch, so that every validation masks the same tokens.
+    /// A seed for the batch that begins with this rank's and device's item number `done` of an epoch; without shuffling the same
+    /// in every epoch, so that every validation masks the same tokens.
     pub(super) fn seed(&self, purpose: Purpose, epoch: usize, done: usize) -> u64 {
         // Counted over all epochs and ranks: no two batches of a run draw from one stream.
         let before = if self.is_shuffled { self.items_before(epoch) } else { 0 };
@@ -322,10 +324,8 @@ fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {
     rng
 }
 
-/// Moves items such that no two of a batch share a text, as long as there are others to choose from nearby. `texts` has hashes of
-/// the texts of each item. Items keep their order where nothing stands in the way.
-///
-/// Source: `NoDuplicatesBatchSampler` of sentence-transformers 6.2, whose last batches have fewer items instead.
+/// Moves items such that no two of a batch share a text, of which `texts` has hashes, as long as there are others to choose from
+/// nearby. Source: `NoDuplicatesBatchSampler` of sentence-transformers 6.2, whose last batches have fewer items instead.
 fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize> {
     let mut left: VecDeque<usize> = items.iter().copied().collect();
     let mut chosen = Vec::with_capacity(items.len());

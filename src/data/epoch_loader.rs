@@ -119,10 +119,6 @@ impl<B: TryBatcher> EpochLoader<B> {
         self.clone()
     }
 
-    fn copy_with(&self, device: &Device, order: EpochOrder) -> Arc<dyn DataLoader<B::Batch>> {
-        Arc::new(Self { device: device.clone(), order, seeds_device: true, ..self.clone() })
-    }
-
     fn send(&self, epoch: usize, sender: &SyncSender<Sent<B::Batch>>) {
         let mut done = 0;
         // Drawn before ranks change the order of batches, so that a batch masks the same tokens on any number of them.
@@ -190,15 +186,15 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
     }
 
     fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<B::Batch>> {
-        self.copy_with(device, self.order.clone())
+        Arc::new(Self { device: device.clone(), seeds_device: true, ..self.clone() })
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B::Batch>> {
-        let order = self.order.clone();
+        let mut slice = Self { seeds_device: true, ..self.clone() };
         // Of a slice, the places count from its own start.
-        let before = order.range.as_ref().map_or(0, |range| range.start);
-        let range = Some(before + start..before + end);
-        self.copy_with(&self.device, EpochOrder { range, ..order })
+        let before = self.order.range.as_ref().map_or(0, |range| range.start);
+        slice.order.range = Some(before + start..before + end);
+        Arc::new(slice)
     }
 }
 

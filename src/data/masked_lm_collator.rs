@@ -121,8 +121,8 @@ impl MaskedLmCollatorConfig {
                 return invalid(field, format!("is {probability}, but must lie in [0, 1]"));
             }
         }
-        if self.mask_replace_prob + self.random_replace_prob > 1.0 {
-            let sum = self.mask_replace_prob + self.random_replace_prob;
+        let sum = self.mask_replace_prob + self.random_replace_prob;
+        if sum > 1.0 {
             return invalid("random_replace_prob", format!("and mask_replace_prob add up to {sum}, above 1"));
         }
         let ids = self.special_token_ids.iter().map(|&id| ("special_token_ids", id));

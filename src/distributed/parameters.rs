@@ -6,7 +6,7 @@ use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, Element, bf16};
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// Elements of a rank in one exchange: large enough for the bandwidth, small enough for a core's cache.
 const PART: usize = 1 << 18;
@@ -26,13 +26,15 @@ pub(super) struct Parameters {
     gradients: GradientsParams,
 }
 
+type Register = Box<dyn FnOnce(TensorData, &mut GradientsParams)>;
+
 struct Slot {
     shape: Vec<usize>,
     dtype: DType,
     /// In the memory that the gradient was in, where it is summed in its dtype: a copy would cost as much as the sum.
     gradient: Option<TensorData>,
     /// Gives the gradient back, as a tensor of the parameter's rank.
-    register: Box<dyn FnOnce(TensorData, &mut GradientsParams)>,
+    register: Register,
 }
 
 impl Parameters {
@@ -46,11 +48,8 @@ impl Parameters {
 
     /// What tells them from others; ids differ between processes.
     pub(super) fn hash(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        for Slot { shape, dtype, .. } in &self.slots {
-            (shape, dtype).hash(&mut hasher);
-        }
-        hasher.finish()
+        let slots: Vec<_> = self.slots.iter().map(|slot| (&slot.shape, slot.dtype)).collect();
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(slots)
     }
 
     pub(super) fn has_f64(&self) -> bool {

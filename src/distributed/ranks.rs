@@ -8,7 +8,7 @@ use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::Element;
 use std::fmt::{self, Debug, Display};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -72,10 +72,7 @@ impl Ranks {
     /// otherwise the default device.
     pub fn device(&self) -> Device {
         let Some(group) = &self.0.group else { return Device::default() };
-        match &gpus()[..] {
-            [] => Device::default(),
-            gpus => gpus[group.local_rank % gpus.len()].clone(),
-        }
+        gpus().into_iter().cycle().nth(group.local_rank).unwrap_or_default()
     }
 
     /// `module` with the parameters of rank 0: values, whatever is trained.
@@ -216,9 +213,8 @@ impl Ranks {
         if self.0.group.is_none() {
             return Ok(());
         }
-        let mut hasher = DefaultHasher::new();
-        format!("{value:?}").hash(&mut hasher);
-        let word = Word::new(Call::Same, hasher.finish());
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(format!("{value:?}"));
+        let word = Word::new(Call::Same, hash);
         self.0.meet(word, &[], &format!("has another {what} than rank 0")).map(drop)
     }
 

@@ -52,22 +52,18 @@ impl AdamWConfig {
     /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its
     /// documentation gives.
     pub fn build(&self) -> Result<AdamW> {
-        let refused = |field, value: f64, allowed: String| {
-            Err(Error::config(field, format!("is {value:?}, but must {allowed}")))
-        };
-        if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
-            return refused("weight_decay", self.weight_decay, "be finite and not negative".into());
-        }
-        for (field, beta) in [("beta_1", self.beta_1), ("beta_2", self.beta_2)] {
-            if !(0.0..1.0).contains(&beta) {
-                return refused(field, beta, "lie in [0, 1)".into());
-            }
-        }
         // A smaller ε is 0 in an f32 step, which divides 0 by 0 where a gradient is 0.
         let least = f32::MIN_POSITIVE;
-        if !(self.epsilon.is_finite() && self.epsilon >= f64::from(least)) {
-            let allowed = format!("be finite and at least {least:e}, the smallest normal f32");
-            return refused("epsilon", self.epsilon, allowed);
+        let epsilons = format!("be finite and at least {least:e}, the smallest normal f32");
+        for (field, value, range, allowed) in [
+            ("weight_decay", self.weight_decay, 0.0..f64::INFINITY, "be finite and not negative"),
+            ("beta_1", self.beta_1, 0.0..1.0, "lie in [0, 1)"),
+            ("beta_2", self.beta_2, 0.0..1.0, "lie in [0, 1)"),
+            ("epsilon", self.epsilon, least.into()..f64::INFINITY, &epsilons),
+        ] {
+            if !range.contains(&value) {
+                return Err(Error::config(field, format!("is {value:?}, but must {allowed}")));
+            }
         }
         Ok(AdamW { config: self.clone() })
     }

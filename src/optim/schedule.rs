@@ -41,11 +41,11 @@ impl LrSchedule {
     ///
     /// [`Error::Data`] if `peak` is not in (0, 1] or `warmup` is not below `total`.
     pub fn with_warmup(self, peak: f64, warmup: usize, total: usize) -> Result<ModuleLrScheduler> {
-        self.from_step(None, peak, warmup, total)
+        self.at_step(None, peak, warmup, total)
     }
 
     /// [`with_warmup`](Self::with_warmup) from a step on, whatever a record says, if there is one.
-    pub(crate) fn from_step(
+    pub(crate) fn at_step(
         self,
         step: Option<usize>,
         peak: f64,
@@ -199,7 +199,7 @@ mod tests {
         // A quarter of 40 steps was done; the rest is that of 12 steps.
         let mut begun = LrSchedule::Linear.with_warmup(1.0, 0, 40).unwrap();
         (0..10).for_each(|_| drop(begun.step()));
-        let resumed = LrSchedule::Linear.from_step(Some(3), 1.0, 0, 12).unwrap();
+        let resumed = LrSchedule::Linear.at_step(Some(3), 1.0, 0, 12).unwrap();
         let mut resumed = layer_wise_decay(resumed, 1, 0.5).unwrap().load_record(begun.to_record());
         let rates = resumed.step();
         assert_eq!(rates.base(), 0.75);

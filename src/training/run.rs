@@ -39,7 +39,7 @@ struct Beginning {
 }
 
 /// The output directory of a training run: the model, and in the folder `training` checkpoints and metrics, from which the run
-/// is resumed. A run is resumed only with the settings that it began with.
+/// is resumed with the same settings.
 pub(super) struct Run {
     arguments: TrainingArguments,
     pub(super) folder: PathBuf,
@@ -114,8 +114,7 @@ impl Run {
         self.arguments.overwrite_output_dir && !self.arguments.resume
     }
 
-    /// The items that the finished epochs of so many batches of a rank have read, so that a run that goes on with another number of
-    /// ranks goes on at the same place in the data.
+    /// The items that the finished epochs of so many batches of a rank have read, with whatever number of ranks.
     pub(super) fn items_read(&self, batches: usize) -> usize {
         let starts = self.starts();
         let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([self.finished_epochs]);
@@ -176,8 +175,7 @@ impl Run {
         Ok(lock)
     }
 
-    /// Removes of the model that is replaced what a save into its directory would keep. Not before the new one is trained, which
-    /// may have begun from it.
+    /// Removes of the model that is replaced what a save would keep; once the new one, which may have begun from it, is trained.
     pub(super) fn remove_replaced_model(&self) -> Result<()> {
         let old = ["config.json", "model.safetensors", "modules.json"];
         let mut old = old.into_iter().filter(|_| self.is_overwriting());

@@ -25,7 +25,7 @@ use burn::train::TrainStep;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// Data that a model `M` is trained on or evaluated with by a [`Trainer`](super::Trainer): the datasets of [`data`](crate::data), or
 /// [`Batches`] of any for a custom model. `Debug` has to show the items: a run is resumed only with data that it shows alike.
@@ -104,24 +104,22 @@ impl TrainingData<Classifier> for LabelledTexts {
     type Batcher = SequenceBatcher;
 
     fn config(&self, config: Config<Classifier>, _: &TrainingArguments) -> Config<Classifier> {
+        let problem = match self.kind() {
+            LabelKind::Class => ProblemType::SingleLabelClassification,
+            LabelKind::Classes => ProblemType::MultiLabelClassification,
+            LabelKind::Value => {
+                return config.with_num_labels(1).with_problem_type(Some(ProblemType::Regression));
+            }
+            LabelKind::Relevance => return config.with_num_labels(1).with_problem_type(None),
+        };
         let names = names_for(config.id2label.clone(), self.names());
-        match self.kind() {
-            LabelKind::Class => {
-                config.with_id2label(names).with_problem_type(Some(ProblemType::SingleLabelClassification))
-            }
-            LabelKind::Classes => {
-                config.with_id2label(names).with_problem_type(Some(ProblemType::MultiLabelClassification))
-            }
-            LabelKind::Value => config.with_num_labels(1).with_problem_type(Some(ProblemType::Regression)),
-            LabelKind::Relevance => config.with_num_labels(1).with_problem_type(None),
-        }
+        config.with_id2label(names).with_problem_type(Some(problem))
     }
 
     fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceBatcher>> {
         let (names, lengths) = (reader.model.id2label(), self.sizes());
-        let texts = if self.names().is_empty() { self } else { self.of_model(names)? };
-        Ok(Batches::new(texts, SequenceBatcher::new(reader.tokenizer.clone(), names.len()))
-            .with_lengths(lengths))
+        let batcher = SequenceBatcher::new(reader.tokenizer.clone(), names.len());
+        Ok(Batches::new(self.of_model(names)?, batcher).with_lengths(lengths))
     }
 
     fn metrics(&self, _: &Classifier) -> Metrics<Classifier> {
@@ -249,11 +247,7 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
 }
 
 fn hashes(pairs: &SentencePairs, place: usize) -> Vec<u64> {
-    let hash = |text: &String| {
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        hasher.finish()
-    };
+    let hash = |text: &String| BuildHasherDefault::<DefaultHasher>::default().hash_one(text);
     let Ok(SentencePair { anchor, positive, negatives, .. }) = pairs.get(place) else { return Vec::new() };
     [&anchor, &positive].into_iter().chain(&negatives).map(hash).collect()
 }
@@ -319,16 +313,14 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
         }
         reader.tokenizer = reader.tokenizer.with_model_max_length(length);
     }
-    let batches = data.batches(&reader)?;
-    batches.check()?;
-    Ok(batches)
+    data.batches(&reader)
 }
 
 pub(super) fn evaluation_loader<B: TryBatcher>(
     batches: Batches<B>,
     arguments: &TrainingArguments,
 ) -> Result<EpochLoader<B>> {
-    let batches = batches.evaluated(arguments.max_eval_samples, arguments.seed, arguments.group_by_length);
+    let batches = batches.evaluated(arguments.max_eval_samples, arguments.seed, arguments.group_by_length)?;
     let batch_size = arguments.eval_batch_size.unwrap_or(arguments.batch_size);
     EpochLoader::new(batches, batch_size, &arguments.device())
 }
