@@ -186,8 +186,9 @@ impl<M: Module> Training<M> {
         self.batches.val().device().inner()
     }
 
-    fn run<T>(&self, step: impl FnOnce() -> T) -> T {
-        let ranks = self.ranks.as_ref().map(|exchange| (exchange.ranks.clone(), self.device()));
+    /// Runs a step of the model, on a device if it validates.
+    fn run<T>(&self, device: Option<Device>, step: impl FnOnce() -> T) -> T {
+        let ranks = self.ranks.as_ref().map(|exchange| (exchange.ranks.clone(), device));
         on_ranks(ranks, || autocast(self.precision, step))
     }
 }
@@ -197,7 +198,7 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
     type Output = M::Output;
 
     fn step(&self, batch: M::Input) -> TrainOutput<M::Output> {
-        let mut output = self.run(|| TrainStep::step(&self.model, batch));
+        let mut output = self.run(None, || TrainStep::step(&self.model, batch));
         // Batches are counted without ranks, and of a model of another crate.
         if output.grads.get::<1>(count_id()).is_none() {
             output.grads.register(count_id(), self.one());
@@ -243,7 +244,7 @@ impl<M: Module + InferenceStep> InferenceStep for Training<M> {
     type Output = M::Output;
 
     fn step(&self, batch: M::Input) -> M::Output {
-        let output = self.run(|| InferenceStep::step(&self.model, batch));
+        let output = self.run(Some(self.device()), || InferenceStep::step(&self.model, batch));
         if let Some(exchange) = &self.ranks
             && let Err(error) = exchange.ranks.check()
         {

@@ -229,11 +229,11 @@ impl Adaptor<RetrievalInput> for SentenceEmbeddingItem {
 }
 
 thread_local! {
-    static RANKS: RefCell<Option<(Ranks, Device)>> = const { RefCell::new(None) };
+    static RANKS: RefCell<Option<(Ranks, Option<Device>)>> = const { RefCell::new(None) };
 }
 
-/// Runs the step of a model on ranks, if there are any, with the device of this one.
-pub(super) fn on_ranks<T>(ranks: Option<(Ranks, Device)>, step: impl FnOnce() -> T) -> T {
+/// Runs the step of a model on ranks, if there are any. Outputs of a validation that others have computed are put on its device.
+pub(super) fn on_ranks<T>(ranks: Option<(Ranks, Option<Device>)>, step: impl FnOnce() -> T) -> T {
     RANKS.set(ranks);
     let output = step();
     RANKS.set(None);
@@ -246,7 +246,7 @@ pub(super) fn is_on_ranks() -> bool {
 
 /// The outputs of the next batch of a validation: of the one that `own` computes, or of another rank's.
 pub(super) fn shared<T: Output>(own: impl Fn() -> T) -> T {
-    let Some((ranks, device)) = RANKS.take() else { return own() };
+    let Some((ranks, Some(device))) = RANKS.with_borrow(Clone::clone) else { return own() };
     match ranks.output(|| rmp_serde::to_vec(&own()).expect("plain data")) {
         Ok(Some(message)) => {
             T::from_data(rmp_serde::from_slice(&message).expect("what a rank wrote"), &device)

@@ -142,9 +142,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// # Errors
     ///
     /// Before the first step: [`Error::Config`] or [`Error::Data`] for settings and data that do not fit the model or each other,
-    /// [`Error::File`] for an output directory that holds something else. Later: [`Error::Training`] for a batch that cannot be
-    /// made or a checkpoint that cannot be saved, [`Error::Data`] for a loss that is infinite or NaN, [`Error::Rank`]. After an
-    /// error no model is saved, but the checkpoints of the run are kept.
+    /// [`Error::File`] for an output directory that holds something else. Later, with the checkpoints kept: [`Error::Training`] for
+    /// a batch that cannot be made or a checkpoint that cannot be saved, [`Error::Data`] for a loss that is infinite or NaN,
+    /// [`Error::Rank`].
     pub fn train(self) -> Result<Trained<M>> {
         let Self { pipeline, train, validation, arguments, further, interrupter } = self;
         let (ranks, device) = (&arguments.ranks, arguments.device());
