@@ -162,25 +162,20 @@ pub(super) trait Number: group::Element {
     }
 }
 
-impl Number for f64 {
-    fn to_f64(self) -> f64 {
-        self
-    }
+macro_rules! number {
+    ($($float:ty),*) => {$(
+        impl Number for $float {
+            fn to_f64(self) -> f64 {
+                self.into()
+            }
 
-    fn from_f64(value: f64) -> Self {
-        value
-    }
+            fn from_f64(value: f64) -> Self {
+                value as $float
+            }
+        }
+    )*};
 }
-
-impl Number for f32 {
-    fn to_f64(self) -> f64 {
-        self.into()
-    }
-
-    fn from_f64(value: f64) -> Self {
-        value as f32
-    }
-}
+number!(f32, f64);
 
 /// The bits of a bf16, which MPI has no type for.
 pub(super) type Bf16Bits = u16;
