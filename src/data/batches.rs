@@ -1,18 +1,25 @@
-//! Items, and what makes batches of them.
+//! Items, and what makes batches of them, in which order.
 
 use crate::error::{Error, Result};
 use burn::data::dataset::{Dataset, DatasetError};
 use burn::prelude::*;
-use rand::SeedableRng;
 use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fmt::{self, Debug};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Makes batches of items: a [`Batcher`](burn::data::dataloader::batcher::Batcher) that returns errors, for [`Batches`].
-/// [`EpochLoader`](super::EpochLoader) has an example.
+/// Batches among which items are sorted by length, as in transformers' `LengthGroupedSampler`, or searched for other texts.
+const BUCKET: usize = 50;
+
+/// The order of an epoch is in memory, eight bytes an item.
+const MAX_EPOCH: usize = 1 << 28;
+
+/// Burn's [`Batcher`](burn::data::dataloader::batcher::Batcher) with errors, for [`Batches`]. [`EpochLoader`](super::EpochLoader)
+/// has an example.
 pub trait TryBatcher: Send + Sync + 'static {
     /// An item of the dataset.
     type Item: Send + Sync + 'static;
@@ -39,26 +46,24 @@ pub struct Batches<B: TryBatcher> {
 }
 
 /// The items of a dataset that are read, by their places in it, and what is known of each item of the dataset.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Items {
-    pub(super) places: Arc<Vec<usize>>,
-    pub(super) lengths: Option<Arc<Vec<usize>>>,
+    places: Arc<Vec<usize>>,
+    lengths: Option<Arc<Vec<usize>>>,
     sources: Option<Arc<Vec<usize>>>,
     /// Hashes of the texts of each item, of which no two of a step are to be equal.
-    pub(super) texts: Option<Arc<Vec<Vec<u64>>>>,
+    texts: Option<Arc<Vec<Vec<u64>>>>,
 }
 
 impl<B: TryBatcher> Batches<B> {
     /// Batches of a dataset.
     pub fn new(dataset: impl Dataset<B::Item> + 'static, batcher: B) -> Self {
-        let places = Arc::new((0..dataset.len()).collect());
-        let items = Items { places, lengths: None, sources: None, texts: None };
+        let items = Items { places: Arc::new((0..dataset.len()).collect()), ..Default::default() };
         Self { dataset: Arc::new(dataset), batcher: Arc::new(batcher), items }
     }
 
-    /// Sets the length of each item, in any unit, to group items of similar lengths, which reduces padding. Items are grouped
-    /// within fifty batches, and only if they are shuffled, so the order stays random. Only where the loss of an item does not
-    /// depend on the others of its batch.
+    /// Sets the length of each item, in any unit: shuffled items of similar lengths are then grouped, within fifty batches, which
+    /// reduces padding. Only where the loss of an item does not depend on the others of its batch.
     pub fn with_lengths(mut self, lengths: Vec<usize>) -> Self {
         self.items.lengths = Some(Arc::new(lengths));
         self
@@ -70,9 +75,8 @@ impl<B: TryBatcher> Batches<B> {
         self
     }
 
-    /// Sets what must not occur twice in a batch, of all ranks together, for losses to which all others of a batch are negatives:
-    /// for each item, hashes of its texts. The last batches of an epoch may have equal texts, if the data leave no other choice.
-    /// Only if items are shuffled.
+    /// Sets hashes of the texts of each item, none of which occurs twice in a shuffled batch of all ranks, for losses to which the
+    /// others of a batch are negatives. The last batches of an epoch may have equal texts, if the data leave no other choice.
     pub fn with_texts(mut self, texts: Vec<Vec<u64>>) -> Self {
         self.items.texts = Some(Arc::new(texts));
         self
@@ -89,7 +93,7 @@ impl<B: TryBatcher> Batches<B> {
     }
 
     /// Returns [`Error::Data`] if lengths, sources or texts are not one per item of the dataset.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let items = self.dataset.len();
         for (what, count) in [
             ("lengths", self.items.lengths.as_ref().map(|lengths| lengths.len())),
@@ -104,14 +108,9 @@ impl<B: TryBatcher> Batches<B> {
         Ok(())
     }
 
-    pub(super) fn read(
-        &self,
-        places: Vec<usize>,
-        seed: u64,
-        device: &Device,
-    ) -> Result<B::Batch, DatasetError> {
+    pub(super) fn read(&self, places: Vec<usize>, seed: u64, to: &Device) -> Result<B::Batch, DatasetError> {
         let items = self.dataset.get_many(places)?;
-        self.batcher.try_batch_seeded(items, seed, device).map_err(DatasetError::new)
+        self.batcher.try_batch_seeded(items, seed, to).map_err(DatasetError::new)
     }
 
     fn select(&self, places: Vec<usize>) -> Self {
@@ -120,8 +119,9 @@ impl<B: TryBatcher> Batches<B> {
     }
 
     /// All but a share of the sources, and that share, drawn by a seed: for training and for validation. Returns
-    /// [`Error::Config`] if that leaves one of them without an item.
+    /// [`Error::Config`] if that leaves one of them without an item, [`Error::Data`] if there is not one source per item.
     pub fn split(self, share: f64, seed: u64) -> Result<(Self, Self)> {
+        self.check()?;
         let Items { places, sources, .. } = &self.items;
         let source = |place: usize| sources.as_ref().map_or(place, |sources| sources[place]);
         // Sorted and each once, so that the draw depends on the seed alone.
@@ -134,7 +134,7 @@ impl<B: TryBatcher> Batches<B> {
                  another share, validation data of their own, or none",
                 drawn.len()
             );
-            return Err(Error::Config { field: "validation_share", problem });
+            return Err(Error::config("validation_share", problem));
         }
         drawn.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
         let held_out: BTreeSet<usize> = drawn.drain(..count).collect();
@@ -143,7 +143,8 @@ impl<B: TryBatcher> Batches<B> {
     }
 
     /// For an evaluation: at most `most` items, drawn by a seed, and sorted by length, longest first, if that is wanted.
-    pub(crate) fn evaluated(self, most: Option<usize>, seed: u64, is_sorted: bool) -> Self {
+    pub(crate) fn evaluated(self, most: Option<usize>, seed: u64, is_sorted: bool) -> Result<Self> {
+        self.check()?;
         let mut places = self.items.places.to_vec();
         if let Some(most) = most.filter(|&most| most < places.len()) {
             places.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
@@ -154,7 +155,7 @@ impl<B: TryBatcher> Batches<B> {
         if let Some(lengths) = self.items.lengths.as_ref().filter(|_| is_sorted) {
             places.sort_by_key(|&place| Reverse(lengths[place]));
         }
-        self.select(places).trained(false, false)
+        Ok(self.select(places))
     }
 
     /// For training: in an order that depends on the lengths or the texts only where that is wanted.
@@ -170,4 +171,186 @@ impl<B: TryBatcher<Item: Debug>> Debug for Batches<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.items.places.iter().map(|&place| self.dataset.get(place).ok())).finish()
     }
+}
+
+/// What a random stream is for. Streams of different purposes are independent of each other.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub(super) enum Purpose {
+    Order = 0,
+    Buckets = 0x6275_636b_6574_7321,
+    Batch = 0x6d61_736b_6261_7463,
+    Dropout = 0x6472_6f70_6f75_7421,
+}
+
+/// The order of items and their division into batches, ranks and devices, by these fields and the epoch's number alone: so ranks
+/// agree without communication, and a resumed run continues as it would have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EpochOrder {
+    pub(super) items: Items,
+    /// Of one rank; the last batch of an epoch may have fewer.
+    pub(super) batch_size: usize,
+    /// `None` for one pass over the items.
+    pub(super) batches_per_epoch: Option<usize>,
+    pub(super) first_epoch: usize,
+    /// Items of all ranks before it; by default those of as many epochs as there are before it.
+    pub(super) items_read: Option<usize>,
+    pub(super) seed: u64,
+    pub(super) is_shuffled: bool,
+    pub(super) rank: usize,
+    pub(super) ranks: usize,
+    /// Which of the rank's items in an epoch are this device's; `None` for all.
+    pub(super) range: Option<Range<usize>>,
+}
+
+impl EpochOrder {
+    pub(super) fn check(&self) -> Result<()> {
+        let invalid = |field, problem| Err(Error::Config { field, problem });
+        if self.batch_size == 0 {
+            return invalid("batch_size", "is 0, but must be at least 1".into());
+        }
+        if self.rank >= self.ranks {
+            return invalid("rank", format!("is {}, but must be below ranks, {}", self.rank, self.ranks));
+        }
+        let allowed = 1..=MAX_EPOCH / self.step_items();
+        if let Some(batches) = self.batches_per_epoch.filter(|batches| !allowed.contains(batches)) {
+            let allowed = format!("at least 1, of at most {MAX_EPOCH} items together");
+            return invalid("batches_per_epoch", format!("is {batches}, but must be {allowed}"));
+        }
+        // A rank without an item takes no step, and the others would wait for it.
+        if self.epoch_items() < self.ranks {
+            let problem = format!("is {}, but an epoch has only {} items", self.ranks, self.epoch_items());
+            return invalid("ranks", problem);
+        }
+        Ok(())
+    }
+
+    /// Items of one step, of all ranks.
+    fn step_items(&self) -> usize {
+        self.batch_size.saturating_mul(self.ranks)
+    }
+
+    /// Items of an epoch, of all ranks.
+    fn epoch_items(&self) -> usize {
+        self.batches_per_epoch.map_or(self.items.places.len(), |batches| batches * self.step_items())
+    }
+
+    /// Items of all ranks before an epoch. Wrapping: whoever starts after usize::MAX epochs gets some epoch.
+    fn items_before(&self, epoch: usize) -> usize {
+        let items = |epochs: usize| epochs.wrapping_mul(self.epoch_items());
+        let read = self.items_read.unwrap_or_else(|| items(self.first_epoch));
+        read.wrapping_add(items(epoch.wrapping_sub(self.first_epoch)))
+    }
+
+    /// Items of an epoch that are this rank's and device's.
+    pub(super) fn len(&self) -> usize {
+        let (steps, rest) = (self.epoch_items() / self.step_items(), self.epoch_items() % self.step_items());
+        // The rest of an incomplete step is dealt out in turn, from rank 0 on.
+        let of_rank = steps * self.batch_size + (rest + self.ranks - 1 - self.rank) / self.ranks;
+        self.range.as_ref().map_or(of_rank, Range::len)
+    }
+
+    /// The items of each batch of an epoch. Every rank has as many batches.
+    pub(super) fn batches(&self, epoch: usize) -> Vec<Vec<usize>> {
+        let items = self.items(epoch);
+        let size = self.step_items();
+        let steps = steps(items.len(), size, self.ranks);
+        let batches = (0..steps).map(|step| {
+            let end = if step + 1 == steps { items.len() } else { (step + 1) * size };
+            // In turn, because items of a step are sorted by length: so all ranks have about as many tokens.
+            items[step * size..end].iter().skip(self.rank).step_by(self.ranks).copied()
+        });
+        match &self.range {
+            None => batches.map(Iterator::collect).collect(),
+            Some(range) => {
+                // A device's share begins anywhere, so its batches are cut anew.
+                let items: Vec<usize> = batches.flatten().skip(range.start).take(range.len()).collect();
+                items.chunks(self.batch_size).map(<[usize]>::to_vec).collect()
+            }
+        }
+    }
+
+    /// The items of an epoch, of all ranks. Epochs follow each other through the passes over all items.
+    fn items(&self, epoch: usize) -> Vec<usize> {
+        let (before, places) = (self.items_before(epoch), &self.items.places);
+        let pass = |pass: usize| {
+            let mut order = places.to_vec();
+            if self.is_shuffled {
+                order.shuffle(&mut stream(self.seed, Purpose::Order, pass));
+            }
+            order
+        };
+        // Epochs need not end where passes do: this one may begin and end within a pass.
+        let passes = (0..).flat_map(|number| pass((before / places.len()).wrapping_add(number)));
+        let mut items: Vec<usize> = passes.skip(before % places.len()).take(self.epoch_items()).collect();
+        if let Some(lengths) = self.items.lengths.as_ref().filter(|_| self.is_shuffled) {
+            let mut rng = stream(self.seed, Purpose::Buckets, epoch);
+            let size = self.step_items();
+            for bucket in items.chunks_mut(size.saturating_mul(BUCKET)) {
+                bucket.sort_by_key(|&item| Reverse(lengths[item]));
+                // The last batch of an epoch may be smaller, so it stays where it is.
+                let mut steps: Vec<Vec<usize>> = bucket.chunks_exact(size).map(<[usize]>::to_vec).collect();
+                steps.shuffle(&mut rng);
+                bucket.iter_mut().zip(steps.into_iter().flatten()).for_each(|(place, item)| *place = item);
+            }
+        }
+        match &self.items.texts {
+            Some(texts) if self.is_shuffled => distinct(&items, self.step_items(), texts),
+            _ => items,
+        }
+    }
+
+    /// A seed for the batch that begins with this rank's and device's item number `done` of an epoch; without shuffling the same
+    /// in every epoch, so that every validation masks the same tokens.
+    pub(super) fn seed(&self, purpose: Purpose, epoch: usize, done: usize) -> u64 {
+        // Counted over all epochs and ranks: no two batches of a run draw from one stream.
+        let before = if self.is_shuffled { self.items_before(epoch) } else { 0 };
+        let start = self.range.as_ref().map_or(0, |range| range.start);
+        let own = (start + done).wrapping_mul(self.ranks).wrapping_add(self.rank);
+        stream(self.seed, purpose, before.wrapping_add(own)).next_u64()
+    }
+}
+
+/// The steps of an epoch of so many items, `size` in each, on some ranks.
+pub(crate) fn steps(items: usize, size: usize, ranks: usize) -> usize {
+    let (full, rest) = (items / size, items % size);
+    // A rest that leaves some rank without an item joins the step before it: all ranks take part in every step.
+    if full > 0 && rest < ranks { full } else { full + 1 }
+}
+
+fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ purpose as u64);
+    rng.set_stream(number as u64);
+    rng
+}
+
+/// Moves items such that no two of a batch share a text, of which `texts` has hashes, as long as there are others to choose from
+/// nearby. Source: `NoDuplicatesBatchSampler` of sentence-transformers 6.2, whose last batches have fewer items instead.
+fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize> {
+    let mut left: VecDeque<usize> = items.iter().copied().collect();
+    let mut chosen = Vec::with_capacity(items.len());
+    while !left.is_empty() {
+        let (mut seen, mut skipped) = (HashSet::new(), Vec::new());
+        let end = chosen.len() + batch_size.min(left.len());
+        while chosen.len() < end
+            // Where most items share a text, a batch would otherwise look at all that are left.
+            && skipped.len() < BUCKET * batch_size
+            && let Some(item) = left.pop_front()
+        {
+            // Both texts of one item may be equal.
+            let own: HashSet<u64> = texts[item].iter().copied().collect();
+            if seen.is_disjoint(&own) {
+                seen.extend(own);
+                chosen.push(item);
+            } else {
+                skipped.push(item);
+            }
+        }
+        // All that were looked at share a text with one of the batch.
+        let missing = end - chosen.len();
+        chosen.extend(skipped.drain(..missing));
+        // From the last on, so that they keep their order.
+        skipped.into_iter().rev().for_each(|item| left.push_front(item));
+    }
+    chosen
 }

@@ -1,13 +1,13 @@
 //! Batches of a dataset, epoch after epoch.
 
-use super::batches::{Batches, TryBatcher};
-use super::epoch_order::{EpochOrder, Purpose};
+use super::batches::{Batches, EpochOrder, Purpose, TryBatcher};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::prelude::*;
 use std::fmt;
+use std::mem::take;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,11 +20,10 @@ const AHEAD: usize = 4;
 /// Batches of any dataset, for Burn's `SupervisedTraining` and for custom loops.
 ///
 /// An epoch is one pass over the dataset, or a fixed number of batches. Its order, masked tokens and, in Burn's trainer,
-/// dropout depend on the seed and the number of the epoch only, so a run that is resumed with
-/// [`starting_after`](Self::starting_after) continues exactly as if it had not been stopped.
+/// dropout depend on the seed and the number of the epoch only.
 ///
-/// Each [`iter`](DataLoader::iter) is the next epoch; a clone begins again at the first. A thread reads, tokenises and
-/// collates a few batches ahead; an error is returned in place of its batch and ends the epoch.
+/// Each [`iter`](DataLoader::iter) is the next epoch; a clone begins again at the first. A thread makes a few batches ahead; an
+/// error is returned in place of its batch and ends the epoch.
 ///
 /// ```
 /// use burn::data::dataloader::DataLoader;
@@ -67,21 +66,17 @@ impl<B: TryBatcher> EpochLoader<B> {
         if batches.is_empty() {
             return Err(Error::Empty { input: "dataset", shape: vec![0] });
         }
-        let order = EpochOrder {
-            items: batches.items.clone(),
-            batch_size,
-            batches_per_epoch: None,
-            first_epoch: 0,
-            items_read: None,
-            seed: 0,
-            is_shuffled: false,
-            rank: 0,
-            ranks: 1,
-            range: None,
-        };
+        let order = EpochOrder { items: batches.items.clone(), batch_size, ranks: 1, ..Default::default() };
+        order.check()?;
         let (batches, device) = (Arc::new(batches), device.clone());
-        Self { batches, order, device, ranks: None, seeds_device: false, next_epoch: AtomicUsize::new(0) }
-            .checked()
+        Ok(Self { batches, order, device, ranks: None, seeds_device: false, next_epoch: AtomicUsize::new(0) })
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut EpochOrder)) -> Result<Self> {
+        change(&mut self.order);
+        self.order.check()?;
+        // A clone begins at the first epoch, whatever was read before the change.
+        Ok(self.clone())
     }
 
     /// Shuffles each pass by a seed, for training.
@@ -93,23 +88,20 @@ impl<B: TryBatcher> EpochLoader<B> {
     /// Makes an epoch this many batches in place of one pass, to validate and save more or less often. The next epoch
     /// goes on where one ended, with all its batches full. Returns [`Error::Config`] if it is 0, or an epoch has more
     /// than 2²⁸ items.
-    pub fn with_batches_per_epoch(mut self, batches: usize) -> Result<Self> {
-        self.order.batches_per_epoch = Some(batches);
-        self.checked()
+    pub fn with_batches_per_epoch(self, batches: usize) -> Result<Self> {
+        self.with(|order| order.batches_per_epoch = Some(batches))
     }
 
     /// This rank's share of every epoch, for data-parallel training: of each `ranks` × `batch_size` items every rank
-    /// takes `batch_size`, in turn, so all have as many batches and, with [lengths](Batches::with_lengths), about as many
-    /// tokens in each. Ranks must agree on everything but `rank`. Returns [`Error::Config`] if `rank` is not below `ranks`, or
-    /// an epoch has fewer items than `ranks`.
-    pub fn shard(mut self, rank: usize, ranks: usize) -> Result<Self> {
-        (self.order.rank, self.order.ranks) = (rank, ranks);
-        self.checked()
+    /// takes `batch_size`, in turn, so all have as many batches. Ranks must agree on everything but `rank`. Returns
+    /// [`Error::Config`] if `rank` is not below `ranks`, or an epoch has fewer items than `ranks`.
+    pub fn shard(self, rank: usize, ranks: usize) -> Result<Self> {
+        self.with(|order| (order.rank, order.ranks) = (rank, ranks))
     }
 
-    /// Shares the validation of a [`Training`](crate::training::Training) on ranks: each validates every N-th batch and sends
-    /// the outputs to the others, so that all have the losses and metrics of one process. Ranks must have the same data. A loop
-    /// that computes every batch itself gets all of them, in another order.
+    /// Shares the validation of a [`Training`](crate::training::Training) on ranks with the same data: each validates every N-th
+    /// batch and sends the outputs to the others, so that all have the losses and metrics of one process. A loop of its own gets
+    /// all batches, in another order.
     pub fn share(self, ranks: &Ranks) -> Self {
         Self { ranks: Some(ranks.clone()), ..self.clone() }
     }
@@ -120,25 +112,14 @@ impl<B: TryBatcher> EpochLoader<B> {
         self.clone()
     }
 
-    /// Sets how many items all ranks together have read in the epochs that [`starting_after`](Self::starting_after) skips, if they
-    /// were not always as many ranks as now: of epochs of a number of batches, a run then goes on at the same place in the data.
+    /// Sets how many items all ranks together have read in the epochs that [`starting_after`](Self::starting_after) skips, if
+    /// there were not always as many ranks as now, so that epochs of a number of batches go on at the same place in the data.
     pub fn with_items_read(mut self, items: usize) -> Self {
         self.order.items_read = Some(items);
         self.clone()
     }
 
-    fn checked(self) -> Result<Self> {
-        self.order.check()?;
-        // A clone begins at the first epoch, whatever was read before the change.
-        Ok(self.clone())
-    }
-
-    fn copy_with(&self, device: &Device, order: EpochOrder) -> Arc<dyn DataLoader<B::Batch>> {
-        Arc::new(Self { device: device.clone(), order, seeds_device: true, ..self.clone() })
-    }
-
-    /// Sends the batches of an epoch, each with the number of its items.
-    fn send(&self, epoch: usize, sender: &SyncSender<Counted<B::Batch>>) {
+    fn send(&self, epoch: usize, sender: &SyncSender<Sent<B::Batch>>) {
         let mut done = 0;
         // Drawn before ranks change the order of batches, so that a batch masks the same tokens on any number of them.
         let with_seed = |items: Vec<usize>| {
@@ -147,17 +128,18 @@ impl<B: TryBatcher> EpochLoader<B> {
             (items, seed)
         };
         let mut batches: Vec<_> = self.order.batches(epoch).into_iter().map(with_seed).collect();
-        if let Some(ranks) = &self.ranks {
-            for round in batches.chunks_mut(ranks.size()) {
-                let own = ranks.rank().min(round.len() - 1);
-                round[..=own].rotate_right(1); // its own batch comes first
-            }
-        }
-        for (items, seed) in batches {
-            let batch = (items.len(), self.batches.read(items, seed, &self.device));
-            // The receiver was dropped: nobody takes the rest.
-            if sender.send(batch).is_err() {
-                break;
+        let (rank, ranks) = self.ranks.as_ref().map_or((0, 1), |ranks| (ranks.rank(), ranks.size()));
+        for round in batches.chunks_mut(ranks) {
+            let (count, own) = (round.len(), rank.min(round.len() - 1));
+            round[..=own].rotate_right(1); // its own batch comes first
+            for (place, (items, seed)) in round.iter_mut().enumerate() {
+                let items = take(items);
+                let round = if place == 0 { count } else { 0 };
+                let sent = (items.len(), round, self.batches.read(items, *seed, &self.device));
+                // The receiver was dropped: nobody takes the rest.
+                if sender.send(sent).is_err() {
+                    return;
+                }
             }
         }
     }
@@ -196,7 +178,7 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
         let (sender, batches) = sync_channel(AHEAD);
         let loader = self.clone();
         let thread = Some(thread::spawn(move || loader.send(epoch, &sender)));
-        Box::new(Epoch { loader: self, batches: Some(batches), thread, done: 0, taken: 0 })
+        Box::new(Epoch { loader: self, batches: Some(batches), thread, done: 0 })
     }
 
     fn num_items(&self) -> usize {
@@ -204,38 +186,36 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
     }
 
     fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<B::Batch>> {
-        self.copy_with(device, self.order.clone())
+        Arc::new(Self { device: device.clone(), seeds_device: true, ..self.clone() })
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B::Batch>> {
-        let order = self.order.clone();
+        let mut slice = Self { seeds_device: true, ..self.clone() };
         // Of a slice, the places count from its own start.
-        let before = order.range.as_ref().map_or(0, |range| range.start);
-        let range = Some(before + start..before + end);
-        self.copy_with(&self.device, EpochOrder { range, ..order })
+        let before = self.order.range.as_ref().map_or(0, |range| range.start);
+        slice.order.range = Some(before + start..before + end);
+        Arc::new(slice)
     }
 }
 
-/// The number of items in a batch, and the batch.
-type Counted<T> = (usize, Result<T, DatasetError>);
+/// The number of items in a batch; of batches in the round of ranks that it begins, or 0; and the batch.
+type Sent<T> = (usize, usize, Result<T, DatasetError>);
 
-/// The batches of one epoch, which a thread makes a bounded number ahead. It ends with them, or once this is dropped, as nobody takes
-/// its next batch. If it panics, so does the taker.
+/// The batches of one epoch, from a thread that ends once this is dropped. If it panics, so does the taker.
 struct Epoch<'a, B: TryBatcher> {
     loader: &'a EpochLoader<B>,
     /// `None` after the last one, or an error.
-    batches: Option<Receiver<Counted<B::Batch>>>,
+    batches: Option<Receiver<Sent<B::Batch>>>,
     thread: Option<JoinHandle<()>>,
-    /// Items in the batches so far, and the number of these.
+    /// Items in the batches so far.
     done: usize,
-    taken: usize,
 }
 
 impl<B: TryBatcher> Iterator for Epoch<'_, B> {
     type Item = Result<B::Batch, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Ok((count, batch)) = self.batches.as_ref()?.recv() else {
+        let Ok((count, round, batch)) = self.batches.as_ref()?.recv() else {
             self.batches = None;
             if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
                 resume_unwind(panic);
@@ -243,11 +223,8 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
             return None;
         };
         if let Some(ranks) = &self.loader.ranks {
-            let left = (self.loader.num_items() - self.done).div_ceil(self.loader.order.batch_size);
-            let is_first = self.taken.is_multiple_of(ranks.size());
-            ranks.begin_output(if is_first { left.min(ranks.size()) } else { 0 });
+            ranks.begin_output(round);
         }
-        self.taken += 1;
         self.done += count;
         if batch.is_err() {
             self.batches = None;

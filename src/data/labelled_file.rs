@@ -1,6 +1,6 @@
 //! The columns and rows of labelled files: tables, JSON lines and plain lines.
 
-use super::label::{Classes, Label, LabelKind};
+use super::examples::{Classes, Label, LabelKind, counted};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use csv::{ErrorKind, Position, ReaderBuilder};
@@ -91,12 +91,6 @@ impl Column {
     }
 }
 
-/// A number of things, such as `1 field` or `2 fields`.
-pub(super) fn counted(count: usize, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
-}
-
-/// The text of a file, and what is read of its rows.
 pub(super) struct LabelledFile {
     path: PathBuf,
     text: String,
@@ -145,7 +139,7 @@ impl LabelledFile {
         // Read ahead, since the columns are chosen before the rows are read.
         let first = rows.next().transpose()?.ok_or_else(|| Error::no_text(&self.path))?;
         // Later objects may have other fields: columns are found in each by name, and nothing is counted.
-        let names = first.1.fields.iter().map(|(name, _)| name.clone()).collect();
+        let names = first.1.0.iter().map(|(name, _)| name.clone()).collect();
         let rows = Box::new(once(Ok(first)).chain(rows));
         Ok(Rows { file: self, names: Some(names), width: None, rows })
     }
@@ -185,8 +179,8 @@ impl LabelledFile {
         let names = has_header.then(|| first.iter().map(|name| name.trim().to_string()).collect());
         let rows = reader.into_records().map(move |record| {
             let record = record.map_err(refused)?;
-            let fields = record.iter().map(|field| (String::new(), field.into())).collect();
-            Ok((line(record.position()), Row { fields, is_json: false }))
+            let fields = record.iter().map(|field| (String::new(), field.into()));
+            Ok((line(record.position()), Row(fields.collect())))
         });
         Ok(Rows { file: self, names, width: Some(first.len()), rows: Box::new(rows) })
     }
@@ -199,7 +193,6 @@ impl LabelledFile {
     }
 }
 
-/// The rows of a file with their lines, and what its columns are.
 pub(super) struct Rows<'a> {
     file: &'a LabelledFile,
     /// The names in the header of a table, if it has one, or in the first JSON object.
@@ -252,25 +245,22 @@ impl Rows<'_> {
     }
 }
 
-/// A row of a table, or a JSON object. A table's names are in its header alone.
-pub(super) struct Row {
-    fields: Vec<(String, Value)>,
-    is_json: bool,
-}
+/// The fields of a JSON object, or of a row of a table, whose names are in its header alone.
+pub(super) struct Row(Vec<(String, Value)>);
 
 impl Row {
     pub(super) fn len(&self) -> usize {
-        self.fields.len()
+        self.0.len()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
-        self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value)
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value)
     }
 
     fn field(&self, column: &Column) -> Result<&Value, String> {
         match column {
             Column::Index(index) => self
-                .fields
+                .0
                 .get(*index)
                 .map(|(_, value)| value)
                 .ok_or_else(|| format!("has {}, but none at index {index}", counted(self.len(), "field"))),
@@ -285,15 +275,16 @@ impl Row {
         }
     }
 
+    /// A label, which in a table is text, and in JSON a value of any kind.
     pub(super) fn label(
         &self,
         column: &Column,
         classes: &mut Classes,
         kind: LabelKind,
     ) -> Result<Label, String> {
-        match self.field(column)? {
-            Value::String(field) if !self.is_json => classes.in_field(field, kind),
-            value => classes.in_json(value, kind),
+        match (column, self.field(column)?) {
+            (Column::Index(_), Value::String(field)) => classes.in_field(field, kind),
+            (_, value) => classes.in_json(value, kind),
         }
     }
 }
@@ -319,7 +310,7 @@ impl<'de> Deserialize<'de> for Row {
                     }
                     fields.push((name, value));
                 }
-                Ok(Row { fields, is_json: true })
+                Ok(Row(fields))
             }
         }
 

@@ -1,9 +1,8 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Example, Examples, check};
-use super::label::{Classes, class_id};
-use super::labelled_file::{LabelledFile, counted, extension, is_json};
+use super::examples::{Classes, Example, Examples, check, class_id, counted};
+use super::labelled_file::{LabelledFile, extension, is_json};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::text::{Encoding, TextBatch};
@@ -20,8 +19,7 @@ pub struct LabelledTokens {
     pub tags: Vec<usize>,
 }
 
-/// Sentences whose words are tagged in memory, of a file or of the caller: the words, 32 bytes per word and 48 per sentence;
-/// while it is read, the file as well.
+/// Sentences of tagged words in memory: the words, 32 bytes per word and 48 per sentence; while it is read, the file as well.
 ///
 /// The extension of a file decides its format:
 ///
@@ -84,8 +82,7 @@ impl LabelledSentences {
     }
 
     /// Reads a file with the tags of another file, or of a model, as
-    /// [`LabelledTexts::open_with_names`](super::LabelledTexts::open_with_names) does. Returns the errors of
-    /// [`open`](Self::open), and [`Error::Row`](crate::Error::Row) if a tag is none of `names`.
+    /// [`LabelledTexts::open_with_names`](super::LabelledTexts::open_with_names) does; a tag that is none of them is an error too.
     pub fn open_with_names(path: impl AsRef<Path>, names: &[String]) -> Result<Self> {
         Self::read(path.as_ref(), Some(names))
     }
@@ -120,7 +117,6 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
     })
 }
 
-/// The sentences of CoNLL's columns, or of CoNLL-U's.
 fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> Result<Vec<LabelledTokens>> {
     // A `#` may also begin a word, as in "#1": a comment is told by its number of columns.
     let usual = file.lines().find(|(_, text)| !text.starts_with('#') && !is_break(text));
@@ -166,8 +162,7 @@ fn columns(line: &str) -> Vec<&str> {
     line.split(separator).filter(|column| separator == '\t' || !column.is_empty()).collect()
 }
 
-/// The label of a token without a tag of [`LabelledSentences`], which the loss ignores, as in PyTorch; [`TokenBatcher`]
-/// sets it.
+/// The label of a token without a tag of [`LabelledSentences`], which [`TokenBatcher`] sets and the loss ignores, as in PyTorch.
 pub const IGNORED_LABEL: i64 = -100;
 
 tokenizing! {
@@ -176,7 +171,8 @@ tokenizing! {
     TokenBatcher: LabelledTokens => TokenClassificationBatch
 }
 
-fn align(item: &LabelledTokens, encoding: &Encoding) -> Result<Vec<i64>> {
+/// A label for each of `seq` tokens.
+fn align(item: &LabelledTokens, encoding: &Encoding, seq: usize) -> Result<Vec<i64>> {
     let mut last = None;
     let label = |&word: &Option<u32>| {
         let is_first = word != last;
@@ -184,7 +180,9 @@ fn align(item: &LabelledTokens, encoding: &Encoding) -> Result<Vec<i64>> {
         let tag = word.filter(|_| is_first).map(|word| item.tags[word as usize]);
         tag.map_or(Ok(IGNORED_LABEL), class_id)
     };
-    encoding.word_ids().iter().map(label).collect()
+    let mut labels: Vec<i64> = encoding.word_ids().iter().map(label).collect::<Result<_>>()?;
+    labels.resize(seq, IGNORED_LABEL);
+    Ok(labels)
 }
 
 impl TryBatcher for TokenBatcher {
@@ -192,20 +190,14 @@ impl TryBatcher for TokenBatcher {
     type Batch = TokenClassificationBatch;
 
     /// Errors: those of the tokenizer; [`Error::Empty`](crate::Error::Empty) without a sentence;
-    /// [`Error::Data`](crate::Error::Data) if a sentence has not one tag a word. The model compares tags with its number of
-    /// labels.
+    /// [`Error::Data`](crate::Error::Data) if a sentence has not one tag a word. The model checks the range of tags.
     fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
         check(&items)?;
         let encodings = items.iter().map(|item| self.tokenizer.encode_words(&item.tokens));
         let encodings = encodings.collect::<Result<Vec<_>>>()?;
         let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;
         let [_, seq] = input.dims();
-        let mut labels = Vec::with_capacity(items.len());
-        for (item, encoding) in items.iter().zip(&encodings) {
-            let mut row = align(item, encoding)?;
-            row.resize(seq, IGNORED_LABEL);
-            labels.push(row);
-        }
-        TokenClassificationBatch::new(input, padding, &labels)
+        let labels = items.iter().zip(&encodings).map(|(item, encoding)| align(item, encoding, seq));
+        TokenClassificationBatch::new(input, padding, &labels.collect::<Result<Vec<_>>>()?)
     }
 }

@@ -1,8 +1,7 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Example, Examples, check};
-use super::label::{Classes, Label, LabelKind, class_id};
+use super::examples::{Classes, Example, Examples, Label, LabelKind, check, class_id};
 use super::labelled_file::{Columns, LabelledFile};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
@@ -22,15 +21,11 @@ pub struct LabelledText {
     pub label: Label,
 }
 
-/// Labelled texts in memory, of a file or of the caller: the texts and 72 bytes per row; while it is read, the file as well.
+/// Labelled texts in memory: the texts and 72 bytes per row; while it is read, the file as well.
 ///
-/// The extension of a file decides its format:
-///
-/// - `.csv`: fields in double quotes may hold commas and line breaks;
-/// - `.tsv`: separated by tabs, without quoting (as in GLUE's files);
-/// - `.jsonl`, `.ndjson`, `.json`: one JSON object per line; blank lines are skipped.
-///
-/// By default the text is in the column `text`, and one class in `label`.
+/// The extension of a file decides its format: `.csv`, with commas and line breaks in double quotes; `.tsv`, without quoting (as
+/// GLUE's); `.jsonl`, `.ndjson` or `.json`, with one object per line. By default the text is in the column `text`, and one class
+/// in `label`.
 ///
 /// ```
 /// use burn::data::dataset::Dataset;
@@ -94,22 +89,20 @@ impl LabelledTexts {
     /// Reads a file and the names of its classes.
     ///
     /// Labels are names, whose ids follow their sorted order as in transformers' example scripts, or all of the ids 0 to
-    /// n − 1 of `LABEL_0`, `LABEL_1`, …. With any other number among the labels (−1, 1.0, 00, or a gap) name the classes with
-    /// [`open_with_names`](Self::open_with_names).
+    /// n − 1 of `LABEL_0`, `LABEL_1`, …; for other numbers name the classes with [`open_with_names`](Self::open_with_names).
     ///
     /// # Errors
     ///
-    /// - [`Error::Row`], with the file and the line, if a row lacks a column or its label is not of the kind;
-    /// - [`Error::Data`] if the extension is none of the above, a column is not in the header or is there twice, or labels are
-    ///   numbers but not ids;
-    /// - [`Error::File`] if it is no regular file, has no row or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
+    /// [`Error::Row`], with the file and the line, if a row lacks a column or its label is not of the kind; [`Error::Data`] if the
+    /// extension is none of the above, a column is not in the header or is there twice, or labels are numbers but not ids;
+    /// [`Error::File`] if it is no regular file, has no row or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
     pub fn open(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
         Self::read(path.as_ref(), columns, None)
     }
 
     /// Reads a file with the classes of another file, or of a model. A label is one of `names`, or an id where these
-    /// are `LABEL_0`, `LABEL_1`, …. A JSON integer is an id, and refused if one of `names` is a number. Returns the
-    /// errors of [`open`](Self::open), and [`Error::Row`] if a label is none of these.
+    /// are `LABEL_0`, `LABEL_1`, …; a JSON integer is an id, refused if one of `names` is a number. Returns the errors of
+    /// [`open`](Self::open), also for a label that is none of these.
     pub fn open_with_names(path: impl AsRef<Path>, columns: &Columns, names: &[String]) -> Result<Self> {
         Self::read(path.as_ref(), columns, Some(names))
     }
@@ -161,7 +154,6 @@ impl SequenceBatcher {
         }
     }
 
-    /// A text's classes as zeros and ones, one for each label.
     fn multi_hot(&self, ids: &[usize]) -> Result<Vec<f64>> {
         let mut targets = vec![0.0; self.num_labels];
         for &id in ids {
@@ -178,8 +170,7 @@ impl TryBatcher for SequenceBatcher {
     type Batch = SequenceClassificationBatch;
 
     /// Errors: those of the tokenizer; [`Error::Empty`] without a text; [`Error::Data`] if one of several classes is not below
-    /// the number of labels, the labels are of several kinds, only some texts have a second one, or a number is outside its
-    /// range. The model checks the range of single classes.
+    /// the number of labels, or the texts do not fit each other. The model checks the range of single classes.
     fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
         check(&items)?;
         let TextBatch { input, padding } = self.tokenizer.batch(&self.encode(&items)?, device)?;

@@ -18,8 +18,7 @@ pub struct MaskedLmExample {
     pub token_type_ids: Option<Vec<u32>>,
     /// The position of each token; `None` for the default ones.
     pub position_ids: Option<Vec<u32>>,
-    /// The word of each token, `None` for a token of no word, such as `[CLS]`. Only neighbours with the same number are one
-    /// word.
+    /// The word of each token, `None` for one of no word, such as `[CLS]`. Only neighbours with the same number are one word.
     pub word_ids: Option<Vec<Option<u32>>>,
 }
 
@@ -85,8 +84,8 @@ pub struct MaskedLmCollatorConfig {
     /// Of the masked tokens, the share that becomes a random word. The rest is unchanged.
     #[config(default = 0.1)]
     pub random_replace_prob: f64,
-    /// Whether the tokens of a word are masked together: [`mlm_probability`](Self::mlm_probability) is then that of a word,
-    /// and examples need [word ids](MaskedLmExample::with_word_ids).
+    /// Whether the tokens of a word are masked together, with the probability of one; examples then need
+    /// [word ids](MaskedLmExample::with_word_ids).
     #[config(default = false)]
     pub whole_word_masking: bool,
     /// The length of a batch is a multiple of this, so that batches have fewer shapes.
@@ -112,7 +111,7 @@ impl MaskedLmCollatorConfig {
     /// replacement probabilities exceed 1 together, an id is not below `vocab_size`, `vocab_size` is 2³¹ or more, or
     /// `pad_to_multiple_of` is not in 1..=65536.
     pub fn try_init(&self) -> Result<MaskedLmCollator> {
-        let invalid = |field, problem: String| Err(Error::Config { field, problem });
+        let invalid = |field, problem: String| Err(Error::config(field, problem));
         for (field, probability) in [
             ("mlm_probability", self.mlm_probability),
             ("mask_replace_prob", self.mask_replace_prob),
@@ -122,8 +121,8 @@ impl MaskedLmCollatorConfig {
                 return invalid(field, format!("is {probability}, but must lie in [0, 1]"));
             }
         }
-        if self.mask_replace_prob + self.random_replace_prob > 1.0 {
-            let sum = self.mask_replace_prob + self.random_replace_prob;
+        let sum = self.mask_replace_prob + self.random_replace_prob;
+        if sum > 1.0 {
             return invalid("random_replace_prob", format!("and mask_replace_prob add up to {sum}, above 1"));
         }
         let ids = self.special_token_ids.iter().map(|&id| ("special_token_ids", id));
@@ -142,26 +141,23 @@ impl MaskedLmCollatorConfig {
     }
 }
 
-/// Masks tokens at random and packs sequences into batches.
+/// Masks tokens at random, by the seed alone, and packs sequences into batches.
 ///
 /// Each token that is not special is masked with probability 0.15, independently; of the masked ones 80 % become
 /// `[MASK]`, 10 % a random word and 10 % stay (Devlin et al. 2019, appendix A.1; transformers'
-/// `DataCollatorForLanguageModeling`). The random choices depend on the seed only, not on the device.
+/// `DataCollatorForLanguageModeling`).
 ///
-/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) all tokens of a word are masked or none; the
-/// replacement is chosen for each token. A word is a run of tokens with one word id, so punctuation marks and Chinese
-/// ideographs are words. transformers' `whole_word_mask=True` (5.23) splits at spaces instead and replaces by `[MASK]`
-/// alone, as a [`mask_replace_prob`](MaskedLmCollatorConfig::mask_replace_prob) of 1 does here.
+/// With [`whole_word_masking`](MaskedLmCollatorConfig::whole_word_masking) all tokens of a word, a run with one word id, are
+/// masked or none; the replacement is chosen for each. transformers' `whole_word_mask=True` (5.23) splits at spaces instead and
+/// replaces by `[MASK]` alone, as a [`mask_replace_prob`](MaskedLmCollatorConfig::mask_replace_prob) of 1 does here.
 #[derive(Clone, Debug)]
 pub struct MaskedLmCollator {
     config: MaskedLmCollatorConfig,
 }
 
 impl MaskedLmCollator {
-    /// Masks tokens of one sequence in place; returns the position and former id of each, in order.
-    ///
-    /// Without words tokens are masked independently, with words all tokens of a word or none; a token without a word is a word of
-    /// its own. Panics if `word_ids` and `input_ids` differ in length.
+    /// Masks tokens of one sequence in place, with `word_ids` whole words; returns the position and former id of each, in order.
+    /// Panics if `word_ids` and `input_ids` differ in length.
     ///
     /// ```
     /// use burn_bert::data::MaskedLmCollatorConfig;
@@ -177,10 +173,12 @@ impl MaskedLmCollator {
         word_ids: Option<&[Option<u32>]>,
         seed: u64,
     ) -> Vec<(usize, u32)> {
-        if let Some(words) = word_ids {
-            let message = "word_ids needs one entry per token (None where there is no word)";
-            assert_eq!(words.len(), input_ids.len(), "{message}");
-        }
+        let length = word_ids.map_or(input_ids.len(), <[_]>::len);
+        assert_eq!(
+            length,
+            input_ids.len(),
+            "word_ids needs one entry per token (None where there is no word)"
+        );
         self.mask_with(input_ids, word_ids, &mut ChaCha8Rng::seed_from_u64(seed))
     }
 
@@ -220,8 +218,8 @@ impl MaskedLmCollator {
         masked
     }
 
-    /// Masks tokens and makes one batch, padded at the end to the longest sequence, or to the next multiple of
-    /// [`pad_to_multiple_of`](MaskedLmCollatorConfig::pad_to_multiple_of).
+    /// Masks tokens and makes one batch, padded at the end to the longest sequence or the next
+    /// [multiple](MaskedLmCollatorConfig::pad_to_multiple_of).
     ///
     /// # Errors
     ///
@@ -251,13 +249,10 @@ impl MaskedLmCollator {
         }
 
         let mut input = BertEmbeddingsInput::from_rows(&rows, device)?;
-        if let Some(rows) =
-            padded("token_type_ids", examples, seq, |example| example.token_type_ids.as_deref())?
-        {
+        if let Some(rows) = padded("token_type_ids", examples, seq, |example| &example.token_type_ids)? {
             input = input.with_token_type_ids(&rows)?;
         }
-        if let Some(rows) = padded("position_ids", examples, seq, |example| example.position_ids.as_deref())?
-        {
+        if let Some(rows) = padded("position_ids", examples, seq, |example| &example.position_ids)? {
             input = input.with_position_ids(&rows)?;
         }
         MaskedLmBatch::new(input, padding, &positions, &labels)
@@ -280,28 +275,24 @@ impl super::TryBatcher for MaskedLmCollator {
         seed: u64,
         device: &Device,
     ) -> Result<MaskedLmBatch> {
-        let mut batch = self.collate(&items, seed, device)?;
-        for attempt in 1..20 {
+        // Seeds come from a generator, so that seed + 1 is no other batch's.
+        for seed in (0..19).map(|attempt| seed.wrapping_add(attempt)) {
+            let batch = self.collate(&items, seed, device)?;
             if batch.num_masked() > 0 {
-                break;
+                return Ok(batch);
             }
-            // Seeds come from a generator, so that seed + 1 is no other batch's.
-            batch = self.collate(&items, seed.wrapping_add(attempt), device)?;
         }
-        Ok(batch)
+        self.collate(&items, seed.wrapping_add(19), device)
     }
 }
 
 fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
-    let words = example.word_ids.as_deref().ok_or_else(|| {
-        let problem =
-            "has no word ids, which whole_word_masking needs; set them with with_word_ids or turn whole_word_masking off";
-        Error::data(format!("examples[{row}]"), problem)
-    })?;
-    if words.len() != example.len() {
-        return Err(one_a_token("word_ids", words.len(), example));
+    let problem = "has no word ids, which whole_word_masking needs; set them with with_word_ids or turn whole_word_masking off";
+    match example.word_ids.as_deref() {
+        None => Err(Error::data(format!("examples[{row}]"), problem)),
+        Some(words) if words.len() != example.len() => Err(one_a_token("word_ids", words.len(), example)),
+        Some(words) => Ok(words),
     }
-    Ok(words)
 }
 
 /// A field that is not as long as its example.
@@ -314,17 +305,17 @@ fn one_a_token(input: &'static str, found: usize, example: &MaskedLmExample) -> 
 }
 
 /// One field of all examples, padded with 0; `None` if no example has it.
-fn padded<'a>(
+fn padded(
     input: &'static str,
-    examples: &'a [MaskedLmExample],
+    examples: &[MaskedLmExample],
     seq: usize,
-    field: impl Fn(&'a MaskedLmExample) -> Option<&'a [u32]>,
+    field: fn(&MaskedLmExample) -> &Option<Vec<u32>>,
 ) -> Result<Option<Vec<Vec<u32>>>> {
     if examples.iter().all(|example| field(example).is_none()) {
         return Ok(None);
     }
     let pad = |example| {
-        let mut values = field(example).unwrap_or_default().to_vec();
+        let mut values = field(example).clone().unwrap_or_default();
         if values.len() != example.len() {
             return Err(one_a_token(input, values.len(), example));
         }

@@ -1,12 +1,11 @@
 //! Training data: files, datasets, collators and loaders.
 //!
-//! With Burn's `SupervisedTraining` (feature `train`):
+//! An `EpochLoader` reads them for Burn's `SupervisedTraining` (feature `train`):
 //!
 //! | | masked language modelling | classification | question answering | sentence embeddings |
 //! |---|---|---|---|---|
 //! | data | `PlainText`, `TextWindows` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindow` | `SentencePairs` |
 //! | batches | [`MaskedLmCollator`] | `SequenceBatcher`, `TokenBatcher` | `QuestionWindowBatcher` | `SentencePairBatcher` |
-//! | loader | `EpochLoader` | `EpochLoader` | `EpochLoader` | `EpochLoader` |
 //! | metrics beside Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
 
 /// A [`TryBatcher`] that needs a tokenizer alone.
@@ -48,11 +47,7 @@ mod batches;
 #[cfg(feature = "train")]
 mod epoch_loader;
 #[cfg(feature = "train")]
-mod epoch_order;
-#[cfg(feature = "train")]
 mod examples;
-#[cfg(feature = "train")]
-mod label;
 #[cfg(feature = "train")]
 mod labelled_file;
 #[cfg(feature = "train")]
@@ -68,14 +63,13 @@ mod sentence_pairs;
 mod squad;
 
 #[cfg(feature = "train")]
-pub(crate) use epoch_order::steps;
+pub(crate) use batches::steps;
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
 pub use {
     batches::{Batches, TryBatcher},
     epoch_loader::EpochLoader,
-    examples::Examples,
-    label::{Label, LabelKind},
+    examples::{Examples, Label, LabelKind},
     labelled_file::{Column, Columns},
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
     labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher},

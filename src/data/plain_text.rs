@@ -15,8 +15,8 @@ const CONTINUES: u32 = 1 << 31;
 /// Bytes of a line that are tokenised at once: the tokenizer takes hundreds of times as much memory.
 const PIECE: usize = 1 << 20;
 
-/// A text for masked language modelling in memory, of a file or of the caller. A [`Trainer`](crate::training::Trainer) cuts it
-/// into windows of its [`max_length`](crate::training::TrainingArguments::max_length).
+/// A text for masked language modelling in memory. A [`Trainer`](crate::training::Trainer) cuts it into windows of its
+/// [`max_length`](crate::training::TrainingArguments::max_length).
 ///
 /// ```
 /// use burn_bert::data::PlainText;
@@ -65,12 +65,10 @@ impl PlainText {
     ///
     /// # Errors
     ///
-    /// - Those of the tokenizer;
-    /// - [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
-    ///   [`model_max_length`](BertTokenizer::model_max_length);
-    /// - [`Error::Data`] if an id is 2³¹ or more.
+    /// Those of the tokenizer; [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
+    /// [`model_max_length`](BertTokenizer::model_max_length); [`Error::Data`] if an id is 2³¹ or more.
     pub fn windows(&self, tokenizer: BertTokenizer, seq_len: usize) -> Result<TextWindows> {
-        let invalid = |problem| Err(Error::Config { field: "seq_len", problem });
+        let invalid = |problem: String| Err(Error::config("seq_len", problem));
         if seq_len < 3 {
             return invalid(format!("is {seq_len}, but a token between [CLS] and [SEP] needs at least 3"));
         }
@@ -130,9 +128,8 @@ fn pieces(mut line: &str) -> Vec<&str> {
 
 /// A [`PlainText`] cut into windows of one length, for an [`EpochLoader`](super::EpochLoader).
 ///
-/// The lines are tokenised and joined, and every `seq_len` − 2 tokens become `[CLS] … [SEP]`, all of type 0 (the full
-/// sentences of Liu et al. 2019, without separators in between). The last window may be shorter. The ids stay in memory, four
-/// bytes per token.
+/// The lines are tokenised and joined, and every `seq_len` − 2 tokens become `[CLS] … [SEP]`, all of type 0 (the full sentences
+/// of Liu et al. 2019, without separators in between). The last window may be shorter. Memory: four bytes per token.
 #[derive(Clone, Debug)]
 pub struct TextWindows {
     tokens: Vec<u32>,

@@ -1,9 +1,8 @@
 //! Pairs and triplets of sentences: files and batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Example, Examples, check};
-use super::label::{Classes, LabelKind};
-use super::labelled_file::{Column, Columns, LabelledFile, Rows, counted};
+use super::examples::{Classes, Example, Examples, LabelKind, check, counted};
+use super::labelled_file::{Column, Columns, LabelledFile, Rows};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
 use crate::text::TextBatch;
@@ -13,12 +12,10 @@ use std::path::Path;
 /// The names of a column of labels in sentence-transformers.
 const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
 
-/// Pairs, triplets, or anchors with several negatives in memory, of a file or of the caller. The formats of files are those of
-/// [`LabelledTexts`](super::LabelledTexts).
+/// Pairs, triplets, or anchors with several negatives in memory, of files in the formats of [`LabelledTexts`](super::LabelledTexts).
 ///
 /// By default a column `label`, `labels`, `score` or `scores` holds the labels, and all others the sentences in order: anchor,
-/// positive and negatives, or the two sentences of a pair (sentence-transformers 6.2). If the sentences are chosen, so
-/// must be the label.
+/// positive and negatives (sentence-transformers 6.2). If the sentences are chosen, so must be the label.
 ///
 /// ```
 /// use burn::data::dataset::Dataset;
@@ -40,10 +37,9 @@ impl SentencePairs {
     ///
     /// # Errors
     ///
-    /// - Those of [`LabelledTexts::open`](super::LabelledTexts::open);
-    /// - [`Error::Row`] also if a row has another number of columns than the first, an empty sentence or a label that is not a
-    ///   finite number;
-    /// - [`Error::Data`] also if there are fewer than two columns of sentences, or several may hold the labels.
+    /// Those of [`LabelledTexts::open`](super::LabelledTexts::open); [`Error::Row`] also if a row has another number of columns
+    /// than the first, an empty sentence or a label that is not a finite number; [`Error::Data`] also if there are fewer than two
+    /// columns of sentences, or several may hold the labels.
     pub fn open(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
         let file = LabelledFile::read(path.as_ref())?;
         let rows = file.rows(columns.has_header)?;
@@ -78,36 +74,7 @@ impl SentencePairs {
     pub fn num_negatives(&self) -> usize {
         self.items.first().map_or(0, |pair| pair.negatives.len())
     }
-}
 
-impl Example for SentencePair {
-    const NAME: &'static str = "pairs";
-
-    fn check(&self, first: &Self) -> Result<(), String> {
-        match self.label {
-            _ if self.negatives.len() != first.negatives.len() => {
-                let [own, other] = [self, first].map(|pair| counted(pair.negatives.len(), "negative"));
-                Err(format!("has {own}, but pairs[0] has {other}"))
-            }
-            label if label.is_some() != first.label.is_some() => {
-                Err("and pairs[0] must both have a label, or neither".into())
-            }
-            Some(label) if !label.is_finite() => Err(format!("has the label {label}, which is not finite")),
-            _ => Ok(()),
-        }
-    }
-
-    fn number(&self) -> Option<f32> {
-        self.label
-    }
-
-    fn size(&self) -> usize {
-        let negatives: usize = self.negatives.iter().map(String::len).sum();
-        self.anchor.len() + self.positive.len() + negatives
-    }
-}
-
-impl SentencePairs {
     fn find(columns: &Columns, rows: &Rows, path: &Path) -> Result<(Vec<Column>, Option<Column>)> {
         let names: Vec<&str> = rows.names.iter().flatten().map(String::as_str).collect();
         let refused = |problem| Err(Error::data(format!("the columns of {}", path.display()), problem));
@@ -139,6 +106,33 @@ impl SentencePairs {
     }
 }
 
+impl Example for SentencePair {
+    const NAME: &'static str = "pairs";
+
+    fn check(&self, first: &Self) -> Result<(), String> {
+        match self.label {
+            _ if self.negatives.len() != first.negatives.len() => {
+                let [own, other] = [self, first].map(|pair| counted(pair.negatives.len(), "negative"));
+                Err(format!("has {own}, but pairs[0] has {other}"))
+            }
+            label if label.is_some() != first.label.is_some() => {
+                Err("and pairs[0] must both have a label, or neither".into())
+            }
+            Some(label) if !label.is_finite() => Err(format!("has the label {label}, which is not finite")),
+            _ => Ok(()),
+        }
+    }
+
+    fn number(&self) -> Option<f32> {
+        self.label
+    }
+
+    fn size(&self) -> usize {
+        let negatives: usize = self.negatives.iter().map(String::len).sum();
+        self.anchor.len() + self.positive.len() + negatives
+    }
+}
+
 /// Two sentences that belong together or are compared, with hard negatives; [`SentencePairs`] reads them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SentencePair {
@@ -160,12 +154,9 @@ impl SentencePair {
 }
 
 tokenizing! {
-    /// Tokenises pairs for [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding). Sentences longer than the
-    /// tokenizer's [`model_max_length`](crate::text::BertTokenizer::model_max_length) are truncated at the end.
-    ///
-    /// The candidates of a batch are its positives, then the first negative of each pair, then the second, and so on. With
-    /// [`MultipleNegativesRankingLoss`](crate::model::MultipleNegativesRankingLoss) the positive of one pair is a negative of
-    /// all others, so the positives of a batch should differ.
+    /// Tokenises pairs for [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding), cut at the tokenizer's
+    /// [`model_max_length`](crate::text::BertTokenizer::model_max_length). The candidates of a batch are its positives, then the
+    /// first negative of each pair, then the second, and so on.
     SentencePairBatcher: SentencePair => SentencePairBatch
 }
 

@@ -100,13 +100,11 @@ impl SquadExample {
         Ok(examples)
     }
 
-    /// Whether each answer is at its place.
     fn check(&self) -> Result<(), String> {
         for (answer, start) in &self.answers {
             if answer.is_empty() {
-                return Err(
-                    "has an answer without text; a question that its text does not answer has none".into()
-                );
+                let problem = "has an answer without text; a question that its text does not answer has none";
+                return Err(problem.into());
             }
             let mut rest = self.context.chars();
             // `nth` consumes the characters before the answer, so that `rest` begins at it.
@@ -134,11 +132,9 @@ pub struct QuestionWindow {
 }
 
 impl QuestionWindow {
-    /// Cuts examples into windows for training: about 50 bytes a token.
-    ///
-    /// A context longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) gives several windows,
-    /// which overlap by `doc_stride` tokens. The first answer of each example is the target. Source:
-    /// `prepare_train_features` of transformers' example `run_qa.py`, 4.57.
+    /// Cuts examples into windows for training, of about 50 bytes a token, which overlap by `doc_stride` tokens where a context is
+    /// longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length). The first answer of each example is the
+    /// target. Source: `prepare_train_features` of transformers' example `run_qa.py`, 4.57.
     ///
     /// Returns the errors of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the question, if an answer is empty
     /// or not at its place in the text.

@@ -4,10 +4,9 @@
 //! mpirun -n 4 target/release/examples/fine_tune classifier …
 //! ```
 //!
-//! Every rank reads its share of an epoch, computes the gradients of its own batch, and takes the same step as all others
-//! with their mean, which [`Ranks::mean_gradients`] weighs by what each loss counts. So N ranks with batches of b take the
-//! steps of one process with batches of N·b. Without `mpirun`, or without the feature `mpi`, there is one rank, and the
-//! program is an ordinary one.
+//! Every rank computes the gradients of its own batch, and takes the same step as all others with their mean, which
+//! [`Ranks::mean_gradients`] weighs by what each loss counts: N ranks with batches of b take the steps of one process with
+//! batches of N·b. Without `mpirun`, or without the feature `mpi`, there is one rank.
 //!
 //! ```
 //! use burn::nn::LinearConfig;
@@ -41,13 +40,10 @@
 //! ```
 
 mod group;
-mod meeting;
 mod parameters;
 mod ranks;
-mod weighted_sum;
 
-pub use meeting::Exchanged;
+pub use group::{Exchanged, Wire};
 pub use ranks::Ranks;
 #[cfg(feature = "train")]
 pub(crate) use ranks::gpus;
-pub use weighted_sum::Wire;

@@ -1,32 +1,27 @@
 //! The processes of a data-parallel run, and what they agree on.
 
-use super::group::Group;
-use super::meeting::{Call, Exchanged, Inner, Word};
-use super::parameters::{OfFirst, Parameters};
-use super::weighted_sum::{Number, Wire, weighted_sum};
+use super::group::{Call, Exchanged, Group, Inner, Wire, Word};
+use super::parameters::{Number, OfFirst, Parameters, weighted_sum};
 use crate::error::{Error, Result};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::Element;
 use std::fmt::{self, Debug, Display};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// The processes of a data-parallel run: those that `mpirun` started, or this one alone.
 ///
-/// Without `mpirun` there is one rank, and every method gives back at once what it was given: a program that calls them
-/// trains in one process and in many. Clones are handles of the same ranks.
+/// Without `mpirun` there is one rank, and every method gives back at once what it was given. Clones are handles of the same ranks.
 ///
 /// # Errors
 ///
-/// Except for what says so, every method that returns a `Result` is to be called by all ranks in the same order. If one
-/// calls another method, leaves [`run`](Self::run) with an error, panics or drops its handles, all others get an
-/// [`Error::Rank`] that names it, and none waits for it. If its process dies, `mpirun` ends the others.
-///
-/// See [the module](super) for a training loop.
+/// Every method that returns a `Result` is to be called by all ranks in the same order. If one calls another method, leaves
+/// [`run`](Self::run) with an error, panics or drops its handles, all others get an [`Error::Rank`] that names it, and none waits
+/// for it. If its process dies, `mpirun` ends the others. See [the module](super) for a training loop.
 #[derive(Clone)]
 pub struct Ranks(Arc<Inner>);
 
@@ -36,9 +31,7 @@ impl Ranks {
         Self::new(None, Wire::Full)
     }
 
-    /// Runs a program on all ranks: `program` gets them, and an error that it returns on one rank ends all.
-    ///
-    /// Gradients travel in `wire`.
+    /// Runs a program on all ranks, whose gradients travel in `wire`. An error that it returns on one rank ends all.
     ///
     /// # Errors
     ///
@@ -50,8 +43,7 @@ impl Ranks {
     ) -> std::result::Result<T, E> {
         let ranks = Self::new(Group::connect()?, wire);
         let result = program(&ranks);
-        let message = result.as_ref().err().map(ToString::to_string);
-        ranks.0.leave(message.unwrap_or_default());
+        ranks.0.leave(result.as_ref().err().map(ToString::to_string));
         result
     }
 
@@ -76,14 +68,11 @@ impl Ranks {
         self.rank() == 0
     }
 
-    /// A device for this rank: of the kind of Burn's default device, if that is a GPU, the one with the number of this
-    /// rank among those of its machine, in turn if there are more ranks than GPUs; otherwise the default device.
+    /// A device for this rank: if Burn's default device is a GPU, each rank of a machine gets the next one of that kind, in turn;
+    /// otherwise the default device.
     pub fn device(&self) -> Device {
         let Some(group) = &self.0.group else { return Device::default() };
-        match &gpus()[..] {
-            [] => Device::default(),
-            gpus => gpus[group.local_rank % gpus.len()].clone(),
-        }
+        gpus().into_iter().cycle().nth(group.local_rank).unwrap_or_default()
     }
 
     /// `module` with the parameters of rank 0: values, whatever is trained.
@@ -101,9 +90,8 @@ impl Ranks {
 
     /// The mean of the gradients of all ranks, g = Σᵣ nᵣ·gᵣ / Σᵣ nᵣ, the same bits on every rank.
     ///
-    /// `count` is n, what this rank's loss is a mean over (masked tokens, labelled tokens, texts), so that the mean is that
-    /// of one process with the batches of all ranks. A rank without anything gives 0. Call it once per optimiser step, with the
-    /// mean over the rank's own batches, and clip what it returns: only gradients of what is trained travel.
+    /// `count` is n, what this rank's loss is a mean over (masked tokens, labelled tokens, texts), 0 if nothing, so that the mean
+    /// is that of one process with the batches of all ranks. Call it once per optimiser step, and clip what it returns.
     ///
     /// # Errors
     ///
@@ -122,7 +110,7 @@ impl Ranks {
         self.mean_of_scaled(module, gradients, 1.0, count)
     }
 
-    /// The same of `gradients` times `factor`, without a pass over them for that.
+    /// [`mean_gradients`](Self::mean_gradients) of `gradients` times `factor`, without a pass over them for that.
     pub(crate) fn mean_of_scaled<M: Module>(
         &self,
         module: &M,
@@ -131,30 +119,29 @@ impl Ranks {
         count: f64,
     ) -> Result<GradientsParams> {
         let Some(group) = &self.0.group else { return Ok(gradients) };
-        let mut parameters = Parameters::of(module, Some(gradients));
+        let parameters = Parameters::of(module, Some(gradients));
         // In one dtype, the widest: all parameters are exchanged at once.
-        if parameters.has_f64() {
-            self.mean::<f64>(group, &mut parameters, factor, count)?;
-        } else {
-            self.mean::<f32>(group, &mut parameters, factor, count)?;
+        match parameters.has_f64() {
+            true => self.mean::<f64>(group, parameters, factor, count),
+            false => self.mean::<f32>(group, parameters, factor, count),
         }
-        Ok(parameters.into_gradients())
     }
 
     fn mean<T: Number + Element>(
         &self,
         group: &Group,
-        parameters: &mut Parameters,
+        mut parameters: Parameters,
         factor: f64,
         count: f64,
-    ) -> Result<()> {
+    ) -> Result<GradientsParams> {
         parameters.convert::<T>();
-        let mut word = Word { weight: count, ..Word::new(Call::Gradients, parameters.hash()) };
         // Those that count for nothing are not added up: 0 · NaN would be NaN.
-        word.is_finite = count == 0.0 || parameters.are_finite::<T>(factor);
+        let is_finite = count == 0.0 || parameters.are_finite::<T>(factor);
+        let weight = if is_finite { count } else { f64::NAN };
+        let word = Word { weight, ..Word::new(Call::Gradients, parameters.hash()) };
         let mut meeting = self.0.meet(word, &[], "trains other parameters than rank 0")?;
-        if let Some(rank) = meeting.words.iter().position(|word| !word.is_finite) {
-            return Err(meeting.part(rank, "has a gradient that is infinite or NaN".into()));
+        if let Some(rank) = meeting.words.iter().position(|word| word.weight.is_nan()) {
+            meeting.state.part(rank, "has a gradient that is infinite or NaN".into())?;
         }
         let total: f64 = meeting.words.iter().map(|word| word.weight).sum();
         let share = |word: &Word| if total > 0.0 { word.weight / total } else { 0.0 };
@@ -163,11 +150,10 @@ impl Ranks {
         let start = Instant::now();
         meeting.state.exchanged.bytes += parameters.sum::<T>(group, self.0.wire, factor, &shares);
         meeting.state.exchanged.time += start.elapsed();
-        Ok(())
+        Ok(parameters.into_gradients())
     }
 
-    /// What the exchanges of gradients have cost this rank since it was started, to be compared with what its steps take.
-    /// Nothing travels where there is one rank.
+    /// What the exchanges of gradients have cost this rank since it was started; nothing where there is one rank.
     pub fn exchanged(&self) -> Exchanged {
         self.0.lock().exchanged
     }
@@ -197,10 +183,10 @@ impl Ranks {
         Ok(self.0.lock().outputs.pop_front())
     }
 
+    /// The error of ranks that have parted.
     #[cfg(feature = "train")]
-    pub(crate) fn error(&self) -> Option<Error> {
-        let parted = self.0.lock().parted.clone();
-        parted.map(|(rank, problem)| Error::Rank { rank, problem })
+    pub(crate) fn check(&self) -> Result<()> {
+        self.0.lock().check()
     }
 
     /// The sums of some numbers over all ranks, such as of a shared validation: losses times counts, and counts.
@@ -218,8 +204,7 @@ impl Ranks {
         Ok(values)
     }
 
-    /// Makes sure that settings, or what was read from files, are the same on all ranks: `Debug` writes them in the same
-    /// way.
+    /// Makes sure that settings, or what was read from files, are the same on all ranks, as `Debug` writes them.
     ///
     /// # Errors
     ///
@@ -228,14 +213,13 @@ impl Ranks {
         if self.0.group.is_none() {
             return Ok(());
         }
-        let mut hasher = DefaultHasher::new();
-        format!("{value:?}").hash(&mut hasher);
-        let word = Word::new(Call::Same, hasher.finish());
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(format!("{value:?}"));
+        let word = Word::new(Call::Same, hash);
         self.0.meet(word, &[], &format!("has another {what} than rank 0")).map(drop)
     }
 
-    /// Asks for a stop, from any thread: [`is_stopped`](Self::is_stopped) is true on all ranks after the next method
-    /// that they call together. For Ctrl-C, which reaches ranks at different times.
+    /// Asks for a stop, from any thread, as for Ctrl-C: [`is_stopped`](Self::is_stopped) is true on all ranks after the next
+    /// method that they call together.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
         if self.0.group.is_none() {

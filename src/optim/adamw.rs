@@ -19,8 +19,7 @@ use burn_fused::host;
 /// w ← (1 − η·λ)·w − η · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 /// ```
 ///
-/// The defaults are PyTorch's; Burn's `AdamWConfig` has others (ε 1e-5, λ 1e-4) and keeps its settings in f32. Source:
-/// `torch.optim.AdamW` of PyTorch 2.15.
+/// The defaults are PyTorch's; Burn's `AdamWConfig` has others (ε 1e-5, λ 1e-4) and keeps its settings in f32. Source: PyTorch 2.15.
 #[derive(Config, Debug, PartialEq)]
 pub struct AdamWConfig {
     /// β₁, decay of the mean of gradients, in [0, 1).
@@ -53,22 +52,18 @@ impl AdamWConfig {
     /// [`Error::Config`](crate::Error::Config), naming the field, if a value is outside the range that its
     /// documentation gives.
     pub fn build(&self) -> Result<AdamW> {
-        let refused = |field, value: f64, allowed: String| {
-            Err(Error::Config { field, problem: format!("is {value:?}, but must {allowed}") })
-        };
-        if !(self.weight_decay.is_finite() && self.weight_decay >= 0.0) {
-            return refused("weight_decay", self.weight_decay, "be finite and not negative".into());
-        }
-        for (field, beta) in [("beta_1", self.beta_1), ("beta_2", self.beta_2)] {
-            if !(0.0..1.0).contains(&beta) {
-                return refused(field, beta, "lie in [0, 1)".into());
-            }
-        }
         // A smaller ε is 0 in an f32 step, which divides 0 by 0 where a gradient is 0.
         let least = f32::MIN_POSITIVE;
-        if !(self.epsilon.is_finite() && self.epsilon >= f64::from(least)) {
-            let allowed = format!("be finite and at least {least:e}, the smallest normal f32");
-            return refused("epsilon", self.epsilon, allowed);
+        let epsilons = format!("be finite and at least {least:e}, the smallest normal f32");
+        for (field, value, range, allowed) in [
+            ("weight_decay", self.weight_decay, 0.0..f64::INFINITY, "be finite and not negative"),
+            ("beta_1", self.beta_1, 0.0..1.0, "lie in [0, 1)"),
+            ("beta_2", self.beta_2, 0.0..1.0, "lie in [0, 1)"),
+            ("epsilon", self.epsilon, least.into()..f64::INFINITY, &epsilons),
+        ] {
+            if !range.contains(&value) {
+                return Err(Error::config(field, format!("is {value:?}, but must {allowed}")));
+            }
         }
         Ok(AdamW { config: self.clone() })
     }
@@ -88,10 +83,9 @@ pub fn adamw(config: &AdamWConfig) -> Result<ModuleOptimizer> {
 /// The optimizer of one group of parameters, made by [`AdamWConfig`] or [`adamw`]; [the module](super) has an example. Its records are
 /// those of Burn's `AdamW`.
 ///
-/// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32.
-/// On Flex a step is one pass over a parameter, its state and its gradient, on all threads. The new values take the
-/// gradient's memory, so that a parameter that a clone of the module shares, as in Burn's `Learner`, is not copied.
-/// Other devices run the same arithmetic as tensor operations.
+/// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32. On Flex a step is one pass over
+/// a parameter, its state and its gradient, whose memory the new values take: so a parameter that a clone of the module shares, as
+/// in Burn's `Learner`, is not copied. Other devices run the same arithmetic as tensor operations.
 ///
 /// # Panics
 ///

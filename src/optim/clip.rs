@@ -18,13 +18,13 @@ use std::collections::HashSet;
 /// clipping, `[1]`; `None` if no parameter has a gradient. Returns [`Error::Data`] if `max_norm` is not above 0.
 ///
 /// ‖g‖ = √Σ g² over every parameter that has a gradient, each once; all are multiplied by min(1, `max_norm` / (‖g‖ + 1e-6)).
-/// Burn's `GradientClipping::Norm` takes the norm of each parameter separately, which changes the direction of the step.
-/// Nothing is read back from the device. [The module](super) has an example.
+/// Burn's `GradientClipping::Norm` clips each parameter separately, which changes the direction of the step. Nothing is read back
+/// from the device. [The module](super) has an example.
 ///
 /// # Numerics
 ///
-/// On Flex squares are added up in f64. On other devices in f32, or in f64 where a gradient is f64. 16-bit gradients are
-/// multiplied in f32 and rounded once.
+/// Squares are added up in f64 on Flex, elsewhere in f32 or the wider dtype of a gradient. 16-bit gradients are multiplied in f32
+/// and rounded once.
 ///
 /// Source: `torch.nn.utils.clip_grad_norm_` of PyTorch 2.15.
 pub fn clip_by_global_norm<M: Module>(
@@ -33,28 +33,27 @@ pub fn clip_by_global_norm<M: Module>(
     max_norm: f64,
 ) -> Result<Option<Tensor<1>>> {
     check_max_norm(max_norm)?;
-    let (norm, factor) = SumOfSquares::of(model, &mut [gradients]).clip(Factor::Host(1.0), max_norm);
+    let (norm, factor) = SumOfSquares::of(model, gradients).clip(Factor::Host(1.0), max_norm);
     factor.apply_to_all(model, gradients);
     Ok(norm)
 }
 
 /// Divides the gradients of a module, a sum over `batches` batches, `[1]`, by their number and clips the mean as
-/// [`clip_by_global_norm`] does, in one pass. Each parameter's gradient is in one of the sets, which may lie on several
-/// devices.
+/// [`clip_by_global_norm`] does, in one pass.
 #[cfg(feature = "train")]
 pub(crate) fn average_and_clip<M: Module>(
     model: &M,
-    sets: &mut [&mut GradientsParams],
+    gradients: &mut GradientsParams,
     batches: Tensor<1>,
     max_norm: f64,
 ) {
     // An infinite norm clips nothing, so nothing is summed.
     let squares = match max_norm.is_finite() {
-        true => SumOfSquares::of(model, sets),
+        true => SumOfSquares::of(model, gradients),
         false => SumOfSquares::default(),
     };
     let (_, factor) = squares.clip(Factor::share(batches), max_norm);
-    sets.iter_mut().for_each(|gradients| factor.apply_to_all(model, gradients));
+    factor.apply_to_all(model, gradients);
 }
 
 /// The squares of gradients: on the host added up at once, elsewhere of all gradients together.
@@ -68,11 +67,9 @@ struct SumOfSquares {
 
 impl SumOfSquares {
     /// That of all gradients of a module; a parameter that several fields share counts once.
-    fn of<M: Module>(model: &M, sets: &mut [&mut GradientsParams]) -> Self {
+    fn of<M: Module>(model: &M, gradients: &mut GradientsParams) -> Self {
         let mut squares = Self::default();
-        for gradients in sets {
-            model.visit(&mut ForEach { gradients, change: &mut squares, seen: HashSet::new() });
-        }
+        model.visit(&mut ForEach { gradients, change: &mut squares, seen: HashSet::new() });
         squares
     }
 
@@ -114,10 +111,8 @@ impl SumOfSquares {
 
 /// Below 0 every gradient would change its sign.
 pub(crate) fn check_max_norm(max_norm: f64) -> Result<()> {
-    if max_norm > 0.0 {
-        return Ok(());
-    }
-    Err(Error::data("max_norm", format!("is {max_norm}, but must be above 0")))
+    let problem = format!("is {max_norm}, but must be above 0");
+    if max_norm > 0.0 { Ok(()) } else { Err(Error::data("max_norm", problem)) }
 }
 
 #[allow(clippy::large_enum_variant)] // one per step; how large depends on the devices that are compiled in
@@ -212,27 +207,16 @@ impl<C: Change> ModuleVisitor for ForEach<'_, C> {
 
 /// The gradients of each parameter added up, on the device that Burn chooses for it.
 #[cfg(feature = "train")]
-pub(crate) fn add_up<M: Module>(model: &M, gradients: MultiGradientsParams) -> MultiGradientsParams {
-    let mut added = AddUp { gradients, by_device: Vec::new() };
-    model.visit(&mut added);
-    MultiGradientsParams { grads: added.by_device }
-}
-
-#[cfg(feature = "train")]
-struct AddUp {
-    gradients: MultiGradientsParams,
-    by_device: Vec<(GradientsParams, Device)>,
-}
-
-#[cfg(feature = "train")]
-impl ModuleVisitor for AddUp {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Some((gradient, device)) = self.gradients.remove::<D>(param.id) else { return };
-        let place = self.by_device.iter().position(|(_, other)| *other == device);
-        let place = place.unwrap_or_else(|| {
-            self.by_device.push((GradientsParams::new(), device));
-            self.by_device.len() - 1
-        });
-        self.by_device[place].0.register(param.id, gradient);
+pub(crate) fn added_up<M: Module>(model: &M, gradients: MultiGradientsParams) -> GradientsParams {
+    struct AddUp(MultiGradientsParams, GradientsParams);
+    impl ModuleVisitor for AddUp {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if let Some((gradient, _)) = self.0.remove::<D>(param.id) {
+                self.1.register(param.id, gradient);
+            }
+        }
     }
+    let mut visitor = AddUp(gradients, GradientsParams::new());
+    model.visit(&mut visitor);
+    visitor.1
 }

@@ -41,30 +41,27 @@ mod schedule;
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 pub use clip::clip_by_global_norm;
 #[cfg(feature = "train")]
-pub(crate) use clip::{add_up, average_and_clip, check_max_norm};
+pub(crate) use clip::{added_up, average_and_clip, check_max_norm};
 pub use schedule::{LrSchedule, ScaledLr, layer_wise_decay};
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::prelude::*;
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 /// The number of values that an optimizer changes: those of all parameters that are not frozen. A parameter that several
 /// fields share counts once, and lazy ones are initialised. [The module](self) has an example.
 pub fn num_trainable_params<M: Module>(module: &M) -> usize {
     #[derive(Default)]
-    struct Count {
-        values: usize,
-        seen: HashSet<ParamId>,
-    }
-    impl ModuleVisitor for Count {
+    struct Sizes(HashMap<ParamId, usize>);
+    impl ModuleVisitor for Sizes {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             // Frozen parameters are left out: the optimizer has no state for them.
-            if param.is_require_grad() && self.seen.insert(param.id) {
-                self.values += param.shape().num_elements();
+            if param.is_require_grad() {
+                self.0.insert(param.id, param.shape().num_elements());
             }
         }
     }
-    let mut count = Count::default();
-    module.visit(&mut count);
-    count.values
+    let mut sizes = Sizes::default();
+    module.visit(&mut sizes);
+    sizes.0.into_values().sum()
 }

@@ -41,22 +41,17 @@ impl LrSchedule {
     ///
     /// [`Error::Data`] if `peak` is not in (0, 1] or `warmup` is not below `total`.
     pub fn with_warmup(self, peak: f64, warmup: usize, total: usize) -> Result<ModuleLrScheduler> {
-        Ok(self.warmup(peak, warmup, total)?.into())
+        self.at_step(None, peak, warmup, total)
     }
 
-    /// [`with_warmup`](Self::with_warmup) from step `step` on, whatever a record says.
-    #[cfg(feature = "train")]
-    pub(crate) fn resumed(
+    /// [`with_warmup`](Self::with_warmup) from a step on, whatever a record says, if there is one.
+    pub(crate) fn at_step(
         self,
-        step: usize,
+        step: Option<usize>,
         peak: f64,
         warmup: usize,
         total: usize,
     ) -> Result<ModuleLrScheduler> {
-        Ok(WarmupLr { step, reads_records: false, ..self.warmup(peak, warmup, total)? }.into())
-    }
-
-    fn warmup(self, peak: f64, warmup: usize, total: usize) -> Result<WarmupLr> {
         if warmup >= total {
             let problem = format!("is {warmup}, but must be less than the {total} steps in total");
             return Err(Error::data("warmup", problem));
@@ -65,7 +60,8 @@ impl LrSchedule {
             let problem = format!("is {peak:?}, but must lie in (0, 1]");
             return Err(Error::data("peak", problem));
         }
-        Ok(WarmupLr { schedule: self, peak, warmup, total, step: 0, reads_records: true })
+        let reads_records = step.is_none();
+        Ok(WarmupLr { schedule: self, peak, warmup, total, step: step.unwrap_or(0), reads_records }.into())
     }
 }
 
@@ -108,8 +104,7 @@ impl LrScheduler for WarmupLr {
     }
 }
 
-/// A schedule that multiplies the rates of another schedule by a factor, for a group of parameters. [The module](super) has an
-/// example.
+/// The rates of another schedule times a factor, for a group of parameters. [The module](super) has an example.
 #[derive(Clone)]
 pub struct ScaledLr {
     schedule: ModuleLrScheduler,
@@ -152,8 +147,7 @@ impl LrScheduler for ScaledLr {
 /// ```
 ///
 /// The embeddings' projection and MPNet's table of relative positions count as embeddings, ALBERT's one layer as L = 1.
-/// Parameters are recognised by their paths, in every model of this crate, also in a `Training` or with LoRA adapters.
-/// Groups that are added later with `with_group` take precedence.
+/// Parameters are recognised by their paths, in every model of this crate. Groups that are added later take precedence.
 ///
 /// ```
 /// use burn_bert::optim::{LrSchedule, layer_wise_decay};
@@ -196,7 +190,7 @@ pub fn layer_wise_decay(
     })
 }
 
-#[cfg(all(test, feature = "train"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -205,7 +199,7 @@ mod tests {
         // A quarter of 40 steps was done; the rest is that of 12 steps.
         let mut begun = LrSchedule::Linear.with_warmup(1.0, 0, 40).unwrap();
         (0..10).for_each(|_| drop(begun.step()));
-        let resumed = LrSchedule::Linear.resumed(3, 1.0, 0, 12).unwrap();
+        let resumed = LrSchedule::Linear.at_step(Some(3), 1.0, 0, 12).unwrap();
         let mut resumed = layer_wise_decay(resumed, 1, 0.5).unwrap().load_record(begun.to_record());
         let rates = resumed.step();
         assert_eq!(rates.base(), 0.75);

@@ -54,13 +54,11 @@ impl Tuning {
             Self::Matching(pattern) => {
                 model.set_require_grad_group(ParamGroup::all().exclude(group(pattern)?), false)
             }
-            Self::Lora { rank, .. } if !(1..=hidden_size).contains(rank) => {
-                let problem = format!(
-                    "has the LoRA rank {rank}, but it must be 1 to the hidden_size of the model, {hidden_size}"
-                );
-                return Err(invalid(problem));
-            }
             Self::Lora { rank, alpha } => {
+                if !(1..=hidden_size).contains(rank) {
+                    let allowed = format!("1 to the hidden_size of the model, {hidden_size}");
+                    return Err(invalid(format!("has the LoRA rank {rank}, but it must be {allowed}")));
+                }
                 let lora = Lora::new(*rank, *alpha).set_param_group(group(r"encoder\.layers\..*\.weight$")?);
                 let body =
                     r"(^|\.)(encoder|embeddings|embeddings_projection|relative_attention_bias|distances)\.";
@@ -129,7 +127,7 @@ macro_rules! arguments {
                         "are {count}, but must be at least 1, and no more than the {} GPUs of the default device's kind",
                         found.len()
                     );
-                    return Err(Error::Config { field: "devices", problem });
+                    return Err(Error::config("devices", problem));
                 }
                 Ok(self.with_devices(found.into_iter().take(count).collect::<Vec<_>>()))
             }
@@ -205,12 +203,10 @@ arguments! {
     sentence_loss: Option<SentenceLoss> = None, with_sentence_loss(impl Into<Option<SentenceLoss>>);
     /// Sentences that a model of sentence embeddings from a checkpoint embeds at once, of a batch of any size.
     mini_batch_size: Option<usize> = None, with_mini_batch_size(impl Into<Option<usize>>);
-    /// Whether batches are made of texts of about the same length, which reduces padding. Sentence pairs are not grouped, since
-    /// the others of their batch are negatives.
+    /// Whether batches are made of texts of about the same length, which reduces padding; of sentence pairs they never are.
     group_by_length: bool = true, with_group_by_length(bool);
-    /// Whether no two pairs of a training batch share a sentence, for losses to which all others of a batch are negatives. The
-    /// last batches of an epoch may, if the data leave no other choice (`BatchSamplers.NO_DUPLICATES` of
-    /// sentence-transformers).
+    /// Whether no two pairs of a training batch share a sentence, if the data leave a choice, for losses to which all others of a
+    /// batch are negatives (`BatchSamplers.NO_DUPLICATES` of sentence-transformers).
     no_duplicates: bool = true, with_no_duplicates(bool);
     /// The most items of the validation data that are read, drawn by `seed`.
     max_eval_samples: Option<usize> = None, with_max_eval_samples(impl Into<Option<usize>>);
@@ -243,7 +239,7 @@ impl TrainingArguments {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        let invalid = |field, problem: String| Err(Error::Config { field, problem });
+        let invalid = |field, problem: String| Err(Error::config(field, problem));
         let interval = match self.eval_strategy {
             EvalStrategy::Steps(steps) => steps,
             EvalStrategy::Epoch => 1,
@@ -292,7 +288,7 @@ impl TrainingArguments {
         let of_epoch = steps(items, self.batch_size * ranks, ranks).div_ceil(per_step);
         let of_steps =
             |evaluations, steps, parts| Plan { evaluations, steps, parts, batches: Some(steps * per_step) };
-        let invalid = |problem: String| Err(Error::Config { field: "max_steps", problem });
+        let invalid = |problem: String| Err(Error::config("max_steps", problem));
         match (self.eval_strategy, self.max_steps) {
             (EvalStrategy::Epoch, None) => {
                 Ok(Plan { evaluations: self.epochs, steps: of_epoch, parts: 1, batches: None })
@@ -318,7 +314,7 @@ impl TrainingArguments {
         let warmup = self.warmup_steps.unwrap_or((total as f64 * self.warmup_ratio) as usize);
         // Not from the step that a checkpoint has: with another number of ranks, an epoch has another number of steps.
         let done = finished.saturating_mul(plan.steps);
-        let schedule = self.lr_schedule.resumed(done, self.learning_rate, warmup, total)?;
+        let schedule = self.lr_schedule.at_step(Some(done), self.learning_rate, warmup, total)?;
         match self.layer_decay {
             Some(decay) => layer_wise_decay(schedule, layers, decay),
             None => Ok(schedule),

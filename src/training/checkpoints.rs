@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::tensor::Bytes;
 use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -40,17 +41,13 @@ impl Checkpoints {
         self.folder.join(format!("{}-{epoch}.bpk", self.name))
     }
 
-    /// The epochs of which there is a file, in ascending order.
-    pub(super) fn epochs(&self) -> Result<Vec<usize>> {
-        let mut epochs = Vec::new();
-        for name in names(&self.folder)? {
-            let stem = name.to_str().and_then(|name| name.strip_suffix(".bpk"));
-            let number = stem.and_then(|stem| stem.strip_prefix(self.name)?.strip_prefix('-'));
-            epochs.extend(number.and_then(|number| number.parse::<usize>().ok()));
-        }
-        // A folder lists its files in any order.
-        epochs.sort_unstable();
-        Ok(epochs)
+    /// The epochs of which there is a file.
+    pub(super) fn epochs(&self) -> Result<BTreeSet<usize>> {
+        let epoch = |name: &OsString| {
+            let stem = name.to_str()?.strip_suffix(".bpk")?.strip_prefix(self.name)?;
+            stem.strip_prefix('-')?.parse().ok()
+        };
+        Ok(names(&self.folder)?.iter().filter_map(epoch).collect())
     }
 
     /// The checkpoint of an epoch without its checksum, in memory: Burn's records are windows on a file that may be deleted.

@@ -1,6 +1,6 @@
 //! `TrainStep` and `InferenceStep` of the models.
 
-use super::outputs::{ClassificationItem, SentenceEmbeddingItem, shared};
+use super::outputs::{ClassificationItem, SentenceEmbeddingItem, is_on_ranks, shared};
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification,
     BertForTokenClassification, ElectraForPreTraining, MaskedLmBatch, QuestionAnsweringBatch,
@@ -10,11 +10,6 @@ use burn::module::{Module, ParamId};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::train::TrainOutput;
-use std::cell::Cell;
-
-thread_local! {
-    static IS_WEIGHED: Cell<bool> = const { Cell::new(false) };
-}
 
 /// The parameter of every [`Training`](super::Training) whose gradient is the number of what its batches' losses are means over. A model's step
 /// gives it, so the id is known beforehand.
@@ -22,23 +17,15 @@ pub(super) fn count_id() -> ParamId {
     ParamId::from(0x6275_726e_6265_7274)
 }
 
-/// Runs the step of a model such that its gradients are those of its mean loss times what that is a mean over, which is
-/// the gradient of [`count_id`]: sums of such gradients are divided once, by the sum of the counts.
-pub(super) fn weighing<T>(step: impl FnOnce() -> T) -> T {
-    IS_WEIGHED.set(true);
-    let output = step();
-    IS_WEIGHED.set(false);
-    output
-}
-
-/// The gradients of a loss for Burn's trainer, see [`weighing`].
+/// The gradients of a loss for Burn's trainer. On ranks they are multiplied by `count`, what the loss is a mean over, which is the
+/// gradient of [`count_id`]: sums of such gradients are divided once, by the sum of the counts.
 fn trained_by<M: Module, T>(model: &M, loss: Tensor<1>, count: f64, output: T) -> TrainOutput<T> {
     // Burn's own message would name tensors, which nobody made here.
     assert!(
         loss.is_tracked(),
         "the model trains no parameter: make or load it on `device.autodiff()`, and freeze not all of it"
     );
-    if !IS_WEIGHED.get() {
+    if !is_on_ranks() {
         return TrainOutput::new(model, loss.backward(), output);
     }
     let device = loss.device().inner();

@@ -1,7 +1,7 @@
 //! The metrics of a run, which of its evaluations is the best, and stopping by them.
 
+use super::arguments::TrainingArguments;
 use super::checkpoints::{Checkpoints, whole};
-use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::train::checkpoint::{CheckpointingAction, CheckpointingStrategy};
@@ -139,19 +139,17 @@ impl Log {
     }
 }
 
-/// By which metric of the validation data the best evaluation is found.
+/// Which evaluation is the best by a metric of the validation data, and early stopping. Evaluations before a resume count too,
+/// unlike with Burn's `MetricEarlyStoppingStrategy`; a value that is not finite is no improvement, and a run that never had a
+/// finite one goes on.
 #[derive(Clone)]
 pub(super) struct Best {
-    pub(super) metric: String,
+    pub(super) arguments: TrainingArguments,
     pub(super) greater_is_better: bool,
     pub(super) log: Log,
 }
 
 impl Best {
-    fn is_better(&self, value: f64, than: f64, by: f64) -> bool {
-        if self.greater_is_better { value - than > by } else { than - value > by }
-    }
-
     /// The number of the best evaluation, counted from 1; of equal ones the first.
     pub(super) fn epoch(&self) -> Option<usize> {
         self.last_improvement(0.0)
@@ -159,14 +157,18 @@ impl Best {
 
     /// The last evaluation that was better by more than `threshold` than the last one before it that was.
     fn last_improvement(&self, threshold: f64) -> Option<usize> {
-        let epochs = self.log.lock();
-        let values =
-            (1..).zip(&*epochs).filter_map(|(epoch, (_, of))| Some((epoch, *of.valid.get(&self.metric)?)));
-        let last = values.fold(None, |best, (epoch, value)| match best {
-            Some((_, than)) if !self.is_better(value, than, threshold) => best,
-            _ => Some((epoch, value)),
-        });
+        let (epochs, sign) = (self.log.lock(), if self.greater_is_better { 1.0 } else { -1.0 });
+        let value = |(_, of): &Epoch| Some(sign * of.valid.get(&self.arguments.metric_for_best_model)?);
+        let values = (1..).zip(&*epochs).filter_map(|(epoch, of)| Some((epoch, value(of)?)));
+        let last = values.reduce(|best, now| if now.1 - best.1 > threshold { now } else { best });
         last.map(|(epoch, _)| epoch)
+    }
+
+    /// Whether the run has been without an improvement for as long as its patience.
+    pub(super) fn is_over(&self) -> bool {
+        let Some(patience) = self.arguments.early_stopping_patience else { return false };
+        let last = self.last_improvement(self.arguments.early_stopping_threshold);
+        last.is_some_and(|last| self.log.lock().len() - last >= patience)
     }
 }
 
@@ -176,40 +178,27 @@ fn wait(store: &EventStoreClient) {
     store.find_metric(LOSS, 1, Aggregate::Mean, &Split::Valid);
 }
 
-/// Early stopping. Evaluations before a resume count too, unlike with Burn's `MetricEarlyStoppingStrategy`; a value that is
-/// not finite is no improvement, and a run that never had a finite one goes on.
-#[derive(Clone)]
-pub(super) struct EarlyStopping {
-    pub(super) best: Best,
-    pub(super) patience: usize,
-    pub(super) threshold: f64,
-    pub(super) ranks: Ranks,
-}
-
-impl EarlyStopping {
-    pub(super) fn is_over(&self) -> bool {
-        let last = self.best.last_improvement(self.threshold);
-        last.is_some_and(|last| self.best.log.lock().len() - last >= self.patience)
-    }
-}
-
-impl EarlyStoppingStrategy for EarlyStopping {
+impl EarlyStoppingStrategy for Best {
     fn should_stop(&mut self, _: usize, store: &EventStoreClient) -> bool {
         wait(store);
-        let is_over = self.ranks.is_first() && self.is_over();
+        let ranks = &self.arguments.ranks;
+        let is_over = ranks.is_first() && self.is_over();
         // A rank that has left is known at the next step, or at the end.
-        self.ranks.sum(&[is_over.into()]).is_ok_and(|ranks_over| ranks_over[0] > 0.0)
+        ranks.sum(&[is_over.into()]).is_ok_and(|ranks_over| ranks_over[0] > 0.0)
     }
 }
 
-/// Keeps the last two checkpoints and the best one, of those on disk: the checkpoints from before a resume are deleted as well.
-pub(super) struct LastAndBest {
+/// Keeps what the trainer logs, and the last two checkpoints and the best one, of those on disk: the checkpoints from before a
+/// resume are deleted as well. Burn's own logger writes a file for each metric and epoch, and aborts the process on a full disk.
+#[derive(Clone)]
+pub(super) struct Keeper {
     pub(super) checkpoints: [Checkpoints; 3],
     pub(super) best: Best,
     pub(super) watch: Watch,
+    pub(super) names: HashMap<MetricId, String>,
 }
 
-impl CheckpointingStrategy for LastAndBest {
+impl CheckpointingStrategy for Keeper {
     fn checkpointing(&mut self, epoch: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
         wait(store);
         // Known now at the latest: a model with such a loss is not saved.
@@ -219,18 +208,11 @@ impl CheckpointingStrategy for LastAndBest {
         // Before the checkpoint, after which a resumed run would not log this epoch again.
         self.best.log.save();
         let best = self.best.epoch();
-        let saved = self.checkpoints.iter().map(|files| files.epochs().unwrap_or_default());
-        let old: BTreeSet<usize> = saved.flatten().collect();
-        let old = old.into_iter().filter(|&old| old + 1 < epoch && Some(old) != best);
-        [CheckpointingAction::Save].into_iter().chain(old.map(CheckpointingAction::Delete)).collect()
+        let saved = self.checkpoints.iter().flat_map(|files| files.epochs().unwrap_or_default());
+        let old: BTreeSet<_> = saved.filter(|&old| old + 1 < epoch && Some(old) != best).collect();
+        let deleted = old.into_iter().map(CheckpointingAction::Delete);
+        [CheckpointingAction::Save].into_iter().chain(deleted).collect()
     }
-}
-
-/// Keeps what the trainer logs. Burn's own logger writes a file for each metric and epoch, and aborts the process on a full disk.
-pub(super) struct Logger {
-    pub(super) log: Log,
-    pub(super) watch: Watch,
-    pub(super) names: HashMap<MetricId, String>,
 }
 
 /// What stops the trainer beside its caller: the keys of Burn's dashboard, and a loss that is no number.
@@ -244,13 +226,13 @@ pub(super) struct Watch {
     pub(super) problem: Arc<OnceLock<(&'static str, f64)>>,
 }
 
-impl MetricLogger for Logger {
+impl MetricLogger for Keeper {
     fn log(&mut self, update: MetricsUpdate, epoch: usize, split: &Split) {
         let Watch { keys, trainer, problem } = &self.watch;
         if keys.should_stop() && !trainer.should_stop() {
             trainer.stop(Some("q, then s"));
         }
-        let mut epochs = self.log.lock();
+        let mut epochs = self.best.log.lock();
         // The first batch of an epoch; one whose metrics were lost on the way has none, and keeps its place.
         if epochs.len() < epoch {
             epochs.resize_with(epoch, Epoch::default);

@@ -1,10 +1,10 @@
 //! A model for Burn's `Learner`, with averaged and clipped gradients.
 
-use super::heads::{count_id, weighing};
-use super::outputs::sharing;
+use super::heads::count_id;
+use super::outputs::on_ranks;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
-use crate::optim::{add_up, average_and_clip, check_max_norm};
+use crate::optim::{added_up, average_and_clip, check_max_norm};
 use burn::module::{Module, ModuleDisplay, Param};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
@@ -15,12 +15,11 @@ use burn::train::{InferenceStep, Interrupter, TrainOutput, TrainStep, TrainingEr
 use burn_fused::{Precision, autocast};
 use std::fmt;
 
-/// A model for Burn's `Learner`, with the gradients of accumulated batches averaged and clipped.
+/// A model for Burn's `Learner`, which takes the mean of the gradients of accumulated batches and clips it by the norm of all
+/// together ([`clip_by_global_norm`](crate::optim::clip_by_global_norm)), as is usual in PyTorch.
 ///
-/// Burn's trainer sums the gradients of accumulated batches and clips each parameter separately. This takes the mean
-/// over the batches, as is usual in PyTorch, and clips by the norm of all gradients together
-/// ([`clip_by_global_norm`](crate::optim::clip_by_global_norm)). The batches of a step are counted, so the mean is right for
-/// the last step of an epoch, which may have fewer, and for several devices.
+/// Burn's trainer takes their sum and clips each parameter separately. The batches of a step are counted, so the mean is right
+/// for the last step of an epoch, which may have fewer, and for several devices.
 ///
 /// ```no_run
 /// use burn::optim::ModuleOptimizer;
@@ -50,8 +49,7 @@ pub struct Training<M: Module> {
     max_grad_norm: f64,
     #[module(skip)]
     precision: Precision,
-    /// No weight: each batch gives it a gradient of 1, or of its count, so that its gradient is what the gradients added
-    /// up are to be divided by.
+    /// No weight: its gradient is the sum of the batches' counts, which their added gradients are divided by.
     batches: Param<Tensor<1>>,
     #[module(skip)]
     ranks: Option<Exchange>,
@@ -110,20 +108,18 @@ impl<M: Module> Training<M> {
     /// mean of the gradients of all ranks.
     ///
     /// Batches then weigh as much as their losses count (masked tokens, labelled tokens or sequences, pairs of sentences;
-    /// a custom model counts batches), within a rank and across ranks, so that N ranks take the steps of one process
-    /// with batches N times as large. Each rank's loader is a [shard](crate::data::EpochLoader::shard), and the loader of the
-    /// validation is [shared](crate::data::EpochLoader::share). What travels there is what metrics are computed from: losses,
-    /// labels, and the logits of what has a label or the embeddings of sentences. For masked language modelling these are as
-    /// many logits for each masked token as the vocabulary has words. Outputs of a custom model do not travel: each rank
-    /// computes them all.
+    /// a custom model counts batches), so that N ranks take the steps of one process with batches N times as large. Each rank's
+    /// loader is a [shard](crate::data::EpochLoader::shard), and the loader of the validation is
+    /// [shared](crate::data::EpochLoader::share): losses, labels and logits or embeddings travel there, but not the outputs of a
+    /// custom model, which each rank computes for all batches.
     ///
-    /// `interrupter` is what stops this rank: Ctrl-C, the keys of a dashboard. Give the trainer
-    /// [`interrupter`](Self::interrupter), which stops all ranks after the same step.
+    /// `interrupter` stops this rank, as Ctrl-C does; give the trainer [`interrupter`](Self::interrupter), which stops all ranks
+    /// after the same step.
     ///
     /// # Errors
     ///
-    /// [`Error::Rank`](crate::Error::Rank) if the ranks' models differ in shapes or dtypes, or a rank has left. In
-    /// training, such an error ends the trainer on every rank; it is in the `error` of its result.
+    /// [`Error::Rank`](crate::Error::Rank) if the ranks' models differ in shapes or dtypes, or a rank has left; in training it ends
+    /// the trainer on every rank, and is in the `error` of its result.
     pub fn with_ranks(self, ranks: &Ranks, interrupter: &Interrupter) -> Result<Self> {
         let model = ranks.broadcast(self.model)?;
         // One rank stops at once; among several it would leave the others waiting.
@@ -135,9 +131,7 @@ impl<M: Module> Training<M> {
     /// Whether this rank, or one of those that it met, was asked to stop; the error if the ranks have parted.
     pub(super) fn is_stopped(&self) -> Result<bool> {
         let Some(Exchange { ranks, asked, .. }) = &self.ranks else { return Ok(false) };
-        if let Some(error) = ranks.error() {
-            return Err(error);
-        }
+        ranks.check()?;
         if ranks.size() == 1 {
             return Ok(asked.should_stop());
         }
@@ -162,13 +156,11 @@ impl<M: Module> Training<M> {
         Self { max_grad_norm, ..self }
     }
 
-    /// Computes the model's matmuls in another precision, see [`autocast`](crate::functional::autocast), in training and
-    /// in validation.
+    /// Computes the model's matmuls in another precision, see [`autocast`](crate::functional::autocast).
     ///
     /// # Panics
     ///
-    /// Where [`Precision::check`](crate::functional::Precision::check) returns an error for a device of the model, with the
-    /// same message.
+    /// Where [`Precision::check`](crate::functional::Precision::check) returns an error for a device of the model.
     pub fn with_precision(self, precision: Precision) -> Self {
         let checked: burn_fused::Result<()> =
             self.model.devices().iter().try_for_each(|device| precision.check(device));
@@ -187,7 +179,17 @@ impl<M: Module> Training<M> {
 
     /// What one batch adds to the gradient of `batches`.
     fn one(&self) -> Tensor<1> {
-        Tensor::ones([1], (&self.batches.val().device().inner(), DType::F32))
+        Tensor::ones([1], (&self.device(), DType::F32))
+    }
+
+    fn device(&self) -> Device {
+        self.batches.val().device().inner()
+    }
+
+    /// Runs a step of the model, on a device if it validates.
+    fn run<T>(&self, device: Option<Device>, step: impl FnOnce() -> T) -> T {
+        let ranks = self.ranks.as_ref().map(|exchange| (exchange.ranks.clone(), device));
+        on_ranks(ranks, || autocast(self.precision, step))
     }
 }
 
@@ -196,14 +198,8 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
     type Output = M::Output;
 
     fn step(&self, batch: M::Input) -> TrainOutput<M::Output> {
-        let step = || autocast(self.precision, || TrainStep::step(&self.model, batch));
-        if self.ranks.is_none() {
-            let mut output = step();
-            output.grads.register(count_id(), self.one());
-            return output;
-        }
-        let mut output = weighing(step);
-        // A model of another crate counts batches.
+        let mut output = self.run(None, || TrainStep::step(&self.model, batch));
+        // Batches are counted without ranks, and of a model of another crate.
         if output.grads.get::<1>(count_id()).is_none() {
             output.grads.register(count_id(), self.one());
         }
@@ -219,14 +215,14 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         let count = gradients.remove::<1>(count_id()).unwrap_or_else(|| self.one());
         let Some(exchange) = self.ranks.as_ref().filter(|exchange| exchange.ranks.size() > 1) else {
             // Nothing is read back from the device.
-            average_and_clip(&self.model, &mut [&mut gradients], self.divisor(count), self.max_grad_norm);
+            average_and_clip(&self.model, &mut gradients, self.divisor(count), self.max_grad_norm);
             return optimizer.step(rate, self, gradients);
         };
         // Read back, since ranks exchange it on the host.
         let count = count.into_scalar::<f64>();
         let Some(mut gradients) = exchange.mean(&self.model, gradients, count) else { return self };
         // They are a mean already, over all ranks.
-        average_and_clip(&self.model, &mut [&mut gradients], self.one(), self.max_grad_norm);
+        average_and_clip(&self.model, &mut gradients, self.one(), self.max_grad_norm);
         optimizer.step(rate, self, gradients)
     }
 
@@ -234,15 +230,12 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         self,
         optimizer: &mut ModuleOptimizer,
         rate: ModuleLearningRate,
-        mut gradients: MultiGradientsParams,
+        gradients: MultiGradientsParams,
     ) -> Self {
         let is_alone = self.ranks.as_ref().is_none_or(|exchange| exchange.ranks.size() == 1);
         assert!(is_alone, "a rank has one device; start a rank for each device");
-        let count = gradients.remove::<1>(count_id()).map_or_else(|| self.one(), |(count, _)| count);
-        let mut gradients = add_up(&self.model, gradients);
-        let mut sets: Vec<_> = gradients.grads.iter_mut().map(|(set, _)| set).collect();
-        average_and_clip(&self.model, &mut sets, self.divisor(count), self.max_grad_norm);
-        optimizer.step_multi(rate, self, gradients)
+        let gradients = added_up(&self, gradients);
+        self.optimize(optimizer, rate, gradients)
     }
 }
 
@@ -251,10 +244,10 @@ impl<M: Module + InferenceStep> InferenceStep for Training<M> {
     type Output = M::Output;
 
     fn step(&self, batch: M::Input) -> M::Output {
-        let step = || autocast(self.precision, || InferenceStep::step(&self.model, batch));
-        let Some(exchange) = &self.ranks else { return step() };
-        let output = sharing(&exchange.ranks, self.batches.val().device().inner(), step);
-        if let Some(error) = exchange.ranks.error() {
+        let output = self.run(Some(self.device()), || InferenceStep::step(&self.model, batch));
+        if let Some(exchange) = &self.ranks
+            && let Err(error) = exchange.ranks.check()
+        {
             exchange.fail(&error);
         }
         output

@@ -90,21 +90,24 @@ impl<M: TrainableModel> Metrics<M> {
         self.0.iter().map(|metric| metric.name()).collect()
     }
 
-    /// The metric by which the best evaluation is found, and whether a greater value is better. Returns [`Error::Config`] if
-    /// there is no such metric, [`Error::Data`] if it has nothing to be computed from.
-    pub(super) fn best(&self, arguments: &TrainingArguments, is_validated: bool) -> Result<(String, bool)> {
+    /// Whether a greater value is better of the metric by which the best evaluation is found. Returns [`Error::Config`] if there is
+    /// no such metric, [`Error::Data`] if it has nothing to be computed from.
+    pub(super) fn is_greater_better(
+        &self,
+        arguments: &TrainingArguments,
+        is_validated: bool,
+    ) -> Result<bool> {
         let name = &arguments.metric_for_best_model;
         let Some(metric) = self.0.iter().find(|metric| metric.name() == *name) else {
             let problem = format!("is {name:?}, but the metrics are {:?}", self.names());
-            return Err(Error::Config { field: "metric_for_best_model", problem });
+            return Err(Error::config("metric_for_best_model", problem));
         };
         if !is_validated && (name != LOSS || arguments.early_stopping_patience.is_some()) {
             let problem = "are missing, but early stopping and metric_for_best_model read them; give the trainer some by \
                            with_validation or with_validation_share";
             return Err(Error::data("the validation data", problem));
         }
-        let greater_is_better = arguments.greater_is_better.unwrap_or_else(|| metric.greater_is_better());
-        Ok((name.clone(), greater_is_better))
+        Ok(arguments.greater_is_better.unwrap_or_else(|| metric.greater_is_better()))
     }
 
     pub(super) fn register(

@@ -18,11 +18,10 @@ use std::cell::RefCell;
 /// The output for metrics of a model that classifies or gives numbers, with a row for each labelled token, text, or first or
 /// last token of an answer.
 ///
-/// It always supports `LossMetric`, whose mean is over rows. With one class per row it supports `AccuracyMetric`,
-/// `TopKAccuracyMetric`, `PerplexityMetric` and [`ConfusionMetric`](crate::metrics::ConfusionMetric), of words also
+/// It supports `LossMetric`, whose mean is over rows; with one class per row `AccuracyMetric`, `TopKAccuracyMetric`,
+/// `PerplexityMetric`, [`ConfusionMetric`](crate::metrics::ConfusionMetric) and, of words,
 /// [`EntityMetric`](crate::metrics::EntityMetric); with several classes `HammingScore`; with numbers
-/// [`SpearmanMetric`](crate::metrics::SpearmanMetric). Other metrics see an empty batch, which they ignore; a batch without a
-/// label counts in none. [`Metrics`](crate::training::Metrics) has an example.
+/// [`SpearmanMetric`](crate::metrics::SpearmanMetric). Other metrics ignore it. [`Metrics`](crate::training::Metrics) has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassificationItem {
     /// The mean loss, `[1]`.
@@ -90,7 +89,7 @@ impl ItemLazy for ClassificationItem {
             logits: self.logits.without_autodiff(),
             classes: self.classes.map(Tensor::without_autodiff),
             targets: self.targets.map(Tensor::without_autodiff),
-            sentences: self.sentences,
+            ..self
         })
     }
 }
@@ -136,11 +135,10 @@ impl Adaptor<EntityInput> for ClassificationItem {
 
 /// The output of a [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding) for metrics.
 ///
-/// It always supports `LossMetric`; with labels [`SpearmanMetric`](crate::metrics::SpearmanMetric); without
+/// It supports `LossMetric`; with labels [`SpearmanMetric`](crate::metrics::SpearmanMetric); without
 /// [`RetrievalMetric`](crate::metrics::RetrievalMetric) and `AccuracyMetric`, the share of anchors whose own candidate is the
-/// most similar of the batch, which depends on the batch size; with negatives
-/// [`TripletMetric`](crate::metrics::TripletMetric), of the first negative of each anchor. Other metrics see an empty batch,
-/// which they ignore. Accumulated batches and several devices do not share negatives.
+/// most similar of the batch; with negatives [`TripletMetric`](crate::metrics::TripletMetric), of the first negative of each
+/// anchor. Other metrics ignore it.
 #[derive(Clone, Debug, Serialize)]
 pub struct SentenceEmbeddingItem {
     /// The loss, `[1]`.
@@ -189,8 +187,8 @@ impl Adaptor<LossInput> for SentenceEmbeddingItem {
 
 impl Adaptor<AccuracyInput> for SentenceEmbeddingItem {
     fn adapt(&self) -> AccuracyInput {
-        let ([batch, _], [count, _], device) =
-            (self.anchors.dims(), self.candidates.dims(), self.anchors.device());
+        let ([batch, _], [count, _]) = (self.anchors.dims(), self.candidates.dims());
+        let device = self.anchors.device();
         // With labels a candidate may be a mismatch: its own is not to be the nearest.
         if self.labels.is_some() {
             return AccuracyInput::new(Tensor::zeros([0, count], &device), Tensor::zeros([0], &device));
@@ -231,20 +229,24 @@ impl Adaptor<RetrievalInput> for SentenceEmbeddingItem {
 }
 
 thread_local! {
-    static SHARED: RefCell<Option<(Ranks, Device)>> = const { RefCell::new(None) };
+    static RANKS: RefCell<Option<(Ranks, Option<Device>)>> = const { RefCell::new(None) };
 }
 
-/// Runs the validation step of a model, which calls [`shared`], on all ranks; received outputs are put on `device`.
-pub(super) fn sharing<T>(ranks: &Ranks, device: Device, step: impl FnOnce() -> T) -> T {
-    SHARED.set(Some((ranks.clone(), device)));
+/// Runs the step of a model on ranks, if there are any. Outputs of a validation that others have computed are put on its device.
+pub(super) fn on_ranks<T>(ranks: Option<(Ranks, Option<Device>)>, step: impl FnOnce() -> T) -> T {
+    RANKS.set(ranks);
     let output = step();
-    SHARED.set(None); // a model of another crate does not take it
+    RANKS.set(None);
     output
+}
+
+pub(super) fn is_on_ranks() -> bool {
+    RANKS.with_borrow(Option::is_some)
 }
 
 /// The outputs of the next batch of a validation: of the one that `own` computes, or of another rank's.
 pub(super) fn shared<T: Output>(own: impl Fn() -> T) -> T {
-    let Some((ranks, device)) = SHARED.take() else { return own() };
+    let Some((ranks, Some(device))) = RANKS.with_borrow(Clone::clone) else { return own() };
     match ranks.output(|| rmp_serde::to_vec(&own()).expect("plain data")) {
         Ok(Some(message)) => {
             T::from_data(rmp_serde::from_slice(&message).expect("what a rank wrote"), &device)

@@ -15,8 +15,8 @@ use std::io::{self, IsTerminal, Write};
 /// Lines that a split prints, the one at its end included.
 const LINES: usize = 5;
 
-/// The renderer of a run that has finished some epochs: the dashboard in a terminal, whose keys stop `keys`, lines of text
-/// elsewhere, and nothing where `is_silent` and on ranks that are not the first.
+/// The dashboard in a terminal, whose keys stop `keys`, lines of text elsewhere, and nothing where `is_silent` and on ranks that
+/// are not the first.
 pub(super) fn renderer(
     keys: &Interrupter,
     finished_epochs: usize,

@@ -2,7 +2,7 @@
 
 use super::arguments::{Plan, Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, UNFINISHED, names, whole};
-use super::history::{Best, LastAndBest, Log, Logger, Watch};
+use super::history::{Best, Keeper, Log, Watch};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::module::Module;
@@ -23,8 +23,6 @@ const LOCK: &str = "lock";
 
 const BEGUN: &str = "holds a run already; resume or overwrite it, or choose another output directory";
 
-const MAX_BEGINNING: u64 = 16 << 20; // larger than any `run.json`
-
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Beginning {
     settings: Settings,
@@ -41,7 +39,7 @@ struct Beginning {
 }
 
 /// The output directory of a training run: the model, and in the folder `training` checkpoints and metrics, from which the run
-/// is resumed. A run is resumed only with the settings that it began with.
+/// is resumed with the same settings.
 pub(super) struct Run {
     arguments: TrainingArguments,
     pub(super) folder: PathBuf,
@@ -54,9 +52,8 @@ pub(super) struct Run {
 
 impl Run {
     /// The run of all ranks in a directory that they share; rank 0 alone writes it, the others keep metrics of their own. Writes
-    /// nothing. Returns [`Error::File`] if the directory is not empty, or there is no run to resume, it began with other settings
-    /// or its checkpoints are damaged; [`Error::Json`] if its `run.json` is; [`Error::Rank`] if the settings of a rank differ, or
-    /// it could not open the run; [`Error::Io`].
+    /// nothing. Refuses a directory that is not empty, and to resume a run that is not there, began with other settings, or is
+    /// damaged; [`Error::Rank`] if the settings of a rank differ.
     pub(super) fn open(arguments: &TrainingArguments) -> Result<Self> {
         let (arguments, folder) = (arguments.clone(), arguments.output_dir.join(TRAINING));
         let checkpoints = Checkpoints::all(&folder, !arguments.ranks.is_first());
@@ -74,10 +71,8 @@ impl Run {
         }
         // Nobody writes before all have opened it.
         let TrainingArguments { output_dir, ranks, .. } = &run.arguments;
-        ranks.same(
-            "setting or output directory",
-            &(output_dir, run.arguments.settings(), run.finished_epochs),
-        )?;
+        let opened = (output_dir, run.arguments.settings(), run.finished_epochs);
+        ranks.same("setting or output directory", &opened)?;
         Ok(run)
     }
 
@@ -119,8 +114,7 @@ impl Run {
         self.arguments.overwrite_output_dir && !self.arguments.resume
     }
 
-    /// The items that the finished epochs of so many batches of a rank have read, so that a run that goes on with another number of
-    /// ranks goes on at the same place in the data.
+    /// The items that the finished epochs of so many batches of a rank have read, with whatever number of ranks.
     pub(super) fn items_read(&self, batches: usize) -> usize {
         let starts = self.starts();
         let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([self.finished_epochs]);
@@ -139,10 +133,8 @@ impl Run {
     }
 
     /// Records how a new run begins; a resumed run must begin in the same way. No other process can begin a run in this
-    /// directory while the lock that is returned is open, if the file system has locks; rank 0 holds it.
-    ///
-    /// Returns [`Error::File`] if the loss is not finite, the beginning differs from that of the first start, or another process
-    /// holds the run or has changed it since it was opened; [`Error::Io`].
+    /// directory while the lock that is returned is open, if the file system has locks; rank 0 holds it. Refuses a loss that is
+    /// not finite, another beginning than that of the first start, and a run that another process holds or has changed.
     pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<Option<File>> {
         // A resumed run is compared with it.
         if !loss.is_finite() {
@@ -183,51 +175,40 @@ impl Run {
         Ok(lock)
     }
 
-    /// Removes of the model that is replaced what a save into its directory would keep. Not before the new one is trained, which
-    /// may have begun from it.
+    /// Removes of the model that is replaced what a save would keep; once the new one, which may have begun from it, is trained.
     pub(super) fn remove_replaced_model(&self) -> Result<()> {
-        let mut old = ["config.json", "model.safetensors", "modules.json"]
-            .into_iter()
-            .filter(|_| self.is_overwriting());
+        let old = ["config.json", "model.safetensors", "modules.json"];
+        let mut old = old.into_iter().filter(|_| self.is_overwriting());
         old.try_for_each(|name| removed(&self.arguments.output_dir.join(name)))
     }
 
     fn compare(&self, begun: &Beginning, now: &Beginning) -> Result<()> {
-        if self.last_checkpoint()? != self.finished_epochs {
-            return self.refused("was continued by another process meanwhile; resume it again");
-        }
-        for (place, data) in ["training data", "validation data"].into_iter().enumerate() {
-            if begun.data[place] != now.data[place] {
-                return self
-                    .refused(format!("holds a run that began with other {data}; resume with the original"));
-            }
-        }
-        if now.interval != begun.interval {
-            return self.refused(
-                "holds a run that read another number of batches between two evaluations; resume it with as many ranks and \
-                 devices as it began with",
-            );
-        }
-        if now.evaluations < begun.evaluations {
-            return self.refused(format!(
-                "holds a run of {} evaluations, now {}; resume it with as many epochs or steps, or more",
-                begun.evaluations, now.evaluations
-            ));
-        }
-        if (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
-            return self.refused(format!(
-                "holds a run that began at a loss of {}, but with this checkpoint it is {}; resume with the original \
-                 checkpoint",
-                begun.loss, now.loss
-            ));
-        }
-        Ok(())
+        let other_data = (0..2).find(|&place| begun.data[place] != now.data[place]);
+        self.refused(if self.last_checkpoint()? != self.finished_epochs {
+            "was continued by another process meanwhile; resume it again".into()
+        } else if let Some(place) = other_data {
+            let data = ["training data", "validation data"][place];
+            format!("holds a run that began with other {data}; resume with the original")
+        } else if now.interval != begun.interval {
+            "holds a run that read another number of batches between two evaluations; resume it with as many ranks and \
+             devices as it began with"
+                .into()
+        } else if now.evaluations < begun.evaluations {
+            let [began, now] = [begun, now].map(|run| run.evaluations);
+            format!("holds a run of {began} evaluations, now {now}; resume it with as many epochs or steps, or more")
+        } else if (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
+            let [began, now] = [begun, now].map(|run| run.loss);
+            format!(
+                "holds a run that began at a loss of {began}, but with this checkpoint it is {now}; resume with the \
+                 original checkpoint"
+            )
+        } else {
+            return Ok(());
+        })
     }
 
-    /// Stores the checkpoints and metrics of a trainer in this run, and lets it continue after the last checkpoint.
-    ///
-    /// Each checkpoint has a checksum and replaces a file only when complete. The last two are kept, and the best one. Returns
-    /// [`Error::File`] if the last checkpoint is not of `model`.
+    /// Stores the checkpoints and metrics of a trainer in this run, and lets it continue after the last checkpoint; refuses one
+    /// that is not of `model`.
     pub(super) fn checkpointed<M: LearnerModel>(
         &self,
         training: SupervisedTraining<M>,
@@ -235,13 +216,13 @@ impl Run {
         best: &Best,
         watch: &Watch,
     ) -> Result<SupervisedTraining<M>> {
+        let (checkpoints, best, watch) = (self.checkpoints.clone(), best.clone(), watch.clone());
+        let keeper = Keeper { checkpoints, best, watch, names: HashMap::new() };
         let [models, optimizers, schedules] = self.checkpoints.clone();
-        let (log, watch, best) = (self.log.clone(), watch.clone(), best.clone());
-        let kept = LastAndBest { checkpoints: self.checkpoints.clone(), best, watch: watch.clone() };
         let training = training
             .with_custom_checkpointers(models, optimizers, schedules)
-            .with_checkpointing_strategy(kept)
-            .with_metric_logger(Logger { log, watch, names: HashMap::new() });
+            .with_checkpointing_strategy(keeper.clone())
+            .with_metric_logger(keeper);
         if self.finished_epochs == 0 {
             return Ok(training);
         }
@@ -250,8 +231,7 @@ impl Run {
         Ok(training.checkpoint(self.finished_epochs))
     }
 
-    /// The last epoch whose model, optimizer and schedule can all be read; 0 if there is none. Returns [`Error::File`]
-    /// if there are checkpoints, but each is damaged; [`Error::Io`] if their folder cannot be listed.
+    /// The last epoch whose model, optimizer and schedule can all be read; 0 if there is none, an error if all are damaged.
     pub(super) fn last_checkpoint(&self) -> Result<usize> {
         let mut damaged = Ok(0);
         // From the latest on: a damaged checkpoint costs an epoch, not the run.
@@ -266,8 +246,7 @@ impl Run {
         damaged
     }
 
-    /// The model after an epoch. Returns [`Error::File`] if its checkpoint is damaged, of another model or no regular
-    /// file; [`Error::Io`].
+    /// The model after an epoch; an error if its checkpoint is damaged, or of another model.
     pub(super) fn model_of<M: Module>(&self, epoch: usize, model: M) -> Result<M> {
         let models = &self.checkpoints[0];
         let bytes = Bytes::from_bytes_vec(models.read(epoch)?);
@@ -277,9 +256,9 @@ impl Run {
 
     fn read_beginning(&self) -> Result<Option<Beginning>> {
         let path = self.folder.join(BEGINNING);
-        match regular_file::read(&path, MAX_BEGINNING) {
+        match regular_file::read_json(&path) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
-            text => serde_json::from_slice(&text?).map(Some).map_err(|source| Error::Json { path, source }),
+            beginning => beginning.map(Some),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::arguments::TrainingArguments;
 use super::checkpoints::checksum_of;
-use super::history::{Best, EarlyStopping, History, Watch};
+use super::history::{Best, History, Watch};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
 use super::progress::renderer;
@@ -27,10 +27,8 @@ use std::io::{Write, stderr};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Fine-tunes a model: transformers' `Trainer`.
-///
-/// The dataset decides the model: [`TrainingData`] lists them. Every error that the settings, the data or the output directory
-/// can cause is returned before the first step.
+/// Fine-tunes a model, which the dataset decides ([`TrainingData`] lists them): transformers' `Trainer`. Every error that the
+/// settings, the data or the output directory can cause is returned before the first step.
 ///
 /// ```no_run
 /// use burn_bert::data::{Columns, LabelledTexts};
@@ -47,9 +45,8 @@ use std::sync::Arc;
 /// ```
 ///
 /// **Progress** is Burn's dashboard in a terminal and lines of text elsewhere. **A run that was stopped**, by
-/// [`with_interrupter`](Self::with_interrupter), by the dashboard's keys `q` and `s` or by a kill, is resumed after its last
-/// evaluation by the same program with [`with_resume(true)`](TrainingArguments::with_resume), and ends with the weights of an
-/// uninterrupted one, bit for bit on Flex.
+/// [`with_interrupter`](Self::with_interrupter), by the keys `q` and `s` or by a kill, is resumed after its last evaluation by
+/// [`with_resume(true)`](TrainingArguments::with_resume), and ends with the weights of an uninterrupted one, bit for bit on Flex.
 pub struct Trainer<M, D> {
     pipeline: Pipeline<M>,
     train: D,
@@ -66,8 +63,8 @@ enum Validation<D> {
 
 /// What [`Trainer::train`] returns: a model with its tokenizer, and how it came to be. [`Trainer`] has an example.
 pub struct Trained<M> {
-    /// The model, as inference, with its tokenizer: the best of the evaluations; the last one without validation data; as it was
-    /// when the run was stopped. The output directory holds the same.
+    /// The model of the best evaluation with its tokenizer, or the last one without validation data or of a run that was stopped.
+    /// The output directory holds the same.
     pub pipeline: Pipeline<M>,
     /// The losses and metrics of the run, from before a resume too.
     pub history: History,
@@ -81,9 +78,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// A model for the data from a Hugging Face checkpoint with a tokenizer. A head that the checkpoint lacks, or that has other
     /// labels, is newly initialised, and said so on the standard error.
     ///
-    /// # Errors
-    ///
-    /// Those of [`from_pretrained_with_new_head`](crate::model::PretrainedModel::from_pretrained_with_new_head), of
+    /// Errors: those of [`from_pretrained_with_new_head`](crate::model::PretrainedModel::from_pretrained_with_new_head), of
     /// [`BertTokenizer::from_pretrained`] and of [`new`](Self::new).
     pub fn from_pretrained(path: impl AsRef<Path>, train: D, arguments: TrainingArguments) -> Result<Self> {
         let (path, device) = (path.as_ref(), arguments.device());
@@ -97,12 +92,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         Self::new(Pipeline::new(model, BertTokenizer::from_pretrained(path)?)?, train, arguments)
     }
 
-    /// A model that was made or loaded by hand, with losses, class weights or frozen parameters of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`], naming the field, if no run can have these arguments; [`Error::Fused`] if a device does not have the
-    /// precision.
+    /// A model that was made or loaded by hand, with losses, class weights or frozen parameters of its own. Returns
+    /// [`Error::Config`], naming the field, if no run can have these arguments; [`Error::Fused`] if a device lacks the precision.
     pub fn new(pipeline: Pipeline<M>, train: D, arguments: TrainingArguments) -> Result<Self> {
         arguments.check()?;
         let (further, interrupter) = (Metrics::new(), Interrupter::new());
@@ -112,8 +103,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// Holds out a share of the data in (0, 1) for validation, drawn by the seed. Returns [`Error::Config`] for another share.
     pub fn with_validation_share(self, share: f64) -> Result<Self> {
         if !(share > 0.0 && share < 1.0) {
-            let problem = format!("is {share}, but must lie in (0, 1)");
-            return Err(Error::Config { field: "validation_share", problem });
+            return Err(Error::config("validation_share", format!("is {share}, but must lie in (0, 1)")));
         }
         Ok(Self { validation: Some(Validation::Share(share)), ..self })
     }
@@ -152,9 +142,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// # Errors
     ///
     /// Before the first step: [`Error::Config`] or [`Error::Data`] for settings and data that do not fit the model or each other,
-    /// [`Error::File`] for an output directory that holds something else. Later: [`Error::Training`] for a batch that cannot be
-    /// made or a checkpoint that cannot be saved, [`Error::Data`] for a loss that is infinite or NaN, [`Error::Rank`]. After an
-    /// error no model is saved, but the checkpoints of the run are kept.
+    /// [`Error::File`] for an output directory that holds something else. Later, with the checkpoints kept: [`Error::Training`] for
+    /// a batch that cannot be made or a checkpoint that cannot be saved, [`Error::Data`] for a loss that is infinite or NaN,
+    /// [`Error::Rank`].
     pub fn train(self) -> Result<Trained<M>> {
         let Self { pipeline, train, validation, arguments, further, interrupter } = self;
         let (ranks, device) = (&arguments.ranks, arguments.device());
@@ -168,25 +158,22 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             _ => train.metrics(&model),
         };
         let metrics = metrics.and(further);
-        let (metric, greater_is_better) = metrics.best(&arguments, validation.is_some())?;
+        let greater_is_better = metrics.is_greater_better(&arguments, validation.is_some())?;
         let run = Run::open(&arguments)?;
-        let best = Best { metric, greater_is_better, log: run.log.clone() };
+        let best = Best { arguments: arguments.clone(), greater_is_better, log: run.log.clone() };
         tokenizer.check_directory(&arguments.output_dir)?;
-        let sum_of_validation = match &validation {
-            // Of the training data, so the share and the seed say which.
-            Some(Validation::Share(share)) => checksum_of(share),
-            Some(Validation::Data(valid)) => checksum_of(valid),
-            None => 0,
-        };
-        let sums = [checksum_of(&train), sum_of_validation];
-
+        let mut sums = [checksum_of(&train), 0];
         let read = |data| batches(data, &model, &tokenizer, &arguments);
         let (train, valid) = match validation {
             Some(Validation::Share(share)) => {
+                sums[1] = checksum_of(&share); // with the seed it says which of the training data
                 let (train, valid) = read(train)?.split(share, arguments.seed)?;
                 (train, Some(valid))
             }
-            Some(Validation::Data(valid)) => (read(train)?, Some(read(valid)?)),
+            Some(Validation::Data(valid)) => {
+                sums[1] = checksum_of(&valid);
+                (read(train)?, Some(read(valid)?))
+            }
             None => (read(train)?, None),
         };
         let plan = arguments.plan(train.len())?;
@@ -230,14 +217,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             Some(valid) => Arc::new(valid.clone()),
             None => loader.slice(0, 0), // Burn's trainer always validates
         };
-        let stopping = arguments.early_stopping_patience.map(|patience| EarlyStopping {
-            best: best.clone(),
-            patience,
-            threshold: arguments.early_stopping_threshold,
-            ranks: ranks.clone(),
-        });
-        let is_over = stopping.as_ref().is_some_and(EarlyStopping::is_over);
-        let (model, interrupted) = if is_over || run.finished_epochs >= plan.evaluations {
+        let (model, interrupted) = if best.is_over() || run.finished_epochs >= plan.evaluations {
             (run.model_of(run.finished_epochs, training.valid())?, None)
         } else {
             let watch =
@@ -253,7 +233,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             let launch =
                 if arguments.gradient_checkpointing { launch.gradient_checkpointing() } else { launch };
             let launch = run.checkpointed(metrics.register(launch), &training, &best, &watch)?;
-            let launch = stopping.into_iter().fold(launch, SupervisedTraining::early_stopping);
+            let patience = arguments.early_stopping_patience;
+            let launch = if patience.is_some() { launch.early_stopping(best.clone()) } else { launch };
             let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?;
             let LearningResult { model, renderer, interrupted, error } =
                 launch.launch(Learner::new(training, optimizer, schedule));
@@ -287,7 +268,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         }
         if history.best.is_none() && valid.is_some() && interrupted.is_none() {
             let problem = "was finite in no evaluation, so there is no best model; choose another metric_for_best_model";
-            return Err(Error::data(best.metric, problem));
+            return Err(Error::data(&arguments.metric_for_best_model, problem));
         }
         let model = match history.best.filter(|_| ranks.is_first()) {
             Some(best) => run.model_of(best + 1, model)?,

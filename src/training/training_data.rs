@@ -25,12 +25,10 @@ use burn::train::TrainStep;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-/// Data that a model `M` is trained on or evaluated with by a [`Trainer`](super::Trainer).
-///
-/// The datasets of [`data`](crate::data) decide the model; [`Batches`] of any dataset and batcher are data for a custom one.
-/// `Debug` has to show the items: a run is resumed only with data that it shows alike.
+/// Data that a model `M` is trained on or evaluated with by a [`Trainer`](super::Trainer): the datasets of [`data`](crate::data), or
+/// [`Batches`] of any for a custom model. `Debug` has to show the items: a run is resumed only with data that it shows alike.
 pub trait TrainingData<M: TrainableModel>: Debug + Sized {
     /// Makes the batches.
     type Batcher: TryBatcher<Batch = <M as TrainStep>::Input>;
@@ -86,12 +84,9 @@ type Config<M> = <M as Stored>::Config;
 
 /// The names of the classes of data, in the order of the checkpoint's if these are the same ones: its head is then right.
 fn names_for(checkpoint: Vec<String>, names: &[String]) -> Vec<String> {
-    let sorted = |names: &[String]| {
-        let mut names = names.to_vec();
-        names.sort();
-        names
-    };
-    if sorted(&checkpoint) == sorted(names) { checkpoint } else { names.to_vec() }
+    // Each name is there once, so as many that are all found are the same ones.
+    let are_same = checkpoint.len() == names.len() && names.iter().all(|name| checkpoint.contains(name));
+    if are_same { checkpoint } else { names.to_vec() }
 }
 
 /// `check` of a head, whose `try_forward` refuses what it cannot read.
@@ -109,24 +104,22 @@ impl TrainingData<Classifier> for LabelledTexts {
     type Batcher = SequenceBatcher;
 
     fn config(&self, config: Config<Classifier>, _: &TrainingArguments) -> Config<Classifier> {
+        let problem = match self.kind() {
+            LabelKind::Class => ProblemType::SingleLabelClassification,
+            LabelKind::Classes => ProblemType::MultiLabelClassification,
+            LabelKind::Value => {
+                return config.with_num_labels(1).with_problem_type(Some(ProblemType::Regression));
+            }
+            LabelKind::Relevance => return config.with_num_labels(1).with_problem_type(None),
+        };
         let names = names_for(config.id2label.clone(), self.names());
-        match self.kind() {
-            LabelKind::Class => {
-                config.with_id2label(names).with_problem_type(Some(ProblemType::SingleLabelClassification))
-            }
-            LabelKind::Classes => {
-                config.with_id2label(names).with_problem_type(Some(ProblemType::MultiLabelClassification))
-            }
-            LabelKind::Value => config.with_num_labels(1).with_problem_type(Some(ProblemType::Regression)),
-            LabelKind::Relevance => config.with_num_labels(1).with_problem_type(None),
-        }
+        config.with_id2label(names).with_problem_type(Some(problem))
     }
 
     fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceBatcher>> {
         let (names, lengths) = (reader.model.id2label(), self.sizes());
-        let texts = if self.names().is_empty() { self } else { self.of_model(names)? };
-        Ok(Batches::new(texts, SequenceBatcher::new(reader.tokenizer.clone(), names.len()))
-            .with_lengths(lengths))
+        let batcher = SequenceBatcher::new(reader.tokenizer.clone(), names.len());
+        Ok(Batches::new(self.of_model(names)?, batcher).with_lengths(lengths))
     }
 
     fn metrics(&self, _: &Classifier) -> Metrics<Classifier> {
@@ -236,10 +229,7 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
     fn batches(self, reader: &Reader<BertForSentenceEmbedding>) -> Result<Batches<SentencePairBatcher>> {
         let texts = (!self.has_labels()).then(|| (0..self.len()).map(|place| hashes(&self, place)).collect());
         let batches = Batches::new(self, SentencePairBatcher::new(reader.tokenizer.clone()));
-        Ok(match texts {
-            Some(texts) => batches.with_texts(texts),
-            None => batches,
-        })
+        Ok(texts.into_iter().fold(batches, Batches::with_texts))
     }
 
     /// Spearman's correlation with labels, the accuracy of triplets with negatives, else how often the positive of an anchor is
@@ -257,17 +247,13 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
 }
 
 fn hashes(pairs: &SentencePairs, place: usize) -> Vec<u64> {
-    let hash = |text: &String| {
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        hasher.finish()
-    };
+    let hash = |text: &String| BuildHasherDefault::<DefaultHasher>::default().hash_one(text);
     let Ok(SentencePair { anchor, positive, negatives, .. }) = pairs.get(place) else { return Vec::new() };
     [&anchor, &positive].into_iter().chain(&negatives).map(hash).collect()
 }
 
-/// The loss and the metrics of a model on some data, by name. Of the arguments it reads those of an evaluation: batch
-/// size, precision, lengths, and how many items.
+/// The loss and the metrics of a model on some data, by name, with the batch size, precision, lengths and number of items of the
+/// arguments.
 ///
 /// ```no_run
 /// use burn::prelude::*;
@@ -323,20 +309,18 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
         // The shortest text: a token between [CLS] and [SEP].
         if !(3..=limit).contains(&length) {
             let problem = format!("is {length}, but must be 3 to {limit}, what the model can read");
-            return Err(Error::Config { field: "max_length", problem });
+            return Err(Error::config("max_length", problem));
         }
         reader.tokenizer = reader.tokenizer.with_model_max_length(length);
     }
-    let batches = data.batches(&reader)?;
-    batches.check()?;
-    Ok(batches)
+    data.batches(&reader)
 }
 
 pub(super) fn evaluation_loader<B: TryBatcher>(
     batches: Batches<B>,
     arguments: &TrainingArguments,
 ) -> Result<EpochLoader<B>> {
-    let batches = batches.evaluated(arguments.max_eval_samples, arguments.seed, arguments.group_by_length);
+    let batches = batches.evaluated(arguments.max_eval_samples, arguments.seed, arguments.group_by_length)?;
     let batch_size = arguments.eval_batch_size.unwrap_or(arguments.batch_size);
     EpochLoader::new(batches, batch_size, &arguments.device())
 }
