@@ -2,12 +2,12 @@
 
 use crate::case::*;
 use crate::devices;
+use crate::refusals::{fails, panic_of};
 use crate::small_bert::small_bert;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::model::*;
 use burn_bert::{BertEmbeddingsInput, Error, PositionEmbeddingType, TokenEmbeddingConfig, cast_module};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const IDS: [[i32; 3]; 2] = [[1, 2, 3], [4, 5, 0]];
 
@@ -60,13 +60,11 @@ pub fn a_sequence_past_the_position_table_is_an_error(case: &Case) {
         "the sequence needs position 20 (3 tokens from position 18 on), but there are 20 position embeddings \
          (valid ids: 0..=19); shorten the sequence or extend max_position_embeddings"
     );
-    let error = absolute.try_forward(&input(usize::MAX)).unwrap_err();
-    assert!(matches!(error, Error::SequenceTooLong { .. }), "{error}");
+    fails!(absolute.try_forward(&input(usize::MAX)), Error::SequenceTooLong { .. });
     let after = config().with_position_embedding_type(PositionEmbeddingType::AfterPadding);
     let after = module(&after, &case.device);
     assert!(after.try_forward(&input(16)).is_ok());
-    let error = after.try_forward(&input(17)).unwrap_err();
-    assert!(matches!(error, Error::SequenceTooLong { needed: 20, rows: 20, .. }), "{error}");
+    fails!(after.try_forward(&input(17)), Error::SequenceTooLong { needed: 20, rows: 20, .. });
 }
 
 pub fn shapes_that_do_not_fit_are_errors(case: &Case) {
@@ -88,8 +86,7 @@ pub fn shapes_that_do_not_fit_are_errors(case: &Case) {
     let embeds = BertEmbeddingsInput::from_embeds(Tensor::zeros([2, 3, 7], device)).unwrap();
     let error = module(&config(), device).try_forward(&embeds).unwrap_err();
     assert_eq!(error.to_string(), "inputs_embeds has shape [2, 3, 7], but expected [B, S, 8]");
-    let empty = BertEmbeddingsInput::from_ids(Tensor::zeros([0, 3], device)).unwrap_err();
-    assert!(matches!(empty, Error::Empty { .. }), "{empty}");
+    fails!(BertEmbeddingsInput::from_ids(Tensor::zeros([0, 3], device)), Error::Empty { .. });
 }
 
 pub fn a_batch_on_another_device_is_an_error(case: &Case) {
@@ -199,8 +196,7 @@ pub fn forward_panics_with_the_same_words(case: &Case) {
     let module = module(&config(), &case.device);
     let input = BertEmbeddingsInput::from_rows(&[[99]], &case.device).unwrap();
     let error = module.try_forward(&input).unwrap_err().to_string();
-    let panic = catch_unwind(AssertUnwindSafe(|| module.forward(&input))).unwrap_err();
-    assert_eq!(panic.downcast_ref::<String>(), Some(&error));
+    assert_eq!(panic_of(|| module.forward(&input)), error);
 }
 
 pub fn a_dtype_that_the_device_does_not_compute_in_is_refused_by_name(case: &Case) {

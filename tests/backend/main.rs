@@ -8,12 +8,13 @@ mod case;
 #[path = "../support/devices/mod.rs"]
 mod devices;
 mod errors;
-#[path = "../support/golden/mod.rs"]
 mod golden;
 mod models;
 #[path = "../support/parity/mod.rs"]
 mod parity;
 mod randomness;
+#[path = "../support/refusals/mod.rs"]
+mod refusals;
 mod results;
 #[path = "../support/sentences/mod.rs"]
 mod sentences;

@@ -7,6 +7,9 @@ mod files;
 #[cfg(feature = "train")]
 #[path = "../support/hook/mod.rs"]
 mod hook;
+#[cfg(feature = "train")]
+#[path = "../support/refusals/mod.rs"]
+mod refusals;
 #[path = "../support/small_bert/mod.rs"]
 mod small_bert;
 #[path = "../support/tolerance/mod.rs"]
@@ -20,6 +23,8 @@ mod transformers;
 mod prelude {
     pub use crate::files::{tokenizer_of, vocabulary};
     pub use crate::hook::Hook;
+    pub(crate) use crate::refusals::fails;
+    pub use crate::refusals::{panic_of, says};
     pub use crate::tolerance::*;
     pub(crate) use crate::{metadata, small_bert, turn};
     pub use burn::data::dataloader::DataLoader;

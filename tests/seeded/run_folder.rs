@@ -67,8 +67,7 @@ fn a_run_is_not_resumed_with_other_data_settings_or_parts() {
     }
     for (train, valid, expected) in [(40, 8, "other training data"), (48, 12, "other validation data")] {
         let trainer = Trainer::from_pretrained(dir.path(), reviews(train), out.clone().with_epochs(2));
-        let message = trainer.unwrap().with_validation(reviews(valid)).train().err().unwrap().to_string();
-        assert!(message.contains(expected), "{message}");
+        says(trainer.unwrap().with_validation(reviews(valid)).train(), expected);
     }
 
     let parts = begun("parts").with_eval_strategy(EvalStrategy::Steps(2));
@@ -109,8 +108,8 @@ fn a_start_that_was_broken_off_does_not_stand_in_the_way_and_what_is_in_the_way_
     // A file that cannot be written whole is not written at all.
     fs::remove_file(folder.join("run.json.unfinished")).unwrap();
     fs::create_dir(folder.join("run.json.unfinished")).unwrap();
-    let error = trainer(dir.path(), one_epoch(&out)).unwrap().train().err().unwrap();
-    assert!(matches!(error, Error::Io { .. }) && !folder.join("run.json").exists(), "{error}");
+    fails!(trainer(dir.path(), one_epoch(&out)).unwrap().train(), Error::Io { .. });
+    assert!(!folder.join("run.json").exists());
     fs::remove_dir(folder.join("run.json.unfinished")).unwrap();
     fs::write(folder.join("run.json.unfinished"), "{\"sett").unwrap();
     trainer(dir.path(), one_epoch(&out)).unwrap().train().unwrap();

@@ -7,7 +7,6 @@ use burn::optim::lr_scheduler::linear::LinearLrSchedulerConfig;
 use burn::optim::lr_scheduler::module_lr_scheduler::{ModuleLrScheduler, ModuleLrSchedulerConfig};
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The parameters of the fixtures, and of other tests.
 #[derive(Module, Debug)]
@@ -263,13 +262,6 @@ fn without_gradients_nothing_is_stepped() {
     assert!(clip_by_global_norm(&module, &mut gradients, 1.0).unwrap().is_none());
     let module = adamw(&AdamWConfig::new()).unwrap().step(1e-3, module, gradients);
     assert!(module.tensors() == before);
-}
-
-/// The message that `run` panics with.
-fn panic_of<T>(run: impl FnOnce() -> T) -> String {
-    let panic = catch_unwind(AssertUnwindSafe(run)).err().expect("a panic");
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.unwrap_or_else(|| *panic.downcast().unwrap())
 }
 
 /// A parameter of ones with a gradient of ones, always under the same id.

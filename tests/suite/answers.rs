@@ -96,8 +96,7 @@ fn answers_that_are_not_at_their_place_are_not_learned() {
         let answers = vec![answer];
         let (question, context) = ("Who?".into(), "Ünd cat".into());
         let example = SquadExample { id: "q7".into(), question, context, answers };
-        let error = QuestionWindow::of(&[example], &tokenizer, 0).unwrap_err();
-        assert!(matches!(&error, Error::Data { what, .. } if what == "question \"q7\""), "{error}");
+        fails!(QuestionWindow::of(&[example], &tokenizer, 0), Error::Data { what, .. } if what == "question \"q7\"");
     }
 }
 
@@ -137,8 +136,7 @@ fn squads_files_are_read_in_both_versions() {
     };
     assert_eq!(write("爱", 1).unwrap()[0].answers, [("爱".to_string(), 1)]);
     for (answer, start) in [("爱", 0), ("爱", 2), ("爱", 5), ("爱", 6), ("爱", 1 << 40), ("", 1)] {
-        let error = write(answer, start).unwrap_err();
-        assert!(matches!(&error, Error::Data { what, .. } if what.contains("\"1\"")), "{error}");
+        fails!(write(answer, start), Error::Data { what, .. } if what.contains("\"1\""));
     }
     // An answer to a question without one is not learned.
     let qas = json!([{ "id": "1", "question": "?", "answers": [{ "text": "爱", "answer_start": 1 }], "is_impossible": true }]);
@@ -189,8 +187,8 @@ fn answers_are_places_within_their_sequences() {
     );
     let _: LossInput = item.adapt();
 
-    let wrong = QuestionAnsweringBatch::new(input.clone(), None, &[[0, 0]]).unwrap_err();
-    assert!(matches!(wrong, Error::ShapeMismatch { input: "labels", .. }), "{wrong}");
+    let result = QuestionAnsweringBatch::new(input.clone(), None, &[[0, 0]]);
+    fails!(result, Error::ShapeMismatch { input: "labels", .. });
     let mut replaced = batch(&[[1, 3], [0, 0]]);
     replaced.input = BertEmbeddingsInput::from_rows(&[[2, 7], [2, 8]], &device).unwrap();
     replaced.padding = None;

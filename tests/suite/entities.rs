@@ -113,8 +113,7 @@ fn a_stride_without_aggregation_is_refused() {
     let pipeline = pipeline("bert");
     for stride in [1, 2] {
         let options = TextOptions::new().with_aggregation(Aggregation::None).with_stride(stride);
-        let error = pipeline.entities(&["the cat"], &options).unwrap_err();
-        assert!(matches!(error, Error::Config { field: "stride", .. }), "{error}");
+        fails!(pipeline.entities(&["the cat"], &options), Error::Config { field: "stride", .. });
     }
 }
 

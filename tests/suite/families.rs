@@ -17,11 +17,26 @@ pub fn config(family: Family) -> BertModelConfig {
         Family::NomicBert => BertModelConfig::nomic_embed_text_v1_5(),
         Family::Gte => BertModelConfig::gte_multilingual_base(),
         Family::JinaEmbeddingsV3 => BertModelConfig::jina_embeddings_v3(),
+        Family::ModernBert => BertModelConfig::modernbert_base(),
+        Family::DebertaV2 => BertModelConfig::deberta_v3_base(),
         _ => BertModelConfig::bert_base_uncased(),
     };
     let mut config = small(published, 20, 16).with_num_hidden_layers(2).with_intermediate_size(24);
     config.embeddings.max_position_embeddings = 14;
+    config.embeddings.pad_token_id = config.embeddings.pad_token_id.map(|pad| pad % 2);
     config
+}
+
+/// What a `config.json` with these fields beside those of `all` is read as.
+pub fn read(mut all: Value, fields: Value) -> Result<BertModelConfig, Error> {
+    all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    BertModelConfig::from_pretrained(with_config(all).path())
+}
+
+/// A text of so many tokens.
+pub fn text(length: usize) -> BertEmbeddingsInput {
+    let ids: Vec<i32> = (0..length).map(|place| 1 + (7 * place % 19) as i32).collect();
+    BertEmbeddingsInput::from_rows(&[ids], &device()).unwrap()
 }
 
 /// Four sequences, each padded at its end; the padding id of MPNet is 1, of the others 0.
@@ -64,7 +79,7 @@ fn dropout_is_where_transformers_has_it() {
 }
 
 /// Makes a linear layer's output zero.
-fn silence(linear: &mut burn::nn::Linear) {
+pub fn silence(linear: &mut burn::nn::Linear) {
     linear.weight = linear.weight.clone().map(|weight| weight.zeros_like().require_grad());
     linear.bias = linear.bias.clone().map(|bias| bias.map(|bias| bias.zeros_like().require_grad()));
 }
@@ -86,31 +101,50 @@ fn token_types_are_ignored_where_a_family_has_none() {
 
 #[test]
 fn a_config_that_no_model_of_the_family_has_is_refused() {
+    use PositionEmbeddingType::*;
     type Change = fn(&mut BertModelConfig);
-    let changes: [(Family, Change, &str); 9] = [
+    fn positions(config: &mut BertModelConfig, positions: PositionEmbeddingType) {
+        config.embeddings.position_embedding_type = positions;
+    }
+    let changes: [(Family, Change, &str); 20] = [
         (Family::Bert, |config| config.embeddings.embedding_size = Some(8), "embedding_size is 8"),
         (Family::Electra, |config| config.embeddings.embedding_size = Some(16), "hidden_size 16"),
         (Family::Albert, |config| config.embeddings.embedding_size = None, "embedding_size is None"),
         (Family::DistilBert, |config| config.embeddings.type_vocab_size = 2, "always 0"),
         (Family::DistilBert, |config| config.embeddings.layer_norm_eps = 1e-5, "always 1e-12"),
         (Family::Bert, |config| config.embeddings.type_vocab_size = 0, "type_vocab_size is 0"),
-        (
-            Family::MpNet,
-            |config| config.embeddings.position_embedding_type = PositionEmbeddingType::RelativeKey,
-            "position_embedding_type is RelativeKey",
-        ),
+        (Family::MpNet, |config| positions(config, RelativeKey), "position_embedding_type is RelativeKey"),
         (
             Family::NomicBert,
             |config| config.rotary = Some(RotaryConfig::new()),
             "global_attn_every_n_layers is 3",
         ),
         (Family::Gte, |config| config.mlp_dropout = 0.1, "mlp_dropout is 0.1"),
+        (Family::ModernBert, |config| config.rotary = None, "rotary is None"),
+        (Family::ModernBert, |config| config.mlp_dropout = 1.0, "mlp_dropout"),
+        (Family::ModernBert, |config| config.embeddings.type_vocab_size = 2, "always 0"),
+        (Family::ModernBert, |config| positions(config, Absolute), "always Rotary"),
+        (Family::Bert, |config| config.rotary = Some(RotaryConfig::new()), "rotary is given"),
+        (Family::Bert, |config| config.mlp_dropout = 0.1, "mlp_dropout is 0.1"),
+        (Family::Bert, |config| positions(config, Rotary), "always Absolute"),
+        (Family::DebertaV2, |config| config.disentangled = None, "disentangled is None"),
+        (
+            Family::Bert,
+            |config| config.disentangled = Some(DisentangledConfig::new()),
+            "disentangled is given",
+        ),
+        (
+            Family::DebertaV2,
+            |config| positions(config, RelativeKey),
+            "position_embedding_type is RelativeKey",
+        ),
+        (Family::Bert, |config| positions(config, Disentangled), "always Absolute"),
     ];
     for (family, change, expected) in changes {
         let mut config = config(family);
         change(&mut config);
-        let error = config.try_init(&device()).map(drop).unwrap_err();
-        assert!(matches!(&error, Error::Config { .. }) && error.to_string().contains(expected), "{error}");
+        let error = fails!(config.try_init(&device()), Error::Config { .. });
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }
 
@@ -120,26 +154,22 @@ fn parts_that_a_family_has_not_are_refused_in_a_forward_and_in_a_save() {
     let mut model = config(Family::DistilBert).init(&device);
     let (batch, _) = input(Family::DistilBert, &device);
     model.embeddings.token_type_embeddings = Some(TokenEmbeddingConfig::new(2, 16).init(&device));
-    let error = model.try_forward(&batch, None).unwrap_err();
-    assert!(matches!(&error, Error::Config { field: "token_type_embeddings", .. }), "{error}");
+    fails!(model.try_forward(&batch, None), Error::Config { field: "token_type_embeddings", .. });
 
     let mut model = config(Family::MpNet).init(&device);
     let (batch, _) = input(Family::MpNet, &device);
     let bias = model.encoder.relative_attention_bias.as_mut().unwrap();
     bias.table = TokenEmbeddingConfig::new(31, 2).init(&device);
-    let error = model.try_forward(&batch, None).unwrap_err();
-    assert!(error.to_string().contains("relative_attention_bias"), "{error}");
+    says(model.try_forward(&batch, None), "relative_attention_bias");
 
     let mut model = config(Family::Electra).init(&device);
     let relu = config(Family::Electra).with_hidden_act(Activation::Relu).init(&device);
     model.encoder.layers[1] = relu.encoder.layers[1].clone();
     let dir = tempdir().unwrap();
-    let error = model.save_pretrained(dir.path()).unwrap_err();
-    assert!(matches!(&error, Error::Config { field: "hidden_act", .. }), "{error}");
+    fails!(model.save_pretrained(dir.path()), Error::Config { field: "hidden_act", .. });
     let mut model = config(Family::Electra).init(&device);
     model.pooler = config(Family::Bert).init(&device).pooler;
-    let error = model.save_pretrained(dir.path()).unwrap_err();
-    assert!(error.to_string().contains("pooler"), "{error}");
+    says(model.save_pretrained(dir.path()), "pooler");
     assert!(files_of(&dir).is_empty());
 }
 

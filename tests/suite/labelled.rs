@@ -53,8 +53,7 @@ fn the_first_piece_of_a_word_has_its_tag_and_the_others_none() {
         [(vec![0], "has 3 tokens, but 1 tag"), (vec![usize::MAX, 0, 0], "18446744073709551615")]
     {
         let items = vec![LabelledTokens { tags, ..items[0].clone() }];
-        let error = short.try_batch(items, &device).unwrap_err();
-        assert!(matches!(error, Error::Data { .. }) && error.to_string().contains(problem), "{error}");
+        says(short.try_batch(items, &device), problem);
     }
 }
 
@@ -101,8 +100,7 @@ fn texts_of_which_only_some_have_a_second_one_are_refused() {
     let batcher = SequenceBatcher::new(tokenizer(), 2);
     let mut items = labelled(&[("the cats", Label::Class(1)), ("the", Label::Class(0))]);
     items[0].pair = Some("cats".into());
-    let error = batcher.try_batch(items.clone(), &device()).unwrap_err();
-    assert!(matches!(error, Error::Data { .. }), "{error}");
+    fails!(batcher.try_batch(items.clone(), &device()), Error::Data { .. });
     items[1].pair = Some(String::new());
     let batch = batcher.try_batch(items, &device()).unwrap();
     assert_eq!(batch.input.dims(), [2, 8]); // [CLS] the cat ##s [SEP] cat ##s [SEP]

@@ -112,8 +112,8 @@ fn a_malformed_row_is_an_error_that_names_file_and_line() {
         }
     }
     for name in ["a.csv", "a.jsonl"] {
-        let error = open(name, b"text,label\na,b\n\xff,b\n", &Columns::default()).unwrap_err();
-        assert!(matches!(error, Error::NotUtf8 { line: 3, offset: 15, .. }), "{error}");
+        let result = open(name, b"text,label\na,b\n\xff,b\n", &Columns::default());
+        fails!(result, Error::NotUtf8 { line: 3, offset: 15, .. });
     }
 }
 
@@ -126,8 +126,7 @@ fn columns_that_are_not_there_are_errors() {
     {
         assert!(matches!(open(name, content, &columns), Err(Error::Data { .. })), "{content:?}");
     }
-    let missing = LabelledTexts::open("/nowhere/a.csv", &Columns::default()).unwrap_err();
-    assert!(matches!(missing, Error::Io { .. }), "{missing}");
+    fails!(LabelledTexts::open("/nowhere/a.csv", &Columns::default()), Error::Io { .. });
 }
 
 #[test]
@@ -234,9 +233,8 @@ fn pairs_and_names_of_another_file_are_kept() {
     let error = LabelledTexts::open_with_names(&path, &columns, &["x"].map(String::from)).unwrap_err();
     let message = error.to_string();
     assert!(message.contains("a.tsv, line 2") && message.contains("\"no\""), "{message}");
-    let twice =
-        LabelledTexts::open_with_names(&path, &columns, &["no", "yes", "no"].map(String::from)).unwrap_err();
-    assert!(twice.to_string().contains("label name \"no\" occurs twice"), "{twice}");
+    let result = LabelledTexts::open_with_names(&path, &columns, &["no", "yes", "no"].map(String::from));
+    says(result, "label name \"no\" occurs twice");
 }
 
 #[test]
@@ -252,8 +250,7 @@ fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
     let (_dir, valid) = file("valid.csv", "text,label\na,good\nb,1\n");
     let default = Columns::default();
     let names = LabelledTexts::open(&train, &default).unwrap().names().to_vec();
-    let error = LabelledTexts::open_with_names(&valid, &default, &names).unwrap_err();
-    assert!(matches!(&error, Error::Row { line: 3, .. }), "{error}");
+    let error = fails!(LabelledTexts::open_with_names(&valid, &default, &names), Error::Row { line: 3, .. });
     assert!(error.to_string().contains("\"1\""), "{error}");
 
     // Ids stay ids, and an integer of JSON is one, unless it may be a name.
@@ -266,8 +263,7 @@ fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
     assert_eq!(all(&texts), [text("a", Label::Class(1))]);
     let (_dir, ids) = file("ids.jsonl", "{\"text\": \"a\", \"label\": 2}\n");
     for names in [names, ["2", "1", "0"].map(String::from).to_vec()] {
-        let error = LabelledTexts::open_with_names(&ids, &default, &names).unwrap_err();
-        assert!(matches!(&error, Error::Row { line: 1, .. }), "{error}");
+        fails!(LabelledTexts::open_with_names(&ids, &default, &names), Error::Row { line: 1, .. });
     }
 }
 
@@ -340,6 +336,5 @@ fn a_device_and_a_file_that_does_not_fit_into_memory_are_refused() {
         }
     }
     fs::rename(&large, dir.path().join("vocab.txt")).unwrap();
-    let vocabulary = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-    assert!(matches!(vocabulary, Error::File { .. }), "{vocabulary}");
+    fails!(BertTokenizer::from_pretrained(dir.path()), Error::File { .. });
 }

@@ -8,6 +8,8 @@ mod devices;
 mod files;
 #[path = "../support/parity/mod.rs"]
 mod parity;
+#[path = "../support/refusals/mod.rs"]
+mod refusals;
 #[path = "../support/sentences/mod.rs"]
 mod sentences;
 #[path = "../support/small_bert/mod.rs"]
@@ -24,6 +26,8 @@ mod prelude {
     pub use crate::files::{config_json, edit, files_of, fixture, folder, json, set_fields, with_config};
     #[cfg(feature = "tokenizers")]
     pub use crate::files::{list, tokenizer_of, vocabulary};
+    pub(crate) use crate::refusals::fails;
+    pub use crate::refusals::{panic_of, says};
     pub use crate::small_bert::{larger, small_bert, small_layer};
     pub use crate::tolerance::*;
     pub use crate::whole_model::File;

@@ -159,14 +159,6 @@ fn a_pointer_of_git_lfs_is_called_one_and_the_message_says_how_to_fetch_the_file
     }
 }
 
-#[test]
-fn a_negative_view_is_refused_and_not_read_with_the_wrong_sign() {
-    for name in ["negative.bin", "negative_legacy.bin"] {
-        let message = message(load(&fixture(name)));
-        assert!(message.contains("resolve_neg"), "{name}: {message}");
-    }
-}
-
 // Keys that a wrapper of the model has prefixed
 
 #[test]
@@ -182,14 +174,11 @@ fn the_prefixes_of_data_parallel_compile_and_lightning_are_taken_off() {
     }
     // A trainer's checkpoint: the model's tensors among those of the optimiser.
     assert!(holds_pattern(&load(&fixture("lightning.bin")).unwrap()));
-}
-
-#[test]
-fn a_tensor_that_is_missing_is_called_by_its_key_in_the_file() {
+    // A tensor that is missing is called by its key in the file.
     let mut tensors = tiny_tensors("module.bert.embeddings.");
     tensors.pop();
     let (_folder, path) = file_of(&tensors);
-    assert!(message(load(&path)).contains("module.bert.embeddings.LayerNorm.bias"));
+    says(load(&path), "module.bert.embeddings.LayerNorm.bias");
 }
 
 #[test]

@@ -101,8 +101,8 @@ fn a_quantised_table_is_refused() {
         error.to_string(),
         "cannot resize the word embeddings: it is quantised; resize first and quantise afterwards"
     );
-    let error = module.extend_positions(12, PositionFill::Tile).unwrap_err();
-    assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }), "{error}");
+    let result = module.extend_positions(12, PositionFill::Tile);
+    fails!(result, Error::Resize { table: EmbeddingTable::Position, .. });
 }
 
 #[test]
@@ -163,8 +163,8 @@ fn a_table_that_does_not_fit_the_memory_is_refused_with_the_memory_it_needs() {
             );
         }
         for fill in [PositionFill::Tile, PositionFill::Interpolate] {
-            let error = module.extend_positions(rows, fill).unwrap_err();
-            assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }), "{error}");
+            let result = module.extend_positions(rows, fill);
+            let error = fails!(result, Error::Resize { table: EmbeddingTable::Position, .. });
             assert!(error.to_string().contains(needed), "{error}");
         }
         assert_eq!(state(&module), before);
@@ -330,7 +330,7 @@ fn robertas_reserved_rows_stay_and_the_rest_is_filled_behind_them() {
 #[test]
 fn distances_are_no_table_to_extend() {
     let config = tiny().with_position_embedding_type(PositionEmbeddingType::RelativeKey);
-    let error = config.init(&device()).extend_positions(12, PositionFill::Tile).unwrap_err();
-    assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }));
+    let result = config.init(&device()).extend_positions(12, PositionFill::Tile);
+    let error = fails!(result, Error::Resize { table: EmbeddingTable::Position, .. });
     assert!(error.to_string().contains("RelativeKey"), "{error}");
 }

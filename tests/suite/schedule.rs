@@ -106,12 +106,10 @@ fn a_group_of_ones_own_counts_before_the_layers() {
 fn a_decay_or_factor_out_of_range_is_an_error() {
     let all = || ModuleLrScheduler::from(ConstantLr::new(RATE));
     for decay in [0.0, -0.5, 1.1, f64::NAN] {
-        let error = layer_wise_decay(all(), LAYERS, decay).err().unwrap();
-        assert!(matches!(&error, Error::Data { what, .. } if what == "decay"), "{error}");
+        fails!(layer_wise_decay(all(), LAYERS, decay), Error::Data { what, .. } if what == "decay");
     }
     for factor in [-1.0, f64::NAN, f64::INFINITY] {
-        let error = ScaledLr::new(&all(), factor).err().unwrap();
-        assert!(matches!(&error, Error::Data { what, .. } if what == "factor"), "{error}");
+        fails!(ScaledLr::new(&all(), factor), Error::Data { what, .. } if what == "factor");
     }
     assert!(layer_wise_decay(all(), LAYERS, 1.0).is_ok());
 }

@@ -55,8 +55,7 @@ fn tokens_added_to_a_vocabulary_keep_their_ids() {
     }
 
     let dir = vocabulary_with(&[("added_tokens.json", json!({"zebra": 500}))]);
-    let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-    assert!(matches!(&error, Error::CorruptTokenizer { .. }), "{error:?}");
+    let error = fails!(BertTokenizer::from_pretrained(dir.path()), Error::CorruptTokenizer { .. });
     let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     assert!(cause.contains("zebra is an added token of id 500"), "{cause}");
 }
@@ -67,8 +66,8 @@ fn a_tokenizer_of_another_model_is_refused() {
     assert!(bert().check_vocabulary(485).is_err());
 
     // What says so is in the table of errors. RoBERTa's positions count from the padding id.
-    let error = limited(bert(), &BertEmbeddingsConfig::roberta_base()).unwrap_err();
-    assert!(matches!(&error, Error::Config { field: "pad_token_id", .. }), "{error:?}");
+    let result = limited(bert(), &BertEmbeddingsConfig::roberta_base());
+    fails!(result, Error::Config { field: "pad_token_id", .. });
 }
 
 #[test]
