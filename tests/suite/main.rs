@@ -43,8 +43,8 @@ mod prelude {
     pub use burn_bert::text::*;
     pub use burn_bert::{
         BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, Error, Family,
-        PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbeddingConfig, VocabularyResize,
-        cast_module,
+        PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig,
+        VocabularyResize, cast_module,
     };
     pub use serde_json::{Value, json};
     pub use std::fs;
@@ -104,7 +104,6 @@ mod errors;
 mod families;
 mod family;
 mod fields;
-mod gradients_models;
 mod interrupted_save;
 #[cfg(feature = "train")]
 mod labelled;
@@ -122,24 +121,20 @@ mod parity_saved;
 #[cfg(feature = "tokenizers")]
 mod pipelines;
 #[cfg(feature = "train")]
-mod plain_text;
-#[cfg(feature = "train")]
 mod ranking;
 mod resize;
 mod resize_model;
-mod rotary_families;
 mod savable;
 mod save_masked_lm;
 mod save_pretrained;
 mod schedule;
 mod sentence_directories;
 mod sentence_embeddings;
-#[cfg(feature = "train")]
-mod sentence_files;
-mod sentence_losses;
 #[cfg(feature = "tokenizers")]
 mod sentence_transformers;
 #[cfg(feature = "tokenizers")]
 mod text;
+#[cfg(feature = "train")]
+mod text_files;
 #[cfg(feature = "tokenizers")]
 mod text_methods;

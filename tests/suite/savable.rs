@@ -47,19 +47,12 @@ fn a_model_that_its_config_does_not_build_is_not_saved_over_a_good_one() {
         says(changed.save_pretrained(dir.path()), problem);
         assert!(files_of(dir.path()) == before, "{problem}");
     }
-}
-
-#[test]
-fn an_input_layer_without_its_position_table_is_not_saved() {
+    let mut layer = tiny().init(&device());
+    layer.position_embeddings = None;
     let dir = tempdir().unwrap();
-    let mut module = tiny().init(&device());
-    module.position_embeddings = None;
-    fails!(module.save_pretrained(dir.path()), Error::Data { .. });
+    fails!(layer.save_pretrained(dir.path()), Error::Data { .. });
     assert!(files_of(dir.path()).is_empty());
-}
-
-#[test]
-fn a_model_without_its_pooler_is_saved_and_reported() {
+    // Without its pooler it is, and that is reported.
     let dir = saved(&BertModel { pooler: None, ..bert().init(&device()) });
     assert_eq!(BertModel::from_pretrained(dir.path(), &device()).unwrap().1.missing.len(), 2);
 }
