@@ -45,9 +45,17 @@ pub fn an_id_without_a_row_is_named_with_its_place(case: &Case) {
             for input in [input.clone(), input.to_device(&case.device)] {
                 let message = format!("{name}[1][1] is {id}, but {table}");
                 assert_eq!(module.try_forward(&input).unwrap_err().to_string(), message);
+                assert_eq!(panic_of(|| module.forward(&input)), message);
             }
         }
     }
+    let _held = hold_random_numbers();
+    let table = TokenEmbeddingConfig::new(5, 2).init(&case.device);
+    let ids = Tensor::<3, Int>::from_ints([[[0, 1], [2, 3]], [[4, 5], [0, 0]]], &case.device);
+    assert_eq!(
+        table.try_forward::<3, 4>(ids).unwrap_err().to_string(),
+        "ids[1][0][1] is 5, but there are 5 embeddings (valid ids: 0..=4); num_embeddings must exceed the largest id"
+    );
 }
 
 pub fn a_sequence_past_the_position_table_is_an_error(case: &Case) {
@@ -178,25 +186,6 @@ pub fn an_id_that_is_not_checked_takes_the_nearest_row_of_a_table_of_its_own(cas
         (host(rows), host(table.weight.grad(&gradients).unwrap()))
     };
     assert_eq!(look_up([i32::MIN, -1, 5, i32::MAX]), look_up([0, 0, 4, 4]));
-}
-
-pub fn a_table_of_its_own_names_the_place_in_any_rank(case: &Case) {
-    let _held = hold_random_numbers();
-    let table = TokenEmbeddingConfig::new(5, 2).init(&case.device);
-    let ids = Tensor::<3, Int>::from_ints([[[0, 1], [2, 3]], [[4, 5], [0, 0]]], &case.device);
-    let error = table.try_forward::<3, 4>(ids).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "ids[1][0][1] is 5, but there are 5 embeddings (valid ids: 0..=4); num_embeddings must exceed \
-         the largest id"
-    );
-}
-
-pub fn forward_panics_with_the_same_words(case: &Case) {
-    let module = module(&config(), &case.device);
-    let input = BertEmbeddingsInput::from_rows(&[[99]], &case.device).unwrap();
-    let error = module.try_forward(&input).unwrap_err().to_string();
-    assert_eq!(panic_of(|| module.forward(&input)), error);
 }
 
 pub fn a_dtype_that_the_device_does_not_compute_in_is_refused_by_name(case: &Case) {

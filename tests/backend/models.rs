@@ -28,16 +28,10 @@ fn assert_equal<H: Head>(case: &Case) {
     }
 }
 
-pub fn masked_language_modelling_equals_transformers(case: &Case) {
+pub fn every_head_equals_transformers(case: &Case) {
     assert_equal::<BertForMaskedLm>(case);
-}
-
-pub fn classifiers_equal_transformers(case: &Case) {
     assert_equal::<BertForSequenceClassification>(case);
     assert_equal::<BertForTokenClassification>(case);
-}
-
-pub fn answers_and_replaced_tokens_equal_transformers(case: &Case) {
     assert_equal::<BertForQuestionAnswering>(case);
     assert_equal::<ElectraForPreTraining>(case);
 }

@@ -222,7 +222,7 @@ fn every_kind_of_padding_and_every_length_give_what_the_whole_rectangle_gives() 
 }
 
 #[test]
-fn padding_is_zero_in_the_output_and_in_the_gradient_whatever_it_holds() {
+fn padding_is_zero_in_the_output_and_in_the_gradient_whatever_it_holds_and_where_there_is_nothing_else() {
     let mask = PaddingMask::from_rows(&every_kind()).unwrap();
     let [batch, seq] = mask.dims();
     let of_padding = mask.tensor(&device()).unsqueeze_dim::<3>(2).expand([batch, seq, H]);
@@ -243,10 +243,6 @@ fn padding_is_zero_in_the_output_and_in_the_gradient_whatever_it_holds() {
             }
         }
     }
-}
-
-#[test]
-fn a_batch_of_nothing_but_padding_gives_zeros() {
     let mask = PaddingMask::from_lengths(&[0, 0], 3);
     let encoder = encoder(RELATIVE_KEY);
     let input = hidden([2, 3]);

@@ -54,18 +54,12 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
             |model| model.embeddings.layer_norm = config().with_hidden_size(5).init(&device()).layer_norm,
             shape("layer_norm.gamma", &[5], &[4]),
         ),
-        (
-            |model| model.embeddings.layer_norm.beta = Some(ones(1)),
-            shape("layer_norm.beta", &[1], &[4]),
-        ),
+        (|model| model.embeddings.layer_norm.beta = Some(ones(1)), shape("layer_norm.beta", &[1], &[4])),
         (
             |model| to_f64(model.embeddings.token_type_embeddings.as_mut().unwrap()),
             f64("token_type_embeddings.weight", words),
         ),
-        (
-            |model| to_f64(&mut model.embeddings.layer_norm),
-            f64("layer_norm.gamma", words),
-        ),
+        (|model| to_f64(&mut model.embeddings.layer_norm), f64("layer_norm.gamma", words)),
         (
             |model| {
                 let mut wide = config().with_hidden_size(8);
@@ -91,17 +85,18 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
             },
             shape(positions, &[11, 3], &[11, 2]),
         ),
-        (
-            |model| to_f64(&mut model.encoder.layers[1]),
-            f64(query, "hidden"),
-        ),
+        (|model| to_f64(&mut model.encoder.layers[1]), f64(query, "hidden")),
         (
             |model| model.embeddings.token_type_embeddings = None,
-            "invalid config: token_type_embeddings is None, but bert with RelativeKey positions needs a table".into(),
+            "invalid config: token_type_embeddings is None, but bert with RelativeKey positions needs a \
+             table"
+                .into(),
         ),
         (
             |model| model.embeddings.position_embeddings = Some(table(6, 4)),
-            "invalid config: position_embeddings is a table, but bert with RelativeKey positions needs None".into(),
+            "invalid config: position_embeddings is a table, but bert with RelativeKey positions needs \
+             None"
+                .into(),
         ),
     ];
     let mut relative = model();
@@ -151,10 +146,7 @@ fn a_half_moved_model_names_the_parameter_and_both_devices() {
         change(&mut half, &there);
         let message = half.try_forward(&input, None).unwrap_err().to_string();
         let devices = ["Device<NdArray(Cpu)>", "Device<Flex(Cpu)>"];
-        assert!(
-            message.starts_with(name) && devices.iter().all(|device| message.contains(device)),
-            "{message}"
-        );
+        assert!(message.starts_with(name) && devices.iter().all(|d| message.contains(d)), "{message}");
     }
 }
 
@@ -201,7 +193,8 @@ fn a_head_that_does_not_fit_its_model_is_named() {
         ),
         (
             questions(|model| to_f64(&mut model.qa_outputs)),
-            "qa_outputs.weight is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
+            "qa_outputs.weight is F64, but word_embeddings.weight is F32; cast the whole model with \
+             cast_module",
         ),
         (
             masked(|model| model.head.transform = linear(4, 3)),

@@ -67,7 +67,7 @@ fn labelled(texts: &[(&str, Label)]) -> Vec<LabelledText> {
 }
 
 #[test]
-fn labels_become_ids_marks_or_numbers() {
+fn labels_become_ids_marks_or_numbers_and_texts_of_which_only_some_have_a_second_one_are_refused() {
     let batch = |labels: [Label; 2]| {
         let [first, second] = labels;
         let items = labelled(&[("the cats", first), ("the", second)]);
@@ -93,10 +93,6 @@ fn labels_become_ids_marks_or_numbers() {
     ] {
         assert!(matches!(batch(labels), Err(Error::Data { .. })));
     }
-}
-
-#[test]
-fn texts_of_which_only_some_have_a_second_one_are_refused() {
     let batcher = SequenceBatcher::new(tokenizer(), 2);
     let mut items = labelled(&[("the cats", Label::Class(1)), ("the", Label::Class(0))]);
     items[0].pair = Some("cats".into());

@@ -66,7 +66,7 @@ fn tables_have_quoted_fields_or_none_and_a_header_or_none() {
 }
 
 #[test]
-fn a_malformed_row_is_an_error_that_names_file_and_line() {
+fn a_malformed_row_is_an_error_that_names_file_and_line_and_so_are_columns_that_are_not_there() {
     let csv = [
         ("text,label\n\"a\n\",b\nc,d,e\n", 4, "3 fields"),
         ("text,label\na,b\nc,\n", 3, "no label"),
@@ -115,11 +115,7 @@ fn a_malformed_row_is_an_error_that_names_file_and_line() {
         let result = open(name, b"text,label\na,b\n\xff,b\n", &Columns::default());
         fails!(result, Error::NotUtf8 { line: 3, offset: 15, .. });
     }
-}
-
-/// Beside those whose messages tests/suite/errors lists.
-#[test]
-fn columns_that_are_not_there_are_errors() {
+    // Beside those whose messages tests/suite/errors lists.
     let unnamed = Columns::default().without_header();
     for (name, content, columns) in
         [("a.csv", "a,b\n", unnamed), ("a.jsonl", "{}\n", Columns::default().with_texts([0]))]
@@ -211,7 +207,7 @@ fn sentences_come_from_columns_and_from_json_lines() {
 }
 
 #[test]
-fn json_lines_hold_names_ids_lists_and_numbers() {
+fn json_lines_hold_names_ids_lists_and_numbers_and_tables_lists_of_classes() {
     let ids = "{\"text\": \"x\", \"label\": 1, \"other\": []}\n\n{\"label\": 0, \"text\": \"y\"}";
     let texts = open("a.jsonl", ids, &Columns::default()).unwrap();
     assert_eq!(all(&texts), [text("x", Label::Class(1)), text("y", Label::Class(0))]);
@@ -221,6 +217,13 @@ fn json_lines_hold_names_ids_lists_and_numbers() {
     let columns = Columns::default().with_kind(LabelKind::Classes);
     let texts = open("a.json", lists, &columns).unwrap();
     assert_eq!(all(&texts), [text("x", Label::Classes(vec![0, 1])), text("y", Label::Classes(vec![]))]);
+    let columns = Columns::default().with_kind(LabelKind::Classes);
+    let lists = "text\tlabel\nx\t[\"b, c\", \"a\"]\ny\ta,d\nz\t[]\n";
+    let texts = open("a.tsv", lists, &columns).unwrap();
+    assert_eq!(texts.names(), ["a", "b, c", "d"]);
+    let classes = all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
+    assert_eq!(classes, [vec![0, 1], vec![0, 2], vec![]].map(Label::Classes));
+    assert!(open("a.tsv", "text\tlabel\nx\t[\"a\"]\n", &Columns::default()).is_err());
 }
 
 #[test]
@@ -245,7 +248,7 @@ fn a_file_that_is_read_may_be_deleted_and_takes_72_bytes_a_row_beside_its_texts(
 }
 
 #[test]
-fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
+fn numbers_among_labels_are_the_ids_0_to_n_or_refused() {
     let (_dir, train) = file("train.csv", "text,label\na,good\nb,bad\n");
     let (_dir, valid) = file("valid.csv", "text,label\na,good\nb,1\n");
     let default = Columns::default();
@@ -265,22 +268,14 @@ fn a_number_is_an_id_only_where_the_classes_have_numbers_for_names() {
     for names in [names, ["2", "1", "0"].map(String::from).to_vec()] {
         fails!(LabelledTexts::open_with_names(&ids, &default, &names), Error::Row { line: 1, .. });
     }
-}
-
-/// Each list is the labels of a file, in its order.
-#[test]
-fn labels_with_a_number_among_them_are_the_ids_0_to_n_or_refused() {
+    // Each list is the labels of a file, in its order.
     let open = |labels: &[&str]| {
         let rows: String = labels.iter().map(|label| format!("a,{label}\n")).collect();
         open("a.csv", format!("text,label\n{rows}"), &Columns::default())
     };
     let ids = |texts: LabelledTexts| all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
     assert_eq!(ids(open(&["2", "0", "1", "2"]).unwrap()), [2, 0, 1, 2].map(Label::Class));
-    assert_eq!(
-        ids(open(&["nan", "1st", "a"]).unwrap()),
-        [2, 0, 1].map(Label::Class),
-        "words in sorted order"
-    );
+    assert_eq!(ids(open(&["nan", "1st", "a"]).unwrap()), [2, 0, 1].map(Label::Class), "sorted words");
     for (labels, wrong) in [
         (&["0", "1", "2", "-1"] as &[&str], "-1"),
         (&["0.0", "1.0", "2.0", "10.0"], "0.0"),
@@ -308,17 +303,6 @@ fn what_was_understood_of_a_file_is_printed() {
     let (_dir, path) = file("a.conll", "Ada B\nlaughs O\n\nHi O\n");
     let sentences = LabelledSentences::open(&path).unwrap();
     assert_eq!(sentences.to_string(), "2 sentences of 2 classes\n  0 \"B\": 1\n  1 \"O\": 2");
-}
-
-#[test]
-fn a_json_list_in_a_table_is_a_list_of_classes() {
-    let columns = Columns::default().with_kind(LabelKind::Classes);
-    let lists = "text\tlabel\nx\t[\"b, c\", \"a\"]\ny\ta,d\nz\t[]\n";
-    let texts = open("a.tsv", lists, &columns).unwrap();
-    assert_eq!(texts.names(), ["a", "b, c", "d"]);
-    let classes = all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
-    assert_eq!(classes, [vec![0, 1], vec![0, 2], vec![]].map(Label::Classes));
-    assert!(open("a.tsv", "text\tlabel\nx\t[\"a\"]\n", &Columns::default()).is_err());
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn the_prefixes_of_data_parallel_compile_and_lightning_are_taken_off() {
 }
 
 #[test]
-fn a_model_with_and_without_a_wrapper_is_ambiguous() {
+fn a_model_with_and_without_a_wrapper_is_ambiguous_and_one_with_it_is_not_saved_over() {
     let bias = vec![Stored::f32("bert.embeddings.LayerNorm.bias", &[4])];
     for (without, key, other) in [
         (
@@ -197,10 +197,6 @@ fn a_model_with_and_without_a_wrapper_is_ambiguous() {
         let both = [format!("has bert.embeddings.{key} and "), format!("module.{other}")];
         assert!(both.iter().all(|part| message.contains(part)), "{message}");
     }
-}
-
-#[test]
-fn a_directory_whose_keys_have_a_wrapper_is_not_saved_into() {
     let dir = folder(&[("model.safetensors", &safetensors_bytes(&tiny_tensors("module.bert.embeddings.")))]);
     let before = fs::read(dir.path().join("model.safetensors")).unwrap();
     let message = message(tiny().init(&device()).save_pretrained(dir.path()));

@@ -215,7 +215,7 @@ fn an_option_that_a_task_does_not_read_is_an_error() {
                 Err(error) => {
                     assert!(!reads.contains(field), "{task}, {field}: {error}");
                     assert!(
-                        matches!(&error, Error::Config { field: named, .. } if named == field),
+                        matches!(&error, Error::Config { field: found, .. } if found == field),
                         "{error}"
                     );
                     assert!(error.to_string().contains(&format!("{task} does not read it")), "{error}");

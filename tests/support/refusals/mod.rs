@@ -21,7 +21,7 @@ pub(crate) use fails;
 /// Asserts that a result is an error whose message has a part.
 #[track_caller]
 pub fn says<T, E: Display>(result: Result<T, E>, part: &str) {
-    let message = result.map(drop).err().expect(part).to_string();
+    let message = result.map(drop).expect_err(part).to_string();
     assert!(message.contains(part), "{message:?} does not say {part:?}");
 }
 
@@ -36,5 +36,5 @@ pub fn unless_panics<T>(run: impl FnOnce() -> T) -> Result<T, String> {
 
 /// The message that `run` panics with.
 pub fn panic_of<T>(run: impl FnOnce() -> T) -> String {
-    unless_panics(run).err().expect("a panic")
+    unless_panics(run).map(drop).expect_err("a panic")
 }

@@ -27,7 +27,16 @@ fn error(loss: impl Fn(Tensor<1>, &Probe) -> Tensor<1>) -> GradCheckError {
 }
 
 #[test]
-fn a_random_loss_is_an_error_that_speaks_of_dropout() {
+fn a_loss_that_is_random_not_finite_or_no_scalar_of_the_graph_is_an_error() {
+    let found = error(|x, _| x.mul_scalar(0.0).log().sum());
+    assert!(matches!(found, GradCheckError::NotFinite { .. }), "{found}");
+    let x = Param::from_tensor(Tensor::<1>::from_floats([1.0, 0.0], &device()));
+    let found = GradCheck::new().run(&x, |x, _| (x.val() + 1e-9).log().sum()).unwrap_err();
+    assert!(found.to_string().contains("[1]"), "{found}");
+    assert_eq!(error(|x, _| x.narrow(0, 0, 2)), GradCheckError::NotScalar { found: 2 });
+    let rounded = error(|x, _| x.cast(FloatDType::F32).sum());
+    assert_eq!(rounded, GradCheckError::LossDtype { found: DType::F32, expected: DType::F64 });
+    assert_eq!(error(|x, _| x.inner().sum()), GradCheckError::NoGraph);
     let dropout = DropoutConfig::new(0.5).init();
     let x = Param::from_tensor(random([64]));
     let found = GradCheck::new()
@@ -38,47 +47,17 @@ fn a_random_loss_is_an_error_that_speaks_of_dropout() {
 }
 
 #[test]
-fn a_loss_that_is_not_finite_here_or_next_door_is_an_error_that_names_the_entry() {
-    let found = error(|x, _| x.mul_scalar(0.0).log().sum());
-    assert!(matches!(found, GradCheckError::NotFinite { .. }), "{found}");
-    let x = Param::from_tensor(Tensor::<1>::from_floats([1.0, 0.0], &device()));
-    let found = GradCheck::new().run(&x, |x, _| (x.val() + 1e-9).log().sum()).unwrap_err();
-    assert!(found.to_string().contains("[1]"), "{found}");
-}
-
-#[test]
-fn a_loss_with_two_values_or_rounded_to_f32_or_without_a_graph_is_an_error() {
-    assert_eq!(error(|x, _| x.narrow(0, 0, 2)), GradCheckError::NotScalar { found: 2 });
-    let rounded = error(|x, _| x.cast(FloatDType::F32).sum());
-    assert_eq!(rounded, GradCheckError::LossDtype { found: DType::F32, expected: DType::F64 });
-    assert_eq!(error(|x, _| x.inner().sum()), GradCheckError::NoGraph);
-}
-
-#[test]
-fn a_module_on_a_plain_device_is_an_error_that_says_how_to_get_gradients() {
+fn a_module_without_gradients_is_an_error_that_says_why() {
     let linear = LinearConfig::new(2, 2).init(&Device::default());
     let found = GradCheck::new().run(&linear, |linear, _| linear.weight.val().sum()).unwrap_err();
     assert_eq!(found, GradCheckError::NoAutodiff { path: "weight".into() });
     assert!(found.to_string().contains("device.autodiff()"));
-}
-
-#[test]
-fn a_module_with_nothing_to_train_is_an_error() {
     let linear = LinearConfig::new(2, 2).init(&device()).no_grad();
     let found = GradCheck::new().run(&linear, |linear, _| linear.weight.val().sum()).unwrap_err();
     assert_eq!(found, GradCheckError::NothingTrained);
     let dropout = DropoutConfig::new(0.5).init();
     let found = GradCheck::new().run(&dropout, |_, _| random([1])).unwrap_err();
     assert_eq!(found, GradCheckError::NothingTrained);
-}
-
-#[test]
-fn sixteen_bit_floats_are_refused() {
-    for dtype in [FloatDType::F16, FloatDType::BF16] {
-        let x = Param::from_tensor(random([2]));
-        let found = GradCheck::new().with_dtype(dtype).run(&x, |x, _| x.val().sum()).unwrap_err();
-        assert_eq!(found, GradCheckError::Dtype { dtype: dtype.into() });
-    }
 }
 
 #[test]
@@ -114,7 +93,7 @@ fn errors_name_parameters_as_the_module_does_beside_an_input_too() {
 }
 
 #[test]
-fn a_step_or_tolerance_of_no_meaning_is_an_error() {
+fn a_step_or_tolerance_of_no_meaning_and_16_bits_are_errors() {
     let x = Param::from_tensor(random([4]));
     let rounded = "large enough to change";
     for (check, says) in [
@@ -130,5 +109,10 @@ fn a_step_or_tolerance_of_no_meaning_is_an_error() {
         let found = check.run(&x, wrong).unwrap_err();
         assert!(matches!(found, GradCheckError::Setting { .. }), "{found}");
         assert!(found.to_string().contains(says), "{found}");
+    }
+    for dtype in [FloatDType::F16, FloatDType::BF16] {
+        let x = Param::from_tensor(random([2]));
+        let found = GradCheck::new().with_dtype(dtype).run(&x, |x, _| x.val().sum()).unwrap_err();
+        assert_eq!(found, GradCheckError::Dtype { dtype: dtype.into() });
     }
 }
