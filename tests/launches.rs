@@ -37,22 +37,18 @@ fn input([batch, seq]: [i32; 2], device: &Device) -> BertEmbeddingsInput {
 }
 
 #[test]
-fn forward_is_one_launch() {
+fn forward_is_one_launch_and_dropout_adds_the_draw_of_its_seed_alone() {
     let _turn = turn();
     let device = devices::wgpu();
-    let (module, input) = module(0.1, &device);
-    assert_eq!(launches(&device, || module.forward(&input)), ["Forward"]);
-    let reference = launches(&device, || on_reference_path(|| module.forward(&input)));
+    let of = |device: &Device| {
+        let (module, input) = module(0.1, device);
+        launches(device, || module.forward(&input))
+    };
+    assert_eq!(of(&device), ["Forward"]);
+    let reference = on_reference_path(|| of(&device));
     println!("of Burn's own operations: {reference:?}");
     assert!(reference.len() > 1, "{reference:?}");
-}
-
-#[test]
-fn dropout_adds_the_draw_of_its_seed_alone() {
-    let _turn = turn();
-    let device = devices::wgpu().autodiff();
-    let (module, input) = module(0.1, &device);
-    let launches = launches(&device, || module.forward(&input));
+    let launches = of(&device.autodiff());
     assert_eq!(launches.len(), 2, "{launches:?}");
     assert_eq!(launches[1], "Forward");
 }

@@ -8,12 +8,13 @@ mod case;
 #[path = "../support/devices/mod.rs"]
 mod devices;
 mod errors;
-#[path = "../support/golden/mod.rs"]
 mod golden;
 mod models;
 #[path = "../support/parity/mod.rs"]
 mod parity;
 mod randomness;
+#[path = "../support/refusals/mod.rs"]
+mod refusals;
 mod results;
 #[path = "../support/sentences/mod.rs"]
 mod sentences;
@@ -64,7 +65,6 @@ macro_rules! every_behaviour {
                 results::gradients_pass_the_finite_difference_check,
                 results::a_lookup_returns_the_rows_bit_for_bit,
                 results::a_row_that_is_looked_up_8192_times_gets_the_sum_of_its_gradients,
-                results::the_padding_row_gets_exactly_no_gradient_for_any_number_of_pads,
                 randomness::dropout_is_the_identity_bit_for_bit_outside_training,
                 randomness::the_same_seed_gives_the_same_bits,
                 randomness::a_new_table_is_normal_with_a_zero_padding_row,
@@ -75,8 +75,6 @@ macro_rules! every_behaviour {
                 errors::labels_of_an_input_that_was_replaced_are_refused,
                 errors::autodiff_makes_no_other_device,
                 errors::an_id_that_is_not_checked_takes_the_nearest_row_of_a_table_of_its_own,
-                errors::a_table_of_its_own_names_the_place_in_any_rank,
-                errors::forward_panics_with_the_same_words,
                 errors::a_dtype_that_the_device_does_not_compute_in_is_refused_by_name,
                 training::a_zero_padding_row_stays_zero_under_adamw_and_no_used_row_stays,
                 training::records_and_clones_keep_their_values_while_training_goes_on,
@@ -84,10 +82,8 @@ macro_rules! every_behaviour {
                 training::a_parameter_that_two_fields_share_is_clipped_once,
                 training::gradients_of_every_dtype_are_clipped_by_one_norm,
                 "needs a second device, such as ndarray's feature" training::a_batch_moves_between_devices_with_what_is_known_of_it,
-                models::masked_language_modelling_equals_transformers,
+                models::every_head_equals_transformers,
                 models::a_training_step_in_16_bits_has_the_gradients_of_f64_up_to_rounding_or_is_refused,
-                models::classifiers_equal_transformers,
-                models::answers_and_replaced_tokens_equal_transformers,
                 models::sentence_embeddings_equal_sentence_transformers,
             ]
         );

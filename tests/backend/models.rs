@@ -2,13 +2,13 @@
 
 use crate::case::{Case, assert_close, host};
 use crate::parity::{Head, collected, fixtures};
+use crate::refusals::panic_of;
 use crate::sentences::{POOLINGS, model, run, sentences};
 use crate::tolerance::distance;
 use crate::whole_model::File;
 use burn::tensor::FloatDType;
 use burn_bert::functional::{Precision, autocast};
 use burn_bert::model::*;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Every fixture of a head.
 fn assert_equal<H: Head>(case: &Case) {
@@ -28,16 +28,10 @@ fn assert_equal<H: Head>(case: &Case) {
     }
 }
 
-pub fn masked_language_modelling_equals_transformers(case: &Case) {
+pub fn every_head_equals_transformers(case: &Case) {
     assert_equal::<BertForMaskedLm>(case);
-}
-
-pub fn classifiers_equal_transformers(case: &Case) {
     assert_equal::<BertForSequenceClassification>(case);
     assert_equal::<BertForTokenClassification>(case);
-}
-
-pub fn answers_and_replaced_tokens_equal_transformers(case: &Case) {
     assert_equal::<BertForQuestionAnswering>(case);
     assert_equal::<ElectraForPreTraining>(case);
 }
@@ -49,8 +43,7 @@ pub fn a_training_step_in_16_bits_has_the_gradients_of_f64_up_to_rounding_or_is_
     let batch = BertForMaskedLm::batch(&file, &device);
     let loss = || autocast(Precision::Bf16, || model.forward(&batch).loss);
     if let Err(error) = Precision::Bf16.check(&case.device) {
-        let panic = catch_unwind(AssertUnwindSafe(loss)).unwrap_err();
-        let message = panic.downcast::<String>().unwrap();
+        let message = panic_of(loss);
         assert!(message.starts_with("the precision is bf16, which"), "{message}");
         assert!(error.to_string().contains("choose f32"), "{error}");
         return;

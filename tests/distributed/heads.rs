@@ -6,20 +6,8 @@ use burn::optim::GradientsAccumulator;
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm, num_trainable_params};
 use std::ops::Range;
 
-pub const NAMES: [&str; 12] = [
-    "masked_lm",
-    "masked_lm_accumulated",
-    "frozen_embeddings",
-    "adapters",
-    "classes",
-    "weighted_classes",
-    "numbers",
-    "tokens",
-    "weighted_tokens",
-    "answers",
-    "sentences",
-    "replaced_tokens",
-];
+/// Comparisons in [`equal_one_process`].
+pub const HEADS: usize = 12;
 const STEPS: usize = 20;
 const VOCABULARY: usize = 30;
 /// Texts of a rank.
@@ -177,18 +165,16 @@ fn masked_lm_loss(model: &BertForMaskedLm, texts: &[Vec<i64>], device: &Device) 
 pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
     let device = ranks.device().autodiff();
     device.seed(1 + ranks.rank() as u64); // other parameters on every rank, until they have those of rank 0
-    let mut names = NAMES.into_iter();
-    let mut name = || names.next().unwrap();
     let masked_lm = || BertForMaskedLmConfig::new(bert()).init(&device);
     let head = |micro_batches| Head { model: masked_lm(), loss: masked_lm_loss, micro_batches };
-    compare(ranks, name(), head(1), &device)?;
-    compare(ranks, name(), head(3), &device)?;
+    compare(ranks, "masked_lm", head(1), &device)?;
+    compare(ranks, "masked_lm_accumulated", head(3), &device)?;
     let embeddings = ParamGroup::from_predicate("bert.embeddings.");
     let frozen = masked_lm().set_require_grad_group(embeddings, false);
-    compare(ranks, name(), Head { model: frozen, ..head(1) }, &device)?;
+    compare(ranks, "frozen_embeddings", Head { model: frozen, ..head(1) }, &device)?;
     let weights = ParamGroup::from_regex(r"encoder\.layers\..*\.weight$").unwrap();
     let adapters = masked_lm().apply_lora(Lora::new(2, 4.0).set_param_group(weights));
-    compare(ranks, name(), Head { model: adapters, ..head(1) }, &device)?;
+    compare(ranks, "adapters", Head { model: adapters, ..head(1) }, &device)?;
 
     let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
     let head = |class_weights| Head::<BertForSequenceClassification> {
@@ -199,15 +185,15 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
         },
         micro_batches: 2,
     };
-    compare(ranks, name(), head(None), &device)?;
-    compare(ranks, name(), head(Some(vec![0.5, 0.0, 0.03])), &device)?;
+    compare(ranks, "classes", head(None), &device)?;
+    compare(ranks, "weighted_classes", head(Some(vec![0.5, 0.0, 0.03])), &device)?;
 
     let head = Head {
         model: BertForSequenceClassificationConfig::new(bert()).with_num_labels(1).init(&device),
         loss: |model, texts, device| (model.forward(&numbers(texts, device)).loss, texts.len() as f64),
         micro_batches: 1,
     };
-    compare(ranks, name(), head, &device)?;
+    compare(ranks, "numbers", head, &device)?;
 
     let tokens = BertForTokenClassificationConfig::new(bert()).with_num_labels(4);
     let head = |class_weights| Head::<BertForTokenClassification> {
@@ -218,15 +204,15 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
         },
         micro_batches: 1,
     };
-    compare(ranks, name(), head(None), &device)?;
-    compare(ranks, name(), head(Some(vec![0.25, 1.0, 3.0, 0.01])), &device)?;
+    compare(ranks, "tokens", head(None), &device)?;
+    compare(ranks, "weighted_tokens", head(Some(vec![0.25, 1.0, 3.0, 0.01])), &device)?;
 
     let head = Head {
         model: BertForQuestionAnsweringConfig::new(bert()).init(&device),
         loss: |model, texts, device| (model.forward(&answers(texts, device)).loss, texts.len() as f64),
         micro_batches: 1,
     };
-    compare(ranks, name(), head, &device)?;
+    compare(ranks, "answers", head, &device)?;
 
     let config = BertForSentenceEmbeddingConfig::new(bert()).with_loss(SentenceLoss::CosineSimilarity);
     let head = Head {
@@ -236,7 +222,7 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
         },
         micro_batches: 1,
     };
-    compare(ranks, name(), head, &device)?;
+    compare(ranks, "sentences", head, &device)?;
 
     let mut electra = bert();
     electra.embeddings = electra.embeddings.with_family(Family::Electra);
@@ -248,7 +234,7 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
         },
         micro_batches: 1,
     };
-    compare(ranks, name(), head, &device)
+    compare(ranks, "replaced_tokens", head, &device)
 }
 
 pub fn sixteen_bits_on_the_wire(ranks: &Ranks) -> Result<()> {

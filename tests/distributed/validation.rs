@@ -54,6 +54,10 @@ where
     metric.final_value().current()
 }
 
+macro_rules! scores {
+    ($outputs:expr, $($metric:expr),+) => { vec![$(score($outputs, $metric)),+] };
+}
+
 fn check<M, T>(
     ranks: &Ranks,
     name: &str,
@@ -98,108 +102,58 @@ pub fn of_every_head(ranks: &Ranks) -> Result<()> {
     device.seed(1 + ranks.rank() as u64);
     let model = BertForMaskedLmConfig::new(bert()).init(&device);
     check(ranks, "masked_lm", model, masked_lm_batch, |outputs| {
-        vec![
-            score(outputs, LossMetric::new()),
-            score(outputs, PerplexityMetric::new()),
-            score(outputs, TopKAccuracyMetric::new(9)),
-        ]
+        scores!(outputs, LossMetric::new(), PerplexityMetric::new(), TopKAccuracyMetric::new(9))
     })?;
 
     let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
-    check(
-        ranks,
-        "classes",
-        config.init(&device),
-        classes, // one batch has no label
-        |outputs| {
-            vec![
-                score(outputs, LossMetric::new()),
-                score(outputs, AccuracyMetric::new()),
-                score(outputs, ConfusionMetric::macro_f1()),
-            ]
-        },
-    )?;
-    check(
-        ranks,
-        "several classes",
-        config.init(&device),
-        |texts, device| {
-            let (input, padding) = padded(texts, device);
-            let labels: Vec<[f64; 3]> =
-                texts.iter().map(|text| [0, 1, 2].map(|class| f64::from(text[0] % 3 != class))).collect();
-            SequenceClassificationBatch::multi_label(input, padding, &labels).unwrap()
-        },
-        |outputs| vec![score(outputs, LossMetric::new()), score(outputs, HammingScore::new())],
-    )?;
+    // One batch has no label.
+    check(ranks, "classes", config.init(&device), classes, |outputs| {
+        scores!(outputs, LossMetric::new(), AccuracyMetric::new(), ConfusionMetric::macro_f1())
+    })?;
+    let several = |texts: &[Text], device: &Device| {
+        let (input, padding) = padded(texts, device);
+        let labels: Vec<[f64; 3]> =
+            texts.iter().map(|text| [0, 1, 2].map(|class| f64::from(text[0] % 3 != class))).collect();
+        SequenceClassificationBatch::multi_label(input, padding, &labels).unwrap()
+    };
+    check(ranks, "several classes", config.init(&device), several, |outputs| {
+        scores!(outputs, LossMetric::new(), HammingScore::new())
+    })?;
     check(ranks, "numbers", config.with_num_labels(1).init(&device), numbers, |outputs| {
-        vec![score(outputs, LossMetric::new()), score(outputs, SpearmanMetric::new())]
+        scores!(outputs, LossMetric::new(), SpearmanMetric::new())
     })?;
 
     let names = ["O", "B-X", "I-X", "B-Y"].map(String::from).to_vec();
-    check(
-        ranks,
-        "tokens",
-        BertForTokenClassificationConfig::new(bert()).with_num_labels(4).init(&device),
-        tags::<4>,
-        |outputs| {
-            vec![
-                score(outputs, LossMetric::new()),
-                score(outputs, AccuracyMetric::new()),
-                score(outputs, EntityMetric::f1(&names)),
-            ]
-        },
-    )?;
+    let model = BertForTokenClassificationConfig::new(bert()).with_num_labels(4).init(&device);
+    check(ranks, "tokens", model, tags::<4>, |outputs| {
+        scores!(outputs, LossMetric::new(), AccuracyMetric::new(), EntityMetric::f1(&names))
+    })?;
 
-    check(
-        ranks,
-        "answers",
-        BertForQuestionAnsweringConfig::new(bert()).init(&device),
-        answers,
-        // Batches have rows of different lengths.
-        |outputs| vec![score(outputs, LossMetric::new()), score(outputs, AccuracyMetric::new())],
-    )?;
+    // Batches have rows of different lengths.
+    check(ranks, "answers", BertForQuestionAnsweringConfig::new(bert()).init(&device), answers, |outputs| {
+        scores!(outputs, LossMetric::new(), AccuracyMetric::new())
+    })?;
 
     let config = BertForSentenceEmbeddingConfig::new(bert());
-    check(
-        ranks,
-        "rated pairs",
-        config.clone().with_loss(SentenceLoss::CosineSimilarity).init(&device),
-        rated_pairs,
-        |outputs| vec![score(outputs, LossMetric::new()), score(outputs, SpearmanMetric::new())],
-    )?;
-    check(
-        ranks,
-        "pairs with negatives",
-        config.init(&device),
-        |texts, device| {
-            // The candidates, and after them a negative of each.
-            let negatives = texts.iter().map(|text| text[..2].to_vec());
-            let candidates: Vec<Text> = backwards(texts).into_iter().chain(negatives).collect();
-            SentencePairBatch::new(padded(texts, device), padded(&candidates, device)).unwrap()
-        },
-        |outputs| {
-            vec![
-                score(outputs, LossMetric::new()),
-                score(outputs, AccuracyMetric::new()),
-                score(outputs, RetrievalMetric::ndcg(5)),
-                score(outputs, TripletMetric::new()),
-            ]
-        },
-    )?;
+    let rated = config.clone().with_loss(SentenceLoss::CosineSimilarity).init(&device);
+    check(ranks, "rated pairs", rated, rated_pairs, |outputs| {
+        scores!(outputs, LossMetric::new(), SpearmanMetric::new())
+    })?;
+    let with_negatives = |texts: &[Text], device: &Device| {
+        // The candidates, and after them a negative of each.
+        let negatives = texts.iter().map(|text| text[..2].to_vec());
+        let candidates: Vec<Text> = backwards(texts).into_iter().chain(negatives).collect();
+        SentencePairBatch::new(padded(texts, device), padded(&candidates, device)).unwrap()
+    };
+    check(ranks, "pairs with negatives", config.init(&device), with_negatives, |outputs| {
+        let retrieval = RetrievalMetric::ndcg(5);
+        scores!(outputs, LossMetric::new(), AccuracyMetric::new(), retrieval, TripletMetric::new())
+    })?;
 
     let mut electra = bert();
     electra.embeddings = electra.embeddings.with_family(Family::Electra);
-    check(
-        ranks,
-        "replaced tokens",
-        ElectraForPreTrainingConfig::new(electra).init(&device),
-        tags::<2>,
-        |outputs| {
-            vec![
-                score(outputs, LossMetric::new()),
-                score(outputs, AccuracyMetric::new()),
-                score(outputs, ConfusionMetric::macro_f1()),
-            ]
-        },
-    )
+    let model = ElectraForPreTrainingConfig::new(electra).init(&device);
+    check(ranks, "replaced tokens", model, tags::<2>, |outputs| {
+        scores!(outputs, LossMetric::new(), AccuracyMetric::new(), ConfusionMetric::macro_f1())
+    })
 }

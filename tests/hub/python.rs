@@ -55,10 +55,8 @@ fn a_cache_is_that_of_python_and_python_reads_it() {
     let hub = Hub::of(dir.path(), Faults::default());
     let [ours, theirs] = [(); 2].map(|()| User::of(hub.endpoint()));
     ours.load("sentences", NAME).unwrap();
-    python(
-        &theirs,
-        &format!("snapshot_download({NAME:?}, ignore_patterns=['README.md', 'pytorch_model.bin', 'onnx/*'])"),
-    );
+    let ignored = "ignore_patterns=['README.md', 'pytorch_model.bin', 'onnx/*']";
+    python(&theirs, &format!("snapshot_download({NAME:?}, {ignored})"));
     assert_same(&ours, &tree(&theirs.model()));
 
     let ours = ours.with("HF_HUB_OFFLINE", "1");

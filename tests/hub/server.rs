@@ -36,6 +36,9 @@ pub struct Faults {
     pub listed: Vec<Value>,
 }
 
+/// Of a request, by their names in lower case.
+type Headers = BTreeMap<String, String>;
+
 struct Shared {
     address: String,
     files: BTreeMap<String, Vec<u8>>,
@@ -106,7 +109,7 @@ impl Shared {
         let first = lines.next().unwrap_or(Ok(String::new()))?;
         let mut words = first.split(' ');
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let mut headers = BTreeMap::new();
+        let mut headers = Headers::new();
         for line in lines {
             let line = line?;
             let Some((name, value)) = line.split_once(": ") else { break };
@@ -123,13 +126,7 @@ impl Shared {
         response.send(stream, method == "HEAD")
     }
 
-    fn response(
-        &self,
-        path: &str,
-        headers: &BTreeMap<String, String>,
-        faults: &Faults,
-        is_broken: bool,
-    ) -> Response {
+    fn response(&self, path: &str, headers: &Headers, faults: &Faults, is_broken: bool) -> Response {
         let commit = faults.commit.unwrap_or(COMMIT);
         if let Some((status, code)) = faults.refusal {
             return Response::refusal(status, code);
@@ -160,11 +157,8 @@ impl Shared {
                 let cdn = format!("http://{}/cdn/{name}", self.address.replace("127.0.0.1", "localhost"));
                 let target = if faults.circular { path } else { &cdn };
                 let location = format!("Location: {target}\r\n");
-                let linked = format!(
-                    "X-Linked-Size: {}\r\nX-Linked-Etag: \"{}\"\r\n",
-                    content.len(),
-                    etag(name, content)
-                );
+                let (size, tag) = (content.len(), etag(name, content));
+                let linked = format!("X-Linked-Size: {size}\r\nX-Linked-Etag: \"{tag}\"\r\n");
                 return Response::new(302, own + &location + &linked, Vec::new());
             }
             let tag = format!("ETag: \"{}\"\r\n", git_oid(content));
@@ -179,13 +173,7 @@ impl Shared {
         Response { sent: if is_broken { response.body.len() / 2 } else { response.body.len() }, ..response }
     }
 
-    fn ranged(
-        &self,
-        name: &str,
-        own: String,
-        headers: &BTreeMap<String, String>,
-        faults: &Faults,
-    ) -> Response {
+    fn ranged(&self, name: &str, own: String, headers: &Headers, faults: &Faults) -> Response {
         let range = headers.get("range").filter(|_| !faults.ignores_ranges);
         let start =
             range.map(|range| range["bytes=".len()..].split('-').next().unwrap().parse::<usize>().unwrap());

@@ -1,11 +1,12 @@
 //! The smallest and the longest inputs of every model, nothing but padding, and ids without a row.
 
 use crate::models::{Architecture, ForHead, Head, Texts, VOCABULARY, architectures, for_each_head};
+use crate::refusals::unless_panics;
 use crate::tolerance::values;
 use burn::module::Module;
 use burn::prelude::*;
 use burn_bert::PositionEmbeddingType;
-use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::panic::{set_hook, take_hook};
 
 struct Extremes<'a> {
     architecture: &'a Architecture,
@@ -54,8 +55,7 @@ impl ForHead for Extremes<'_> {
                 drop(loss.clone().backward());
                 values(loss)[0]
             };
-            let found = catch_unwind(AssertUnwindSafe(run));
-            let found = found.map_err(|panic| panic.downcast::<String>().map_or(String::new(), |text| *text));
+            let found = unless_panics(run);
             let is_expected = match (&expected, &found) {
                 (Finite | FiniteOrRefused, Ok(loss)) => loss.is_finite(),
                 (FiniteOrRefused, Err(message)) => message.contains("padding"),

@@ -3,10 +3,13 @@
 mod extremes;
 mod invariance;
 mod models;
+#[path = "../support/refusals/mod.rs"]
+mod refusals;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
 
 use crate::models::{Architecture, ForHead, Head, Texts, architectures, for_each_head};
+use crate::refusals::unless_panics;
 use crate::tolerance::{distance, parameters, quantizer, values};
 use burn::module::{Lora, Module, ParamGroup};
 use burn::prelude::*;
@@ -14,7 +17,6 @@ use burn::tensor::FloatDType;
 use burn_bert::functional::{Precision, autocast, on_reference_path};
 use burn_bert::{Family, cast_module};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What becomes of the model before a run.
 #[derive(Clone, Copy, Debug)]
@@ -85,14 +87,8 @@ const MODES: [Mode; 19] = {
         mode("LoRA", AUTODIFF, F32, Lora, Some(WithoutDropout("autodiff"))),
         mode("LoRA, checkpointing", CHECKPOINTING, F32, Lora, Some(InEveryBit("LoRA"))),
         mode("LoRA, bf16", AUTODIFF, Bf16, Lora, Some(WithoutDropout("bf16"))),
-        mode("frozen embeddings", AUTODIFF, F32, FrozenEmbeddings, Some(WithoutDropout("autodiff"))),
-        mode(
-            "frozen, checkpointing",
-            CHECKPOINTING,
-            F32,
-            FrozenEmbeddings,
-            Some(InEveryBit("frozen embeddings")),
-        ),
+        mode("frozen", AUTODIFF, F32, FrozenEmbeddings, Some(WithoutDropout("autodiff"))),
+        mode("frozen, checkpointing", CHECKPOINTING, F32, FrozenEmbeddings, Some(InEveryBit("frozen"))),
         mode("weights in bf16", AUTODIFF, F32, Cast(FloatDType::BF16), Some(Nearly("autodiff", 0.1))),
         mode("weights in f16", AUTODIFF, F32, Cast(FloatDType::F16), Some(Nearly("autodiff", 0.02))),
         mode("weights in bf16, plain", PLAIN, F32, Cast(FloatDType::BF16), Some(Nearly("plain", 0.1))),
@@ -194,17 +190,10 @@ fn check(mode: &Mode, found: &Ran, dropout: f64, reads_again: bool, before: &BTr
     }
     let same = |name: &str| {
         let expected = &before[name];
-        assert!(
-            found.logits == expected.logits,
-            "logits are {:.1e} from {name}",
-            distance(&found.logits, &expected.logits)
-        );
-        assert!(
-            found.loss == expected.loss,
-            "the loss is {:?}, not the {:?} of {name}",
-            found.loss,
-            expected.loss
-        );
+        let of_logits = distance(&found.logits, &expected.logits);
+        assert!(found.logits == expected.logits, "logits are {of_logits:.1e} from {name}");
+        let [loss, of_other] = [&found.loss, &expected.loss];
+        assert!(loss == of_other, "the loss is {loss:?}, not the {of_other:?} of {name}");
         for (path, gradient) in &found.gradients {
             let Some(expected) = expected.gradients.get(path) else { continue };
             // What is read more than twice in a forward has parts that are added in another order where layers are computed
@@ -269,18 +258,11 @@ impl ForHead for Cells<'_> {
                     check(mode, &found, dropout, reads_again, &before);
                     found
                 };
-                match catch_unwind(AssertUnwindSafe(cell)) {
+                match unless_panics(cell) {
                     Ok(found) => drop(before.insert(mode.name, found)),
-                    Err(panic) => {
-                        let message = panic.downcast::<String>().map_or_else(
-                            |panic| panic.downcast_ref::<&str>().map_or("", |text| *text).to_string(),
-                            |text| *text,
-                        );
-                        let cell = format!(
-                            "{}, {}, {}, dropout {dropout}",
-                            self.architecture.name, head.name, mode.name
-                        );
-                        self.red.push(format!("{cell}: {message}"));
+                    Err(message) => {
+                        let [name, head, mode] = [&*self.architecture.name, head.name, mode.name];
+                        self.red.push(format!("{name}, {head}, {mode}, dropout {dropout}: {message}"));
                     }
                 }
                 self.count += 1;

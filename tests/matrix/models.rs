@@ -7,7 +7,7 @@ use burn_bert::PositionEmbeddingType::{
     self, Absolute, AfterPadding, Disentangled, RelativeKey, RelativeKeyQuery, Rotary,
 };
 use burn_bert::model::*;
-use burn_bert::{BertEmbeddingsInput, Family, PaddingMask};
+use burn_bert::{BertEmbeddingsInput, Family, PaddingMask, Result};
 
 /// Every family with a published config of it.
 const FAMILIES: [(Family, fn() -> BertModelConfig); 16] = [
@@ -246,6 +246,14 @@ fn answers(bert: BertModelConfig) -> BertForQuestionAnsweringConfig {
     if stated.validate().is_ok() { stated } else { config }
 }
 
+fn run_sequences(
+    model: &BertForSequenceClassification,
+    batch: Result<SequenceClassificationBatch>,
+) -> (Tensor<1>, Vec<f64>) {
+    let output = model.forward(&batch.unwrap());
+    (output.loss, values(output.logits))
+}
+
 pub trait ForHead {
     fn run<M: Module>(&mut self, head: &Head<M>);
 }
@@ -259,10 +267,8 @@ pub fn for_each_head(f: &mut impl ForHead) {
             let output = model.forward(&input, padding.as_ref());
             let of_pooler = output.pooler_output.map(|pooled| pooled.sum());
             let of_tokens = output.last_hidden_state.clone().powi_scalar(3).sum();
-            (
-                of_pooler.into_iter().fold(of_tokens, |sum, part| sum + part),
-                texts.tokens(output.last_hidden_state),
-            )
+            let sum = of_pooler.into_iter().fold(of_tokens, |sum, part| sum + part);
+            (sum, texts.tokens(output.last_hidden_state))
         },
     });
     for (name, tied) in [("masked LM", true), ("untied masked LM", false)] {
@@ -277,53 +283,30 @@ pub fn for_each_head(f: &mut impl ForHead) {
                     (0..texts.ids[text].len()).map(move |token| [text, texts.before[text] + token])
                 };
                 let positions: Vec<_> = (0..texts.ids.len()).flat_map(at).collect();
-                let labels: Vec<_> = texts
-                    .ids
-                    .iter()
-                    .flatten()
-                    .map(|&id| (id as u32).wrapping_mul(7) % VOCABULARY as u32)
-                    .collect();
+                let label = |&id: &i32| (id as u32).wrapping_mul(7) % VOCABULARY as u32;
+                let labels: Vec<_> = texts.ids.iter().flatten().map(label).collect();
                 let output = model.forward(&MaskedLmBatch::new(input, padding, &positions, &labels).unwrap());
                 (output.loss, output.logits.map_or(Vec::new(), values))
             },
         });
     }
-    f.run(&Head {
-        name: "one class",
-        of_tokens: false,
-        init: Box::new(|bert, device| {
-            let config = sequences(bert, 3);
-            Some(config.with_class_weights(Some(vec![0.5, 2.0, 1.0])).init(device))
+    let of_texts: [(_, _, _, Run<BertForSequenceClassification>); 3] = [
+        ("one class", 3, Some(vec![0.5, 2.0, 1.0]), |model, texts, input, padding| {
+            run_sequences(model, SequenceClassificationBatch::single_label(input, padding, &texts.classes(3)))
         }),
-        run: |model, texts, input, padding| {
-            let output = model.forward(
-                &SequenceClassificationBatch::single_label(input, padding, &texts.classes(3)).unwrap(),
-            );
-            (output.loss, values(output.logits))
-        },
-    });
-    f.run(&Head {
-        name: "any classes",
-        of_tokens: false,
-        init: Box::new(|bert, device| Some(sequences(bert, 3).init(device))),
-        run: |model, texts, input, padding| {
-            let output = model.forward(
-                &SequenceClassificationBatch::multi_label(input, padding, &texts.targets(3)).unwrap(),
-            );
-            (output.loss, values(output.logits))
-        },
-    });
-    f.run(&Head {
-        name: "regression",
-        of_tokens: false,
-        init: Box::new(|bert, device| Some(sequences(bert, 1).init(device))),
-        run: |model, texts, input, padding| {
-            let output = model.forward(
-                &SequenceClassificationBatch::regression(input, padding, &texts.targets(1)).unwrap(),
-            );
-            (output.loss, values(output.logits))
-        },
-    });
+        ("any classes", 3, None, |model, texts, input, padding| {
+            run_sequences(model, SequenceClassificationBatch::multi_label(input, padding, &texts.targets(3)))
+        }),
+        ("regression", 1, None, |model, texts, input, padding| {
+            run_sequences(model, SequenceClassificationBatch::regression(input, padding, &texts.targets(1)))
+        }),
+    ];
+    for (name, labels, weights, run) in of_texts {
+        let init = move |bert, device: &Device| {
+            Some(sequences(bert, labels).with_class_weights(weights.clone()).init(device))
+        };
+        f.run(&Head { name, of_tokens: false, init: Box::new(init), run });
+    }
     f.run(&Head {
         name: "token classes",
         of_tokens: true,

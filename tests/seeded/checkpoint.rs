@@ -1,15 +1,15 @@
-//! A tiny checkpoint with a tokenizer, and data that it learns in seconds.
+//! A tiny checkpoint with a tokenizer, and data that it learns in seconds; a small text, its vocabulary, and what is made of them.
 
 use crate::prelude::*;
 
 /// After the five special tokens.
-const WORDS: &str = "good bad the film was boring a cat sat on mat Ada Paris lives in wrote who where it ? . \
+const VOCABULARY: &str = "good bad the film was boring a cat sat on mat Ada Paris lives in wrote who where it ? . \
                      q0 q1 q2 q3 q4 q5 q6 q7 a0 a1 a2 a3 a4 a5 a6 a7";
 
 /// An encoder without a head, with dropout.
 pub fn checkpoint() -> TempDir {
     let dir = tempdir().unwrap();
-    let vocabulary = vocabulary(&WORDS.split_whitespace().collect::<Vec<_>>());
+    let vocabulary = vocabulary(&VOCABULARY.split_whitespace().collect::<Vec<_>>());
     fs::write(dir.path().join("vocab.txt"), &vocabulary).unwrap();
     fs::write(dir.path().join("tokenizer_config.json"), r#"{"do_lower_case": false}"#).unwrap();
     let mut bert = small_bert(vocabulary.lines().count());
@@ -36,4 +36,50 @@ pub fn reviews(count: usize) -> LabelledTexts {
     };
     let names = ["negative", "positive"].map(String::from).to_vec();
     LabelledTexts::new((0..count).map(review).collect(), names).unwrap()
+}
+
+pub const WORDS: [&str; 6] = ["the", "cat", "sat", "on", "a", "mat"];
+
+/// A folder with a vocabulary of eleven and a text of 1,500 words.
+pub fn folder() -> TempDir {
+    let dir = tempdir().unwrap();
+    fs::write(dir.path().join("vocab.txt"), vocabulary(&WORDS)).unwrap();
+    fs::write(dir.path().join("text"), format!("{}\n", WORDS.join(" ")).repeat(250)).unwrap();
+    dir
+}
+
+pub fn tokenizer(dir: &Path) -> BertTokenizer {
+    BertTokenizer::from_pretrained(dir).unwrap()
+}
+
+pub fn windows(dir: &Path, seq_len: usize) -> TextWindows {
+    PlainText::open(dir.join("text")).unwrap().windows(tokenizer(dir), seq_len).unwrap()
+}
+
+/// The first windows of 14 tokens.
+pub fn first_windows(dir: &Path, count: usize) -> Vec<MaskedLmExample> {
+    windows(dir, 14).iter().take(count).map(|window| window.unwrap()).collect()
+}
+
+pub fn collator(dir: &Path) -> MaskedLmCollator {
+    MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir)).init()
+}
+
+/// Batches of windows of 14 tokens in a random order.
+pub fn training_loader(
+    dir: &Path,
+    collator: MaskedLmCollator,
+    batch_size: usize,
+    batches: usize,
+    seed: u64,
+) -> EpochLoader<MaskedLmCollator> {
+    let loader =
+        EpochLoader::new(Batches::new(windows(dir, 14), collator), batch_size, &Device::default()).unwrap();
+    loader.with_shuffling(seed).with_batches_per_epoch(batches).unwrap()
+}
+
+/// Batches of four of the first windows.
+pub fn validation_loader(dir: &Path) -> EpochLoader<MaskedLmCollator> {
+    let windows = InMemDataset::new(first_windows(dir, 8));
+    EpochLoader::new(Batches::new(windows, collator(dir)), 4, &Device::default()).unwrap()
 }

@@ -42,11 +42,8 @@ fn patience_counts_from_the_last_improvement_on_and_evaluations_without_a_number
                 .iter()
                 .map(|&value| Some(value).filter(|value| value.is_finite()))
                 .collect();
-            assert_eq!(
-                (history.valid("Hook"), history.best),
-                (expected, Some(best)),
-                "{values:?}, {threshold}"
-            );
+            assert_eq!(history.valid("Hook"), expected, "{values:?}, {threshold}");
+            assert_eq!(history.best, Some(best), "{values:?}, {threshold}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Loaders of a text: the same windows in the same order wherever they begin.
 
+use crate::checkpoint::{self, WORDS, collator, first_windows, folder, tokenizer, training_loader};
 use crate::prelude::*;
-use crate::small_text::{self, WORDS, collator, first_windows, folder, tokenizer, training_loader};
 use std::collections::BTreeSet;
 
 /// Collates windows of which nothing is masked.
@@ -42,7 +42,7 @@ fn windows_hold_the_whole_text_once_a_pass() {
     let _turn = turn();
     let dir = folder();
     // 1,500 words, twelve a window.
-    let all = small_text::windows(dir.path(), 14);
+    let all = checkpoint::windows(dir.path(), 14);
     assert_eq!(all.len(), 125);
     assert_eq!(all.get(0).unwrap().input_ids, [2, 5, 6, 7, 8, 9, 10, 5, 6, 7, 8, 9, 10, 3]);
 
@@ -51,7 +51,7 @@ fn windows_hold_the_whole_text_once_a_pass() {
     assert!(first == windows(dir.path(), 1, 342));
     assert!(first != second);
     // Each pass gives them in an order of its own.
-    let mut in_order: Vec<Vec<i64>> = (small_text::windows(dir.path(), 14).iter())
+    let mut in_order: Vec<Vec<i64>> = (checkpoint::windows(dir.path(), 14).iter())
         .map(|window| window.unwrap().input_ids.iter().map(|&id| i64::from(id)).collect())
         .collect();
     in_order.sort();
@@ -65,7 +65,7 @@ fn windows_hold_the_whole_text_once_a_pass() {
     let limited = tokenizer(dir.path()).with_model_max_length(14);
     let limited = PlainText::open(dir.path().join("text")).unwrap().windows(limited, 14).unwrap();
     assert_eq!(limited.len(), 125);
-    assert_eq!(limited.get(124).unwrap(), small_text::windows(dir.path(), 14).get(124).unwrap());
+    assert_eq!(limited.get(124).unwrap(), checkpoint::windows(dir.path(), 14).get(124).unwrap());
 }
 
 #[test]
@@ -77,12 +77,6 @@ fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
     for seq_len in [2, 17] {
         assert!(matches!(open(seq_len), Err(Error::Config { field: "seq_len", .. })));
     }
-    fs::write(&path, "\n \n").unwrap();
-    assert!(matches!(open(14), Err(Error::File { .. })));
-    fs::write(&path, [b"the cat sat\n".repeat(100).as_slice(), b"\xff\n"].concat()).unwrap();
-    let error = open(14).unwrap_err();
-    assert!(matches!(error, Error::NotUtf8 { line: 101, .. }), "{error}");
-
     let device = Device::default();
     fs::write(&path, "the cat sat on a mat\n".repeat(100)).unwrap();
     open(16).unwrap(); // the limit itself
@@ -142,7 +136,7 @@ fn windows_know_which_tokens_are_of_one_word() {
     fs::write(dir.path().join("vocab.txt"), vocabulary).unwrap();
     fs::write(dir.path().join("text"), "mats cat cat\nmatss mats mats mats mats cat cat").unwrap();
     // The second window would begin within a word.
-    let window = small_text::windows(dir.path(), 8).get(0).unwrap();
+    let window = checkpoint::windows(dir.path(), 8).get(0).unwrap();
     assert_eq!(window.input_ids, [2, 5, 6, 7, 7, 5, 6, 3]);
     let words = [None, Some(1), Some(1), Some(2), Some(3), Some(4), Some(4), None];
     assert_eq!(window.word_ids.unwrap(), words);
@@ -182,8 +176,7 @@ fn a_validation_share_is_disjoint_seeded_and_complete() {
     assert_eq!(split(1).1, valid);
     assert_ne!(split(2).1, valid);
     for (count, share) in [(20, 0.01), (20, 0.99), (4, 0.1)] {
-        let message = numbers(count).split(share, 1).err().unwrap().to_string();
-        assert!(message.contains("use more data, another share"), "{message}");
+        says(numbers(count).split(share, 1), "use more data, another share");
     }
     // Items of one source stay together.
     let sources: Vec<usize> = (0..20).map(|place| place / 4).collect();

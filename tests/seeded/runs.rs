@@ -107,12 +107,8 @@ fn a_run_that_is_stopped_during_its_first_evaluation_ends_there_and_saves_nothin
     let interrupter = Interrupter::new();
     interrupter.stop(Some("Ctrl-C"));
     let trainer = trainer(dir.path(), arguments(&out)).unwrap().with_interrupter(&interrupter);
-    let message = trainer.with_metric(Hook::new(|_| panic!("a step was taken"))).train().err().unwrap();
-    let message = message.to_string();
-    assert!(
-        message.contains("was stopped before the first step (Ctrl-C), so there is nothing to save"),
-        "{message}"
-    );
+    let trained = trainer.with_metric(Hook::new(|_| panic!("a step was taken"))).train();
+    says(trained, "was stopped before the first step (Ctrl-C), so there is nothing to save");
     assert!(!out.exists());
 }
 
@@ -131,8 +127,7 @@ fn a_run_goes_on_with_more_epochs_and_not_with_fewer() {
     let longer = train(settings("longer", 4).with_resume(true)).unwrap();
     assert!(weights(&longer) == weights(&unbroken), "bit for bit, with dropout on");
     assert_eq!(longer.history, unbroken.history);
-    let message = train(settings("longer", 3).with_resume(true)).err().unwrap().to_string();
-    assert!(message.contains("a run of 12 evaluations, now 9"), "{message}");
+    says(train(settings("longer", 3).with_resume(true)), "a run of 12 evaluations, now 9");
 }
 
 #[test]
@@ -159,8 +154,7 @@ fn a_run_is_replaced_where_the_caller_says_so() {
     let other = dir.path().join("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("thesis.txt"), "mine").unwrap();
-    let error = train(arguments(&other).with_overwrite_output_dir(true)).err().unwrap();
-    assert!(error.to_string().contains("is not empty"), "{error}");
+    says(train(arguments(&other).with_overwrite_output_dir(true)), "is not empty");
 }
 
 #[test]
@@ -210,20 +204,21 @@ fn what_cannot_be_trained_is_refused_before_the_first_step() {
     }
 
     let classifier = |texts: LabelledTexts| Trainer::from_pretrained(dir.path(), texts, base()).unwrap();
-    let message = |result: Result<Trained<BertForSequenceClassification>>| result.err().unwrap().to_string();
     let other =
         LabelledTexts::new(vec![text("good", Label::Class(0))], ["neutral"].map(String::from).to_vec());
-    let found = message(classifier(reviews(8)).with_validation(other.unwrap()).train());
-    assert!(found.contains("the label \"neutral\" of the data is not one of the model's"), "{found}");
+    says(
+        classifier(reviews(8)).with_validation(other.unwrap()).train(),
+        "the label \"neutral\" of the data is not one of the model's",
+    );
     let number = LabelledTexts::new(vec![text("good", Label::Value(1.0))], Vec::new()).unwrap();
-    let found = message(classifier(reviews(8)).with_validation(number).train());
-    assert!(found.contains("problem_type is SingleLabelClassification"), "{found}");
-    let found = message(classifier(reviews(8)).with_validation_share(0.01).unwrap().train());
-    assert!(found.contains("validation_share is 0.01, which leaves 0 of 8 items"), "{found}");
+    says(classifier(reviews(8)).with_validation(number).train(), "problem_type is SingleLabelClassification");
+    says(
+        classifier(reviews(8)).with_validation_share(0.01).unwrap().train(),
+        "validation_share is 0.01, which leaves 0 of 8 items",
+    );
     assert!(classifier(reviews(8)).with_validation_share(1.5).is_err());
     let patient = base().with_early_stopping_patience(2);
-    let found = message(Trainer::from_pretrained(dir.path(), reviews(8), patient).unwrap().train());
-    assert!(found.contains("the validation data are missing"), "{found}");
+    says(Trainer::from_pretrained(dir.path(), reviews(8), patient).unwrap().train(), "data are missing");
     assert!(!out.exists());
 }
 
@@ -247,8 +242,7 @@ fn data_of_the_caller_are_checked_when_they_are_given() {
         (vec![pair(Label::Relevance(1.5))], "texts[0] has the label 1.5, which is not a relevance in [0, 1]"),
         (vec![text("a", Label::Relevance(1.0))], "texts[0] has a relevance, but no second text"),
     ] {
-        let message = LabelledTexts::new(texts, names()).unwrap_err().to_string();
-        assert!(message.contains(expected), "{message}");
+        says(LabelledTexts::new(texts, names()), expected);
     }
     let words =
         |tokens: &[&str], tags| LabelledTokens { tokens: tokens.iter().map(|&t| t.into()).collect(), tags };
@@ -257,8 +251,7 @@ fn data_of_the_caller_are_checked_when_they_are_given() {
         (words(&["a"], vec![0, 1]), "sentences[0] has 1 token, but 2 tags"),
         (words(&["a"], vec![2]), "sentences[0] has the label 2, but the labels are"),
     ] {
-        let message = LabelledSentences::new(vec![sentence], names()).unwrap_err().to_string();
-        assert!(message.contains(expected), "{message}");
+        says(LabelledSentences::new(vec![sentence], names()), expected);
     }
 }
 
@@ -286,24 +279,20 @@ fn causes(error: &Error) -> String {
 }
 
 #[test]
-fn a_batch_that_cannot_be_made_ends_the_run_with_an_error_and_no_model() {
+fn a_batch_that_cannot_be_made_or_a_disk_that_is_full_ends_the_run_with_an_error_and_no_model() {
     let (_turn, dir) = (turn(), checkpoint());
-    let out = dir.path().join("out");
+    let out = dir.path().join("unreadable");
     let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
     // Of the first batch, the table of errors has the message.
     let batcher = Failing(SequenceBatcher::new(tokenizer, 2), Arc::default(), 20);
     let items = reviews(48).iter().map(|review| review.unwrap()).collect();
     let data = Batches::new(InMemDataset::new(items), batcher);
-    let trainer =
+    let failing =
         Trainer::<BertForSequenceClassification, _>::from_pretrained(dir.path(), data, arguments(&out));
-    let message = causes(&trainer.unwrap().train().err().unwrap());
+    let message = causes(&failing.unwrap().train().err().unwrap());
     assert!(message.starts_with("the training run ended with an error"), "{message}");
     assert!(message.ends_with("this text cannot be read") && !is_saved(&out), "{message}");
-}
 
-#[test]
-fn a_disk_that_is_full_ends_the_run_with_an_error_and_no_model() {
-    let (_turn, dir) = (turn(), checkpoint());
     let out = dir.path().join("out");
     let in_the_way = out.join("training/checkpoint");
     let hook = Hook::new(move |batch| {
@@ -311,8 +300,7 @@ fn a_disk_that_is_full_ends_the_run_with_an_error_and_no_model() {
             fs::write(&in_the_way, "no folder").unwrap()
         }
     });
-    let error = trainer(dir.path(), arguments(&out)).unwrap().with_metric(hook).train().err().unwrap();
-    assert!(matches!(error, Error::Training { .. }), "{error:?}");
+    fails!(trainer(dir.path(), arguments(&out)).unwrap().with_metric(hook).train(), Error::Training { .. });
     assert!(!is_saved(&out));
     // At the very end: where the model is to be written is a folder.
     let out = dir.path().join("full");
@@ -415,11 +403,8 @@ fn numbers(dir: &Path) -> Batches<SequenceBatcher> {
 fn a_custom_head_trains_on_any_dataset() {
     let (_turn, dir) = (turn(), checkpoint());
     let out = dir.path().join("out");
-    let trainer = Trainer::<BertForNumbers, _>::from_pretrained(
-        dir.path(),
-        numbers(dir.path()),
-        arguments(&out).with_epochs(10),
-    );
+    let (data, settings) = (numbers(dir.path()), arguments(&out).with_epochs(10));
+    let trainer = Trainer::<BertForNumbers, _>::from_pretrained(dir.path(), data, settings);
     let trained = trainer.unwrap().with_validation_share(0.2).unwrap().train().unwrap();
     let last = trained.history.valid("Loss").pop().flatten().unwrap();
     assert!(last < 0.1 * trained.history.initial["Loss"], "{}", trained.history);
@@ -515,9 +500,7 @@ fn a_model_without_autodiff_is_trained_by_the_trainer_and_refused_by_burns_learn
         SequenceBatcher::new(tokenizer(), 2).try_batch(items, &plain).unwrap()
     };
     for model in [before, autodiff().valid()] {
-        let step = || drop(TrainStep::step(&Training::new(model), batch()));
-        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(step)).unwrap_err();
-        let message = panic.downcast_ref::<&str>().unwrap();
+        let message = panic_of(|| drop(TrainStep::step(&Training::new(model), batch())));
         assert!(message.contains("make or load it on `device.autodiff()`"), "{message}");
     }
 }
@@ -526,9 +509,8 @@ fn a_model_without_autodiff_is_trained_by_the_trainer_and_refused_by_burns_learn
 fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
     let (_turn, dir) = (turn(), checkpoint());
     let tags = |i: usize| {
-        let words =
-            ["Ada", "lives", "in", "Paris", "."][..1 + i % 5].iter().map(|&word| word.into()).collect();
-        LabelledTokens { tokens: words, tags: [1, 0, 0, 2, 0][..1 + i % 5].to_vec() }
+        let words = ["Ada", "lives", "in", "Paris", "."].map(String::from);
+        LabelledTokens { tokens: words[..1 + i % 5].to_vec(), tags: [1, 0, 0, 2, 0][..1 + i % 5].to_vec() }
     };
     let names = ["O", "B-PER", "B-LOC"].map(String::from).to_vec();
     let sentences = LabelledSentences::new((0..23).map(tags).collect(), names).unwrap();
@@ -536,11 +518,10 @@ fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
     let trained =
         Trainer::from_pretrained(dir.path(), sentences.clone(), settings.clone()).unwrap().train().unwrap();
     let grouped = trained.evaluate(sentences.clone()).unwrap();
-    let in_order =
-        evaluate(&trained.pipeline, sentences.clone(), &settings.clone().with_group_by_length(false))
-            .unwrap();
-    let at_once =
-        evaluate(&trained.pipeline, sentences.clone(), &settings.clone().with_eval_batch_size(23)).unwrap();
+    let with =
+        |settings: TrainingArguments| evaluate(&trained.pipeline, sentences.clone(), &settings).unwrap();
+    let in_order = with(settings.clone().with_group_by_length(false));
+    let at_once = with(settings.clone().with_eval_batch_size(23));
     assert!(grouped.contains_key("Entity F1") && grouped.contains_key("Accuracy"));
     for other in [&in_order, &at_once] {
         for (name, value) in &grouped {
@@ -554,14 +535,7 @@ fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
     let loss = trained.pipeline.model().forward(&batch).loss.into_scalar::<f64>();
     assert!((loss - grouped["Loss"]).abs() < 1e-4, "{loss}, {}", grouped["Loss"]);
     // A part of it is drawn by the seed.
-    let part = |seed| {
-        evaluate(
-            &trained.pipeline,
-            sentences.clone(),
-            &settings.clone().with_max_eval_samples(5).with_seed(seed),
-        )
-        .unwrap()
-    };
+    let part = |seed| with(settings.clone().with_max_eval_samples(5).with_seed(seed));
     assert_eq!(part(1), part(1));
     assert!((2..9).any(|seed| part(seed) != part(1)));
 }
@@ -570,11 +544,8 @@ fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
 fn a_further_metric_is_in_the_history_and_in_evaluations() {
     let (_turn, dir) = (turn(), checkpoint());
     let arguments = arguments(&dir.path().join("out")).with_metric_for_best_model("F1 of n/a").with_epochs(2);
-    let trained = trainer(dir.path(), arguments)
-        .unwrap()
-        .with_metric(ConfusionMetric::f1(0, "n/a")) // not the name of a file
-        .train()
-        .unwrap();
+    let metric = ConfusionMetric::f1(0, "n/a"); // not the name of a file
+    let trained = trainer(dir.path(), arguments).unwrap().with_metric(metric).train().unwrap();
     let values = trained.history.valid("F1 of n/a");
     assert!(values.len() == 2 && values.iter().all(Option::is_some), "{values:?}");
     assert!(trained.evaluate(reviews(8)).unwrap().contains_key("F1 of n/a"));

@@ -11,11 +11,8 @@ type Tested = Result<(), Box<dyn Error>>;
 fn a_classifier_from_a_csv() -> Tested {
     let (_turn, dir) = (turn(), checkpoint());
     let (model, csv, out) = (dir.path(), dir.path().join("train.csv"), dir.path().join("out"));
-    fs::write(
-        &csv,
-        "text,label\nthe film was good,positive\nbad film,negative\n".to_string()
-            + &"good,positive\nwas bad,negative\n".repeat(100),
-    )?;
+    let once = "text,label\nthe film was good,positive\nbad film,negative\n";
+    fs::write(&csv, once.to_string() + &"good,positive\nwas bad,negative\n".repeat(100))?;
 
     let train = LabelledTexts::open(&csv, &Columns::default())?;
     let arguments = TrainingArguments::new(&out).with_epochs(8).with_learning_rate(1e-2);
@@ -52,24 +49,12 @@ fn a_classifier_from_a_csv() -> Tested {
 fn several_labels_and_numbers() -> Tested {
     let (_turn, dir) = (turn(), checkpoint());
     let texts = ["good cat", "bad film", "good film", "the cat was bad"];
-    let labels = |text: &str| {
-        ["good", "film"]
-            .iter()
-            .enumerate()
-            .filter(|(_, word)| text.contains(*word))
-            .map(|(id, _)| id)
-            .collect()
-    };
-    let many: Vec<LabelledText> =
-        (0..48).map(|i| text(texts[i % 4], Label::Classes(labels(texts[i % 4])))).collect();
+    let labels = |text: &str| (0..2).filter(|&id| text.contains(["good", "film"][id])).collect();
+    let many = (0..48).map(|i| text(texts[i % 4], Label::Classes(labels(texts[i % 4])))).collect();
     let many = LabelledTexts::new(many, ["good", "film"].map(String::from).to_vec())?;
-    let trained = Trainer::from_pretrained(
-        dir.path(),
-        many.clone(),
-        arguments(&dir.path().join("many")).with_epochs(40),
-    )?
-    .with_validation(many)
-    .train()?;
+    let settings = arguments(&dir.path().join("many")).with_epochs(40);
+    let trained =
+        Trainer::from_pretrained(dir.path(), many.clone(), settings)?.with_validation(many).train()?;
     let found = trained.pipeline.classify(&["good cat"], &TextOptions::new())?;
     assert_eq!((found[0].len(), found[0][0].label.as_str()), (2, "good"), "each label has a probability");
     // The logged metrics are what these probabilities add up to, over eight labels of four texts.
@@ -90,13 +75,9 @@ fn several_labels_and_numbers() -> Tested {
     let value =
         |i: usize| text(texts[i % 4], Label::Value(if texts[i % 4].contains("good") { 2.0 } else { -1.0 }));
     let numbers = LabelledTexts::new((0..48).map(value).collect(), Vec::new())?;
-    let trained = Trainer::from_pretrained(
-        dir.path(),
-        numbers.clone(),
-        arguments(&dir.path().join("numbers")).with_epochs(12),
-    )?
-    .with_validation(numbers)
-    .train()?;
+    let settings = arguments(&dir.path().join("numbers")).with_epochs(12);
+    let trained = Trainer::from_pretrained(dir.path(), numbers.clone(), settings)?;
+    let trained = trained.with_validation(numbers).train()?;
     let last = &trained.history.evaluations.last().unwrap().valid;
     assert!(last["Spearman"] > 0.8 && last["Loss"] < 0.1, "{}", trained.history);
     Ok(())
@@ -124,11 +105,9 @@ fn a_reranker_from_a_csv() -> Tested {
 fn a_tagger_from_conll() -> Tested {
     let (_turn, dir) = (turn(), checkpoint());
     let conll = dir.path().join("train.conll");
-    fs::write(
-        &conll,
-        "Ada B-PER\nlives O\nin O\nParis B-LOC\n. O\n\nthe O\ncat O\nwas O\nin O\nParis B-LOC\n\n"
-            .repeat(100),
-    )?;
+    let sentences =
+        "Ada B-PER\nlives O\nin O\nParis B-LOC\n. O\n\nthe O\ncat O\nwas O\nin O\nParis B-LOC\n\n";
+    fs::write(&conll, sentences.repeat(100))?;
 
     let train = LabelledSentences::open(&conll)?;
     let arguments = arguments(&dir.path().join("out")).with_epochs(8).with_metric_for_best_model("Entity F1");
@@ -148,12 +127,8 @@ fn answers_from_squad() -> Tested {
     let example = |i: usize| {
         let (question, answer, start) = [("who lives ?", "Ada", 0), ("where ?", "Paris", 13)][i % 2];
         let context = ["Ada lives in Paris .", "Ada lives in Paris . the cat sat ."][i / 2 % 2].to_string();
-        SquadExample {
-            id: i.to_string(),
-            question: question.into(),
-            context,
-            answers: vec![(answer.into(), start)],
-        }
+        let answers = vec![(answer.into(), start)];
+        SquadExample { id: i.to_string(), question: question.into(), context, answers }
     };
 
     let train: Vec<SquadExample> = (0..48).map(example).collect();

@@ -25,7 +25,7 @@ fn counting_table(rows: usize, columns: usize, padding_idx: Option<usize>) -> To
 }
 
 #[test]
-fn ids_of_every_rank_are_looked_up() {
+fn ids_of_every_rank_are_looked_up_and_sizes_known_before_the_table_is_drawn() {
     let device = Device::default();
     let table = counting_table(5, 2, Some(0));
     let one = table.forward::<1, 2>(Tensor::from_ints([4, 0], &device));
@@ -37,6 +37,9 @@ fn ids_of_every_rank_are_looked_up() {
     let unchecked = table.forward_unchecked::<2, 3>(Tensor::from_ints([[4, 0], [1, 3]], &device));
     let expected = [[[40.0f32, 41.0], [0.0, 1.0]], [[10.0, 11.0], [30.0, 31.0]]];
     unchecked.into_data().assert_eq(&TensorData::from(expected), true);
+    let table = TokenEmbeddingConfig::new(50, 8).init(&Device::default());
+    assert_eq!((table.num_embeddings(), table.embedding_dim()), (50, 8));
+    assert!(!table.weight.is_initialized());
 }
 
 #[test]
@@ -113,11 +116,4 @@ fn truncated_draws_respect_their_bound_and_have_their_moments() {
         let share = erf(bound / 2.0) / erf(bound);
         assert!((inner - share).abs() < 4.0 * (share * (1.0 - share) / n).sqrt(), "bound {bound}: {inner}");
     }
-}
-
-#[test]
-fn sizes_are_known_before_the_table_is_drawn() {
-    let table = TokenEmbeddingConfig::new(50, 8).init(&Device::default());
-    assert_eq!((table.num_embeddings(), table.embedding_dim()), (50, 8));
-    assert!(!table.weight.is_initialized());
 }

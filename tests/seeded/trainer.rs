@@ -1,7 +1,7 @@
 //! Burn's trainer with `BertForMaskedLm`: it learns, clips, accumulates, and goes on where it was stopped.
 
+use crate::checkpoint::{collator, first_windows, folder, training_loader, validation_loader};
 use crate::prelude::*;
-use crate::small_text::{collator, first_windows, folder, training_loader, validation_loader};
 use burn::optim::{GradientsAccumulator, SgdConfig};
 use burn::tensor::DType;
 use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};

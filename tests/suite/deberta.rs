@@ -1,25 +1,18 @@
 //! What DeBERTa has alone, beside the numbers: vectors of distances, its pooler, two names of a head, and its config's own fields.
 
+use crate::families::{config as config_of, text};
 use crate::files::copy_of;
 use crate::prelude::*;
-use crate::small_bert::small;
 use burn_bert::encoder::{Packing, SharedPositions};
 
 fn config() -> BertModelConfig {
-    small(BertModelConfig::deberta_v3_base(), 20, 16).with_num_hidden_layers(2)
+    config_of(Family::DebertaV2)
 }
 
-fn input(length: usize) -> BertEmbeddingsInput {
-    let ids: Vec<i32> = (0..length).map(|place| 1 + (7 * place % 19) as i32).collect();
-    BertEmbeddingsInput::from_rows(&[ids], &device()).unwrap()
-}
-
-/// What a `config.json` with these fields beside a sound one's is read as, or the error.
-fn read(fields: Value) -> Result<BertModelConfig, String> {
-    let mut all =
-        json!({ "model_type": "deberta-v2", "relative_attention": true, "pos_att_type": "p2c|c2p" });
-    all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    BertModelConfig::from_pretrained(with_config(all).path()).map_err(|error| error.to_string())
+/// What a `config.json` with these fields beside a sound one's is read as.
+fn read(fields: Value) -> Result<BertModelConfig, Error> {
+    let sound = json!({ "model_type": "deberta-v2", "relative_attention": true, "pos_att_type": "p2c|c2p" });
+    crate::families::read(sound, fields)
 }
 
 #[test]
@@ -32,16 +25,14 @@ fn the_fields_of_the_published_models_are_read() {
     });
     let published = BertModelConfig::deberta_v3_base();
     assert_eq!(published.init(&device()).config(), published);
-    assert_eq!(read(base), Ok(published));
+    assert_eq!(read(base).unwrap(), published);
 
     // `DebertaV2Config()` of transformers 5.23.0, with relative attention.
     let defaults = read(json!({})).unwrap();
     let embeddings = &defaults.embeddings;
     assert_eq!(embeddings.position_embedding_type, PositionEmbeddingType::Absolute);
-    assert_eq!(
-        [embeddings.vocab_size, embeddings.hidden_size, embeddings.type_vocab_size],
-        [128100, 1536, 0]
-    );
+    assert_eq!([embeddings.vocab_size, embeddings.hidden_size], [128100, 1536]);
+    assert_eq!(embeddings.type_vocab_size, 0);
     assert_eq!(
         [defaults.num_hidden_layers, defaults.num_attention_heads, defaults.intermediate_size],
         [24, 24, 6144]
@@ -72,46 +63,21 @@ fn what_would_not_be_computed_is_refused_by_name() {
         (json!({ "position_buckets": 1 }), "position_buckets"),
         (json!({ "position_buckets": 256, "max_relative_positions": 129 }), "position_buckets"),
     ] {
-        let error = read(fields.clone()).unwrap_err();
-        assert!(error.contains(expected), "{fields}: {error}");
-    }
-    type Change = fn(&mut BertModelConfig);
-    let changes: [(BertModelConfig, Change, &str); 4] = [
-        (config(), |config| config.disentangled = None, "disentangled is None"),
-        (
-            small_bert(20, 16),
-            |config| config.disentangled = Some(DisentangledConfig::new()),
-            "disentangled is given",
-        ),
-        (
-            config(),
-            |config| config.embeddings.position_embedding_type = PositionEmbeddingType::RelativeKey,
-            "position_embedding_type is RelativeKey",
-        ),
-        (
-            small_bert(20, 16),
-            |config| config.embeddings.position_embedding_type = PositionEmbeddingType::Disentangled,
-            "always Absolute",
-        ),
-    ];
-    for (mut config, change, expected) in changes {
-        change(&mut config);
-        let error = config.try_init(&device()).map(drop).unwrap_err().to_string();
-        assert!(error.contains(expected), "{error}");
+        says(read(fields), expected);
     }
     for (bert, dropout) in [(config(), 1.0), (small_bert(20, 16), 0.1)] {
         let config = BertForSequenceClassificationConfig::new(bert).with_pooler_dropout(dropout);
-        let error = config.try_init(&device()).map(drop).unwrap_err();
-        assert!(matches!(&error, Error::Config { field: "pooler_dropout", .. }), "{error}");
+        fails!(config.try_init(&device()), Error::Config { field: "pooler_dropout", .. });
     }
     let mut model = config().init(&device());
     let table = model.encoder.distances.as_mut().map(|embeddings| &mut embeddings.table).unwrap();
     *table = TokenEmbeddingConfig::new(510, 16).init(&device());
-    let error = model.try_forward(&input(3), None).map(drop).unwrap_err().to_string();
-    assert!(error.contains("distances.table.weight has shape [510, 16]"), "{error}");
+    says(model.try_forward(&text(3), None), "distances.table.weight has shape [510, 16]");
     model.encoder.distances = None;
-    let error = model.try_forward(&input(3), None).map(drop).unwrap_err().to_string();
-    assert!(error.contains("distances is None"), "{error}");
+    says(model.try_forward(&text(3), None), "distances is None");
+    let packing = Packing::new([1, 2], None, &device()).unwrap();
+    let alone = || model.encoder.layers[0].forward(Tensor::ones([2, 16], &device()), &packing, None);
+    assert!(panic_of(alone).contains("distances"));
 }
 
 #[test]
@@ -137,14 +103,6 @@ fn vectors_of_distances_are_dropped_and_are_not_in_attention_weights() {
     encoder.set_dropout(0.0, 0.0).unwrap();
     let run = || values(encoder.forward(rows.clone().unsqueeze(), None));
     assert_eq!(run(), run(), "set_dropout is that of the vectors too");
-}
-
-#[test]
-#[should_panic(expected = "distances")]
-fn a_layer_alone_says_what_it_lacks() {
-    let layer = &config().init_encoder(&device()).unwrap().layers[0];
-    let packing = Packing::new([1, 2], None, &device()).unwrap();
-    layer.forward(Tensor::ones([2, 16], &device()), &packing, None);
 }
 
 #[test]
@@ -186,7 +144,7 @@ fn both_dropouts_of_the_pooler_are_read_written_and_applied() {
         head.bert.embeddings.hidden_dropout_prob = 0.0;
         head.bert.attention_probs_dropout_prob = 0.0;
         let model = larger(head.init(&autodiff()));
-        let run = || values(model.logits(&input(4), None).unwrap());
+        let run = || values(model.logits(&text(4), None).unwrap());
         (0..5).any(|_| run() != run())
     };
     assert!(!is_random(0.0, 0.0));

@@ -66,7 +66,7 @@ fn entities_equal_those_of_transformers_pipeline() {
 }
 
 #[test]
-fn of_equal_labels_the_first_is_taken() {
+fn of_equal_labels_the_first_is_taken_and_a_stride_without_aggregation_is_refused() {
     let (mut model, tokenizer) = pipeline("bert").into_parts();
     model.classifier.weight = model.classifier.weight.map(|weight| weight * 0.0);
     model.classifier.bias = model.classifier.bias.take().map(|bias| bias.map(|bias| bias * 0.0));
@@ -76,6 +76,10 @@ fn of_equal_labels_the_first_is_taken() {
         let options = options.clone().with_aggregation(aggregation);
         let found = pipeline.entities(&["the lovable cat"], &options).unwrap().remove(0);
         assert_eq!((found.len(), found[0].label.as_str()), (1, "O"));
+    }
+    for stride in [1, 2] {
+        let options = TextOptions::new().with_aggregation(Aggregation::None).with_stride(stride);
+        fails!(pipeline.entities(&["the cat"], &options), Error::Config { field: "stride", .. });
     }
 }
 
@@ -106,16 +110,6 @@ fn each_token_of_a_long_text_is_returned_without_aggregation() {
     let starts: Vec<usize> = found.iter().map(|entity| entity.start).collect();
     let offsets = all.offsets()[1..all.len() - 1].iter().map(|&(start, _)| start);
     assert_eq!(starts, offsets.collect::<Vec<_>>());
-}
-
-#[test]
-fn a_stride_without_aggregation_is_refused() {
-    let pipeline = pipeline("bert");
-    for stride in [1, 2] {
-        let options = TextOptions::new().with_aggregation(Aggregation::None).with_stride(stride);
-        let error = pipeline.entities(&["the cat"], &options).unwrap_err();
-        assert!(matches!(error, Error::Config { field: "stride", .. }), "{error}");
-    }
 }
 
 /// transformers' `return_offsets_mapping` counts characters, these are bytes.

@@ -1,5 +1,6 @@
-//! What DistilBERT, ELECTRA, MPNet and ALBERT do not have in common with BERT, beside the numbers.
+//! What families do not have in common with BERT, beside the numbers; `modernbert` and `deberta` have those two.
 
+use crate::checkpoint_files::keys_of;
 use crate::prelude::*;
 use crate::small_bert::small;
 use burn_bert::encoder::{Activation, BertEncoder, BertLayer};
@@ -17,11 +18,26 @@ pub fn config(family: Family) -> BertModelConfig {
         Family::NomicBert => BertModelConfig::nomic_embed_text_v1_5(),
         Family::Gte => BertModelConfig::gte_multilingual_base(),
         Family::JinaEmbeddingsV3 => BertModelConfig::jina_embeddings_v3(),
+        Family::ModernBert => BertModelConfig::modernbert_base(),
+        Family::DebertaV2 => BertModelConfig::deberta_v3_base(),
         _ => BertModelConfig::bert_base_uncased(),
     };
     let mut config = small(published, 20, 16).with_num_hidden_layers(2).with_intermediate_size(24);
     config.embeddings.max_position_embeddings = 14;
+    config.embeddings.pad_token_id = config.embeddings.pad_token_id.map(|pad| pad % 2);
     config
+}
+
+/// What a `config.json` with these fields beside those of `all` is read as.
+pub fn read(mut all: Value, fields: Value) -> Result<BertModelConfig, Error> {
+    all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    BertModelConfig::from_pretrained(with_config(all).path())
+}
+
+/// A text of so many tokens.
+pub fn text(length: usize) -> BertEmbeddingsInput {
+    let ids: Vec<i32> = (0..length).map(|place| 1 + (7 * place % 19) as i32).collect();
+    BertEmbeddingsInput::from_rows(&[ids], &device()).unwrap()
 }
 
 /// Four sequences, each padded at its end; the padding id of MPNet is 1, of the others 0.
@@ -64,7 +80,7 @@ fn dropout_is_where_transformers_has_it() {
 }
 
 /// Makes a linear layer's output zero.
-fn silence(linear: &mut burn::nn::Linear) {
+pub fn silence(linear: &mut burn::nn::Linear) {
     linear.weight = linear.weight.clone().map(|weight| weight.zeros_like().require_grad());
     linear.bias = linear.bias.clone().map(|bias| bias.map(|bias| bias.zeros_like().require_grad()));
 }
@@ -86,60 +102,66 @@ fn token_types_are_ignored_where_a_family_has_none() {
 
 #[test]
 fn a_config_that_no_model_of_the_family_has_is_refused() {
+    use PositionEmbeddingType::*;
     type Change = fn(&mut BertModelConfig);
-    let changes: [(Family, Change, &str); 9] = [
+    fn positions(config: &mut BertModelConfig, positions: PositionEmbeddingType) {
+        config.embeddings.position_embedding_type = positions;
+    }
+    let changes: [(Family, Change, &str); 20] = [
         (Family::Bert, |config| config.embeddings.embedding_size = Some(8), "embedding_size is 8"),
         (Family::Electra, |config| config.embeddings.embedding_size = Some(16), "hidden_size 16"),
         (Family::Albert, |config| config.embeddings.embedding_size = None, "embedding_size is None"),
         (Family::DistilBert, |config| config.embeddings.type_vocab_size = 2, "always 0"),
         (Family::DistilBert, |config| config.embeddings.layer_norm_eps = 1e-5, "always 1e-12"),
         (Family::Bert, |config| config.embeddings.type_vocab_size = 0, "type_vocab_size is 0"),
-        (
-            Family::MpNet,
-            |config| config.embeddings.position_embedding_type = PositionEmbeddingType::RelativeKey,
-            "position_embedding_type is RelativeKey",
-        ),
-        (
-            Family::NomicBert,
-            |config| config.rotary = Some(RotaryConfig::new()),
-            "global_attn_every_n_layers is 3",
-        ),
+        (Family::MpNet, |config| positions(config, RelativeKey), "position_embedding_type is RelativeKey"),
+        (Family::NomicBert, |config| config.rotary = Some(RotaryConfig::new()), "every_n_layers is 3"),
         (Family::Gte, |config| config.mlp_dropout = 0.1, "mlp_dropout is 0.1"),
+        (Family::ModernBert, |config| config.rotary = None, "rotary is None"),
+        (Family::ModernBert, |config| config.mlp_dropout = 1.0, "mlp_dropout"),
+        (Family::ModernBert, |config| config.embeddings.type_vocab_size = 2, "always 0"),
+        (Family::ModernBert, |config| positions(config, Absolute), "always Rotary"),
+        (Family::Bert, |config| config.rotary = Some(RotaryConfig::new()), "rotary is given"),
+        (Family::Bert, |config| config.mlp_dropout = 0.1, "mlp_dropout is 0.1"),
+        (Family::Bert, |config| positions(config, Rotary), "always Absolute"),
+        (Family::DebertaV2, |config| config.disentangled = None, "disentangled is None"),
+        (Family::Bert, |config| config.disentangled = Some(DisentangledConfig::new()), "is given"),
+        (Family::DebertaV2, |config| positions(config, RelativeKey), "_embedding_type is RelativeKey"),
+        (Family::Bert, |config| positions(config, Disentangled), "always Absolute"),
     ];
     for (family, change, expected) in changes {
         let mut config = config(family);
         change(&mut config);
-        let error = config.try_init(&device()).map(drop).unwrap_err();
-        assert!(matches!(&error, Error::Config { .. }) && error.to_string().contains(expected), "{error}");
+        let error = fails!(config.try_init(&device()), Error::Config { .. });
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }
 
 #[test]
-fn parts_that_a_family_has_not_are_refused_in_a_forward_and_in_a_save() {
+fn parts_that_a_family_has_not_or_not_alone_are_refused_in_a_forward_and_in_a_save() {
     let device = device();
     let mut model = config(Family::DistilBert).init(&device);
     let (batch, _) = input(Family::DistilBert, &device);
     model.embeddings.token_type_embeddings = Some(TokenEmbeddingConfig::new(2, 16).init(&device));
-    let error = model.try_forward(&batch, None).unwrap_err();
-    assert!(matches!(&error, Error::Config { field: "token_type_embeddings", .. }), "{error}");
+    fails!(model.try_forward(&batch, None), Error::Config { field: "token_type_embeddings", .. });
 
     let mut model = config(Family::MpNet).init(&device);
     let (batch, _) = input(Family::MpNet, &device);
     let bias = model.encoder.relative_attention_bias.as_mut().unwrap();
     bias.table = TokenEmbeddingConfig::new(31, 2).init(&device);
-    let error = model.try_forward(&batch, None).unwrap_err();
-    assert!(error.to_string().contains("relative_attention_bias"), "{error}");
+    says(model.try_forward(&batch, None), "relative_attention_bias");
 
     let mut model = config(Family::Electra).init(&device);
     let relu = config(Family::Electra).with_hidden_act(Activation::Relu).init(&device);
     model.encoder.layers[1] = relu.encoder.layers[1].clone();
     let dir = tempdir().unwrap();
-    let error = model.save_pretrained(dir.path()).unwrap_err();
-    assert!(matches!(&error, Error::Config { field: "hidden_act", .. }), "{error}");
+    fails!(model.save_pretrained(dir.path()), Error::Config { field: "hidden_act", .. });
     let mut model = config(Family::Electra).init(&device);
     model.pooler = config(Family::Bert).init(&device).pooler;
-    let error = model.save_pretrained(dir.path()).unwrap_err();
-    assert!(error.to_string().contains("pooler"), "{error}");
+    says(model.save_pretrained(dir.path()), "pooler");
+    let mut model = config(Family::JinaEmbeddingsV3).init(&device);
+    model.encoder.layers[0].attention.key.bias = None;
+    says(model.save_pretrained(dir.path()), "encoder.layers.0.mixer.Wqkv.bias is missing");
     assert!(files_of(&dir).is_empty());
 }
 
@@ -202,13 +224,128 @@ fn defaults_of_a_config_are_those_of_the_familys_class() {
     assert_eq!(facts(read("electra")), ([30522, 256, 128, 512, 2, 12, 4, 1024, 0], tenth, gelu));
     assert_eq!(facts(read("mpnet")), ([30527, 768, 0, 512, 0, 12, 12, 3072, 1], tenth, gelu));
     let none = [0.0; 2];
-    assert_eq!(
-        facts(read("nomic_bert")),
-        ([30528, 768, 0, 2048, 2, 12, 12, 3072, 0], none, Activation::Silu)
-    );
+    let nomic = ([30528, 768, 0, 2048, 2, 12, 12, 3072, 0], none, Activation::Silu);
+    assert_eq!(facts(read("nomic_bert")), nomic);
     assert_eq!(facts(read("gte")), ([250048, 768, 0, 8192, 1, 12, 12, 3072, 1], [0.1, 0.0], gelu));
     let jina = ([250002, 1024, 0, 8194, 1, 24, 16, 4096, 1], tenth, gelu);
     assert_eq!(facts(read("jina_embeddings_v3")), jina);
     let albert = ([30000, 4096, 128, 512, 2, 12, 64, 16384, 0], [0.0; 2], Activation::GeluTanh);
     assert_eq!(facts(read("albert")), albert);
+}
+
+// NomicBERT, GTE and Jina embeddings v3: biases, dropout, pooler, fields and keys
+
+const ROTARY: [Family; 3] = [Family::NomicBert, Family::Gte, Family::JinaEmbeddingsV3];
+
+#[test]
+fn only_gte_drops_out_what_the_last_linear_layer_of_a_layer_reads() {
+    let device = autodiff();
+    for family in ROTARY {
+        let mut config = config(family);
+        config.embeddings.hidden_dropout_prob = 0.5;
+        let encoder = config.init_encoder(&device).unwrap();
+        let hidden = Tensor::<3>::random([1, 1, 16], Distribution::Normal(0.0, 1.0), &device);
+        let gradients = encoder.forward(hidden, None).powi_scalar(3).sum().backward();
+        // Of one token: a row of D has no gradient if and only if what it is multiplied by was dropped.
+        let gradient = values(encoder.layers[1].output.weight.grad(&gradients).unwrap());
+        let dropped = gradient.chunks(16).filter(|row| row.iter().all(|&value| value == 0.0)).count();
+        assert_eq!((1..24).contains(&dropped), family == Family::Gte, "{family:?}: {dropped} of 24");
+    }
+}
+
+#[test]
+fn biases_and_pooler_are_where_transformers_has_them() {
+    let of = |family: Family| {
+        let layer = &config(family).init(&device()).encoder.layers[0];
+        let gate = layer.gate.as_ref().map(|gate| gate.bias.is_some());
+        let [query, inner] =
+            [&layer.attention.query, &layer.intermediate].map(|linear| linear.bias.is_some());
+        assert_eq!([layer.attention_output.bias.is_some(), layer.output.bias.is_some()], [query; 2]);
+        assert!(layer.output_layer_norm.beta.is_some());
+        (query, inner, gate)
+    };
+    assert_eq!(of(Family::NomicBert), (false, false, Some(false)));
+    assert_eq!(of(Family::Gte), (true, false, Some(false)));
+    assert_eq!(of(Family::JinaEmbeddingsV3), (true, true, None));
+    for family in ROTARY {
+        let is_jina = family == Family::JinaEmbeddingsV3;
+        assert_eq!(config(family).init(&device()).pooler.is_some(), is_jina, "add_pooling_layer");
+        let head = BertForSequenceClassificationConfig::new(config(family)).init(&device());
+        assert_eq!(head.bert.pooler.is_some(), !is_jina, "its head reads the first token");
+    }
+}
+
+#[test]
+fn presets_are_as_large_as_the_published_models() {
+    // Encoders whose layers are those of the preset: all of them would take gigabytes.
+    for (config, count) in [
+        (BertModelConfig::gte_multilingual_base(), 305_368_320),
+        (BertModelConfig::jina_embeddings_v3(), 558_314_496), // without its pooler
+    ] {
+        let layers = config.num_hidden_layers;
+        let encoder = config.clone().with_num_hidden_layers(1).init_encoder(&device()).unwrap();
+        assert_eq!(config.embeddings.num_params() + layers * encoder.num_params(), count);
+    }
+}
+
+#[test]
+fn fields_of_transformers_and_of_the_published_code_are_read() {
+    let read = |model_type: &str, fields: Value| read(json!({ "model_type": model_type }), fields);
+    let theta = |model_type: &str, fields: Value| {
+        let rotary = read(model_type, fields).unwrap().rotary.unwrap();
+        assert_eq!(rotary, RotaryConfig::of_all_layers(rotary.global_rope_theta));
+        rotary.global_rope_theta
+    };
+    let defaults = [("nomic_bert", 1_000.0), ("gte", 160_000.0), ("jina_embeddings_v3", 20_000.0)];
+    for (model_type, default) in defaults {
+        assert_eq!(theta(model_type, json!({ "position_embedding_type": "rotary" })), default);
+        assert_eq!(theta(model_type, json!({ "rope_theta": 7.0 })), 7.0);
+        let new =
+            json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 7.0 }, "rope_theta": 5.0 });
+        assert_eq!(theta(model_type, new), 7.0);
+    }
+    let published = json!({
+        "n_embd": 24, "n_layer": 3, "n_head": 4, "n_inner": 40, "layer_norm_epsilon": 1e-6, "rotary_emb_base": 9,
+        "activation_function": "swiglu", "prenorm": false, "qkv_proj_bias": false, "rotary_emb_fraction": 1.0,
+    });
+    let config = read("nomic_bert", published.clone()).unwrap();
+    assert_eq!([config.embeddings.hidden_size, config.intermediate_size], [24, 40]);
+    assert_eq!([config.num_hidden_layers, config.num_attention_heads], [3, 4]);
+    assert_eq!([config.embeddings.layer_norm_eps, config.rotary.unwrap().global_rope_theta], [1e-6, 9.0]);
+    // BERT's names count where a config has both, as after a save over a published one.
+    let mut both = published;
+    both["hidden_size"] = json!(32);
+    assert_eq!(read("nomic_bert", both).unwrap().embeddings.hidden_size, 32);
+    for (model_type, fields, expected) in [
+        ("gte", json!({ "rope_scaling": { "type": "ntk", "factor": 8.0 } }), "rope_scaling"),
+        ("gte", json!({ "rope_parameters": { "type": "dynamic", "rope_theta": 7.0 } }), "rope_type"),
+        ("nomic_bert", json!({ "moe_every_n_layers": 2 }), "mixtures of experts"),
+        ("nomic_bert", json!({ "mlp_fc1_bias": true }), "mlp_fc1_bias"),
+        ("nomic_bert", json!({ "activation_function": "gelu" }), "activation_function"),
+        ("nomic_bert", json!({ "head_dim": 32 }), "head_dim"),
+        ("jina_embeddings_v3", json!({ "rope_theta": "7" }), "rope_theta"),
+        ("xlm-roberta", json!({ "position_embedding_type": "rotary" }), "position_embedding_type"),
+    ] {
+        says(read(model_type, fields), expected);
+    }
+}
+
+#[test]
+fn a_model_is_written_over_another_head_and_under_the_prefix_of_its_family() {
+    for family in ROTARY {
+        let dir = saved(&config(family).init(&device()));
+        let model = BertForTokenClassificationConfig::new(config(family)).init(&device());
+        model.save_pretrained(dir.path()).unwrap();
+        let alone = keys_of(saved(&model).path());
+        let mut keys = keys_of(dir.path());
+        keys.retain(|key| !key.contains("pooler.")); // which the bare model may have
+        assert_eq!(keys, alone, "nothing of the old model is left beside");
+        let layer: BertEmbeddings = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+        let gamma = |layer: &BertEmbeddings| values(layer.layer_norm.gamma.val());
+        assert_eq!(gamma(&layer), gamma(&model.bert.embeddings));
+        // A BERT's directory has none of the layers that the family asks for.
+        let other = saved(&config(Family::Roberta).init(&device()));
+        set_fields(other.path(), &[("model_type", family.model_type().into())]);
+        fails!(BertModel::from_pretrained(other.path(), &device()), Error::MissingKey { .. });
+    }
 }

@@ -21,6 +21,14 @@ fn linear(inputs: usize, outputs: usize) -> Linear {
     LinearConfig::new(inputs, outputs).init(&device())
 }
 
+fn table(rows: usize, columns: usize) -> TokenEmbedding {
+    TokenEmbeddingConfig::new(rows, columns).init(&device())
+}
+
+fn ones(count: usize) -> Param<Tensor<1>> {
+    Param::from_tensor(Tensor::ones([count], &device()))
+}
+
 fn to_f64<M: Module>(part: &mut M) {
     *part = cast_module(part.clone(), FloatDType::F64).unwrap();
 }
@@ -39,27 +47,19 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
     let positions = "layers[1].attention.relative_positions.distance_embedding.weight";
     let changes: [(Change, String); 12] = [
         (
-            |model| {
-                model.embeddings.token_type_embeddings = Some(TokenEmbeddingConfig::new(2, 5).init(&device()));
-            },
+            |model| model.embeddings.token_type_embeddings = Some(table(2, 5)),
             shape("token_type_embeddings.weight", &[2, 5], &[2, 4]),
         ),
         (
             |model| model.embeddings.layer_norm = config().with_hidden_size(5).init(&device()).layer_norm,
             shape("layer_norm.gamma", &[5], &[4]),
         ),
-        (
-            |model| model.embeddings.layer_norm.beta = Some(Param::from_tensor(Tensor::ones([1], &device()))),
-            shape("layer_norm.beta", &[1], &[4]),
-        ),
+        (|model| model.embeddings.layer_norm.beta = Some(ones(1)), shape("layer_norm.beta", &[1], &[4])),
         (
             |model| to_f64(model.embeddings.token_type_embeddings.as_mut().unwrap()),
             f64("token_type_embeddings.weight", words),
         ),
-        (
-            |model| to_f64(&mut model.embeddings.layer_norm),
-            f64("layer_norm.gamma", words),
-        ),
+        (|model| to_f64(&mut model.embeddings.layer_norm), f64("layer_norm.gamma", words)),
         (
             |model| {
                 let mut wide = config().with_hidden_size(8);
@@ -75,32 +75,28 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
             shape("layers[1].output.bias", &[5], &[4]),
         ),
         (
-            |model| {
-                model.encoder.layers[1].output_layer_norm.gamma =
-                    Param::from_tensor(Tensor::ones([1], &device()))
-            },
+            |model| model.encoder.layers[1].output_layer_norm.gamma = ones(1),
             shape("layers[1].output_layer_norm.gamma", &[1], &[4]),
         ),
         (
             |model| {
                 let positions = model.encoder.layers[1].attention.relative_positions.as_mut().unwrap();
-                positions.distance_embedding = TokenEmbeddingConfig::new(11, 3).init(&device());
+                positions.distance_embedding = table(11, 3);
             },
             shape(positions, &[11, 3], &[11, 2]),
         ),
-        (
-            |model| to_f64(&mut model.encoder.layers[1]),
-            f64(query, "hidden"),
-        ),
+        (|model| to_f64(&mut model.encoder.layers[1]), f64(query, "hidden")),
         (
             |model| model.embeddings.token_type_embeddings = None,
-            "invalid config: token_type_embeddings is None, but bert with RelativeKey positions needs a table".into(),
+            "invalid config: token_type_embeddings is None, but bert with RelativeKey positions needs a \
+             table"
+                .into(),
         ),
         (
-            |model| {
-                model.embeddings.position_embeddings = Some(TokenEmbeddingConfig::new(6, 4).init(&device()))
-            },
-            "invalid config: position_embeddings is a table, but bert with RelativeKey positions needs None".into(),
+            |model| model.embeddings.position_embeddings = Some(table(6, 4)),
+            "invalid config: position_embeddings is a table, but bert with RelativeKey positions needs \
+             None"
+                .into(),
         ),
     ];
     let mut relative = model();
@@ -150,10 +146,7 @@ fn a_half_moved_model_names_the_parameter_and_both_devices() {
         change(&mut half, &there);
         let message = half.try_forward(&input, None).unwrap_err().to_string();
         let devices = ["Device<NdArray(Cpu)>", "Device<Flex(Cpu)>"];
-        assert!(
-            message.starts_with(name) && devices.iter().all(|device| message.contains(device)),
-            "{message}"
-        );
+        assert!(message.starts_with(name) && devices.iter().all(|d| message.contains(d)), "{message}");
     }
 }
 
@@ -200,7 +193,8 @@ fn a_head_that_does_not_fit_its_model_is_named() {
         ),
         (
             questions(|model| to_f64(&mut model.qa_outputs)),
-            "qa_outputs.weight is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
+            "qa_outputs.weight is F64, but word_embeddings.weight is F32; cast the whole model with \
+             cast_module",
         ),
         (
             masked(|model| model.head.transform = linear(4, 3)),
@@ -211,13 +205,11 @@ fn a_head_that_does_not_fit_its_model_is_named() {
             "head.bias is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
         ),
         (
-            masked(|model| model.head.decoder = Some(TokenEmbeddingConfig::new(10, 5).init(&device()))),
+            masked(|model| model.head.decoder = Some(table(10, 5))),
             "head.decoder.weight has shape [10, 5], but expected [10, 4]",
         ),
         (
-            masked(|model| {
-                model.head.layer_norm.beta = Some(Param::from_tensor(Tensor::ones([5], &device())))
-            }),
+            masked(|model| model.head.layer_norm.beta = Some(ones(5))),
             "head.layer_norm.beta has shape [5], but expected [4]",
         ),
     ] {
@@ -236,9 +228,9 @@ fn a_layer_norm_in_f32_may_stand_over_tables_of_16_bits() {
 #[test]
 fn the_config_is_that_of_the_tables_and_settings_that_are_there() {
     let mut module = config().init(&device());
-    module.word_embeddings = TokenEmbeddingConfig::new(12, 4).init(&device());
-    module.token_type_embeddings = Some(TokenEmbeddingConfig::new(3, 4).init(&device()));
-    module.position_embeddings = Some(TokenEmbeddingConfig::new(7, 4).init(&device()));
+    module.word_embeddings = table(12, 4);
+    module.token_type_embeddings = Some(table(3, 4));
+    module.position_embeddings = Some(table(7, 4));
     module.layer_norm = config().with_layer_norm_eps(0.25).init(&device()).layer_norm;
     module.set_dropout(0.5).unwrap();
     for invalid in [-0.1, 1.0, f64::NAN] {

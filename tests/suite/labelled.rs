@@ -53,8 +53,7 @@ fn the_first_piece_of_a_word_has_its_tag_and_the_others_none() {
         [(vec![0], "has 3 tokens, but 1 tag"), (vec![usize::MAX, 0, 0], "18446744073709551615")]
     {
         let items = vec![LabelledTokens { tags, ..items[0].clone() }];
-        let error = short.try_batch(items, &device).unwrap_err();
-        assert!(matches!(error, Error::Data { .. }) && error.to_string().contains(problem), "{error}");
+        says(short.try_batch(items, &device), problem);
     }
 }
 
@@ -68,7 +67,7 @@ fn labelled(texts: &[(&str, Label)]) -> Vec<LabelledText> {
 }
 
 #[test]
-fn labels_become_ids_marks_or_numbers() {
+fn labels_become_ids_marks_or_numbers_and_texts_of_which_only_some_have_a_second_one_are_refused() {
     let batch = |labels: [Label; 2]| {
         let [first, second] = labels;
         let items = labelled(&[("the cats", first), ("the", second)]);
@@ -94,15 +93,10 @@ fn labels_become_ids_marks_or_numbers() {
     ] {
         assert!(matches!(batch(labels), Err(Error::Data { .. })));
     }
-}
-
-#[test]
-fn texts_of_which_only_some_have_a_second_one_are_refused() {
     let batcher = SequenceBatcher::new(tokenizer(), 2);
     let mut items = labelled(&[("the cats", Label::Class(1)), ("the", Label::Class(0))]);
     items[0].pair = Some("cats".into());
-    let error = batcher.try_batch(items.clone(), &device()).unwrap_err();
-    assert!(matches!(error, Error::Data { .. }), "{error}");
+    fails!(batcher.try_batch(items.clone(), &device()), Error::Data { .. });
     items[1].pair = Some(String::new());
     let batch = batcher.try_batch(items, &device()).unwrap();
     assert_eq!(batch.input.dims(), [2, 8]); // [CLS] the cat ##s [SEP] cat ##s [SEP]

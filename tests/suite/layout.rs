@@ -27,13 +27,6 @@ fn height(room: &str) -> Option<usize> {
     LADDER.iter().rev().position(|rung| rung.contains(&room))
 }
 
-/// `crate::room` in the code of a file, which names the room that it imports from.
-fn imports(source: &str) -> impl Iterator<Item = &str> {
-    let code = source.lines().filter_map(|line| line.split("//").next());
-    let paths = code.flat_map(|line| line.split("crate::").skip(1));
-    paths.map(|path| path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap())
-}
-
 /// The paths in `tree`, such as `a::{b, c::{d, e}}`.
 fn leaves(tree: &str) -> Vec<String> {
     let Some((prefix, group)) = tree.split_once('{') else {
@@ -55,11 +48,8 @@ fn leaves(tree: &str) -> Vec<String> {
 }
 
 /// What `module` imports of `modules` by `crate::` and `super::`, without the modules that it is part of.
-fn imported_modules<'a>(
-    module: &[String],
-    source: &str,
-    modules: &'a BTreeMap<Vec<String>, PathBuf>,
-) -> BTreeSet<&'a Vec<String>> {
+fn imports<'a>(module: &[String], modules: &'a BTreeMap<Vec<String>, PathBuf>) -> BTreeSet<&'a Vec<String>> {
+    let source = fs::read_to_string(&modules[module]).unwrap();
     let code: Vec<&str> = source.lines().filter_map(|line| line.split("//").next()).collect();
     let code = code.join("\n");
     let trees = code.split("use ").skip(1).filter_map(|rest| rest.split(';').next());
@@ -87,6 +77,7 @@ fn imported_modules<'a>(
             let Some((inner, _)) = modules.get_key_value(&inner) else { break };
             target = Some(inner);
         }
+        assert!(module.is_empty() || target != Some(&vec![]), "{module:?} imports {path} through the root");
         found.extend(target.filter(|target| !module.starts_with(target)));
     }
     found
@@ -107,10 +98,7 @@ fn modules() -> BTreeMap<Vec<String>, PathBuf> {
 #[test]
 fn no_files_import_each_other() {
     let modules = modules();
-    let imports = |module: &Vec<String>| {
-        imported_modules(module, &fs::read_to_string(&modules[module]).unwrap(), &modules)
-    };
-    let mut left: BTreeMap<_, _> = modules.keys().map(|module| (module, imports(module))).collect();
+    let mut left: BTreeMap<_, _> = modules.keys().map(|module| (module, imports(module, &modules))).collect();
     assert!(left.values().map(BTreeSet::len).sum::<usize>() > 300, "imports are not found");
     // Again and again the files go that import none of those left, or that none of those left imports; circles stay.
     loop {
@@ -130,13 +118,12 @@ fn no_files_import_each_other() {
 
 #[test]
 fn rooms_import_from_those_below_them_alone() {
-    let mut found = 0;
-    for (module, file) in modules().into_iter().filter(|(module, _)| !module.is_empty()) {
-        let room = &module[0];
-        let own = height(room).unwrap_or_else(|| panic!("{room} has no place on the ladder"));
-        for imported in imports(&fs::read_to_string(&file).unwrap()).filter(|imported| imported != room) {
-            let is_below = height(imported).is_some_and(|other| other < own);
-            assert!(is_below, "{} imports crate::{imported}", file.display());
+    let (modules, mut found) = (modules(), 0);
+    for module in modules.keys().filter(|module| !module.is_empty()) {
+        let own = height(&module[0]).unwrap_or_else(|| panic!("{} has no place on the ladder", module[0]));
+        for imported in imports(module, &modules).into_iter().filter(|imported| imported[0] != module[0]) {
+            let is_below = height(&imported[0]).is_some_and(|other| other < own);
+            assert!(is_below, "{} imports {imported:?}", modules[module].display());
             found += 1;
         }
     }

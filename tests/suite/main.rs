@@ -8,6 +8,8 @@ mod devices;
 mod files;
 #[path = "../support/parity/mod.rs"]
 mod parity;
+#[path = "../support/refusals/mod.rs"]
+mod refusals;
 #[path = "../support/sentences/mod.rs"]
 mod sentences;
 #[path = "../support/small_bert/mod.rs"]
@@ -24,6 +26,8 @@ mod prelude {
     pub use crate::files::{config_json, edit, files_of, fixture, folder, json, set_fields, with_config};
     #[cfg(feature = "tokenizers")]
     pub use crate::files::{list, tokenizer_of, vocabulary};
+    pub(crate) use crate::refusals::fails;
+    pub use crate::refusals::{panic_of, says};
     pub use crate::small_bert::{larger, small_bert, small_layer};
     pub use crate::tolerance::*;
     pub use crate::whole_model::File;
@@ -39,8 +43,8 @@ mod prelude {
     pub use burn_bert::text::*;
     pub use burn_bert::{
         BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, EmbeddingInitializer, Error, Family,
-        PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbeddingConfig, VocabularyResize,
-        cast_module,
+        PaddingMask, PositionEmbeddingType, PositionFill, TokenEmbedding, TokenEmbeddingConfig,
+        VocabularyResize, cast_module,
     };
     pub use serde_json::{Value, json};
     pub use std::fs;
@@ -100,7 +104,6 @@ mod errors;
 mod families;
 mod family;
 mod fields;
-mod gradients_models;
 mod interrupted_save;
 #[cfg(feature = "train")]
 mod labelled;
@@ -118,24 +121,20 @@ mod parity_saved;
 #[cfg(feature = "tokenizers")]
 mod pipelines;
 #[cfg(feature = "train")]
-mod plain_text;
-#[cfg(feature = "train")]
 mod ranking;
 mod resize;
 mod resize_model;
-mod rotary_families;
 mod savable;
 mod save_masked_lm;
 mod save_pretrained;
 mod schedule;
 mod sentence_directories;
 mod sentence_embeddings;
-#[cfg(feature = "train")]
-mod sentence_files;
-mod sentence_losses;
 #[cfg(feature = "tokenizers")]
 mod sentence_transformers;
 #[cfg(feature = "tokenizers")]
 mod text;
+#[cfg(feature = "train")]
+mod text_files;
 #[cfg(feature = "tokenizers")]
 mod text_methods;

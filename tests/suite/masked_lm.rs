@@ -89,6 +89,13 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
     let found = model.bert.embeddings.forward(&batch.input);
     found.into_data().assert_eq(&model.bert.embeddings.forward(&expected).into_data(), true);
 
+    // Padding has its own id wherever it is among the special ones.
+    let short = [MaskedLmExample::new(vec![1, 2]), MaskedLmExample::new(vec![1])];
+    for special in [vec![1, 2, 9], vec![9, 1, 2], vec![]] {
+        let collator = MaskedLmCollatorConfig::new(VOCAB, MASK, 9, special).with_mlm_probability(0.0).init();
+        assert_eq!(input_ids(&collator.collate(&short, 0, &device).unwrap()), [1, 2, 1, 9]);
+    }
+
     let multiple = whole_words().with_mlm_probability(0.0).with_pad_to_multiple_of(Some(4)).init();
     let words = |length: u32| MaskedLmExample::new((4..4 + length).collect());
     for (lengths, padded) in [(&[5, 2][..], Some(8)), (&[4], None)] {
@@ -211,40 +218,22 @@ fn special_tokens_are_never_masked_and_end_a_word() {
 }
 
 #[test]
-fn tokens_of_no_word_stand_for_themselves() {
-    let collator = whole_words().init();
-    let ids: Vec<u32> = (0..2000).map(|i| 4 + i % 900).collect();
-    let (mut singly, mut without) = (ids.clone(), ids);
-    let expected = collator.mask(&mut singly, None, 5);
-    assert_eq!(collator.mask(&mut without, Some(&[None; 2000]), 5), expected);
-    assert_eq!(without, singly);
-}
-
-#[test]
-fn batches_hide_whole_words_if_asked_to() {
+fn batches_hide_whole_words_if_asked_to_and_tokens_of_no_word_stand_for_themselves() {
     let device = device();
     let (ids, words) = words(900);
     let example = MaskedLmExample::new(ids.clone()).with_word_ids(words.clone());
     let collate = |config: MaskedLmCollatorConfig| {
         config.init().collate(std::slice::from_ref(&example), 7, &device).unwrap()
     };
-    let (mut whole, mut single) = (ids.clone(), ids);
-    whole_words().init().mask(&mut whole, Some(&words), 7);
-    whole_words().init().mask(&mut single, None, 7);
+    let mask = |words: Option<&[Option<u32>]>| {
+        let mut masked = ids.clone();
+        (whole_words().init().mask(&mut masked, words, 7), masked)
+    };
+    let ((_, whole), (places, single)) = (mask(Some(&words)), mask(None));
     assert_ne!(whole, single);
+    assert_eq!(mask(Some(&vec![None; ids.len()])), (places, single.clone()));
     assert_eq!(input_ids(&collate(whole_words().with_whole_word_masking(true))), whole);
     assert_eq!(input_ids(&collate(whole_words())), single, "word ids alone change nothing");
-}
-
-#[test]
-fn padding_has_its_own_id_wherever_it_is_among_the_special_ones() {
-    let device = device();
-    let examples = [MaskedLmExample::new(vec![1, 2]), MaskedLmExample::new(vec![1])];
-    for special in [vec![1, 2, 9], vec![9, 1, 2], vec![]] {
-        let config = MaskedLmCollatorConfig::new(VOCAB, MASK, 9, special);
-        let collator = config.with_mlm_probability(0.0).init();
-        assert_eq!(input_ids(&collator.collate(&examples, 0, &device).unwrap()), [1, 2, 1, 9]);
-    }
 }
 
 #[test]
@@ -260,6 +249,5 @@ fn the_collator_refuses_what_it_cannot_batch() {
     assert!(matches!(collate(&some), Error::ShapeMismatch { input: "position_ids", .. }));
     // An example without word ids has a row in the table of errors.
     let few = MaskedLmExample::new(vec![1, 7, 2]).with_word_ids(vec![None]);
-    let error = whole_words.collate(&[few], 0, &device()).unwrap_err();
-    assert!(matches!(error, Error::ShapeMismatch { input: "word_ids", .. }), "{error}");
+    fails!(whole_words.collate(&[few], 0, &device()), Error::ShapeMismatch { input: "word_ids", .. });
 }

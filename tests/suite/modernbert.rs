@@ -1,23 +1,13 @@
 //! What ModernBERT has alone, beside the numbers: windows, rotary positions, gates, no biases, and its config's own fields.
 
+use crate::families::{config as config_of, read, silence, text};
 use crate::prelude::*;
 use crate::small_bert::small;
 use burn_bert::encoder::BertLayer;
 
-/// Makes a linear layer's output zero.
-fn silence(linear: &mut burn::nn::Linear) {
-    linear.weight = linear.weight.clone().map(|weight| weight.zeros_like().require_grad());
-}
-
 fn config() -> BertModelConfig {
-    let mut config = small(BertModelConfig::modernbert_base(), 20, 16).with_num_hidden_layers(4);
-    config.embeddings.pad_token_id = Some(0);
-    config.with_rotary(Some(RotaryConfig::new().with_local_attention(4)))
-}
-
-fn input(length: usize) -> BertEmbeddingsInput {
-    let ids: Vec<i32> = (0..length).map(|place| 1 + (7 * place % 19) as i32).collect();
-    BertEmbeddingsInput::from_rows(&[ids], &device()).unwrap()
+    let rotary = RotaryConfig::new().with_local_attention(4);
+    config_of(Family::ModernBert).with_num_hidden_layers(4).with_rotary(Some(rotary))
 }
 
 #[test]
@@ -47,7 +37,7 @@ fn a_layer_with_a_window_reads_so_far_and_a_global_one_everything() {
 fn attention_weights_are_zero_outside_the_window_and_in_padding() {
     let model = config().init(&device());
     let padding = PaddingMask::from_rows(&[[true, false, false, true, false, false, false, false]]).unwrap();
-    let attentions = model.forward_all(&input(8), Some(&padding)).unwrap().attentions.unwrap();
+    let attentions = model.forward_all(&text(8), Some(&padding)).unwrap().attentions.unwrap();
     for (layer, weights) in attentions.into_iter().enumerate() {
         let weights = values(weights);
         for (i, row) in weights.chunks(8).enumerate() {
@@ -121,11 +111,7 @@ fn new_parameters_are_as_wide_as_transformers_draws_them() {
 
 #[test]
 fn fields_of_both_versions_of_transformers_are_read() {
-    let read = |fields: Value| {
-        let mut all = json!({ "model_type": "modernbert", "num_hidden_layers": 5 });
-        all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        BertModelConfig::from_pretrained(with_config(all).path())
-    };
+    let read = |fields: Value| read(json!({ "model_type": "modernbert", "num_hidden_layers": 5 }), fields);
     let rotary = |fields: Value| read(fields).unwrap().rotary.unwrap();
     assert_eq!(rotary(json!({})), RotaryConfig::new());
     let config =
@@ -165,8 +151,7 @@ fn fields_of_both_versions_of_transformers_are_read() {
         (json!({ "global_attn_every_n_layers": 0 }), "global_attn_every_n_layers"),
         (json!({ "hidden_size": 36, "num_attention_heads": 12 }), "num_attention_heads"),
     ] {
-        let error = read(fields.clone()).unwrap_err().to_string();
-        assert!(error.contains(expected), "{fields}: {error}");
+        says(read(fields), expected);
     }
     let dir = with_config(json!({ "model_type": "modernbert", "classifier_pooling": "max" }));
     let error = BertForSequenceClassificationConfig::from_pretrained(dir.path()).unwrap_err().to_string();
@@ -175,41 +160,15 @@ fn fields_of_both_versions_of_transformers_are_read() {
 
 #[test]
 fn a_config_that_no_model_has_is_refused() {
-    type Change = fn(&mut BertModelConfig);
-    let changes: [(BertModelConfig, Change, &str); 7] = [
-        (config(), |config| config.rotary = None, "rotary is None"),
-        (config(), |config| config.mlp_dropout = 1.0, "mlp_dropout"),
-        (config(), |config| config.embeddings.type_vocab_size = 2, "always 0"),
-        (
-            config(),
-            |config| config.embeddings.position_embedding_type = PositionEmbeddingType::Absolute,
-            "always Rotary",
-        ),
-        (small_bert(20, 16), |config| config.rotary = Some(RotaryConfig::new()), "rotary is given"),
-        (small_bert(20, 16), |config| config.mlp_dropout = 0.1, "mlp_dropout is 0.1"),
-        (
-            small_bert(20, 16),
-            |config| config.embeddings.position_embedding_type = PositionEmbeddingType::Rotary,
-            "always Absolute",
-        ),
-    ];
-    for (mut config, change, expected) in changes {
-        change(&mut config);
-        let error = config.try_init(&device()).map(drop).unwrap_err().to_string();
-        assert!(error.contains(expected), "{error}");
-    }
     for (bert, pooling) in [(config(), Pooling::Max), (small_bert(20, 16), Pooling::Mean)] {
         let config = BertForSequenceClassificationConfig::new(bert).with_classifier_pooling(Some(pooling));
-        let error = config.try_init(&device()).map(drop).unwrap_err();
-        assert!(matches!(&error, Error::Config { field: "classifier_pooling", .. }), "{error}");
+        fails!(config.try_init(&device()), Error::Config { field: "classifier_pooling", .. });
     }
-    let positioned = input(3).with_position_ids(&[[0, 1, 2]]).unwrap();
-    let error = config().init(&device()).try_forward(&positioned, None).map(drop).unwrap_err().to_string();
-    assert!(error.contains("position_ids"), "{error}");
+    let positioned = text(3).with_position_ids(&[[0, 1, 2]]).unwrap();
+    says(config().init(&device()).try_forward(&positioned, None), "position_ids");
     let mut bert = small_bert(20, 16).init(&device());
     bert.encoder.layers[0].attention_layer_norm = None;
-    let error = bert.try_forward(&input(3), None).map(drop).unwrap_err().to_string();
-    assert!(error.contains("attention_layer_norm of layers[0]"), "{error}");
+    says(bert.try_forward(&text(3), None), "attention_layer_norm of layers[0]");
 }
 
 #[test]
@@ -221,8 +180,7 @@ fn a_mean_is_taken_of_texts_that_are_padded_anywhere_and_position_0_of_none_befo
     let alone = BertEmbeddingsInput::from_rows(&[[5, 9]], &device()).unwrap();
     let found = values(mean.logits(&texts, Some(&padding)).unwrap());
     assert_eq!(found[..2], values(mean.logits(&alone, None).unwrap()));
-    let error = head.init(&device()).logits(&texts, Some(&padding)).map(drop).unwrap_err();
-    assert!(matches!(&error, Error::Data { .. }), "{error}");
+    fails!(head.init(&device()).logits(&texts, Some(&padding)), Error::Data { .. });
 }
 
 #[test]

@@ -159,14 +159,6 @@ fn a_pointer_of_git_lfs_is_called_one_and_the_message_says_how_to_fetch_the_file
     }
 }
 
-#[test]
-fn a_negative_view_is_refused_and_not_read_with_the_wrong_sign() {
-    for name in ["negative.bin", "negative_legacy.bin"] {
-        let message = message(load(&fixture(name)));
-        assert!(message.contains("resolve_neg"), "{name}: {message}");
-    }
-}
-
 // Keys that a wrapper of the model has prefixed
 
 #[test]
@@ -182,18 +174,15 @@ fn the_prefixes_of_data_parallel_compile_and_lightning_are_taken_off() {
     }
     // A trainer's checkpoint: the model's tensors among those of the optimiser.
     assert!(holds_pattern(&load(&fixture("lightning.bin")).unwrap()));
-}
-
-#[test]
-fn a_tensor_that_is_missing_is_called_by_its_key_in_the_file() {
+    // A tensor that is missing is called by its key in the file.
     let mut tensors = tiny_tensors("module.bert.embeddings.");
     tensors.pop();
     let (_folder, path) = file_of(&tensors);
-    assert!(message(load(&path)).contains("module.bert.embeddings.LayerNorm.bias"));
+    says(load(&path), "module.bert.embeddings.LayerNorm.bias");
 }
 
 #[test]
-fn a_model_with_and_without_a_wrapper_is_ambiguous() {
+fn a_model_with_and_without_a_wrapper_is_ambiguous_and_one_with_it_is_not_saved_over() {
     let bias = vec![Stored::f32("bert.embeddings.LayerNorm.bias", &[4])];
     for (without, key, other) in [
         (
@@ -208,10 +197,6 @@ fn a_model_with_and_without_a_wrapper_is_ambiguous() {
         let both = [format!("has bert.embeddings.{key} and "), format!("module.{other}")];
         assert!(both.iter().all(|part| message.contains(part)), "{message}");
     }
-}
-
-#[test]
-fn a_directory_whose_keys_have_a_wrapper_is_not_saved_into() {
     let dir = folder(&[("model.safetensors", &safetensors_bytes(&tiny_tensors("module.bert.embeddings.")))]);
     let before = fs::read(dir.path().join("model.safetensors")).unwrap();
     let message = message(tiny().init(&device()).save_pretrained(dir.path()));

@@ -3,8 +3,10 @@
 
 use crate::parity::{DTYPES, Fixture, Head, collected, fixtures, of_tokens, rows_at};
 use crate::prelude::*;
+use crate::sentences::POOLINGS;
 use burn::optim::SgdConfig;
 use burn_bert::optim::{AdamWConfig, adamw};
+use burn_gradcheck::{GradCheck, Probe};
 
 fn devices() -> [Device; 2] {
     let device = Device::default().autodiff();
@@ -296,4 +298,28 @@ fn frozen_parts_get_no_gradient_and_pass_it_on() {
             }
         }
     });
+}
+
+/// Gradients of what no fixture of transformers has, by central differences. `sentence_embeddings` has those of the losses of
+/// sentence embeddings, `tests/backend` those of the layer in every position scheme.
+#[test]
+fn an_untied_head_and_every_pooling_pass() {
+    let input = BertEmbeddingsInput::from_rows(&[[2, 7, 4, 3], [1, 8, 5, 3]], &autodiff()).unwrap();
+    let padding = Some(PaddingMask::from_lengths(&[4, 3], 4));
+    let config = BertForMaskedLmConfig::new(small_bert(9, 4)).with_tie_word_embeddings(false);
+    let batch = MaskedLmBatch::new(input.clone(), padding.clone(), &[[0, 1], [1, 2]], &[5, 8]).unwrap();
+    let check = GradCheck::new();
+    check
+        .run(&larger(config.init(&autodiff())), |model, _| model.forward(&batch).loss)
+        .unwrap()
+        .assert_passes();
+    for ((pooling, _), normalize) in POOLINGS.into_iter().zip([true, false].into_iter().cycle()) {
+        println!("{pooling:?}");
+        let config = BertForSentenceEmbeddingConfig::new(small_bert(9, 4));
+        let model = config.with_pooling(pooling).with_normalize(normalize).init(&autodiff());
+        let loss = |model: &BertForSentenceEmbedding, probe: &Probe| {
+            probe.weighted_sum(model.embed(&input, padding.as_ref()).unwrap())
+        };
+        check.run(&larger(model), loss).unwrap().assert_passes();
+    }
 }

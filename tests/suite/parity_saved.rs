@@ -144,7 +144,7 @@ fn transformers_reads_every_head_without_a_missing_or_unexpected_key() {
 
 /// `tests/backend` has its vectors.
 #[test]
-fn a_checkpoint_of_the_encoder_alone_gives_its_pooler_and_a_new_head() {
+fn a_checkpoint_of_the_encoder_alone_gives_its_pooler_and_a_pickled_model_is_the_same() {
     let device = Device::default();
     let dir = fixtures().join("masked_lm/tiny_bert_encoder_only");
     let (_, report) = BertForMaskedLm::from_pretrained(&dir, &device).unwrap();
@@ -162,11 +162,6 @@ fn a_checkpoint_of_the_encoder_alone_gives_its_pooler_and_a_new_head() {
     let model: BertModel = loaded(&dir);
     let pooler = values(model.pooler.unwrap().dense.bias.unwrap().val());
     assert_eq!(pooler, File::at(&dir.join("model.safetensors")).values("pooler.dense.bias"));
-}
-
-#[test]
-fn a_pickled_model_is_the_same_and_its_tied_copies_are_accounted_for() {
-    let device = Device::default();
     let dir = fixtures().join("masked_lm/tiny_bert_bin");
     let model: BertForMaskedLm = loaded(dir);
     let same: BertForMaskedLm = BertForMaskedLm::fixtures()[0].load(FloatDType::F32, &device);

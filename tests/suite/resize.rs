@@ -93,7 +93,7 @@ fn the_padding_index_survives_and_its_row_gets_no_gradient() {
 }
 
 #[test]
-fn a_quantised_table_is_refused() {
+fn a_quantised_table_and_distances_are_refused() {
     let mut quantizer = quantizer();
     let mut module = tiny().init(&device()).quantize_weights(&mut quantizer);
     let error = module.clone().resize_vocabulary(&VocabularyResize::new(12)).unwrap_err();
@@ -101,21 +101,17 @@ fn a_quantised_table_is_refused() {
         error.to_string(),
         "cannot resize the word embeddings: it is quantised; resize first and quantise afterwards"
     );
-    let error = module.extend_positions(12, PositionFill::Tile).unwrap_err();
-    assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }), "{error}");
+    let result = module.extend_positions(12, PositionFill::Tile);
+    fails!(result, Error::Resize { table: EmbeddingTable::Position, .. });
+    // A table of too many rows has a row in the table of errors.
+    let config = tiny().with_position_embedding_type(PositionEmbeddingType::RelativeKey);
+    let result = config.init(&device()).extend_positions(12, PositionFill::Tile);
+    let error = fails!(result, Error::Resize { table: EmbeddingTable::Position, .. });
+    assert!(error.to_string().contains("RelativeKey"), "{error}");
 }
 
 #[test]
-fn the_number_of_rows_is_rounded_up_to_a_multiple() {
-    for (rows, multiple, expected) in [(10, 8, 16), (16, 8, 16), (17, 8, 24), (3, 64, 64), (7, 1, 7)] {
-        let resize = VocabularyResize::new(rows).with_pad_to_multiple_of(multiple);
-        let module = resized(tiny().init(&device()), &resize);
-        assert_eq!(module.word_embeddings.num_embeddings(), expected, "{rows} to a multiple of {multiple}");
-    }
-}
-
-#[test]
-fn sizes_that_are_no_table_are_refused() {
+fn the_number_of_rows_is_rounded_up_to_a_multiple_and_sizes_that_are_no_table_are_refused() {
     let multiple = |rows, multiple| VocabularyResize::new(rows).with_pad_to_multiple_of(multiple);
     for (padding_row, resize) in [
         (None, VocabularyResize::new(0)),
@@ -144,6 +140,11 @@ fn sizes_that_are_no_table_are_refused() {
     let wrong = NewRows::DrawnFrom(EmbeddingInitializer::Normal { std: -1.0 });
     let resize = VocabularyResize::new(10).with_new_rows(wrong);
     assert!(matches!(module.resize_vocabulary(&resize), Err(Error::Config { .. })));
+    for (rows, multiple, expected) in [(10, 8, 16), (16, 8, 16), (17, 8, 24), (3, 64, 64), (7, 1, 7)] {
+        let resize = VocabularyResize::new(rows).with_pad_to_multiple_of(multiple);
+        let module = resized(tiny().init(&device()), &resize);
+        assert_eq!(module.word_embeddings.num_embeddings(), expected, "{rows} to a multiple of {multiple}");
+    }
 }
 
 #[test]
@@ -163,8 +164,8 @@ fn a_table_that_does_not_fit_the_memory_is_refused_with_the_memory_it_needs() {
             );
         }
         for fill in [PositionFill::Tile, PositionFill::Interpolate] {
-            let error = module.extend_positions(rows, fill).unwrap_err();
-            assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }), "{error}");
+            let result = module.extend_positions(rows, fill);
+            let error = fails!(result, Error::Resize { table: EmbeddingTable::Position, .. });
             assert!(error.to_string().contains(needed), "{error}");
         }
         assert_eq!(state(&module), before);
@@ -187,7 +188,7 @@ fn new_rows_of_the_initialiser_have_its_spread() {
 }
 
 #[test]
-fn new_rows_of_mean_and_covariance_have_the_moments_of_the_old_ones() {
+fn new_rows_of_mean_and_covariance_have_the_moments_of_the_old_ones_also_of_equal_ones() {
     // Two columns that move together, one that moves against them, one that never moves.
     let old: Vec<f64> = (0..100).map(|i| f64::from(i) / 10.0).flat_map(|x| [x, 2.0 * x, -x, 7.0]).collect();
     let mut module = cast_module(tiny().with_vocab_size(100).init(&device()), FloatDType::F64).unwrap();
@@ -211,10 +212,6 @@ fn new_rows_of_mean_and_covariance_have_the_moments_of_the_old_ones() {
             assert!((sum / 20_000.0 - expected).abs() < 0.05 * expected.abs() + 1e-18, "{a}, {b}");
         }
     }
-}
-
-#[test]
-fn old_rows_that_are_all_alike_give_more_of_them() {
     let mut module = tiny().init(&device());
     let table = Tensor::<2>::from_data(TensorData::new(vec![0.5f32; 36], [9, 4]), &device());
     module.word_embeddings.weight = module.word_embeddings.weight.map(|_| table);
@@ -239,7 +236,7 @@ fn a_frozen_table_stays_frozen_and_a_trained_one_trained() {
 // Position embeddings
 
 #[test]
-fn tiled_positions_repeat_the_table_from_its_first_row() {
+fn tiled_positions_repeat_the_table_from_its_first_row_and_one_fills_any_table() {
     for rows_after in [7, 11, 12, 13, 18, 25] {
         let mut module = tiny().init(&device());
         let before = positions(&module);
@@ -251,6 +248,12 @@ fn tiled_positions_repeat_the_table_from_its_first_row() {
             assert_eq!(bits(rows(&after, row..row + 1)), bits(rows(&before, old..old + 1)), "row {row}");
         }
         assert_eq!(module.config().max_position_embeddings, rows_after);
+    }
+    for fill in [PositionFill::Tile, PositionFill::Interpolate] {
+        let module = tiny().with_max_position_embeddings(1).init(&device());
+        let before = positions(&module);
+        let after = positions(&extended(module, 4, fill));
+        assert_eq!(after, before.repeat(4));
     }
 }
 
@@ -268,11 +271,7 @@ fn interpolated_positions_lie_evenly_between_the_ends_and_rows_that_stay_are_bit
                 let found = rows(&after, row..row + 1);
                 // At a rational place that is a whole number, whatever its rounding.
                 if row * 5 % (length - 1) == 0 {
-                    assert_eq!(
-                        bits(found),
-                        bits(old(row * 5 / (length - 1))),
-                        "{dtype:?}, row {row} of {length}"
-                    );
+                    assert_eq!(bits(found), bits(old(row * 5 / (length - 1))), "{dtype:?}, row {row}");
                 }
                 if dtype == FloatDType::F64 {
                     let expected =
@@ -283,16 +282,6 @@ fn interpolated_positions_lie_evenly_between_the_ends_and_rows_that_stay_are_bit
                 }
             }
         }
-    }
-}
-
-#[test]
-fn one_position_fills_any_table() {
-    for fill in [PositionFill::Tile, PositionFill::Interpolate] {
-        let module = tiny().with_max_position_embeddings(1).init(&device());
-        let before = positions(&module);
-        let after = positions(&extended(module, 4, fill));
-        assert_eq!(after, before.repeat(4));
     }
 }
 
@@ -324,13 +313,4 @@ fn robertas_reserved_rows_stay_and_the_rest_is_filled_behind_them() {
         };
         assert!(fits(8) && !fits(9));
     }
-}
-
-/// A table of too many rows has a row in the table of errors.
-#[test]
-fn distances_are_no_table_to_extend() {
-    let config = tiny().with_position_embedding_type(PositionEmbeddingType::RelativeKey);
-    let error = config.init(&device()).extend_positions(12, PositionFill::Tile).unwrap_err();
-    assert!(matches!(error, Error::Resize { table: EmbeddingTable::Position, .. }));
-    assert!(error.to_string().contains("RelativeKey"), "{error}");
 }

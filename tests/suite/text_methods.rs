@@ -172,8 +172,7 @@ fn what_is_not_finite_is_an_error_of_every_method() {
     for value in [f32::NAN, f32::INFINITY] {
         let models = Models::new(&device()).map(&mut All(value));
         for task in TASKS {
-            let error = models.run(task, &TEXTS, &TextOptions::new()).unwrap_err();
-            assert!(matches!(error, Error::Data { .. }), "{error}");
+            let error = fails!(models.run(task, &TEXTS, &TextOptions::new()), Error::Data { .. });
             assert!(error.to_string().contains("of text 0 are not finite"), "{task}: {error}");
         }
     }
@@ -216,7 +215,7 @@ fn an_option_that_a_task_does_not_read_is_an_error() {
                 Err(error) => {
                     assert!(!reads.contains(field), "{task}, {field}: {error}");
                     assert!(
-                        matches!(&error, Error::Config { field: named, .. } if named == field),
+                        matches!(&error, Error::Config { field: found, .. } if found == field),
                         "{error}"
                     );
                     assert!(error.to_string().contains(&format!("{task} does not read it")), "{error}");
@@ -264,6 +263,5 @@ fn the_default_stride_fits_every_length_that_has_room_for_the_question() {
         let expected = answers(12, question, &long, TextOptions::new().with_stride(stride));
         assert_eq!(found, expected.unwrap());
     }
-    let error = answers(7, "who wrote it who", &long, TextOptions::new()).unwrap_err();
-    assert!(error.to_string().contains("the 4 tokens of \"who wrote it who\""), "{error}");
+    says(answers(7, "who wrote it who", &long, TextOptions::new()), "the 4 tokens of \"who wrote it who\"");
 }

@@ -1,6 +1,6 @@
 //! Configs, batches and tables of another size. `tests/backend` has ids without a row and sequences that are too long.
 
-use super::{Row, bert, embeddings, input, input_of};
+use super::{Row, bert, embeddings, input, input_of, row};
 use crate::prelude::*;
 
 /// What the embedding layer says of a batch.
@@ -10,13 +10,11 @@ fn embed(input: BertEmbeddingsInput) -> Error {
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row!(
-            Config,
+        row::Config(
             |_| embeddings().with_hidden_dropout_prob(1.5).try_init(&device()).unwrap_err(),
             "invalid config: hidden_dropout_prob is 1.5, but must lie in [0, 1)",
         ),
-        row!(
-            Config,
+        row::Config(
             |_| {
                 let names = ["a", "b", "a"].map(String::from);
                 let config = BertForSequenceClassificationConfig::new(bert()).with_id2label(names.into());
@@ -24,8 +22,7 @@ pub fn rows() -> Vec<Row> {
             },
             "invalid config: id2label has \"a\" twice, but label names must be unique",
         ),
-        row!(
-            Config,
+        row::Config(
             |_| {
                 let config = BertForSequenceClassificationConfig::new(bert());
                 let config = config.with_problem_type(Some(ProblemType::Regression));
@@ -33,8 +30,7 @@ pub fn rows() -> Vec<Row> {
             },
             "invalid config: class_weights are given, but a regression has no classes",
         ),
-        row!(
-            Config,
+        row::Config(
             |_| {
                 let loss = MultipleNegativesRankingLoss::new().with_scale(0.0);
                 let config = BertForSentenceEmbeddingConfig::new(bert()).with_loss(loss.into());
@@ -42,13 +38,11 @@ pub fn rows() -> Vec<Row> {
             },
             "invalid config: scale is 0, but must be finite and above 0",
         ),
-        row!(
-            IdOverflow,
+        row::IdOverflow(
             |_| BertEmbeddingsInput::from_rows(&[[1, 1i64 << 40]], &device()).unwrap_err(),
             "input_ids[0][1] does not fit a 32-bit signed integer; no embedding has such an id",
         ),
-        row!(
-            SequenceTooLong,
+        row::SequenceTooLong(
             |_| {
                 let config = embeddings()
                     .with_pad_token_id(Some(1))
@@ -59,8 +53,7 @@ pub fn rows() -> Vec<Row> {
              positions start at 2), but there are 6 position embeddings (valid ids: 0..=5); shorten the sequence or \
              extend max_position_embeddings",
         ),
-        row!(
-            SequenceTooLong,
+        row::SequenceTooLong(
             |_| {
                 let mut config = bert();
                 config.embeddings.position_embedding_type = PositionEmbeddingType::RelativeKey;
@@ -69,18 +62,15 @@ pub fn rows() -> Vec<Row> {
             "the sequence needs position 6 (7 tokens with relative positions), but there are 6 position embeddings \
              (valid ids: 0..=5); shorten the sequence or extend max_position_embeddings",
         ),
-        row!(
-            RaggedRows,
+        row::RaggedRows(
             |_| BertEmbeddingsInput::from_rows(&[vec![1, 2, 3], vec![1, 2]], &device()).unwrap_err(),
             "input_ids[1] has 2 entries, but input_ids[0] has 3; pad all rows to one length",
         ),
-        row!(
-            RaggedRows,
+        row::RaggedRows(
             |_| PaddingMask::from_rows(&[vec![false], vec![false, true]]).unwrap_err(),
             "padding[1] has 2 entries, but padding[0] has 1; pad all rows to one length",
         ),
-        row!(
-            Parameter,
+        row::Parameter(
             |_| {
                 let mut module = embeddings().init(&device());
                 module.position_embeddings = Some(TokenEmbeddingConfig::new(6, 5).init(&device()));
@@ -88,34 +78,29 @@ pub fn rows() -> Vec<Row> {
             },
             "position_embeddings.weight has shape [6, 5], but expected [6, 4]",
         ),
-        row!(
-            ShapeMismatch,
+        row::ShapeMismatch(
             |_| input().with_token_type_ids(&[[0, 0, 0]]).unwrap_err(),
             "token_type_ids has shape [1, 3], but expected [2, 3], the shape of the tokens",
         ),
-        row!(
-            ShapeMismatch,
+        row::ShapeMismatch(
             |_| {
                 let model = BertForMaskedLmConfig::new(bert()).init(&device());
                 model.scores(Tensor::zeros([1, 5], &device())).unwrap_err()
             },
             "hidden has shape [1, 5], but expected [N, 4]",
         ),
-        row!(
-            ShapeMismatch,
+        row::ShapeMismatch(
             |_| SentencePairBatch::new((input(), None), (input_of(&[[2, 3]]), None)).unwrap_err(),
             "candidates has shape [1, 2], but expected [2 or more, 2], at least one per anchor",
         ),
-        row!(
-            DTypeMismatch,
+        row::DTypeMismatch(
             |_| {
                 let vectors = Tensor::ones([1, 2, 4], (&device(), DType::F64));
                 embed(BertEmbeddingsInput::from_embeds(vectors).unwrap())
             },
             "inputs_embeds is F64, but the module's embeddings are F32; cast one of them",
         ),
-        row!(
-            DTypeMismatch,
+        row::DTypeMismatch(
             |_| {
                 let model = BertForMaskedLmConfig::new(bert()).init(&device());
                 model.scores(Tensor::ones([1, 4], (&device(), DType::F64))).unwrap_err()
@@ -123,37 +108,32 @@ pub fn rows() -> Vec<Row> {
             "hidden is F64, but the module's embeddings are F32; cast one of them",
         ),
         #[cfg(all(feature = "flex", feature = "ndarray"))]
-        row!(
-            DeviceMismatch,
+        row::DeviceMismatch(
             |_| {
                 let there = input().to_device(&crate::devices::ndarray());
                 embeddings().init(&crate::devices::flex()).try_forward(&there).unwrap_err()
             },
             "input_ids is on Device<NdArray(Cpu)>, but Device<Flex(Cpu)> is needed; move it there with to_device",
         ),
-        row!(
-            Empty,
+        row::Empty(
             |_| BertEmbeddingsInput::from_rows(&[[0; 0]; 2], &device()).unwrap_err(),
             "input_ids has shape [2, 0]: a batch needs at least one sequence of at least one token",
         ),
-        row!(
-            Resize,
+        row::Resize(
             |_| {
                 let mut module = embeddings().with_pad_token_id(Some(3)).init(&device());
                 module.resize_vocabulary(&VocabularyResize::new(3)).unwrap_err()
             },
             "cannot resize the word embeddings: 3 rows would cut off the padding row 3; keep at least 4",
         ),
-        row!(
-            Resize,
+        row::Resize(
             |_| {
                 let resize = VocabularyResize::new(0).with_pad_to_multiple_of(8);
                 embeddings().init(&device()).resize_vocabulary(&resize).unwrap_err()
             },
             "cannot resize the word embeddings: 0 rows, rounded up to a multiple of 8, cannot be a number of embeddings",
         ),
-        row!(
-            Resize,
+        row::Resize(
             |_| {
                 let mut module = embeddings().init(&device());
                 module.extend_positions(5, PositionFill::Tile).unwrap_err()

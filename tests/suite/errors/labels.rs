@@ -1,6 +1,6 @@
 //! Labels, heads and masked tokens.
 
-use super::{Row, bert, input};
+use super::{Row, bert, input, row};
 use crate::prelude::*;
 
 /// A classifier of sequences with three labels.
@@ -33,13 +33,11 @@ fn resized_without_its_head(config: BertForMaskedLmConfig) -> Error {
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row!(
-            LabelOutOfRange,
+        row::LabelOutOfRange(
             |_| single(BertForSequenceClassificationConfig::new(bert()).with_num_labels(3)),
             "labels[1] is 3, but the model has 3 labels (valid: 0..=2); set id2label in the config to have more",
         ),
-        row!(
-            LabelOutOfRange,
+        row::LabelOutOfRange(
             |_| {
                 let labels = [[-100, 1, 0], [0, 0, -1]];
                 let batch = TokenClassificationBatch::new(input(), None, &labels).unwrap();
@@ -48,8 +46,7 @@ pub fn rows() -> Vec<Row> {
             },
             "labels[1][2] is -1, but the model has 2 labels (valid: 0..=1); set id2label in the config to have more",
         ),
-        row!(
-            IdOutOfRange,
+        row::IdOutOfRange(
             |_| {
                 let batch = MaskedLmBatch::new(input(), None, &[[0, 1]], &[15]).unwrap();
                 BertForMaskedLmConfig::new(bert()).init(&device()).try_forward(&batch).unwrap_err()
@@ -57,44 +54,37 @@ pub fn rows() -> Vec<Row> {
             "labels[0][1] is 15, but there are 10 word embeddings (valid ids: 0..=9); is this the tokenizer that the \
              model was made with?",
         ),
-        row!(
-            ShapeMismatch,
+        row::ShapeMismatch(
             |_| SequenceClassificationBatch::single_label(input(), None, &[1]).unwrap_err(),
             "labels has shape [1], but expected [2], one label per sequence",
         ),
-        row!(
-            ShapeMismatch,
+        row::ShapeMismatch(
             |_| TokenClassificationBatch::new(input(), None, &[vec![0; 3], vec![0; 2]]).unwrap_err(),
             "labels has shape [2, 2], but expected [2, 3], one label per token",
         ),
-        row!(
-            ShapeMismatch,
+        row::ShapeMismatch(
             |_| {
                 let batch = SequenceClassificationBatch::regression(input(), None, &[[1.0]; 2]).unwrap();
                 classifier().try_forward(&batch).unwrap_err()
             },
             "labels has shape [2, 1], but expected [2, 3], one number per label",
         ),
-        row!(
-            Config,
+        row::Config(
             |_| {
                 let config = BertForSequenceClassificationConfig::new(bert());
                 single(config.with_problem_type(Some(ProblemType::Regression)))
             },
             "invalid config: problem_type is Regression, but the batch has labels of SingleLabelClassification",
         ),
-        row!(
-            Config,
+        row::Config(
             |_| single(BertForSequenceClassificationConfig::new(bert()).with_num_labels(1)),
             "invalid config: id2label has one label, but the batch has labels of SingleLabelClassification, which needs two",
         ),
-        row!(
-            ShapeMismatch,
+        row::ShapeMismatch(
             |_| masked(&[[0, 1]], &[7, 5]),
             "labels has shape [2], but expected [1], one per position",
         ),
-        row!(
-            Data,
+        row::Data(
             |_| {
                 let padding = PaddingMask::from_rows(&[[false; 3], [true, false, false]]).unwrap();
                 classifier().logits(&input(), Some(&padding)).unwrap_err()
@@ -102,58 +92,48 @@ pub fn rows() -> Vec<Row> {
             "padding[1] has padding before its first token, but the head reads the vector at position 0; pad at the \
              end",
         ),
-        row!(
-            Data,
+        row::Data(
             |_| {
                 let labels = [[0.0, 1.5, 0.0], [0.0, 1.0, 0.0]];
                 SequenceClassificationBatch::multi_label(input(), None, &labels).unwrap_err()
             },
             "labels[0][1] is 1.5, but must lie in [0, 1]",
         ),
-        row!(
-            Data,
+        row::Data(
             |_| SequenceClassificationBatch::regression(input(), None, &[[0.0], [f64::NAN]]).unwrap_err(),
             "labels[1][0] is NaN, but must lie in [-1e15, 1e15]",
         ),
-        row!(
-            Data,
+        row::Data(
             // Infinite in f32, as the square of 1e20 is.
             |_| SequenceClassificationBatch::regression(input(), None, &[[1e15], [-1e300]]).unwrap_err(),
             "labels[1][0] is -1e300, but must lie in [-1e15, 1e15]",
         ),
-        row!(
-            Data,
+        row::Data(
             |_| TokenClassificationBatch::new(input(), None, &[[0; 3], [0, -100, 1 << 32]]).unwrap_err(),
             "labels[1][2] is 4294967296, which is not an id: ids are 32-bit signed integers",
         ),
-        row!(
-            Data,
+        row::Data(
             |_| masked(&[[1, 2]], &[u32::MAX]),
             "labels[1][2] is 4294967295, which is not an id: ids are 32-bit signed integers",
         ),
-        row!(
-            Data,
+        row::Data(
             |_| masked(&[[2, 0]], &[7]),
             "a label is at [2][0], but the batch has 2 sequences of 3 tokens",
         ),
-        row!(
-            Data,
+        row::Data(
             |_| masked(&[[0, 1], [0, 1]], &[7, 5]),
             "the token at [0][1] has two labels; keep one of them",
         ),
-        row!(
-            Data,
+        row::Data(
             |_| resized_without_its_head(BertForMaskedLmConfig::new(bert())),
             "the head's bias has 10 rows, but there are 12 word embeddings; resize both with the model's resize_vocabulary",
         ),
-        row!(
-            Data,
+        row::Data(
             |_| resized_without_its_head(BertForMaskedLmConfig::new(bert()).with_tie_word_embeddings(false)),
             "the head's decoder has 10 rows, but there are 12 word embeddings; resize both with the model's \
              resize_vocabulary",
         ),
-        row!(
-            Data,
+        row::Data(
             |_| {
                 let collator =
                     MaskedLmCollatorConfig::new(10, 3, 0, vec![0]).with_whole_word_masking(true).init();

@@ -1,18 +1,5 @@
 //! Every error of the crate: a use that provokes it, its whole message and its cause.
 
-/// A row of the table: a variant, what provokes it, and its message.
-macro_rules! row {
-    ($variant:ident, $provoke:expr, $message:expr $(,)?) => {
-        $crate::errors::Row {
-            variant: stringify!($variant),
-            is_variant: |error| matches!(error, burn_bert::Error::$variant { .. }),
-            provoke: $provoke,
-            message: $message,
-            cause: "",
-        }
-    };
-}
-
 mod checkpoints;
 #[cfg(not(feature = "hub"))]
 mod hub;
@@ -29,13 +16,36 @@ use crate::prelude::*;
 use crate::small_bert::small_layer as embeddings;
 use std::error::Error as _;
 
+/// A function for each variant, which makes a row of what provokes it and its message.
+#[allow(non_snake_case, dead_code)] // some rows need a feature
+mod row {
+    macro_rules! variants {
+        ($($variant:ident)*) => {
+            $(
+                pub fn $variant(provoke: super::Provoke, message: &'static str) -> super::Row {
+                    let is_variant = |error: &_| matches!(error, burn_bert::Error::$variant { .. });
+                    super::Row { variant: stringify!($variant), is_variant, provoke, message, cause: "" }
+                }
+            )*
+        };
+    }
+    variants! {
+        CheckpointDType CheckpointShape Config ConfigFile CorruptCheckpoint CorruptTokenizer DTypeMismatch
+        Data DeviceMismatch Empty File IdOutOfRange IdOverflow Io Json LabelOutOfRange MissingKey
+        NotACheckpoint NotUtf8 Parameter RaggedRows Resize Row SequenceTooLong ShapeMismatch Tokenize
+        Training UnsupportedModel
+    }
+}
+
+/// What provokes an error, in an empty directory of its own.
+type Provoke = fn(&Path) -> Error;
+
 /// One way to an error.
 struct Row {
     /// The name of the variant.
     variant: &'static str,
     is_variant: fn(&Error) -> bool,
-    /// What provokes it, in an empty directory of its own.
-    provoke: fn(&Path) -> Error,
+    provoke: Provoke,
     /// The whole message, with `DIR` for that directory.
     message: &'static str,
     /// A part of the source's message; empty if there is no source.

@@ -1,6 +1,6 @@
 //! Training runs in their directories.
 
-use super::{Row, bert, file};
+use super::{Row, bert, file, row};
 use crate::prelude::*;
 use burn::data::dataset::InMemDataset;
 use burn_bert::Result;
@@ -38,21 +38,18 @@ fn pipeline(dir: &Path) -> Pipeline<BertForMaskedLm> {
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row!(
-            File,
+        row::File(
             |dir| {
                 train(dir, |arguments| arguments).unwrap();
                 train(dir, |arguments| arguments).unwrap_err()
             },
             "DIR/out/training holds a run already; resume or overwrite it, or choose another output directory",
         ),
-        row!(
-            File,
+        row::File(
             |dir| train(dir, |arguments| arguments.with_resume(true)).unwrap_err(),
             "DIR/out/training holds no run to resume; start a new one",
         ),
-        row!(
-            File,
+        row::File(
             |dir| {
                 fs::create_dir(dir.join("out")).unwrap();
                 file(dir, "out/config.json", "{}");
@@ -60,8 +57,7 @@ pub fn rows() -> Vec<Row> {
             },
             "DIR/out is not empty; choose another output directory",
         ),
-        row!(
-            File,
+        row::File(
             |dir| {
                 train(dir, |arguments| arguments).unwrap();
                 train(dir, |arguments| arguments.with_resume(true).with_seed(43)).unwrap_err()
@@ -69,8 +65,7 @@ pub fn rows() -> Vec<Row> {
             "DIR/out/training holds a run with other settings: seed: 42, now 43; resume it with those it began with, or \
              choose another output directory",
         ),
-        row!(
-            Training,
+        row::Training(
             |dir| {
                 let arguments = TrainingArguments::new(dir.join("out")).with_silent(true);
                 let trainer = Trainer::new(pipeline(dir), Batches::new(texts(), Refusing), arguments);

@@ -1,6 +1,6 @@
 //! Tokenizers.
 
-use super::{Row, file};
+use super::{Row, file, row};
 use crate::prelude::*;
 
 const SPECIAL: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
@@ -16,26 +16,22 @@ fn refused(dir: &Path, name: &str, content: &str) -> Error {
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row!(
-            File,
+        row::File(
             |dir| BertTokenizer::from_pretrained(dir).unwrap_err(),
             "DIR has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
              AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files",
         ),
-        row!(
-            CorruptTokenizer,
+        row::CorruptTokenizer(
             |dir| refused(dir, "tokenizer.json", "{"),
             "cannot parse tokenizer file DIR/tokenizer.json",
         )
         .because("EOF while parsing"),
-        row!(
-            File,
+        row::File(
             |dir| refused(dir, "vocab.txt", &SPECIAL.replace("[MASK]", "the")),
             "DIR/vocab.txt has no mask_token: its vocabulary lacks [MASK] and <mask>; if the token has another \
              name, set mask_token in tokenizer_config.json",
         ),
-        row!(
-            File,
+        row::File(
             |dir| {
                 file(dir, "tokenizer_config.json", r#"{"pad_token": "<none>"}"#);
                 refused(dir, "vocab.txt", SPECIAL)
@@ -43,14 +39,12 @@ pub fn rows() -> Vec<Row> {
             "DIR/vocab.txt has no pad_token: its vocabulary lacks <none>; if the token has another name, set \
              pad_token in tokenizer_config.json",
         ),
-        row!(
-            Data,
+        row::Data(
             |dir| Pipeline::new(small_bert(5, 4).init(&device()), tokenizer(dir)).unwrap_err(),
             "the tokenizer's vocabulary has 6 tokens, but the model has 5 word embeddings; is this the \
              tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows",
         ),
-        row!(
-            File,
+        row::File(
             |dir| {
                 let source = dir.join("source");
                 fs::create_dir(&source).unwrap();
@@ -60,8 +54,7 @@ pub fn rows() -> Vec<Row> {
             "DIR/added_tokens.json is of another tokenizer than the one that is saved, and would be read with it; remove \
              it, or choose another directory",
         ),
-        row!(
-            Io,
+        row::Io(
             |dir| {
                 let (source, tokenizer) = (dir.join("vocab.txt"), tokenizer(dir));
                 fs::remove_file(source).unwrap();
@@ -70,19 +63,16 @@ pub fn rows() -> Vec<Row> {
             "cannot read DIR/vocab.txt",
         )
         .because("No such file"),
-        row!(
-            Data,
+        row::Data(
             |dir| tokenizer(dir).with_model_max_length(2).encode_pair("the", "the").unwrap_err(),
             "sequences of at most 2 tokens have no room for the 3 special tokens; set a larger model_max_length",
         ),
-        row!(
-            Data,
+        row::Data(
             |dir| tokenizer(dir).with_model_max_length(8).encode_windows(&"the ".repeat(9), 7).unwrap_err(),
             "windows that overlap by 7 tokens must hold more than that, but have room for only 6 beside the \
              special tokens; set a smaller stride or a larger model_max_length",
         ),
-        row!(
-            Tokenize,
+        row::Tokenize(
             |dir| {
                 let vocab = r#"[["[PAD]", 0], ["[CLS]", 0], ["[SEP]", 0], ["[MASK]", 0]]"#;
                 let model = format!(r#"{{"type": "Unigram", "vocab": {vocab}, "unk_id": null}}"#);

@@ -4,7 +4,6 @@ mod bad_files;
 mod lengths;
 mod special_tokens;
 mod transformers;
-mod words;
 
 use crate::prelude::*;
 
@@ -42,4 +41,37 @@ fn changed(folder: &str, change: impl FnOnce(&mut Value)) -> TempDir {
     fs::copy(fixture(folder).join("tokenizer.json"), dir.path().join("tokenizer.json")).unwrap();
     edit(&dir, "tokenizer.json", change);
     dir
+}
+
+#[test]
+fn words_have_the_pieces_of_the_text_with_a_space_before_each() {
+    let words = ["New", "York", "", "isn't", "10 000", "away", "."];
+    let text = "New York isn't 10 000 away .";
+    for tokenizer in ["roberta", "bert", "mpnet", "albert"].map(tokenizer_of_family) {
+        let found = tokenizer.encode_words(&words).unwrap();
+        assert_eq!(found.input_ids(), tokenizer.encode(text).unwrap().input_ids());
+        let mut pieces: Vec<u32> = found.word_ids().iter().flatten().copied().collect();
+        pieces.dedup();
+        assert_eq!(pieces, [0, 1, 3, 4, 5, 6]);
+    }
+    let glued = roberta().encode_words(&["NewYork"]).unwrap();
+    assert_ne!(roberta().encode_words(&["New", "York"]).unwrap().input_ids(), glued.input_ids());
+}
+
+#[test]
+fn the_space_before_the_first_word_is_that_of_the_files() {
+    let with_space = changed("roberta_tokenizer", |tokenizer| {
+        tokenizer["pre_tokenizer"]["add_prefix_space"] = true.into();
+    });
+    let spaced = BertTokenizer::from_pretrained(with_space.path()).unwrap();
+    let expected = roberta().encode(" New York").unwrap();
+    assert_eq!(spaced.encode("New York").unwrap().input_ids(), expected.input_ids());
+    assert_eq!(spaced.encode_words(&["New", "York"]).unwrap().input_ids(), expected.input_ids());
+
+    // What tokenizer_config.json says counts, as in transformers.
+    let dir = tempdir().unwrap();
+    fs::copy(fixture("roberta_tokenizer/tokenizer.json"), dir.path().join("tokenizer.json")).unwrap();
+    fs::write(dir.path().join("tokenizer_config.json"), r#"{"add_prefix_space": true}"#).unwrap();
+    let stated = BertTokenizer::from_pretrained(dir.path()).unwrap();
+    assert_eq!(stated.encode("New York").unwrap().input_ids(), expected.input_ids());
 }

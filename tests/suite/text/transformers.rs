@@ -161,7 +161,7 @@ fn tokenizers_equal_transformers_whatever_files_they_are_read_from() {
 }
 
 #[test]
-fn settings_of_tokenizer_config_equal_transformers() {
+fn settings_of_tokenizer_config_equal_transformers_and_a_null_for_accents_counts() {
     for variant in cases("tokenizer")["variants"].as_array().unwrap() {
         let texts: Vec<String> = list(&variant["texts"]);
         let dir = vocabulary_with(&[("tokenizer_config.json", variant["settings"].clone())]);
@@ -176,10 +176,6 @@ fn settings_of_tokenizer_config_equal_transformers() {
         fs::copy(fixture("tokenizer/tokenizer.json"), dir.path().join("tokenizer.json")).unwrap();
         check(dir.path());
     }
-}
-
-#[test]
-fn a_null_for_accents_overrules_the_normaliser_of_the_file() {
     let dir = changed("tokenizer", |tokenizer| tokenizer["normalizer"]["strip_accents"] = json!(false));
     let encode = || BertTokenizer::from_pretrained(dir.path()).unwrap().encode("café").unwrap();
     assert_ne!(encode(), bert().encode("café").unwrap());

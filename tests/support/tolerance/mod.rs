@@ -45,9 +45,6 @@ pub const BF16: Tolerance = Tolerance { absolute: 1e-2, relative: 1e-2 };
 pub const MODEL_BF16: Tolerance = Tolerance { absolute: 4e-2, relative: 1e-2 };
 pub const MODEL_F16: Tolerance = Tolerance { absolute: 5e-3, relative: 1e-3 };
 
-/// Sums of a few hundred such values, added in another order.
-pub const F32_SUM: Tolerance = Tolerance { absolute: 1e-4, relative: 1e-5 };
-
 /// Of the embedding layer on a CPU.
 pub fn of_layer(dtype: DType) -> Tolerance {
     match dtype {

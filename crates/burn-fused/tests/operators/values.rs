@@ -112,7 +112,7 @@ fn activations_in_f64_are_those_of_transformers_and_so_are_their_gradients() {
             let (found, of_x) = (values(y), values(x.grad(&gradients).unwrap()));
             assert!(
                 found.iter().zip(&expected).all(close),
-                "{name} on {device:?}: {found:?}, not {expected:?}"
+                "{name}, {device:?}: {found:?}, not {expected:?}"
             );
             assert!(of_x.iter().zip(&slopes).all(close), "{name} on {device:?}: {of_x:?}, not {slopes:?}");
         }
@@ -202,7 +202,7 @@ fn the_approximations_of_gelu_are_right_to_rounding_far_out_too() {
 
 /// More tensors than a launch takes, of no value to more than all cubes take at once; in 16 bits squares are f32.
 #[test]
-fn squares_of_any_number_of_tensors_of_any_size_are_added_up() {
+fn squares_of_any_number_of_tensors_of_any_size_and_layout_are_added_up() {
     let value = |i: usize| (i % 17) as f32 - 8.0;
     for device in all() {
         let many: Vec<usize> = (0..83).map(|i| 37 * i).collect();
@@ -221,9 +221,16 @@ fn squares_of_any_number_of_tensors_of_any_size_are_added_up() {
                 counts.iter().flat_map(|&count| 0..count).map(|i| f64::from(value(i)).powi(2)).sum();
             assert!(
                 (found - expected).abs() <= 2e-6 * expected,
-                "{dtype:?} on {device:?}: {found}, not {expected}"
+                "{dtype:?}, {device:?}: {found}, not {expected}"
             );
         }
+    }
+    for device in all() {
+        let matrix = Tensor::<1, Int>::arange(0..12, &device).float().reshape([3, 4]);
+        let column = matrix.clone().narrow(1, 1, 1);
+        let found = |tensor: Tensor<2>| values(sums_of_squares(vec![tensor.into_dispatch()]).remove(0));
+        assert_eq!(found(matrix.transpose()), [506.0], "{device:?}");
+        assert_eq!(found(column), [107.0], "{device:?}");
     }
 }
 
@@ -232,13 +239,16 @@ fn squares_of_any_number_of_tensors_of_any_size_are_added_up() {
 #[test]
 fn the_gradient_of_a_table_is_exact_for_any_number_of_tokens() {
     for device in all().into_iter().map(Device::autodiff) {
-        for (tokens, rows) in [(1, 3), (1023, 5), (1025, 700), (20_001, 3), (20_001, 9000)] {
+        let sizes = [(1, 3), (1023, 5), (1025, 700), (20_001, 3), (20_001, 9000)];
+        // Of words and of positions.
+        for ((tokens, rows), role) in sizes.into_iter().flat_map(|size| [(size, 0), (size, 2)]) {
             let ids: Vec<i32> = (0..tokens).map(|i| ((i * 7919) % rows) as i32).collect();
             let table = Tensor::<2>::zeros([rows, 2], &device).require_grad();
             let index = Tensor::<1, Int>::from_ints(ids.as_slice(), &device).reshape([1, tokens]);
-            let words = Rows::Lookup { table: table.clone(), ids: index, padding_idx: Some(1) };
+            let mut looked_up = [Rows::Absent, Rows::Absent, Rows::Absent];
+            looked_up[role] = Rows::Lookup { table: table.clone(), ids: index, padding_idx: Some(1) };
             let norm = Norm { gamma: Tensor::ones([2], &device), beta: None, epsilon: 1.0 };
-            let y = embed_layer_norm([1, tokens], [words, Rows::Absent, Rows::Absent], norm, 0.0);
+            let y = embed_layer_norm([1, tokens], looked_up, norm, 0.0);
             // At a table of zeros with ε = 1, LayerNorm takes the mean off the gradient: ±1 of 2 and 0.
             let upstream = Tensor::<1>::from_floats([2.0, 0.0], &device).reshape([1, 1, 2]);
             let gradients = (y * upstream).sum().backward();
@@ -262,16 +272,5 @@ fn adam_leaves_operands_of_another_dtype_to_tensors() {
     assert!(taken([F32; 4]) && taken([F64; 4]) && taken([BF16, F32, F32, BF16]));
     for other in [[F32, F64, F32, F32], [F32, F32, F64, F32], [F32, F32, F32, F64], [BF16; 4]] {
         assert!(!taken(other), "{other:?}");
-    }
-}
-
-#[test]
-fn squares_are_those_of_a_view_in_any_layout() {
-    for device in all() {
-        let matrix = Tensor::<1, Int>::arange(0..12, &device).float().reshape([3, 4]);
-        let column = matrix.clone().narrow(1, 1, 1);
-        let found = |tensor: Tensor<2>| values(sums_of_squares(vec![tensor.into_dispatch()]).remove(0));
-        assert_eq!(found(matrix.transpose()), [506.0], "{device:?}");
-        assert_eq!(found(column), [107.0], "{device:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! Burn's own modules pass, and the report says what was compared.
 
-use super::{device, random};
+use super::{checked, device, random};
 use burn::module::{Lora, Module, Param};
 use burn::nn::{LayerNormConfig, LinearConfig};
 use burn::prelude::*;
@@ -41,26 +41,30 @@ fn burns_layer_norm_passes_with_its_input_behind_a_linear_layer_in_f32_too() {
 }
 
 #[test]
-fn a_parameter_that_two_fields_share_is_varied_in_both() {
+fn a_parameter_that_two_fields_share_is_varied_in_both_and_an_unused_one_has_a_difference_of_zero() {
     let shared = LinearConfig::new(4, 4).with_bias(false).init(&device());
     let pair = (shared.clone(), shared);
     let x = random([3, 4]);
-    let report = GradCheck::new()
-        .run(&pair, |(first, second), probe| {
-            probe.weighted_sum(second.forward(first.forward(probe.constant(x.clone())).tanh()))
-        })
-        .unwrap();
+    let report = checked(&pair, |(first, second), probe| {
+        probe.weighted_sum(second.forward(first.forward(probe.constant(x.clone())).tanh()))
+    });
     report.assert_passes();
     assert_eq!(report.parameters.len(), 1);
+    let pair = (LinearConfig::new(3, 2).init(&device()), LinearConfig::new(3, 2).init(&device()));
+    let x = random([2, 3]);
+    let report =
+        checked(&pair, |(used, _), probe| probe.weighted_sum(used.forward(probe.constant(x.clone()))));
+    report.assert_passes();
+    let unused = report.parameter("1.weight").unwrap();
+    assert!(!unused.has_gradient && unused.max_absolute_error == 0.0);
 }
 
 #[test]
 fn a_parameter_by_itself_has_no_path_with_an_input_and_without() {
     let weight = Param::from_tensor(random([3, 2]));
     let x = random([2, 3]);
-    let alone = GradCheck::new()
-        .run(&weight, |weight, probe| probe.weighted_sum(probe.constant(x.clone()).matmul(weight.val())))
-        .unwrap();
+    let alone =
+        checked(&weight, |weight, probe| probe.weighted_sum(probe.constant(x.clone()).matmul(weight.val())));
     let check = GradCheck::new().with_excluded_row("", 1, 0.0).with_excluded_row("input", 0, 0.0);
     let beside = check
         .run_with_input(&weight, x.clone(), |weight, x, probe| probe.weighted_sum(x.matmul(weight.val())))
@@ -78,9 +82,9 @@ fn a_parameter_by_itself_has_no_path_with_an_input_and_without() {
 fn lora_adapters_are_checked_and_their_base_is_listed_as_frozen() {
     let module = LinearConfig::new(6, 5).init(&device()).apply_lora(Lora::new(2, 4.0));
     let x = random([3, 6]);
-    let report = GradCheck::new()
-        .run(&module, |module, probe| probe.weighted_sum(module.forward(probe.constant(x.clone())).tanh()))
-        .unwrap();
+    let report = checked(&module, |module, probe| {
+        probe.weighted_sum(module.forward(probe.constant(x.clone())).tanh())
+    });
     report.assert_passes();
     let frozen = report.parameter("weight").unwrap();
     assert_eq!((frozen.coverage, &frozen.worst), (Coverage::Frozen, &None));
@@ -91,26 +95,7 @@ fn lora_adapters_are_checked_and_their_base_is_listed_as_frozen() {
 }
 
 #[test]
-fn a_parameter_that_the_loss_does_not_use_has_a_difference_of_zero() {
-    let pair = (LinearConfig::new(3, 2).init(&device()), LinearConfig::new(3, 2).init(&device()));
-    let x = random([2, 3]);
-    let report = GradCheck::new()
-        .run(&pair, |(used, _), probe| probe.weighted_sum(used.forward(probe.constant(x.clone()))))
-        .unwrap();
-    report.assert_passes();
-    let unused = report.parameter("1.weight").unwrap();
-    assert!(!unused.has_gradient && unused.max_absolute_error == 0.0);
-}
-
-#[test]
-fn the_report_is_the_same_every_time() {
-    let x = Param::from_tensor(random([30, 50]));
-    let run = || GradCheck::new().run(&x, |x, probe| probe.weighted_sum(x.val().tanh())).unwrap();
-    assert_eq!(run(), run());
-}
-
-#[test]
-fn the_table_has_a_line_for_each_parameter_with_aligned_columns() {
+fn the_report_is_the_same_every_time_and_has_an_aligned_line_for_each_parameter() {
     let linear = LinearConfig::new(3, 2).init(&device());
     let report = GradCheck::new()
         .with_excluded_row("weight", 1, 0.0)
@@ -126,13 +111,16 @@ fn the_table_has_a_line_for_each_parameter_with_aligned_columns() {
         assert!(line.starts_with(start), "{text}");
         assert_eq!(verdict(line), verdict(lines[0]), "{text}");
     }
+    let x = Param::from_tensor(random([30, 50]));
+    let run = || checked(&x, |x, probe| probe.weighted_sum(x.val().tanh()));
+    assert_eq!(run(), run());
 }
 
 #[test]
 fn what_a_large_loss_rounds_away_is_no_error() {
     // Losses near 1e9 are 1e-7 apart in f64: their quotients are off by up to 1e-2.
     let x = Param::from_tensor(random([5]));
-    let report = GradCheck::new().run(&x, |x, probe| probe.weighted_sum(x.val()).add_scalar(1e9)).unwrap();
+    let report = checked(&x, |x, probe| probe.weighted_sum(x.val()).add_scalar(1e9));
     let x = &report.parameters[0];
     assert!(x.max_absolute_error > 1e-4 && x.worst.is_some(), "{report}");
     report.assert_passes();

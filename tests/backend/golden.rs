@@ -1,9 +1,7 @@
 //! One golden file: what Hugging Face's embedding layer computed, and the same computed here.
 
-#![allow(dead_code)] // every test file takes what it needs
-
 use crate::parity::fixtures;
-use crate::tolerance::{Tolerance, values};
+use crate::tolerance::{Tolerance, parameters, values};
 use crate::whole_model::File;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -13,25 +11,25 @@ use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PositionEmbeddingType, cast_module,
 };
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Everything that `tests/fixtures/README.md` describes of one file.
 pub struct Golden {
     pub path: PathBuf,
     pub dtype: FloatDType,
-    pub config: BertEmbeddingsConfig,
+    config: BertEmbeddingsConfig,
     file: File,
     past_key_values_length: usize,
     optimizer: Value,
 }
 
-/// The layer's parameters by their Hugging Face names, in the order of [`parameters`].
-pub const NAMES: [&str; 5] = [
-    "word_embeddings.weight",
-    "position_embeddings.weight",
-    "token_type_embeddings.weight",
-    "LayerNorm.weight",
-    "LayerNorm.bias",
+/// The layer's parameters: their Hugging Face names and their paths.
+const PARAMETERS: [(&str, &str); 5] = [
+    ("word_embeddings.weight", "word_embeddings.weight"),
+    ("position_embeddings.weight", "position_embeddings.weight"),
+    ("token_type_embeddings.weight", "token_type_embeddings.weight"),
+    ("LayerNorm.weight", "layer_norm.gamma"),
+    ("LayerNorm.bias", "layer_norm.beta"),
 ];
 
 impl Golden {
@@ -41,11 +39,11 @@ impl Golden {
         let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
         paths.sort();
         assert_eq!(paths.len(), 32, "as many fixtures as README.md lists");
-        paths.iter().map(|path| Self::read(path)).collect()
+        paths.into_iter().map(Self::read).collect()
     }
 
-    pub fn read(path: &Path) -> Self {
-        let file = File::at(path);
+    fn read(path: PathBuf) -> Self {
+        let file = File::at(&path);
         let config = file.metadata("config");
         let size = |key: &str| config[key].as_u64().unwrap() as usize;
         let positions = match config["position_scheme"].as_str().unwrap() {
@@ -63,8 +61,8 @@ impl Golden {
             .with_hidden_dropout_prob(0.0)
             .with_position_embedding_type(positions);
         Self {
-            path: path.to_path_buf(),
-            dtype: file.data(NAMES[0]).dtype().into(),
+            path,
+            dtype: file.data(PARAMETERS[0].0).dtype().into(),
             config,
             past_key_values_length: file.metadata("past_key_values_length").as_u64().unwrap() as usize,
             optimizer: file.metadata("optimizer"),
@@ -73,7 +71,7 @@ impl Golden {
     }
 
     /// The layer with the file's weights, in the file's dtype.
-    pub fn module(&self, device: &Device) -> BertEmbeddings {
+    fn module(&self, device: &Device) -> BertEmbeddings {
         let mut module = cast_module(self.config.init(device), self.dtype).unwrap();
         module.load(&self.path).unwrap();
         module
@@ -84,7 +82,7 @@ impl Golden {
     }
 
     /// The batch, and its vectors if it is one of `inputs_embeds`.
-    pub fn input(&self, device: &Device) -> (BertEmbeddingsInput, Option<Tensor<3>>) {
+    fn input(&self, device: &Device) -> (BertEmbeddingsInput, Option<Tensor<3>>) {
         let ids = |name: &str| {
             self.file.has(name).then(|| Tensor::<2, Int>::from_data(self.file.data(name), device))
         };
@@ -115,20 +113,20 @@ impl Golden {
     }
 
     /// Output, then the gradient of each parameter and of `inputs_embeds` under the stored upstream gradient.
-    pub fn gradients(&self, device: &Device) -> Vec<(String, Vec<f64>)> {
+    fn gradients(&self, device: &Device) -> Vec<(String, Vec<f64>)> {
         let device = device.clone().autodiff();
         let module = self.module(&device);
         let (input, embeds) = self.input(&device);
         let output = module.forward(&input);
         let gradients = (output.clone() * self.vectors("upstream", &device)).sum().backward();
-        let found = crate::tolerance::parameters(&module, Some(&gradients));
+        let found = parameters(&module, Some(&gradients));
         let gradient = |(name, path): (&str, &str)| {
             // A table that nothing was looked up in has none.
             let zeros = || vec![0.0; self.file.values(name).len()];
             (format!("grad.{name}"), found.get(path).cloned().unwrap_or_else(zeros))
         };
         let mut all = vec![("output".to_string(), values(output.inner()))];
-        all.extend(NAMES.into_iter().zip(PATHS).map(gradient));
+        all.extend(PARAMETERS.into_iter().map(gradient));
         if let Some(embeds) = embeds {
             all.push(("grad.inputs_embeds".into(), values(embeds.grad(&gradients).unwrap())));
         }
@@ -155,14 +153,15 @@ impl Golden {
             let gradients = GradientsParams::from_grads(loss.backward(), &module);
             module = optimizer.step(setting("lr"), module, gradients);
         }
-        let after = NAMES.iter().zip(parameters(&module));
-        let after = after.map(|(name, values)| (format!("after.{name}"), values));
+        let mut found = parameters(&module, None);
+        let after =
+            PARAMETERS.iter().map(|(name, path)| (format!("after.{name}"), found.remove(*path).unwrap()));
         std::iter::once(("losses".to_string(), losses)).chain(after).collect()
     }
 
     /// The largest amount by which a stored tensor is missed, and that amount as a share of what is allowed.
     pub fn miss(&self, name: &str, found: &[f64], tolerance: Tolerance) -> (f64, f64) {
-        let expected = self.values(name);
+        let expected = self.file.values(name);
         assert_eq!(found.len(), expected.len(), "{name} has as many values");
         let misses = found.iter().zip(&expected).map(|(a, b)| {
             let miss = (a - b).abs();
@@ -171,23 +170,4 @@ impl Golden {
         });
         misses.fold((0.0, 0.0), |worst, miss| (f64::max(worst.0, miss.0), f64::max(worst.1, miss.1)))
     }
-
-    pub fn values(&self, name: &str) -> Vec<f64> {
-        self.file.values(name)
-    }
-}
-
-/// The paths of [`NAMES`].
-const PATHS: [&str; 5] = [
-    "word_embeddings.weight",
-    "position_embeddings.weight",
-    "token_type_embeddings.weight",
-    "layer_norm.gamma",
-    "layer_norm.beta",
-];
-
-/// All parameters, in the order of [`NAMES`].
-pub fn parameters(module: &BertEmbeddings) -> [Vec<f64>; 5] {
-    let mut all = crate::tolerance::parameters(module, None);
-    PATHS.map(|path| all.remove(path).unwrap())
 }

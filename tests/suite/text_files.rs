@@ -1,4 +1,4 @@
-//! Files of pairs and triplets of sentences to batches.
+//! Files of pairs and triplets of sentences to batches, and of plain text.
 
 use crate::prelude::*;
 use burn::data::dataloader::DataLoader;
@@ -59,19 +59,13 @@ fn columns_are_chosen_by_name_and_by_index() {
         ("a.tsv", "label\tb\nc\td\n", unnamed(), row(&["label", "b"], None)),
         ("a.tsv", "1\tb\tc\n", unnamed().with_texts([2, 1]).with_label(0), row(&["c", "b"], Some(1.0))),
         ("a.csv", "q,a,label\nx,y,entailment\n", named(), row(&["x", "y"], None)),
-        (
-            "a.jsonl",
-            "{\"q\": \"x\", \"a\": \"y\", \"label\": \"entailment\"}\n",
-            named(),
-            row(&["x", "y"], None),
-        ),
+        ("a.jsonl", "{\"q\": \"x\", \"a\": \"y\", \"label\": \"no\"}\n", named(), row(&["x", "y"], None)),
     ] {
         assert_eq!(open(name, text, &columns).unwrap()[0], expected, "{name}: {text}");
     }
     // A label that the first row lacks is not dropped from the others.
     let later = "{\"q\": \"x\", \"a\": \"y\"}\n{\"q\": \"x\", \"a\": \"y\", \"score\": 1}\n";
-    let error = open("a.jsonl", later, &named().with_label("score")).unwrap_err().to_string();
-    assert!(error.contains("line 1: the row has no field \"score\""), "{error}");
+    says(open("a.jsonl", later, &named().with_label("score")), "line 1: the row has no field \"score\"");
 }
 
 #[test]
@@ -88,11 +82,7 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
             "{\"a\": \"x\", \"b\": \"y\"}\n{\"a\": \"x\"}\n",
             "line 2: the row has 1 field, but the first row has 2",
         ),
-        (
-            "a.jsonl",
-            "{\"a\": \"x\", \"b\": \"y\"}\n{\"a\": \"x\", \"c\": \"y\"}\n",
-            "line 2: the row has no field \"b\"",
-        ),
+        ("a.jsonl", "{\"a\": \"x\", \"b\": \"y\"}\n{\"a\": \"x\", \"c\": \"y\"}\n", "has no field \"b\""),
         ("a.jsonl", "{\"a\": \"x\", \"b\": [\"y\"]}\n", "which is not a string"),
         (
             "a.jsonl",
@@ -103,8 +93,7 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
         ("a.jsonl", "\n", "has no"),
         ("a.txt", "", "the extension of"),
     ] {
-        let error = open(name, text, &all).unwrap_err().to_string();
-        assert!(error.contains(problem), "{name} {text:?}: {error}");
+        says(open(name, text, &all), problem);
     }
     for label in ["z", "NaN", ""] {
         let error = open("a.csv", &format!("a,b,score\nx,y,{label}\n"), &all).unwrap_err().to_string();
@@ -113,8 +102,8 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
     }
     let missing = open("a.csv", "a,b\nx,y\n", &all.clone().with_label("score")).unwrap_err().to_string();
     assert!(missing.contains("column \"score\" of") && missing.contains("is not in the header"), "{missing}");
-    let missing = open("a.jsonl", "{\"a\": \"x\", \"b\": \"y\"}\n", &all.with_label("score")).unwrap_err();
-    assert!(missing.to_string().contains("line 1: the row has no field \"score\""), "{missing}");
+    let result = open("a.jsonl", "{\"a\": \"x\", \"b\": \"y\"}\n", &all.with_label("score"));
+    says(result, "line 1: the row has no field \"score\"");
 }
 
 #[test]
@@ -147,4 +136,44 @@ fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
     assert!(found.contains("pairs[1] and pairs[0] must both have a label, or neither"), "{found}");
     let found = refused(vec![pair(&[], Some(f32::NAN))]);
     assert!(found.contains("pairs[0] has the label NaN, which is not finite"), "{found}");
+}
+
+// Text files for masked language modelling
+
+#[test]
+fn lines_are_trimmed_whatever_ends_them_and_what_is_not_utf8_is_named_by_line_and_byte() {
+    for (content, expected) in [
+        ("one\n\n  two words \n\t\n\u{3000}\nthree", &["one", "two words", "three"][..]),
+        ("\n\n\nlast\n\n", &["last"]),
+        ("\u{feff}我爱\r\n北京\r\n", &["我爱", "北京"]),
+        // Only at the start of the file is it a byte order mark.
+        ("a\n\u{feff}b", &["a", "\u{feff}b"]),
+    ] {
+        let dir = folder(&[("text", content.as_bytes())]);
+        let found = PlainText::open(dir.path().join("text")).unwrap();
+        let expected = PlainText::new(expected.iter().copied()).unwrap();
+        assert_eq!(format!("{found:?}"), format!("{expected:?}"));
+    }
+    for (content, expected) in [
+        (&b"first\nsecond\r\n\nthe caf\xe9 is open\nlast\n"[..], (4, 22)),
+        // The file breaks off in a character.
+        (&"我爱北京".as_bytes()[..10], (1, 9)),
+    ] {
+        let dir = folder(&[("text", content)]);
+        let error = PlainText::open(dir.path().join("text")).unwrap_err();
+        let Error::NotUtf8 { line, offset, .. } = error else { panic!("{error:?}") };
+        assert_eq!((line, offset), expected, "{content:?}");
+    }
+}
+
+/// Byte 2²⁰ is inside a word, and inside a character where there is no white space.
+#[test]
+fn a_line_of_megabytes_has_the_tokens_of_its_words() {
+    let words = "cat 中中 ".repeat(100_000);
+    for (line, tokens) in [(words, 300_000), ("中".repeat(400_000), 400_000)] {
+        let windows = PlainText::new([line]).unwrap().windows(tokenizer_of(&["cat", "中"]), 7).unwrap();
+        assert_eq!(windows.len(), tokens / 5);
+        let all = windows.iter().flat_map(|window| window.unwrap().input_ids);
+        assert!(all.filter(|id| ![2, 3].contains(id)).all(|id| [5, 6].contains(&id)), "no [UNK]");
+    }
 }
