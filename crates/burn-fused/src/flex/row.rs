@@ -16,31 +16,30 @@ pub(crate) fn accumulate<W: Wide>(to: &mut [W], from: &[W]) {
     to.iter_mut().zip(from).for_each(|(to, &from)| *to += from);
 }
 
-/// Σ term(x), in an order that depends on the length alone.
+/// All values folded from `start`, in an order that depends on the length alone.
 #[inline(always)]
-pub(crate) fn sum_of<W: Wide>(values: &[W], term: impl Fn(W) -> W) -> W {
+fn fold<W: Wide>(values: &[W], start: W, fold: impl Fn(W, W) -> W, join: impl Fn(W, W) -> W) -> W {
     let (blocks, rest) = values.as_chunks::<LANES>();
-    let mut lanes = [W::ZERO; LANES];
+    let mut lanes = [start; LANES];
     for block in blocks {
-        lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane += term(x));
+        lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane = fold(*lane, x));
     }
     // The rest first, then the lanes in their order: no order depends on the CPU.
-    let rest = rest.iter().fold(W::ZERO, |sum, &x| sum + term(x));
-    lanes.into_iter().fold(rest, Add::add)
+    let rest = rest.iter().fold(start, |folded, &x| fold(folded, x));
+    lanes.into_iter().fold(rest, join)
+}
+
+/// Σ term(x).
+#[inline(always)]
+pub(crate) fn sum_of<W: Wide>(values: &[W], term: impl Fn(W) -> W) -> W {
+    fold(values, W::ZERO, |sum, x| sum + term(x), Add::add)
 }
 
 /// The largest of `values`, or −∞; what is not a number is passed over.
 #[inline(always)]
 pub(crate) fn max_of<W: Wide>(values: &[W]) -> W {
     let higher = |a: W, b: W| if b > a { b } else { a };
-    let lowest = W::from_f64(f64::NEG_INFINITY);
-    let (blocks, rest) = values.as_chunks::<LANES>();
-    let mut lanes = [lowest; LANES];
-    for block in blocks {
-        lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane = higher(*lane, x));
-    }
-    let rest = rest.iter().fold(lowest, |max, &x| higher(max, x));
-    lanes.into_iter().fold(rest, higher)
+    fold(values, W::from_f64(f64::NEG_INFINITY), higher, higher)
 }
 
 /// Σ a · b, in the same order.
