@@ -22,8 +22,8 @@ pub(super) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     pub(super) fn of_a(a: &Matrix<'a>) -> Self {
-        let [line, step] = a.strides();
-        Self { values: a.values(), line, step, shape: a.shape(), is_column: false }
+        let [line, step] = a.strides;
+        Self { values: a.values, line, step, shape: a.shape(), is_column: false }
     }
 
     pub(super) fn of_b(b: &Matrix<'a>) -> Self {
