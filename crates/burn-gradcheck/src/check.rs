@@ -2,7 +2,7 @@
 
 use super::compare::{Comparison, Excluded, Tolerance, scale};
 use super::error::GradCheckError;
-use super::probe::{Probe, scalar};
+use super::probe::Probe;
 use super::report::{Coverage, GradCheckReport};
 use super::walk::{self, Slot};
 use burn::module::{Module, Param};
@@ -129,9 +129,9 @@ impl GradCheck {
 
         let loss_of = |module: &M| probe.one_number(loss(module, &probe));
         let root = loss_of(&module)?;
-        let value = scalar(root.clone());
+        let value: f64 = root.clone().into_scalar();
         // Twice: a random loss has no difference quotient.
-        probe.check_repeatable(value, scalar(loss_of(&module)?))?;
+        probe.check_repeatable(value, loss_of(&module)?.into_scalar())?;
         if !root.is_tracked() {
             return Err(GradCheckError::NoGraph);
         }
@@ -148,7 +148,7 @@ impl GradCheck {
         };
         for slot in &slots {
             let analytic = slot.gradient.clone().unwrap_or_else(|| vec![0.0; slot.values.len()]);
-            let mut is_compared = vec![slot.trained; slot.values.len()];
+            let mut is_compared = vec![true; slot.values.len()];
             for row in self.excluded.iter().filter(|row| row.is_of(slot)) {
                 report.excluded_rows.push(row.compare(slot, &analytic));
                 is_compared[row.entries(slot)].fill(false);
@@ -167,7 +167,8 @@ impl GradCheck {
                 h,
                 dtype,
                 loss_at: |values: Vec<f64>| {
-                    loss_of(&walk::replace(untracked.clone(), slot.id, values, dtype)).map(scalar)
+                    let moved = walk::replace(untracked.clone(), slot.id, values, dtype);
+                    loss_of(&moved).map(Tensor::into_scalar)
                 },
                 // A large loss has lost the digits that a small difference is made of.
                 tolerance: Tolerance {

@@ -182,8 +182,8 @@ impl Excluded {
 
     /// The places of the row's entries among those of its parameter.
     pub fn entries(&self, slot: &Slot) -> Range<usize> {
-        let start = self.row * slot.row_len();
-        start..start + slot.row_len()
+        let length: usize = slot.shape.iter().skip(1).product();
+        self.row * length..(self.row + 1) * length
     }
 
     /// Fails unless a trained parameter has this row.
