@@ -35,13 +35,6 @@ pub fn is_on_host<const D: usize>(tensor: &Tensor<D>) -> bool {
     with_scalar!(Some(tensor.dtype()), _Float => tensor.device() == Device::flex(), false)
 }
 
-/// Runs `$body` with the type alias `$scalar` for what the memory of a tensor on the host holds.
-macro_rules! on_host {
-    ($data:ident, $scalar:ident => $body:expr) => {
-        with_scalar!(Some($data.dtype()), $scalar => $body, unreachable!("{DTYPE}"))
-    };
-}
-
 fn values_of<T: Scalar>(data: &mut TensorData) -> &mut [T] {
     data.as_mut_slice().expect(DTYPE)
 }
@@ -56,10 +49,10 @@ fn tensor<const D: usize>(data: TensorData) -> Tensor<D> {
 pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> (f64, Tensor<D>) {
     let gradient = gradient.into_data();
     let mut sums = vec![0.0; gradient.num_elements().div_ceil(PIECE)];
-    on_host!(gradient, T => {
+    with_scalar!(Some(gradient.dtype()), T => {
         let values = gradient.as_slice::<T>().expect(DTYPE);
         for_each(values.len(), values.chunks(PIECE).zip(&mut sums), |(values, sum)| *sum = squares(values));
-    });
+    }, unreachable!("{DTYPE}"));
     // In the order of pieces, whatever thread added them up.
     (sums.into_iter().sum(), tensor(gradient))
 }
@@ -86,11 +79,11 @@ simd_fn! {
 /// A gradient [on the host](is_on_host) times `factor`.
 pub fn scale<const D: usize>(gradient: Tensor<D>, factor: f64) -> Tensor<D> {
     let mut gradient = gradient.into_data();
-    on_host!(gradient, T => {
+    with_scalar!(Some(gradient.dtype()), T => {
         let values = values_of::<T>(&mut gradient);
         let factor = <T as Scalar>::Wide::from_f64(factor);
         for_each(values.len(), values.chunks_mut(PIECE), |values| multiply(values, factor));
-    });
+    }, unreachable!("{DTYPE}"));
     tensor(gradient)
 }
 
@@ -156,12 +149,12 @@ pub fn adam<const D: usize>(
     let [mut m, mut v, mut g] = [mean, square, gradient].map(Tensor::into_data);
     // Only read: whoever else holds them keeps them.
     let w = plain::<Flex>(values.into_dispatch()).float().to_contiguous();
-    on_host!(g, T => {
+    with_scalar!(Some(g.dtype()), T => {
         let (w, m, v, g) = (slice::<T>(&w), values_of(&mut m), values_of(&mut v), values_of(&mut g));
         let moments = m.chunks_mut(PIECE).zip(v.chunks_mut(PIECE));
         let pieces = w.chunks(PIECE).zip(moments).zip(g.chunks_mut(PIECE));
         for_each(w.len(), pieces, |((w, (m, v)), g)| adam_step(step, w, m, v, g));
-    });
+    }, unreachable!("{DTYPE}"));
     (tensor(g), [tensor(m), tensor(v)])
 }
 

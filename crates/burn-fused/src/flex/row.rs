@@ -89,25 +89,32 @@ impl<W: Wide> Norm<W> {
         [mean, rstd]
     }
 
-    /// From the gradient of y to that of x, in place.
+    /// From the row `x` and the gradient of y to the gradient of x, if it is needed, in the place of the latter; adds to those
+    /// of γ and β.
     #[inline(always)]
-    pub(crate) fn backward(&self, grad: &mut [W], normalized: &[W], rstd: W) {
+    pub(crate) fn backward(
+        &self,
+        x: &mut [W],
+        [mean, rstd]: [W; 2],
+        grad: &mut [W],
+        [gamma_grad, beta_grad]: [&mut [W]; 2],
+        needs_x: bool,
+    ) {
+        x.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
+        for (((&d, &x), gamma), beta) in grad.iter().zip(&*x).zip(gamma_grad).zip(beta_grad) {
+            *gamma += d * x;
+            *beta += d;
+        }
+        if !needs_x {
+            return;
+        }
         // In place: γ and β have had the gradient of y.
         grad.iter_mut().zip(&self.gamma).for_each(|(d, &gamma)| *d = *d * gamma);
         let count = grad.len() as f64;
         let average = W::from_f64(sum_of(grad, |g| g).to_f64() / count);
-        let along = W::from_f64(dot(grad, normalized).to_f64() / count);
-        for (d, &x) in grad.iter_mut().zip(normalized) {
+        let along = W::from_f64(dot(grad, x).to_f64() / count);
+        for (d, &x) in grad.iter_mut().zip(&*x) {
             *d = rstd * (*d - average - x * along);
         }
-    }
-}
-
-/// Adds a row's share to the gradients of γ and β; `grad` is the gradient of y.
-#[inline(always)]
-pub(crate) fn parameters_backward<W: Wide>(grad: &[W], normalized: &[W], gamma: &mut [W], beta: &mut [W]) {
-    for (((&d, &x), gamma), beta) in grad.iter().zip(normalized).zip(gamma).zip(beta) {
-        *gamma += d * x;
-        *beta += d;
     }
 }

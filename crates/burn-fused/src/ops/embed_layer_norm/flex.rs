@@ -4,8 +4,10 @@
 use super::{EmbedLayerNorm, EmbedLayerNormOp, Index, summands};
 use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::for_groups;
-use crate::flex::row::{Norm, accumulate, parameters_backward};
-use crate::flex::{HostKernels, Scalar, Wide, for_each, of_rows, simd_fn, slice, statistics, tensor, total};
+use crate::flex::row::{Norm, accumulate};
+use crate::flex::{
+    HostKernels, Scalar, Wide, for_each, of_rows, simd_fn, slice, statistics, tensor, total_of_each,
+};
 use crate::numerics::sums::wide;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Flex, TensorMetadata};
@@ -46,12 +48,12 @@ impl HostKernels for EmbedLayerNormOp {
         let mut data = wide::<Flex>(grad).into_data(); // the gradient's own memory, or a copy if something else holds it
         let d = data.as_mut_slice::<T::Wide>().expect("a gradient of the kernel's dtype");
         let mut rows: Vec<_> = d.chunks_exact_mut(hidden).map(Some).collect();
-        let row = |&token: &u32| (token, rows[token as usize].take().expect("every token once"));
-        let mut rows: Vec<_> = order.iter().map(row).collect();
-        // One also without tokens, for γ and β.
-        let mut partials = vec![vec![T::Wide::ZERO; 2 * hidden]; tokens.div_ceil(TASK).max(1)];
+        let tasks = order.chunks(TASK).map(|tokens| {
+            let row = |&token: &u32| (token, rows[token as usize].take().expect("every token once"));
+            tokens.iter().map(row).collect()
+        });
         let needs_rows = words || types || positions;
-        for_each(tokens * hidden, rows.chunks_mut(TASK).zip(&mut partials), |(rows, partial)| {
+        let totals = total_of_each(tokens * hidden, tasks, 2 * hidden, |rows, partial| {
             backward(&sources, &norm, &statistics, rows, needs_rows, partial);
         });
 
@@ -60,7 +62,6 @@ impl HostKernels for EmbedLayerNormOp {
             let source = sources[i].as_ref().filter(|_| needed)?;
             Some(tensor(table_gradient(source, &order, d, hidden, part), tables[i].as_ref()?.shape()))
         };
-        let totals = total(&partials);
         let vector = |values: &[T::Wide]| tensor(T::narrow_all(values.to_vec()), input.gamma.shape());
         vec![
             of_table(0, words, usize::MAX),
@@ -192,25 +193,20 @@ simd_fn! {
         sources: &'a [Option<Source<'a, T>>; 3],
         norm: &'a Norm<T::Wide>,
         statistics: &'a [[T::Wide; 2]],
-        rows: &'a mut [(u32, &'a mut [T::Wide])],
+        rows: Vec<(u32, &'a mut [T::Wide])>,
         needs_rows: bool,
         partial: &'a mut [T::Wide],
     ) {
         let hidden = norm.gamma.len();
         let (gamma, beta) = partial.split_at_mut(hidden);
-        let (mut normalized, nothing) = (vec![T::Wide::ZERO; hidden], vec![(); hidden]);
+        let (mut sum, nothing) = (vec![T::Wide::ZERO; hidden], vec![(); hidden]);
         for (token, d) in rows {
-            let token = *token as usize;
-            let [mean, rstd] = statistics[token];
-            add_rows(sources, token, &mut normalized);
-            normalized.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
+            let token = token as usize;
+            add_rows(sources, token, &mut sum);
             if let Some(mask) = &norm.mask {
                 for_groups(simd, mask, token as u64, d, &nothing, |factor, d, ()| *d = *d * factor);
             }
-            parameters_backward(d, &normalized, gamma, beta);
-            if needs_rows {
-                norm.backward(d, &normalized, rstd);
-            }
+            norm.backward(&mut sum, statistics[token], d, [&mut *gamma, &mut *beta], needs_rows);
         }
     }
 }

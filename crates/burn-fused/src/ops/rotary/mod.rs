@@ -6,7 +6,7 @@ mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
+use crate::engine::operator::{Gradients, Held, Operator, Output, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::{computed_in, narrow, wide};
@@ -95,10 +95,6 @@ impl Operator for RotaryOp {
     /// Of x, cos and sin; the latter are constants.
     type Needs = [bool; 3];
     type Statistics<X: Held> = [X; 0];
-
-    fn specs(inputs: &Rotary<Specs>) -> Vec<Spec> {
-        vec![inputs.x.clone()]
-    }
 
     fn reference<B: DropoutOps>(inputs: Rotary<B>) -> Output<Self, B> {
         (turned::<B>(inputs), [])
