@@ -45,50 +45,40 @@ const BLOCK: usize = 192;
 /// `gemm` never cuts so short a sum, so an entry of C is the same in whatever block it is.
 const DEPTH: usize = 512;
 
-/// Multiplies, operands rounded to bf16 if `rounded`.
+/// Multiplies, operands rounded to bf16 if `rounded`: C in parts, each with its rows of A and columns of B in f32.
 ///
 /// # Safety
 ///
 /// That of [`Kernel::run`](crate::Kernel::run).
 pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, rounded: bool) {
-    match (a.values(), b.values(), output) {
-        (Values::F32(a_values), Values::F32(b_values), Output::F32 { c, add }) if !rounded => {
-            let shape = [a.shape()[0], b.shape()[1], a.shape()[1]];
-            let (a, b) = (Entries::new(a_values, strides(&a)), Entries::new(b_values, strides(&b)));
-            // SAFETY: all entries of A and B are among their values, and C is the caller's promise.
-            unsafe { multiply_f32(shape, a, b, Entries { first: c, strides: [shape[1] as isize, 1] }, add) }
-        }
-        // SAFETY: the caller's promise.
-        _ => unsafe { multiply_widened(a, b, output, rounded) },
-    }
-}
-
-/// Multiplies in blocks of C, each with its rows of A and columns of B in f32.
-///
-/// # Safety
-///
-/// That of [`multiply`].
-unsafe fn multiply_widened(a: Matrix, b: Matrix, output: Output, rounded: bool) {
     let ([m, k], [_, n]) = (a.shape(), b.shape());
-    let [block_rows, block_columns] = [m, n].map(|count| count.div_ceil(BLOCK));
+    let is_large = m.saturating_mul(n).saturating_mul(k) >= PARALLEL_FROM;
+    let (grid, depth_step) = match (a.values, b.values, output) {
+        // What is read as it is and written once needs no small blocks.
+        (Values::F32(_), Values::F32(_), Output::F32 { .. }) if !rounded => {
+            (if is_large { parts([m, n]) } else { [1; 2] }, k.max(1))
+        }
+        _ => ([m, n].map(|count| count.div_ceil(BLOCK)), DEPTH),
+    };
     // Of bf16 if nothing is said about adding.
     let (c, add, bias) = match output {
         Output::F32 { c, add } => (c, Some(add), None),
         Output::Bf16 { c, bias } => (c.cast(), None, bias),
     };
     let c = Entries { first: c, strides: [n as isize, 1] };
-    let block = |block: usize| {
-        let rows = range(m, ROWS, block / block_columns, block_rows);
-        let columns = range(n, COLUMNS, block % block_columns, block_columns);
-        // C += A · B of the block.
+    let multiply_part = |row: usize, column: usize| {
+        let rows = range(m, ROWS, row, grid[0]);
+        let columns = range(n, COLUMNS, column, grid[1]);
+        // C += A · B of the part.
         let add_up = |to: Entries, add: bool| {
-            for start in (0..k.max(1)).step_by(DEPTH) {
-                let depth = start..k.min(start + DEPTH);
+            for start in (0..k.max(1)).step_by(depth_step) {
+                let depth = start..k.min(start + depth_step);
                 let (a, a_strides) = values(&a.part(rows.clone(), depth.clone()), rounded);
                 let (b, b_strides) = values(&b.part(depth.clone(), columns.clone()), rounded);
                 let (a, b) = (Entries::new(&a, a_strides), Entries::new(&b, b_strides));
                 let shape = [rows.len(), columns.len(), depth.len()];
-                // SAFETY: all entries of A and B are among their values; C is the caller's promise, or the sums below.
+                // SAFETY: all entries of A and B are among their values; C is the caller's promise, or the sums below, and
+                // each part writes entries of its own.
                 unsafe { in_one_order(shape, a, b, to, add || start > 0) }
             }
         };
@@ -102,54 +92,24 @@ unsafe fn multiply_widened(a: Matrix, b: Matrix, output: Output, rounded: bool) 
             for (j, sum) in sums.iter().enumerate() {
                 let place = (rows.start + i) * n + columns.start + j;
                 let sum = sum + bias.map_or(0.0, |bias| bias[columns.start + j]);
-                // SAFETY: the block is in C, whose values are bf16.
+                // SAFETY: the part is in C, whose values are bf16.
                 unsafe { c.from(0, 0).first.cast::<bf16>().add(place).write(bf16::from_f32(sum)) }
             }
         }
     };
-    let count = block_rows * block_columns;
-    let parallel = m.saturating_mul(n).saturating_mul(k) >= PARALLEL_FROM;
-    each(count, if parallel { rayon::current_num_threads() } else { 1 }, block);
-}
-
-/// C = A · B, or C += A · B if `add`.
-///
-/// # Safety
-///
-/// All entries of A and B are valid; those of C are valid for writes, and initialised if they are added to.
-unsafe fn multiply_f32([m, n, k]: [usize; 3], a: Entries, b: Entries, c: Entries, add: bool) {
-    let [part_rows, part_columns] = parts([m, k, n]);
-    let count = part_rows * part_columns;
-    // What is added up in an order of its own is so on any number of threads.
-    if count == 1 || m.min(n) == 1 || m * n <= FEW {
-        // SAFETY: the caller's promise.
-        return unsafe { in_one_order([m, n, k], a, b, c, add) };
-    }
-    each(count, rayon::current_num_threads(), |part| {
-        let rows = range(m, ROWS, part / part_columns, part_rows);
-        let columns = range(n, COLUMNS, part % part_columns, part_columns);
-        let shape = [rows.len(), columns.len(), k];
-        let (a, b) = (a.from(rows.start, 0), b.from(0, columns.start));
-        // SAFETY: the caller's promise; each part writes entries of its own.
-        unsafe { in_pieces(shape, a, b, c.from(rows.start, columns.start), add) };
-    });
-}
-
-/// Calls `work` with each of `count` parts of C, which `threads` take in turn.
-fn each(count: usize, threads: usize, work: impl Fn(usize) + Sync) {
-    let next = AtomicUsize::new(0);
-    on_threads(threads.min(count), || {
+    let (next, count) = (AtomicUsize::new(0), grid[0] * grid[1]);
+    on_threads(if is_large { rayon::current_num_threads().min(count) } else { 1 }, || {
         while let Some(part) = Some(next.fetch_add(1, Relaxed)).filter(|&part| part < count) {
-            work(part);
+            multiply_part(part / grid[1], part % grid[1]);
         }
     });
 }
 
-/// [`multiply_f32`] of any shape on one thread: an entry of C is the same whatever is beside it.
+/// C = A · B, or C += A · B if `add`, on one thread: an entry of C is the same whatever is beside it.
 ///
 /// # Safety
 ///
-/// That of [`multiply_f32`].
+/// All entries of A and B are valid; those of C are valid for writes, and initialised if they are added to.
 unsafe fn in_one_order([m, n, k]: [usize; 3], a: Entries, b: Entries, c: Entries, add: bool) {
     if !(m == 1 || n == 1 || m * n <= FEW && a.strides[1] == 1 && b.strides[0] == 1) {
         // SAFETY: the caller's promise.
@@ -185,7 +145,7 @@ unsafe fn in_one_order([m, n, k]: [usize; 3], a: Entries, b: Entries, c: Entries
 ///
 /// # Safety
 ///
-/// That of [`multiply_f32`].
+/// That of [`in_one_order`].
 unsafe fn in_pieces([m, n, k]: [usize; 3], a: Entries, b: Entries, c: Entries, add: bool) {
     // Of so few columns `gemm` cuts sums at 512 if there are few rows as well, and elsewhere otherwise.
     let piece = if n <= COLUMNS { 512 } else { k.max(1) };
@@ -252,9 +212,10 @@ impl Entries {
 /// large enough, and with the least to pack, since each part packs its rows of A and its columns of B; more of many rows.
 ///
 /// `gemm` on several threads takes up to twice as long: it packs B on one thread, and does not split long sums.
-fn parts([m, k, n]: [usize; 3]) -> [usize; 2] {
-    if m.saturating_mul(n).saturating_mul(k) < PARALLEL_FROM {
-        return [1, 1];
+fn parts([m, n]: [usize; 2]) -> [usize; 2] {
+    // What is added up in an order of its own is so on any number of threads.
+    if m.min(n) == 1 || m * n <= FEW {
+        return [1; 2];
     }
     let threads = rayon::current_num_threads();
     // Of `count` rows or columns: all parts are large enough to be added up as the whole.
@@ -273,7 +234,7 @@ fn range(count: usize, unit: usize, part: usize, parts: usize) -> Range<usize> {
 
 fn strides(matrix: &Matrix) -> [isize; 2] {
     // A slice of f32 has no more than `isize::MAX` bytes, so that strides fit.
-    matrix.strides().map(|stride| stride as isize)
+    matrix.strides.map(|stride| stride as isize)
 }
 
 /// The values in f32, and the strides of rows and columns: those of the matrix, or of a copy of its entries alone.
@@ -283,7 +244,7 @@ fn values<'a>(matrix: &Matrix<'a>, rounded: bool) -> (Cow<'a, [f32]>, [isize; 2]
         let (values, [column, row]) = values(&matrix.transpose(), rounded);
         return (values, [row, column]);
     }
-    let copy = match matrix.values() {
+    let copy = match matrix.values {
         Values::F32(values) if !rounded => return (values.into(), [row, column]),
         Values::F32(values) => copied(matrix, values, round),
         Values::Bf16(values) => copied(matrix, values, |value| value.to_f32()),
@@ -293,7 +254,7 @@ fn values<'a>(matrix: &Matrix<'a>, rounded: bool) -> (Cow<'a, [f32]>, [isize; 2]
 
 /// All entries, row by row.
 fn copied<T: Copy>(matrix: &Matrix, values: &[T], to_f32: impl Fn(T) -> f32) -> Vec<f32> {
-    let ([rows, columns], [row, column]) = (matrix.shape(), matrix.strides());
+    let ([rows, columns], [row, column]) = (matrix.shape(), matrix.strides);
     let mut copy = Vec::with_capacity(rows * columns);
     for i in 0..rows {
         let values = &values[(i * row).min(values.len())..];

@@ -1,35 +1,10 @@
-//! Matrix products on the CPU, in f32 and in bf16 with f32 sums: what mixed precision multiplies with.
-//!
-//! ```
-//! use burn_fused_matmul::{Kernel, Matrix, product};
-//!
-//! let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
-//! let a = Matrix::rows(&a[..], [2, 3]);
-//! let c = product(a, a.transpose(), Kernel::bf16());
-//! assert_eq!(c, [14.0, 32.0, 32.0, 77.0]);
-//! ```
-//!
-//! # Kernels
-//!
-//! [`Kernel::bf16`] is the fastest that the CPU has, chosen when the program runs:
-//!
-//! | kernel | operands | needs |
-//! |---|---|---|
-//! | AMX | bf16 | Linux, AMX-BF16 and AVX512-BF16 (Intel Sapphire Rapids and later) |
-//! | AVX512-BF16 | bf16 | AVX512-BF16 on a CPU of AMD (Zen 4 and later) |
-//! | f32 on rounded operands | rounded to bf16, widened | nothing |
-//!
-//! Without AMX, CPUs of Intel with AVX512-BF16 take f32 on rounded operands, which is faster there. f32 products are those of
-//! the crate `gemm`, each thread with a part of its own.
-//!
-//! Operands may be f32 or bf16, each for itself. Operands in f32 are rounded while they are packed, so that a product
-//! needs no copy in 16 bits. Sums and results are f32.
+#![doc = include_str!("../README.md")]
 //!
 //! # Numerics
 //!
-//! A result does not depend on the number of threads. AMX and AVX512-BF16 add in another order than the f32 kernel, and
-//! treat subnormal operands, products and sums as zero, as their instructions do; the f32 kernels keep them. NaN and
-//! infinity are propagated.
+//! AMX and AVX512-BF16 add in another order than the f32 kernel, and treat subnormal operands, products and sums as zero, as
+//! their instructions do; the f32 kernels keep them. NaN and infinity are propagated. CPUs of Intel that have AVX512-BF16 but
+//! not AMX are faster with f32 on rounded operands, and take it.
 //!
 //! # Memory
 //!

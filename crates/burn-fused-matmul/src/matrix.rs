@@ -45,9 +45,9 @@ impl<'a> From<&'a [bf16]> for Values<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
-    values: Values<'a>,
+    pub(crate) values: Values<'a>,
     shape: [usize; 2],
-    strides: [usize; 2],
+    pub(crate) strides: [usize; 2],
 }
 
 impl<'a> Matrix<'a> {
@@ -103,13 +103,5 @@ impl<'a> Matrix<'a> {
     /// Rows and columns.
     pub fn shape(&self) -> [usize; 2] {
         self.shape
-    }
-
-    pub(crate) fn values(&self) -> Values<'a> {
-        self.values
-    }
-
-    pub(crate) fn strides(&self) -> [usize; 2] {
-        self.strides
     }
 }

@@ -61,8 +61,6 @@ mod ops {
     pub(crate) mod squares;
 }
 mod scope;
-#[cfg(all(test, feature = "flex", feature = "_cubecl"))]
-mod testing;
 
 pub use engine::device::{check_dtype, read_at_once};
 pub use engine::operator::on_reference_path;

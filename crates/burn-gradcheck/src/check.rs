@@ -1,9 +1,9 @@
 //! The check: its settings, and how it runs.
 
-use super::compare::{Comparison, Excluded, Sampling, Tolerance, scale};
+use super::compare::{Comparison, Excluded, Tolerance, scale};
 use super::error::GradCheckError;
-use super::probe::{Probe, scalar};
-use super::report::GradCheckReport;
+use super::probe::Probe;
+use super::report::{Coverage, GradCheckReport};
 use super::walk::{self, Slot};
 use burn::module::{Module, Param};
 use burn::prelude::*;
@@ -15,7 +15,9 @@ pub struct GradCheck {
     dtype: Option<FloatDType>,
     tolerance: Option<Tolerance>,
     step: Option<f64>,
-    sampling: Sampling,
+    max_entries: usize,
+    directions: usize,
+    seed: u64,
     excluded: Vec<Excluded>,
 }
 
@@ -34,7 +36,9 @@ impl GradCheck {
             tolerance: None,
             step: None,
             // Two losses for each entry and each direction: more would take long for whole models.
-            sampling: Sampling { max_entries: 1024, directions: 8, seed: 0 },
+            max_entries: 1024,
+            directions: 8,
+            seed: 0,
             excluded: Vec::new(),
         }
     }
@@ -56,19 +60,18 @@ impl GradCheck {
 
     /// Checks parameters of up to so many values entry by entry.
     pub fn with_max_entries(self, max_entries: usize) -> Self {
-        Self { sampling: Sampling { max_entries, ..self.sampling }, ..self }
+        Self { max_entries, ..self }
     }
 
     /// Checks larger parameters along so many random directions, at least 1.
     pub fn with_directions(self, directions: usize) -> Self {
         // Along none a large parameter would pass whatever its gradient is.
-        let directions = directions.max(1);
-        Self { sampling: Sampling { directions, ..self.sampling }, ..self }
+        Self { directions: directions.max(1), ..self }
     }
 
     /// Draws directions and the weights of [`Probe::weighted_sum`] from another seed.
     pub fn with_seed(self, seed: u64) -> Self {
-        Self { sampling: Sampling { seed, ..self.sampling }, ..self }
+        Self { seed, ..self }
     }
 
     /// Holds one row of a parameter against an expected gradient instead of a difference quotient.
@@ -114,7 +117,7 @@ impl GradCheck {
         }
         let dtype = self.dtype_on(&first.device)?;
         let (tolerance, step) = self.tolerance_and_step(dtype)?;
-        let probe = Probe { device: first.device.clone(), dtype, seed: self.sampling.seed };
+        let probe = Probe { device: first.device.clone(), dtype, seed: self.seed };
         self.excluded.iter().try_for_each(|row| row.check(&slots))?;
         if !slots.iter().any(|slot| slot.trained) {
             return Err(GradCheckError::NothingTrained);
@@ -126,9 +129,9 @@ impl GradCheck {
 
         let loss_of = |module: &M| probe.one_number(loss(module, &probe));
         let root = loss_of(&module)?;
-        let value = scalar(root.clone());
+        let value: f64 = root.clone().into_scalar();
         // Twice: a random loss has no difference quotient.
-        probe.check_repeatable(value, scalar(loss_of(&module)?))?;
+        probe.check_repeatable(value, loss_of(&module)?.into_scalar())?;
         if !root.is_tracked() {
             return Err(GradCheckError::NoGraph);
         }
@@ -145,11 +148,17 @@ impl GradCheck {
         };
         for slot in &slots {
             let analytic = slot.gradient.clone().unwrap_or_else(|| vec![0.0; slot.values.len()]);
-            let mut skipped = vec![false; slot.values.len()];
+            let mut is_compared = vec![true; slot.values.len()];
             for row in self.excluded.iter().filter(|row| row.is_of(slot)) {
                 report.excluded_rows.push(row.compare(slot, &analytic));
-                skipped[row.entries(slot)].fill(true);
+                is_compared[row.entries(slot)].fill(false);
             }
+            let entries: Vec<usize> = (0..is_compared.len()).filter(|&entry| is_compared[entry]).collect();
+            let coverage = match entries.len() {
+                _ if !slot.trained => Coverage::Frozen,
+                count if count == 0 || slot.values.len() <= self.max_entries => Coverage::Entries(count),
+                _ => Coverage::Directions(self.directions),
+            };
             // A table drawn from N(0, 0.02²) bends on another scale than one around 1.
             let h = step * scale(&slot.values);
             let comparison = Comparison {
@@ -157,9 +166,9 @@ impl GradCheck {
                 analytic,
                 h,
                 dtype,
-                skipped,
                 loss_at: |values: Vec<f64>| {
-                    loss_of(&walk::replace(untracked.clone(), slot.id, values, dtype)).map(scalar)
+                    let moved = walk::replace(untracked.clone(), slot.id, values, dtype);
+                    loss_of(&moved).map(Tensor::into_scalar)
                 },
                 // A large loss has lost the digits that a small difference is made of.
                 tolerance: Tolerance {
@@ -168,7 +177,7 @@ impl GradCheck {
                 },
                 floor: tolerance.absolute / tolerance.relative,
             };
-            report.parameters.push(comparison.report(self.sampling)?);
+            report.parameters.push(comparison.report(coverage, &entries, self.seed)?);
         }
         Ok(report)
     }

@@ -8,24 +8,11 @@ use burn::tensor::DType;
 use std::fmt;
 use std::ops::Range;
 
-/// How many comparisons a parameter gets.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sampling {
-    /// Parameters of up to so many values are compared entry by entry.
-    pub max_entries: usize,
-    /// Larger ones along so many random directions.
-    pub directions: usize,
-    /// The seed of the directions.
-    pub seed: u64,
-}
-
 /// Everything that the comparison of one parameter needs.
 pub(super) struct Comparison<'a, L> {
     pub slot: &'a Slot,
     /// The gradient of the backward pass.
     pub analytic: Vec<f64>,
-    /// Entries of excluded rows.
-    pub skipped: Vec<bool>,
     /// The step.
     pub h: f64,
     /// The dtype of the parameter's values.
@@ -40,80 +27,109 @@ pub(super) struct Comparison<'a, L> {
 
 /// The derivative along a direction, both ways.
 struct Compared {
-    analytic: f64,
-    numeric: f64,
-    /// The length of the gradient's part that the direction sees: the typical size of either derivative.
-    length: f64,
-}
-
-impl Compared {
-    fn difference(&self) -> f64 {
-        self.analytic - self.numeric
-    }
-
-    fn size(&self) -> f64 {
-        self.analytic.abs().max(self.numeric.abs()).max(self.length)
-    }
-}
-
-/// The largest errors so far.
-struct Tally {
-    parameter: ParameterReport,
-    worst_share: f64,
+    worst: Worst,
+    absolute_error: f64,
+    relative_error: f64,
+    /// Of the tolerance that is used up; infinite where the error is not a number.
+    share: f64,
 }
 
 impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
-    pub fn report(&self, sampling: Sampling) -> Result<ParameterReport, GradCheckError> {
-        let slot = self.slot;
-        let entries: Vec<usize> = (0..slot.values.len()).filter(|&entry| !self.skipped[entry]).collect();
-        let coverage = if !slot.trained {
-            Coverage::Frozen
-        } else if slot.values.len() <= sampling.max_entries || entries.is_empty() {
-            Coverage::Entries(entries.len())
-        } else {
-            Coverage::Directions(sampling.directions)
+    /// Compares `entries`, or random directions through them that are drawn from `seed`.
+    pub fn report(
+        &self,
+        coverage: Coverage,
+        entries: &[usize],
+        seed: u64,
+    ) -> Result<ParameterReport, GradCheckError> {
+        let compared = match coverage {
+            Coverage::Frozen => Vec::new(),
+            Coverage::Entries(_) => {
+                entries.iter().map(|&entry| self.entry(entry)).collect::<Result<_, _>>()?
+            }
+            Coverage::Directions(count) => self.directions(count, entries, seed)?,
         };
-        let parameter = ParameterReport {
-            path: slot.path().to_owned(),
-            shape: slot.shape.clone(),
+        // Not-a-number is above all others, and so remains.
+        let largest =
+            |error: fn(&Compared) -> f64| compared.iter().map(error).max_by(f64::total_cmp).unwrap_or(0.0);
+        Ok(ParameterReport {
+            path: self.slot.path().to_owned(),
+            shape: self.slot.shape.clone(),
             coverage,
             tolerance: self.tolerance,
-            has_gradient: slot.gradient.is_some(),
-            max_absolute_error: 0.0,
-            max_relative_error: 0.0,
-            worst: None,
-            passed: true,
-        };
-        let mut tally = Tally { parameter, worst_share: -1.0 };
-        match coverage {
-            Coverage::Frozen => {}
-            Coverage::Entries(_) => {
-                for entry in entries {
-                    let compared = self.along(&[(entry, 1.0)])?;
-                    self.count(&mut tally, Place::Entry(slot.index(entry)), &compared);
-                }
-            }
-            Coverage::Directions(directions) => {
-                // The same directions in every run: a report can be compared with the last one.
-                let mut random = SplitMix(sampling.seed);
-                for number in 0..directions {
-                    let direction: Vec<_> = entries.iter().map(|&entry| (entry, random.sign())).collect();
-                    let compared = self.along(&direction)?;
-                    if !self.count(&mut tally, Place::Direction(number), &compared) {
-                        let (entry, compared) = self.narrow(&direction, compared.difference())?;
-                        // It is the one to name, also where the direction was further off.
-                        tally.worst_share = f64::NEG_INFINITY;
-                        self.count(&mut tally, Place::Entry(slot.index(entry)), &compared);
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(tally.parameter)
+            has_gradient: self.slot.gradient.is_some(),
+            max_absolute_error: largest(|compared| compared.absolute_error),
+            max_relative_error: largest(|compared| compared.relative_error),
+            passed: compared.iter().all(|compared| compared.share <= 1.0),
+            // The first of those that are equal.
+            worst: compared.into_iter().rev().max_by(|a, b| a.share.total_cmp(&b.share)).map(|c| c.worst),
+        })
     }
 
-    /// Both derivatives along a direction that is given by its entries other than 0.
-    fn along(&self, direction: &[(usize, f64)]) -> Result<Compared, GradCheckError> {
+    fn entry(&self, entry: usize) -> Result<Compared, GradCheckError> {
+        self.compare(Place::Entry(self.slot.index(entry)), &[(entry, 1.0)])
+    }
+
+    /// Up to the first direction that disagrees, and then the entry that is to blame, as the worst of all.
+    fn directions(
+        &self,
+        count: usize,
+        entries: &[usize],
+        seed: u64,
+    ) -> Result<Vec<Compared>, GradCheckError> {
+        // The same directions in every run: a report can be compared with the last one.
+        let mut random = SplitMix(seed);
+        let mut compared = Vec::new();
+        for number in 0..count {
+            let direction: Vec<_> = entries.iter().map(|&entry| (entry, random.sign())).collect();
+            compared.push(self.compare(Place::Direction(number), &direction)?);
+            let Compared { worst: Worst { analytic, numeric, .. }, share, .. } = compared[number];
+            if share > 1.0 {
+                let entry = self.entry(self.blamed(&direction, analytic - numeric)?)?;
+                compared.insert(0, Compared { share: f64::INFINITY, ..entry });
+                break;
+            }
+        }
+        Ok(compared)
+    }
+
+    /// Halves a direction that disagrees, following the half that disagrees more, down to one entry.
+    fn blamed(&self, direction: &[(usize, f64)], mut difference: f64) -> Result<usize, GradCheckError> {
+        let mut part = direction;
+        while part.len() > 1 {
+            let (left, right) = part.split_at(part.len() / 2);
+            let [analytic, numeric] = self.derivatives(left)?;
+            let of_left = analytic - numeric;
+            // By linearity: one quotient less at each halving.
+            let of_right = difference - of_left;
+            // What is left of an infinite difference says nothing about the right half.
+            let is_in_left = !of_left.is_finite() || of_left.abs() >= of_right.abs();
+            (part, difference) = if is_in_left { (left, of_left) } else { (right, of_right) };
+        }
+        Ok(part[0].0)
+    }
+
+    fn compare(&self, place: Place, direction: &[(usize, f64)]) -> Result<Compared, GradCheckError> {
+        let [analytic, numeric] = self.derivatives(direction)?;
+        // The length of the gradient's part that the direction sees is the typical size of either derivative.
+        let length = direction.iter().map(|&(entry, _)| self.analytic[entry].powi(2)).sum::<f64>().sqrt();
+        let size = analytic.abs().max(numeric.abs()).max(length);
+        let error = (analytic - numeric).abs();
+        let (relative_error, share) = if error == 0.0 {
+            (0.0, 0.0) // of a size and a tolerance that may be 0, too
+        } else if error.is_finite() {
+            let allowed = self.tolerance.absolute + self.tolerance.relative * size;
+            (error / size.max(self.floor), error / allowed)
+        } else {
+            // An infinite gradient has an infinite tolerance, and one that is not a number is not above any.
+            (error, f64::INFINITY)
+        };
+        let worst = Worst { place, analytic, numeric };
+        Ok(Compared { worst, absolute_error: error, relative_error, share })
+    }
+
+    /// The derivatives along a direction that is given by its entries other than 0: the analytic and the numeric one.
+    fn derivatives(&self, direction: &[(usize, f64)]) -> Result<[f64; 2], GradCheckError> {
         let moved = |entry: usize, distance: f64| {
             let value = self.slot.values[entry] + distance;
             // As the parameter will hold it: the quotient needs the step that was really made.
@@ -132,63 +148,14 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
             direction.iter().for_each(|&(entry, d)| values[entry] = moved(entry, sign * self.h * d));
             let value = (self.loss_at)(values)?;
             if !value.is_finite() {
-                let entry = direction.first().map(|&(entry, _)| self.slot.index(entry)).unwrap_or_default();
-                let place = format!("{:e} away from {} {entry:?}", self.h, self.slot.path());
+                let (path, entry) = (self.slot.path(), self.slot.index(direction[0].0));
+                let place = format!("{:e} away from {path} {entry:?}", self.h);
                 return Err(GradCheckError::NotFinite { value, place });
             }
             Ok(value)
         };
-        Ok(Compared {
-            analytic: direction.iter().map(|&(entry, d)| self.analytic[entry] * d).sum(),
-            numeric: (loss(1.0)? - loss(-1.0)?) / (2.0 * self.h),
-            length: direction.iter().map(|&(entry, _)| self.analytic[entry].powi(2)).sum::<f64>().sqrt(),
-        })
-    }
-
-    /// Halves a direction that disagrees, following the half that disagrees more, down to one entry.
-    fn narrow(
-        &self,
-        direction: &[(usize, f64)],
-        mut difference: f64,
-    ) -> Result<(usize, Compared), GradCheckError> {
-        let mut part = direction;
-        while part.len() > 1 {
-            let (left, right) = part.split_at(part.len() / 2);
-            let of_left = self.along(left)?.difference();
-            // By linearity: one quotient less at each halving.
-            let of_right = difference - of_left;
-            // What is left of an infinite difference says nothing about the right half.
-            let is_in_left = !of_left.is_finite() || of_left.abs() >= of_right.abs();
-            (part, difference) = if is_in_left { (left, of_left) } else { (right, of_right) };
-        }
-        let entry = part.first().map_or(0, |&(entry, _)| entry);
-        Ok((entry, self.along(&[(entry, 1.0)])?))
-    }
-
-    /// Enters a comparison; says whether it is within the tolerance.
-    fn count(&self, tally: &mut Tally, place: Place, compared: &Compared) -> bool {
-        let error = compared.difference().abs();
-        let allowed = self.tolerance.absolute + self.tolerance.relative * compared.size();
-        // An infinite gradient has an infinite tolerance, and one that is not a number is not above any.
-        let is_number = error.is_finite();
-        let passed = is_number && error <= allowed;
-        let parameter = &mut tally.parameter;
-        parameter.passed &= passed;
-        let relative = if is_number { error / compared.size().max(self.floor) } else { error };
-        let so_far = [&mut parameter.max_absolute_error, &mut parameter.max_relative_error];
-        for (largest, next) in so_far.into_iter().zip([error, relative]) {
-            // Nothing is above not-a-number, which so remains.
-            if next.is_nan() || next > *largest {
-                *largest = next;
-            }
-        }
-        let share = if is_number { error / allowed } else { f64::INFINITY };
-        if share > tally.worst_share {
-            tally.worst_share = share;
-            let Compared { analytic, numeric, .. } = *compared;
-            parameter.worst = Some(Worst { place, analytic, numeric });
-        }
-        passed
+        let analytic = direction.iter().map(|&(entry, d)| self.analytic[entry] * d).sum();
+        Ok([analytic, (loss(1.0)? - loss(-1.0)?) / (2.0 * self.h)])
     }
 }
 
@@ -215,8 +182,8 @@ impl Excluded {
 
     /// The places of the row's entries among those of its parameter.
     pub fn entries(&self, slot: &Slot) -> Range<usize> {
-        let start = self.row * slot.row_len();
-        start..start + slot.row_len()
+        let length: usize = slot.shape.iter().skip(1).product();
+        self.row * length..(self.row + 1) * length
     }
 
     /// Fails unless a trained parameter has this row.
@@ -237,19 +204,15 @@ impl Excluded {
     /// Compares the row's gradient, out of the whole parameter's, with the expected one.
     pub fn compare(&self, slot: &Slot, analytic: &[f64]) -> ExcludedRowReport {
         let found = &analytic[self.entries(slot)];
-        // An empty row has no entry to name.
-        let mut furthest = (0, found.first().copied().unwrap_or(self.expected));
-        for (column, &gradient) in found.iter().enumerate() {
-            let distance = (gradient - self.expected).abs();
-            if distance.is_nan() || distance > (furthest.1 - self.expected).abs() {
-                furthest = (column, gradient);
-            }
-        }
+        let distance = |&(_, gradient): &(usize, f64)| (gradient - self.expected).abs();
+        let furthest =
+            found.iter().copied().enumerate().rev().max_by(|a, b| distance(a).total_cmp(&distance(b)));
         ExcludedRowReport {
             path: slot.path().to_owned(),
             row: self.row,
             expected: self.expected,
-            furthest,
+            // An empty row has no entry to name.
+            furthest: furthest.unwrap_or((0, self.expected)),
             entries: found.len(),
             // Exactly: next to 0 would still train a padding row.
             passed: found.iter().all(|&gradient| gradient == self.expected),

@@ -1,7 +1,6 @@
 //! What a loss is given beside the module, and what it must be.
 
 use super::error::GradCheckError;
-use super::walk;
 use burn::prelude::*;
 use burn::tensor::DType;
 
@@ -96,11 +95,6 @@ impl SplitMix {
     pub fn sign(&mut self) -> f64 {
         if self.next() >> 63 == 0 { 1.0 } else { -1.0 }
     }
-}
-
-/// The one value of a loss.
-pub(super) fn scalar(loss: Tensor<1>) -> f64 {
-    walk::host(loss).iter().sum()
 }
 
 #[cfg(test)]

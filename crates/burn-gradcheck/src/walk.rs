@@ -22,11 +22,6 @@ impl Slot {
         self.paths.first().map_or("", String::as_str)
     }
 
-    /// Entries in one row of the outermost axis.
-    pub fn row_len(&self) -> usize {
-        self.shape.iter().skip(1).product()
-    }
-
     /// The index, axis by axis, of an entry.
     pub fn index(&self, entry: usize) -> Vec<usize> {
         let mut index = vec![0; self.shape.len()];
@@ -118,5 +113,5 @@ impl ModuleMapper for Replace {
 
 /// A tensor's values in f64, row by row.
 pub(super) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().convert_dtype(DType::F64).iter::<f64>().collect()
+    tensor.into_data().iter::<f64>().collect()
 }

@@ -107,8 +107,8 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, is_amx: bool
     let packed_a = buffer.as_mut_ptr();
     let packed_b = packed_a.wrapping_add(2 * depth_step * row_step);
     let product = Product {
-        a: Lines::of_a(&a),
-        b: Lines::of_b(&b),
+        a: Lines { matrix: a, is_column: false },
+        b: Lines { matrix: b.transpose(), is_column: true },
         output,
         is_amx,
         shape: [m, n],

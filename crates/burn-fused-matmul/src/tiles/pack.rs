@@ -9,64 +9,49 @@ use std::mem::transmute;
 /// An operand seen along its lines, which are the rows of A or the columns of B, each of K values.
 #[derive(Clone, Copy)]
 pub(super) struct Lines<'a> {
-    values: Values<'a>,
-    /// From one line to the next.
-    line: usize,
-    /// From one value of a line to the next.
-    step: usize,
-    /// Lines, and values of each.
-    shape: [usize; 2],
+    /// A, or B transposed: lines are its rows.
+    pub(super) matrix: Matrix<'a>,
     /// Whether a line is a column of a tile, as in B, or a row, as in A.
-    is_column: bool,
+    pub(super) is_column: bool,
 }
 
-impl<'a> Lines<'a> {
-    pub(super) fn of_a(a: &Matrix<'a>) -> Self {
-        let [line, step] = a.strides();
-        Self { values: a.values(), line, step, shape: a.shape(), is_column: false }
-    }
-
-    pub(super) fn of_b(b: &Matrix<'a>) -> Self {
-        Self { is_column: true, ..Self::of_a(&b.transpose()) }
-    }
-
+impl Lines<'_> {
     /// Whether the values of a line are closer together than the lines are.
     pub(super) fn are_rows_in_memory(&self) -> bool {
-        self.step <= self.line
+        self.matrix.strides[1] <= self.matrix.strides[0]
     }
 
     /// Packs 32 values from `k` of 16 lines from `line`. What lies beyond the matrix is 0.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     pub(super) fn pack(&self, line: usize, k: usize, to: &mut Tile) {
-        let lines = self.shape[0].saturating_sub(line).min(16);
-        let depth = self.shape[1].saturating_sub(k).min(DEPTH);
+        let (values, [to_line, step]) = (self.matrix.values, self.matrix.strides);
+        let [lines, depth] = self.matrix.shape();
+        let (lines, depth) = (lines.saturating_sub(line).min(16), depth.saturating_sub(k).min(DEPTH));
         let mut words = [_mm512_setzero_si512(); 16];
         // Nothing to read: zeros are the same either way.
         let is_column = if lines == 0 || depth == 0 {
             self.is_column
         } else {
-            let start = line * self.line + k * self.step;
-            if self.step == 1 {
-                for (i, words) in words.iter_mut().enumerate().take(lines) {
-                    *words = along(self.values, start + i * self.line, depth);
-                }
-                false
-            } else if self.line == 1 {
+            let start = line * to_line + k * step;
+            if to_line == 1 && step != 1 {
                 for (pair, words) in words.iter_mut().enumerate().take(depth.div_ceil(2)) {
-                    let first = start + 2 * pair * self.step;
-                    let second = (2 * pair + 1 < depth).then_some(first + self.step);
+                    let first = start + 2 * pair * step;
+                    let second = (2 * pair + 1 < depth).then_some(first + step);
                     // The same lines are read 32 values further on: far apart in memory, they are not foreseen.
-                    prefetch(self.values, first + DEPTH * self.step);
-                    prefetch(self.values, first + (DEPTH + 1) * self.step);
-                    *words = across(self.values, first, second, lines);
+                    prefetch(values, first + DEPTH * step);
+                    prefetch(values, first + (DEPTH + 1) * step);
+                    *words = across(values, first, second, lines);
                 }
                 true
             } else {
-                // Neither axis is contiguous: value by value.
                 for (i, words) in words.iter_mut().enumerate().take(lines) {
-                    let first = start + i * self.line;
-                    *words = gathered(self.values, first, self.step, depth);
+                    let first = start + i * to_line;
+                    // Value by value where neither axis is contiguous.
+                    *words = match step {
+                        1 => along(values, first, depth),
+                        _ => gathered(values, first, step, depth),
+                    };
                 }
                 false
             }

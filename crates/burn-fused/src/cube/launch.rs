@@ -5,6 +5,7 @@ use crate::cube::row::Split;
 use crate::numerics::dropout::Dropout;
 use crate::numerics::sums::computed_in;
 use burn::backend::cubecl::dtype_to_elem_type;
+use burn::backend::ops::IntTensorOps;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::cubecl::calculate_cube_count_elemwise;
 use burn_cubecl::cubecl::ir::ElemType;
@@ -134,8 +135,15 @@ pub(crate) fn output(tensor: &Option<CubeTensor>) -> Option<BufferArg> {
     tensor.clone().map(CubeTensor::into_buffer_arg)
 }
 
-/// Integers as an argument, in 32 bits.
+/// Integers as an argument, in 32 bits. Ids and labels that those do not hold become the nearest that they do.
 pub(crate) fn int_tensor(tensor: CubeTensor) -> TensorArg {
+    let tensor = match tensor.dtype {
+        // A cast alone would wrap.
+        DType::I64 | DType::U32 | DType::U64 => {
+            CubeBackend::int_clamp(tensor, 0.into(), i64::from(i32::MAX).into())
+        }
+        _ => tensor,
+    };
     into_contiguous(cast(tensor, DType::I32)).into_tensor_arg()
 }
 

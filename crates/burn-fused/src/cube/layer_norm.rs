@@ -11,11 +11,11 @@ use burn_cubecl::cubecl::{self, prelude::*};
 /// What is added up to the row x that is normalised, and what dropout does.
 #[derive(CubeType, CubeLaunch)]
 #[allow(dead_code, clippy::large_enum_variant)] // a description for kernels: launches take `SummandsArgs`
-pub(crate) enum Summands<T: Float, I: Int> {
+pub(crate) enum Summands<T: Float> {
     /// A block's output is dropped and added to its residual.
     Residual(Residual<T>),
     /// Rows of tables are added up, and y is dropped.
-    Tables(Tables<T, I>),
+    Tables(Tables<T>),
 }
 
 /// residual + mask · (x + bias).
@@ -31,18 +31,18 @@ pub(crate) struct Residual<T: Float> {
 
 /// words + token_types + positions.
 #[derive(CubeType, CubeLaunch)]
-pub(crate) struct Tables<T: Float, I: Int> {
-    words: ComptimeOption<Source<T, I>>,
-    token_types: ComptimeOption<Source<T, I>>,
-    positions: ComptimeOption<Source<T, I>>,
+pub(crate) struct Tables<T: Float> {
+    words: ComptimeOption<Source<T>>,
+    token_types: ComptimeOption<Source<T>>,
+    positions: ComptimeOption<Source<T>>,
 }
 
 /// A table, and which of its rows a token reads.
 #[derive(CubeType, CubeLaunch)]
-pub(crate) struct Source<T: Float, I: Int> {
+pub(crate) struct Source<T: Float> {
     table: OwnedTensor<T>,
     /// The row by id, one for each token or one for each place of a sequence.
-    ids: ComptimeOption<OwnedTensor<I>>,
+    ids: ComptimeOption<OwnedTensor<i32>>,
     /// Without ids: the row of token 0, ...
     first: usize,
     /// ... and the number of tokens after which the rows repeat.
@@ -51,7 +51,7 @@ pub(crate) struct Source<T: Float, I: Int> {
 }
 
 #[cube]
-impl<T: Float, I: Int> Summands<T, I> {
+impl<T: Float> Summands<T> {
     /// A unit's columns of a row, 0 past the last column.
     fn row<W: Float>(
         &self,
@@ -76,16 +76,16 @@ impl<T: Float, I: Int> Summands<T, I> {
                 }
             }
             Summands::Tables(tables) => {
-                let words = start::<T, I>(&tables.words, row);
-                let token_types = start::<T, I>(&tables.token_types, row);
-                let positions = start::<T, I>(&tables.positions, row);
+                let words = start::<T>(&tables.words, row);
+                let token_types = start::<T>(&tables.token_types, row);
+                let positions = start::<T>(&tables.positions, row);
                 #[unroll(split.slots <= 16)]
                 for i in 0..split.slots {
                     let column = column(i, split);
                     if column < hidden {
-                        let x = add::<T, W, I>(sum[i], &tables.words, words + column);
-                        let x = add::<T, W, I>(x, &tables.token_types, token_types + column);
-                        sum[i] = add::<T, W, I>(x, &tables.positions, positions + column);
+                        let x = add::<T, W>(sum[i], &tables.words, words + column);
+                        let x = add::<T, W>(x, &tables.token_types, token_types + column);
+                        sum[i] = add::<T, W>(x, &tables.positions, positions + column);
                     }
                 }
             }
@@ -114,7 +114,7 @@ impl<T: Float, I: Int> Summands<T, I> {
 
 /// Where in a table the row of `token` begins.
 #[cube]
-fn start<T: Float, I: Int>(source: &ComptimeOption<Source<T, I>>, token: usize) -> usize {
+fn start<T: Float>(source: &ComptimeOption<Source<T>>, token: usize) -> usize {
     #[comptime]
     match source {
         ComptimeOption::Some(source) => {
@@ -131,7 +131,7 @@ fn start<T: Float, I: Int>(source: &ComptimeOption<Source<T, I>>, token: usize) 
 
 /// A table's value added to `x`, rounded to `T` as Burn's additions round.
 #[cube]
-fn add<T: Float, W: Float, I: Int>(x: W, source: &ComptimeOption<Source<T, I>>, place: usize) -> W {
+fn add<T: Float, W: Float>(x: W, source: &ComptimeOption<Source<T>>, place: usize) -> W {
     #[comptime]
     match source {
         ComptimeOption::Some(source) => W::cast_from(T::cast_from(x + W::cast_from(source.table[place]))),
@@ -141,8 +141,8 @@ fn add<T: Float, W: Float, I: Int>(x: W, source: &ComptimeOption<Source<T, I>>, 
 
 /// y = (x − mean) · rstd · γ + β of each row x, with its mean and rstd.
 #[cube(launch, address_type = "dynamic")]
-pub(crate) fn forward<T: Float, W: Float, I: Int>(
-    summands: &Summands<T, I>,
+pub(crate) fn forward<T: Float, W: Float>(
+    summands: &Summands<T>,
     gamma: &[T],
     beta: &[T],
     epsilon: InputScalar,
@@ -153,7 +153,7 @@ pub(crate) fn forward<T: Float, W: Float, I: Int>(
     rows: usize,
     #[comptime] hidden: usize,
     #[comptime] split: Split,
-    #[define(T, W, I)] _dtypes: [ElemType; 3],
+    #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let row = CUBE_POS;
     if row >= rows {
@@ -200,8 +200,8 @@ pub(crate) fn forward<T: Float, W: Float, I: Int>(
 /// Each cube takes `rows_per_cube` rows in turn. It stores the gradients of the summands in `O` and of the residual in `T`,
 /// and its share of the totals of γ, β and the summands' gradient.
 #[cube(launch, address_type = "dynamic")]
-pub(crate) fn backward<T: Float, W: Float, O: Float, I: Int>(
-    summands: &Summands<T, I>,
+pub(crate) fn backward<T: Float, W: Float, O: Float>(
+    summands: &Summands<T>,
     gamma: &[T],
     mask: &ComptimeOption<Mask>,
     means: &[W],
@@ -214,7 +214,7 @@ pub(crate) fn backward<T: Float, W: Float, O: Float, I: Int>(
     rows_per_cube: usize,
     #[comptime] hidden: usize,
     #[comptime] split: Split,
-    #[define(T, W, O, I)] _dtypes: [ElemType; 4],
+    #[define(T, W, O)] _dtypes: [ElemType; 3],
 ) {
     let first = CUBE_POS * rows_per_cube;
     if first >= rows {

@@ -131,14 +131,11 @@ fn either<W: Float>(a: W, b: W, #[comptime] is_max: bool) -> W {
 
 /// The id of `token`, moved to the nearest row that the table has.
 #[cube]
-pub(crate) fn nearest_row<I: Int>(ids: &OwnedTensor<I>, token: usize, last: u32) -> u32 {
-    // Compared before the cast, which would wrap.
+pub(crate) fn nearest_row(ids: &OwnedTensor<i32>, token: usize, last: u32) -> u32 {
     let mut id = ids[token % ids.len()];
-    if id < I::cast_from(0u32) {
-        id = I::cast_from(0u32);
+    // Before the cast, which would wrap.
+    if id < 0i32 {
+        id = 0i32;
     }
-    if id > I::cast_from(last) {
-        id = I::cast_from(last);
-    }
-    u32::cast_from(id)
+    clamp_max(u32::cast_from(id), last)
 }

@@ -160,9 +160,11 @@ pub(crate) trait Operator: Fields {
     /// What the backward needs besides the inputs: an array.
     type Statistics<X: Held>: Held + IntoIterator<Item = X> + TryFrom<Vec<X>>;
 
-    /// Of the output, then of the statistics.
+    /// Of the output, then of the statistics: of an output like the first operand, unless an operator says otherwise.
     #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
-    fn specs(inputs: &Self::On<Specs>) -> Vec<Spec>;
+    fn specs(inputs: &Self::On<Specs>) -> Vec<Spec> {
+        vec![Self::operand::<Specs>(inputs).clone()]
+    }
 
     /// The output and the statistics.
     fn reference<B: DropoutOps>(inputs: Self::On<B>) -> Output<Self, B>;

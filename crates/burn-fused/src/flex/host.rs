@@ -4,9 +4,10 @@
 //! something else holds is copied once. Values are cut into pieces of a fixed size, so that results do not depend on
 //! the number of threads.
 
+use crate::engine::run::plain;
 use crate::flex::{Scalar, Wide, for_each, simd_fn, slice, with_scalar};
 use crate::numerics::sums::computed_in;
-use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex};
+use burn::backend::Flex;
 use burn::prelude::*;
 
 /// Values of a task.
@@ -34,48 +35,26 @@ pub fn is_on_host<const D: usize>(tensor: &Tensor<D>) -> bool {
     with_scalar!(Some(tensor.dtype()), _Float => tensor.device() == Device::flex(), false)
 }
 
-/// A tensor whose memory the host has taken temporarily.
-struct HostTensor {
-    data: TensorData,
-    device: Device,
+fn values_of<T: Scalar>(data: &mut TensorData) -> &mut [T] {
+    data.as_mut_slice().expect(DTYPE)
 }
 
-impl HostTensor {
-    fn take<const D: usize>(tensor: Tensor<D>) -> Self {
-        Self { device: tensor.device(), data: tensor.into_data() }
-    }
-
-    fn values<T: Scalar>(&self) -> &[T] {
-        self.data.as_slice().expect(DTYPE)
-    }
-
-    fn values_mut<T: Scalar>(&mut self) -> &mut [T] {
-        self.data.as_mut_slice().expect(DTYPE)
-    }
-
-    fn into_tensor<const D: usize>(self) -> Tensor<D> {
-        let dtype = self.data.dtype();
-        Tensor::from_data(self.data, (&self.device, dtype))
-    }
-}
-
-/// Runs `$body` with the type alias `$scalar` for what a [`HostTensor`] holds.
-macro_rules! on_host {
-    ($tensor:ident, $scalar:ident => $body:expr) => {
-        with_scalar!(Some($tensor.data.dtype()), $scalar => $body, unreachable!("{DTYPE}"))
-    };
+/// The tensor of memory that was taken from one on the host.
+fn tensor<const D: usize>(data: TensorData) -> Tensor<D> {
+    let dtype = data.dtype();
+    Tensor::from_data(data, (&Device::flex(), dtype))
 }
 
 /// Σ g² of a gradient that is [on the host](is_on_host), and the gradient itself.
 pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> (f64, Tensor<D>) {
-    let gradient = HostTensor::take(gradient);
-    let mut sums = vec![0.0; gradient.data.num_elements().div_ceil(PIECE)];
-    on_host!(gradient, T => {
-        let values = gradient.values::<T>();
+    let gradient = gradient.into_data();
+    let mut sums = vec![0.0; gradient.num_elements().div_ceil(PIECE)];
+    with_scalar!(Some(gradient.dtype()), T => {
+        let values = gradient.as_slice::<T>().expect(DTYPE);
         for_each(values.len(), values.chunks(PIECE).zip(&mut sums), |(values, sum)| *sum = squares(values));
-    });
+    }, unreachable!("{DTYPE}"));
     // In the order of pieces, whatever thread added them up.
-    (sums.into_iter().sum(), gradient.into_tensor())
+    (sums.into_iter().sum(), tensor(gradient))
 }
 
 simd_fn! {
@@ -99,13 +78,13 @@ simd_fn! {
 
 /// A gradient [on the host](is_on_host) times `factor`.
 pub fn scale<const D: usize>(gradient: Tensor<D>, factor: f64) -> Tensor<D> {
-    let mut gradient = HostTensor::take(gradient);
-    on_host!(gradient, T => {
-        let values = gradient.values_mut::<T>();
+    let mut gradient = gradient.into_data();
+    with_scalar!(Some(gradient.dtype()), T => {
+        let values = values_of::<T>(&mut gradient);
         let factor = <T as Scalar>::Wide::from_f64(factor);
         for_each(values.len(), values.chunks_mut(PIECE), |values| multiply(values, factor));
-    });
-    gradient.into_tensor()
+    }, unreachable!("{DTYPE}"));
+    tensor(gradient)
 }
 
 simd_fn! {
@@ -167,17 +146,16 @@ pub fn adam<const D: usize>(
     [mean, square]: [Tensor<D>; 2],
     gradient: Tensor<D>,
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
-    let [mut m, mut v, mut g] = [mean, square, gradient].map(HostTensor::take);
+    let [mut m, mut v, mut g] = [mean, square, gradient].map(Tensor::into_data);
     // Only read: whoever else holds them keeps them.
-    let w: Result<BackendTensor<Flex>, _> = DispatchTensor::try_into_backend(values.into_dispatch());
-    let w = w.unwrap_or_else(|error| panic!("a tensor that is not on Flex: {error}")).float().to_contiguous();
-    on_host!(g, T => {
-        let (w, m, v, g) = (slice::<T>(&w), m.values_mut(), v.values_mut(), g.values_mut());
+    let w = plain::<Flex>(values.into_dispatch()).float().to_contiguous();
+    with_scalar!(Some(g.dtype()), T => {
+        let (w, m, v, g) = (slice::<T>(&w), values_of(&mut m), values_of(&mut v), values_of(&mut g));
         let moments = m.chunks_mut(PIECE).zip(v.chunks_mut(PIECE));
         let pieces = w.chunks(PIECE).zip(moments).zip(g.chunks_mut(PIECE));
         for_each(w.len(), pieces, |((w, (m, v)), g)| adam_step(step, w, m, v, g));
-    });
-    (g.into_tensor(), [m.into_tensor(), v.into_tensor()])
+    }, unreachable!("{DTYPE}"));
+    (tensor(g), [tensor(m), tensor(v)])
 }
 
 simd_fn! {

@@ -136,10 +136,21 @@ pub(crate) fn of_rows<W: Wide>(statistics: [FloatTensor<Flex>; 2]) -> Vec<[W; 2]
     slice::<W>(&first).iter().zip(slice::<W>(&second)).map(|(&first, &second)| [first, second]).collect()
 }
 
-/// What tasks have added up apart, added up in the order of tasks, whatever thread ran them.
-pub(crate) fn total<W: Wide>(partials: &[impl AsRef<[W]>]) -> Vec<W> {
-    let mut total = vec![W::ZERO; partials[0].as_ref().len()];
-    partials.iter().for_each(|partial| row::accumulate(&mut total, partial.as_ref()));
+/// As [`for_each`]; what `work` adds to the `width` values that it is given with every item, in all.
+pub(crate) fn total_of_each<I, W: Wide>(
+    values: usize,
+    items: I,
+    width: usize,
+    work: impl Fn(I::Item, &mut [W]) + Sync,
+) -> Vec<W>
+where
+    I: ExactSizeIterator<Item: Send> + Send,
+{
+    let mut partials = vec![vec![W::ZERO; width]; items.len()];
+    for_each(values, items.zip(&mut partials), |(item, partial)| work(item, partial));
+    // In the order of items, whatever thread worked on them.
+    let mut total = vec![W::ZERO; width];
+    partials.iter().for_each(|partial| row::accumulate(&mut total, partial));
     total
 }
 
@@ -248,35 +259,4 @@ where
             work(item);
         }
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rayon::ThreadPoolBuilder;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[test]
-    fn every_item_is_worked_on_once_whatever_the_threads_and_also_inside_the_pool() {
-        for threads in [1, 2, 3, 8] {
-            let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            for count in [0, 1, 2, 7, 1000] {
-                let calls: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-                let run = || {
-                    for_each(PARALLEL_FROM, calls.iter(), |calls| {
-                        calls.fetch_add(1, Ordering::Relaxed);
-                    });
-                };
-                run();
-                pool.install(run);
-                assert!(calls.iter().all(|calls| calls.load(Ordering::Relaxed) == 2), "{threads}, {count}");
-            }
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "item 5")]
-    fn a_panic_reaches_the_caller() {
-        for_each(PARALLEL_FROM, 0..64, |item| assert_ne!(item, 5, "item {item}"));
-    }
 }

@@ -16,31 +16,30 @@ pub(crate) fn accumulate<W: Wide>(to: &mut [W], from: &[W]) {
     to.iter_mut().zip(from).for_each(|(to, &from)| *to += from);
 }
 
-/// Σ term(x), in an order that depends on the length alone.
+/// All values folded from `start`, in an order that depends on the length alone.
 #[inline(always)]
-pub(crate) fn sum_of<W: Wide>(values: &[W], term: impl Fn(W) -> W) -> W {
+fn fold<W: Wide>(values: &[W], start: W, fold: impl Fn(W, W) -> W, join: impl Fn(W, W) -> W) -> W {
     let (blocks, rest) = values.as_chunks::<LANES>();
-    let mut lanes = [W::ZERO; LANES];
+    let mut lanes = [start; LANES];
     for block in blocks {
-        lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane += term(x));
+        lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane = fold(*lane, x));
     }
     // The rest first, then the lanes in their order: no order depends on the CPU.
-    let rest = rest.iter().fold(W::ZERO, |sum, &x| sum + term(x));
-    lanes.into_iter().fold(rest, Add::add)
+    let rest = rest.iter().fold(start, |folded, &x| fold(folded, x));
+    lanes.into_iter().fold(rest, join)
+}
+
+/// Σ term(x).
+#[inline(always)]
+pub(crate) fn sum_of<W: Wide>(values: &[W], term: impl Fn(W) -> W) -> W {
+    fold(values, W::ZERO, |sum, x| sum + term(x), Add::add)
 }
 
 /// The largest of `values`, or −∞; what is not a number is passed over.
 #[inline(always)]
 pub(crate) fn max_of<W: Wide>(values: &[W]) -> W {
     let higher = |a: W, b: W| if b > a { b } else { a };
-    let lowest = W::from_f64(f64::NEG_INFINITY);
-    let (blocks, rest) = values.as_chunks::<LANES>();
-    let mut lanes = [lowest; LANES];
-    for block in blocks {
-        lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane = higher(*lane, x));
-    }
-    let rest = rest.iter().fold(lowest, |max, &x| higher(max, x));
-    lanes.into_iter().fold(rest, higher)
+    fold(values, W::from_f64(f64::NEG_INFINITY), higher, higher)
 }
 
 /// Σ a · b, in the same order.
@@ -90,25 +89,32 @@ impl<W: Wide> Norm<W> {
         [mean, rstd]
     }
 
-    /// From the gradient of y to that of x, in place.
+    /// From the row `x` and the gradient of y to the gradient of x, if it is needed, in the place of the latter; adds to those
+    /// of γ and β.
     #[inline(always)]
-    pub(crate) fn backward(&self, grad: &mut [W], normalized: &[W], rstd: W) {
+    pub(crate) fn backward(
+        &self,
+        x: &mut [W],
+        [mean, rstd]: [W; 2],
+        grad: &mut [W],
+        [gamma_grad, beta_grad]: [&mut [W]; 2],
+        needs_x: bool,
+    ) {
+        x.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
+        for (((&d, &x), gamma), beta) in grad.iter().zip(&*x).zip(gamma_grad).zip(beta_grad) {
+            *gamma += d * x;
+            *beta += d;
+        }
+        if !needs_x {
+            return;
+        }
         // In place: γ and β have had the gradient of y.
         grad.iter_mut().zip(&self.gamma).for_each(|(d, &gamma)| *d = *d * gamma);
         let count = grad.len() as f64;
         let average = W::from_f64(sum_of(grad, |g| g).to_f64() / count);
-        let along = W::from_f64(dot(grad, normalized).to_f64() / count);
-        for (d, &x) in grad.iter_mut().zip(normalized) {
+        let along = W::from_f64(dot(grad, x).to_f64() / count);
+        for (d, &x) in grad.iter_mut().zip(&*x) {
             *d = rstd * (*d - average - x * along);
         }
-    }
-}
-
-/// Adds a row's share to the gradients of γ and β; `grad` is the gradient of y.
-#[inline(always)]
-pub(crate) fn parameters_backward<W: Wide>(grad: &[W], normalized: &[W], gamma: &mut [W], beta: &mut [W]) {
-    for (((&d, &x), gamma), beta) in grad.iter().zip(normalized).zip(gamma).zip(beta) {
-        *gamma += d * x;
-        *beta += d;
     }
 }

@@ -1,6 +1,6 @@
 //! Dropout alone, for what no other operator drops in its own pass.
 
-use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
+use crate::engine::operator::{Gradients, Held, Operator, Output, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
 use burn::prelude::*;
@@ -56,10 +56,6 @@ pub fn drop_out(x: Tensor<2>, prob: f64) -> Tensor<2> {
 impl Operator for DropOutOp {
     type Needs = [bool; 1];
     type Statistics<X: Held> = [X; 0];
-
-    fn specs(inputs: &DropOut<Specs>) -> Vec<Spec> {
-        vec![inputs.x.clone()]
-    }
 
     fn reference<B: DropoutOps>(inputs: DropOut<B>) -> Output<Self, B> {
         (inputs.dropout.apply(inputs.x), [])

@@ -5,7 +5,6 @@ use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::layer_norm::{self, ResidualLaunch, SummandsArgs};
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
-use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 
@@ -18,7 +17,7 @@ fn launch(input: &AddLayerNorm<CubeBackend>) -> Option<RowLaunch> {
     RowLaunch::of(&[x, bias, residual, gamma, beta], x.meta.shape().dims(), BINDINGS)
 }
 
-fn summands<T: Float, I: Int>(input: &AddLayerNorm<CubeBackend>) -> SummandsArgs<T, I> {
+fn summands<T: Float>(input: &AddLayerNorm<CubeBackend>) -> SummandsArgs<T> {
     let [x, bias, residual] = [&input.x, &input.bias, &input.residual].map(|tensor| buffer(tensor.clone()));
     SummandsArgs::Residual(ResidualLaunch::new(x, bias, residual))
 }
@@ -44,7 +43,7 @@ impl Kernels<CubeBackend> for AddLayerNormOp {
             on.rows,
             on.hidden,
             on.split,
-            [on.float, on.wide, DType::I32].map(dtype_to_elem_type),
+            on.floats(),
         );
         (y, [mean, rstd])
     }
@@ -77,7 +76,7 @@ impl Kernels<CubeBackend> for AddLayerNormOp {
             on.rows_per_cube(),
             on.hidden,
             on.split,
-            [on.float, on.wide, on.float, DType::I32].map(dtype_to_elem_type),
+            [on.float, on.wide, on.float].map(dtype_to_elem_type),
         );
         // The kernel stores γ, β and the bias, in this order.
         let totals = partials.map_or_else(Vec::new, |partials| on.totals(&partials, 3));

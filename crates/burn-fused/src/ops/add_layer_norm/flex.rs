@@ -3,10 +3,10 @@
 use super::{AddLayerNorm, AddLayerNormOp};
 use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::factors;
-use crate::flex::row::{Norm, accumulate, parameters_backward};
+use crate::flex::row::{Norm, accumulate};
 use crate::flex::{
     HostKernels, Rows, Scalar, Wide, for_each, of_rows, rows_per_task, simd_fn, slice, statistics, tensor,
-    total, widened,
+    total_of_each, widened,
 };
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
@@ -47,21 +47,17 @@ impl HostKernels for AddLayerNormOp {
         let mut residual_grad = buffer(needs_residual || (shared && needs_x));
         let mut x_grad = buffer(needs_x && !shared);
 
-        let mut partials = vec![vec![T::Wide::ZERO; 3 * hidden]; x.len().div_ceil(size)];
         let (mut residual_grads, mut x_grads) = (residual_grad.chunks_mut(size), x_grad.chunks_mut(size));
         let rows =
             x.chunks(size).zip(residual.chunks(size)).zip(grad.chunks(size)).zip(statistics.chunks(step));
-        let tasks = rows.zip(&mut partials).map(|(rows, partial)| {
-            // Those that are not needed have no chunks.
-            (rows, partial, [x_grads.next(), residual_grads.next()])
-        });
+        // Those that are not needed have no chunks.
+        let tasks = rows.map(|rows| (rows, [x_grads.next(), residual_grads.next()])).enumerate();
         let needs_rows = needs_x || needs_bias || needs_residual;
-        for_each(x.len(), tasks.enumerate(), |(task, (rows, partial, grads))| {
+        let totals = total_of_each(x.len(), tasks, 3 * hidden, |(task, (rows, grads)), partial| {
             let (((x, residual), grad), statistics) = rows;
             backward(task * step, &block, [x, residual, grad], statistics, needs_rows, grads, partial);
         });
 
-        let totals = total(&partials);
         let vector = |i: usize, needed: bool| {
             let values = totals[i * hidden..][..hidden].to_vec();
             needed.then(|| tensor(T::narrow_all(values), input.gamma.shape()))
@@ -156,18 +152,17 @@ simd_fn! {
         let ([mut x_grad, mut residual_grad], hidden) = (grads, block.bias.len());
         let (bias_total, parameters) = partial.split_at_mut(hidden);
         let (gamma_total, beta_total) = parameters.split_at_mut(hidden);
-        let [mut normalized, mut factor, mut d] = [0; 3].map(|_| vec![T::Wide::ZERO; hidden]);
+        let [mut sum, mut factor, mut d] = [0; 3].map(|_| vec![T::Wide::ZERO; hidden]);
         let [x, residual, grad] = rows.map(|rows| rows.chunks_exact(hidden));
-        for (row, (((x, residual), grad), &[mean, rstd])) in x.zip(residual).zip(grad).zip(statistics).enumerate() {
-            block.add(simd, first + row, [x, residual], &mut normalized, &mut factor);
-            normalized.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
+        for (row, (((x, residual), grad), &statistics)) in x.zip(residual).zip(grad).zip(statistics).enumerate() {
+            block.add(simd, first + row, [x, residual], &mut sum, &mut factor);
             d.iter_mut().zip(grad).for_each(|(d, grad)| *d = grad.widen());
-            parameters_backward(&d, &normalized, gamma_total, beta_total);
+            let parameters = [&mut *gamma_total, &mut *beta_total];
+            block.norm.backward(&mut sum, statistics, &mut d, parameters, needs_rows);
             // Only γ and β are trained.
             if !needs_rows {
                 continue;
             }
-            block.norm.backward(&mut d, &normalized, rstd);
             let row = row * hidden..(row + 1) * hidden;
             if let Some(out) = &mut residual_grad {
                 out[row.clone()].iter_mut().zip(&d).for_each(|(out, &d)| *out = T::narrow(d));

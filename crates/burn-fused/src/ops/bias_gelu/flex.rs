@@ -5,7 +5,7 @@ use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::flex::row::accumulate;
 use crate::flex::scalar::Functions;
 use crate::flex::{
-    HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice, tensor, total, widened,
+    HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each, widened,
 };
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
@@ -140,16 +140,15 @@ fn backward<T: Scalar, C: Curve>(
     let mut gate_grad = vec![T::default(); gate.map_or(0, <[T]>::len)];
     let mut gates = gate.into_iter().flat_map(|gate| gate.chunks(rows_per_task(columns) * columns));
     let size = rows_per_task(columns) * columns;
-    let mut partials = vec![vec![T::Wide::ZERO; columns]; x.len().div_ceil(size)];
     let mut gate_grads = gate_grad.chunks_mut(size);
-    let tasks = x.chunks(size).zip(grad.chunks(size)).zip(x_grad.chunks_mut(size)).zip(&mut partials);
+    let tasks = x.chunks(size).zip(grad.chunks(size)).zip(x_grad.chunks_mut(size));
     let tasks = tasks.map(|task| (task, gates.next().zip(gate_grads.next())));
-    for_each(WORK * x.len(), tasks, |((((x, grad), x_grad), partial), gate)| {
+    let total = total_of_each(WORK * x.len(), tasks, columns, |(((x, grad), x_grad), gate), partial| {
         backward_rows::<T, C>(&bias, x, grad, gate, x_grad, partial);
     });
     vec![
         needs_x.then(|| tensor(x_grad, input.x.shape())),
-        needs_bias.then(|| tensor(T::narrow_all(total(&partials)), input.bias.shape())),
+        needs_bias.then(|| tensor(T::narrow_all(total), input.bias.shape())),
         (needs_gate && gate.is_some()).then(|| tensor(gate_grad, input.x.shape())),
     ]
 }

@@ -6,7 +6,7 @@ mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
+use crate::engine::operator::{Gradients, Held, Operator, Output, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::{self, narrow, wide};
@@ -122,10 +122,6 @@ fn compute(x: Tensor<2>, bias: Tensor<1>, gate: Option<Tensor<2>>, activation: A
 impl Operator for BiasGeluOp {
     type Needs = [bool; 3];
     type Statistics<X: Held> = [X; 0];
-
-    fn specs(inputs: &BiasGelu<Specs>) -> Vec<Spec> {
-        vec![inputs.x.clone()]
-    }
 
     fn reference<B: DropoutOps>(inputs: BiasGelu<B>) -> Output<Self, B> {
         let y = activated::<B>(biased::<B>(&inputs), inputs.activation);

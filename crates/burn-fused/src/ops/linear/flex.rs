@@ -3,7 +3,7 @@
 use super::{Arithmetic, Linear, LinearOp, Reference, backward, forward};
 use crate::engine::operator::{Gradients, Kernels, Output, Path, Upstream};
 use crate::flex::{
-    Scalar, for_each, rows_per_task, simd_fn, slice, tensor, total, widened, with_matrix, with_scalar,
+    Scalar, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each, widened, with_matrix, with_scalar,
 };
 use crate::numerics::sums::narrow;
 use burn::backend::ops::FloatTensorOps;
@@ -79,9 +79,10 @@ impl Arithmetic<Flex> for Host {
         with_scalar!(Some(x.dtype()), T => {
             let values = slice::<T>(&x);
             let size = rows_per_task(columns) * columns;
-            let mut partials = vec![vec![Default::default(); columns]; values.len().div_ceil(size)];
-            for_each(values.len(), values.chunks(size).zip(&mut partials), |(rows, total)| add_up(rows, total));
-            narrow::<Flex>(tensor(total(&partials), of.shape()), of.dtype())
+            let total = total_of_each(values.len(), values.chunks(size), columns, |rows, total| {
+                add_up(rows, total);
+            });
+            narrow::<Flex>(tensor(total, of.shape()), of.dtype())
         }, panic!("linear: a tensor in {:?}", x.dtype()))
     }
 }

@@ -6,7 +6,7 @@ mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
+use crate::engine::operator::{Gradients, Held, Operator, Output, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::sums::{computed_in, narrow, wide};
@@ -96,45 +96,33 @@ impl Operator for RotaryOp {
     type Needs = [bool; 3];
     type Statistics<X: Held> = [X; 0];
 
-    fn specs(inputs: &Rotary<Specs>) -> Vec<Spec> {
-        vec![inputs.x.clone()]
-    }
-
     fn reference<B: DropoutOps>(inputs: Rotary<B>) -> Output<Self, B> {
-        let x = inputs.x.clone();
-        (turned::<B>(&inputs, x, B::float_sub, B::float_add), [])
+        (turned::<B>(inputs), [])
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Rotary<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
         let Upstream { grad, needs: [x, ..], .. } = upstream;
-        vec![x.then(|| turned::<B>(&inputs, grad, B::float_add, B::float_sub)), None, None]
+        let back = Rotary { x: grad, sin: B::float_neg(inputs.sin), ..inputs };
+        vec![if x { Some(turned::<B>(back)) } else { None }, None, None]
     }
 }
 
-type Sum<B> = fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>;
-
-/// `x` turned: the first half of a head by the `first` sum of its products, the second by the `second`.
-fn turned<B: Backend>(
-    inputs: &Rotary<B>,
-    x: FloatTensor<B>,
-    first: Sum<B>,
-    second: Sum<B>,
-) -> FloatTensor<B> {
+/// x turned by the angles.
+fn turned<B: Backend>(Rotary { x, cos, sin, heads }: Rotary<B>) -> FloatTensor<B> {
     let (shape, dtype) = (x.shape(), x.dtype());
     let [rows, hidden] = shape.dims();
-    let half = hidden / inputs.heads / 2;
-    let x = B::float_reshape(wide::<B>(x), Shape::new([rows, inputs.heads, 2, half]));
+    let half = hidden / heads / 2;
+    let x = B::float_reshape(wide::<B>(x), Shape::new([rows, heads, 2, half]));
     let [low, high] = [0, 1].map(|which| {
-        let ranges = [0..rows, 0..inputs.heads, which..which + 1, 0..half];
+        let ranges = [0..rows, 0..heads, which..which + 1, 0..half];
         B::float_slice(x.clone(), &ranges.map(|range| range.into()))
     });
-    let [cos, sin] = [&inputs.cos, &inputs.sin].map(|angles| {
-        B::float_expand(
-            B::float_reshape(angles.clone(), Shape::new([rows, 1, 1, half])),
-            Shape::new([rows, inputs.heads, 1, half]),
-        )
+    let [cos, sin] = [cos, sin].map(|angles| {
+        let angles = B::float_reshape(angles, Shape::new([rows, 1, 1, half]));
+        B::float_expand(angles, Shape::new([rows, heads, 1, half]))
     });
     let times = |a: &FloatTensor<B>, b: &FloatTensor<B>| B::float_mul(a.clone(), b.clone());
-    let y = vec![first(times(&low, &cos), times(&high, &sin)), second(times(&high, &cos), times(&low, &sin))];
-    narrow::<B>(B::float_reshape(B::float_cat(y, 2), shape), dtype)
+    let first = B::float_sub(times(&low, &cos), times(&high, &sin));
+    let second = B::float_add(times(&high, &cos), times(&low, &sin));
+    narrow::<B>(B::float_reshape(B::float_cat(vec![first, second], 2), shape), dtype)
 }

@@ -12,7 +12,7 @@ use crate::flex::mask::factors;
 use crate::flex::row::{accumulate, dot, max_of, sum_of};
 use crate::flex::scalar::Functions;
 use crate::flex::{
-    HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, slice, statistics, tensor, total,
+    HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, slice, statistics, tensor,
 };
 use crate::numerics::philox::Mask;
 use blocks::{Block, Head, heads, parts, store, view};
@@ -256,11 +256,11 @@ struct HeadGradients<'a, T: Scalar> {
 
 /// The gradient of vectors of distances, [2L − 1, H], of what each head of each sequence adds to it.
 fn joined<T: Scalar>(parts: &[[Vec<T::Wide>; 2]], which: usize, heads: usize, columns: usize) -> Vec<T> {
-    let sum = |head: usize| {
-        let parts: Vec<_> = parts[head..].iter().step_by(heads).map(|part| &part[which]).collect();
-        total(&parts)
-    };
-    let sums: Vec<_> = (0..heads).map(sum).collect();
+    let (first, further) = parts.split_at(heads);
+    let mut sums: Vec<_> = first.iter().map(|part| part[which].clone()).collect();
+    for (i, part) in further.iter().enumerate() {
+        accumulate(&mut sums[i % heads], &part[which]);
+    }
     let rows = (0..sums[0].len()).step_by(columns);
     rows.flat_map(|row| {
         sums.iter().flat_map(move |sum| sum[row..row + columns].iter().map(|&v| T::narrow(v)))

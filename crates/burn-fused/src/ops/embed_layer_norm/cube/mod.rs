@@ -5,77 +5,47 @@
 
 mod scatter;
 
-use crate::cube::launch::{RowLaunch, address_type, buffer, output};
+use crate::cube::launch::{RowLaunch, address_type, buffer, int_tensor, output};
 use crate::cube::layer_norm::{self, SourceLaunch, SummandsArgs, TablesLaunch};
 use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
 use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Index, Summand, summands};
 use burn::backend::cubecl::dtype_to_elem_type;
-use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
+use scatter::{add_batch, scatter};
 
-pub(super) type Input = EmbedLayerNorm<CubeBackend>;
+type Input = EmbedLayerNorm<CubeBackend>;
 
-pub(super) struct Setup {
-    pub(super) on: RowLaunch,
-    pub(super) ids: DType,
-    pub(super) batch: usize,
-    pub(super) seq: usize,
+/// `None` for inputs that the kernels do not take, or that the device has too few bindings for.
+fn launch(input: &Input) -> Option<RowLaunch> {
+    let shape = [input.shape.iter().product(), input.gamma.meta.shape()[0]];
+    let floats: Vec<_> = EmbedLayerNormOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+    // A table without rows has none that is nearest to an id.
+    if floats.iter().any(|float| float.meta.shape()[0] == 0) {
+        return None;
+    }
+    let mut on = RowLaunch::of(&floats, shape, bindings(input))?;
+    on.address_type = on.address_type.max(address_type(floats));
+    Some(on)
 }
 
-impl Setup {
-    /// `None` for inputs that the kernels do not take, or that the device has too few bindings for.
-    fn new(input: &Input) -> Option<Self> {
-        let ids = common_ids_dtype(input)?;
-        let [batch, seq] = input.shape;
-        let shape = [batch * seq, input.gamma.meta.shape()[0]];
-        let floats: Vec<_> = EmbedLayerNormOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
-        // A table without rows has none that is nearest to an id.
-        if floats.iter().any(|float| float.meta.shape()[0] == 0) {
-            return None;
-        }
-        let mut on = RowLaunch::of(&floats, shape, bindings(input))?;
-        on.address_type = on.address_type.max(address_type(floats));
-        Some(Self { on, ids, batch, seq })
-    }
-
-    fn sources<T: Float, I: Int>(&self, input: &Input) -> SummandsArgs<T, I> {
-        let [words, token_types, positions] = summands(input).map(|summand| self.source(summand).into());
-        SummandsArgs::Tables(TablesLaunch::new(words, token_types, positions))
-    }
-
-    fn source<T: Float, I: Int>(&self, summand: &Summand<CubeBackend>) -> Option<SourceLaunch<T, I>> {
-        let table = summand.table.clone()?;
-        // Kernels know the stride of rows alone.
-        let table = if table.meta.strides().last() == Some(&1) { table } else { into_contiguous(table) };
-        let (ids, [first, period]) = match &summand.rows {
-            Index::Ids { ids, .. } => (Some(self.ids(ids).into_tensor_arg()), [0, 1]),
-            Index::Cyclic { first, period } => (None, [*first, *period]),
-        };
-        let last = table.meta.shape()[0] - 1;
-        Some(SourceLaunch::new(table.into_tensor_arg(), ids.into(), first, period, last as u32))
-    }
-
-    /// Ids in the dtype that they all share.
-    pub(super) fn ids(&self, ids: &CubeTensor) -> CubeTensor {
-        into_contiguous(cast(ids.clone(), self.ids))
-    }
+fn sources<T: Float>(input: &Input) -> SummandsArgs<T> {
+    let [words, token_types, positions] = summands(input).map(|summand| source(summand).into());
+    SummandsArgs::Tables(TablesLaunch::new(words, token_types, positions))
 }
 
-/// The dtype that all ids share, small ones widened.
-fn common_ids_dtype(input: &Input) -> Option<DType> {
-    let mut dtypes = summands(input).into_iter().filter_map(|summand| match &summand.rows {
-        Index::Ids { ids, .. } => Some(match ids.dtype {
-            dtype @ (DType::I64 | DType::U32 | DType::U64) => dtype,
-            _ => DType::I32,
-        }),
-        Index::Cyclic { .. } => None,
-    });
-    // A kernel is compiled for one dtype of all ids.
-    let first = dtypes.next().unwrap_or(DType::I32);
-    dtypes.all(|dtype| dtype == first).then_some(first)
+fn source<T: Float>(summand: &Summand<CubeBackend>) -> Option<SourceLaunch<T>> {
+    let table = summand.table.clone()?;
+    // Kernels know the stride of rows alone.
+    let table = if table.meta.strides().last() == Some(&1) { table } else { into_contiguous(table) };
+    let (ids, [first, period]) = match &summand.rows {
+        Index::Ids { ids, .. } => (Some(int_tensor(ids.clone())), [0, 1]),
+        Index::Cyclic { first, period } => (None, [*first, *period]),
+    };
+    let last = table.meta.shape()[0] - 1;
+    Some(SourceLaunch::new(table.into_tensor_arg(), ids.into(), first, period, last as u32))
 }
 
 /// Buffers that the backward binds at most; the forward binds fewer.
@@ -92,16 +62,16 @@ fn bindings(input: &Input) -> u32 {
 
 impl Kernels<CubeBackend> for EmbedLayerNormOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
-        let Some(setup) = Setup::new(&input) else { return Self::reference(input) };
-        let on = &setup.on;
-        let y = on.empty([setup.batch, setup.seq, on.hidden], on.float);
-        let [mean, rstd] = [(); 2].map(|()| on.empty([setup.batch, setup.seq, 1], on.wide));
+        let Some(on) = launch(&input) else { return Self::reference(input) };
+        let [batch, seq] = input.shape;
+        let y = on.empty([batch, seq, on.hidden], on.float);
+        let [mean, rstd] = [(); 2].map(|()| on.empty([batch, seq, 1], on.wide));
         layer_norm::forward::launch(
             &on.client,
             on.cubes(on.rows),
             on.cube_dim(),
             on.address_type,
-            setup.sources(&input),
+            sources(&input),
             buffer(input.gamma.clone()),
             buffer(input.beta.clone()),
             on.scalar(input.epsilon),
@@ -112,14 +82,13 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
             on.rows,
             on.hidden,
             on.split,
-            [on.float, on.wide, setup.ids].map(dtype_to_elem_type),
+            on.floats(),
         );
         (y, [mean, rstd])
     }
 
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
-        let Some(setup) = Setup::new(&input) else { return Self::reference_backward(input, upstream) };
-        let on = &setup.on;
+        let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
         let Upstream { statistics, grad, needs: [words, token_types, positions, gamma, beta] } = upstream;
         let [mean, rstd] = statistics.map(buffer);
         let tables = summands(&input).into_iter().zip([words, token_types, positions]);
@@ -141,7 +110,7 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
             on.cubes(on.shares()),
             on.cube_dim(),
             on.address_type,
-            setup.sources(&input),
+            sources(&input),
             buffer(input.gamma.clone()),
             on.mask(&input.dropout).into(),
             mean,
@@ -155,7 +124,7 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
             on.hidden,
             on.split,
             // Tables add up the gradients of many tokens, which are rounded after that.
-            [on.float, on.wide, on.wide, setup.ids].map(dtype_to_elem_type),
+            [on.float, on.wide, on.wide].map(dtype_to_elem_type),
         );
 
         let gradient = |(table, rows): (Option<&CubeTensor>, &Index<CubeTensor>)| {
@@ -171,8 +140,8 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
                 Index::Cyclic { period, .. } if [*period, table.meta.shape()[0]] == [on.rows; 2] => {
                     cast(sum.clone()?, on.float)
                 }
-                Index::Cyclic { first, .. } => setup.add_batch(sum.clone()?, table, *first),
-                Index::Ids { ids, padding_idx } => setup.scatter(sum.clone()?, table, ids, *padding_idx),
+                Index::Cyclic { first, period } => add_batch(&on, sum.clone()?, table, *first, *period),
+                Index::Ids { ids, padding_idx } => scatter(&on, sum.clone()?, table, ids, *padding_idx),
             })
         };
         let mut gradients: Vec<_> = tables.clone().map(gradient).collect();

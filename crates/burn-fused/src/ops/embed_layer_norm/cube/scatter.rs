@@ -9,10 +9,8 @@
 //! segment goes straight to the table; a longer one leaves a partial sum in each, which [`join`] adds up. With √N tokens a
 //! segment the longest chain of additions is 2 √N, also if all N tokens read the same row.
 
-use super::Setup;
-use crate::cube::launch::address_type;
+use crate::cube::launch::{RowLaunch, address_type, int_tensor};
 use crate::cube::row::nearest_row;
-use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::DType;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
@@ -129,7 +127,7 @@ fn join<T: Float, W: Float>(
 
 /// Row `first + s` of `table` is the sum over the batch at place s, every other row 0.
 #[cube(launch, address_type = "dynamic")]
-fn add_batch<T: Float, W: Float>(
+fn add_batch_kernel<T: Float, W: Float>(
     sum: &[W],
     table: &mut [T],
     first: usize,
@@ -164,37 +162,51 @@ const COLUMNS: usize = 64;
 /// Tokens of a segment, at least.
 const SEGMENT: usize = 16;
 
-impl Setup {
-    /// The gradient of a table that is looked up by `ids`, given that of the sum, [B, S, H].
-    pub(super) fn scatter(
-        &self,
-        sum: CubeTensor,
-        table: &CubeTensor,
-        ids: &CubeTensor,
-        padding_idx: Option<usize>,
-    ) -> CubeTensor {
-        let on = &self.on;
-        let rows = table.meta.shape()[0] as u32;
-        // No row has this number: without padding every token trains one.
-        let pad = padding_idx.map_or(u32::MAX, |pad| pad as u32);
-        let places = self.sorted(ids, rows, pad);
-        // The kernels write no row that no token reads.
-        let gradient = on.zeros(table.meta.shape().clone(), on.float);
-        let per_segment = on.rows.isqrt().max(SEGMENT);
-        let segments = on.rows.div_ceil(per_segment);
-        let partials = on.empty([segments, 2, on.hidden], on.wide);
-        let units = COLUMNS.min(on.max_units).min(on.hidden);
-        let cubes = segments * on.hidden.div_ceil(units);
-        let addresses = address_type([&places, &sum, &partials, &gradient]);
-        add_runs::launch(
+/// The gradient of a table that is looked up by `ids`, given that of the sum, [B, S, H].
+pub(super) fn scatter(
+    on: &RowLaunch,
+    sum: CubeTensor,
+    table: &CubeTensor,
+    ids: &CubeTensor,
+    padding_idx: Option<usize>,
+) -> CubeTensor {
+    let rows = table.meta.shape()[0] as u32;
+    // No row has this number: without padding every token trains one.
+    let pad = padding_idx.map_or(u32::MAX, |pad| pad as u32);
+    let places = sorted(on, ids, rows, pad);
+    // The kernels write no row that no token reads.
+    let gradient = on.zeros(table.meta.shape().clone(), on.float);
+    let per_segment = on.rows.isqrt().max(SEGMENT);
+    let segments = on.rows.div_ceil(per_segment);
+    let partials = on.empty([segments, 2, on.hidden], on.wide);
+    let units = COLUMNS.min(on.max_units).min(on.hidden);
+    let cubes = segments * on.hidden.div_ceil(units);
+    let addresses = address_type([&places, &sum, &partials, &gradient]);
+    add_runs::launch(
+        &on.client,
+        on.cubes(cubes),
+        CubeDim::new_1d(units as u32),
+        addresses,
+        places.clone().into_buffer_arg(),
+        sum.into_buffer_arg(),
+        gradient.clone().into_tensor_arg(),
+        partials.clone().into_buffer_arg(),
+        on.rows,
+        per_segment,
+        rows,
+        on.hidden,
+        units,
+        on.floats(),
+    );
+    if segments > 1 {
+        join::launch(
             &on.client,
             on.cubes(cubes),
             CubeDim::new_1d(units as u32),
             addresses,
-            places.clone().into_buffer_arg(),
-            sum.into_buffer_arg(),
+            places.into_buffer_arg(),
+            partials.into_buffer_arg(),
             gradient.clone().into_tensor_arg(),
-            partials.clone().into_buffer_arg(),
             on.rows,
             per_segment,
             rows,
@@ -202,107 +214,94 @@ impl Setup {
             units,
             on.floats(),
         );
-        if segments > 1 {
-            join::launch(
-                &on.client,
-                on.cubes(cubes),
-                CubeDim::new_1d(units as u32),
-                addresses,
-                places.into_buffer_arg(),
-                partials.into_buffer_arg(),
-                gradient.clone().into_tensor_arg(),
-                on.rows,
-                per_segment,
-                rows,
-                on.hidden,
-                units,
-                on.floats(),
-            );
-        }
-        gradient
     }
+    gradient
+}
 
-    /// The gradient of a table whose rows from `first` on every sequence reads, given that of the sum, [B, S, H].
-    pub(super) fn add_batch(&self, sum: CubeTensor, table: &CubeTensor, first: usize) -> CubeTensor {
-        let rows = table.meta.shape()[0];
-        let gradient = self.on.empty([rows, self.on.hidden], self.on.float);
-        add_batch::launch(
-            &self.on.client,
-            self.on.cubes((rows * self.on.hidden).div_ceil(self.on.max_units)),
-            CubeDim::new_1d(self.on.max_units as u32),
-            address_type([&sum, &gradient]),
-            sum.into_buffer_arg(),
-            gradient.clone().into_buffer_arg(),
-            first,
-            self.batch,
-            self.seq,
-            self.on.hidden,
-            self.on.floats(),
-        );
-        gradient
-    }
+/// The gradient of a table whose rows from `first` on every sequence reads, given that of the sum, [B, S, H].
+pub(super) fn add_batch(
+    on: &RowLaunch,
+    sum: CubeTensor,
+    table: &CubeTensor,
+    first: usize,
+    seq: usize,
+) -> CubeTensor {
+    let rows = table.meta.shape()[0];
+    let gradient = on.empty([rows, on.hidden], on.float);
+    add_batch_kernel::launch(
+        &on.client,
+        on.cubes((rows * on.hidden).div_ceil(on.max_units)),
+        CubeDim::new_1d(on.max_units as u32),
+        address_type([&sum, &gradient]),
+        sum.into_buffer_arg(),
+        gradient.clone().into_buffer_arg(),
+        first,
+        on.rows / seq,
+        seq,
+        on.hidden,
+        on.floats(),
+    );
+    gradient
+}
 
-    /// [tokens, 2]: row and token, by row and then by token. Tokens of the row `pad` come last, with `rows` as row.
-    fn sorted(&self, ids: &CubeTensor, rows: u32, pad: u32) -> CubeTensor {
-        let tokens = self.on.rows;
-        let units = self.on.max_units;
-        let cubes = self.on.cubes(tokens.div_ceil(units));
-        let dim = CubeDim::new_1d(units as u32);
-        let addresses = AddressType::from_len(2 * tokens);
-        let mut run = RUN.next_multiple_of(units);
-        let mut places = self.on.empty([tokens, 2], DType::U32);
-        sort::launch(
-            &self.on.client,
+/// [tokens, 2]: row and token, by row and then by token. Tokens of the row `pad` come last, with `rows` as row.
+fn sorted(on: &RowLaunch, ids: &CubeTensor, rows: u32, pad: u32) -> CubeTensor {
+    let tokens = on.rows;
+    let units = on.max_units;
+    let cubes = on.cubes(tokens.div_ceil(units));
+    let dim = CubeDim::new_1d(units as u32);
+    let addresses = AddressType::from_len(2 * tokens);
+    let mut run = RUN.next_multiple_of(units);
+    let mut places = on.empty([tokens, 2], DType::U32);
+    sort::launch(
+        &on.client,
+        cubes.clone(),
+        dim,
+        addresses,
+        int_tensor(ids.clone()),
+        places.clone().into_buffer_arg(),
+        tokens,
+        run,
+        rows,
+        pad,
+        units,
+    );
+    while run < tokens {
+        let merged = on.empty([tokens, 2], DType::U32);
+        merge::launch(
+            &on.client,
             cubes.clone(),
             dim,
             addresses,
-            self.ids(ids).into_tensor_arg(),
-            places.clone().into_buffer_arg(),
+            places.into_buffer_arg(),
+            merged.clone().into_buffer_arg(),
             tokens,
             run,
-            rows,
-            pad,
-            units,
-            dtype_to_elem_type(self.ids),
+            WAYS,
         );
-        while run < tokens {
-            let merged = self.on.empty([tokens, 2], DType::U32);
-            merge::launch(
-                &self.on.client,
-                cubes.clone(),
-                dim,
-                addresses,
-                places.into_buffer_arg(),
-                merged.clone().into_buffer_arg(),
-                tokens,
-                run,
-                WAYS,
-            );
-            places = merged;
-            run *= WAYS;
-        }
-        places
+        places = merged;
+        run *= WAYS;
     }
+    places
 }
 
 /// The row of `token`; `rows`, which sorts behind all of them, if it trains none.
 #[cube]
-fn trained_row<I: Int>(ids: &OwnedTensor<I>, token: usize, rows: u32, pad: u32) -> u32 {
+fn trained_row(ids: &OwnedTensor<i32>, token: usize, rows: u32, pad: u32) -> u32 {
     let row = nearest_row(ids, token, rows - 1);
     if row == pad { rows } else { row }
 }
 
 /// Sorts each `run` of tokens, a multiple of `units`. A unit counts the tokens of the run that come before its own.
 #[cube(launch, address_type = "dynamic")]
-fn sort<I: Int>(
-    ids: &OwnedTensor<I>,
+fn sort(
+    ids: &OwnedTensor<i32>,
     places: &mut [u32],
     tokens: usize,
     run: usize,
     rows: u32,
     pad: u32,
     #[comptime] units: usize,
-    #[define(I)] _dtype: ElemType,
 ) {
     let unit = UNIT_POS as usize;
     let of_cube = CUBE_POS * units;

@@ -1,0 +1,257 @@
+//! Flex, Burn's CPU backend: one pass over the tokens, forward and backward, in parallel. The backward then adds up each
+//! table's gradient, row by row.
+
+use super::{EmbedLayerNorm, EmbedLayerNormOp, Index, summands};
+use crate::engine::operator::{Gradients, Output, Upstream};
+use crate::flex::mask::for_groups;
+use crate::flex::row::{Norm, accumulate};
+use crate::flex::{
+    HostKernels, Scalar, Wide, for_each, of_rows, simd_fn, slice, statistics, tensor, total_of_each,
+};
+use crate::numerics::sums::wide;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Flex, TensorMetadata};
+use burn::tensor::{DType, Shape};
+
+/// Tokens that are worked on in one go.
+const TASK: usize = 64;
+
+impl HostKernels for EmbedLayerNormOp {
+    fn forward<T: Scalar>(input: EmbedLayerNorm<Flex>) -> Output<Self, Flex> {
+        let [batch, seq] = input.shape;
+        let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
+        let (tokens, hidden) = (batch * seq, norm.gamma.len());
+        let tables = tables(&input);
+        let sources = sources(&input, &tables);
+        let mut y = vec![T::default(); tokens * hidden];
+        let mut found = vec![[T::Wide::ZERO; 2]; tokens];
+        let tasks = y.chunks_mut(TASK * hidden).zip(found.chunks_mut(TASK));
+        for_each(tokens * hidden, tasks.enumerate(), |(task, (y, found))| {
+            forward(task * TASK, &sources, &norm, y, found);
+        });
+        (tensor(y, Shape::new([batch, seq, hidden])), statistics(&found, Shape::new([batch, seq, 1])))
+    }
+
+    fn backward<T: Scalar>(input: EmbedLayerNorm<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
+        let Upstream { statistics, grad, needs: [words, types, positions, gamma, beta] } = upstream;
+        let tokens = input.shape[0] * input.shape[1];
+        let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
+        let hidden = norm.gamma.len();
+        let tables = tables(&input);
+        let sources = sources::<T>(&input, &tables);
+        let mut order: Vec<u32> = (0..tokens as u32).collect();
+        // By trained position row: the order in which all sums are taken.
+        if let Some(source) = sources[2].as_ref().filter(|_| positions) {
+            order.sort_by_key(|&token| source.rows[token as usize]); // a stable sort
+        }
+        let statistics = of_rows(statistics);
+        let mut data = wide::<Flex>(grad).into_data(); // the gradient's own memory, or a copy if something else holds it
+        let d = data.as_mut_slice::<T::Wide>().expect("a gradient of the kernel's dtype");
+        let mut rows: Vec<_> = d.chunks_exact_mut(hidden).map(Some).collect();
+        let tasks = order.chunks(TASK).map(|tokens| {
+            let row = |&token: &u32| (token, rows[token as usize].take().expect("every token once"));
+            tokens.iter().map(row).collect()
+        });
+        let needs_rows = words || types || positions;
+        let totals = total_of_each(tokens * hidden, tasks, 2 * hidden, |rows, partial| {
+            backward(&sources, &norm, &statistics, rows, needs_rows, partial);
+        });
+
+        let d = &*d;
+        let of_table = |i: usize, needed: bool, part: usize| {
+            let source = sources[i].as_ref().filter(|_| needed)?;
+            Some(tensor(table_gradient(source, &order, d, hidden, part), tables[i].as_ref()?.shape()))
+        };
+        let vector = |values: &[T::Wide]| tensor(T::narrow_all(values.to_vec()), input.gamma.shape());
+        vec![
+            of_table(0, words, usize::MAX),
+            // Many tokens read one row: the sum of partial sums rounds less.
+            of_table(1, types, TASK),
+            of_table(2, positions, TASK),
+            gamma.then(|| vector(&totals[..hidden])),
+            beta.then(|| vector(&totals[hidden..])),
+        ]
+    }
+}
+
+fn tables(input: &EmbedLayerNorm<Flex>) -> [Option<FloatTensor<Flex>>; 3] {
+    summands(input).map(|summand| summand.table.as_ref().map(|table| table.to_contiguous()))
+}
+
+/// A table, and which of its rows tokens read.
+struct Source<'a, T> {
+    /// Row after row.
+    values: &'a [T],
+    /// Of each token.
+    rows: Vec<u32>,
+    padding_idx: Option<usize>,
+}
+
+/// `None` where nothing is added.
+fn sources<'a, T: Scalar>(
+    input: &EmbedLayerNorm<Flex>,
+    tables: &'a [Option<FloatTensor<Flex>>; 3],
+) -> [Option<Source<'a, T>>; 3] {
+    let (tokens, summands) = (input.shape[0] * input.shape[1], summands(input));
+    let names = ["input_ids", "token_type_ids", "position_ids"];
+    std::array::from_fn(|i| {
+        let table = tables[i].as_ref()?;
+        let (rows, padding_idx) = match &summands[i].rows {
+            Index::Ids { ids, padding_idx } => {
+                let ids = checked_ids(names[i], ids, table.shape()[0]);
+                // Those of one sequence are for all.
+                (ids.into_iter().cycle().take(tokens).collect(), *padding_idx)
+            }
+            Index::Cyclic { first, period } => {
+                ((0..tokens).map(|token| (first + token % period) as u32).collect(), None)
+            }
+        };
+        Some(Source { values: slice(table), rows, padding_idx })
+    })
+}
+
+/// The ids, row-major.
+///
+/// # Panics
+///
+/// If one is not below `rows`.
+fn checked_ids(name: &str, ids: &IntTensor<Flex>, rows: usize) -> Vec<u32> {
+    let [_, columns] = ids.shape().dims();
+    let check = |(place, id): (usize, i128)| match u32::try_from(id) {
+        Ok(row) if (row as usize) < rows => row,
+        _ => panic!(
+            "{name}[{}][{}] is {id}, but the table has {rows} rows (valid ids: 0..={})",
+            place / columns,
+            place % columns,
+            rows - 1
+        ),
+    };
+    let data = ids.clone().into_data();
+    match data.dtype() {
+        // Those above i64's largest are named, too.
+        DType::U64 => data.iter::<u64>().map(i128::from).enumerate().map(check).collect(),
+        _ => data.iter::<i64>().map(i128::from).enumerate().map(check).collect(),
+    }
+}
+
+/// `sum` = the rows that `token` reads, added up, each addition rounded to `T`.
+#[inline(always)]
+fn add_rows<T: Scalar>(sources: &[Option<Source<T>>; 3], token: usize, sum: &mut [T::Wide]) {
+    // As Burn's additions round: the reference adds tensors.
+    let round = |wide: T::Wide| T::narrow(wide).widen();
+    let hidden = sum.len();
+    let row = |source: &Source<'_, T>| {
+        let start = source.rows[token] as usize * hidden;
+        start..start + hidden
+    };
+    let mut present = sources.iter().flatten().map(|source| &source.values[row(source)]);
+    match (present.next(), present.next(), present.next()) {
+        (Some(a), Some(b), Some(c)) => {
+            for (((x, a), b), c) in sum.iter_mut().zip(a).zip(b).zip(c) {
+                *x = round(round(a.widen() + b.widen()) + c.widen());
+            }
+        }
+        (Some(a), Some(b), None) => {
+            sum.iter_mut().zip(a).zip(b).for_each(|((x, a), b)| *x = round(a.widen() + b.widen()));
+        }
+        (Some(a), None, None) => sum.iter_mut().zip(a).for_each(|(x, a)| *x = a.widen()),
+        _ => sum.fill(T::Wide::ZERO),
+    }
+}
+
+simd_fn! {
+    /// Tokens from `first` on.
+    fn forward<S, T: Scalar>(
+        simd,
+        first: usize,
+        sources: &'a [Option<Source<'a, T>>; 3],
+        norm: &'a Norm<T::Wide>,
+        y: &'a mut [T],
+        statistics: &'a mut [[T::Wide; 2]],
+    ) {
+        let hidden = norm.gamma.len();
+        let [mut sum, mut scaled] = [(); 2].map(|()| vec![T::Wide::ZERO; hidden]);
+        for (token, (y, statistics)) in (first..).zip(y.chunks_exact_mut(hidden).zip(statistics)) {
+            add_rows(sources, token, &mut sum);
+            *statistics = match &norm.mask {
+                None => norm.forward(&sum, y),
+                Some(mask) => {
+                    // Wide, for the mask's loop to read: it draws words for whole groups.
+                    let statistics = norm.forward(&sum, &mut scaled);
+                    for_groups(simd, mask, token as u64, y, &scaled, |factor, y, x| *y = T::narrow(x * factor));
+                    statistics
+                }
+            };
+        }
+    }
+}
+
+simd_fn! {
+    /// Some tokens with the gradients of their y, which become those of their sums if `needs_rows`; adds to those of γ and β.
+    fn backward<S, T: Scalar>(
+        simd,
+        sources: &'a [Option<Source<'a, T>>; 3],
+        norm: &'a Norm<T::Wide>,
+        statistics: &'a [[T::Wide; 2]],
+        rows: Vec<(u32, &'a mut [T::Wide])>,
+        needs_rows: bool,
+        partial: &'a mut [T::Wide],
+    ) {
+        let hidden = norm.gamma.len();
+        let (gamma, beta) = partial.split_at_mut(hidden);
+        let (mut sum, nothing) = (vec![T::Wide::ZERO; hidden], vec![(); hidden]);
+        for (token, d) in rows {
+            let token = token as usize;
+            add_rows(sources, token, &mut sum);
+            if let Some(mask) = &norm.mask {
+                for_groups(simd, mask, token as u64, d, &nothing, |factor, d, ()| *d = *d * factor);
+            }
+            norm.backward(&mut sum, statistics[token], d, [&mut *gamma, &mut *beta], needs_rows);
+        }
+    }
+}
+
+/// Above this many tokens in one row, its columns are summed in parallel.
+const LONG_RUN: usize = 64;
+
+/// A table's gradient: for each row the sum of `d` over the tokens that read it, in their `order`; 0 for the padding row.
+/// What lies in different parts of `part` tokens is added up apart first.
+fn table_gradient<T: Scalar>(
+    source: &Source<T>,
+    order: &[u32],
+    d: &[T::Wide],
+    hidden: usize,
+    part: usize,
+) -> Vec<T> {
+    // Sorted by row and then by place: a run is one row's tokens in their order.
+    let rows = order.iter().map(|&token| source.rows[token as usize] as usize);
+    let mut keys: Vec<(usize, usize)> =
+        rows.zip(0..).filter(|&(row, _)| Some(row) != source.padding_idx).collect();
+    keys.sort_unstable();
+    let mut gradient = vec![T::Wide::ZERO; source.values.len()];
+    let (mut rest, mut start) = (&mut gradient[..], 0);
+    let mut work = Vec::new();
+    for run in keys.chunk_by(|a, b| a.0 == b.0) {
+        let (row, _) = run[0];
+        let (own, behind) = std::mem::take(&mut rest)[(row - start) * hidden..].split_at_mut(hidden);
+        (rest, start) = (behind, row + 1);
+        // One long run would keep a single thread busy.
+        let columns = if run.len() > LONG_RUN { LONG_RUN } else { hidden };
+        work.extend(own.chunks_mut(columns).enumerate().map(|(i, own)| (own, i * columns, run)));
+    }
+    for_each(keys.len() * hidden, work.into_iter(), |(to, column, run)| {
+        let add_up = |to: &mut [T::Wide], places: &[(usize, usize)]| {
+            for &(_, place) in places {
+                accumulate(to, &d[order[place] as usize * hidden + column..]);
+            }
+        };
+        let mut parts = run.chunk_by(|a, b| a.1 / part == b.1 / part);
+        add_up(to, parts.next().expect("a token"));
+        for places in parts {
+            let mut sum = vec![T::Wide::ZERO; to.len()];
+            add_up(&mut sum, places);
+            accumulate(to, &sum);
+        }
+    });
+    T::narrow_all(gradient)
+}
