@@ -1,7 +1,7 @@
 //! The directory that a model is saved into: what is there, and replacing it.
 
 use super::Checkpoint;
-use super::family_spec::FamilySpec;
+use super::families::FamilySpec;
 use super::fields::Fields;
 use super::formats::safetensors::Tensors;
 use super::keys::ModelKeys;

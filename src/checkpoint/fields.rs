@@ -1,6 +1,6 @@
 //! The fields of a `config.json`, read tolerantly.
 
-use super::family_spec::{FamilySpec, Field, Unsupported};
+use super::families::{FamilySpec, Field, Unsupported};
 use super::keys::ModelKeys;
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};

@@ -1,6 +1,6 @@
 //! Which key of a checkpoint holds which parameter.
 
-use super::family_spec::{FamilyKeys, FamilySpec, HeadKeys};
+use super::families::{FamilyKeys, FamilySpec, HeadKeys};
 use super::{
     BUFFERS, Checkpoint, GAMMA_BETA, MODEL_PREFIX, POSITION, StoredParam, TOKEN_TYPE, ambiguous, is_known,
 };
@@ -66,7 +66,7 @@ impl ModelKeys {
     pub(crate) fn of_model(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
         let keys = Self::of_layer(checkpoint, family)?;
         if keys.model_prefix().is_none() {
-            let key = format!("{}0.{}.weight", keys.family.layer, keys.family.linears[0]);
+            let key = format!("{}0.{}.weight", keys.family.layer, keys.family.query_key_value[0]);
             let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
             return Err(Error::missing_key(checkpoint.path(), key, hint));
         }
@@ -88,7 +88,7 @@ impl ModelKeys {
     ) -> Result<()> {
         // The last layer: the keys of a checkpoint with fewer end before it.
         let last = stored.saturating_sub(1);
-        let key = self.layer(last, &format!("{}.weight", self.family.linears[0]));
+        let key = self.layer(last, &format!("{}.weight", self.family.query_key_value[0]));
         if checkpoint.keys().any(|stored| stored == key) {
             return Ok(());
         }

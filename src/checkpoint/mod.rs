@@ -7,17 +7,14 @@
 mod directory;
 mod embeddings;
 mod families;
-mod family_spec;
-mod family_table;
 mod fields;
 mod formats;
 mod keys;
 mod params;
-mod rotary_families;
 mod written_fields;
 
 pub(crate) use directory::{Directory, JsonFile};
-pub(crate) use family_spec::FamilySpec;
+pub(crate) use families::FamilySpec;
 pub use fields::Fields;
 pub(crate) use fields::agree;
 pub use keys::ModelKeys;
@@ -191,7 +188,7 @@ const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
 /// The prefix before the model's own key, empty without a wrapper, if the key is that of word embeddings.
 fn wrapper(key: &str) -> Option<&str> {
-    let words = family_table::FAMILIES.iter().map(|spec| spec.keys.word);
+    let words = families::FAMILIES.iter().map(|spec| spec.keys.word);
     let (prefix, word) = words.into_iter().find_map(|word| Some((key.strip_suffix(word)?, word)))?;
     // Wrappers nest, as `module._orig_mod.`.
     let mut rest = prefix;

@@ -1,6 +1,6 @@
 //! The fields of a `config.json` that is written.
 
-use super::family_spec::FamilySpec;
+use super::families::FamilySpec;
 use super::fields::Fields;
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result};
