@@ -52,22 +52,30 @@ pub enum Family {
 impl Family {
     /// Hugging Face's name: the `model_type` of a `config.json`.
     pub fn model_type(self) -> &'static str {
+        self.described().0
+    }
+
+    pub(crate) const fn architecture(self) -> &'static Architecture {
+        self.described().1
+    }
+
+    const fn described(self) -> (&'static str, &'static Architecture) {
         match self {
-            Self::Bert => "bert",
-            Self::DistilBert => "distilbert",
-            Self::Electra => "electra",
-            Self::MpNet => "mpnet",
-            Self::Albert => "albert",
-            Self::Ernie => "ernie",
-            Self::Roberta => "roberta",
-            Self::XlmRoberta => "xlm-roberta",
-            Self::Camembert => "camembert",
-            Self::Data2VecText => "data2vec-text",
-            Self::ModernBert => "modernbert",
-            Self::NomicBert => "nomic_bert",
-            Self::Gte => "gte",
-            Self::JinaEmbeddingsV3 => "jina_embeddings_v3",
-            Self::DebertaV2 => "deberta-v2",
+            Self::Bert => ("bert", &BERT),
+            Self::DistilBert => ("distilbert", &DISTILBERT),
+            Self::Electra => ("electra", &ELECTRA),
+            Self::MpNet => ("mpnet", &MPNET),
+            Self::Albert => ("albert", &ALBERT),
+            Self::Ernie => ("ernie", &BERT),
+            Self::Roberta => ("roberta", &ROBERTA),
+            Self::XlmRoberta => ("xlm-roberta", &ROBERTA),
+            Self::Camembert => ("camembert", &ROBERTA),
+            Self::Data2VecText => ("data2vec-text", &ROBERTA),
+            Self::ModernBert => ("modernbert", &MODERN_BERT),
+            Self::NomicBert => ("nomic_bert", &NOMIC_BERT),
+            Self::Gte => ("gte", &GTE),
+            Self::JinaEmbeddingsV3 => ("jina_embeddings_v3", &JINA_EMBEDDINGS_V3),
+            Self::DebertaV2 => ("deberta-v2", &DEBERTA_V2),
         }
     }
 }
@@ -97,6 +105,11 @@ impl PositionEmbeddingType {
     /// Whether the embedding layer has position embeddings.
     pub fn has_table(self) -> bool {
         matches!(self, Self::Absolute | Self::AfterPadding)
+    }
+
+    /// Whether the attention has a vector for each distance, by query or key.
+    pub(crate) fn is_relative(self) -> bool {
+        matches!(self, Self::RelativeKey | Self::RelativeKeyQuery)
     }
 }
 
@@ -394,21 +407,3 @@ const DEBERTA_V2: Architecture = Architecture {
         ..BERT.heads
     },
 };
-
-impl Family {
-    pub(crate) const fn architecture(self) -> &'static Architecture {
-        match self {
-            Self::Bert | Self::Ernie => &BERT,
-            Self::DistilBert => &DISTILBERT,
-            Self::Electra => &ELECTRA,
-            Self::MpNet => &MPNET,
-            Self::Albert => &ALBERT,
-            Self::Roberta | Self::XlmRoberta | Self::Camembert | Self::Data2VecText => &ROBERTA,
-            Self::ModernBert => &MODERN_BERT,
-            Self::NomicBert => &NOMIC_BERT,
-            Self::Gte => &GTE,
-            Self::JinaEmbeddingsV3 => &JINA_EMBEDDINGS_V3,
-            Self::DebertaV2 => &DEBERTA_V2,
-        }
-    }
-}

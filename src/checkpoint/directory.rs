@@ -3,7 +3,6 @@
 use super::Checkpoint;
 use super::families::FamilySpec;
 use super::fields::Fields;
-use super::formats::safetensors::Tensors;
 use super::keys::ModelKeys;
 use super::params::{StoredParam, tensors};
 use crate::error::{Error, Result};
@@ -80,7 +79,18 @@ impl Directory {
         let folders = folders.into_iter().map(|(folder, params)| written(&folder, params));
         let mut weights = folders.collect::<Result<Vec<_>>>()?;
         if let Some(old) = self.model {
-            keep(&mut all, old, renamed)?;
+            for (key, (file, stored)) in &old.tensors {
+                if let Some(name) = renamed(key) {
+                    // From the open file, whose name the new one will take.
+                    all.copy(name, &old.files[*file].file, stored);
+                }
+            }
+            // Bytes of other formats cannot be copied.
+            all.metadata = old.files.into_iter().find_map(|file| file.metadata).ok_or_else(|| {
+                let problem =
+                    "it has the name of a safetensors file and is none; save into another directory";
+                Error::not_a_checkpoint(&old.path, problem)
+            })?;
         }
         weights.push((path, all));
         let config = FamilySpec::of(self.family).named(fields);
@@ -101,23 +111,6 @@ impl Directory {
         }
         files.commit()
     }
-}
-
-/// Adds the old file's tensors under the names that `renamed` returns; those without a name are left out.
-fn keep(tensors: &mut Tensors, old: Checkpoint, renamed: impl Fn(&str) -> Option<String>) -> Result<()> {
-    for (key, (file, stored)) in &old.tensors {
-        if let Some(name) = renamed(key) {
-            // From the open file, whose name the new one will take.
-            tensors.copy(name, &old.files[*file].file, stored);
-        }
-    }
-    // Bytes of other formats cannot be copied.
-    let metadata = old.files.into_iter().find_map(|file| file.metadata);
-    tensors.metadata = metadata.ok_or_else(|| {
-        let problem = "it has the name of a safetensors file and is none; save into another directory";
-        Error::not_a_checkpoint(&old.path, problem)
-    })?;
-    Ok(())
 }
 
 /// A JSON file to be written.

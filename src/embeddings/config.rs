@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::family::{Family, PositionEmbeddingType, Projection, TokenTypes};
 use crate::layers::{
     EmbeddingInitializer, LayerNorm, MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_num_params,
-    check_sizes,
+    check_sizes, ensure,
 };
 use burn::config::Config;
 use burn::prelude::*;
@@ -153,16 +153,12 @@ impl BertEmbeddingsConfig {
     /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) does not use the rows up to that of the padding: RoBERTa's
     /// 514 rows are 512 tokens.
     pub fn max_sequence_length(&self) -> Option<usize> {
-        match self.position_embedding_type {
-            PositionEmbeddingType::Absolute
-            | PositionEmbeddingType::Rotary
-            | PositionEmbeddingType::Disentangled => Some(self.max_position_embeddings),
-            PositionEmbeddingType::AfterPadding => {
-                let first = self.pad_token_id.map_or(0, |pad| pad + 1);
-                Some(self.max_position_embeddings.saturating_sub(first))
-            }
-            PositionEmbeddingType::RelativeKey | PositionEmbeddingType::RelativeKeyQuery => None,
-        }
+        let first = match self.position_embedding_type {
+            PositionEmbeddingType::AfterPadding => self.pad_token_id.map_or(0, |pad| pad + 1),
+            relative if relative.is_relative() => return None,
+            _ => 0,
+        };
+        Some(self.max_position_embeddings.saturating_sub(first))
     }
 
     /// Checks that a module can be built from this config.
@@ -178,7 +174,6 @@ impl BertEmbeddingsConfig {
     /// - `layer_norm_eps` is not finite or below 1.2e-38, `hidden_dropout_prob` is not in [0, 1), or `initializer` is not a
     ///   distribution ([`EmbeddingInitializer::validate`]).
     pub fn validate(&self) -> Result<()> {
-        let invalid = |field, problem: String| Err(Error::Config { field, problem });
         self.check_family()?;
         check_sizes([
             ("hidden_size", self.hidden_size, MAX_WIDTH),
@@ -195,28 +190,25 @@ impl BertEmbeddingsConfig {
         }
         // Each size may be allowed and all of them together too much.
         check_num_params("vocab_size", self.count_params())?;
-        if let Some(pad) = self.pad_token_id.filter(|&pad| pad >= self.vocab_size) {
-            let problem =
-                format!("is {pad}, but vocab_size is {} (use None for no padding row)", self.vocab_size);
-            return invalid("pad_token_id", problem);
+        if let Some(pad) = self.pad_token_id {
+            let words = self.vocab_size;
+            ensure(pad < words, "pad_token_id", || {
+                format!("is {pad}, but vocab_size is {words} (use None for no padding row)")
+            })?;
         }
         check_epsilon(self.layer_norm_eps)?;
         check_dropout("hidden_dropout_prob", self.hidden_dropout_prob)?;
         self.initializer.validate()?;
-        // Only positions after padding are counted from its id.
         if self.position_embedding_type != PositionEmbeddingType::AfterPadding {
             return Ok(());
         }
         let Some(pad) = self.pad_token_id else {
-            return invalid("pad_token_id", "is None, but AfterPadding counts positions from it".into());
+            return Err(Error::config("pad_token_id", "is None, but AfterPadding counts positions from it"));
         };
         let (rows, first) = (self.max_position_embeddings, pad + 1);
-        if first >= rows {
-            let problem =
-                format!("is {rows}, but positions after padding start at pad_token_id + 1 = {first}");
-            return invalid("max_position_embeddings", problem);
-        }
-        Ok(())
+        ensure(first < rows, "max_position_embeddings", || {
+            format!("is {rows}, but positions after padding start at pad_token_id + 1 = {first}")
+        })
     }
 
     /// Whether the family has such models.

@@ -101,7 +101,7 @@ impl BertModelConfig {
         let projection = self.embeddings.embedding_size.map(|size| [size, self.embeddings.hidden_size]);
         let layers = self.num_stored_layers();
         Ok(BertEncoder {
-            embeddings_projection: projection.map(|shape| self.linear_of(shape, device)),
+            embeddings_projection: projection.map(|shape| self.scaled_linear(shape, 1.0, device)),
             relative_attention_bias: RelativeAttentionBias::new(self, device)?,
             distances: DistanceEmbedding::new(self, device)?,
             layers: (0..layers).map(|i| BertLayer::new(self, i, device)).collect::<Result<_>>()?,

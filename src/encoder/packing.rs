@@ -22,14 +22,8 @@ pub struct Packing {
     angles: Arc<Mutex<Vec<Angles>>>,
 }
 
-/// Cosines and sines of rotary positions, each [N, d / 2].
-#[derive(Clone, Debug)]
-struct Angles {
-    theta: f64,
-    columns: usize,
-    dtype: DType,
-    values: [Tensor<2>; 2],
-}
+/// Cosines and sines of rotary positions, each [N, d / 2], by θ, d and dtype.
+type Angles = ((f64, usize, DType), [Tensor<2>; 2]);
 
 /// Between places and rows.
 #[derive(Clone, Debug)]
@@ -47,16 +41,13 @@ impl Packing {
         if let Some(mask) = padding {
             mask.check(dims)?;
         }
+        let packed = |tokens, lengths| {
+            let sequences = Sequences::new(lengths, device);
+            Self { dims, tokens, sequences, aligned: Arc::default(), angles: Arc::default() }
+        };
         // Without padding rows are places, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
-            let sequences = Sequences::new(vec![dims[1]; dims[0]], device);
-            return Ok(Self {
-                dims,
-                tokens: None,
-                sequences,
-                aligned: Arc::default(),
-                angles: Arc::default(),
-            });
+            return Ok(packed(None, vec![dims[1]; dims[0]]));
         };
         let (mut places, mut rows) = (Vec::with_capacity(mask.num_tokens()), Vec::new());
         for (place, &is_padding) in mask.rows().flatten().enumerate() {
@@ -69,9 +60,7 @@ impl Packing {
         let moves = Moves::new(&places, rows.len(), device).expect("places of one token each");
         let tokens = Tokens { moves, rows: rows.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
-        let sequences = Sequences::new(mask.rows().map(length).collect(), device);
-        let (aligned, angles) = (Arc::default(), Arc::default());
-        Ok(Self { dims, tokens: Some(tokens), sequences, aligned, angles })
+        Ok(packed(Some(tokens), mask.rows().map(length).collect()))
     }
 
     pub(super) fn dims(&self) -> [usize; 2] {
@@ -93,11 +82,10 @@ impl Packing {
     /// each [N, d/2], beside `rows`.
     pub(super) fn angles(&self, theta: f64, columns: usize, rows: &Tensor<2>) -> [Tensor<2>; 2] {
         let dtype = computed_in(rows.dtype());
+        let key = (theta, columns, dtype);
         let mut known = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same =
-            |angles: &&Angles| angles.theta == theta && angles.columns == columns && angles.dtype == dtype;
-        if let Some(found) = known.iter().find(is_same) {
-            return found.values.clone();
+        if let Some((_, values)) = known.iter().find(|(known, _)| *known == key) {
+            return values.clone();
         }
         let (half, [_, seq]) = (columns / 2, self.dims);
         // In f64 on the host: in f32 an angle at place 8,000 is off by half a thousandth, and GPUs' sines of it by more.
@@ -113,7 +101,7 @@ impl Packing {
             Tensor::from_data(TensorData::new(values, [count, half]), (&device, dtype))
         };
         let values = [table(|angle| angle.1), table(|angle| angle.0)];
-        known.push(Angles { theta, columns, dtype, values: values.clone() });
+        known.push((key, values.clone()));
         values
     }
 
@@ -205,26 +193,22 @@ impl Packing {
         let [batch, _, seq, _] = scores.dims();
         // −∞ would make the softmax of a sequence of padding alone 0/0.
         let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
-        match self.padding(&scores) {
-            Some(padding) => scores.mask_fill(padding.reshape([batch, 1, 1, seq]), lowest),
-            None => scores,
-        }
+        self.mask(scores, [batch, 1, 1, seq], lowest)
     }
 
     /// Weights [B, A, S, S], 0 where a query is padding.
     pub(super) fn mask_queries(&self, weights: Tensor<4>) -> Tensor<4> {
         let [batch, _, seq, _] = weights.dims();
-        match self.padding(&weights) {
-            Some(padding) => weights.mask_fill(padding.reshape([batch, 1, seq, 1]), 0.0),
-            None => weights,
-        }
+        self.mask(weights, [batch, 1, seq, 1], 0.0)
     }
 
-    /// True where there is no token, [B, S, 1], beside `like`; `None` if every place holds one.
-    fn padding(&self, like: &Tensor<4>) -> Option<Tensor<3, Bool>> {
-        self.tokens.as_ref()?;
+    /// `filled` where there is no token, whose places are those of `shape`.
+    fn mask(&self, values: Tensor<4>, shape: [usize; 4], filled: f64) -> Tensor<4> {
+        if self.tokens.is_none() {
+            return values;
+        }
         // Built on the device, from indices that are there already: nothing is uploaded.
-        let ones = Tensor::ones([self.num_tokens(), 1], (&like.device(), like.dtype()));
-        Some(self.unpack(ones).equal_scalar(0.0))
+        let ones = Tensor::ones([self.num_tokens(), 1], (&values.device(), values.dtype()));
+        values.mask_fill(self.unpack(ones).equal_scalar(0.0).reshape(shape), filled)
     }
 }

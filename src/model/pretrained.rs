@@ -3,11 +3,10 @@
 use super::save::save;
 use super::stored::{Part, Stored};
 use crate::checkpoint::{Checkpoint, FamilySpec, Fields, ModelKeys, StoredParam, agree, filled};
-use crate::embeddings::PositionFill;
 use crate::error::{Error, Result, shown};
 use crate::files::hub::{Wanted, directory};
 use crate::files::of_one_save;
-use crate::layers::VocabularyResize;
+use crate::layers::{PositionFill, VocabularyResize};
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
 use burn::prelude::*;

@@ -4,7 +4,7 @@ mod bert;
 mod rotary;
 
 use crate::family::{Architecture, Biases, Family, NormPlace, Pooler};
-use Field::{Also, Always, Named, Old};
+use Field::{Also, Named, Old};
 use bert::{ROBERTA, ROBERTA_DEFAULTS};
 use burn_fused::Activation;
 use serde_json::{Map, Value};
@@ -219,12 +219,11 @@ impl FamilySpec {
         fields
     }
 
-    /// The name in `config.json` of a field that BERT calls `field`; `None` if this family has none.
-    pub(crate) fn name_of(&self, field: &'static str) -> Option<&'static str> {
+    /// The name in `config.json` of a field that BERT calls `field`, or `field` if this family has none.
+    pub(crate) fn name_of(&self, field: &'static str) -> &'static str {
         match self.fields.iter().find(|(bert, _)| *bert == field) {
-            None | Some((_, Old(_))) => Some(field),
-            Some((_, Named(name) | Also(name))) => Some(name),
-            Some((_, Always)) => None,
+            Some((_, Named(name) | Also(name))) => name,
+            _ => field,
         }
     }
 }
