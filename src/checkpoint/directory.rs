@@ -78,15 +78,15 @@ impl Directory {
         let (path, mut all) = written("", params)?;
         let folders = folders.into_iter().map(|(folder, params)| written(&folder, params));
         let mut weights = folders.collect::<Result<Vec<_>>>()?;
-        if let Some(old) = self.model {
+        if let Some(old) = &self.model {
             for (key, (file, stored)) in &old.tensors {
                 if let Some(name) = renamed(key) {
                     // From the open file, whose name the new one will take.
-                    all.copy(name, &old.files[*file].file, stored);
+                    all.copy(name, &old.files[*file], stored);
                 }
             }
             // Bytes of other formats cannot be copied.
-            all.metadata = old.files.into_iter().find_map(|file| file.metadata).ok_or_else(|| {
+            all.metadata = old.files.iter().find_map(|file| file.metadata.clone()).ok_or_else(|| {
                 let problem =
                     "it has the name of a safetensors file and is none; save into another directory";
                 Error::not_a_checkpoint(&old.path, problem)

@@ -7,7 +7,7 @@ use super::params::{StoredParam, check_stored, filled};
 use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
-use crate::family::{Family, Projection, TokenTypes};
+use crate::family::{Family, PositionEmbeddingType, Projection, TokenTypes};
 use crate::files::hub::{Wanted, directory};
 use crate::files::{of_one_save, regular_file};
 use burn::prelude::*;
@@ -180,9 +180,8 @@ impl BertEmbeddings {
 fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmbeddingsConfig> {
     // Shapes say neither how positions count nor which dtype, ε or dropout belongs to them.
     let family = keys.stated_family().unwrap_or(Family::Bert);
-    if family.architecture().input.positions != Family::Bert.architecture().input.positions
-        || family.architecture().input.projection == Projection::Always
-    {
+    let input = &family.architecture().input;
+    if input.positions != PositionEmbeddingType::Absolute || input.projection == Projection::Always {
         let problem = format!(
             "there is no config.json beside it and its keys start with {}, so BERT's defaults do not fit; give a config to \
              from_pretrained_with",
@@ -207,7 +206,7 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
         .with_max_position_embeddings(size_of(POSITION)?.0)
-        .with_type_vocab_size(match family.architecture().input.token_types {
+        .with_type_vocab_size(match input.token_types {
             TokenTypes::Always | TokenTypes::IfAny => size_of(TOKEN_TYPE)?.0,
             TokenTypes::Never => 0,
         }))

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Where in its file a tensor is.
 #[derive(Clone, Debug)]
@@ -65,7 +64,7 @@ fn to_little_endian(bytes: &mut [u8], dtype: DType) {
 /// It stays open, so a file that is put in its place meanwhile is not read with this one's header.
 pub(super) struct WeightFile {
     pub(super) path: PathBuf,
-    pub(super) file: Arc<File>,
+    file: File,
     pub(super) length: u64,
     /// `None` in other formats than safetensors.
     pub(super) metadata: Option<BTreeMap<String, String>>,
@@ -74,7 +73,7 @@ pub(super) struct WeightFile {
 impl WeightFile {
     /// Opens a file, and reads where its tensors are. Its first bytes determine the format, not its extension.
     pub(super) fn open(path: &Path) -> Result<(Self, BTreeMap<String, StoredTensor>)> {
-        let file = Arc::new(regular_file::open(path)?);
+        let file = regular_file::open(path)?;
         let length = file.metadata().map_err(|source| Error::reading(path, source))?.len();
         let mut file = Self { path: path.to_path_buf(), file, length, metadata: None };
         // As many bytes as tell the format, or a pointer of git-LFS.
@@ -104,8 +103,7 @@ impl WeightFile {
 
     /// A part that lies within the file.
     fn bytes(&self, start: u64, length: u64) -> Result<Vec<u8>> {
-        // The cursor is shared with clones of the handle, so it is placed for each part.
-        let mut file = &*self.file;
+        let mut file = &self.file;
         let mut bytes = vec![0; length as usize];
         let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(&mut bytes));
         read.map_err(|source| Error::reading(&self.path, source))?;

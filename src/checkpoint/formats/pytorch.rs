@@ -34,7 +34,7 @@ fn read_pickle<'a>(file: &WeightFile, bytes: &'a [u8]) -> Result<Pickle<'a>> {
 /// itself.
 fn read_archive(file: &WeightFile) -> Result<(Vec<u8>, HashMap<String, Storage>)> {
     let (invalid, length) = (|problem: String| file.invalid(problem), file.length);
-    let mut archive = ZipArchive::new(BufReader::new(&*file.file)).map_err(|error| file.corrupt(error))?;
+    let mut archive = ZipArchive::new(BufReader::new(&file.file)).map_err(|error| file.corrupt(error))?;
     let mut total = 0u64;
     let mut entries = Vec::new();
     for index in 0..archive.len() {
