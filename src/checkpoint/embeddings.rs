@@ -14,19 +14,16 @@ use burn::prelude::*;
 use std::path::Path;
 
 impl BertEmbeddingsConfig {
-    /// Reads a Hugging Face `config.json`.
+    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
     ///
-    /// `path` is the file, or the directory that holds it. Missing fields take the default of Hugging Face's config class for
-    /// that `model_type`, others are ignored. Without `model_type`, `architectures` determines the family. Positions are
-    /// [`AfterPadding`](crate::PositionEmbeddingType::AfterPadding) in RoBERTa's family and MPNet and
-    /// [`Absolute`](crate::PositionEmbeddingType::Absolute) in others, unless `position_embedding_type` is a relative one:
-    /// transformers 5 no longer reads that field, but the model was trained that way.
+    /// `model_type`, or without it `architectures`, determines the family. Missing fields take the defaults of its config class
+    /// in transformers. Positions are the family's, unless `position_embedding_type` is a relative one, which transformers 5
+    /// no longer reads.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] if the file cannot be read, [`Error::Json`] if it is not JSON, [`Error::UnsupportedModel`] for another
-    /// family, and [`Error::ConfigFile`], naming the field, if it has neither `model_type` nor `architectures`, a field has
-    /// the wrong type or no module can be built from its value.
+    /// family, and [`Error::ConfigFile`], naming the field, if nothing states the family or no module can be built from a value.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         Fields::at(path.as_ref())?.config()
     }
@@ -133,17 +130,15 @@ impl BertEmbeddings {
     /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names, in the module's dtype. Python reads
     /// them with `from_pretrained` of transformers' classes or with `safetensors`.
     ///
-    /// **Into an empty or new directory** the layer's tensors and fields are written, and attention heads and an
-    /// intermediate size that fit the hidden size. transformers initialises the other parts of a model.
-    ///
-    /// **Into a directory that holds a model** the layer's tensors, under the names that the file uses, and the fields that
-    /// changed are replaced, and everything else is kept. An output head of another vocabulary is not resized.
+    /// A new directory gets the layer's tensors and fields, and attention heads and an intermediate size that fit the hidden
+    /// size. In one that holds a model, the layer's tensors and the fields that changed are replaced and everything else is
+    /// kept; an output head of another vocabulary is not resized.
     ///
     /// # Atomicity
     ///
-    /// New files are written into a hidden folder and flushed to disk. A save that fails or is killed before all are complete
-    /// leaves the old ones; after one that is killed later this crate reads the new ones, which its next load or save moves
-    /// to their places. A load beside a save gives the old model or the new one.
+    /// A save that fails or is killed before all files are complete leaves the old ones; after one that is killed later this
+    /// crate reads the new ones, which its next load or save moves to their places. A load beside a save gives the old model
+    /// or the new one.
     ///
     /// # Errors
     ///

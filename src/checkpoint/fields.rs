@@ -359,15 +359,10 @@ pub(crate) fn replace_changed(
     new: Map<String, Value>,
     old: &Map<String, Value>,
 ) {
-    for (field, value) in new {
-        if old.get(&field) != Some(&value) {
-            fields.insert(field, value);
-        }
-    }
+    fields.extend(new.into_iter().filter(|(field, value)| old.get(field) != Some(value)));
 }
 
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
-    // transformers' models are initialised from a normal distribution, and fields have no word for another.
     let input = &config.family.architecture().input;
     let is_disentangled = input.positions == PositionEmbeddingType::Disentangled;
     let is_biased = config.position_embedding_type == PositionEmbeddingType::Absolute;
@@ -379,6 +374,7 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
         ("pad_token_id", json!(config.pad_token_id)),
         ("layer_norm_eps", json!(config.layer_norm_eps)),
         ("hidden_dropout_prob", json!(config.hidden_dropout_prob)),
+        // No field has a word for another distribution than the normal one.
         ("initializer_range", json!(config.initializer.std())),
     ]
     .into_iter()

@@ -296,40 +296,34 @@ impl BertEmbeddings {
 
     /// Everything that can be checked without the ids. Initialises no table.
     fn check(&self, input: &BertEmbeddingsInput) -> Result<()> {
-        let family = self.config.family;
-        let (positions, token_types) = (&self.position_embeddings, &self.token_type_embeddings);
-        for (field, is_there, is_needed) in [
-            ("position_embeddings", positions.is_some(), self.position_embedding_type().has_table()),
-            ("token_type_embeddings", token_types.is_some(), self.config.type_vocab_size > 0),
-        ] {
-            if is_there != is_needed {
-                let [found, needed] = [is_there, is_needed].map(|is| if is { "a table" } else { "None" });
-                let (scheme, family) = (self.position_embedding_type(), family.model_type());
-                let problem = format!("is {found}, but {family} with {scheme:?} positions needs {needed}");
-                return Err(Error::Config { field, problem });
-            }
-        }
         // Everything is compared with the word embeddings, which a caller may have cast or moved.
-        let words = &self.word_embeddings;
-        let width = words.embedding_dim();
+        let (words, scheme) = (&self.word_embeddings, self.position_embedding_type());
+        let (device, width) = (words.weight.lazy_device(), words.embedding_dim());
         let check = ParameterCheck::beside(words);
         match &input.words {
-            Words::Embeds(embeds) => {
-                if embeds.dims()[2] != width {
-                    return Err(Error::shape("inputs_embeds", embeds.dims(), format!("[B, S, {width}]")));
-                }
-                check.input("inputs_embeds", embeds)?;
+            Words::Embeds(embeds) if embeds.dims()[2] != width => {
+                return Err(Error::shape("inputs_embeds", embeds.dims(), format!("[B, S, {width}]")));
             }
-            Words::Ids(_) if input.device() != words.weight.lazy_device() => {
-                let (found, expected) = (input.device(), words.weight.lazy_device());
-                return Err(Error::device_mismatch("input_ids", found, expected));
+            Words::Embeds(embeds) => check.input("inputs_embeds", embeds)?,
+            Words::Ids(_) if input.device() != device => {
+                return Err(Error::device_mismatch("input_ids", input.device(), device));
             }
             Words::Ids(_) => {}
         }
-        for (name, table) in [("token_type_embeddings", token_types), ("position_embeddings", positions)] {
-            let Some(table) = table else { continue };
-            let name = format_args!("{name}.weight");
-            check.param(name, &table.weight, [table.num_embeddings(), width])?;
+        for (field, table, is_needed) in [
+            ("token_type_embeddings", &self.token_type_embeddings, self.config.type_vocab_size > 0),
+            ("position_embeddings", &self.position_embeddings, scheme.has_table()),
+        ] {
+            if table.is_some() != is_needed {
+                let [found, needed] = [!is_needed, is_needed].map(|is| if is { "a table" } else { "None" });
+                let family = self.config.family.model_type();
+                let problem = format!("is {found}, but {family} with {scheme:?} positions needs {needed}");
+                return Err(Error::Config { field, problem });
+            }
+            if let Some(table) = table {
+                let shape = [table.num_embeddings(), width];
+                check.param(format_args!("{field}.weight"), &table.weight, shape)?;
+            }
         }
         check.norm("layer_norm", &self.layer_norm, width)
     }

@@ -8,6 +8,7 @@ use crate::layers::{
 };
 use burn::config::Config;
 use burn::prelude::*;
+use std::fmt::Debug;
 
 /// Configuration of [`BertEmbeddings`](crate::BertEmbeddings). Field names are those of Hugging Face's `config.json`; the
 /// defaults are BERT-base uncased.
@@ -214,26 +215,21 @@ impl BertEmbeddingsConfig {
     /// Whether the family has such models.
     fn check_family(&self) -> Result<()> {
         let (input, name) = (&self.family.architecture().input, self.family.model_type());
-        let fixed = |field, found: String, always: String| {
-            let problem = format!("is {found}, but in the family {name} it is always {always}");
-            Err(Error::Config { field, problem })
+        let fixed = |is_valid, field, found: &dyn Debug, always: &dyn Debug| {
+            ensure(is_valid, field, || {
+                format!("is {found:?}, but in the family {name} it is always {always:?}")
+            })
         };
-        if input.token_types == TokenTypes::Never && self.type_vocab_size > 0 {
-            return fixed("type_vocab_size", self.type_vocab_size.to_string(), "0".into());
-        }
-        if let Some(always) = input.layer_norm_eps.filter(|&always| always != self.layer_norm_eps) {
-            return fixed("layer_norm_eps", format!("{:?}", self.layer_norm_eps), format!("{always:?}"));
-        }
-        let scheme = self.position_embedding_type;
+        let can_have_types = input.token_types != TokenTypes::Never;
+        let types = self.type_vocab_size;
+        fixed(types == 0 || can_have_types, "type_vocab_size", &types, &0)?;
+        let (eps, own) = (self.layer_norm_eps, input.layer_norm_eps);
+        fixed(own.is_none_or(|own| own == eps), "layer_norm_eps", &eps, &own.unwrap_or(eps))?;
         use PositionEmbeddingType::{Absolute, Disentangled, Rotary};
-        let is_of_attention = |scheme| matches!(scheme, Disentangled | Rotary);
-        let has_both = [scheme, input.positions] == [Absolute, Disentangled];
-        if (is_of_attention(scheme) || is_of_attention(input.positions))
-            && scheme != input.positions
-            && !has_both
-        {
-            return fixed("position_embedding_type", format!("{scheme:?}"), format!("{:?}", input.positions));
-        }
+        let both @ [scheme, own] = [self.position_embedding_type, input.positions];
+        let is_of_attention = both.iter().any(|scheme| matches!(scheme, Disentangled | Rotary));
+        let is_valid = !is_of_attention || scheme == own || both == [Absolute, Disentangled];
+        fixed(is_valid, "position_embedding_type", &scheme, &own)?;
         let problem = match (input.projection, self.embedding_size) {
             (Projection::Never, Some(size)) => {
                 format!("is {size}, but the family {name} has tables as wide as its model; use None")

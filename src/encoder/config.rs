@@ -185,7 +185,8 @@ impl BertModelConfig {
             })?;
         }
         let is_disentangled = self.disentangled.is_some();
-        ensure(is_disentangled == encoder.is_disentangled, "disentangled", || {
+        let needs_disentangled = family.architecture().input.positions == PositionEmbeddingType::Disentangled;
+        ensure(is_disentangled == needs_disentangled, "disentangled", || {
             format!("is {}, but the family is {name}", found(is_disentangled))
         })?;
         self.disentangled.map_or(Ok(()), |disentangled| disentangled.validate())?;

@@ -32,6 +32,9 @@ struct Tokens {
     moves: Moves,
     /// The row of each place; N where there is no token.
     rows: Arc<[usize]>,
+    /// How many places each token is after the first of its sequence.
+    // Not after the first place: a text has the same bits wherever its padding is.
+    positions: Arc<[usize]>,
 }
 
 impl Packing {
@@ -49,16 +52,22 @@ impl Packing {
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
             return Ok(packed(None, vec![dims[1]; dims[0]]));
         };
-        let (mut places, mut rows) = (Vec::with_capacity(mask.num_tokens()), Vec::new());
-        for (place, &is_padding) in mask.rows().flatten().enumerate() {
-            rows.push(if is_padding { mask.num_tokens() } else { places.len() });
-            if !is_padding {
-                places.push(place);
+        let (mut places, mut rows, mut positions) = (Vec::new(), Vec::new(), Vec::new());
+        for row in mask.rows() {
+            let first = row.iter().position(|is_padding| !is_padding).unwrap_or(0);
+            for (column, &is_padding) in row.iter().enumerate() {
+                if is_padding {
+                    rows.push(mask.num_tokens());
+                    continue;
+                }
+                places.push(rows.len());
+                rows.push(positions.len());
+                positions.push(column - first);
             }
         }
         // Indices go to the device once for a batch, and every layer uses them.
         let moves = Moves::new(&places, rows.len(), device).expect("places of one token each");
-        let tokens = Tokens { moves, rows: rows.into() };
+        let tokens = Tokens { moves, rows: rows.into(), positions: positions.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
         Ok(packed(Some(tokens), mask.rows().map(length).collect()))
     }
@@ -70,12 +79,9 @@ impl Packing {
     /// Whether no sequence has padding between its tokens, so that distances of rows are those of places.
     pub(super) fn is_contiguous(&self) -> bool {
         let Some(tokens) = &self.tokens else { return true };
-        let is_padding = |row: &&usize| **row == self.num_tokens();
-        let mut sequences = tokens.rows.chunks(self.dims[1]);
-        sequences.all(|rows| {
-            let places = rows.iter().skip_while(is_padding);
-            places.skip_while(|row| !is_padding(row)).all(|row| is_padding(&row))
-        })
+        let mut positions = tokens.positions.iter();
+        let mut lengths = self.sequences.lengths().iter();
+        lengths.all(|&length| positions.by_ref().take(length).copied().eq(0..length))
     }
 
     /// The cosines and sines of `m · θ^(−2i/d)` for each token, m places after the first of its sequence, and each i below d/2:
@@ -94,7 +100,10 @@ impl Packing {
         let at = |m: usize| speeds.iter().map(move |speed| (m as f64 * speed).sin_cos());
         let all: Vec<Vec<(f64, f64)>> = (0..seq).map(|m| at(m).collect()).collect();
         let device = rows.device().without_autodiff();
-        let positions = self.positions();
+        let positions = match &self.tokens {
+            Some(tokens) => tokens.positions.to_vec(),
+            None => (0..self.dims[0]).flat_map(|_| 0..seq).collect(),
+        };
         let table = |of: fn(&(f64, f64)) -> f64| {
             let values: Vec<f64> = positions.iter().flat_map(|&m| all[m].iter().map(of)).collect();
             let count = values.len() / half;
@@ -103,20 +112,6 @@ impl Packing {
         let values = [table(|angle| angle.1), table(|angle| angle.0)];
         known.push((key, values.clone()));
         values
-    }
-
-    /// How many places each token is after the first of its sequence.
-    // Not after the first place: a text has the same bits wherever its padding is.
-    fn positions(&self) -> Vec<usize> {
-        let [batch, seq] = self.dims;
-        let is_token =
-            |place: &usize| self.tokens.as_ref().is_none_or(|tokens| tokens.rows[*place] < self.num_tokens());
-        let of_sequence = |sequence: usize| {
-            let mut places = (sequence * seq..(sequence + 1) * seq).filter(is_token).peekable();
-            let first = places.peek().copied().unwrap_or(0);
-            places.map(move |place| place - first).collect::<Vec<_>>()
-        };
-        (0..batch).flat_map(of_sequence).collect()
     }
 
     /// Number of tokens, N.

@@ -3,7 +3,7 @@
 mod bert;
 mod rotary;
 
-use crate::family::{Architecture, Biases, Family, NormPlace, Pooler};
+use crate::family::{Architecture, Biases, Family, NormPlace, Pooler, PositionEmbeddingType};
 use Field::{Also, Named, Old};
 use bert::{ROBERTA, ROBERTA_DEFAULTS};
 use burn_fused::Activation;
@@ -165,10 +165,11 @@ const _: () = {
     while i < FAMILIES.len() {
         let FamilySpec { family, keys, .. } = &FAMILIES[i];
         assert!(*family as usize == i, "the entries are in the order of the variants");
-        let Architecture { encoder, heads, .. } = family.architecture();
+        let Architecture { input, encoder, heads } = family.architecture();
         assert!(matches!(heads.pooler, Pooler::Never) == keys.pooler.is_none());
         assert!(encoder.has_relative_attention_bias == keys.relative_attention_bias.is_some());
-        assert!(encoder.is_disentangled == keys.disentangled.is_some());
+        let is_disentangled = matches!(input.positions, PositionEmbeddingType::Disentangled);
+        assert!(is_disentangled == keys.disentangled.is_some());
         assert!(encoder.relative_scores.is_some() == keys.distances.is_some());
         let has_all = matches!(encoder.biases, Biases { of_layers: true, of_inner: true, of_others: true });
         assert!(has_all || !keys.zero_biases);

@@ -141,20 +141,17 @@ fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Ve
 }
 
 pub(super) fn transposed(data: TensorData) -> TensorData {
-    let (dtype, [rows, columns]) = (data.dtype(), data.shape().dims());
-    let bytes = data.as_bytes();
-    macro_rules! turned {
-        ($size:literal) => {{
-            let (elements, _) = bytes.as_chunks::<$size>();
-            let column = |column| (0..rows).map(move |row| elements[row * columns + column]);
-            (0..columns).flat_map(column).collect::<Vec<_>>().into_flattened()
-        }};
+    fn turned<const N: usize>(bytes: &[u8], [rows, columns]: [usize; 2]) -> Vec<u8> {
+        let (elements, _) = bytes.as_chunks::<N>();
+        let column = |column| (0..rows).map(move |row| elements[row * columns + column]);
+        (0..columns).flat_map(column).collect::<Vec<_>>().into_flattened()
     }
+    let (bytes, dtype, [rows, columns]) = (data.as_bytes(), data.dtype(), data.shape().dims());
     // By size and not by dtype: values are moved, not computed with.
     let turned = match dtype.size() {
-        2 => turned!(2),
-        4 => turned!(4),
-        _ => turned!(8),
+        2 => turned::<2>(bytes, [rows, columns]),
+        4 => turned::<4>(bytes, [rows, columns]),
+        _ => turned::<8>(bytes, [rows, columns]),
     };
     TensorData::from_bytes_vec(turned, [columns, rows], dtype)
 }

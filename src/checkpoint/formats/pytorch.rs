@@ -52,10 +52,10 @@ fn read_archive(file: &WeightFile) -> Result<(Vec<u8>, HashMap<String, Storage>)
         let is_plain = entry.compression() == CompressionMethod::Stored
             && entry.compressed_size() == entry.size()
             && !entry.encrypted();
-        let start = entry.data_start().filter(|_| is_plain);
         // A file may state no checksum, which is then written as 0.
         let checksum = Some(entry.crc32()).filter(|&checksum| checksum != 0);
-        entries.push((name, start, entry.size(), checksum));
+        let storage = |start| Storage { start, length: entry.size(), checksum };
+        entries.push((name, entry.data_start().filter(|_| is_plain).map(storage)));
     }
     if total > length {
         let problem =
@@ -63,23 +63,20 @@ fn read_archive(file: &WeightFile) -> Result<(Vec<u8>, HashMap<String, Storage>)
         return Err(invalid(problem));
     }
     // Folders are named after the file; that of the pickle is the root of all.
-    let roots = entries.iter().filter_map(|(name, ..)| name.strip_suffix("data.pkl"));
+    let roots = entries.iter().filter_map(|(name, _)| name.strip_suffix("data.pkl"));
     let root = roots.filter(|root| root.is_empty() || root.ends_with('/')).min_by_key(|root| root.len());
     let root = root.ok_or_else(|| invalid("the archive has no data.pkl".into()))?.to_string();
     let mut storages = HashMap::new();
-    for (name, start, size, checksum) in entries {
+    for (name, storage) in entries {
         let Some(name) = name.strip_prefix(&root) else { continue };
-        let Some(start) = start else {
+        let Some(storage) = storage else {
             return Err(invalid(format!("{} is compressed; torch.save compresses nothing", shown(name))));
         };
-        if start.checked_add(size).is_none_or(|end| end > length) {
+        if storage.start.checked_add(storage.length).is_none_or(|end| end > length) {
             return Err(file.corrupt(format!("{} reaches beyond the end of the file", shown(name))));
         }
         // What lies beside the folder of storages keeps its name, such as byteorder.
-        storages.insert(
-            name.strip_prefix("data/").unwrap_or(name).to_string(),
-            Storage { start, length: size, checksum },
-        );
+        storages.insert(name.strip_prefix("data/").unwrap_or(name).to_string(), storage);
     }
     let read = |name: &str| -> Result<Option<Vec<u8>>> {
         let Some(entry) = storages.get(name) else { return Ok(None) };
