@@ -58,7 +58,7 @@ impl BertEmbeddings {
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = &directory(path.as_ref(), Wanted::Weights)?;
         let config_path = config_path(path);
-        let (checkpoint, keys, module) = of_one_save(path, || {
+        of_one_save(path, || {
             let checkpoint = Checkpoint::open(path)?;
             // A directory without a config is incomplete, a file of weights may be all there is.
             let has_config = path.is_dir() || regular_file::exists(&config_path);
@@ -72,9 +72,8 @@ impl BertEmbeddings {
                 }
                 None => config_of_shapes(&checkpoint, &keys)?.try_init(device)?,
             };
-            Ok((checkpoint, keys, module))
-        })?;
-        filled(&module, &checkpoint, module.stored_params(&keys))
+            filled(&module, &checkpoint, module.stored_params(&keys))
+        })
     }
 
     /// Reads the embedding layer of a checkpoint with a given config; `config.json` is not read. Errors are those of
