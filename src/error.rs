@@ -50,7 +50,7 @@ pub enum Error {
     /// An id has no embedding.
     #[error(
         "{input}{} is {id}, but there are {rows} {table} (valid ids: 0..={}); {}",
-        Index(index), rows.saturating_sub(1), table.remedy()
+        indices(index), rows.saturating_sub(1), table.words()[1]
     )]
     IdOutOfRange { input: &'static str, index: Vec<usize>, id: i64, table: EmbeddingTable, rows: usize },
 
@@ -58,12 +58,12 @@ pub enum Error {
     #[error(
         "labels{} is {label}, but the model has {num_labels} labels (valid: 0..={}); set id2label in the config to \
          have more",
-        Index(index), num_labels.saturating_sub(1)
+        indices(index), num_labels.saturating_sub(1)
     )]
     LabelOutOfRange { index: Vec<usize>, label: i64, num_labels: usize },
 
     /// An id is outside ±2³¹, so no table can have it.
-    #[error("{input}{} does not fit a 32-bit signed integer; no embedding has such an id", Index(index))]
+    #[error("{input}{} does not fit a 32-bit signed integer; no embedding has such an id", indices(index))]
     IdOverflow { input: &'static str, index: Vec<usize> },
 
     /// Ids on a device that cannot be read, so that they cannot be checked. Without a `source` they can only be read
@@ -291,10 +291,6 @@ impl EmbeddingTable {
             Self::Embedding => ["embeddings", "num_embeddings must exceed the largest id"],
         }
     }
-
-    fn remedy(self) -> &'static str {
-        self.words()[1]
-    }
 }
 
 impl fmt::Display for EmbeddingTable {
@@ -303,27 +299,20 @@ impl fmt::Display for EmbeddingTable {
     }
 }
 
-/// Prints `[3, 17]` the way one writes it in code: `[3][17]`.
-struct Index<'a>(&'a [usize]);
-
-impl fmt::Display for Index<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|i| write!(f, "[{i}]"))
-    }
+/// `[3, 17]` the way one writes it in code: `[3][17]`.
+fn indices(index: &[usize]) -> String {
+    index.iter().map(|i| format!("[{i}]")).collect()
 }
 
 /// Text of a file or of the caller, for a message: without characters that a terminal obeys, and cut.
 struct Shown<'a>(&'a str);
 
-impl Shown<'_> {
-    /// Longer than any problem that has no text of a file in it.
-    const MAX: usize = 2000;
-}
-
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// Longer than any problem that has no text of a file in it.
+        const MAX: usize = 2000;
         // The precision, as `{:.100}` limits text elsewhere too.
-        let max = f.precision().unwrap_or(Self::MAX);
+        let max = f.precision().unwrap_or(MAX);
         for c in self.0.chars().take(max) {
             // The ranges turn the direction of the text that follows.
             match c {

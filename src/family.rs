@@ -1,11 +1,11 @@
 //! Model families, and what the models of each are made of. How they are stored is up to `checkpoint`.
 
 use HeadDropout::{Never, OfLayers, Stated};
+use PositionEmbeddingType::{Absolute, AfterPadding, Disentangled, Rotary};
 use burn::config::Config;
 use burn_fused::Activation;
 
-/// The family of a model, Hugging Face's `model_type`. It determines how the architecture differs from BERT's, how absolute
-/// positions count (see [`PositionEmbeddingType`]), and under which keys, fields and class the model is stored.
+/// The family of a model, Hugging Face's `model_type`: how it differs from BERT, and how it is stored.
 ///
 /// ```
 /// use burn_bert::{BertEmbeddingsConfig, Family, PositionEmbeddingType};
@@ -52,44 +52,52 @@ pub enum Family {
 impl Family {
     /// Hugging Face's name: the `model_type` of a `config.json`.
     pub fn model_type(self) -> &'static str {
+        self.described().0
+    }
+
+    pub(crate) const fn architecture(self) -> &'static Architecture {
+        self.described().1
+    }
+
+    const fn described(self) -> (&'static str, &'static Architecture) {
         match self {
-            Self::Bert => "bert",
-            Self::DistilBert => "distilbert",
-            Self::Electra => "electra",
-            Self::MpNet => "mpnet",
-            Self::Albert => "albert",
-            Self::Ernie => "ernie",
-            Self::Roberta => "roberta",
-            Self::XlmRoberta => "xlm-roberta",
-            Self::Camembert => "camembert",
-            Self::Data2VecText => "data2vec-text",
-            Self::ModernBert => "modernbert",
-            Self::NomicBert => "nomic_bert",
-            Self::Gte => "gte",
-            Self::JinaEmbeddingsV3 => "jina_embeddings_v3",
-            Self::DebertaV2 => "deberta-v2",
+            Self::Bert => ("bert", &BERT),
+            Self::DistilBert => ("distilbert", &DISTILBERT),
+            Self::Electra => ("electra", &ELECTRA),
+            Self::MpNet => ("mpnet", &MPNET),
+            Self::Albert => ("albert", &ALBERT),
+            Self::Ernie => ("ernie", &BERT),
+            Self::Roberta => ("roberta", &ROBERTA),
+            Self::XlmRoberta => ("xlm-roberta", &ROBERTA),
+            Self::Camembert => ("camembert", &ROBERTA),
+            Self::Data2VecText => ("data2vec-text", &ROBERTA),
+            Self::ModernBert => ("modernbert", &MODERN_BERT),
+            Self::NomicBert => ("nomic_bert", &NOMIC_BERT),
+            Self::Gte => ("gte", &GTE),
+            Self::JinaEmbeddingsV3 => ("jina_embeddings_v3", &JINA_EMBEDDINGS_V3),
+            Self::DebertaV2 => ("deberta-v2", &DEBERTA_V2),
         }
     }
 }
 
-/// How positions enter the sum; a field of [`BertEmbeddingsConfig`](crate::BertEmbeddingsConfig).
+/// How a model represents positions; a field of [`BertEmbeddingsConfig`](crate::BertEmbeddingsConfig). Position embeddings are
+/// those of [`Absolute`](Self::Absolute) and [`AfterPadding`](Self::AfterPadding) alone.
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PositionEmbeddingType {
     /// Positions K, K+1, … are looked up in a learned table (BERT). K is `past_key_values_length`.
     Absolute,
-    /// Relative positions in the attention (Shaw et al. 2018); the embedding layer has no position embeddings.
+    /// Relative positions in the attention (Shaw et al. 2018).
     RelativeKey,
-    /// Relative positions in the attention (Huang et al. 2020, method 4); the embedding layer has no position embeddings.
+    /// Relative positions in the attention (Huang et al. 2020, method 4).
     RelativeKeyQuery,
     /// Positions count the tokens that are not padding, from `pad_token_id + 1` on; padding has position
     /// `pad_token_id`, whose row gets no gradient (RoBERTa and other models from fairseq).
     AfterPadding,
-    /// Queries and keys of the attention are turned by angles that grow with the position (Su et al. 2021); the embedding
-    /// layer has no position embeddings (ModernBERT, NomicBERT, GTE, Jina embeddings v3).
+    /// Queries and keys of the attention are turned by angles that grow with the position (Su et al. 2021).
     Rotary,
-    /// Distances have vectors of their own, which queries and keys of the attention are multiplied with (He et al. 2021); the
-    /// embedding layer has no position embeddings (DeBERTa-v3). With [`Absolute`](Self::Absolute) DeBERTa has both.
+    /// Distances have vectors of their own, which queries and keys of the attention are multiplied with (He et al. 2021;
+    /// DeBERTa-v3). With [`Absolute`](Self::Absolute) DeBERTa has both.
     Disentangled,
 }
 
@@ -98,12 +106,17 @@ impl PositionEmbeddingType {
     pub fn has_table(self) -> bool {
         matches!(self, Self::Absolute | Self::AfterPadding)
     }
+
+    /// Whether the attention has a vector for each distance, by query or key.
+    pub(crate) fn is_relative(self) -> bool {
+        matches!(self, Self::RelativeKey | Self::RelativeKeyQuery)
+    }
 }
 
 /// What a model is made of, sizes aside.
 ///
-/// Norms are LayerNorms. A family is supported if the fields are all its differences from transformers' BERT. Some only look
-/// alike: MegatronBERT has no LayerNorm in its embeddings, BigBird drops out before it.
+/// A family is supported if these are all its differences from transformers' BERT. Some only look alike: MegatronBERT has no
+/// LayerNorm in its embeddings, BigBird drops out before it.
 #[derive(Debug)]
 pub(crate) struct Architecture {
     pub(crate) input: Input,
@@ -141,8 +154,6 @@ pub(crate) struct Encoder {
     pub(crate) has_relative_attention_bias: bool,
     /// Whether layers with rotary positions can have a window, and another θ with it.
     pub(crate) has_windows: bool,
-    /// Whether queries and keys are also multiplied with vectors of their distance.
-    pub(crate) is_disentangled: bool,
 }
 
 /// Which linear layers and norms have biases.
@@ -165,7 +176,6 @@ pub(crate) enum InnerDropout {
     Stated,
 }
 
-/// Whether a family has token-type embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenTypes {
     Never,
@@ -195,7 +205,6 @@ pub(crate) enum Pooler {
     Always,
 }
 
-/// Where a layer normalises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NormPlace {
     /// `LayerNorm(x + f(x))`.
@@ -205,7 +214,6 @@ pub(crate) enum NormPlace {
     Pre,
 }
 
-/// Whether a linear layer projects the embeddings to the width of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Projection {
     Never,
@@ -223,7 +231,6 @@ pub(crate) enum RelativeScores {
     Unscaled,
 }
 
-/// What classifies sequences.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum SequenceHead {
     /// A linear layer that reads the pooler's output.
@@ -253,7 +260,7 @@ pub(crate) enum HeadDropout {
 
 const BERT: Architecture = Architecture {
     input: Input {
-        positions: PositionEmbeddingType::Absolute,
+        positions: Absolute,
         token_types: TokenTypes::Always,
         layer_norm_eps: None,
         projection: Projection::Never,
@@ -268,7 +275,6 @@ const BERT: Architecture = Architecture {
         relative_scores: Some(RelativeScores::Scaled),
         has_relative_attention_bias: false,
         has_windows: false,
-        is_disentangled: false,
     },
     heads: Heads {
         pooler: Pooler::Always,
@@ -280,7 +286,7 @@ const BERT: Architecture = Architecture {
 };
 
 const ROBERTA: Architecture = Architecture {
-    input: Input { positions: PositionEmbeddingType::AfterPadding, ..BERT.input },
+    input: Input { positions: AfterPadding, ..BERT.input },
     heads: Heads {
         // `RobertaLMHead` computes GELU whatever `hidden_act` is.
         masked_lm_activation_of_layers: false,
@@ -333,7 +339,7 @@ const ALBERT: Architecture = Architecture {
 };
 
 const MODERN_BERT: Architecture = Architecture {
-    input: Input { positions: PositionEmbeddingType::Rotary, token_types: TokenTypes::Never, ..BERT.input },
+    input: Input { positions: Rotary, token_types: TokenTypes::Never, ..BERT.input },
     encoder: Encoder {
         norm: NormPlace::Pre,
         biases: Biases { of_layers: false, of_inner: false, of_others: false },
@@ -353,7 +359,7 @@ const MODERN_BERT: Architecture = Architecture {
 };
 
 const NOMIC_BERT: Architecture = Architecture {
-    input: Input { positions: PositionEmbeddingType::Rotary, ..BERT.input },
+    input: Input { positions: Rotary, ..BERT.input },
     encoder: Encoder {
         biases: Biases { of_layers: false, of_inner: false, of_others: true },
         is_gated: true,
@@ -381,12 +387,8 @@ const JINA_EMBEDDINGS_V3: Architecture = Architecture {
 };
 
 const DEBERTA_V2: Architecture = Architecture {
-    input: Input {
-        positions: PositionEmbeddingType::Disentangled,
-        token_types: TokenTypes::IfAny,
-        ..BERT.input
-    },
-    encoder: Encoder { relative_scores: None, is_disentangled: true, ..BERT.encoder },
+    input: Input { positions: Disentangled, token_types: TokenTypes::IfAny, ..BERT.input },
+    encoder: Encoder { relative_scores: None, ..BERT.encoder },
     heads: Heads {
         pooler: Pooler::Never,
         sequence: SequenceHead::ContextPooler,
@@ -394,21 +396,3 @@ const DEBERTA_V2: Architecture = Architecture {
         ..BERT.heads
     },
 };
-
-impl Family {
-    pub(crate) const fn architecture(self) -> &'static Architecture {
-        match self {
-            Self::Bert | Self::Ernie => &BERT,
-            Self::DistilBert => &DISTILBERT,
-            Self::Electra => &ELECTRA,
-            Self::MpNet => &MPNET,
-            Self::Albert => &ALBERT,
-            Self::Roberta | Self::XlmRoberta | Self::Camembert | Self::Data2VecText => &ROBERTA,
-            Self::ModernBert => &MODERN_BERT,
-            Self::NomicBert => &NOMIC_BERT,
-            Self::Gte => &GTE,
-            Self::JinaEmbeddingsV3 => &JINA_EMBEDDINGS_V3,
-            Self::DebertaV2 => &DEBERTA_V2,
-        }
-    }
-}

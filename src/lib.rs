@@ -110,12 +110,12 @@ pub mod training;
 
 #[cfg(feature = "gradcheck")]
 pub use burn_gradcheck as gradcheck;
-pub use embeddings::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PositionFill};
+pub use embeddings::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 pub use error::{EmbeddingTable, Error, Result};
 pub use family::{Family, PositionEmbeddingType};
 pub use layers::{
-    EmbeddingInitializer, IntoIds, LayerNorm, NewRows, PaddingMask, TokenEmbedding, TokenEmbeddingConfig,
-    VocabularyResize, cast_module,
+    EmbeddingInitializer, IntoIds, LayerNorm, NewRows, PaddingMask, PositionFill, TokenEmbedding,
+    TokenEmbeddingConfig, VocabularyResize, cast_module,
 };
 
 /// The fused operators on tensors, without a module: those of [burn-fused](burn_fused) that a model's code calls.
@@ -131,27 +131,21 @@ pub mod functional {
 /// The examples of the README and of the guides, compiled and run as documentation tests.
 #[cfg(doctest)]
 mod guides {
-    #[doc = include_str!("../README.md")]
-    #[cfg(feature = "train")]
-    mod readme {}
-    #[doc = include_str!("../docs/tasks.md")]
-    #[cfg(feature = "train")]
-    mod tasks {}
-    #[doc = include_str!("../docs/training.md")]
-    #[cfg(feature = "train")]
-    mod training {}
-    #[doc = include_str!("../docs/distributed.md")]
-    #[cfg(feature = "train")]
-    mod distributed {}
-    #[doc = include_str!("../docs/migrating.md")]
-    #[cfg(feature = "tokenizers")]
-    mod migrating {}
-    #[doc = include_str!("../docs/checkpoints.md")]
-    mod checkpoints {}
-    #[doc = include_str!("../docs/embeddings.md")]
-    mod embeddings {}
-    #[doc = include_str!("../docs/devices.md")]
-    mod devices {}
-    #[doc = include_str!("../docs/performance.md")]
-    mod performance {}
+    macro_rules! guides {
+        ($($(#[$feature:meta])? $name:ident: $file:literal;)*) => {
+            $($(#[$feature])? #[doc = include_str!($file)] mod $name {})*
+        };
+    }
+
+    guides! {
+        #[cfg(feature = "train")] readme: "../README.md";
+        #[cfg(feature = "train")] tasks: "../docs/tasks.md";
+        #[cfg(feature = "train")] training: "../docs/training.md";
+        #[cfg(feature = "train")] distributed: "../docs/distributed.md";
+        #[cfg(feature = "tokenizers")] migrating: "../docs/migrating.md";
+        checkpoints: "../docs/checkpoints.md";
+        embeddings: "../docs/embeddings.md";
+        devices: "../docs/devices.md";
+        performance: "../docs/performance.md";
+    }
 }

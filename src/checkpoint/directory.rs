@@ -1,9 +1,8 @@
 //! The directory that a model is saved into: what is there, and replacing it.
 
 use super::Checkpoint;
-use super::family_spec::FamilySpec;
+use super::families::FamilySpec;
 use super::fields::Fields;
-use super::formats::safetensors::Tensors;
 use super::keys::ModelKeys;
 use super::params::{StoredParam, tensors};
 use crate::error::{Error, Result};
@@ -79,8 +78,19 @@ impl Directory {
         let (path, mut all) = written("", params)?;
         let folders = folders.into_iter().map(|(folder, params)| written(&folder, params));
         let mut weights = folders.collect::<Result<Vec<_>>>()?;
-        if let Some(old) = self.model {
-            keep(&mut all, old, renamed)?;
+        if let Some(old) = &self.model {
+            for (key, (file, stored)) in &old.tensors {
+                if let Some(name) = renamed(key) {
+                    // From the open file, whose name the new one will take.
+                    all.copy(name, &old.files[*file], stored);
+                }
+            }
+            // Bytes of other formats cannot be copied.
+            all.metadata = old.files.iter().find_map(|file| file.metadata.clone()).ok_or_else(|| {
+                let problem =
+                    "it has the name of a safetensors file and is none; save into another directory";
+                Error::not_a_checkpoint(&old.path, problem)
+            })?;
         }
         weights.push((path, all));
         let config = FamilySpec::of(self.family).named(fields);
@@ -101,23 +111,6 @@ impl Directory {
         }
         files.commit()
     }
-}
-
-/// Adds the old file's tensors under the names that `renamed` returns; those without a name are left out.
-fn keep(tensors: &mut Tensors, old: Checkpoint, renamed: impl Fn(&str) -> Option<String>) -> Result<()> {
-    for (key, (file, stored)) in &old.tensors {
-        if let Some(name) = renamed(key) {
-            // From the open file, whose name the new one will take.
-            tensors.copy(name, &old.files[*file].file, stored);
-        }
-    }
-    // Bytes of other formats cannot be copied.
-    let metadata = old.files.into_iter().find_map(|file| file.metadata);
-    tensors.metadata = metadata.ok_or_else(|| {
-        let problem = "it has the name of a safetensors file and is none; save into another directory";
-        Error::not_a_checkpoint(&old.path, problem)
-    })?;
-    Ok(())
 }
 
 /// A JSON file to be written.

@@ -1,33 +1,29 @@
 //! The embedding layer, from a Hugging Face checkpoint and back.
 
 use super::directory::Directory;
-use super::fields::{Fields, agree, config_path};
-use super::keys::ModelKeys;
+use super::fields::{Fields, config_path, merged_fields};
+use super::keys::{ModelKeys, agree};
 use super::params::{StoredParam, check_stored, filled};
-use super::written_fields::merged_fields;
 use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
-use crate::family::{Family, Projection, TokenTypes};
+use crate::family::{Family, PositionEmbeddingType, Projection, TokenTypes};
 use crate::files::hub::{Wanted, directory};
 use crate::files::{of_one_save, regular_file};
 use burn::prelude::*;
 use std::path::Path;
 
 impl BertEmbeddingsConfig {
-    /// Reads a Hugging Face `config.json`.
+    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
     ///
-    /// `path` is the file, or the directory that holds it. Missing fields take the default of Hugging Face's config class for
-    /// that `model_type`, others are ignored. Without `model_type`, `architectures` determines the family. Positions are
-    /// [`AfterPadding`](crate::PositionEmbeddingType::AfterPadding) in RoBERTa's family and MPNet and
-    /// [`Absolute`](crate::PositionEmbeddingType::Absolute) in others, unless `position_embedding_type` is a relative one:
-    /// transformers 5 no longer reads that field, but the model was trained that way.
+    /// `model_type`, or without it `architectures`, determines the family. Missing fields take the defaults of its config class
+    /// in transformers. Positions are the family's, unless `position_embedding_type` is a relative one, which transformers 5
+    /// no longer reads.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] if the file cannot be read, [`Error::Json`] if it is not JSON, [`Error::UnsupportedModel`] for another
-    /// family, and [`Error::ConfigFile`], naming the field, if it has neither `model_type` nor `architectures`, a field has
-    /// the wrong type or no module can be built from its value.
+    /// family, and [`Error::ConfigFile`], naming the field, if nothing states the family or no module can be built from a value.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
         Fields::at(path.as_ref())?.config()
     }
@@ -62,7 +58,7 @@ impl BertEmbeddings {
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = &directory(path.as_ref(), Wanted::Weights)?;
         let config_path = config_path(path);
-        let (checkpoint, keys, module) = of_one_save(path, || {
+        of_one_save(path, || {
             let checkpoint = Checkpoint::open(path)?;
             // A directory without a config is incomplete, a file of weights may be all there is.
             let has_config = path.is_dir() || regular_file::exists(&config_path);
@@ -76,9 +72,8 @@ impl BertEmbeddings {
                 }
                 None => config_of_shapes(&checkpoint, &keys)?.try_init(device)?,
             };
-            Ok((checkpoint, keys, module))
-        })?;
-        filled(&module, &checkpoint, module.stored_params(&keys))
+            filled(&module, &checkpoint, module.stored_params(&keys))
+        })
     }
 
     /// Reads the embedding layer of a checkpoint with a given config; `config.json` is not read. Errors are those of
@@ -134,17 +129,15 @@ impl BertEmbeddings {
     /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names, in the module's dtype. Python reads
     /// them with `from_pretrained` of transformers' classes or with `safetensors`.
     ///
-    /// **Into an empty or new directory** the layer's tensors and fields are written, and attention heads and an
-    /// intermediate size that fit the hidden size. transformers initialises the other parts of a model.
-    ///
-    /// **Into a directory that holds a model** the layer's tensors, under the names that the file uses, and the fields that
-    /// changed are replaced, and everything else is kept. An output head of another vocabulary is not resized.
+    /// A new directory gets the layer's tensors and fields, and attention heads and an intermediate size that fit the hidden
+    /// size. In one that holds a model, the layer's tensors and the fields that changed are replaced and everything else is
+    /// kept; an output head of another vocabulary is not resized.
     ///
     /// # Atomicity
     ///
-    /// New files are written into a hidden folder and flushed to disk. A save that fails or is killed before all are complete
-    /// leaves the old ones; after one that is killed later this crate reads the new ones, which its next load or save moves
-    /// to their places. A load beside a save gives the old model or the new one.
+    /// A save that fails or is killed before all files are complete leaves the old ones; after one that is killed later this
+    /// crate reads the new ones, which its next load or save moves to their places. A load beside a save gives the old model
+    /// or the new one.
     ///
     /// # Errors
     ///
@@ -181,9 +174,8 @@ impl BertEmbeddings {
 fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmbeddingsConfig> {
     // Shapes say neither how positions count nor which dtype, ε or dropout belongs to them.
     let family = keys.stated_family().unwrap_or(Family::Bert);
-    if family.architecture().input.positions != Family::Bert.architecture().input.positions
-        || family.architecture().input.projection == Projection::Always
-    {
+    let input = &family.architecture().input;
+    if input.positions != PositionEmbeddingType::Absolute || input.projection == Projection::Always {
         let problem = format!(
             "there is no config.json beside it and its keys start with {}, so BERT's defaults do not fit; give a config to \
              from_pretrained_with",
@@ -208,7 +200,7 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
         .with_max_position_embeddings(size_of(POSITION)?.0)
-        .with_type_vocab_size(match family.architecture().input.token_types {
+        .with_type_vocab_size(match input.token_types {
             TokenTypes::Always | TokenTypes::IfAny => size_of(TOKEN_TYPE)?.0,
             TokenTypes::Never => 0,
         }))

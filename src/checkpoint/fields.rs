@@ -1,16 +1,14 @@
-//! The fields of a `config.json`, read tolerantly.
+//! The fields of a `config.json`, read tolerantly, and those that are written.
 
-use super::family_spec::{FamilySpec, Field, Unsupported};
-use super::keys::ModelKeys;
+use super::families::{FamilySpec, Field, Unsupported};
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Projection};
 use crate::files::hub::{Wanted, directory};
 use crate::files::names::CONFIG_NAME;
-use crate::files::read_json;
-use crate::files::regular_file;
+use crate::files::{read_json, regular_file};
 use crate::layers::EmbeddingInitializer;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// The path of a checkpoint's config: in the directory, or beside the weights file.
@@ -32,14 +30,14 @@ impl Fields {
         let mut read = Self { fields: read_json(&path)?, spec: FamilySpec::of(Family::Bert), path };
         read.spec = read.stated_spec()?;
         for (field, name) in read.spec.fields {
-            let own = match name {
-                Field::Always => None,
-                Field::Named(name) | Field::Also(name) | Field::Old(name) => read.fields.remove(*name),
-            };
             // Removed even where it is not read: a stray field of BERT's means nothing in this family.
-            let of_bert =
-                read.fields.remove(*field).filter(|_| matches!(name, Field::Also(_) | Field::Old(_)));
-            if let Some(value) = of_bert.or(own) {
+            let of_bert = read.fields.remove(*field);
+            let value = match name {
+                Field::Always => None,
+                Field::Named(name) => read.fields.remove(*name),
+                Field::Also(name) | Field::Old(name) => of_bert.or(read.fields.remove(*name)),
+            };
+            if let Some(value) = value {
                 read.fields.insert(field.to_string(), value);
             }
         }
@@ -138,37 +136,31 @@ impl Fields {
 
     /// Refuses models that compute something else than their family.
     fn refuse_variants(&self) -> Result<()> {
+        let other = |field: &str, found: String, allowed: String, means: &str| {
+            format!("{field} is {found}, but must be {allowed}; {means} would not be computed")
+        };
         for unsupported in self.spec.unsupported {
             let problem = match *unsupported {
-                Unsupported::Flag(field, does) if self.flag(field)? == Some(true) => {
-                    format!("it {does} ({field} is true), which is not supported")
-                }
-                Unsupported::OtherThan(field, value, means) => match self.size(field, value)? {
-                    found if found == value => continue,
-                    found => {
-                        format!("{field} is {found}, but must be {value}; {means} would not be computed")
-                    }
-                },
-                Unsupported::OtherName(field, name, means) => match self.text(field)? {
-                    Some(found) if found != name => {
-                        let found = shown(found);
-                        format!("{field} is {found:?}, but must be {name:?}; {means} would not be computed")
-                    }
-                    _ => continue,
-                },
+                Unsupported::Flag(field, does) => (self.flag(field)? == Some(true))
+                    .then(|| format!("it {does} ({field} is true), which is not supported")),
+                Unsupported::OtherThan(field, value, means) => Some(self.size(field, value)?)
+                    .filter(|&found| found != value)
+                    .map(|found| other(field, found.to_string(), value.to_string(), means)),
+                Unsupported::OtherName(field, name, means) => self
+                    .text(field)?
+                    .filter(|&found| found != name)
+                    .map(|found| other(field, format!("{:?}", shown(found)), format!("{name:?}"), means)),
                 Unsupported::OtherWidth(field, means) => {
                     let width = self.size("hidden_size", self.spec.defaults.hidden_size)?;
-                    match self.size(field, width)? {
-                        found if found == width => continue,
-                        found => format!(
-                            "{field} is {found}, but must be hidden_size {width}; {means} would not be computed"
-                        ),
-                    }
+                    Some(self.size(field, width)?)
+                        .filter(|&found| found != width)
+                        .map(|found| other(field, found.to_string(), format!("hidden_size {width}"), means))
                 }
-                _ => continue,
             };
-            let model_type = self.spec.family.model_type().to_string();
-            return Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem });
+            if let Some(problem) = problem {
+                let model_type = self.spec.family.model_type().to_string();
+                return Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem });
+            }
         }
         Ok(())
     }
@@ -270,11 +262,7 @@ impl Fields {
 
     /// What is wrong with a field, which BERT calls `field`.
     pub(crate) fn invalid(&self, field: &'static str, problem: String) -> Error {
-        Error::ConfigFile {
-            path: self.path.clone(),
-            field: self.spec.name_of(field).unwrap_or(field),
-            problem,
-        }
+        Error::ConfigFile { path: self.path.clone(), field: self.spec.name_of(field), problem }
     }
 
     /// Names the file whose field a config or a module cannot be built from, in JSON's words.
@@ -305,25 +293,92 @@ fn brief(value: &Value) -> String {
     }
 }
 
-/// Refuses a file or keys of a family whose positions are not those of `family`.
-pub(crate) fn agree(keys: &ModelKeys, family: Family, fields: &Fields) -> Result<()> {
-    let positions = |family: Family| family.architecture().input.positions;
-    // Positions alone are compared: they change what is computed, and no shape would show it.
-    // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
-    let found = keys.stated_family().filter(|&found| FamilySpec::of(found).keys.layer == keys.family.layer);
-    let problem = match (fields.spec().family, found) {
-        (stated, _) if positions(stated) != positions(family) => format!(
-            "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
-            positions(stated),
-            positions(family)
-        ),
-        (_, Some(found)) if positions(found) != positions(family) => format!(
-            "gives {:?} positions, but the weights' keys start with {}, whose family has {:?} ones; correct it",
-            positions(family),
-            keys.embedding(""),
-            positions(found)
-        ),
-        _ => return Ok(()),
+/// The fields of `config.json`: the layer's, and the others of the old file.
+pub(crate) fn merged_fields(
+    config: &BertEmbeddingsConfig,
+    old: Option<Fields>,
+) -> Result<Map<String, Value>> {
+    let scheme = config.position_embedding_type;
+    let own = config.family.architecture().input.positions;
+    let stated = match scheme {
+        PositionEmbeddingType::RelativeKey => Some("relative_key"),
+        PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
+        // The family's own need no word, and transformers 5 would not read it.
+        absolute if absolute == own => None,
+        // A field of its own says it.
+        PositionEmbeddingType::Absolute if own == PositionEmbeddingType::Disentangled => None,
+        other => {
+            let problem = format!(
+                "is {other:?}, which a config.json of {} cannot say; set family to one with such positions",
+                config.family.model_type()
+            );
+            return Err(Error::config("position_embedding_type", problem));
+        }
     };
-    Err(fields.invalid("model_type", problem))
+    let mut fields = layer_fields(config);
+    // Only a new directory needs fields for the rest of a model: an old file has its own.
+    let Some(old) = old else {
+        // Heads of size 64 and a feed-forward network four times as wide, as in every published BERT.
+        let hidden_size = config.hidden_size;
+        let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
+        let class = format!("{}Model", FamilySpec::of(config.family).class);
+        let of_model = [
+            ("model_type", json!(config.family.model_type())),
+            ("architectures", json!([class])),
+            ("num_attention_heads", json!(heads)),
+            ("intermediate_size", json!(4 * hidden_size)),
+        ];
+        let positions = stated.map(|word| ("position_embedding_type", json!(word)));
+        let of_model = of_model.into_iter().chain(positions);
+        fields.extend(of_model.map(|(field, value)| (field.to_string(), value)));
+        return Ok(fields);
+    };
+    let was = old.config()?;
+    let width = |config: &BertEmbeddingsConfig| config.width().to_string();
+    for (field, was, is) in [
+        ("model_type", was.family.model_type().into(), config.family.model_type().into()),
+        ("position_embedding_type", format!("{:?}", was.position_embedding_type), format!("{scheme:?}")),
+        ("hidden_size", was.hidden_size.to_string(), config.hidden_size.to_string()),
+        ("embedding_size", width(&was), width(config)),
+    ] {
+        if was != is {
+            let problem = format!("is {was}, but the module's is {is}; save into another directory");
+            return Err(old.invalid(field, problem));
+        }
+    }
+    let mut merged = old.into_map();
+    // A number that means the same may be written otherwise, and fields may be left to defaults.
+    replace_changed(&mut merged, fields, &layer_fields(&was));
+    Ok(merged)
+}
+
+/// Replaces the fields whose values changed. The others are written back as they were read, or stay away.
+pub(crate) fn replace_changed(
+    fields: &mut Map<String, Value>,
+    new: Map<String, Value>,
+    old: &Map<String, Value>,
+) {
+    fields.extend(new.into_iter().filter(|(field, value)| old.get(field) != Some(value)));
+}
+
+fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
+    let input = &config.family.architecture().input;
+    let is_disentangled = input.positions == PositionEmbeddingType::Disentangled;
+    let is_biased = config.position_embedding_type == PositionEmbeddingType::Absolute;
+    [
+        ("vocab_size", json!(config.vocab_size)),
+        ("hidden_size", json!(config.hidden_size)),
+        ("max_position_embeddings", json!(config.max_position_embeddings)),
+        ("type_vocab_size", json!(config.type_vocab_size)),
+        ("pad_token_id", json!(config.pad_token_id)),
+        ("layer_norm_eps", json!(config.layer_norm_eps)),
+        ("hidden_dropout_prob", json!(config.hidden_dropout_prob)),
+        // No field has a word for another distribution than the normal one.
+        ("initializer_range", json!(config.initializer.std())),
+    ]
+    .into_iter()
+    .chain(is_disentangled.then(|| ("position_biased_input", json!(is_biased))))
+    .chain((input.projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
+    .map(|(field, value)| (field.to_string(), value))
+    .collect()
 }

@@ -1,6 +1,7 @@
 //! Which key of a checkpoint holds which parameter.
 
-use super::family_spec::{FamilyKeys, FamilySpec, HeadKeys};
+use super::families::{FamilyKeys, FamilySpec, HeadKeys};
+use super::fields::Fields;
 use super::{
     BUFFERS, Checkpoint, GAMMA_BETA, MODEL_PREFIX, POSITION, StoredParam, TOKEN_TYPE, ambiguous, is_known,
 };
@@ -43,30 +44,26 @@ impl ModelKeys {
                 return Err(ambiguous(checkpoint.path(), &keys));
             }
         };
-        // A copy, as the checkpoint is borrowed mutably while shards are opened.
-        let stored: BTreeSet<String> = checkpoint.keys().map(String::from).collect();
-        let keys = Self {
-            layer_prefix: prefix.to_string(),
-            gamma_beta: GAMMA_BETA[0],
-            family: names,
-            stored: Some(stored),
-        };
+        // A copy, so that the public type has no lifetime.
+        let stored = Some(checkpoint.keys().map(String::from).collect());
+        let layer_prefix = prefix.to_string();
+        let mut keys = Self { layer_prefix, gamma_beta: GAMMA_BETA[0], family: names, stored };
         let norm = keys.embeddings_norm();
         let gammas = GAMMA_BETA.map(|[gamma, _]| format!("{norm}.{gamma}"));
-        let gamma_beta = match gammas.each_ref().map(|gamma| keys.is_stored(gamma)) {
+        match gammas.each_ref().map(|gamma| keys.is_stored(gamma)) {
             [true, true] => return Err(ambiguous(checkpoint.path(), &gammas)),
-            [false, true] => GAMMA_BETA[1],
+            [false, true] => keys.gamma_beta = GAMMA_BETA[1],
             // With neither, the error of the load names today's keys.
-            _ => GAMMA_BETA[0],
-        };
-        Ok(Self { gamma_beta, ..keys })
+            _ => {}
+        }
+        Ok(keys)
     }
 
     /// The keys of a checkpoint that has a whole model.
     pub(crate) fn of_model(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
         let keys = Self::of_layer(checkpoint, family)?;
         if keys.model_prefix().is_none() {
-            let key = format!("{}0.{}.weight", keys.family.layer, keys.family.linears[0]);
+            let key = format!("{}0.{}.weight", keys.family.layer, keys.family.query_key_value[0]);
             let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
             return Err(Error::missing_key(checkpoint.path(), key, hint));
         }
@@ -88,8 +85,8 @@ impl ModelKeys {
     ) -> Result<()> {
         // The last layer: the keys of a checkpoint with fewer end before it.
         let last = stored.saturating_sub(1);
-        let key = self.layer(last, &format!("{}.weight", self.family.linears[0]));
-        if checkpoint.keys().any(|stored| stored == key) {
+        let key = self.layer(last, &format!("{}.weight", self.family.query_key_value[0]));
+        if self.is_stored(&key) {
             return Ok(());
         }
         let hint = format!("num_hidden_layers is {num_hidden_layers}, so this layer should be there");
@@ -124,10 +121,7 @@ impl ModelKeys {
         let first = &self.family.masked_lm;
         let Some(other) = &self.family.other_masked_lm else { return first };
         let [stated, other] = if is_first { [first, other] } else { [other, first] };
-        let is_stored = |names: &HeadKeys| {
-            let weight = format!("{}.weight", names.transform);
-            self.stored.as_ref().is_some_and(|stored| stored.contains(&weight))
-        };
+        let is_stored = |names: &HeadKeys| self.is_stored(&format!("{}.weight", names.transform));
         // The published models have them under the names of the class that their config does not name.
         if is_stored(other) && !is_stored(stated) { other } else { stated }
     }
@@ -175,4 +169,27 @@ impl ModelKeys {
             false => [self.family.word, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
         }
     }
+}
+
+/// Refuses a file or keys of a family whose positions are not those of `family`.
+pub(crate) fn agree(keys: &ModelKeys, family: Family, fields: &Fields) -> Result<()> {
+    let positions = |family: Family| family.architecture().input.positions;
+    // Positions alone are compared: they change what is computed, and no shape would show it.
+    // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
+    let found = keys.stated_family().filter(|&found| FamilySpec::of(found).keys.layer == keys.family.layer);
+    let problem = match (fields.spec().family, found) {
+        (stated, _) if positions(stated) != positions(family) => format!(
+            "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
+            positions(stated),
+            positions(family)
+        ),
+        (_, Some(found)) if positions(found) != positions(family) => format!(
+            "gives {:?} positions, but the weights' keys start with {}, whose family has {:?} ones; correct it",
+            positions(family),
+            keys.embedding(""),
+            positions(found)
+        ),
+        _ => return Ok(()),
+    };
+    Err(fields.invalid("model_type", problem))
 }

@@ -7,22 +7,18 @@
 mod directory;
 mod embeddings;
 mod families;
-mod family_spec;
-mod family_table;
 mod fields;
 mod formats;
 mod keys;
 mod params;
-mod rotary_families;
-mod written_fields;
 
 pub(crate) use directory::{Directory, JsonFile};
-pub(crate) use family_spec::FamilySpec;
+pub(crate) use families::FamilySpec;
 pub use fields::Fields;
-pub(crate) use fields::agree;
+pub(crate) use fields::{merged_fields, replace_changed};
 pub use keys::ModelKeys;
+pub(crate) use keys::agree;
 pub(crate) use params::{StoredParam, check_stored, filled, torch_name};
-pub(crate) use written_fields::{merged_fields, replace_changed};
 
 use crate::error::{Error, Result, shown};
 use crate::files::names::WEIGHT_NAMES;
@@ -80,25 +76,20 @@ impl Checkpoint {
             files.push(file);
             stored.extend(tensors.into_iter().map(|(key, tensor)| (key, (0, tensor))));
         }
-        let mut wrappers: Vec<&str> = stored.keys().filter_map(|key| wrapper(key)).collect();
-        wrappers.dedup(); // the keys are sorted
-        let wrapper = match wrappers[..] {
-            [] => String::new(),
-            [wrapper] => wrapper.to_string(),
-            _ => {
-                let keys: Vec<String> = stored.into_keys().filter(|key| wrapper(key).is_some()).collect();
-                return Err(ambiguous(&path, &keys));
-            }
-        };
+        let wrapped: Vec<&String> = stored.keys().filter(|key| wrapper(key).is_some()).collect();
+        let prefix = wrapped.first().and_then(|key| wrapper(key)).unwrap_or_default().to_string();
+        if wrapped.iter().any(|key| wrapper(key) != Some(&prefix)) {
+            return Err(ambiguous(&path, &wrapped));
+        }
         let mut tensors = BTreeMap::new();
         for (key, tensor) in stored {
-            let name = key.strip_prefix(&wrapper).unwrap_or(&key);
+            let name = key.strip_prefix(&prefix).unwrap_or(&key);
             // With and without the wrapper's prefix a key can be there twice.
             if tensors.insert(name.to_string(), tensor).is_some() {
-                return Err(ambiguous(&path, &[name.to_string(), format!("{wrapper}{name}")]));
+                return Err(ambiguous(&path, &[name, &format!("{prefix}{name}")]));
             }
         }
-        Ok(Self { path, wrapper, files, tensors })
+        Ok(Self { path, wrapper: prefix, files, tensors })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -111,11 +102,10 @@ impl Checkpoint {
 
     /// What a file says of a tensor, and that file.
     fn tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile)> {
-        let found = self.tensors.get(key).map(|(file, tensor)| (tensor, &self.files[*file]));
-        found.ok_or_else(|| {
-            let key = format!("{}{key}", self.wrapper);
-            Error::missing_key(&self.path, key, "the layer cannot be loaded in part")
-        })
+        let hint = "the layer cannot be loaded in part";
+        let missing = || Error::missing_key(&self.path, format!("{}{key}", self.wrapper), hint);
+        let (file, tensor) = self.tensors.get(key).ok_or_else(missing)?;
+        Ok((tensor, &self.files[*file]))
     }
 
     /// [`tensor`](Self::tensor), if it holds floats.
@@ -130,14 +120,14 @@ impl Checkpoint {
 
     /// Whether two tensors have the same shape and values, in whatever dtype each is stored.
     pub(crate) fn are_equal(&self, keys: &[String; 2]) -> Result<bool> {
-        let values = self.read(keys)?;
+        let values = self.read(&keys.each_ref().map(String::as_str))?;
         let (left, right) = (&values[0], &values[1]);
         // As f64, which holds every value of the others.
         Ok(left == right || left.shape() == right.shape() && left.iter::<f64>().eq(right.iter::<f64>()))
     }
 
     /// The values of float tensors, in the order of `keys`.
-    fn read(&self, keys: &[String]) -> Result<Vec<TensorData>> {
+    fn read(&self, keys: &[&str]) -> Result<Vec<TensorData>> {
         let tensors = keys.iter().map(|key| self.float_tensor(key)).collect::<Result<Vec<_>>>()?;
         // Before anything is allocated: views in PyTorch's files can repeat what they see. Saturating, as shapes are the
         // file's word.
@@ -169,9 +159,9 @@ fn read_index(path: &Path) -> Result<BTreeMap<PathBuf, Vec<String>>> {
     Ok(shards)
 }
 
-fn ambiguous(path: &Path, keys: &[String]) -> Error {
+fn ambiguous(path: &Path, keys: &[impl AsRef<str>]) -> Error {
     // A file can have thousands.
-    let keys: Vec<_> = keys.iter().take(3).map(|key| shown(key)).collect();
+    let keys: Vec<_> = keys.iter().take(3).map(|key| shown(key.as_ref())).collect();
     let problem = "which stand for the same parameter; remove or rename one";
     Error::file(path, format!("has {}, {problem}", keys.join(" and ")))
 }
@@ -191,7 +181,7 @@ const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
 /// The prefix before the model's own key, empty without a wrapper, if the key is that of word embeddings.
 fn wrapper(key: &str) -> Option<&str> {
-    let words = family_table::FAMILIES.iter().map(|spec| spec.keys.word);
+    let words = families::FAMILIES.iter().map(|spec| spec.keys.word);
     let (prefix, word) = words.into_iter().find_map(|word| Some((key.strip_suffix(word)?, word)))?;
     // Wrappers nest, as `module._orig_mod.`.
     let mut rest = prefix;

@@ -29,39 +29,22 @@ pub(crate) struct StoredParam<'a> {
 }
 
 impl<'a> StoredParam<'a> {
-    fn new<const D: usize>(
-        key: impl Into<String>,
-        param: &'a Param<Tensor<D>>,
-        to_host: impl Fn(Tensor<D>) -> TensorData + Copy + 'a,
-    ) -> Self {
-        Self {
-            key: key.into(),
-            ids: vec![param.id],
-            shape: param.lazy_shape().to_vec(),
-            is_transposed: false,
-            is_quantized: is_quantized(param),
-            has_adapter: param.adapter().is_some(),
-            values: Box::new(move || {
-                let values = param.val();
-                (values.dtype(), Box::new(move |out| write_values(to_host(values), out)))
-            }),
-            epsilon: None,
-        }
-    }
-
     pub(crate) fn table(key: impl Into<String>, weight: &'a Param<Tensor<2>>) -> Self {
-        Self::new(key, weight, Tensor::into_data)
+        Self::stacked(key.into(), vec![weight], false)
     }
 
     pub(crate) fn vector(key: impl Into<String>, vector: &'a Param<Tensor<1>>) -> Self {
-        Self::new(key, vector, Tensor::into_data)
+        Self::stacked(key.into(), vec![vector], false)
     }
 
     /// γ and β, under the two names given.
     pub(crate) fn norm([gamma, beta]: [String; 2], norm: &'a LayerNorm) -> [Self; 2] {
         let gamma = Self { epsilon: Some(norm.epsilon()), ..Self::vector(gamma, &norm.gamma) };
-        let width = gamma.shape[0];
-        [gamma, Self::bias(beta, norm.beta.as_ref(), width, &norm.gamma)]
+        let beta = match &norm.beta {
+            Some(own) => Self::vector(beta, own),
+            None => Self::zeros(beta, gamma.shape[0], &norm.gamma),
+        };
+        [gamma, beta]
     }
 
     pub(crate) fn linear(name: &str, linear: &'a Linear) -> [Self; 2] {
@@ -70,26 +53,30 @@ impl<'a> StoredParam<'a> {
 
     /// Linear layers of one shape as one, the outputs of the first above those of the next.
     pub(crate) fn linears(name: &str, linears: &[&'a Linear]) -> [Self; 2] {
-        let weights: Vec<_> = linears.iter().map(|linear| &linear.weight).collect();
-        let (first, [inputs, outputs]) = (weights[0], weights[0].lazy_shape().dims());
-        let outputs = linears.len() * outputs;
+        let weights = linears.iter().map(|linear| &linear.weight).collect();
+        let weight = Self::stacked(format!("{name}.weight"), weights, true);
         let biases: Option<Vec<_>> = linears.iter().map(|linear| linear.bias.as_ref()).collect();
         let bias = format!("{name}.bias");
         let bias = match biases {
-            Some(biases) => Self::stacked(bias, biases, vec![outputs]),
+            Some(biases) => Self::stacked(bias, biases, false),
             // If one lacks it all do: a tensor has no part without values.
-            None => Self::bias(bias, None, outputs, first),
+            None => Self::zeros(bias, weight.shape[0], &linears[0].weight),
         };
-        [Self::stacked(format!("{name}.weight"), weights, vec![outputs, inputs]), bias]
+        [weight, bias]
     }
 
-    /// Weights (D = 2) or biases (D = 1) of linear layers, one below the other.
-    fn stacked<const D: usize>(key: String, params: Vec<&'a Param<Tensor<D>>>, shape: Vec<usize>) -> Self {
+    /// Parameters of one shape, one below the other.
+    fn stacked<const D: usize>(key: String, params: Vec<&'a Param<Tensor<D>>>, is_transposed: bool) -> Self {
+        let mut shape = params[0].lazy_shape().to_vec();
+        if is_transposed {
+            shape.reverse();
+        }
+        shape[0] *= params.len();
         Self {
             key,
             ids: params.iter().map(|param| param.id).collect(),
             shape,
-            is_transposed: D == 2,
+            is_transposed,
             is_quantized: params.iter().any(|param| is_quantized(param)),
             has_adapter: params.iter().any(|param| param.adapter().is_some()),
             values: Box::new(move || {
@@ -98,9 +85,8 @@ impl<'a> StoredParam<'a> {
                 // One that cannot be stored, such as a quantised one, is what the error names.
                 let dtype = dtypes.find(|&dtype| stored_dtype(dtype).is_none()).unwrap_or(values[0].dtype());
                 let write: WriteTensor = Box::new(move |out| {
-                    let mut parts = values.into_iter().map(Tensor::into_data);
-                    parts.try_for_each(|part| {
-                        let part = if D == 2 { transposed(part) } else { part };
+                    values.into_iter().map(Tensor::into_data).try_for_each(|part| {
+                        let part = if is_transposed { transposed(part) } else { part };
                         write_values(part.convert_dtype(dtype), out)
                     })
                 });
@@ -110,25 +96,21 @@ impl<'a> StoredParam<'a> {
         }
     }
 
+    /// A bias that the module lacks, in the dtype of the parameter `beside` it.
+    fn zeros<const D: usize>(key: String, width: usize, beside: &'a Param<Tensor<D>>) -> Self {
+        let values = move || {
+            let (device, dtype) = (beside.lazy_device(), beside.val().dtype());
+            let zeros = move || Tensor::<1>::zeros([width], (&device, dtype)).into_data();
+            let write: WriteTensor = Box::new(move |out| write_values(zeros(), out));
+            (dtype, write)
+        };
+        let beside = Self::stacked(key, vec![beside], false);
+        Self { ids: Vec::new(), shape: vec![width], values: Box::new(values), ..beside }
+    }
+
     /// Whether it is of the module, and not a bias that it lacks.
     pub(crate) fn is_of_module(&self) -> bool {
         !self.ids.is_empty()
-    }
-
-    fn bias<const D: usize>(
-        key: String,
-        bias: Option<&'a Param<Tensor<1>>>,
-        width: usize,
-        beside: &'a Param<Tensor<D>>,
-    ) -> Self {
-        let Some(bias) = bias else {
-            // In the dtype that the header states, which is that of the parameter beside it.
-            let zeros = move |beside: Tensor<D>| {
-                Tensor::<1>::zeros([width], (&beside.device(), beside.dtype())).into_data()
-            };
-            return Self { ids: Vec::new(), shape: vec![width], ..Self::new(key, beside, zeros) };
-        };
-        Self::vector(key, bias)
     }
 
     /// Whether the checkpoint has the key, but not with the parameter's shape.
@@ -140,39 +122,37 @@ impl<'a> StoredParam<'a> {
 /// The module with the listed parameters' values replaced by those of a checkpoint, all of which are checked before any value
 /// is read.
 pub(crate) fn filled<M: Module>(module: &M, checkpoint: &Checkpoint, params: Vec<StoredParam>) -> Result<M> {
+    // A bias that the module lacks is not read: transformers' layers have one, of zeros.
+    let params: Vec<_> = params.into_iter().filter(StoredParam::is_of_module).collect();
     // All of them are checked before gigabytes are read.
-    let (mut names, mut slots) = (Vec::new(), Vec::new());
     for param in &params {
-        // A bias that the module lacks: transformers' layers have one, of zeros.
-        if !param.is_of_module() {
-            continue;
-        }
         let (stored, file) = checkpoint.float_tensor(&param.key)?;
-        let key = param.key.clone();
         if stored.shape != param.shape {
-            let (path, found) = (file.path.clone(), stored.shape.clone());
-            return Err(Error::CheckpointShape { path, key, found, expected: param.shape.clone() });
+            let (path, key) = (file.path.clone(), param.key.clone());
+            let (found, expected) = (stored.shape.clone(), param.shape.clone());
+            return Err(Error::CheckpointShape { path, key, found, expected });
         }
-        // The quantised values' scale would not be that of the new ones.
-        if param.is_quantized {
-            let problem = "cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards";
-            return Err(Error::data(key, problem));
-        }
-        if param.has_adapter {
-            let problem = "has a LoRA adapter, which would be added to the loaded values; load before it is added, or into \
-                           the materialised module";
-            return Err(Error::data(key, problem));
-        }
-        names.push(key);
-        slots.push((&param.ids, param.is_transposed));
+        let problem = match param {
+            // The quantised values' scale would not be that of the new ones.
+            StoredParam { is_quantized: true, .. } => {
+                "cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards"
+            }
+            StoredParam { has_adapter: true, .. } => {
+                "has a LoRA adapter, which would be added to the loaded values; load before it is added, or into the \
+                 materialised module"
+            }
+            _ => continue,
+        };
+        return Err(Error::data(&param.key, problem));
     }
-    let values = checkpoint.read(&names)?;
-    let values = slots.into_iter().zip(values).flat_map(|((ids, is_transposed), values)| {
-        let parts = parts(values, ids.len()).into_iter();
-        let parts = parts.map(move |values| if is_transposed { transposed(values) } else { values });
-        ids.iter().copied().zip(parts)
-    });
-    Ok(module.clone().map(&mut Replace { values: values.collect() }))
+    let keys: Vec<&str> = params.iter().map(|param| param.key.as_str()).collect();
+    let mut values = HashMap::new();
+    for (param, stacked) in params.iter().zip(checkpoint.read(&keys)?) {
+        for (id, part) in param.ids.iter().zip(parts(stacked, param.ids.len())) {
+            values.insert(*id, if param.is_transposed { transposed(part) } else { part });
+        }
+    }
+    Ok(module.clone().map(&mut Replace { values }))
 }
 
 /// A tensor cut along its first axis into parts of one size.
@@ -222,11 +202,8 @@ pub(super) fn tensors<'a>(params: Vec<StoredParam<'a>>, path: &Path) -> Result<T
     for StoredParam { key, shape, values, .. } in params {
         let (dtype, write) = values();
         let Some((stored, _)) = stored_dtype(dtype) else {
-            return Err(Error::CheckpointDType {
-                path: path.to_path_buf(),
-                key,
-                found: format!("{dtype:?}"),
-            });
+            let (path, found) = (path.to_path_buf(), format!("{dtype:?}"));
+            return Err(Error::CheckpointDType { path, key, found });
         };
         tensors.push(key, stored, shape, write);
     }

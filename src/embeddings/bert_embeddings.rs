@@ -5,7 +5,8 @@ use super::input::{BertEmbeddingsInput, Words};
 use crate::error::{EmbeddingTable, Error, Result};
 use crate::family::PositionEmbeddingType;
 use crate::layers::{
-    Ids, LayerNorm, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, active_prob, check_dropout,
+    Ids, LayerNorm, ParameterCheck, PositionFill, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
+    active_prob, check_dropout,
 };
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::nn::{Dropout, DropoutConfig};
@@ -148,6 +149,58 @@ impl BertEmbeddings {
         }
     }
 
+    /// Grows or shrinks the word embeddings at the end; rows that are kept are bit-equal.
+    ///
+    /// A resized table has a new parameter id, so an optimizer starts its state for it from zero and keeps all others; a table
+    /// of that size already is not changed. A tied output head reads the table at forward time and uses the new one.
+    ///
+    /// ```
+    /// use burn::prelude::*;
+    /// use burn_bert::{BertEmbeddingsConfig, VocabularyResize};
+    ///
+    /// let config = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(8);
+    /// let mut embeddings = config.init(&Device::default());
+    /// embeddings.resize_vocabulary(&VocabularyResize::new(103).with_pad_to_multiple_of(8))?;
+    /// assert_eq!(embeddings.word_embeddings.num_embeddings(), 104);
+    /// # Ok::<(), burn_bert::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Resize`] if no row would be left, the padding row would be cut off (transformers then trains it), a LoRA
+    /// adapter of the old size is attached, the table is quantised, or there is not enough memory; [`Error::Config`] if the
+    /// initialiser is not a distribution. The module is unchanged then.
+    pub fn resize_vocabulary(&mut self, resize: &VocabularyResize) -> Result<()> {
+        let rows = resize.rows()?;
+        if let Some(pad) = self.word_embeddings.padding_idx.filter(|&pad| pad >= rows) {
+            let problem =
+                format!("{rows} rows would cut off the padding row {pad}; keep at least {}", pad + 1);
+            return Err(Error::Resize { table: EmbeddingTable::Word, problem });
+        }
+        // Rows that are drawn afresh are drawn as the table was.
+        let initializer = self.config().initializer;
+        self.word_embeddings.resize(EmbeddingTable::Word, resize, &initializer)
+    }
+
+    /// Lengthens the position embeddings to `max_position_embeddings` rows, for longer sequences.
+    ///
+    /// The number counts every row, as in `config.json`. With [`AfterPadding`](crate::PositionEmbeddingType::AfterPadding)
+    /// rows 0 to `pad_token_id` are not positions of tokens: they stay bit for bit, and `fill` works on the rows after them
+    /// (RoBERTa's 514 rows serve 512 tokens). A longer table has a new parameter id.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Resize`] if there is no such table, it has more rows already, no row of it is a position, a LoRA adapter of the
+    /// old size is attached, it is quantised, or there is not enough memory. The module is unchanged then.
+    pub fn extend_positions(&mut self, max_position_embeddings: usize, fill: PositionFill) -> Result<()> {
+        let scheme = self.position_embedding_type();
+        let Some(table) = &mut self.position_embeddings else {
+            let problem = format!("there is none ({scheme:?} positions)");
+            return Err(Error::Resize { table: EmbeddingTable::Position, problem });
+        };
+        table.extend(EmbeddingTable::Position, max_position_embeddings, fill)
+    }
+
     /// Embeds a batch; panics where [`try_forward`](Self::try_forward) returns an error.
     ///
     /// # Shapes
@@ -243,40 +296,34 @@ impl BertEmbeddings {
 
     /// Everything that can be checked without the ids. Initialises no table.
     fn check(&self, input: &BertEmbeddingsInput) -> Result<()> {
-        let family = self.config.family;
-        let (positions, token_types) = (&self.position_embeddings, &self.token_type_embeddings);
-        for (field, is_there, is_needed) in [
-            ("position_embeddings", positions.is_some(), self.position_embedding_type().has_table()),
-            ("token_type_embeddings", token_types.is_some(), self.config.type_vocab_size > 0),
-        ] {
-            if is_there != is_needed {
-                let [found, needed] = [is_there, is_needed].map(|is| if is { "a table" } else { "None" });
-                let (scheme, family) = (self.position_embedding_type(), family.model_type());
-                let problem = format!("is {found}, but {family} with {scheme:?} positions needs {needed}");
-                return Err(Error::Config { field, problem });
-            }
-        }
         // Everything is compared with the word embeddings, which a caller may have cast or moved.
-        let words = &self.word_embeddings;
-        let width = words.embedding_dim();
+        let (words, scheme) = (&self.word_embeddings, self.position_embedding_type());
+        let (device, width) = (words.weight.lazy_device(), words.embedding_dim());
         let check = ParameterCheck::beside(words);
         match &input.words {
-            Words::Embeds(embeds) => {
-                if embeds.dims()[2] != width {
-                    return Err(Error::shape("inputs_embeds", embeds.dims(), format!("[B, S, {width}]")));
-                }
-                check.input("inputs_embeds", embeds)?;
+            Words::Embeds(embeds) if embeds.dims()[2] != width => {
+                return Err(Error::shape("inputs_embeds", embeds.dims(), format!("[B, S, {width}]")));
             }
-            Words::Ids(_) if input.device() != words.weight.lazy_device() => {
-                let (found, expected) = (input.device(), words.weight.lazy_device());
-                return Err(Error::device_mismatch("input_ids", found, expected));
+            Words::Embeds(embeds) => check.input("inputs_embeds", embeds)?,
+            Words::Ids(_) if input.device() != device => {
+                return Err(Error::device_mismatch("input_ids", input.device(), device));
             }
             Words::Ids(_) => {}
         }
-        for (name, table) in [("token_type_embeddings", token_types), ("position_embeddings", positions)] {
-            let Some(table) = table else { continue };
-            let name = format_args!("{name}.weight");
-            check.param(name, &table.weight, [table.num_embeddings(), width])?;
+        for (field, table, is_needed) in [
+            ("token_type_embeddings", &self.token_type_embeddings, self.config.type_vocab_size > 0),
+            ("position_embeddings", &self.position_embeddings, scheme.has_table()),
+        ] {
+            if table.is_some() != is_needed {
+                let [found, needed] = [!is_needed, is_needed].map(|is| if is { "a table" } else { "None" });
+                let family = self.config.family.model_type();
+                let problem = format!("is {found}, but {family} with {scheme:?} positions needs {needed}");
+                return Err(Error::Config { field, problem });
+            }
+            if let Some(table) = table {
+                let shape = [table.num_embeddings(), width];
+                check.param(format_args!("{field}.weight"), &table.weight, shape)?;
+            }
         }
         check.norm("layer_norm", &self.layer_norm, width)
     }

@@ -4,10 +4,11 @@ use crate::error::{Error, Result};
 use crate::family::{Family, PositionEmbeddingType, Projection, TokenTypes};
 use crate::layers::{
     EmbeddingInitializer, LayerNorm, MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_num_params,
-    check_sizes,
+    check_sizes, ensure,
 };
 use burn::config::Config;
 use burn::prelude::*;
+use std::fmt::Debug;
 
 /// Configuration of [`BertEmbeddings`](crate::BertEmbeddings). Field names are those of Hugging Face's `config.json`; the
 /// defaults are BERT-base uncased.
@@ -153,16 +154,12 @@ impl BertEmbeddingsConfig {
     /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) does not use the rows up to that of the padding: RoBERTa's
     /// 514 rows are 512 tokens.
     pub fn max_sequence_length(&self) -> Option<usize> {
-        match self.position_embedding_type {
-            PositionEmbeddingType::Absolute
-            | PositionEmbeddingType::Rotary
-            | PositionEmbeddingType::Disentangled => Some(self.max_position_embeddings),
-            PositionEmbeddingType::AfterPadding => {
-                let first = self.pad_token_id.map_or(0, |pad| pad + 1);
-                Some(self.max_position_embeddings.saturating_sub(first))
-            }
-            PositionEmbeddingType::RelativeKey | PositionEmbeddingType::RelativeKeyQuery => None,
-        }
+        let first = match self.position_embedding_type {
+            PositionEmbeddingType::AfterPadding => self.pad_token_id.map_or(0, |pad| pad + 1),
+            relative if relative.is_relative() => return None,
+            _ => 0,
+        };
+        Some(self.max_position_embeddings.saturating_sub(first))
     }
 
     /// Checks that a module can be built from this config.
@@ -178,7 +175,6 @@ impl BertEmbeddingsConfig {
     /// - `layer_norm_eps` is not finite or below 1.2e-38, `hidden_dropout_prob` is not in [0, 1), or `initializer` is not a
     ///   distribution ([`EmbeddingInitializer::validate`]).
     pub fn validate(&self) -> Result<()> {
-        let invalid = |field, problem: String| Err(Error::Config { field, problem });
         self.check_family()?;
         check_sizes([
             ("hidden_size", self.hidden_size, MAX_WIDTH),
@@ -195,53 +191,45 @@ impl BertEmbeddingsConfig {
         }
         // Each size may be allowed and all of them together too much.
         check_num_params("vocab_size", self.count_params())?;
-        if let Some(pad) = self.pad_token_id.filter(|&pad| pad >= self.vocab_size) {
-            let problem =
-                format!("is {pad}, but vocab_size is {} (use None for no padding row)", self.vocab_size);
-            return invalid("pad_token_id", problem);
+        if let Some(pad) = self.pad_token_id {
+            let words = self.vocab_size;
+            ensure(pad < words, "pad_token_id", || {
+                format!("is {pad}, but vocab_size is {words} (use None for no padding row)")
+            })?;
         }
         check_epsilon(self.layer_norm_eps)?;
         check_dropout("hidden_dropout_prob", self.hidden_dropout_prob)?;
         self.initializer.validate()?;
-        // Only positions after padding are counted from its id.
         if self.position_embedding_type != PositionEmbeddingType::AfterPadding {
             return Ok(());
         }
         let Some(pad) = self.pad_token_id else {
-            return invalid("pad_token_id", "is None, but AfterPadding counts positions from it".into());
+            return Err(Error::config("pad_token_id", "is None, but AfterPadding counts positions from it"));
         };
         let (rows, first) = (self.max_position_embeddings, pad + 1);
-        if first >= rows {
-            let problem =
-                format!("is {rows}, but positions after padding start at pad_token_id + 1 = {first}");
-            return invalid("max_position_embeddings", problem);
-        }
-        Ok(())
+        ensure(first < rows, "max_position_embeddings", || {
+            format!("is {rows}, but positions after padding start at pad_token_id + 1 = {first}")
+        })
     }
 
     /// Whether the family has such models.
     fn check_family(&self) -> Result<()> {
         let (input, name) = (&self.family.architecture().input, self.family.model_type());
-        let fixed = |field, found: String, always: String| {
-            let problem = format!("is {found}, but in the family {name} it is always {always}");
-            Err(Error::Config { field, problem })
+        let fixed = |is_valid, field, found: &dyn Debug, always: &dyn Debug| {
+            ensure(is_valid, field, || {
+                format!("is {found:?}, but in the family {name} it is always {always:?}")
+            })
         };
-        if input.token_types == TokenTypes::Never && self.type_vocab_size > 0 {
-            return fixed("type_vocab_size", self.type_vocab_size.to_string(), "0".into());
-        }
-        if let Some(always) = input.layer_norm_eps.filter(|&always| always != self.layer_norm_eps) {
-            return fixed("layer_norm_eps", format!("{:?}", self.layer_norm_eps), format!("{always:?}"));
-        }
-        let scheme = self.position_embedding_type;
+        let can_have_types = input.token_types != TokenTypes::Never;
+        let types = self.type_vocab_size;
+        fixed(types == 0 || can_have_types, "type_vocab_size", &types, &0)?;
+        let (eps, own) = (self.layer_norm_eps, input.layer_norm_eps);
+        fixed(own.is_none_or(|own| own == eps), "layer_norm_eps", &eps, &own.unwrap_or(eps))?;
         use PositionEmbeddingType::{Absolute, Disentangled, Rotary};
-        let is_of_attention = |scheme| matches!(scheme, Disentangled | Rotary);
-        let has_both = [scheme, input.positions] == [Absolute, Disentangled];
-        if (is_of_attention(scheme) || is_of_attention(input.positions))
-            && scheme != input.positions
-            && !has_both
-        {
-            return fixed("position_embedding_type", format!("{scheme:?}"), format!("{:?}", input.positions));
-        }
+        let both @ [scheme, own] = [self.position_embedding_type, input.positions];
+        let is_of_attention = both.iter().any(|scheme| matches!(scheme, Disentangled | Rotary));
+        let is_valid = !is_of_attention || scheme == own || both == [Absolute, Disentangled];
+        fixed(is_valid, "position_embedding_type", &scheme, &own)?;
         let problem = match (input.projection, self.embedding_size) {
             (Projection::Never, Some(size)) => {
                 format!("is {size}, but the family {name} has tables as wide as its model; use None")

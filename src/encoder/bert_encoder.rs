@@ -48,10 +48,11 @@ pub struct BertEncoder {
     pub final_norm: Option<LayerNorm>,
     /// How often the layers are run, one round after the other: 1 but in ALBERT.
     rounds: usize,
+    /// `hidden_act` as written in the `config.json` that the model was read from.
     #[module(skip)]
-    hidden_act_name: Option<String>,
+    pub(crate) hidden_act_name: Option<String>,
     #[module(skip)]
-    rotary: Option<RotaryConfig>,
+    pub(crate) rotary: Option<RotaryConfig>,
 }
 
 /// The output of [`BertEncoder::forward_all`].
@@ -101,7 +102,7 @@ impl BertModelConfig {
         let projection = self.embeddings.embedding_size.map(|size| [size, self.embeddings.hidden_size]);
         let layers = self.num_stored_layers();
         Ok(BertEncoder {
-            embeddings_projection: projection.map(|shape| self.linear_of(shape, device)),
+            embeddings_projection: projection.map(|shape| self.scaled_linear(shape, 1.0, device)),
             relative_attention_bias: RelativeAttentionBias::new(self, device)?,
             distances: DistanceEmbedding::new(self, device)?,
             layers: (0..layers).map(|i| BertLayer::new(self, i, device)).collect::<Result<_>>()?,
@@ -118,16 +119,6 @@ impl BertEncoder {
     /// How many layers are run, in ALBERT one layer as many times.
     pub fn num_hidden_layers(&self) -> usize {
         self.layers.len() * self.rounds
-    }
-
-    /// `hidden_act` as written in the `config.json` that the model was read from.
-    pub(crate) fn hidden_act_name(&self) -> Option<&String> {
-        self.hidden_act_name.as_ref()
-    }
-
-    /// Rotary positions, of a family that has them.
-    pub(crate) fn rotary(&self) -> Option<RotaryConfig> {
-        self.rotary
     }
 
     /// Disentangled attention, of a family that has it.

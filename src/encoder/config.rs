@@ -6,9 +6,7 @@ use crate::error::{Error, Result};
 use crate::family::{
     Biases, Classified, Encoder, HeadDropout, InnerDropout, NormPlace, PositionEmbeddingType,
 };
-use crate::layers::{
-    EmbeddingInitializer, MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes,
-};
+use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, ensure};
 use burn::config::Config;
 use burn::nn::{Dropout, DropoutConfig, Initializer, Linear};
 use burn::prelude::*;
@@ -89,12 +87,8 @@ impl RotaryConfig {
         for (field, theta) in
             [("global_rope_theta", self.global_rope_theta), ("local_rope_theta", self.local_rope_theta)]
         {
-            if !(theta.is_finite() && theta > 0.0) {
-                return Err(Error::Config {
-                    field,
-                    problem: format!("is {theta}, but must be finite and above 0"),
-                });
-            }
+            let is_valid = theta.is_finite() && theta > 0.0;
+            ensure(is_valid, field, || format!("is {theta}, but must be finite and above 0"))?;
         }
         check_sizes([
             ("local_attention", self.local_attention, usize::MAX),
@@ -160,71 +154,59 @@ impl BertModelConfig {
     /// `max_position_embeddings` is 0 or above 2³⁰, positions are rotary and `rotary` is missing or invalid,
     /// or the family is DeBERTa and `disentangled` is missing or invalid.
     pub fn validate(&self) -> Result<()> {
-        let invalid = |field, problem: String| Err(Error::Config { field, problem });
         // First: what follows multiplies and divides these sizes.
         self.embeddings.validate()?;
-        let BertEmbeddingsConfig { family, hidden_size, position_embedding_type, .. } = self.embeddings;
-        let heads = self.num_attention_heads;
+        let BertEmbeddingsConfig { family, hidden_size, position_embedding_type: positions, .. } =
+            self.embeddings;
+        let (encoder, name, heads) = (self.encoder(), family.model_type(), self.num_attention_heads);
         check_sizes([
             ("num_hidden_layers", self.num_hidden_layers, MAX_LAYERS),
             // More heads than columns do not divide them, which is checked below.
             ("num_attention_heads", heads, usize::MAX),
             ("intermediate_size", self.intermediate_size, MAX_WIDTH),
         ])?;
-        if !hidden_size.is_multiple_of(heads) {
-            let problem = format!("is {heads}, but must divide hidden_size {hidden_size}");
-            return invalid("num_attention_heads", problem);
+        ensure(hidden_size.is_multiple_of(heads), "num_attention_heads", || {
+            format!("is {heads}, but must divide hidden_size {hidden_size}")
+        })?;
+        let found = |is_there: bool| if is_there { "given" } else { "None" };
+        let is_rotary = self.rotary.is_some();
+        ensure(is_rotary == (positions == PositionEmbeddingType::Rotary), "rotary", || {
+            format!("is {}, but positions are {positions:?}", found(is_rotary))
+        })?;
+        if let Some(rotary) = self.rotary {
+            rotary.validate()?;
+            let every = rotary.global_attn_every_n_layers;
+            ensure(every == 1 || encoder.has_windows, "global_attn_every_n_layers", || {
+                format!("is {every}, but all layers of the family {name} are global")
+            })?;
+            let columns = hidden_size / heads;
+            ensure(columns.is_multiple_of(2), "num_attention_heads", || {
+                format!("is {heads}, but rotary positions turn pairs of the {columns} columns of a head")
+            })?;
         }
-        match (&self.rotary, position_embedding_type == PositionEmbeddingType::Rotary) {
-            (Some(rotary), true) => rotary.validate()?,
-            (None, true) => return invalid("rotary", "is None, but positions are rotary".into()),
-            (Some(_), false) => {
-                return invalid("rotary", format!("is given, but positions are {position_embedding_type:?}"));
-            }
-            (None, false) => {}
-        }
-        let encoder = self.encoder();
-        let every = self.rotary.map_or(1, |rotary| rotary.global_attn_every_n_layers);
-        if every != 1 && !encoder.has_windows {
-            let problem =
-                format!("is {every}, but all layers of the family {} are global", family.model_type());
-            return invalid("global_attn_every_n_layers", problem);
-        }
-        if self.rotary.is_some() && !(hidden_size / heads).is_multiple_of(2) {
-            let problem = format!(
-                "is {heads}, but rotary positions turn pairs of the {} columns of a head",
-                hidden_size / heads
-            );
-            return invalid("num_attention_heads", problem);
-        }
-        match (&self.disentangled, family.architecture().encoder.is_disentangled) {
-            (Some(disentangled), true) => disentangled.validate()?,
-            (None, false) => {}
-            (found, _) => {
-                let found = if found.is_some() { "given" } else { "None" };
-                let problem = format!("is {found}, but the family is {}", family.model_type());
-                return invalid("disentangled", problem);
-            }
-        }
-        let is_relative =
-            !position_embedding_type.has_table() && self.rotary.is_none() && self.disentangled.is_none();
-        if is_relative {
-            // Relative positions have a vector for each of 2M − 1 distances.
-            let positions = self.embeddings.max_position_embeddings;
-            check_sizes([("max_position_embeddings", positions, MAX_ROWS / 2)])?;
-            if encoder.relative_scores.is_none() {
-                let name = family.model_type();
-                let problem =
-                    format!("is {position_embedding_type:?}, which the family {name} does not have");
-                return invalid("position_embedding_type", problem);
-            }
+        let is_disentangled = self.disentangled.is_some();
+        let needs_disentangled = family.architecture().input.positions == PositionEmbeddingType::Disentangled;
+        ensure(is_disentangled == needs_disentangled, "disentangled", || {
+            format!("is {}, but the family is {name}", found(is_disentangled))
+        })?;
+        self.disentangled.map_or(Ok(()), |disentangled| disentangled.validate())?;
+        if positions.is_relative() {
+            // There is a vector for each of 2M − 1 distances.
+            check_sizes([(
+                "max_position_embeddings",
+                self.embeddings.max_position_embeddings,
+                MAX_ROWS / 2,
+            )])?;
+            ensure(encoder.relative_scores.is_some(), "position_embedding_type", || {
+                format!("is {positions:?}, which the family {name} does not have")
+            })?;
         }
         check_num_params("hidden_size", self.count_params())?;
         check_dropout("mlp_dropout", self.mlp_dropout)?;
-        if self.mlp_dropout != 0.0 && encoder.inner_dropout != InnerDropout::Stated {
-            let problem = format!("is {}, but the family {} has none", self.mlp_dropout, family.model_type());
-            return invalid("mlp_dropout", problem);
-        }
+        let has_mlp_dropout = encoder.inner_dropout == InnerDropout::Stated;
+        ensure(has_mlp_dropout || self.mlp_dropout == 0.0, "mlp_dropout", || {
+            format!("is {}, but the family {name} has none", self.mlp_dropout)
+        })?;
         check_dropout("attention_probs_dropout_prob", self.attention_probs_dropout_prob)
     }
 
@@ -242,11 +224,9 @@ impl BertModelConfig {
         let last = linears.len() - 1;
         let has_bias = |place: usize| if (4..last).contains(&place) { of_inner } else { of_layers };
         let linears: u128 = linears.map(|(place, shape)| linear(shape, has_bias(place))).sum();
-        let distances = match self.embeddings.position_embedding_type {
-            PositionEmbeddingType::RelativeKey | PositionEmbeddingType::RelativeKeyQuery => {
-                2 * max_position_embeddings as u128 * (hidden_size / self.num_attention_heads) as u128
-            }
-            _ => 0,
+        let distances = match self.embeddings.position_embedding_type.is_relative() {
+            true => 2 * max_position_embeddings as u128 * (hidden_size / self.num_attention_heads) as u128,
+            false => 0,
         };
         let mut shared = 0;
         let mut projections = 0;
@@ -308,12 +288,7 @@ impl BertModelConfig {
 
     /// A linear layer from H to `outputs`.
     pub(crate) fn linear(&self, outputs: usize, device: &Device) -> Linear {
-        self.linear_of([self.embeddings.hidden_size, outputs], device)
-    }
-
-    /// A linear layer of this many inputs and outputs, initialised as the model's tables; its bias starts at zero.
-    pub(crate) fn linear_of(&self, shape: [usize; 2], device: &Device) -> Linear {
-        self.scaled_linear(shape, 1.0, device)
+        self.scaled_linear([self.embeddings.hidden_size, outputs], 1.0, device)
     }
 
     /// The dropout of a layer beside that of its attention.
@@ -337,8 +312,7 @@ impl BertModelConfig {
     /// The last linear layer of a classifier, which has a bias in every family.
     pub(crate) fn classifier(&self, outputs: usize, device: &Device) -> Linear {
         let hidden_size = self.embeddings.hidden_size;
-        let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
-            self.embeddings.initializer;
+        let std = self.embeddings.initializer.std();
         // transformers' standard deviation for it is 1 / √H in the families that have the transform.
         let factor = match self.embeddings.family.architecture().heads.classifiers_have_transform {
             true if std > 0.0 => ((hidden_size as f64).sqrt() * std).recip(),
@@ -348,7 +322,14 @@ impl BertModelConfig {
         Linear { bias: Some(Initializer::Zeros.init([outputs], device)), ..linear }
     }
 
-    fn scaled_linear(&self, [inputs, outputs]: [usize; 2], factor: f64, device: &Device) -> Linear {
+    /// A linear layer of this many inputs and outputs, initialised as the model's tables, with `factor` times the spread; its
+    /// bias starts at zero.
+    pub(super) fn scaled_linear(
+        &self,
+        [inputs, outputs]: [usize; 2],
+        factor: f64,
+        device: &Device,
+    ) -> Linear {
         let has_bias = self.encoder().biases.of_others;
         Linear {
             weight: self.embeddings.initializer.times(factor).init_matrix([inputs, outputs], None, device),

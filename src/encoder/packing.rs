@@ -20,14 +20,8 @@ pub struct Packing {
     angles: Arc<Mutex<Vec<Angles>>>,
 }
 
-/// Cosines and sines of rotary positions, each [N, d / 2].
-#[derive(Clone, Debug)]
-struct Angles {
-    theta: f64,
-    columns: usize,
-    dtype: DType,
-    values: [Tensor<2>; 2],
-}
+/// Cosines and sines of rotary positions, each [N, d / 2], by θ, d and dtype.
+type Angles = ((f64, usize, DType), [Tensor<2>; 2]);
 
 /// Between places and rows.
 #[derive(Clone, Debug)]
@@ -36,6 +30,9 @@ struct Tokens {
     moves: Moves,
     /// The row of each place; N where there is no token.
     rows: Arc<[usize]>,
+    /// How many places each token is after the first of its sequence.
+    // Not after the first place: a text has the same bits wherever its padding is.
+    positions: Arc<[usize]>,
 }
 
 impl Packing {
@@ -45,24 +42,32 @@ impl Packing {
         if let Some(mask) = padding {
             mask.check(dims)?;
         }
+        let packed = |tokens, lengths| {
+            let sequences = Sequences::new(lengths, device);
+            Self { dims, tokens, sequences, angles: Arc::default() }
+        };
         // Without padding rows are places, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
-            let sequences = Sequences::new(vec![dims[1]; dims[0]], device);
-            return Ok(Self { dims, tokens: None, sequences, angles: Arc::default() });
+            return Ok(packed(None, vec![dims[1]; dims[0]]));
         };
-        let (mut places, mut rows) = (Vec::with_capacity(mask.num_tokens()), Vec::new());
-        for (place, &is_padding) in mask.rows().flatten().enumerate() {
-            rows.push(if is_padding { mask.num_tokens() } else { places.len() });
-            if !is_padding {
-                places.push(place);
+        let (mut places, mut rows, mut positions) = (Vec::new(), Vec::new(), Vec::new());
+        for row in mask.rows() {
+            let first = row.iter().position(|is_padding| !is_padding).unwrap_or(0);
+            for (column, &is_padding) in row.iter().enumerate() {
+                if is_padding {
+                    rows.push(mask.num_tokens());
+                    continue;
+                }
+                places.push(rows.len());
+                rows.push(positions.len());
+                positions.push(column - first);
             }
         }
         // Indices go to the device once for a batch, and every layer uses them.
         let moves = Moves::new(&places, rows.len(), device).expect("places of one token each");
-        let tokens = Tokens { moves, rows: rows.into() };
+        let tokens = Tokens { moves, rows: rows.into(), positions: positions.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
-        let sequences = Sequences::new(mask.rows().map(length).collect(), device);
-        Ok(Self { dims, tokens: Some(tokens), sequences, angles: Arc::default() })
+        Ok(packed(Some(tokens), mask.rows().map(length).collect()))
     }
 
     pub(super) fn dims(&self) -> [usize; 2] {
@@ -77,23 +82,19 @@ impl Packing {
     /// Whether no sequence has padding between its tokens, so that distances of rows are those of places.
     pub(super) fn is_contiguous(&self) -> bool {
         let Some(tokens) = &self.tokens else { return true };
-        let is_padding = |row: &&usize| **row == self.num_tokens();
-        let mut sequences = tokens.rows.chunks(self.dims[1]);
-        sequences.all(|rows| {
-            let places = rows.iter().skip_while(is_padding);
-            places.skip_while(|row| !is_padding(row)).all(|row| is_padding(&row))
-        })
+        let mut positions = tokens.positions.iter();
+        let mut lengths = self.sequences.lengths().iter();
+        lengths.all(|&length| positions.by_ref().take(length).copied().eq(0..length))
     }
 
     /// The cosines and sines of `m · θ^(−2i/d)` for each token, m places after the first of its sequence, and each i below d/2:
     /// each [N, d/2], beside `rows`.
     pub(super) fn angles(&self, theta: f64, columns: usize, rows: &Tensor<2>) -> [Tensor<2>; 2] {
         let dtype = computed_in(rows.dtype());
+        let key = (theta, columns, dtype);
         let mut known = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same =
-            |angles: &&Angles| angles.theta == theta && angles.columns == columns && angles.dtype == dtype;
-        if let Some(found) = known.iter().find(is_same) {
-            return found.values.clone();
+        if let Some((_, values)) = known.iter().find(|(known, _)| *known == key) {
+            return values.clone();
         }
         let (half, [_, seq]) = (columns / 2, self.dims);
         // In f64 on the host: in f32 an angle at place 8,000 is off by half a thousandth, and GPUs' sines of it by more.
@@ -102,29 +103,18 @@ impl Packing {
         let at = |m: usize| speeds.iter().map(move |speed| (m as f64 * speed).sin_cos());
         let all: Vec<Vec<(f64, f64)>> = (0..seq).map(|m| at(m).collect()).collect();
         let device = rows.device().without_autodiff();
-        let positions = self.positions();
+        let positions = match &self.tokens {
+            Some(tokens) => tokens.positions.to_vec(),
+            None => (0..self.dims[0]).flat_map(|_| 0..seq).collect(),
+        };
         let table = |of: fn(&(f64, f64)) -> f64| {
             let values: Vec<f64> = positions.iter().flat_map(|&m| all[m].iter().map(of)).collect();
             let count = values.len() / half;
             Tensor::from_data(TensorData::new(values, [count, half]), (&device, dtype))
         };
         let values = [table(|angle| angle.1), table(|angle| angle.0)];
-        known.push(Angles { theta, columns, dtype, values: values.clone() });
+        known.push((key, values.clone()));
         values
-    }
-
-    /// How many places each token is after the first of its sequence.
-    // Not after the first place: a text has the same bits wherever its padding is.
-    fn positions(&self) -> Vec<usize> {
-        let [batch, seq] = self.dims;
-        let is_token =
-            |place: &usize| self.tokens.as_ref().is_none_or(|tokens| tokens.rows[*place] < self.num_tokens());
-        let of_sequence = |sequence: usize| {
-            let mut places = (sequence * seq..(sequence + 1) * seq).filter(is_token).peekable();
-            let first = places.peek().copied().unwrap_or(0);
-            places.map(move |place| place - first).collect::<Vec<_>>()
-        };
-        (0..batch).flat_map(of_sequence).collect()
     }
 
     /// Number of tokens, N.
@@ -182,26 +172,22 @@ impl Packing {
         let [batch, _, seq, _] = scores.dims();
         // −∞ would make the softmax of a sequence of padding alone 0/0.
         let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
-        match self.padding(&scores) {
-            Some(padding) => scores.mask_fill(padding.reshape([batch, 1, 1, seq]), lowest),
-            None => scores,
-        }
+        self.mask(scores, [batch, 1, 1, seq], lowest)
     }
 
     /// Weights [B, A, S, S], 0 where a query is padding.
     pub(super) fn mask_queries(&self, weights: Tensor<4>) -> Tensor<4> {
         let [batch, _, seq, _] = weights.dims();
-        match self.padding(&weights) {
-            Some(padding) => weights.mask_fill(padding.reshape([batch, 1, seq, 1]), 0.0),
-            None => weights,
-        }
+        self.mask(weights, [batch, 1, seq, 1], 0.0)
     }
 
-    /// True where there is no token, [B, S, 1], beside `like`; `None` if every place holds one.
-    fn padding(&self, like: &Tensor<4>) -> Option<Tensor<3, Bool>> {
-        self.tokens.as_ref()?;
+    /// `filled` where there is no token, whose places are those of `shape`.
+    fn mask(&self, values: Tensor<4>, shape: [usize; 4], filled: f64) -> Tensor<4> {
+        if self.tokens.is_none() {
+            return values;
+        }
         // Built on the device, from indices that are there already: nothing is uploaded.
-        let ones = Tensor::ones([self.num_tokens(), 1], (&like.device(), like.dtype()));
-        Some(self.unpack(ones).equal_scalar(0.0))
+        let ones = Tensor::ones([self.num_tokens(), 1], (&values.device(), values.dtype()));
+        values.mask_fill(self.unpack(ones).equal_scalar(0.0).reshape(shape), filled)
     }
 }

@@ -3,10 +3,8 @@
 use crate::error::{Error, Result};
 use serde::de::DeserializeOwned;
 use std::fs::{self, File, Metadata};
-use std::io;
-use std::io::Read;
-use std::path::Component;
-use std::path::{Path, PathBuf};
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
 
 /// The folder of a complete save, from which its files are moved to their places.
 pub(super) const SAVED: &str = ".burn_bert_saved";

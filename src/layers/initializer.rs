@@ -1,6 +1,7 @@
 //! Initial values of tables and linear layers.
 
-use crate::error::{Error, Result};
+use super::limits::ensure;
+use crate::error::Result;
 use burn::config::Config;
 use burn::module::{Param, ParamId};
 use burn::prelude::*;
@@ -35,23 +36,24 @@ impl EmbeddingInitializer {
     /// the distribution function loses its tails: use [`Normal`](Self::Normal).
     pub const MAX_BOUND: f64 = 5.0;
 
-    /// Checks the numbers of the distribution. Returns [`Error::Config`] if `std` is negative or not finite, or `bound`
-    /// is not in (0, 5].
+    /// Checks the numbers of the distribution. Returns [`Error::Config`](crate::Error::Config) if `std` is
+    /// negative or not finite, or `bound` is not in (0, 5].
     pub fn validate(&self) -> Result<()> {
-        let invalid = |problem| Err(Error::Config { field: "initializer", problem });
-        let (Self::Normal { std } | Self::TruncatedNormal { std, .. }) = self;
-        if !(std.is_finite() && *std >= 0.0) {
-            return invalid(format!("has std {std}, which must be finite and not negative"));
-        }
-        if let Self::TruncatedNormal { bound, .. } = self
-            && !(*bound > 0.0 && *bound <= Self::MAX_BOUND)
-        {
-            let largest = Self::MAX_BOUND;
-            return invalid(format!(
+        let (field, std, largest) = ("initializer", self.std(), Self::MAX_BOUND);
+        ensure(std.is_finite() && std >= 0.0, field, || {
+            format!("has std {std}, which must be finite and not negative")
+        })?;
+        let Self::TruncatedNormal { bound, .. } = *self else { return Ok(()) };
+        ensure(bound > 0.0 && bound <= largest, field, || {
+            format!(
                 "has bound {bound} (in units of std), which must lie in (0, {largest}]; for no bound use Normal"
-            ));
-        }
-        Ok(())
+            )
+        })
+    }
+
+    pub(crate) fn std(&self) -> f64 {
+        let (Self::Normal { std } | Self::TruncatedNormal { std, .. }) = *self;
+        std
     }
 
     /// The distribution with `factor` times the spread.

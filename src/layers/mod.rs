@@ -20,10 +20,9 @@ pub(crate) use ids::Ids;
 pub use ids::IntoIds;
 pub use initializer::EmbeddingInitializer;
 pub(crate) use limits::{
-    MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_multiple, check_num_params, check_sizes,
+    MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_multiple, check_num_params, check_sizes, ensure,
 };
 pub use padding_mask::PaddingMask;
 pub(crate) use parameter_check::ParameterCheck;
-pub use resize::{NewRows, VocabularyResize};
-pub(crate) use resize::{replace, resizable};
+pub use resize::{NewRows, PositionFill, VocabularyResize};
 pub use token_embedding::{TokenEmbedding, TokenEmbeddingConfig};

@@ -4,7 +4,7 @@ use super::dtype::is_quantized;
 use super::initializer::EmbeddingInitializer;
 use super::token_embedding::TokenEmbedding;
 use crate::error::{EmbeddingTable, Error, Result};
-use burn::module::{Param, ParamId};
+use burn::module::ParamId;
 use burn::prelude::*;
 use burn::tensor::{Distribution, FloatDType};
 use burn_fused::computed_in;
@@ -62,6 +62,17 @@ impl VocabularyResize {
     }
 }
 
+/// How [`BertEmbeddings::extend_positions`](crate::BertEmbeddings::extend_positions) initialises position embeddings that it adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PositionFill {
+    /// The learned rows over and over: row i is the old row i mod P, so that local order is right everywhere. The start of
+    /// Longformer (Beltagy et al. 2020, section 5).
+    Tile,
+    /// The learned rows, linearly interpolated: new row i is the old table read at i·(P − 1)/(P′ − 1). The first and last
+    /// rows stay bit for bit.
+    Interpolate,
+}
+
 impl TokenEmbedding {
     /// Adds or removes rows at the end, under a new parameter id; a table of that size already is not changed.
     pub(crate) fn resize(
@@ -88,13 +99,46 @@ impl TokenEmbedding {
             };
             Tensor::cat(vec![old, added], 0)
         };
-        replace(&mut self.weight, new);
+        self.replace(new);
         Ok(())
+    }
+
+    /// Adds rows at the end, filled from those after the padding row, under a new parameter id.
+    pub(crate) fn extend(&mut self, name: EmbeddingTable, rows: usize, fill: PositionFill) -> Result<()> {
+        let failed = |problem: String| Err(Error::Resize { table: name, problem });
+        let old_rows = self.num_embeddings();
+        if rows < old_rows {
+            return failed(format!("it has {old_rows} rows already, more than {rows}"));
+        }
+        if rows == old_rows {
+            return Ok(());
+        }
+        // Only `AfterPadding` gives the position embeddings a padding row.
+        let reserved = self.padding_idx.map_or(0, |pad| pad.saturating_add(1));
+        if reserved >= old_rows {
+            return failed(format!("rows up to the padding row {} are not positions", reserved - 1));
+        }
+        let old = resizable(self, name, rows)?;
+        let positions = old.clone().narrow(0, reserved, old_rows - reserved);
+        let positions = match fill {
+            PositionFill::Tile => tile(positions, rows - reserved),
+            PositionFill::Interpolate => interpolate(positions, rows - reserved),
+        };
+        self.replace(match reserved {
+            0 => positions,
+            reserved => Tensor::cat(vec![old.narrow(0, 0, reserved), positions], 0),
+        });
+        Ok(())
+    }
+
+    /// Replaces the values, under a new id: the optimizer keeps state of the old shape under the old one.
+    fn replace(&mut self, values: Tensor<2>) {
+        self.weight = self.weight.clone().transform_for_load(values.detach(), ParamId::new());
     }
 }
 
 /// The values of a table that can be resized to so many `rows`, detached from autodiff.
-pub(crate) fn resizable(table: &TokenEmbedding, name: EmbeddingTable, rows: usize) -> Result<Tensor<2>> {
+fn resizable(table: &TokenEmbedding, name: EmbeddingTable, rows: usize) -> Result<Tensor<2>> {
     let failed = |problem: &str| Err(Error::Resize { table: name, problem: problem.into() });
     if table.weight.adapter().is_some() {
         return failed("a LoRA adapter of the old size is attached; merge or remove it first");
@@ -105,12 +149,6 @@ pub(crate) fn resizable(table: &TokenEmbedding, name: EmbeddingTable, rows: usiz
     let old = table.weight.val().detach();
     check_memory(name, rows, &old)?;
     Ok(old)
-}
-
-/// Replaces the values of a parameter, under a new id.
-pub(crate) fn replace(param: &mut Param<Tensor<2>>, values: Tensor<2>) {
-    // The optimizer keeps state of the old shape under the old id.
-    *param = param.clone().transform_for_load(values.detach(), ParamId::new());
 }
 
 /// Checks that a table of `rows` rows like those of `old` fits into memory: an allocation that fails here is an error, one
@@ -164,4 +202,33 @@ fn draw_around_mean(rows: usize, old: &Tensor<2>) -> Tensor<2> {
         z.matmul(centred.clone()).add(mean.clone()).cast(narrow)
     });
     Tensor::cat(chunks.collect(), 0)
+}
+
+/// Row i is row i mod P: [P, H] → [rows, H].
+fn tile(positions: Tensor<2>, rows: usize) -> Tensor<2> {
+    let [period, _] = positions.dims();
+    // The last block is cut where the rows are no multiple of the period.
+    let blocks =
+        (0..rows).step_by(period).map(|start| positions.clone().narrow(0, 0, period.min(rows - start)));
+    Tensor::cat(blocks.collect(), 0)
+}
+
+/// Row i is the table read at i·(P − 1)/(rows − 1): [P, H] → [rows, H].
+fn interpolate(positions: Tensor<2>, rows: usize) -> Tensor<2> {
+    let [old_rows, _] = positions.dims();
+    let device = positions.device();
+    let narrow = FloatDType::from(positions.dtype());
+    let wide = FloatDType::from(computed_in(positions.dtype()));
+    // In whole numbers, so that the place of each row is exact: i·(P − 1) = below·(rows − 1) + rest.
+    let (span, steps) = (old_rows - 1, rows - 1);
+    let below: Vec<i64> = (0..rows).map(|i| (i * span / steps) as i64).collect();
+    let above: Vec<i64> = below.iter().map(|&row| (row + 1).min(span as i64)).collect();
+    let weight: Vec<f64> = (0..rows).map(|i| (i * span % steps) as f64 / steps as f64).collect();
+    let row = |index: Vec<i64>| {
+        let index = Tensor::<1, Int>::from_data(TensorData::new(index, [rows]), &device);
+        positions.clone().select(0, index).cast(wide)
+    };
+    let weight = Tensor::<2>::from_data(TensorData::new(weight, [rows, 1]), (&device, wide.into()));
+    let (below, above) = (row(below), row(above));
+    below.clone().add(above.sub(below).mul(weight)).cast(narrow)
 }

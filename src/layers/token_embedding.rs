@@ -2,7 +2,7 @@
 
 use super::ids::{Ids, unravel};
 use super::initializer::EmbeddingInitializer;
-use super::limits::{MAX_ROWS, MAX_WIDTH, check_num_params, check_sizes};
+use super::limits::{MAX_ROWS, MAX_WIDTH, check_num_params, check_sizes, ensure};
 use crate::error::{EmbeddingTable, Error, Result};
 use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
@@ -37,9 +37,9 @@ impl TokenEmbeddingConfig {
             ("embedding_dim", self.embedding_dim, MAX_WIDTH),
         ])?;
         check_num_params("num_embeddings", self.num_embeddings as u128 * self.embedding_dim as u128)?;
-        if let Some(row) = self.padding_idx.filter(|&row| row >= self.num_embeddings) {
-            let problem = format!("is {row}, but num_embeddings is {}", self.num_embeddings);
-            return Err(Error::Config { field: "padding_idx", problem });
+        if let Some(row) = self.padding_idx {
+            let rows = self.num_embeddings;
+            ensure(row < rows, "padding_idx", || format!("is {row}, but num_embeddings is {rows}"))?;
         }
         self.initializer.validate()?;
         // Sets CubeCL's runtime kind to asynchronous for the whole process: `into_data` then copies at the call, not when the

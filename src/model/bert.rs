@@ -103,14 +103,14 @@ impl BertModel {
             num_hidden_layers: self.encoder.num_hidden_layers(),
             num_attention_heads: layer.attention.num_attention_heads(),
             hidden_act: layer.hidden_act(),
-            hidden_act_name: self.encoder.hidden_act_name().cloned(),
+            hidden_act_name: self.encoder.hidden_act_name.clone(),
             intermediate_size: layer.intermediate.weight.lazy_shape()[1],
             attention_probs_dropout_prob: layer.attention.dropout.prob,
             mlp_dropout: match defaults.encoder().inner_dropout {
                 InnerDropout::Stated => layer.dropout.prob,
                 InnerDropout::Never | InnerDropout::OfLayers => 0.0,
             },
-            rotary: self.encoder.rotary(),
+            rotary: self.encoder.rotary,
             disentangled: self.encoder.disentangled(),
             ..defaults
         }

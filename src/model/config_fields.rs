@@ -46,7 +46,8 @@ impl BertModelConfig {
             }
         }
         let config = Self::new(fields.config()?);
-        let is_disentangled = fields.spec().family.architecture().encoder.is_disentangled;
+        let is_disentangled =
+            fields.spec().family.architecture().input.positions == PositionEmbeddingType::Disentangled;
         let is_rotary = config.embeddings.position_embedding_type == PositionEmbeddingType::Rotary;
         let config = Self {
             num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,

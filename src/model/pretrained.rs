@@ -6,12 +6,11 @@ use crate::checkpoint::{
     Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, agree, check_stored, filled,
     merged_fields, replace_changed, torch_name,
 };
-use crate::embeddings::PositionFill;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::hub::{Wanted, directory};
 use crate::files::of_one_save;
-use crate::layers::VocabularyResize;
+use crate::layers::{PositionFill, VocabularyResize};
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
 use burn::prelude::*;

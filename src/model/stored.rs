@@ -231,7 +231,7 @@ impl BertModel {
         // ALBERT's one layer is stored once, whatever the number of rounds.
         for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
-            let mut linears: Vec<_> = names.linears.iter().zip(layer.linears()).collect();
+            let mut linears: Vec<_> = names.linears().into_iter().zip(layer.linears()).collect();
             if names.gate_is_first {
                 linears.swap(4, 5);
             }

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Where in its file a tensor is.
 #[derive(Clone, Debug)]
@@ -60,16 +59,12 @@ fn to_little_endian(bytes: &mut [u8], dtype: DType) {
     }
 }
 
-fn corrupt(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::CorruptCheckpoint { path: path.to_path_buf(), source: source.into() }
-}
-
 /// A file whose header was read.
 ///
 /// It stays open, so a file that is put in its place meanwhile is not read with this one's header.
 pub(super) struct WeightFile {
     pub(super) path: PathBuf,
-    pub(super) file: Arc<File>,
+    file: File,
     pub(super) length: u64,
     /// `None` in other formats than safetensors.
     pub(super) metadata: Option<BTreeMap<String, String>>,
@@ -78,39 +73,49 @@ pub(super) struct WeightFile {
 impl WeightFile {
     /// Opens a file, and reads where its tensors are. Its first bytes determine the format, not its extension.
     pub(super) fn open(path: &Path) -> Result<(Self, BTreeMap<String, StoredTensor>)> {
-        let failed = |source| Error::reading(path, source);
-        let mut start = Vec::new();
-        let mut file = regular_file::open(path)?;
-        let length = file.metadata().map_err(failed)?.len();
+        let file = regular_file::open(path)?;
+        let length = file.metadata().map_err(|source| Error::reading(path, source))?.len();
+        let mut file = Self { path: path.to_path_buf(), file, length, metadata: None };
         // As many bytes as tell the format, or a pointer of git-LFS.
-        (&mut file).take(64).read_to_end(&mut start).map_err(failed)?;
+        let start = file.bytes(0, length.min(64))?;
         if start.is_empty() {
-            return Err(Error::not_a_checkpoint(path, "it is empty"));
+            return Err(file.invalid("it is empty"));
         }
         regular_file::refuse_lfs_pointer(path, &start)?;
-        file.rewind().map_err(failed)?;
-        let (tensors, metadata) = match pytorch::tensors(path, &file, length, &start)? {
-            Some(tensors) => (tensors, None),
+        let tensors = match pytorch::tensors(&file, &start)? {
+            Some(tensors) => tensors,
             None => {
-                let (tensors, metadata) = safetensors::read_header(path, &file, length)?;
-                (tensors, Some(metadata))
+                let (tensors, metadata) = safetensors::read_header(&file, &start)?;
+                file.metadata = Some(metadata);
+                tensors
             }
         };
-        Ok((Self { path: path.to_path_buf(), file: Arc::new(file), length, metadata }, tensors))
+        Ok((file, tensors))
+    }
+
+    fn invalid(&self, problem: impl Into<String>) -> Error {
+        Error::not_a_checkpoint(&self.path, problem)
+    }
+
+    fn corrupt(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::CorruptCheckpoint { path: self.path.clone(), source: source.into() }
+    }
+
+    /// A part that lies within the file.
+    fn bytes(&self, start: u64, length: u64) -> Result<Vec<u8>> {
+        let mut file = &self.file;
+        let mut bytes = vec![0; length as usize];
+        let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(&mut bytes));
+        read.map_err(|source| Error::reading(&self.path, source))?;
+        Ok(bytes)
     }
 
     pub(super) fn read(&self, key: &str, tensor: &StoredTensor) -> Result<TensorData> {
-        let failed = |source| Error::reading(&self.path, source);
         let changed = || Error::missing_key(&self.path, key, "the file changed while it was read");
-        // The cursor is shared with clones of the handle, so it is placed for each tensor.
-        let mut file = &*self.file;
-        file.seek(SeekFrom::Start(tensor.start)).map_err(failed)?;
-        let mut bytes = vec![0; tensor.length as usize]; // within the file, as its header was checked
-        file.read_exact(&mut bytes).map_err(failed)?;
+        let mut bytes = self.bytes(tensor.start, tensor.length)?;
         // Only PyTorch's zip has checksums, and only of whole storages.
         if tensor.checksum.is_some_and(|checksum| checksum != crc32fast::hash(&bytes)) {
-            let problem = format!("{key} does not have the checksum that the file states");
-            return Err(corrupt(&self.path, problem));
+            return Err(self.corrupt(format!("{key} does not have the checksum that the file states")));
         }
         if let Some(strides) = &tensor.strides {
             bytes = gathered(&bytes, &tensor.shape, strides, tensor.dtype.bitsize() / 8);
@@ -136,20 +141,17 @@ fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Ve
 }
 
 pub(super) fn transposed(data: TensorData) -> TensorData {
-    let (dtype, [rows, columns]) = (data.dtype(), data.shape().dims());
-    let bytes = data.as_bytes();
-    macro_rules! turned {
-        ($size:literal) => {{
-            let (elements, _) = bytes.as_chunks::<$size>();
-            let column = |column| (0..rows).map(move |row| elements[row * columns + column]);
-            (0..columns).flat_map(column).collect::<Vec<_>>().into_flattened()
-        }};
+    fn turned<const N: usize>(bytes: &[u8], [rows, columns]: [usize; 2]) -> Vec<u8> {
+        let (elements, _) = bytes.as_chunks::<N>();
+        let column = |column| (0..rows).map(move |row| elements[row * columns + column]);
+        (0..columns).flat_map(column).collect::<Vec<_>>().into_flattened()
     }
+    let (bytes, dtype, [rows, columns]) = (data.as_bytes(), data.dtype(), data.shape().dims());
     // By size and not by dtype: values are moved, not computed with.
     let turned = match dtype.size() {
-        2 => turned!(2),
-        4 => turned!(4),
-        _ => turned!(8),
+        2 => turned::<2>(bytes, [rows, columns]),
+        4 => turned::<4>(bytes, [rows, columns]),
+        _ => turned::<8>(bytes, [rows, columns]),
     };
     TensorData::from_bytes_vec(turned, [columns, rows], dtype)
 }

@@ -2,12 +2,10 @@
 
 use super::pickle::{MAX_PICKLE_BYTES, Pickle, Value};
 use super::state_dict::{self, Storage, StorageReference};
-use super::{StoredTensor, corrupt};
+use super::{StoredTensor, WeightFile};
 use crate::error::{Error, Result, shown};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::io::BufReader;
 use zip::{CompressionMethod, ZipArchive};
 
 /// The first bytes of a zip archive: PyTorch since 1.6.
@@ -16,43 +14,33 @@ const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
 /// After a pickle's two bytes of protocol, PyTorch's magic number as a pickled integer: PyTorch up to 1.5.
 const LEGACY_MAGIC: [u8; 12] = *b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
-/// The tensors of a file of so many bytes that begins with `start`; `None` if it is not one of PyTorch's.
-pub(super) fn tensors(
-    path: &Path,
-    file: &File,
-    length: u64,
-    start: &[u8],
-) -> Result<Option<BTreeMap<String, StoredTensor>>> {
+/// The tensors of a file that begins with `start`; `None` if it is not one of PyTorch's.
+pub(super) fn tensors(file: &WeightFile, start: &[u8]) -> Result<Option<BTreeMap<String, StoredTensor>>> {
     if start.starts_with(&ZIP_MAGIC) {
-        let (bytes, storages) = read_archive(path, file, length)?;
-        return state_dict::tensors(path, &read_pickle(path, &bytes)?, &storages).map(Some);
+        let (bytes, storages) = read_archive(file)?;
+        return state_dict::tensors(file, &read_pickle(file, &bytes)?, &storages).map(Some);
     }
     match start {
-        [0x80, _protocol, rest @ ..] if rest.starts_with(&LEGACY_MAGIC) => {}
-        _ => return Ok(None),
+        [0x80, _protocol, rest @ ..] if rest.starts_with(&LEGACY_MAGIC) => read_legacy(file).map(Some),
+        _ => Ok(None),
     }
-    let mut bytes = Vec::new();
-    // Where its five pickles end is not known before they are read.
-    let mut pickles = file.take(MAX_PICKLE_BYTES as u64);
-    pickles.read_to_end(&mut bytes).map_err(|source| Error::reading(path, source))?;
-    read_legacy(path, file, length, &bytes).map(Some)
 }
 
-fn read_pickle<'a>(path: &Path, bytes: &'a [u8]) -> Result<Pickle<'a>> {
-    Pickle::read(bytes).map_err(|problem| corrupt(path, format!("its pickle {problem}")))
+fn read_pickle<'a>(file: &WeightFile, bytes: &'a [u8]) -> Result<Pickle<'a>> {
+    Pickle::read(bytes).map_err(|problem| file.corrupt(format!("its pickle {problem}")))
 }
 
 /// The pickle of an archive, and its storages by key. `torch.save` compresses nothing, so what it unpacks to is no more than
 /// itself.
-fn read_archive(path: &Path, file: &File, length: u64) -> Result<(Vec<u8>, HashMap<String, Storage>)> {
-    let invalid = |problem: String| Error::not_a_checkpoint(path, problem);
-    let mut archive = ZipArchive::new(BufReader::new(file)).map_err(|error| corrupt(path, error))?;
+fn read_archive(file: &WeightFile) -> Result<(Vec<u8>, HashMap<String, Storage>)> {
+    let (invalid, length) = (|problem: String| file.invalid(problem), file.length);
+    let mut archive = ZipArchive::new(BufReader::new(&file.file)).map_err(|error| file.corrupt(error))?;
     let mut total = 0u64;
     let mut entries = Vec::new();
     for index in 0..archive.len() {
         // Raw: nothing is unpacked before all sizes are known.
-        let entry = archive.by_index_raw(index).map_err(|error| corrupt(path, error))?;
-        let name = entry.name().map_err(|error| corrupt(path, error))?.into_owned();
+        let entry = archive.by_index_raw(index).map_err(|error| file.corrupt(error))?;
+        let name = entry.name().map_err(|error| file.corrupt(error))?.into_owned();
         // Saturating: the sizes are the file's word.
         total = total.saturating_add(entry.size());
         if name.ends_with("data.pkl") && entry.size() > MAX_PICKLE_BYTES as u64 {
@@ -64,10 +52,10 @@ fn read_archive(path: &Path, file: &File, length: u64) -> Result<(Vec<u8>, HashM
         let is_plain = entry.compression() == CompressionMethod::Stored
             && entry.compressed_size() == entry.size()
             && !entry.encrypted();
-        let start = entry.data_start().filter(|_| is_plain);
         // A file may state no checksum, which is then written as 0.
         let checksum = Some(entry.crc32()).filter(|&checksum| checksum != 0);
-        entries.push((name, start, entry.size(), checksum));
+        let storage = |start| Storage { start, length: entry.size(), checksum };
+        entries.push((name, entry.data_start().filter(|_| is_plain).map(storage)));
     }
     if total > length {
         let problem =
@@ -75,33 +63,26 @@ fn read_archive(path: &Path, file: &File, length: u64) -> Result<(Vec<u8>, HashM
         return Err(invalid(problem));
     }
     // Folders are named after the file; that of the pickle is the root of all.
-    let roots = entries.iter().filter_map(|(name, ..)| name.strip_suffix("data.pkl"));
+    let roots = entries.iter().filter_map(|(name, _)| name.strip_suffix("data.pkl"));
     let root = roots.filter(|root| root.is_empty() || root.ends_with('/')).min_by_key(|root| root.len());
     let root = root.ok_or_else(|| invalid("the archive has no data.pkl".into()))?.to_string();
     let mut storages = HashMap::new();
-    for (name, start, size, checksum) in entries {
+    for (name, storage) in entries {
         let Some(name) = name.strip_prefix(&root) else { continue };
-        let Some(start) = start else {
+        let Some(storage) = storage else {
             return Err(invalid(format!("{} is compressed; torch.save compresses nothing", shown(name))));
         };
-        if start.checked_add(size).is_none_or(|end| end > length) {
-            return Err(corrupt(path, format!("{} reaches beyond the end of the file", shown(name))));
+        if storage.start.checked_add(storage.length).is_none_or(|end| end > length) {
+            return Err(file.corrupt(format!("{} reaches beyond the end of the file", shown(name))));
         }
         // What lies beside the folder of storages keeps its name, such as byteorder.
-        storages.insert(
-            name.strip_prefix("data/").unwrap_or(name).to_string(),
-            Storage { start, length: size, checksum },
-        );
+        storages.insert(name.strip_prefix("data/").unwrap_or(name).to_string(), storage);
     }
     let read = |name: &str| -> Result<Option<Vec<u8>>> {
         let Some(entry) = storages.get(name) else { return Ok(None) };
-        let mut file = file;
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(entry.start))
-            .and_then(|_| file.take(entry.length.min(MAX_PICKLE_BYTES as u64)).read_to_end(&mut bytes))
-            .map_err(|source| Error::reading(path, source))?;
+        let bytes = file.bytes(entry.start, entry.length.min(MAX_PICKLE_BYTES as u64))?;
         if entry.checksum.is_some_and(|checksum| checksum != crc32fast::hash(&bytes)) {
-            return Err(corrupt(path, format!("{name} does not have the checksum that the archive states")));
+            return Err(file.corrupt(format!("{name} does not have the checksum that the archive states")));
         }
         Ok(Some(bytes))
     };
@@ -114,26 +95,23 @@ fn read_archive(path: &Path, file: &File, length: u64) -> Result<(Vec<u8>, HashM
 
 /// Five pickles, magic number, version, system, object and the keys of the storages, and then the storages in that order,
 /// each after the number of its values.
-fn read_legacy(
-    path: &Path,
-    file: &File,
-    length: u64,
-    bytes: &[u8],
-) -> Result<BTreeMap<String, StoredTensor>> {
+fn read_legacy(file: &WeightFile) -> Result<BTreeMap<String, StoredTensor>> {
+    // Where its five pickles end is not known before they are read.
+    let bytes = file.bytes(0, file.length.min(MAX_PICKLE_BYTES as u64))?;
     let mut at = 0;
     let mut next = || {
-        let pickle = read_pickle(path, &bytes[at..])?;
+        let pickle = read_pickle(file, &bytes[at..])?;
         at += pickle.length;
         Ok::<_, Error>(pickle)
     };
     let (_magic, version, system, object, keys) = (next()?, next()?, next()?, next()?, next()?);
     // The only version that torch.save has written.
     if !matches!(version.get(version.root), Value::Int(1001)) {
-        return Err(corrupt(path, "its version is not 1001"));
+        return Err(file.corrupt("its version is not 1001"));
     }
     let order = system.item(system.root, "little_endian");
     if order.is_some_and(|order| matches!(system.get(order), Value::Bool(false))) {
-        return Err(corrupt(path, "its numbers are big-endian"));
+        return Err(file.corrupt("its numbers are big-endian"));
     }
     // Nothing but the pickle says how long a storage is.
     let references = object.values().filter_map(|value| match value {
@@ -142,35 +120,30 @@ fn read_legacy(
     });
     let references = references.map(|found| found.map(|reference| (reference.key, reference)));
     let references: HashMap<&str, StorageReference> =
-        references.collect::<Result<_, _>>().map_err(|problem| corrupt(path, problem))?;
+        references.collect::<Result<_, _>>().map_err(|problem| file.corrupt(problem))?;
     let Value::List(order) = keys.get(keys.root) else {
-        return Err(corrupt(path, "its list of storages is none"));
+        return Err(file.corrupt("its list of storages is none"));
     };
-    let invalid = |key: &str, problem| Err(corrupt(path, format!("its storage {} {problem}", shown(key))));
+    let invalid = |key: &str, problem| Err(file.corrupt(format!("its storage {} {problem}", shown(key))));
     let mut storages = HashMap::new();
     let mut start = at as u64;
     for key in order {
         let Value::Text(key) = *keys.get(*key) else {
-            return Err(corrupt(path, "its list of storages has a key that is not text"));
+            return Err(file.corrupt("its list of storages has a key that is not text"));
         };
         let Some(&StorageReference { elements, dtype, .. }) = references.get(key) else {
             return invalid(key, "is of no tensor");
         };
         let bytes = elements.saturating_mul(dtype.bitsize() as u64 / 8);
         let end = start.saturating_add(8).saturating_add(bytes);
-        if end > length {
+        if end > file.length {
             return invalid(key, "reaches beyond the end of the file");
         }
-        let mut count = [0; 8];
-        let mut file = file;
-        file.seek(SeekFrom::Start(start))
-            .and_then(|_| file.read_exact(&mut count))
-            .map_err(|source| Error::reading(path, source))?;
-        if u64::from_le_bytes(count) != elements {
+        if file.bytes(start, 8)? != elements.to_le_bytes() {
             return invalid(key, "has another length than its tensors say");
         }
         storages.insert(key.to_string(), Storage { start: start + 8, length: bytes, checksum: None });
         start = end;
     }
-    state_dict::tensors(path, &object, &storages)
+    state_dict::tensors(file, &object, &storages)
 }

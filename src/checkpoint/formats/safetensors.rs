@@ -1,60 +1,47 @@
 //! Safetensors files, read and written.
 
-use super::{StoredTensor, corrupt, to_little_endian};
-use crate::error::{Error, Result, shown};
+use super::{StoredTensor, WeightFile, to_little_endian};
+use crate::error::{Result, shown};
 use ::safetensors::Dtype;
 use ::safetensors::tensor::{Metadata, TensorInfo};
 use burn::tensor::TensorData;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
-use std::sync::Arc;
+use std::io::{self, Write};
 
 /// A header of a hundred thousand tensors. The format allows more, but parsing takes many times its size.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
 
-/// The length of the header comes first, as a little-endian u64.
-const PREFIX_BYTES: u64 = 8;
-
-/// The tensors and the metadata in the header of a file of so many bytes, with which they are checked to agree.
+/// The tensors and the metadata in the header of a file that begins with `start`, with which they are checked to agree.
 pub(super) fn read_header(
-    path: &Path,
-    mut file: &File,
-    length: u64,
+    file: &WeightFile,
+    start: &[u8],
 ) -> Result<(BTreeMap<String, StoredTensor>, BTreeMap<String, String>)> {
-    let failed = |source| Error::reading(path, source);
-    let invalid = |problem: String| Err(Error::not_a_checkpoint(path, problem));
-    if length < PREFIX_BYTES {
-        return invalid(format!("it has {length} bytes, and a safetensors file has at least 8"));
-    }
-    let mut prefix = [0; PREFIX_BYTES as usize];
-    file.read_exact(&mut prefix).map_err(failed)?;
-    let header_length = u64::from_le_bytes(prefix);
-    if header_length > length - PREFIX_BYTES {
-        return invalid(format!(
+    let length = file.length;
+    // The length of the header comes first, as a little-endian u64.
+    let Some((prefix, _)) = start.split_first_chunk() else {
+        return Err(file.invalid(format!("it has {length} bytes, and a safetensors file has at least 8")));
+    };
+    let (header_length, header_start) = (u64::from_le_bytes(*prefix), prefix.len() as u64);
+    if header_length > length - header_start {
+        return Err(file.invalid(format!(
             "as safetensors its header would be {header_length} bytes long, but the file has {length}; it is \
              truncated or of another format (safetensors and PyTorch's zip and legacy files are read)"
-        ));
+        )));
     }
     if header_length > MAX_HEADER_BYTES {
-        return invalid(format!(
+        return Err(file.invalid(format!(
             "its header is {header_length} bytes long, more than the {MAX_HEADER_BYTES} that are read"
-        ));
+        )));
     }
-    let mut header = vec![0; header_length as usize];
-    file.read_exact(&mut header).map_err(failed)?;
-    let metadata: Metadata =
-        serde_json::from_slice(&header).map_err(|error| corrupt(path, shown(&error.to_string())))?;
-    let data_start = PREFIX_BYTES + header_length;
-    let end = data_start.checked_add(metadata.data_len() as u64);
-    if end != Some(length) {
-        return invalid(format!(
-            "its header describes {} bytes of tensors, but {} follow; it is truncated or corrupt",
-            metadata.data_len(),
+    let metadata: Metadata = serde_json::from_slice(&file.bytes(header_start, header_length)?)
+        .map_err(|error| file.corrupt(shown(&error.to_string())))?;
+    let (data_start, data_length) = (header_start + header_length, metadata.data_len());
+    if data_start.checked_add(data_length as u64) != Some(length) {
+        return Err(file.invalid(format!(
+            "its header describes {data_length} bytes of tensors, but {} follow; it is truncated or corrupt",
             length - data_start
-        ));
+        )));
     }
     let tensors = metadata.tensors().into_iter().map(|(key, info)| {
         let (start, end) = info.data_offsets;
@@ -95,10 +82,10 @@ impl<'a> Tensors<'a> {
         self.tensors.push((key, dtype, shape, write));
     }
 
-    /// Adds a tensor of an open file, whose bytes are copied.
-    pub(crate) fn copy(&mut self, name: String, file: &Arc<File>, stored: &StoredTensor) {
-        let (file, start, length) = (Arc::clone(file), stored.start, stored.length);
-        let write = Box::new(move |out: &mut dyn Write| copy(&file, start, length, out));
+    /// Adds a tensor of another file, whose bytes are copied.
+    pub(crate) fn copy(&mut self, name: String, file: &'a WeightFile, stored: &'a StoredTensor) {
+        let bytes = || file.bytes(stored.start, stored.length).map_err(io::Error::other);
+        let write = Box::new(move |out: &mut dyn Write| out.write_all(&bytes()?));
         self.push(name, stored.dtype, stored.shape.clone(), write);
     }
 
@@ -126,31 +113,9 @@ impl<'a> Tensors<'a> {
     }
 }
 
-fn copy(mut file: &File, start: u64, length: u64, out: &mut dyn Write) -> io::Result<()> {
-    file.seek(SeekFrom::Start(start))?;
-    // The old file could have been truncated since its header was read.
-    if io::copy(&mut file.take(length), out)? < length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(())
-}
-
 pub(crate) fn write_values(data: TensorData, out: &mut dyn Write) -> io::Result<()> {
     let dtype = data.dtype();
     let mut bytes = data.into_bytes();
     to_little_endian(&mut bytes, dtype);
     out.write_all(&bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_copy_of_fewer_bytes_than_announced_is_an_error() {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&[0; 7]).unwrap();
-        let error = copy(&file, 0, 8, &mut Vec::new()).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-    }
 }

@@ -1,11 +1,10 @@
 //! The tensors of a state dict: which of a file's storages each is in, by the pickle.
 
 use super::pickle::{Id, Pickle, Value};
-use super::{StoredTensor, corrupt};
+use super::{StoredTensor, WeightFile};
 use crate::error::{Error, Result, shown};
 use ::safetensors::Dtype;
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 
 /// Deeper than the modules of any model, and shallow enough for every thread's stack.
 const MAX_DEPTH: usize = 200;
@@ -21,17 +20,17 @@ pub(super) struct Storage {
 
 /// The tensors in a pickle, by the path of keys that leads to each.
 pub(super) fn tensors(
-    path: &Path,
+    file: &WeightFile,
     pickle: &Pickle,
     storages: &HashMap<String, Storage>,
 ) -> Result<BTreeMap<String, StoredTensor>> {
     // The names of a state dict's tensors are part of its pickle; a trainer's file has them under short prefixes.
     let budget = 8 * pickle.length + 1024;
     let mut collector =
-        Collector { path, pickle, storages, tensors: BTreeMap::new(), name: String::new(), budget };
+        Collector { file, pickle, storages, tensors: BTreeMap::new(), name: String::new(), budget };
     // Such as a whole module: what its class makes of its attributes is not in the file.
     if !matches!(pickle.get(pickle.root), Value::Dict(_)) {
-        return Err(corrupt(path, "its pickle holds no dictionary of tensors"));
+        return Err(file.corrupt("its pickle holds no dictionary of tensors"));
     }
     collector.visit(pickle.root, 0)?;
     Ok(collector.tensors)
@@ -81,7 +80,7 @@ fn storage_dtype(name: &str) -> Option<Dtype> {
 }
 
 struct Collector<'a> {
-    path: &'a Path,
+    file: &'a WeightFile,
     pickle: &'a Pickle<'a>,
     storages: &'a HashMap<String, Storage>,
     tensors: BTreeMap<String, StoredTensor>,
@@ -92,7 +91,7 @@ struct Collector<'a> {
 
 impl Collector<'_> {
     fn corrupt(&self, problem: &str) -> Error {
-        corrupt(self.path, format!("{}: {problem}", shown(&self.name)))
+        self.file.corrupt(format!("{}: {problem}", shown(&self.name)))
     }
 
     fn spend(&mut self, cost: usize) -> Result<()> {
@@ -172,7 +171,7 @@ impl Collector<'_> {
         };
         if is_set("neg") || is_set("conj") {
             let problem = "it holds a lazily negated or conjugated view; save tensor.resolve_neg().resolve_conj() instead";
-            return Err(Error::not_a_checkpoint(self.path, problem));
+            return Err(self.file.invalid(problem));
         }
         let axes = |id: Id| -> Option<Vec<usize>> {
             let Value::List(axes) = pickle.get(id) else { return None };

@@ -1,7 +1,11 @@
-//! What a family's storage is described by: names of classes, fields and keys, and what is refused.
+//! How each family is stored: the names of its classes, fields and keys, and what is refused.
 
-use crate::family::Family;
-use Field::{Also, Always, Named, Old};
+mod bert;
+mod rotary;
+
+use crate::family::{Architecture, Biases, Family, NormPlace, Pooler, PositionEmbeddingType};
+use Field::{Also, Named, Old};
+use bert::{ROBERTA, ROBERTA_DEFAULTS};
 use burn_fused::Activation;
 use serde_json::{Map, Value};
 
@@ -77,9 +81,11 @@ pub(crate) struct FamilyKeys {
     pub(crate) zero_biases: bool,
     /// What comes before a layer's number.
     pub(crate) layer: &'static str,
-    /// Query, key, value and output of the attention, the feed-forward network's first, its gate if it has one, and its last.
-    /// Neighbours of one name are one tensor, one below the other.
-    pub(crate) linears: &'static [&'static str],
+    /// Of the attention. Neighbours of one name, here and below, are one tensor, one below the other.
+    pub(crate) query_key_value: [&'static str; 3],
+    pub(crate) attention_output: &'static str,
+    /// The first linear layer, the gate if there is one, and the last.
+    pub(crate) feed_forward: &'static [&'static str],
     /// Whether the gate is above the feed-forward network's first where both are one tensor.
     pub(crate) gate_is_first: bool,
     /// That of the attention, and that of the feed-forward network.
@@ -116,7 +122,93 @@ pub(crate) struct HeadKeys {
     pub(crate) decoder: &'static str,
 }
 
+impl FamilyKeys {
+    /// The linear layers in the order of [`BertLayer`](crate::encoder::BertLayer)'s.
+    pub(crate) fn linears(&self) -> Vec<&'static str> {
+        [&self.query_key_value[..], &[self.attention_output], self.feed_forward].concat()
+    }
+}
+
+/// One entry for each [`Family`], in the order of its variants.
+pub(super) static FAMILIES: [FamilySpec; 15] = [
+    bert::BERT,
+    bert::DISTILBERT,
+    bert::ELECTRA,
+    bert::MPNET,
+    bert::ALBERT,
+    FamilySpec {
+        family: Family::Ernie,
+        class: "Ernie",
+        base: "ernie",
+        unsupported: &[Unsupported::Flag("use_task_id", "adds task embeddings")],
+        ..bert::BERT
+    },
+    ROBERTA,
+    FamilySpec { family: Family::XlmRoberta, class: "XLMRoberta", defaults: ROBERTA_DEFAULTS, ..ROBERTA },
+    FamilySpec { family: Family::Camembert, class: "Camembert", defaults: ROBERTA_DEFAULTS, ..ROBERTA },
+    FamilySpec {
+        family: Family::Data2VecText,
+        class: "Data2VecText",
+        base: "data2vec_text",
+        defaults: ROBERTA_DEFAULTS,
+        ..ROBERTA
+    },
+    rotary::MODERN_BERT,
+    rotary::NOMIC_BERT,
+    rotary::GTE,
+    rotary::JINA_EMBEDDINGS_V3,
+    bert::DEBERTA_V2,
+];
+
+const _: () = {
+    let mut i = 0;
+    while i < FAMILIES.len() {
+        let FamilySpec { family, keys, .. } = &FAMILIES[i];
+        assert!(*family as usize == i, "the entries are in the order of the variants");
+        let Architecture { input, encoder, heads } = family.architecture();
+        assert!(matches!(heads.pooler, Pooler::Never) == keys.pooler.is_none());
+        assert!(encoder.has_relative_attention_bias == keys.relative_attention_bias.is_some());
+        let is_disentangled = matches!(input.positions, PositionEmbeddingType::Disentangled);
+        assert!(is_disentangled == keys.disentangled.is_some());
+        assert!(encoder.relative_scores.is_some() == keys.distances.is_some());
+        let has_all = matches!(encoder.biases, Biases { of_layers: true, of_inner: true, of_others: true });
+        assert!(has_all || !keys.zero_biases);
+        assert!(heads.classifiers_have_transform == keys.transform.is_some());
+        assert!(matches!(encoder.norm, NormPlace::Pre) == keys.final_norm.is_some());
+        assert!(keys.feed_forward.len() == if encoder.is_gated { 3 } else { 2 });
+        i += 1;
+    }
+};
+
 impl FamilySpec {
+    pub(crate) fn of(family: Family) -> &'static Self {
+        &FAMILIES[family as usize]
+    }
+
+    pub(crate) fn of_model_type(model_type: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|spec| spec.family.model_type() == model_type)
+    }
+
+    /// The family of a Python class such as `BertForMaskedLM`, `BertModel` or `BertLMHeadModel`.
+    pub(crate) fn of_class(class: &str) -> Option<&'static Self> {
+        let is_of = |spec: &&FamilySpec| {
+            let rest = class.strip_prefix(spec.class);
+            // What follows is checked too: `BertGenerationEncoder` is no BERT.
+            rest.is_some_and(|rest| ["Model", "For", "LMHead"].iter().any(|head| rest.starts_with(head)))
+        };
+        FAMILIES.iter().find(is_of)
+    }
+
+    /// The first family whose models have this prefix and this key of word embeddings.
+    pub(crate) fn of_base(base: &str, word: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|spec| spec.base == base && spec.keys.word == word)
+    }
+
+    pub(crate) fn supported() -> String {
+        let names: Vec<_> = FAMILIES.iter().map(|spec| spec.family.model_type()).collect();
+        format!("model types that can be read are {}", names.join(", "))
+    }
+
     /// Fields with BERT's names under those of this family, without those that it does not have.
     pub(crate) fn named(&self, mut fields: Map<String, Value>) -> Map<String, Value> {
         for (field, name) in self.fields.iter().filter(|(_, name)| !matches!(name, Old(_))) {
@@ -128,12 +220,11 @@ impl FamilySpec {
         fields
     }
 
-    /// The name in `config.json` of a field that BERT calls `field`; `None` if this family has none.
-    pub(crate) fn name_of(&self, field: &'static str) -> Option<&'static str> {
+    /// The name in `config.json` of a field that BERT calls `field`, or `field` if this family has none.
+    pub(crate) fn name_of(&self, field: &'static str) -> &'static str {
         match self.fields.iter().find(|(bert, _)| *bert == field) {
-            None | Some((_, Old(_))) => Some(field),
-            Some((_, Named(name) | Also(name))) => Some(name),
-            Some((_, Always)) => None,
+            Some((_, Named(name) | Also(name))) => name,
+            _ => field,
         }
     }
 }

@@ -1,11 +1,71 @@
-//! How the families are stored that are BERT with rotary positions: under the keys of the code that published them, which
+//! The families with rotary positions. But for ModernBERT's, keys are those of the code that published a model, which
 //! transformers reads and writes too.
 
-use super::families::{BERT, BERT_DEFAULTS, BERT_KEYS, ROBERTA, ROBERTA_DEFAULTS, ROBERTA_KEYS};
-use super::family_spec::Field::{Always, Old};
-use super::family_spec::{Defaults, FamilyKeys, FamilySpec, HeadKeys, Unsupported};
+use super::Field::{Always, Named, Old};
+use super::bert::{BERT, BERT_DEFAULTS, BERT_KEYS, ROBERTA, ROBERTA_DEFAULTS, ROBERTA_KEYS};
+use super::{Defaults, FamilyKeys, FamilySpec, HeadKeys, Unsupported};
 use crate::family::Family;
 use burn_fused::Activation;
+
+pub(super) const MODERN_BERT: FamilySpec = FamilySpec {
+    family: Family::ModernBert,
+    class: "ModernBert",
+    base: "model",
+    defaults: Defaults {
+        vocab_size: 50368,
+        type_vocab_size: 0,
+        pad_token_id: 50283,
+        num_hidden_layers: 22,
+        intermediate_size: 1152,
+        dropout: 0.0,
+        attention_dropout: 0.0,
+        max_position_embeddings: 8192,
+        layer_norm_eps: 1e-5,
+        initializer_bound: Some(2.0),
+        ..BERT_DEFAULTS
+    },
+    fields: &[
+        ("hidden_act", Named("hidden_activation")),
+        ("layer_norm_eps", Named("norm_eps")),
+        ("hidden_dropout_prob", Named("embedding_dropout")),
+        ("attention_probs_dropout_prob", Named("attention_dropout")),
+        ("type_vocab_size", Always),
+        // The published configs say `absolute`, which nothing reads.
+        ("position_embedding_type", Always),
+    ],
+    // No published model has them.
+    unsupported: &[
+        Unsupported::Flag("norm_bias", "has biases in its norms"),
+        Unsupported::Flag("attention_bias", "has biases in its attention"),
+        Unsupported::Flag("mlp_bias", "has biases in its feed-forward networks"),
+        Unsupported::Flag("classifier_bias", "has a bias in its heads' first layer"),
+        Unsupported::OtherName("classifier_activation", "gelu", "another activation of its heads"),
+    ],
+    keys: FamilyKeys {
+        word: "tok_embeddings.weight",
+        embeddings_norm: "embeddings.norm",
+        zero_biases: false,
+        layer: "layers.",
+        query_key_value: ["attn.Wqkv"; 3],
+        attention_output: "attn.Wo",
+        feed_forward: &["mlp.Wi", "mlp.Wi", "mlp.Wo"],
+        norms: ["attn_norm", "mlp_norm"],
+        final_norm: Some("final_norm"),
+        distances: None,
+        pooler: None,
+        masked_lm: HeadKeys {
+            prefix: "head.",
+            transform: "head.dense",
+            layer_norm: "head.norm",
+            bias: &["decoder.bias"],
+            decoder: "decoder.weight",
+        },
+        transform: Some(["head.dense", "head.norm"]),
+        answers: "classifier",
+        head_dropout: [Some("classifier_dropout"); 3],
+        ..BERT_KEYS
+    },
+};
 
 pub(super) const NOMIC_BERT: FamilySpec = FamilySpec {
     family: Family::NomicBert,
@@ -44,7 +104,9 @@ pub(super) const NOMIC_BERT: FamilySpec = FamilySpec {
         zero_biases: false,
         layer: "encoder.layers.",
         // The activation is that of the second of the two.
-        linears: &["attn.Wqkv", "attn.Wqkv", "attn.Wqkv", "attn.out_proj", "mlp.fc12", "mlp.fc11", "mlp.fc2"],
+        query_key_value: ["attn.Wqkv"; 3],
+        attention_output: "attn.out_proj",
+        feed_forward: &["mlp.fc12", "mlp.fc11", "mlp.fc2"],
         norms: ["norm1", "norm2"],
         distances: None,
         masked_lm: HeadKeys { layer_norm: "cls.predictions.transform.layer_norm", ..BERT_KEYS.masked_lm },
@@ -67,15 +129,9 @@ pub(super) const GTE: FamilySpec = FamilySpec {
     fields: &[("position_embedding_type", Always)],
     keys: FamilyKeys {
         zero_biases: false,
-        linears: &[
-            "attention.qkv_proj",
-            "attention.qkv_proj",
-            "attention.qkv_proj",
-            "attention.o_proj",
-            "mlp.up_gate_proj",
-            "mlp.up_gate_proj",
-            "mlp.down_proj",
-        ],
+        query_key_value: ["attention.qkv_proj"; 3],
+        attention_output: "attention.o_proj",
+        feed_forward: &["mlp.up_gate_proj", "mlp.up_gate_proj", "mlp.down_proj"],
         gate_is_first: true,
         norms: ["attn_ln", "mlp_ln"],
         distances: None,
@@ -109,7 +165,9 @@ pub(super) const JINA_EMBEDDINGS_V3: FamilySpec = FamilySpec {
         embeddings_norm: "emb_ln",
         zero_biases: false,
         layer: "encoder.layers.",
-        linears: &["mixer.Wqkv", "mixer.Wqkv", "mixer.Wqkv", "mixer.out_proj", "mlp.fc1", "mlp.fc2"],
+        query_key_value: ["mixer.Wqkv"; 3],
+        attention_output: "mixer.out_proj",
+        feed_forward: &["mlp.fc1", "mlp.fc2"],
         norms: ["norm1", "norm2"],
         distances: None,
         ..ROBERTA_KEYS

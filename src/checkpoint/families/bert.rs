@@ -1,7 +1,7 @@
-//! How each family is stored: the class and keys of its weights, and the fields of its `config.json`.
+//! The families with absolute positions, DeBERTa and MPNet.
 
-use super::family_spec::Field::{Also, Always, Named};
-use super::family_spec::{Defaults, FamilyKeys, FamilySpec, HeadKeys, Unsupported};
+use super::Field::{Also, Always, Named};
+use super::{Defaults, FamilyKeys, FamilySpec, HeadKeys, Unsupported};
 use crate::family::Family;
 use burn_fused::Activation;
 
@@ -10,14 +10,9 @@ pub(super) const BERT_KEYS: FamilyKeys = FamilyKeys {
     embeddings_norm: "embeddings.LayerNorm",
     zero_biases: true,
     layer: "encoder.layer.",
-    linears: &[
-        "attention.self.query",
-        "attention.self.key",
-        "attention.self.value",
-        "attention.output.dense",
-        "intermediate.dense",
-        "output.dense",
-    ],
+    query_key_value: ["attention.self.query", "attention.self.key", "attention.self.value"],
+    attention_output: "attention.output.dense",
+    feed_forward: &["intermediate.dense", "output.dense"],
     gate_is_first: false,
     norms: ["attention.output.LayerNorm", "output.LayerNorm"],
     final_norm: None,
@@ -111,14 +106,9 @@ pub(super) const DISTILBERT: FamilySpec = FamilySpec {
     ],
     keys: FamilyKeys {
         layer: "transformer.layer.",
-        linears: &[
-            "attention.q_lin",
-            "attention.k_lin",
-            "attention.v_lin",
-            "attention.out_lin",
-            "ffn.lin1",
-            "ffn.lin2",
-        ],
+        query_key_value: ["attention.q_lin", "attention.k_lin", "attention.v_lin"],
+        attention_output: "attention.out_lin",
+        feed_forward: &["ffn.lin1", "ffn.lin2"],
         norms: ["sa_layer_norm", "output_layer_norm"],
         distances: None,
         pooler: None,
@@ -171,14 +161,9 @@ pub(super) const MPNET: FamilySpec = FamilySpec {
     ],
     keys: FamilyKeys {
         layer: "encoder.layer.",
-        linears: &[
-            "attention.attn.q",
-            "attention.attn.k",
-            "attention.attn.v",
-            "attention.attn.o",
-            "intermediate.dense",
-            "output.dense",
-        ],
+        query_key_value: ["attention.attn.q", "attention.attn.k", "attention.attn.v"],
+        attention_output: "attention.attn.o",
+        feed_forward: &["intermediate.dense", "output.dense"],
         norms: ["attention.LayerNorm", "output.LayerNorm"],
         distances: None,
         relative_attention_bias: Some("encoder.relative_attention_bias.weight"),
@@ -208,14 +193,9 @@ pub(super) const ALBERT: FamilySpec = FamilySpec {
     ],
     keys: FamilyKeys {
         layer: "encoder.albert_layer_groups.0.albert_layers.",
-        linears: &[
-            "attention.query",
-            "attention.key",
-            "attention.value",
-            "attention.dense",
-            "ffn",
-            "ffn_output",
-        ],
+        query_key_value: ["attention.query", "attention.key", "attention.value"],
+        attention_output: "attention.dense",
+        feed_forward: &["ffn", "ffn_output"],
         norms: ["attention.LayerNorm", "full_layer_layer_norm"],
         distances: Some("attention.distance_embedding.weight"),
         projection: Some("encoder.embedding_hidden_mapping_in"),
@@ -231,64 +211,6 @@ pub(super) const ALBERT: FamilySpec = FamilySpec {
         ..BERT_KEYS
     },
     ..BERT
-};
-
-pub(super) const MODERN_BERT: FamilySpec = FamilySpec {
-    family: Family::ModernBert,
-    class: "ModernBert",
-    base: "model",
-    defaults: Defaults {
-        vocab_size: 50368,
-        type_vocab_size: 0,
-        pad_token_id: 50283,
-        num_hidden_layers: 22,
-        intermediate_size: 1152,
-        dropout: 0.0,
-        attention_dropout: 0.0,
-        max_position_embeddings: 8192,
-        layer_norm_eps: 1e-5,
-        initializer_bound: Some(2.0),
-        ..BERT_DEFAULTS
-    },
-    fields: &[
-        ("hidden_act", Named("hidden_activation")),
-        ("layer_norm_eps", Named("norm_eps")),
-        ("hidden_dropout_prob", Named("embedding_dropout")),
-        ("attention_probs_dropout_prob", Named("attention_dropout")),
-        ("type_vocab_size", Always),
-        // The published configs say `absolute`, which nothing reads.
-        ("position_embedding_type", Always),
-    ],
-    // No published model has them.
-    unsupported: &[
-        Unsupported::Flag("norm_bias", "has biases in its norms"),
-        Unsupported::Flag("attention_bias", "has biases in its attention"),
-        Unsupported::Flag("mlp_bias", "has biases in its feed-forward networks"),
-        Unsupported::Flag("classifier_bias", "has a bias in its heads' first layer"),
-        Unsupported::OtherName("classifier_activation", "gelu", "another activation of its heads"),
-    ],
-    keys: FamilyKeys {
-        word: "tok_embeddings.weight",
-        embeddings_norm: "embeddings.norm",
-        zero_biases: false,
-        layer: "layers.",
-        linears: &["attn.Wqkv", "attn.Wqkv", "attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wi", "mlp.Wo"],
-        norms: ["attn_norm", "mlp_norm"],
-        final_norm: Some("final_norm"),
-        distances: None,
-        pooler: None,
-        masked_lm: HeadKeys {
-            prefix: "head.",
-            transform: "head.dense",
-            layer_norm: "head.norm",
-            bias: &["decoder.bias"],
-            decoder: "decoder.weight",
-        },
-        transform: Some(["head.dense", "head.norm"]),
-        answers: "classifier",
-        head_dropout: [Some("classifier_dropout"); 3],
-        ..BERT_KEYS
-    },
 };
 
 pub(super) const DEBERTA_V2: FamilySpec = FamilySpec {
@@ -315,14 +237,13 @@ pub(super) const DEBERTA_V2: FamilySpec = FamilySpec {
         Unsupported::OtherName("pooler_hidden_act", "gelu", "another activation of the pooler"),
     ],
     keys: FamilyKeys {
-        linears: &[
+        query_key_value: [
             "attention.self.query_proj",
             "attention.self.key_proj",
             "attention.self.value_proj",
-            "attention.output.dense",
-            "intermediate.dense",
-            "output.dense",
         ],
+        attention_output: "attention.output.dense",
+        feed_forward: &["intermediate.dense", "output.dense"],
         distances: None,
         disentangled: Some([
             "encoder.rel_embeddings",
