@@ -312,4 +312,17 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn values_are_those_of_pythons_pickle() {
+        // pickle.dumps({"a": (1, -2, 300), "b": [True, None, 2**70]}, protocol=2), of CPython 3.12.
+        let bytes = b"\x80\x02}q\x00(X\x01\x00\x00\x00aq\x01K\x01J\xfe\xff\xff\xffM,\x01\x87q\x02X\x01\x00\x00\x00bq\x03]q\x04(\x88N\x8a\t\x00\x00\x00\x00\x00\x00\x00\x00@eu.";
+        let pickle = Pickle::read(bytes).unwrap();
+        let items = |name| {
+            let items = pickle.list(pickle.item(pickle.root, name).unwrap()).iter();
+            items.map(|id| format!("{:?}", pickle.get(*id))).collect::<Vec<_>>()
+        };
+        assert_eq!(items("a"), ["Int(1)", "Int(-2)", "Int(300)"]);
+        assert_eq!(items("b"), ["Bool(true)", "Other", "Other"]);
+    }
 }
