@@ -182,3 +182,12 @@ fn a_parameter_of_more_entries_than_asked_for_is_checked_along_directions() {
     assert_eq!(coverage(GradCheck::new().with_max_entries(3)), [Directions(8); 2]);
     assert_eq!(coverage(GradCheck::new().with_max_entries(3).with_directions(0)), [Directions(1); 2]);
 }
+
+#[test]
+fn no_difference_is_no_relative_error_without_an_absolute_tolerance() {
+    let x = Param::from_tensor(random([3]));
+    let check = GradCheck::new().with_tolerance(0.0, 1e-5);
+    let report = check.run(&x, |x, _| x.val().mul_scalar(0.0).sum()).unwrap();
+    report.assert_passes();
+    assert_eq!(report.parameters[0].max_relative_error, 0.0, "{report}");
+}
