@@ -245,7 +245,7 @@ fn places(own: &[String], id2label: &[String]) -> Result<Vec<usize>> {
     own.iter().map(place).collect()
 }
 
-/// Of a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch): squares of larger numbers overflow in the loss.
+/// Of a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch): larger squares overflow in the loss.
 const MAX_VALUE: f32 = 1e15;
 
 /// The classes of a file: those of given names, or those that it has, collected as it is read.
@@ -329,8 +329,8 @@ impl<'a> Classes<'a> {
         self.id(&id.to_string(), true)
     }
 
-    /// The names, sorted as in transformers' example scripts, and the final id of each id that labels were given before. If a label is
-    /// a number, all must be ids, and the names are transformers' default ones: `LABEL_0`, `LABEL_1`, …
+    /// The names, sorted as in transformers' example scripts, and the final id of each id that labels were given before. If
+    /// a label is a number, all must be ids, and the names are transformers' default ones: `LABEL_0`, `LABEL_1`, …
     fn finish(self, path: &Path) -> Result<(Vec<String>, Vec<usize>)> {
         if let Some(names) = self.given {
             return Ok((names.to_vec(), (0..names.len()).collect()));

@@ -12,7 +12,7 @@ use std::path::Path;
 /// The names of a column of labels in sentence-transformers.
 const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
 
-/// Pairs, triplets, or anchors with several negatives in memory, of files in the formats of [`LabelledTexts`](super::LabelledTexts).
+/// Pairs, triplets, or anchors with several negatives in memory, of files as those of [`LabelledTexts`](super::LabelledTexts).
 ///
 /// By default a column `label`, `labels`, `score` or `scores` holds the labels, and all others the sentences in order: anchor,
 /// positive and negatives (sentence-transformers 6.2). If the sentences are chosen, so must be the label.
