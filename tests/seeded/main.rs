@@ -1,22 +1,25 @@
 //! What depends on the random numbers that a device draws. A device has one generator for all threads, so each test
 //! that draws takes its [`turn`].
 
-#![cfg(feature = "train")]
-
+#[cfg(feature = "train")]
 #[path = "../support/files/mod.rs"]
 mod files;
+#[cfg(feature = "train")]
 #[path = "../support/hook/mod.rs"]
 mod hook;
+#[cfg(feature = "train")]
 #[path = "../support/refusals/mod.rs"]
 mod refusals;
 #[path = "../support/small_bert/mod.rs"]
 mod small_bert;
 #[path = "../support/tolerance/mod.rs"]
 mod tolerance;
+#[cfg(feature = "train")]
 #[path = "../support/transformers/mod.rs"]
 mod transformers;
 
 /// What most of these tests use.
+#[cfg(feature = "train")]
 mod prelude {
     pub use crate::files::{tokenizer_of, vocabulary};
     pub use crate::hook::Hook;
@@ -48,16 +51,25 @@ mod prelude {
     pub use tempfile::{TempDir, tempdir};
 }
 
+#[cfg(feature = "train")]
 mod checkpoint;
 mod dropout;
+#[cfg(feature = "train")]
 mod history;
+#[cfg(feature = "train")]
 mod loader;
+#[cfg(feature = "train")]
 mod loss_curves;
+#[cfg(feature = "train")]
 mod run_folder;
+#[cfg(feature = "train")]
 mod runs;
+#[cfg(feature = "train")]
 mod sentences;
+#[cfg(feature = "train")]
 mod tasks;
 mod token_embedding;
+#[cfg(feature = "train")]
 mod trainer;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -69,6 +81,7 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// A layer of 16 values a token that drops a tenth.
+#[cfg(feature = "train")]
 fn small_bert(vocab_size: usize) -> burn_bert::model::BertModelConfig {
     let mut bert = small_bert::small_bert(vocab_size, 16).with_intermediate_size(32);
     bert.embeddings.hidden_dropout_prob = 0.1;
@@ -76,6 +89,7 @@ fn small_bert(vocab_size: usize) -> burn_bert::model::BertModelConfig {
 }
 
 /// Of a batch for validation.
+#[cfg(feature = "train")]
 fn metadata() -> burn::train::metric::MetricMetadata {
     let progress = burn::data::dataloader::Progress::new(1, 1, None);
     burn::train::metric::MetricMetadata { progress, iteration: None, lr: None }

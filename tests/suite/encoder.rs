@@ -4,6 +4,7 @@ use crate::prelude::*;
 use burn::nn::{LayerNormConfig, Linear};
 use burn::tensor::activation::softmax;
 use burn_bert::encoder::{BertEncoder, BertLayer};
+use proptest::prelude::*;
 
 /// A family and its positions.
 type Scheme = (Family, PositionEmbeddingType);
@@ -208,6 +209,22 @@ fn assert_equals_the_rectangle(scheme: Scheme, rows: &[Vec<bool>], garbage: f64)
         // The key's bias has a gradient of rounding errors alone, if it is anything.
         let limit = Tolerance { absolute: 1e-11, relative: 1e-11 };
         assert_close(&found[path], expected, limit);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_padding_gives_what_the_whole_rectangle_gives(
+        scheme in proptest::sample::select(SCHEMES.to_vec()),
+        rows in (1..5usize, 1..9usize).prop_flat_map(|(batch, seq)| {
+            proptest::collection::vec(proptest::collection::vec(any::<bool>(), seq), batch)
+        }),
+    ) {
+        // A batch without any token has a test of its own.
+        prop_assume!(rows.iter().flatten().any(|is_padding| !is_padding));
+        assert_equals_the_rectangle(scheme, &rows, 1e3);
     }
 }
 
