@@ -13,7 +13,7 @@ use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::functional::{
-    Norm, Precision, Sequences, add_layer_norm, attention, autocast, bias_gelu, cross_entropy,
+    Norm, Positions, Precision, Sequences, add_layer_norm, attention, autocast, bias_gelu, cross_entropy,
     on_reference_path,
 };
 use burn_bert::model::{BertForSentenceEmbeddingConfig, BertModel, BertModelConfig, SentencePairBatch};
@@ -137,10 +137,16 @@ fn encoder_operators_hold_less_than_their_references() {
     let rows = Tensor::<2>::ones([sequences * length, hidden], &device).require_grad();
     let vector = Tensor::<1>::ones([hidden], &device).require_grad();
     let norm = || Norm { gamma: vector.clone(), beta: Some(vector.clone()), epsilon: 1e-12 };
-    let operators: [(&str, &dyn Fn() -> Tensor<2>); 3] = [
-        ("attention", &|| {
-            let all = [rows.clone(), rows.clone(), rows.clone()];
-            attention(all, &Sequences::new(vec![length; 8], &device), 4, None, 0.0)
+    let vectors = Tensor::<2>::ones([2 * length - 1, hidden], &device).require_grad();
+    let attend = |positions| {
+        let all = [rows.clone(), rows.clone(), rows.clone()];
+        attention(all, &Sequences::new(vec![length; sequences], &device), 4, positions, 0.0)
+    };
+    let operators: [(&str, &dyn Fn() -> Tensor<2>); 4] = [
+        ("attention", &|| attend(Positions::default())),
+        ("attention with distances", &|| {
+            let [by_query, by_key] = [Some(vectors.clone()), Some(vectors.clone())];
+            attend(Positions { bias: None, by_query, by_key })
         }),
         ("bias_gelu", &|| bias_gelu(rows.clone(), vector.clone())),
         ("add_layer_norm", &|| add_layer_norm(rows.clone(), Some(vector.clone()), rows.clone(), norm(), 0.0)),
@@ -151,6 +157,9 @@ fn encoder_operators_hold_less_than_their_references() {
         println!("{name}: {fused} B, its reference {reference} B");
         let one = sequences * length * hidden * FLOAT;
         assert!(fused + one / 2 < reference, "{name}: {fused} B, its reference {reference} B");
+        let logits = 4 * sequences * length * length * FLOAT;
+        let is_attention = name.starts_with("attention");
+        assert!(!is_attention || fused < logits, "{name}: {fused} B, where the logits take {logits} B");
     }
 }
 

@@ -14,7 +14,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
-use scatter::{add_batch, scatter};
+use scatter::{scatter, scatter_cyclic};
 
 type Input = EmbedLayerNorm<CubeBackend>;
 
@@ -140,7 +140,7 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
                 Index::Cyclic { period, .. } if [*period, table.meta.shape()[0]] == [on.rows; 2] => {
                     cast(sum.clone()?, on.float)
                 }
-                Index::Cyclic { first, period } => add_batch(&on, sum.clone()?, table, *first, *period),
+                Index::Cyclic { first, period } => scatter_cyclic(&on, sum.clone()?, table, *first, *period),
                 Index::Ids { ids, padding_idx } => scatter(&on, sum.clone()?, table, ids, *padding_idx),
             })
         };

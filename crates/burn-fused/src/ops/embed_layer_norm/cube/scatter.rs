@@ -127,7 +127,7 @@ fn join<T: Float, W: Float>(
 
 /// Row `first + s` of `table` is the sum over the batch at place s, every other row 0.
 #[cube(launch, address_type = "dynamic")]
-fn add_batch_kernel<T: Float, W: Float>(
+fn add_batch<T: Float, W: Float>(
     sum: &[W],
     table: &mut [T],
     first: usize,
@@ -219,7 +219,7 @@ pub(super) fn scatter(
 }
 
 /// The gradient of a table whose rows from `first` on every sequence reads, given that of the sum, [B, S, H].
-pub(super) fn add_batch(
+pub(super) fn scatter_cyclic(
     on: &RowLaunch,
     sum: CubeTensor,
     table: &CubeTensor,
@@ -228,7 +228,7 @@ pub(super) fn add_batch(
 ) -> CubeTensor {
     let rows = table.meta.shape()[0];
     let gradient = on.empty([rows, on.hidden], on.float);
-    add_batch_kernel::launch(
+    add_batch::launch(
         &on.client,
         on.cubes((rows * on.hidden).div_ceil(on.max_units)),
         CubeDim::new_1d(on.max_units as u32),
