@@ -71,9 +71,13 @@ impl BertSelfAttention {
         positions: Option<SharedPositions>,
     ) -> Tensor<2> {
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
-        // Attention alone reads them, and rounded: under autocast they can be 16 bits.
         let [query, key, value] =
-            [&self.query, &self.key, &self.value].map(|layer| linear_narrow(layer, rows.clone()));
+            [&self.query, &self.key, &self.value].map(|layer| match self.relative_positions {
+                // Attention alone reads them, and rounded: under autocast they can be 16 bits.
+                None => linear_narrow(layer, rows.clone()),
+                // Two or three products that are rounded apart are too far from their sum.
+                Some(_) => linear(layer, rows.clone()),
+            });
         let [query, key] = self.placed([query, key], packing);
         let all = [query, key, value];
         let [batch, seq] = packing.dims();

@@ -222,8 +222,8 @@ fn check(mode: &Mode, found: &Ran, dropout: f64, reads_again: bool, before: &BTr
             assert!(of_logits < of_few * limit, "logits are {of_logits:.1e} from {name}");
             let of_gradients = distance(&all(found), &all(expected));
             // On a plain device there are none: 0 / 0. Those of a contrastive loss with a scale of 20 are away the furthest:
-            // 0.26 in bf16, 0.35 with relative positions, whose matmuls are in bf16 too, and 0.36 with weights in bf16.
-            let is_far = of_gradients >= 8.0 * limit;
+            // 0.26 in bf16, 0.36 with weights in bf16.
+            let is_far = of_gradients >= 6.0 * limit;
             assert!(!is_far, "gradients are {of_gradients:.1e} from {name}");
             let differs = found.logits != expected.logits || found.gradients != expected.gradients;
             assert!(differs, "every bit is that of {name}");
