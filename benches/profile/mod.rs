@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// What functions whose names contain these do. The first that fits counts.
 const PARTS: [(&str, &[&str]); 6] = [
-    ("matmuls", &["gemm_f32", "tiles::avx512", "tiles::amx", "tiles::Product"]),
-    ("their operands packed", &["gemm_common", "tiles::pack"]),
+    ("matmuls", &["tiles::product", "tiles::float", "tiles::avx512", "tiles::amx", "tiles::Product"]),
+    ("their operands packed", &["tiles::operand", "tiles::pairs"]),
     ("the other operators", &["pulp", "burn_fused"]),
     ("Burn's operations: sums of gradients", &["burn_flex", "macerator"]),
     ("copies and zeros", &["memset", "memmove", "memcpy"]),

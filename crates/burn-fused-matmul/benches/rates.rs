@@ -1,8 +1,9 @@
-//! Rates of products of the shapes of a training step, interleaved.
+//! Rates of products of the shapes of a training step, interleaved, and beside them the rate of f32 multiply-adds in registers.
 //!
 //!     cargo bench -p burn-fused-matmul [-- PART OF A NAME]
 
-use burn_fused_matmul::{Kernel, Matrix, product};
+use burn_fused_matmul::{Kernel, Matrix, add_product, on_threads};
+use pulp::{Arch, Simd, WithSimd};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -11,6 +12,9 @@ const TOKENS: usize = 1024;
 const MASKED: usize = 150;
 const VOCABULARY: usize = 30522;
 const ROUNDS: usize = 15;
+
+/// Steps of the loop that shows what the CPU can do: about a millisecond.
+const STEPS: usize = 1 << 20;
 
 /// Name, and M, K, N.
 fn shapes() -> Vec<(String, [usize; 3])> {
@@ -28,13 +32,48 @@ fn shapes() -> Vec<(String, [usize; 3])> {
     shapes
 }
 
+/// Multiply-adds of f32 vectors in registers, without memory: what the CPU can do at most.
+struct MultiplyAdds {
+    steps: usize,
+}
+
+/// Enough chains for the latency of two units.
+const CHAINS: usize = 12;
+
+impl WithSimd for MultiplyAdds {
+    /// How many, of single values.
+    type Output = usize;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> usize {
+        let factor = black_box(simd.splat_f32s(0.5));
+        let mut sums = black_box([simd.splat_f32s(1.0); CHAINS]);
+        for _ in 0..self.steps {
+            for sum in &mut sums {
+                *sum = simd.mul_add_e_f32s(*sum, factor, factor);
+            }
+        }
+        black_box(sums);
+        self.steps * CHAINS * S::F32_LANES
+    }
+}
+
+/// Seconds that all threads need for so many multiply-adds.
+fn multiply_adds(steps: usize) -> f64 {
+    let start = Instant::now();
+    on_threads(rayon::current_num_threads(), || {
+        black_box(Arch::new().dispatch(MultiplyAdds { steps }));
+    });
+    start.elapsed().as_secs_f64()
+}
+
 fn main() {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    let kernels: Vec<_> = [Kernel::F32].into_iter().chain(Kernel::all_bf16()).collect();
+    let kernels = [Kernel::all_f32(), Kernel::all_bf16()].concat();
     let threads = rayon::current_num_threads();
     println!("GFLOP/s, medians of {ROUNDS} rounds, {threads} threads");
-    print!("{:30}", "");
-    kernels.iter().for_each(|kernel| print!("{kernel:>24}"));
+    print!("{:25}{:>12}", "", "multiply-add");
+    kernels.iter().for_each(|kernel| print!("{:>24}", kernel.name()));
     println!();
     for (name, [m, k, n]) in shapes() {
         let random = |count: usize, seed: u32| -> Vec<f32> {
@@ -53,18 +92,28 @@ fn main() {
             if !name.contains(&filter) {
                 continue;
             }
+            // There before: the system takes a tenth of a product's time to hand out new memory.
+            let mut c = vec![0.0; a.shape()[0] * b.shape()[1]];
             let mut times = vec![Vec::new(); kernels.len()];
+            let mut limits = Vec::new();
             for _ in 0..ROUNDS {
+                limits.push(multiply_adds(STEPS));
                 for (kernel, times) in kernels.iter().zip(&mut times) {
                     let start = Instant::now();
-                    black_box(product(a, b, *kernel));
+                    add_product(&mut c, a, b, *kernel);
                     times.push(start.elapsed().as_secs_f64());
                 }
             }
-            print!("{name:30}");
-            for times in &mut times {
+            let median = |times: &mut Vec<f64>| {
                 times.sort_by(f64::total_cmp);
-                print!("{:24.0}", 2e-9 * (m * n * k) as f64 / times[ROUNDS / 2]);
+                times[ROUNDS / 2]
+            };
+            let all = threads * Arch::new().dispatch(MultiplyAdds { steps: STEPS });
+            let limit = 2e-9 * all as f64 / median(&mut limits);
+            print!("{name:25}{limit:12.0}");
+            for times in &mut times {
+                let rate = 2e-9 * (m * n * k) as f64 / median(times);
+                print!("{rate:18.0} {:3.0} %", 100.0 * rate / limit);
             }
             println!();
         }

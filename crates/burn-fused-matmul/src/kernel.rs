@@ -1,10 +1,8 @@
 //! What multiplies, and its choice when the program runs.
 
 use crate::Output;
-use crate::float;
 use crate::matrix::Matrix;
-#[cfg(target_arch = "x86_64")]
-use crate::tiles;
+use crate::tiles::{self, Instructions};
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -19,19 +17,18 @@ use std::sync::OnceLock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(Instructions);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Instructions {
-    F32,
-    F32OnRounded,
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-    #[cfg(target_arch = "x86_64")]
-    Amx,
-}
-
 impl Kernel {
-    /// Products in f32.
+    /// Products in f32, with the widest vectors of this CPU.
     pub const F32: Self = Self(Instructions::F32);
+
+    /// Every kernel for f32 that this CPU has, the fastest first: to compare them.
+    pub fn all_f32() -> Vec<Self> {
+        #[cfg(target_arch = "x86_64")]
+        if Self::F32.name() == "AVX-512" {
+            return vec![Self::F32, Self(Instructions::F32Avx2)];
+        }
+        vec![Self::F32]
+    }
 
     /// Products of operands rounded to bf16, with f32 sums: the fastest kernel for them on this CPU.
     pub fn bf16() -> Self {
@@ -57,12 +54,12 @@ impl Kernel {
     /// The instructions that it runs on.
     pub fn name(self) -> &'static str {
         match self.0 {
-            Instructions::F32 => float::name(),
             Instructions::F32OnRounded => "f32 on rounded operands",
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx512 => "AVX512-BF16",
             #[cfg(target_arch = "x86_64")]
             Instructions::Amx => "AMX",
+            vectors => tiles::float::name(vectors),
         }
     }
 
@@ -76,15 +73,8 @@ impl Kernel {
         if a.shape()[0] == 0 || b.shape()[1] == 0 {
             return;
         }
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the caller's promise; a kernel exists only where its instructions do.
-            instructions @ (Instructions::Avx512 | Instructions::Amx) if a.shape()[1] > 0 => unsafe {
-                tiles::multiply(a, b, output, instructions == Instructions::Amx)
-            },
-            // Also of a sum without terms, which has no tiles. SAFETY: the caller's promise.
-            instructions => unsafe { float::multiply(a, b, output, instructions != Instructions::F32) },
-        }
+        // SAFETY: the caller's promise; a kernel exists only where its instructions do.
+        unsafe { tiles::multiply(a, b, output, self.0) }
     }
 }
 

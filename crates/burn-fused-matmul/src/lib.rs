@@ -2,20 +2,18 @@
 //!
 //! # Numerics
 //!
-//! AMX and AVX512-BF16 add in another order than the f32 kernel, and treat subnormal operands, products and sums as zero, as
-//! their instructions do; the f32 kernels keep them. NaN and infinity are propagated. CPUs of Intel that have AVX512-BF16 but
+//! Each kernel adds in an order of its own. AMX and AVX512-BF16 treat subnormal operands, products and sums as zero, as their
+//! instructions do; the f32 kernels keep them. NaN and infinity are propagated. CPUs of Intel that have AVX512-BF16 but
 //! not AMX are faster with f32 on rounded operands, and take it.
 //!
 //! # Memory
 //!
-//! Every thread that calls a product keeps the buffer in which operands are packed, of at most about 13 MB; a product rounded
-//! to bf16 may need more if K is above 65536, about 128 bytes for each value along K.
+//! Every thread that calls a product keeps the buffer in which operands are packed, of at most 8 MiB; a product rounded to bf16
+//! may need more if K is above 32768, 256 bytes for each value along K.
 
-mod float;
 mod kernel;
 mod matrix;
 mod threads;
-#[cfg(target_arch = "x86_64")]
 mod tiles;
 
 pub use half::bf16;

@@ -1,7 +1,6 @@
 //! Operands.
 
 use half::bf16;
-use std::ops::Range;
 
 /// The values of an operand; see [`Matrix`].
 #[derive(Clone, Copy, Debug)]
@@ -88,16 +87,6 @@ impl<'a> Matrix<'a> {
     pub fn transpose(self) -> Self {
         let ([rows, columns], [row, column]) = (self.shape, self.strides);
         Self { shape: [columns, rows], strides: [column, row], ..self }
-    }
-
-    /// Some of its rows and columns.
-    pub(crate) fn part(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
-        let start = rows.start * self.strides[0] + columns.start * self.strides[1];
-        let values = match self.values {
-            Values::F32(values) => Values::F32(&values[start.min(values.len())..]),
-            Values::Bf16(values) => Values::Bf16(&values[start.min(values.len())..]),
-        };
-        Self { values, shape: [rows.len(), columns.len()], ..*self }
     }
 
     /// Rows and columns.

@@ -115,10 +115,10 @@ impl Registers {
     ///
     /// # Safety
     ///
-    /// `panels` must have `depth` ≥ 1 tiles to read in each half, and C must be valid for what is written and, if it is added to,
+    /// `panels` must have a tile to read in each half for each 16 words, or one, and C must be valid for what is written and, if it is added to,
     /// read.
     pub(super) unsafe fn multiply(&self, panels: Panels) {
-        let Panels { a: [a0, a1], b: [b0, b1], depth, c, row, add } = panels;
+        let Panels { a: [a0, a1, ..], b: [b0, b1], words, c, row, add, step: _ } = panels;
         // SAFETY: the tiles are configured as long as `self` lives, on this thread, since `Registers` is not `Send`. Reads
         // and writes are those that the caller allows: 1024 bytes of each tile, whose rows of 64 bytes follow each other,
         // and 16 rows of 64 bytes at the four quarters of C.
@@ -160,7 +160,7 @@ impl Registers {
                 a1 = inout(reg) a1 => _,
                 b0 = inout(reg) b0 => _,
                 b1 = inout(reg) b1 => _,
-                depth = inout(reg) depth => _,
+                depth = inout(reg) words.div_ceil(16).max(1) => _,
                 c = in(reg) c,
                 below = in(reg) below,
                 row = in(reg) 4 * row,

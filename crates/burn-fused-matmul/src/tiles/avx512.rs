@@ -1,6 +1,6 @@
 //! AVX512-BF16: `vdpbf16ps` on vectors of 16 columns.
 
-use super::{Panels, Tile};
+use super::Panels;
 use half::bf16;
 use std::arch::x86_64::*;
 
@@ -18,48 +18,42 @@ pub(crate) fn is_fast() -> bool {
     [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
 }
 
-/// Rows of C that are in registers, in two vectors each.
+/// Rows of C that are in registers, in two vectors each: those of [`Instructions::rows`](super::Instructions::rows).
 const ROWS: usize = 8;
 
 /// Multiplies two panels.
 ///
 /// # Safety
 ///
-/// [`is_available`] must hold, and `panels` must have `depth` tiles to read in each half, and C must be valid for what is
+/// [`is_available`] must hold; `panels` must have `words` words of each row and column to read, and C must be valid for what is
 /// written and, if it is added to, read.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) unsafe fn multiply(panels: Panels) {
-    let Panels { a, b: [b0, b1], depth, c, row, add } = panels;
-    for (half, a) in a.into_iter().enumerate() {
-        for first in (0..16).step_by(ROWS) {
-            let c = |i: usize| c.wrapping_add((16 * half + first + i) * row);
-            let mut left = [_mm512_setzero_ps(); ROWS];
-            let mut right = left;
-            if add {
-                for i in 0..ROWS {
-                    // SAFETY: row i of C has 32 values, of which these are the halves.
-                    (left[i], right[i]) = unsafe { (_mm512_loadu_ps(c(i)), _mm512_loadu_ps(c(i).add(16))) };
-                }
-            }
-            for tile in 0..depth {
-                // SAFETY: each half of a panel has `depth` tiles.
-                let (a, b0, b1) = unsafe { (&*a.add(tile), &*b0.add(tile), &*b1.add(tile)) };
-                for pair in 0..16 {
-                    let (b0, b1) = (vector(b0, pair), vector(b1, pair));
-                    for i in 0..ROWS {
-                        let a = broadcast(a.0[16 * (first + i) + pair]);
-                        left[i] = _mm512_dpbf16_ps(left[i], a, b0);
-                        right[i] = _mm512_dpbf16_ps(right[i], a, b1);
-                    }
-                }
-            }
-            for i in 0..ROWS {
-                // SAFETY: as above.
-                unsafe {
-                    _mm512_storeu_ps(c(i), left[i]);
-                    _mm512_storeu_ps(c(i).add(16), right[i]);
-                }
-            }
+    let Panels { a, b: [b0, b1], step: [step, _], words, c, row, add } = panels;
+    let c = |i: usize| c.wrapping_add(i * row);
+    let mut left = [_mm512_setzero_ps(); ROWS];
+    let mut right = left;
+    if add {
+        for i in 0..ROWS {
+            // SAFETY: row i of C has 32 values, of which these are the halves.
+            (left[i], right[i]) = unsafe { (_mm512_loadu_ps(c(i)), _mm512_loadu_ps(c(i).add(16))) };
+        }
+    }
+    for word in 0..words {
+        // SAFETY: each half of a panel has 16 columns of `words` words, and each row of A has as many.
+        let (b0, b1) = unsafe { (vector(b0.add(16 * word)), vector(b1.add(16 * word))) };
+        for i in 0..ROWS {
+            // SAFETY: as above.
+            let a = broadcast(unsafe { a[i].add(word * step).read_unaligned() });
+            left[i] = _mm512_dpbf16_ps(left[i], a, b0);
+            right[i] = _mm512_dpbf16_ps(right[i], a, b1);
+        }
+    }
+    for i in 0..ROWS {
+        // SAFETY: as above.
+        unsafe {
+            _mm512_storeu_ps(c(i), left[i]);
+            _mm512_storeu_ps(c(i).add(16), right[i]);
         }
     }
 }
@@ -100,11 +94,15 @@ pub(super) fn bits(count: usize) -> u32 {
 }
 
 /// A row of a tile.
+///
+/// # Safety
+///
+/// There must be one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
-fn vector(tile: &Tile, row: usize) -> __m512bh {
-    // SAFETY: a row is 16 of the 256 words; both types are 64 bytes without invalid values.
-    unsafe { std::mem::transmute(_mm512_loadu_si512(tile.0[16 * row..][..16].as_ptr().cast())) }
+unsafe fn vector(row: *const u32) -> __m512bh {
+    // SAFETY: the caller's promise; both types are 64 bytes without invalid values.
+    unsafe { std::mem::transmute(_mm512_load_si512(row.cast())) }
 }
 
 /// A word 16 times.

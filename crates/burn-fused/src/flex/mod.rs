@@ -223,8 +223,7 @@ pub(crate) fn with_matrix<R>(matrix: &FloatTensor<Flex>, f: impl FnOnce(Matrix) 
 /// | f32 | `"AVX-512"`, `"AVX2 + FMA"`, `"NEON"` or `"scalar"` |
 /// | bf16 | `"AMX"`, `"AVX512-BF16"` or `"f32 on rounded operands"` |
 ///
-/// f32 matmuls are those of the crate `gemm`, with AVX-512 if the CPU has it and the feature `x86-v4` is on; those in bf16
-/// are of the crate `burn-fused-matmul`. All other kernels use the detected CPU's instructions, whatever the features.
+/// They are those of the crate `burn-fused-matmul`. All other kernels use the detected CPU's instructions as well.
 ///
 /// ```
 /// use burn_fused::Precision;

@@ -1,76 +1,16 @@
-//! Operands to tiles: rounded, in words of two values, and transposed where their order in memory asks for it.
+//! Words of two bf16 values, with AVX-512.
 
+use super::Words;
 use super::avx512::bits;
-use super::{DEPTH, Tile};
-use crate::matrix::{Matrix, Values};
+use crate::matrix::Values;
 use std::arch::x86_64::*;
 use std::mem::transmute;
-
-/// An operand seen along its lines, which are the rows of A or the columns of B, each of K values.
-#[derive(Clone, Copy)]
-pub(super) struct Lines<'a> {
-    /// A, or B transposed: lines are its rows.
-    pub(super) matrix: Matrix<'a>,
-    /// Whether a line is a column of a tile, as in B, or a row, as in A.
-    pub(super) is_column: bool,
-}
-
-impl Lines<'_> {
-    /// Whether the values of a line are closer together than the lines are.
-    pub(super) fn are_rows_in_memory(&self) -> bool {
-        self.matrix.strides[1] <= self.matrix.strides[0]
-    }
-
-    /// Packs 32 values from `k` of 16 lines from `line`. What lies beyond the matrix is 0.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-    pub(super) fn pack(&self, line: usize, k: usize, to: &mut Tile) {
-        let (values, [to_line, step]) = (self.matrix.values, self.matrix.strides);
-        let [lines, depth] = self.matrix.shape();
-        let (lines, depth) = (lines.saturating_sub(line).min(16), depth.saturating_sub(k).min(DEPTH));
-        let mut words = [_mm512_setzero_si512(); 16];
-        // Nothing to read: zeros are the same either way.
-        let is_column = if lines == 0 || depth == 0 {
-            self.is_column
-        } else {
-            let start = line * to_line + k * step;
-            if to_line == 1 && step != 1 {
-                for (pair, words) in words.iter_mut().enumerate().take(depth.div_ceil(2)) {
-                    let first = start + 2 * pair * step;
-                    let second = (2 * pair + 1 < depth).then_some(first + step);
-                    // The same lines are read 32 values further on: far apart in memory, they are not foreseen.
-                    prefetch(values, first + DEPTH * step);
-                    prefetch(values, first + (DEPTH + 1) * step);
-                    *words = across(values, first, second, lines);
-                }
-                true
-            } else {
-                for (i, words) in words.iter_mut().enumerate().take(lines) {
-                    let first = start + i * to_line;
-                    // Value by value where neither axis is contiguous.
-                    *words = match step {
-                        1 => along(values, first, depth),
-                        _ => gathered(values, first, step, depth),
-                    };
-                }
-                false
-            }
-        };
-        if is_column != self.is_column {
-            words = transposed(words);
-        }
-        for (to, words) in to.0.as_chunks_mut::<16>().0.iter_mut().zip(words) {
-            // SAFETY: 16 words are 64 bytes.
-            unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), words) };
-        }
-    }
-}
 
 /// The words of up to 32 values that follow each other.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-fn along(values: Values, first: usize, depth: usize) -> __m512i {
-    match values {
+pub(super) fn along(values: Values, first: usize, depth: usize) -> Words {
+    words(match values {
         Values::F32(values) => {
             let values = &values[first..][..depth];
             rounded(some(&values[..depth.min(16)]), some(&values[depth.min(16)..]))
@@ -80,13 +20,13 @@ fn along(values: Values, first: usize, depth: usize) -> __m512i {
             // SAFETY: the mask has as many bits as there are values; others are not read.
             unsafe { _mm512_maskz_loadu_epi16(bits(depth), values.as_ptr().cast()) }
         }
-    }
+    })
 }
 
 /// The words of up to 16 lines that follow each other: their values at `first` and, where there are any, at `second`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-fn across(values: Values, first: usize, second: Option<usize>, lines: usize) -> __m512i {
+pub(super) fn across(values: Values, first: usize, second: Option<usize>, lines: usize) -> Words {
     let halves = match values {
         Values::F32(values) => {
             let line = |place: usize| some(&values[place..][..lines]);
@@ -104,11 +44,11 @@ fn across(values: Values, first: usize, second: Option<usize>, lines: usize) -> 
     };
     // SAFETY: 16 words are 64 bytes.
     let order = unsafe { _mm512_loadu_si512(INTERLEAVED.as_ptr().cast()) };
-    _mm512_permutexvar_epi16(order, halves)
+    words(_mm512_permutexvar_epi16(order, halves))
 }
 
 /// Word i is values i and 16 + i.
-const INTERLEAVED: [u32; 16] = {
+const INTERLEAVED: Words = {
     let mut order = [0; 16];
     let mut i = 0;
     while i < 16 {
@@ -121,26 +61,15 @@ const INTERLEAVED: [u32; 16] = {
 /// The words of up to 32 values `step` apart.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-fn gathered(values: Values, first: usize, step: usize, depth: usize) -> __m512i {
-    let mut line = [0.0; DEPTH];
+pub(super) fn gathered(values: Values, first: usize, step: usize, depth: usize) -> Words {
+    let mut line = [0.0; 32];
     for (k, value) in line.iter_mut().enumerate().take(depth) {
         *value = match values {
             Values::F32(values) => values[first + k * step],
             Values::Bf16(values) => values[first + k * step].to_f32(),
         };
     }
-    along(Values::F32(&line), 0, DEPTH)
-}
-
-/// Fetches a value's line into the second cache, if there is such a value.
-#[inline]
-fn prefetch(values: Values, place: usize) {
-    let address: *const i8 = match values {
-        Values::F32(values) => values.as_ptr().wrapping_add(place).cast(),
-        Values::Bf16(values) => values.as_ptr().wrapping_add(place).cast(),
-    };
-    // SAFETY: every address may be prefetched.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(address) };
+    along(Values::F32(&line), 0, 32)
 }
 
 /// Up to 16 values, then zeros.
@@ -162,7 +91,9 @@ fn rounded(first: __m512, second: __m512) -> __m512i {
 /// Row i becomes column i.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn transposed(rows: [__m512i; 16]) -> [__m512i; 16] {
+pub(super) fn transposed(rows: [Words; 16]) -> [Words; 16] {
+    // SAFETY: 16 words are 64 bytes, without invalid values.
+    let rows = unsafe { transmute::<[Words; 16], [__m512i; 16]>(rows) };
     // Of each four rows, the columns of their 4 × 4 blocks: block b of `quads[4 * r + c]` is column 4 b + c of rows 4 r on.
     let mut quads = rows;
     for (from, to) in rows.as_chunks::<4>().0.iter().zip(quads.as_chunks_mut::<4>().0) {
@@ -188,5 +119,13 @@ fn transposed(rows: [__m512i; 16]) -> [__m512i; 16] {
         columns[8 + c] = _mm512_shuffle_i32x4::<0b1000_1000>(blocks_23, next_23);
         columns[12 + c] = _mm512_shuffle_i32x4::<0b1101_1101>(blocks_23, next_23);
     }
-    columns
+    // SAFETY: as above.
+    unsafe { transmute::<[__m512i; 16], [Words; 16]>(columns) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn words(words: __m512i) -> Words {
+    // SAFETY: 16 words are 64 bytes, without invalid values.
+    unsafe { transmute(words) }
 }

@@ -1,0 +1,126 @@
+//! Matmuls in f32, with the vectors that the CPU has.
+
+use super::{Instructions, PANEL, Panels};
+use half::bf16;
+#[cfg(target_arch = "x86_64")]
+use pulp::x86::{V3, V4};
+use pulp::{Arch, Simd};
+
+/// The CPU's vectors.
+pub(super) fn arch(instructions: Instructions) -> Arch {
+    match instructions {
+        #[cfg(target_arch = "x86_64")]
+        Instructions::F32Avx2 => Arch::V3(V3::try_new().expect("a CPU with AVX-512")),
+        _ => Arch::new(),
+    }
+}
+
+/// The instructions that these vectors are of.
+pub(crate) fn name(instructions: Instructions) -> &'static str {
+    match arch(instructions) {
+        #[cfg(target_arch = "x86_64")]
+        Arch::V4(_) => "AVX-512",
+        #[cfg(target_arch = "x86_64")]
+        Arch::V3(_) => "AVX2 + FMA",
+        #[cfg(target_arch = "aarch64")]
+        Arch::Neon(_) => "NEON",
+        _ => "scalar",
+    }
+}
+
+/// Multiplies rows and a panel.
+///
+/// # Safety
+///
+/// `panels` must have `words` values of each row and column to read, and C must be valid for what is written and, if it is added
+/// to, read.
+pub(super) unsafe fn multiply(instructions: Instructions, panels: &Panels) {
+    // SAFETY: the caller's promise; the vectors exist only where their instructions do.
+    unsafe {
+        match arch(instructions) {
+            #[cfg(target_arch = "x86_64")]
+            Arch::V4(simd) => with_avx512(simd, panels),
+            #[cfg(target_arch = "x86_64")]
+            Arch::V3(simd) => with_avx2(simd, panels),
+            #[cfg(target_arch = "aarch64")]
+            Arch::Neon(simd) => multiply_rows::<_, 8>(simd, panels),
+            _ => multiply_rows::<_, 4>(pulp::Scalar, panels),
+        }
+    }
+}
+
+// As many rows as registers hold two vectors of C for, beside two of B and a value of A. Functions of their own, which have names
+// in a profile; pulp's have not.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn with_avx512(simd: V4, panels: &Panels) {
+    // SAFETY: the caller's promise.
+    unsafe { multiply_rows::<_, 8>(simd, panels) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn with_avx2(simd: V3, panels: &Panels) {
+    // SAFETY: the caller's promise.
+    unsafe { multiply_rows::<_, 4>(simd, panels) }
+}
+
+/// # Safety
+///
+/// That of [`multiply`].
+#[inline(always)]
+unsafe fn multiply_rows<S: Simd, const ROWS: usize>(simd: S, panels: &Panels) {
+    let Panels { a, b, step, words, c, row, add } = *panels;
+    for column in (0..PANEL).step_by(2 * S::F32_LANES) {
+        for (from, a) in a.as_chunks::<ROWS>().0.iter().enumerate() {
+            let columns = [column, column + S::F32_LANES];
+            let c = |i: usize| columns.map(|column| c.wrapping_add((ROWS * from + i) * row + column));
+            let b = columns.map(|column| b[column / 16].cast::<f32>().wrapping_add(column % 16));
+            let mut sums = [[simd.splat_f32s(0.0); 2]; ROWS];
+            if add {
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    // SAFETY: row i of C has 32 values, of which these are some.
+                    *sums = c(i).map(|c| unsafe { c.cast::<S::f32s>().read_unaligned() });
+                }
+            }
+            for k in 0..words {
+                // SAFETY: each half of a panel has 16 columns of `words` values, which vectors do not cross.
+                let b = b.map(|b| unsafe { b.add(k * step[1]).cast::<S::f32s>().read_unaligned() });
+                for (a, sums) in a.iter().zip(&mut sums) {
+                    // SAFETY: each row of A has `words` values.
+                    let a = simd.splat_f32s(unsafe { a.cast::<f32>().add(k * step[0]).read() });
+                    *sums = [0, 1].map(|vector| simd.mul_add_e_f32s(a, b[vector], sums[vector]));
+                }
+            }
+            for (i, sums) in sums.into_iter().enumerate() {
+                for (c, sum) in c(i).into_iter().zip(sums) {
+                    // SAFETY: as above.
+                    unsafe { c.cast::<S::f32s>().write_unaligned(sum) };
+                }
+            }
+        }
+    }
+}
+
+/// Writes sums, plus a bias for each, rounded to nearest, ties to even.
+///
+/// # Safety
+///
+/// `to` must be valid for writes of as many values as there are sums.
+pub(super) unsafe fn narrow(sums: &[f32], bias: Option<&[f32]>, to: *mut bf16) {
+    for (j, sum) in sums.iter().enumerate() {
+        let sum = sum + bias.map_or(0.0, |bias| bias[j]);
+        // SAFETY: the caller's promise.
+        unsafe { to.add(j).write(bf16::from_f32(sum)) };
+    }
+}
+
+/// Rounded to bf16, to nearest, ties to even: as the crate `half` does it, for vectors.
+#[inline(always)]
+pub(super) fn round(value: f32) -> f32 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    // A NaN stays one, also if its upper half alone would be infinity.
+    let bits = if value.is_nan() { bits | 1 << 22 } else { rounded };
+    f32::from_bits(bits & 0xffff_0000)
+}

@@ -1,0 +1,312 @@
+//! Operands as words: where they are, or packed in tiles, rounded and transposed where their order in memory asks for it.
+
+use super::float::{arch, round};
+#[cfg(target_arch = "x86_64")]
+use super::pairs;
+use super::{Instructions, PANEL, Tile, Words};
+use crate::matrix::{Matrix, Values};
+#[cfg(target_arch = "x86_64")]
+use pulp::Arch;
+use pulp::{Simd, WithSimd};
+use std::ops::Range;
+
+/// With so few rows of A, a value of B is used less often than pays for packing it.
+const MOST_ROWS_IN_PLACE: usize = 256;
+
+/// The largest step along K in place, in words: with larger ones each word is on another page, and they share few sets of a cache.
+const LARGEST_STEP: usize = 1024;
+
+/// Tiles of an item of packing, about.
+const ITEM: usize = 96;
+
+/// An operand seen along its lines, which are the rows of A or the columns of B, each of K values.
+pub(super) struct Operand<'a> {
+    /// A, or B transposed: lines are its rows.
+    matrix: Matrix<'a>,
+    instructions: Instructions,
+    /// Whether a line is a column of a tile, or a row.
+    is_column: bool,
+    in_place: Option<InPlace>,
+    /// Where the panels of a phase are packed.
+    pub(super) packed: *mut Tile,
+}
+
+/// The words of an operand that is not packed.
+struct InPlace {
+    first: *const u32,
+    /// Words from one line to the next, and from one along K to the next.
+    line: usize,
+    step: usize,
+}
+
+impl<'a> Operand<'a> {
+    /// A.
+    pub(super) fn rows(a: Matrix<'a>, instructions: Instructions) -> Self {
+        let [line, step] = a.strides;
+        let in_place = match (instructions, a.values) {
+            (_, Values::F32(values))
+                if instructions.words_are_f32() && (step == 1 || line == 1 && step <= LARGEST_STEP) =>
+            {
+                Some(InPlace { first: values.as_ptr().cast(), line, step })
+            }
+            // A word is not cut in two.
+            #[cfg(target_arch = "x86_64")]
+            (Instructions::Avx512, Values::Bf16(values))
+                if step == 1 && [line, a.shape()[1]].iter().all(|count| count.is_multiple_of(2)) =>
+            {
+                Some(InPlace { first: values.as_ptr().cast(), line: line / 2, step })
+            }
+            _ => None,
+        };
+        // AMX alone takes tiles of A row by row.
+        let is_column = instructions.rows() < PANEL;
+        Self { matrix: a, instructions, is_column, in_place, packed: std::ptr::null_mut() }
+    }
+
+    /// B, for a product with `rows` rows of A.
+    pub(super) fn columns(b: Matrix<'a>, instructions: Instructions, rows: usize) -> Self {
+        let is_whole = b.shape()[1].is_multiple_of(PANEL);
+        let in_place = match (instructions.words_are_f32(), b.values, b.strides) {
+            (true, Values::F32(values), [step, 1]) if is_whole && rows <= MOST_ROWS_IN_PLACE => {
+                Some(InPlace { first: values.as_ptr().cast(), line: 1, step })
+            }
+            _ => None,
+        };
+        let matrix = b.transpose();
+        Self { matrix, instructions, is_column: true, in_place, packed: std::ptr::null_mut() }
+    }
+
+    pub(super) fn is_in_place(&self) -> bool {
+        self.in_place.is_some()
+    }
+
+    /// The first of a line's words from tile `tile` on, if `panels` and `depth` are packed.
+    pub(super) fn words(
+        &self,
+        line: usize,
+        tile: usize,
+        panels: &Range<usize>,
+        depth: &Range<usize>,
+    ) -> *const u32 {
+        match &self.in_place {
+            // The last line stands for those beyond it, whose products are not C's.
+            Some(InPlace { first, line: to_line, step }) => {
+                first.wrapping_add(line.min(self.matrix.shape()[0] - 1) * to_line + 16 * tile * step)
+            }
+            None => {
+                let tile = self.packed.wrapping_add(place(line / 16, tile, panels, depth));
+                tile.cast::<u32>().wrapping_add(line % 16).cast_const()
+            }
+        }
+    }
+
+    /// Words from one along K to the next.
+    pub(super) fn step(&self) -> usize {
+        self.in_place.as_ref().map_or(16, |in_place| in_place.step)
+    }
+
+    /// How many items of packing there are in these panels.
+    pub(super) fn items(&self, panels: &Range<usize>, depth: &Range<usize>) -> usize {
+        let halves = 2 * panels.len();
+        match (&self.in_place, self.are_rows_in_memory()) {
+            (Some(_), _) => 0,
+            (None, true) => halves.div_ceil(item_len(depth.len())),
+            (None, false) => depth.len().div_ceil(item_len(halves)),
+        }
+    }
+
+    /// Packs an item of these panels.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must have the instructions; there must be room for all of the panels, and nobody else may use the tiles of this
+    /// item.
+    pub(super) unsafe fn pack(&self, item: usize, panels: &Range<usize>, depth: &Range<usize>) {
+        let tile = |half: usize, tile: usize| {
+            // SAFETY: the caller's promise.
+            unsafe {
+                self.pack_tile(16 * half, tile, &mut *self.packed.add(place(half, tile, panels, depth)));
+            }
+        };
+        let halves = 2 * panels.start..2 * panels.end;
+        // In the order in which the operand is in memory.
+        if self.are_rows_in_memory() {
+            let halves = part(&halves, item, item_len(depth.len()));
+            halves.for_each(|half| depth.clone().for_each(|k| tile(half, k)));
+        } else {
+            let depth = part(depth, item, item_len(halves.len()));
+            depth.for_each(|k| halves.clone().for_each(|half| tile(half, k)));
+        }
+    }
+
+    /// Whether the values of a line are closer together than the lines are.
+    fn are_rows_in_memory(&self) -> bool {
+        self.matrix.strides[1] <= self.matrix.strides[0]
+    }
+
+    /// Packs tile `tile` along K of 16 lines from `line`. What lies beyond the matrix is 0.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must have the instructions.
+    unsafe fn pack_tile(&self, line: usize, tile: usize, to: &mut Tile) {
+        match self.instructions {
+            // SAFETY: the caller's promise.
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 | Instructions::Amx => unsafe { self.pack_pairs(line, tile, to) },
+            vectors => arch(vectors).dispatch(Floats { operand: self, line, tile, to }),
+        }
+    }
+
+    /// [`pack_tile`](Self::pack_tile), two bf16 values to a word.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    fn pack_pairs(&self, line: usize, tile: usize, to: &mut Tile) {
+        let values = self.matrix.values;
+        let along = |first, step, depth| match step {
+            1 => pairs::along(values, first, depth),
+            _ => pairs::gathered(values, first, step, depth),
+        };
+        let across = |first, second, lines| pairs::across(values, first, second, lines);
+        self.pack_words::<2>(line, tile, along, across, |words| pairs::transposed(words), to);
+    }
+
+    /// Packs words of `VALUES` values: of `along` a line or, where lines are closer together, `across` them.
+    #[inline(always)]
+    fn pack_words<const VALUES: usize>(
+        &self,
+        line: usize,
+        tile: usize,
+        along: impl Fn(usize, usize, usize) -> Words,
+        across: impl Fn(usize, Option<usize>, usize) -> Words,
+        transposed: impl Fn([Words; 16]) -> [Words; 16],
+        to: &mut Tile,
+    ) {
+        let ([to_line, step], [lines, depth]) = (self.matrix.strides, self.matrix.shape());
+        let k = 16 * VALUES * tile;
+        let (lines, depth) = (lines.saturating_sub(line).min(16), depth.saturating_sub(k).min(16 * VALUES));
+        let mut words = [[0; 16]; 16];
+        // Nothing to read: zeros are the same either way.
+        let is_column = if lines == 0 || depth == 0 {
+            self.is_column
+        } else {
+            let start = line * to_line + k * step;
+            if to_line == 1 && step != 1 {
+                for (word, words) in words.iter_mut().enumerate().take(depth.div_ceil(VALUES)) {
+                    let first = start + VALUES * word * step;
+                    let second = (VALUES * word + 1 < depth).then_some(first + step);
+                    // The same lines are read a tile further on: far apart in memory, they are not foreseen.
+                    for value in 0..VALUES {
+                        prefetch(self.matrix.values, first + (16 * VALUES + value) * step);
+                    }
+                    *words = across(first, second, lines);
+                }
+                true
+            } else {
+                for (i, words) in words.iter_mut().enumerate().take(lines) {
+                    *words = along(start + i * to_line, step, depth);
+                }
+                false
+            }
+        };
+        to.0 = if is_column != self.is_column { transposed(words) } else { words };
+    }
+}
+
+/// How many of what has `tiles` tiles each are in an item of packing.
+fn item_len(tiles: usize) -> usize {
+    (ITEM / tiles).max(1)
+}
+
+/// Step `index` of a range.
+pub(super) fn part(range: &Range<usize>, index: usize, step: usize) -> Range<usize> {
+    let first = range.start + index * step;
+    first..range.end.min(first + step)
+}
+
+/// Where tile `tile` along K of half `half` is among the packed ones.
+fn place(half: usize, tile: usize, panels: &Range<usize>, depth: &Range<usize>) -> usize {
+    (half - 2 * panels.start) * stride(depth.len()) + (tile - depth.start)
+}
+
+/// Tiles from one half of a panel to the next. An odd number: those of a power of two would lie in the same few sets of a cache.
+pub(super) fn stride(depth: usize) -> usize {
+    depth | 1
+}
+
+/// [`Operand::pack_tile`], one value in f32 to a word.
+struct Floats<'a> {
+    operand: &'a Operand<'a>,
+    line: usize,
+    tile: usize,
+    to: &'a mut Tile,
+}
+
+impl WithSimd for Floats<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { operand, line, tile, to } = self;
+        let (values, instructions) = (operand.matrix.values, operand.instructions);
+        let is_rounded = instructions == Instructions::F32OnRounded;
+        let along = |first, step, depth| floats(values, first, step, depth, is_rounded);
+        let across = |first, _, lines| floats(values, first, 1, lines, is_rounded);
+        let transposed = |words| transposed(words, instructions);
+        operand.pack_words::<1>(line, tile, along, across, transposed, to);
+    }
+}
+
+/// Up to 16 values in f32, `step` apart, then zeros.
+#[inline(always)]
+fn floats(values: Values, first: usize, step: usize, count: usize, is_rounded: bool) -> Words {
+    let of_f32 = |value: f32| if is_rounded { round(value).to_bits() } else { value.to_bits() };
+    match values {
+        Values::F32(values) => some(&values[first..], step, count, of_f32),
+        Values::Bf16(values) => some(&values[first..], step, count, |value| u32::from(value.to_bits()) << 16),
+    }
+}
+
+#[inline(always)]
+fn some<T: Copy>(values: &[T], step: usize, count: usize, word: impl Fn(T) -> u32) -> Words {
+    let mut words = [0; 16];
+    // The usual case apart: its loop has a fixed length, and becomes vectors.
+    if let (1, 16, Some(values)) = (step, count, values.first_chunk::<16>()) {
+        for (to, &value) in words.iter_mut().zip(values) {
+            *to = word(value);
+        }
+    } else {
+        for (to, &value) in words.iter_mut().zip(values.iter().step_by(step.max(1))).take(count) {
+            *to = word(value);
+        }
+    }
+    words
+}
+
+/// Row i becomes column i.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+fn transposed(rows: [Words; 16], instructions: Instructions) -> [Words; 16] {
+    #[cfg(target_arch = "x86_64")]
+    if let Arch::V4(_) = arch(instructions) {
+        // SAFETY: they have AVX-512.
+        return unsafe { pairs::transposed(rows) };
+    }
+    std::array::from_fn(|i| rows.map(|row| row[i]))
+}
+
+/// Fetches a value's line into the second cache, if there is such a value.
+#[inline(always)]
+fn prefetch(values: Values, place: usize) {
+    let address: *const i8 = match values {
+        Values::F32(values) => values.as_ptr().wrapping_add(place).cast(),
+        Values::Bf16(values) => values.as_ptr().wrapping_add(place).cast(),
+    };
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every address may be prefetched.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(address);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
