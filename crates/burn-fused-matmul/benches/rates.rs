@@ -1,10 +1,14 @@
 //! Rates of products of the shapes of a training step, interleaved, and beside them the rate of f32 multiply-adds in registers.
 //!
-//!     cargo bench -p burn-fused-matmul [-- PART OF A NAME]
+//!     [BURN_BERT_PYTHON=python] cargo bench -p burn-fused-matmul [-- PART OF A NAME]
+//!
+//! With an interpreter that has PyTorch and transformers, PyTorch's as well.
 
 use burn_fused_matmul::{Kernel, Matrix, add_product, on_threads};
 use pulp::{Arch, Simd, WithSimd};
 use std::hint::black_box;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 /// Tokens of a batch, and those that the head of masked-language modelling scores.
@@ -67,13 +71,49 @@ fn multiply_adds(steps: usize) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
+/// The program of `benches/peers/bench_matmul_torch.py`.
+struct Torch {
+    ask: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Torch {
+    fn start() -> Option<Self> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/peers/bench_matmul_torch.py");
+        let mut command = Command::new(std::env::var_os("BURN_BERT_PYTHON")?);
+        command.args([script, &rayon::current_num_threads().to_string()]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("Python");
+        let (ask, answers) = (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
+        let mut torch = Self { ask, answers: BufReader::new(answers) };
+        println!("{}", torch.answer());
+        Some(torch)
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("an answer");
+        line.trim_end().into()
+    }
+
+    /// Seconds of a run.
+    fn time(&mut self, case: &str) -> f64 {
+        writeln!(self.ask, "time {case} 1").expect("the peer listens");
+        self.answer().parse::<f64>().expect("milliseconds") / 1e3
+    }
+}
+
 fn main() {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
     let kernels = [Kernel::all_f32(), Kernel::all_bf16()].concat();
     let threads = rayon::current_num_threads();
+    let mut torch = Torch::start();
+    let dtypes: &[&str] = if torch.is_some() { &["f32", "bf16"] } else { &[] };
     println!("GFLOP/s, medians of {ROUNDS} rounds, {threads} threads");
     print!("{:25}{:>12}", "", "multiply-add");
-    kernels.iter().for_each(|kernel| print!("{:>24}", kernel.name()));
+    let names = kernels.iter().map(|kernel| kernel.name().into());
+    names
+        .chain(dtypes.iter().map(|dtype| format!("PyTorch {dtype}")))
+        .for_each(|name: String| print!("{name:>24}"));
     println!();
     for (name, [m, k, n]) in shapes() {
         let random = |count: usize, seed: u32| -> Vec<f32> {
@@ -89,12 +129,13 @@ fn main() {
             [(&x, [m, k]), (&w, [k, n]), (&dy, [m, n])].map(|(v, shape)| Matrix::rows(&v[..], shape));
         for (pass, a, b) in [("nn", x, w), ("nt", dy, w.transpose()), ("tn", x.transpose(), dy)] {
             let name = format!("{name} {pass}");
+            let case = format!("{pass} {} {} {}", a.shape()[0], a.shape()[1], b.shape()[1]);
             if !name.contains(&filter) {
                 continue;
             }
             // There before: the system takes a tenth of a product's time to hand out new memory.
             let mut c = vec![0.0; a.shape()[0] * b.shape()[1]];
-            let mut times = vec![Vec::new(); kernels.len()];
+            let mut times = vec![Vec::new(); kernels.len() + dtypes.len()];
             let mut limits = Vec::new();
             for _ in 0..ROUNDS {
                 limits.push(multiply_adds(STEPS));
@@ -102,6 +143,9 @@ fn main() {
                     let start = Instant::now();
                     add_product(&mut c, a, b, *kernel);
                     times.push(start.elapsed().as_secs_f64());
+                }
+                for (dtype, times) in dtypes.iter().zip(&mut times[kernels.len()..]) {
+                    times.extend(torch.as_mut().map(|torch| torch.time(&format!("{dtype} {case}"))));
                 }
             }
             let median = |times: &mut Vec<f64>| {
