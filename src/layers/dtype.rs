@@ -64,6 +64,7 @@ impl ModuleMapper for Cast {
 
 /// The dtype that a parameter is read in.
 pub(crate) fn dtype<const D: usize>(param: &Param<Tensor<D>>) -> DType {
+    // What is not initialised will be drawn, and what is quantised dequantises, to the device's own dtype.
     if !param.is_initialized() || is_quantized(param) {
         return param.lazy_device().settings().float_dtype.into();
     }

@@ -1,10 +1,11 @@
 //! What models are made of: LayerNorm, linear layers, token embeddings, initialisers, padding, and checks of parameters.
 
 mod dtype;
-mod fused;
 mod ids;
 mod initializer;
+mod layer_norm;
 mod limits;
+mod linear;
 mod padding_mask;
 mod parameter_check;
 mod resize;
@@ -12,15 +13,15 @@ mod token_embedding;
 
 pub use dtype::cast_module;
 pub(crate) use dtype::is_quantized;
-pub use fused::LayerNorm;
-pub(crate) use fused::{
-    active_prob, drop_out, feed_forward, linear, linear_activation, linear_narrow, product,
-};
 pub(crate) use ids::Ids;
 pub use ids::IntoIds;
 pub use initializer::EmbeddingInitializer;
+pub use layer_norm::LayerNorm;
 pub(crate) use limits::{
     MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_multiple, check_num_params, check_sizes, ensure,
+};
+pub(crate) use linear::{
+    active_prob, drop_out, feed_forward, linear, linear_activation, linear_narrow, product,
 };
 pub use padding_mask::PaddingMask;
 pub(crate) use parameter_check::ParameterCheck;

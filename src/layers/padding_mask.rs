@@ -74,6 +74,7 @@ impl PaddingMask {
     pub(crate) fn to_multiple(lengths: &[usize], multiple_of: Option<usize>) -> (usize, Option<Self>) {
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let seq = longest.next_multiple_of(multiple_of.unwrap_or(1));
+        // Without padding a batch needs no mask, and no rows are gathered.
         let mask = Self::from_lengths(lengths, seq);
         (seq, (!mask.is_full()).then_some(mask))
     }

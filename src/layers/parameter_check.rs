@@ -1,7 +1,7 @@
 //! Whether the parameters of a module fit each other.
 
 use super::dtype::{dtype, is_quantized};
-use super::fused::LayerNorm;
+use super::layer_norm::LayerNorm;
 use super::token_embedding::TokenEmbedding;
 use crate::error::{Error, Result};
 use burn::module::Param;

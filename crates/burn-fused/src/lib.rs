@@ -39,19 +39,20 @@ mod error;
 #[cfg(feature = "flex")]
 mod flex;
 mod numerics {
-    //! Dtypes, precision, random masks and sums.
+    //! Dtypes, precision, random masks and LayerNorm.
 
     pub(crate) mod dropout;
+    pub(crate) mod dtype;
+    pub(crate) mod layer_norm;
     pub(crate) mod philox;
     pub(crate) mod precision;
-    pub(crate) mod sums;
 }
 mod ops {
     //! The operators.
 
+    pub(crate) mod activation;
     pub(crate) mod add_layer_norm;
     pub(crate) mod attention;
-    pub(crate) mod bias_gelu;
     pub(crate) mod cross_entropy;
     pub(crate) mod drop_out;
     pub(crate) mod embed_layer_norm;
@@ -67,15 +68,15 @@ pub use engine::operator::on_reference_path;
 pub use engine::recompute::{recomputed, recomputed_anywhere};
 pub use error::{Error, Result};
 #[cfg(feature = "flex")]
-pub use flex::host;
-#[cfg(feature = "flex")]
 pub use flex::matrix_kernel;
+#[cfg(feature = "flex")]
+pub use flex::optimizer as host;
 pub use numerics::dropout::with_one_draw;
+pub use numerics::dtype::computed_in;
 pub use numerics::precision::{Precision, autocast};
-pub use numerics::sums::computed_in;
+pub use ops::activation::{Activation, bias_activation, bias_gelu, gated_activation};
 pub use ops::add_layer_norm::add_layer_norm;
 pub use ops::attention::{Positions, Sequences, attention, attention_weights};
-pub use ops::bias_gelu::{Activation, bias_activation, bias_gelu, gated_activation};
 pub use ops::cross_entropy::cross_entropy;
 pub use ops::drop_out::drop_out;
 pub use ops::embed_layer_norm::{Norm, Rows, embed_layer_norm, lookup};

@@ -115,8 +115,7 @@ impl GradCheck {
         if !first.device.is_autodiff() {
             return Err(GradCheckError::NoAutodiff { path: first.path().to_owned() });
         }
-        let dtype = self.dtype_on(&first.device)?;
-        let (tolerance, step) = self.tolerance_and_step(dtype)?;
+        let (dtype, tolerance, step) = self.settings(&first.device)?;
         let probe = Probe { device: first.device.clone(), dtype, seed: self.seed };
         self.excluded.iter().try_for_each(|row| row.check(&slots))?;
         if !slots.iter().any(|slot| slot.trained) {
@@ -213,7 +212,8 @@ impl GradCheck {
         let input = match walk::slots(module, |path| path, None).first() {
             // The input is cast here, as parameters are: its gradient is compared in the same dtype.
             Some(Slot { device, .. }) => {
-                Tensor::from_data(input.into_data(), (device, self.dtype_on(device)?))
+                let (dtype, ..) = self.settings(device)?;
+                Tensor::from_data(input.into_data(), (device, dtype))
             }
             None => input.detach(),
         };
@@ -229,23 +229,18 @@ impl GradCheck {
         )
     }
 
-    fn dtype_on(&self, device: &Device) -> Result<DType, GradCheckError> {
+    /// The dtype, the tolerance and the step on `device`.
+    fn settings(&self, device: &Device) -> Result<(DType, Tolerance, f64), GradCheckError> {
         let dtype = match self.dtype {
             Some(dtype) => dtype.into(),
             None if device.supports_dtype(DType::F64) => DType::F64,
             None => DType::F32,
         };
-        if Tolerance::of(dtype).is_some() && device.supports_dtype(dtype) {
-            Ok(dtype)
-        } else {
-            Err(GradCheckError::Dtype { dtype })
-        }
-    }
-
-    fn tolerance_and_step(&self, dtype: DType) -> Result<(Tolerance, f64), GradCheckError> {
-        let tolerance = self.tolerance.or(Tolerance::of(dtype)).ok_or(GradCheckError::Dtype { dtype })?;
+        let Some(of_table) = Tolerance::of(dtype).filter(|_| device.supports_dtype(dtype)) else {
+            return Err(GradCheckError::Dtype { dtype });
+        };
+        let tolerance @ Tolerance { absolute, relative } = self.tolerance.unwrap_or(of_table);
         let step = self.step.unwrap_or(if dtype == DType::F64 { 3e-5 } else { 1e-2 });
-        let Tolerance { absolute, relative } = tolerance;
         for (name, value, is_allowed, allowed) in [
             ("the step", step, step > 0.0, "above 0"),
             ("the relative tolerance", relative, relative > 0.0, "above 0"),
@@ -255,6 +250,6 @@ impl GradCheck {
                 return Err(GradCheckError::Setting { name, value, allowed });
             }
         }
-        Ok((tolerance, step))
+        Ok((dtype, tolerance, step))
     }
 }

@@ -205,6 +205,7 @@ impl Excluded {
     pub fn compare(&self, slot: &Slot, analytic: &[f64]) -> ExcludedRowReport {
         let found = &analytic[self.entries(slot)];
         let distance = |&(_, gradient): &(usize, f64)| (gradient - self.expected).abs();
+        // Reversed: of those that are equal, the first is named.
         let furthest =
             found.iter().copied().enumerate().rev().max_by(|a, b| distance(a).total_cmp(&distance(b)));
         ExcludedRowReport {

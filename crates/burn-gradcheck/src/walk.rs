@@ -26,6 +26,7 @@ impl Slot {
     pub fn index(&self, entry: usize) -> Vec<usize> {
         let mut index = vec![0; self.shape.len()];
         let mut rest = entry;
+        // From the innermost axis, along which entries lie side by side.
         for (place, &size) in index.iter_mut().zip(&self.shape).rev() {
             *place = rest % size;
             rest /= size;

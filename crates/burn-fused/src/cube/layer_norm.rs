@@ -3,10 +3,15 @@
 //! One kernel forward, one cube a row. One backward, in which a cube takes several rows in turn and stores its share of
 //! the gradients that are sums over rows.
 
+use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::mask::Mask;
 use crate::cube::row::{Split, column, cube_sum, factors, nearest_row, zeros};
 use crate::cube::totals::{store, store_share};
+use crate::numerics::dropout::Dropout;
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
+use burn_cubecl::tensor::CubeTensor;
 
 /// What is added up to the row x that is normalised, and what dropout does.
 #[derive(CubeType, CubeLaunch)]
@@ -139,9 +144,79 @@ fn add<T: Float, W: Float>(x: W, source: &ComptimeOption<Source<T>>, place: usiz
     }
 }
 
+impl RowLaunch {
+    /// y, [.., H], and of each row mean and rstd, [.., 1]; `axes` are those before the last.
+    pub(crate) fn layer_norm(
+        &self,
+        axes: &[usize],
+        summands: SummandsArgs<forward::T>,
+        [gamma, beta]: [CubeTensor; 2],
+        epsilon: f64,
+        dropout: &Dropout<CubeBackend>,
+    ) -> (CubeTensor, [CubeTensor; 2]) {
+        let shape = |last: usize| [axes, &[last]].concat();
+        let y = self.empty(shape(self.hidden), self.float);
+        let [mean, rstd] = [(); 2].map(|()| self.empty(shape(1), self.wide));
+        forward::launch(
+            &self.client,
+            self.cubes(self.rows),
+            self.cube_dim(),
+            self.address_type,
+            summands,
+            buffer(gamma),
+            buffer(beta),
+            self.scalar(epsilon),
+            self.mask(dropout).into(),
+            y.clone().into_buffer_arg(),
+            mean.clone().into_buffer_arg(),
+            rstd.clone().into_buffer_arg(),
+            self.rows,
+            self.hidden,
+            self.split,
+            self.floats(),
+        );
+        (y, [mean, rstd])
+    }
+
+    /// Stores, where there is room for them, the gradients of the summands and of the residual, and the shares of three totals:
+    /// of γ, of β and of the summands' gradient.
+    pub(crate) fn layer_norm_backward(
+        &self,
+        summands: SummandsArgs<backward::T>,
+        gamma: CubeTensor,
+        dropout: &Dropout<CubeBackend>,
+        statistics: [CubeTensor; 2],
+        grad: CubeTensor,
+        [dx, d_residual, partials]: [&Option<CubeTensor>; 3],
+    ) {
+        let [mean, rstd] = statistics.map(buffer);
+        let dx_dtype = dx.as_ref().map_or(self.float, |dx| dx.dtype);
+        backward::launch(
+            &self.client,
+            self.cubes(self.shares()),
+            self.cube_dim(),
+            self.address_type,
+            summands,
+            buffer(gamma),
+            self.mask(dropout).into(),
+            mean,
+            rstd,
+            buffer(grad),
+            output(dx).into(),
+            output(d_residual).into(),
+            output(partials).into(),
+            self.rows,
+            self.rows_per_cube(),
+            self.hidden,
+            self.split,
+            [self.float, self.wide, dx_dtype].map(dtype_to_elem_type),
+        );
+    }
+}
+
 /// y = (x − mean) · rstd · γ + β of each row x, with its mean and rstd.
 #[cube(launch, address_type = "dynamic")]
-pub(crate) fn forward<T: Float, W: Float>(
+fn forward<T: Float, W: Float>(
     summands: &Summands<T>,
     gamma: &[T],
     beta: &[T],
@@ -200,7 +275,7 @@ pub(crate) fn forward<T: Float, W: Float>(
 /// Each cube takes `rows_per_cube` rows in turn. It stores the gradients of the summands in `O` and of the residual in `T`,
 /// and its share of the totals of γ, β and the summands' gradient.
 #[cube(launch, address_type = "dynamic")]
-pub(crate) fn backward<T: Float, W: Float, O: Float>(
+fn backward<T: Float, W: Float, O: Float>(
     summands: &Summands<T>,
     gamma: &[T],
     mask: &ComptimeOption<Mask>,

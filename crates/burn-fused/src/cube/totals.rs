@@ -8,6 +8,7 @@ use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
 
 /// Shares of a total, at most.
+// Cubes for the largest GPU; with more the second launch would have more to add than the first.
 const SHARES: usize = 1024;
 
 /// Units that add up one column between them.

@@ -1,6 +1,6 @@
 //! Operators on CubeCL's devices behind fusion's queue, which computes results when they are read.
 
-use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Spec, Specs, Tensors, Upstream};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Spec, Tensors, Upstream};
 use crate::engine::run::OnCube;
 use burn::backend::fusion::client::GlobalFusionClient;
 use burn::backend::fusion::custom::{CustomOpIr, HandleContainer, OperationFn, OperationIr, StreamId};
@@ -48,6 +48,7 @@ fn queue<O: OnCube>(
     needs: Option<O::Needs>,
 ) -> Vec<FloatTensor<Cube>> {
     let client = O::operand::<Cube>(&inputs).client.clone();
+    let results = results::<O>(&inputs, &needs);
     let tensors = RefCell::new(Vec::new());
     let queued = |tensor: FloatTensor<Cube>| {
         let tensor = tensor.into_ir();
@@ -57,7 +58,6 @@ fn queue<O: OnCube>(
     let inputs = O::map::<Cube, Queued>(inputs, &mut |float| queued(float), &mut |int| queued(int));
     let others: Vec<_> = others.into_iter().map(queued).collect();
     let id = O::IDS[usize::from(needs.is_some())];
-    let results = results::<O>(&inputs, &needs);
     // The queue runs on another thread.
     let path = Path::current();
     register(&client, id, &tensors.into_inner(), results, move |handles| {
@@ -89,12 +89,10 @@ fn queue<O: OnCube>(
 }
 
 /// An output and its statistics, or the gradients that a backward is asked for.
-fn results<O: Operator>(inputs: &O::On<Queued>, needs: &Option<O::Needs>) -> Vec<Spec> {
-    let spec = |TensorIr { shape, dtype, .. }| Spec { shape, dtype };
-    let inputs = O::map::<Queued, Specs>(inputs.clone(), &mut |tensor| spec(tensor), &mut |_| ());
-    let Some(needs) = needs.clone() else { return O::specs(&inputs) };
-    let operands = O::operands::<Specs>(&inputs).into_iter().zip(needs);
-    operands.filter_map(|(operand, needed)| operand.filter(|_| needed).cloned()).collect()
+fn results<O: Operator>(inputs: &O::On<Cube>, needs: &Option<O::Needs>) -> Vec<Spec> {
+    let Some(needs) = needs.clone() else { return O::specs::<Cube>(inputs) };
+    let operands = O::operands::<Cube>(inputs).into_iter().zip(needs);
+    operands.filter_map(|(operand, needed)| operand.filter(|_| needed).map(Spec::of)).collect()
 }
 
 /// Queues what `run` computes from `inputs`.

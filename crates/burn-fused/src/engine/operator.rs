@@ -2,14 +2,14 @@
 //! autodiff's graph.
 
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::sums::computed_in;
+use crate::numerics::dtype::computed_in;
 use crate::scope::within;
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::NoCheckpointing};
 use burn::backend::autodiff::grads;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::{AutodiffBackend, Backend};
+use burn::backend::{AutodiffBackend, Backend, TensorMetadata};
 use burn::tensor::{DType, Shape};
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -41,19 +41,14 @@ pub(crate) struct Spec {
 
 #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
 impl Spec {
+    pub(crate) fn of(tensor: &impl TensorMetadata) -> Self {
+        Self { shape: tensor.shape(), dtype: tensor.dtype() }
+    }
+
     /// Of statistics of results in `dtype`.
     pub(crate) fn statistic<const D: usize>(shape: [usize; D], dtype: DType) -> Self {
         Self { shape: Shape::new(shape), dtype: computed_in(dtype) }
     }
-}
-
-/// Inputs of which shapes and dtypes are known.
-#[derive(Clone, Debug)]
-pub(crate) struct Specs;
-
-impl Tensors for Specs {
-    type Float = Spec;
-    type Int = ();
 }
 
 /// The fields of an operator's inputs, as [`inputs`] declares them.
@@ -64,6 +59,12 @@ pub(crate) trait Fields: Held {
 
     /// The inputs.
     type On<T: Tensors>: Held;
+
+    /// Which operands' gradients are needed: `[bool; N]` for N operands.
+    type Needs: Held + IntoIterator<Item = bool>;
+
+    /// What the backward needs besides the inputs: an array.
+    type Statistics<X: Held>: Held + IntoIterator<Item = X> + TryFrom<Vec<X>>;
 
     /// The same inputs with other tensors. Tensors are mapped in the order of the declaration.
     fn map<T: Tensors, U: Tensors>(
@@ -81,11 +82,13 @@ pub(crate) trait Fields: Held {
     }
 }
 
-/// Declares an operator and the struct of its inputs, generic over their [`Tensors`].
+/// Declares an operator, with its numbers of operands and statistics, and the struct of its inputs, generic over their
+/// [`Tensors`].
 ///
 /// - `nested`: types of their own such as [`Dropout`](crate::numerics::dropout::Dropout), with the methods `map`
 ///   and `operands`;
 /// - `floats`: float tensors that can need a gradient; `optional`: those that can be absent;
+/// - `constants`: float tensors without a gradient, of any dtype;
 /// - `ints`: int tensors;
 /// - `plain`: fields without tensors.
 ///
@@ -93,10 +96,11 @@ pub(crate) trait Fields: Held {
 macro_rules! inputs {
     (
         $(#[$doc:meta])*
-        $name:ident of $operator:ident {
+        $name:ident of $operator:ident, operands: $operands:literal, statistics: $statistics:literal {
             $(nested { $($(#[$nested_doc:meta])* $nested:ident: $of:ident,)* })?
             $(floats { $($(#[$float_doc:meta])* $float:ident,)* })?
             $(optional { $($(#[$optional_doc:meta])* $optional:ident,)* })?
+            $(constants { $($(#[$constant_doc:meta])* $constant:ident,)* })?
             $(ints { $($(#[$int_doc:meta])* $int:ident,)* })?
             $(plain { $($(#[$plain_doc:meta])* $plain:ident: $type:ty,)* })?
         }
@@ -107,6 +111,7 @@ macro_rules! inputs {
             $($($(#[$nested_doc])* pub(crate) $nested: $of<T>,)*)?
             $($($(#[$float_doc])* pub(crate) $float: T::Float,)*)?
             $($($(#[$optional_doc])* pub(crate) $optional: Option<T::Float>,)*)?
+            $($($(#[$constant_doc])* pub(crate) $constant: T::Float,)*)?
             $($($(#[$int_doc])* pub(crate) $int: T::Int,)*)?
             $($($(#[$plain_doc])* pub(crate) $plain: $type,)*)?
         }
@@ -124,6 +129,8 @@ macro_rules! inputs {
             ];
 
             type On<T: $crate::engine::operator::Tensors> = $name<T>;
+            type Needs = [bool; $operands];
+            type Statistics<X: $crate::engine::operator::Held> = [X; $statistics];
 
             fn map<T: $crate::engine::operator::Tensors, U: $crate::engine::operator::Tensors>(
                 inputs: $name<T>,
@@ -134,6 +141,7 @@ macro_rules! inputs {
                     $($($nested: inputs.$nested.map(float, int),)*)?
                     $($($float: float(inputs.$float),)*)?
                     $($($optional: inputs.$optional.map(&mut *float),)*)?
+                    $($($constant: float(inputs.$constant),)*)?
                     $($($int: int(inputs.$int),)*)?
                     $($($plain: inputs.$plain,)*)?
                 }
@@ -154,16 +162,10 @@ pub(crate) use inputs;
 /// An operator with a backward of its own: its reference, made of Burn's primitive operations, which every kernel must
 /// equal and which a backend without a kernel runs.
 pub(crate) trait Operator: Fields {
-    /// Which operands' gradients are needed: `[bool; N]` for N operands.
-    type Needs: Held + IntoIterator<Item = bool> + TryFrom<Vec<bool>>;
-
-    /// What the backward needs besides the inputs: an array.
-    type Statistics<X: Held>: Held + IntoIterator<Item = X> + TryFrom<Vec<X>>;
-
     /// Of the output, then of the statistics: of an output like the first operand, unless an operator says otherwise.
     #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
-    fn specs(inputs: &Self::On<Specs>) -> Vec<Spec> {
-        vec![Self::operand::<Specs>(inputs).clone()]
+    fn specs<B: Backend>(inputs: &Self::On<B>) -> Vec<Spec> {
+        vec![Spec::of(Self::operand::<B>(inputs))]
     }
 
     /// The output and the statistics.
@@ -174,7 +176,7 @@ pub(crate) trait Operator: Fields {
 }
 
 /// The output of operator `O` on backend `B`, and its statistics.
-pub(crate) type Output<O, B> = (FloatTensor<B>, <O as Operator>::Statistics<FloatTensor<B>>);
+pub(crate) type Output<O, B> = (FloatTensor<B>, <O as Fields>::Statistics<FloatTensor<B>>);
 
 /// What the backward of operator `O` is given beside the inputs.
 pub(crate) struct Upstream<O: Operator, B: Backend> {
@@ -210,22 +212,22 @@ impl<O: Operator> Kernels<burn::backend::NdArray> for O {}
 struct Step<O>(PhantomData<O>);
 
 /// The output for inputs that autodiff follows.
-pub(crate) fn record<O, B, C, const N: usize>(inputs: O::On<Autodiff<B, C>>) -> FloatTensor<Autodiff<B, C>>
+pub(crate) fn record<O, B, const N: usize>(inputs: O::On<Autodiff<B>>) -> FloatTensor<Autodiff<B>>
 where
     O: Kernels<B> + Operator<Needs = [bool; N]>,
     B: DropoutOps,
-    C: CheckpointStrategy,
 {
-    let operands = O::operands::<Autodiff<B, C>>(&inputs);
+    let operands = O::operands::<Autodiff<B>>(&inputs);
     let nodes: [NodeGuard; N] = std::array::from_fn(|i| match operands[i] {
         Some(operand) => operand.node(),
         // A constant stands for what is absent.
-        None => Autodiff::<B, C>::from_inner(O::operand(&inputs).primitive().clone()).node(),
+        None => Autodiff::<B>::from_inner(O::operand(&inputs).primitive().clone()).node(),
     });
     let inputs =
-        O::map::<Autodiff<B, C>, B>(inputs, &mut |tensor| tensor.into_primitive(), &mut |tensor| tensor);
-    // Under gradient checkpointing Burn saves the output of what is compute-bound, and computes the rest again.
-    match Step::<O>(PhantomData).prepare::<C>(nodes).compute_bound().stateful() {
+        O::map::<Autodiff<B>, B>(inputs, &mut |tensor| tensor.into_primitive(), &mut |tensor| tensor);
+    // Under gradient checkpointing Burn saves the output of what is compute-bound, and computes the rest again. So of such
+    // a step the strategy changes nothing.
+    match Step::<O>(PhantomData).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prep) => {
             // Handles, no values: kernels that write in place see that the graph holds their memory too.
             let (output, statistics) = O::forward(inputs.clone());

@@ -7,9 +7,7 @@ use crate::numerics::dropout::{Seed, recorded, replayed};
 use crate::numerics::precision::{Precision, autocast};
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::{
-    BalancedCheckpointing, CheckpointStrategy, NoCheckpointing,
-};
+use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
@@ -22,12 +20,6 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use std::fmt::{self, Debug, Formatter};
 use std::marker::PhantomData;
-
-/// What a part computes from its module, `x` and what else it takes.
-type Compute<M, C, E> = fn(&M, Tensor<2>, &C) -> Result<Tensor<2>, E>;
-
-/// What a part computes that cannot fail.
-type Infallible<M, C> = fn(&M, Tensor<2>, &C) -> Tensor<2>;
 
 /// Operands of a part, at most: `x` and its parameters.
 const OPERANDS: usize = 4096;
@@ -51,17 +43,23 @@ const OPERANDS: usize = 4096;
 /// # Panics
 ///
 /// On a device with gradient checkpointing, if the module has 4,096 parameters or more.
-pub fn recomputed<M, C>(module: &M, x: Tensor<2>, context: &C, compute: Infallible<M, C>) -> Tensor<2>
+pub fn recomputed<M, C>(
+    module: &M,
+    x: Tensor<2>,
+    context: &C,
+    compute: fn(&M, Tensor<2>, &C) -> Tensor<2>,
+) -> Tensor<2>
 where
     M: Module + 'static,
     C: Clone + Debug + Send + Sync + 'static,
 {
     match x.gradient_checkpointing_strategy() {
         Some(GradientCheckpointingStrategy::Balanced) => {
-            let infallible: Compute<M, (C, Infallible<M, C>), Error> =
-                |module, x, (context, compute)| Ok(compute(module, x, context));
-            recomputed_anywhere(module, x, &(context.clone(), compute), infallible)
-                .unwrap_or_else(|error| panic!("{error}"))
+            let with_compute = (context.clone(), compute);
+            recomputed_anywhere(module, x, &with_compute, |module, x, (context, compute)| {
+                Ok::<_, Error>(compute(module, x, context))
+            })
+            .unwrap_or_else(|error| panic!("{error}"))
         }
         _ => compute(module, x, context),
     }
@@ -81,15 +79,17 @@ pub fn recomputed_anywhere<M, C, E>(
     module: &M,
     x: Tensor<2>,
     context: &C,
-    compute: Compute<M, C, E>,
+    compute: fn(&M, Tensor<2>, &C) -> Result<Tensor<2>, E>,
 ) -> Result<Tensor<2>, E>
 where
     M: Module + 'static,
     C: Clone + Debug + Send + Sync + 'static,
     E: From<Error> + Debug + 'static,
 {
-    let Some(strategy) = x.gradient_checkpointing_strategy() else { return compute(module, x, context) };
-    // x is under autodiff: it has a strategy.
+    // Outside autodiff nothing is saved.
+    if x.gradient_checkpointing_strategy().is_none() {
+        return compute(module, x, context);
+    }
     let mut detach = Detach { operands: vec![Some(x.clone().into_dispatch())], followed: vec![true] };
     let detached = module.clone().map(&mut detach);
     let Detach { operands, followed } = detach;
@@ -103,10 +103,8 @@ where
         let y = autocast(precision, || path.take(|| compute(&module, x, &again)))?;
         Ok((y, attach.leaves))
     });
-    on_backend!(&operands[0].as_ref().expect("x").kind, B => match strategy {
-        GradientCheckpointingStrategy::Disabled => sized::<B, NoCheckpointing, _, _>(part, operands),
-        GradientCheckpointingStrategy::Balanced => sized::<B, BalancedCheckpointing, _, _>(part, operands),
-    }, compute(module, x, context))
+    let kind = &operands[0].as_ref().expect("x").kind;
+    on_backend!(kind, B => sized::<B, _, _>(part, operands), compute(module, x, context))
 }
 
 /// What is computed again: from `x`, which is outside autodiff, the output, and what has a gradient: of `x` and of the
@@ -124,55 +122,55 @@ trait Run<E>: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Leaves), E> + Clone +
 impl<E, F: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Leaves), E> + Clone + Send + 'static> Run<E> for F {}
 
 /// The step for as many operands.
-fn sized<B, S, F, E>(part: Part<F>, operands: Vec<Option<DispatchTensor>>) -> Result<Tensor<2>, E>
+fn sized<B, F, E>(part: Part<F>, operands: Vec<Option<DispatchTensor>>) -> Result<Tensor<2>, E>
 where
     B: Backend,
-    S: CheckpointStrategy,
     F: Run<E>,
     E: From<Error> + Debug + 'static,
-    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, S>>,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
 {
     // The parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of which a model has many.
     match operands.len() {
-        0..=32 => record::<B, S, F, E, 32>(part, operands),
-        33..=512 => record::<B, S, F, E, 512>(part, operands),
-        513..=OPERANDS => record::<B, S, F, E, OPERANDS>(part, operands),
+        0..=32 => record::<B, F, E, 32>(part, operands),
+        33..=512 => record::<B, F, E, 512>(part, operands),
+        513..=OPERANDS => record::<B, F, E, OPERANDS>(part, operands),
         count => Err(Error::TooManyParameters { found: count - 1, most: OPERANDS - 1 }.into()),
     }
 }
 
 /// The output on autodiff over `B`; `operands` are `x` and the parameters.
-fn record<B, S, F, E, const N: usize>(
+fn record<B, F, E, const N: usize>(
     part: Part<F>,
     operands: Vec<Option<DispatchTensor>>,
 ) -> Result<Tensor<2>, E>
 where
     B: Backend,
-    S: CheckpointStrategy,
     F: Run<E>,
     E: Debug + 'static,
-    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, S>>,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
 {
-    let mut operands = operands.into_iter().map(|operand| operand.map(follow::<B, S>));
+    let mut operands = operands.into_iter();
     let x = operands.next().flatten().expect("x");
+    let (autodiff, x) = (x.autodiff, follow::<B>(x));
+    let mut operands = operands.map(|operand| operand.map(follow::<B>));
     // A constant stands for what is absent, and fills the array.
-    let constant = Autodiff::<B, S>::from_inner(x.primitive().clone());
-    let mut nodes = [x.node()]
-        .into_iter()
-        .chain(operands.map(|operand| operand.map_or_else(|| constant.node(), |tensor| tensor.node())));
-    let nodes: [NodeGuard; N] = std::array::from_fn(|_| nodes.next().unwrap_or_else(|| constant.node()));
+    let constant = Autodiff::<B>::from_inner(x.primitive().clone());
+    let nodes: [NodeGuard; N] = std::array::from_fn(|i| match i {
+        0 => x.node(),
+        _ => operands.next().flatten().map_or_else(|| constant.node(), |operand| operand.node()),
+    });
     let x = x.into_primitive();
     // No gradient is asked for yet: the graph of this forward ends here.
     let (run, seeds) = recorded(|| (part.0)(tensor::<B>(x.clone()), &[false; N]));
     let y = plain::<B>(run?.0.inner().into_dispatch()).float();
-    let step = Step::<Part<F>, E>(PhantomData).prepare::<S>(nodes);
+    let step = Step::<Part<F>, E>(PhantomData).prepare::<NoCheckpointing>(nodes);
     // Burn saves its output: the part is computed again by its own backward alone.
     let output = match step.compute_bound().stateful() {
         OpsKind::Tracked(prep) => prep.finish((part, seeds, x), y),
         OpsKind::UnTracked(prep) => prep.finish(y),
     };
-    let output = BackendTensor::<Autodiff<B, S>>::Float(output);
-    Ok(Tensor::from_dispatch(DispatchTensor::from_backend(output)))
+    let output = DispatchTensor::from_backend(BackendTensor::<Autodiff<B>>::Float(output));
+    Ok(Tensor::from_dispatch(DispatchTensor { autodiff, ..output }))
 }
 
 /// The step in the graph.

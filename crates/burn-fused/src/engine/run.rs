@@ -2,10 +2,7 @@
 
 use crate::engine::operator::{Kernels, Operator, record};
 use crate::numerics::dropout::DropoutOps;
-use burn::backend::autodiff::{
-    Autodiff,
-    checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing},
-};
+use burn::backend::autodiff::Autodiff;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{
     AutodiffBackend, Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchKindConversion,
@@ -59,14 +56,9 @@ where
     };
     let inputs =
         O::map::<Dispatch, Dispatch>(inputs, &mut |tensor| merge(tensor), &mut |tensor| merge(tensor));
-    let strategy = match context.get() {
-        DispatchAutodiffContext::Disabled => None,
-        DispatchAutodiffContext::Enabled(strategy) => Some(strategy),
-    };
-    on_backend!(&O::operand::<Dispatch>(&inputs).kind, B => match strategy {
-        None => on::<O, B>(inputs),
-        Some(GradientCheckpointingStrategy::Disabled) => followed::<O, B, NoCheckpointing, N>(inputs),
-        Some(GradientCheckpointingStrategy::Balanced) => followed::<O, B, BalancedCheckpointing, N>(inputs),
+    on_backend!(&O::operand::<Dispatch>(&inputs).kind, B => match context.get() {
+        DispatchAutodiffContext::Disabled => on::<O, B>(inputs),
+        autodiff => DispatchTensor { autodiff, ..followed::<O, B, N>(inputs) },
     }, O::reference::<Dispatch>(inputs).0)
 }
 
@@ -84,28 +76,29 @@ where
 
 /// The output on autodiff over `B`.
 #[cfg_attr(not(any(feature = "flex", feature = "ndarray", feature = "_cubecl")), allow(dead_code))]
-fn followed<O, B, C, const N: usize>(inputs: O::On<Dispatch>) -> DispatchTensor
+fn followed<O, B, const N: usize>(inputs: O::On<Dispatch>) -> DispatchTensor
 where
     O: Kernels<B> + Operator<Needs = [bool; N]>,
     B: DropoutOps,
-    C: CheckpointStrategy,
-    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, C>>,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
 {
-    let inputs = O::map::<Dispatch, Autodiff<B, C>>(inputs, &mut follow::<B, C>, &mut int::<B>);
-    let output = record::<O, B, C, N>(inputs);
-    DispatchTensor::from_backend(BackendTensor::<Autodiff<B, C>>::Float(output))
+    let output = record::<O, B, N>(O::map::<Dispatch, Autodiff<B>>(inputs, &mut follow::<B>, &mut int::<B>));
+    DispatchTensor::from_backend(BackendTensor::<Autodiff<B>>::Float(output))
 }
 
-/// A float on autodiff over `B`; one from outside is a constant there.
-pub(crate) fn follow<B, C>(tensor: DispatchTensor) -> FloatTensor<Autodiff<B, C>>
+/// A float on autodiff over `B`, whatever the checkpointing; one from outside is a constant there.
+pub(crate) fn follow<B>(tensor: DispatchTensor) -> FloatTensor<Autodiff<B>>
 where
     B: Backend,
-    C: CheckpointStrategy,
-    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B, C>>,
+    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
 {
     match tensor.autodiff {
-        DispatchAutodiffContext::Disabled => Autodiff::<B, C>::from_inner(plain::<B>(tensor).float()),
-        DispatchAutodiffContext::Enabled(_) => plain::<Autodiff<B, C>>(tensor).float(),
+        DispatchAutodiffContext::Disabled => Autodiff::<B>::from_inner(plain::<B>(tensor).float()),
+        DispatchAutodiffContext::Enabled(_) => {
+            // The graph's tensors are the same under every strategy, which is a mark on the dispatched one.
+            let autodiff = DispatchAutodiffContext::Enabled(GradientCheckpointingStrategy::Disabled);
+            plain::<Autodiff<B>>(DispatchTensor { autodiff, ..tensor }).float()
+        }
     }
 }
 

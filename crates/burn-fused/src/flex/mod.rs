@@ -3,15 +3,15 @@
 //! Results do not depend on the number of threads: rows are cut into tasks of a fixed size, and what tasks add up
 //! separately is added up in the order of tasks.
 
-pub mod host;
 pub(crate) mod mask;
+pub mod optimizer;
 pub(crate) mod row;
 pub(crate) mod scalar;
 
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Upstream};
 use crate::numerics::precision::Precision;
 use burn::backend::ops::FloatTensorOps;
-use burn::backend::tensor::FloatTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape, TensorData, bf16};
 use burn_fused_matmul::{Kernel, Matrix, on_threads, product};
@@ -102,6 +102,28 @@ pub(crate) fn slice<T: Scalar>(tensor: &FloatTensor<Flex>) -> &[T] {
 pub(crate) fn widened<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T::Wide> {
     let tensor = tensor.to_contiguous();
     slice::<T>(&tensor).iter().map(|value| value.widen()).collect()
+}
+
+/// The integers, row-major.
+///
+/// # Panics
+///
+/// If one is not in 0..`end`: with what `refused` says of its place and itself.
+pub(crate) fn indices(
+    ints: &IntTensor<Flex>,
+    end: usize,
+    refused: impl Fn(usize, i128) -> String,
+) -> Vec<u32> {
+    let check = |(place, int): (usize, i128)| match u32::try_from(int) {
+        Ok(index) if (index as usize) < end => index,
+        _ => panic!("{}", refused(place, int)),
+    };
+    let data = ints.clone().into_data();
+    match data.dtype() {
+        // Those above i64's largest are named, too.
+        DType::U64 => data.iter::<u64>().map(i128::from).enumerate().map(check).collect(),
+        _ => data.iter::<i64>().map(i128::from).enumerate().map(check).collect(),
+    }
 }
 
 /// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.

@@ -1,8 +1,8 @@
 //! Dropout, as the operators take it, and seeds of masks, from the generator of a device.
 
 use crate::engine::operator::Tensors;
+use crate::numerics::dtype::{narrow, wide};
 use crate::numerics::philox::{GROUP, Mask};
-use crate::numerics::sums::{narrow, wide};
 use crate::scope::within;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
@@ -226,6 +226,7 @@ fn new_seed(device: &Device) -> Seed {
 }
 
 fn draw(count: usize, device: &Device) -> Tensor<2, Int> {
+    // 16 bits each: devices draw integers as floats, which hold no 32.
     Tensor::random([count, 4], Distribution::Uniform(0.0, 65536.0), device)
 }
 

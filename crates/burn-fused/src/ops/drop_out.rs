@@ -1,21 +1,15 @@
 //! Dropout alone, for what no other operator drops in its own pass.
 
-use crate::engine::operator::{Gradients, Held, Operator, Output, Upstream, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
 use burn::prelude::*;
 
 inputs! {
-    /// N rows of length C.
-    DropOut of DropOutOp {
-        nested {
-            /// What is dropped.
-            dropout: Dropout,
-        }
-        floats {
-            /// [N, C].
-            x,
-        }
+    /// Those of [`drop_out`].
+    DropOut of DropOutOp, operands: 1, statistics: 0 {
+        nested { dropout: Dropout, }
+        floats { x, }
     }
 }
 
@@ -54,9 +48,6 @@ pub fn drop_out(x: Tensor<2>, prob: f64) -> Tensor<2> {
 }
 
 impl Operator for DropOutOp {
-    type Needs = [bool; 1];
-    type Statistics<X: Held> = [X; 0];
-
     fn reference<B: DropoutOps>(inputs: DropOut<B>) -> Output<Self, B> {
         (inputs.dropout.apply(inputs.x), [])
     }

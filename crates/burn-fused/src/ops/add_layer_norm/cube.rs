@@ -1,10 +1,9 @@
-//! CubeCL's devices: the kernels of [`layer_norm`], with a block's output and its residual as summands.
+//! CubeCL's devices: the kernels of `cube/layer_norm.rs`, with a block's output and its residual as summands.
 
 use super::{AddLayerNorm, AddLayerNormOp};
-use crate::cube::launch::{RowLaunch, buffer, output};
-use crate::cube::layer_norm::{self, ResidualLaunch, SummandsArgs};
+use crate::cube::launch::{RowLaunch, buffer};
+use crate::cube::layer_norm::{ResidualLaunch, SummandsArgs};
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
-use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 
@@ -25,27 +24,8 @@ fn summands<T: Float>(input: &AddLayerNorm<CubeBackend>) -> SummandsArgs<T> {
 impl Kernels<CubeBackend> for AddLayerNormOp {
     fn forward(input: AddLayerNorm<CubeBackend>) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
-        let y = on.empty([on.rows, on.hidden], on.float);
-        let [mean, rstd] = [(); 2].map(|()| on.empty([on.rows, 1], on.wide));
-        layer_norm::forward::launch(
-            &on.client,
-            on.cubes(on.rows),
-            on.cube_dim(),
-            on.address_type,
-            summands(&input),
-            buffer(input.gamma),
-            buffer(input.beta),
-            on.scalar(input.epsilon),
-            on.mask(&input.dropout).into(),
-            y.clone().into_buffer_arg(),
-            mean.clone().into_buffer_arg(),
-            rstd.clone().into_buffer_arg(),
-            on.rows,
-            on.hidden,
-            on.split,
-            on.floats(),
-        );
-        (y, [mean, rstd])
+        let vectors = [input.gamma.clone(), input.beta.clone()];
+        on.layer_norm(&[on.rows], summands(&input), vectors, input.epsilon, &input.dropout)
     }
 
     fn backward(
@@ -57,27 +37,8 @@ impl Kernels<CubeBackend> for AddLayerNormOp {
         let matrix = |needed: bool| needed.then(|| on.empty([on.rows, on.hidden], on.float));
         let (dx, d_residual) = (matrix(x), matrix(residual));
         let partials = on.partials(if bias || gamma || beta { 3 } else { 0 });
-        let [mean, rstd] = statistics.map(buffer);
-        layer_norm::backward::launch(
-            &on.client,
-            on.cubes(on.shares()),
-            on.cube_dim(),
-            on.address_type,
-            summands(&input),
-            buffer(input.gamma),
-            on.mask(&input.dropout).into(),
-            mean,
-            rstd,
-            buffer(grad),
-            output(&dx).into(),
-            output(&d_residual).into(),
-            output(&partials).into(),
-            on.rows,
-            on.rows_per_cube(),
-            on.hidden,
-            on.split,
-            [on.float, on.wide, on.float].map(dtype_to_elem_type),
-        );
+        let (summands, outputs) = (summands(&input), [&dx, &d_residual, &partials]);
+        on.layer_norm_backward(summands, input.gamma, &input.dropout, statistics, grad, outputs);
         // The kernel stores γ, β and the bias, in this order.
         let totals = partials.map_or_else(Vec::new, |partials| on.totals(&partials, 3));
         let vector = |needed: bool, i: usize| totals.get(i).filter(|_| needed).cloned();

@@ -5,38 +5,22 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::operator::{Fields, Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
+use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
-use crate::numerics::sums::{self, narrow, wide};
+use crate::numerics::dtype::{narrow, wide};
+use crate::numerics::layer_norm::{layer_norm, layer_norm_backward, total, vector};
 use crate::ops::embed_layer_norm::Norm;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Dispatch, TensorMetadata};
+use burn::backend::{Backend, Dispatch, TensorMetadata};
 use burn::prelude::*;
 
 inputs! {
-    /// N rows of length H.
-    AddLayerNorm of AddLayerNormOp {
-        nested {
-            /// What dropout does to `x + bias`.
-            dropout: Dropout,
-        }
-        floats {
-            /// The output of a linear layer without its bias, [N, H].
-            x,
-            /// The bias of the linear layer, `[H]`.
-            bias,
-            /// The residual, [N, H]: the input of the linear layer's block.
-            residual,
-            /// LayerNorm's scale γ, `[H]`.
-            gamma,
-            /// LayerNorm's shift β, `[H]`.
-            beta,
-        }
-        plain {
-            /// LayerNorm's ε.
-            epsilon: f64,
-        }
+    /// Those of [`add_layer_norm`]. The statistics are mean and rstd of each row, [N, 1] in the dtype of the arithmetic.
+    AddLayerNorm of AddLayerNormOp, operands: 5, statistics: 2 {
+        nested { dropout: Dropout, }
+        floats { x, bias, residual, gamma, beta, }
+        plain { epsilon: f64, }
     }
 }
 
@@ -79,8 +63,9 @@ inputs! {
 ///
 /// # Shapes
 ///
-/// - `x`, `residual`: [N, H]
-/// - `bias`: `[H]`; `None` is zero
+/// - `x`: [N, H], the output of a linear layer without its bias
+/// - `bias`: `[H]`, that of the linear layer; `None` is zero
+/// - `residual`: [N, H], the input of the linear layer's block
 /// - output: [N, H]
 ///
 /// # Numerics
@@ -120,19 +105,14 @@ pub fn add_layer_norm(
 }
 
 impl Operator for AddLayerNormOp {
-    /// Of x, bias, residual, gamma and beta.
-    type Needs = [bool; 5];
-    /// Mean and rstd of each row, [N, 1] in the dtype of the arithmetic.
-    type Statistics<X: Held> = [X; 2];
-
-    fn specs(inputs: &AddLayerNorm<Specs>) -> Vec<Spec> {
-        let of_row = Spec::statistic([inputs.x.shape[0], 1], inputs.x.dtype);
-        vec![inputs.x.clone(), of_row.clone(), of_row]
+    fn specs<B: Backend>(inputs: &AddLayerNorm<B>) -> Vec<Spec> {
+        let of_row = Spec::statistic([inputs.x.shape()[0], 1], inputs.x.dtype());
+        vec![Spec::of(&inputs.x), of_row.clone(), of_row]
     }
 
     fn reference<B: DropoutOps>(inputs: AddLayerNorm<B>) -> Output<Self, B> {
         let AddLayerNorm { gamma, beta, epsilon, .. } = &inputs;
-        let (y, statistics) = sums::layer_norm::<B>(sum::<B>(&inputs), [gamma, beta], *epsilon);
+        let (y, statistics) = layer_norm::<B>(sum::<B>(&inputs), [gamma, beta], *epsilon);
         (narrow::<B>(y, inputs.x.dtype()), statistics)
     }
 
@@ -143,11 +123,11 @@ impl Operator for AddLayerNormOp {
         let Upstream { statistics, grad, needs: [x, bias, residual, gamma, beta] } = upstream;
         let (sum, vectors, grad) = (sum::<B>(&inputs), [&inputs.gamma, &inputs.beta], wide::<B>(grad));
         let needs = [x || bias || residual, gamma, beta];
-        let [grad, gamma, beta] = sums::layer_norm_backward::<B>(sum, statistics, vectors, grad, needs);
+        let [grad, gamma, beta] = layer_norm_backward::<B>(sum, statistics, vectors, grad, needs);
         let Some(grad) = grad else { return vec![None, None, None, gamma, beta] };
         let residual = residual.then(|| narrow::<B>(grad.clone(), inputs.residual.dtype()));
         let grad = if x || bias { inputs.dropout.apply(grad) } else { grad };
-        let bias = bias.then(|| sums::total::<B>(grad.clone(), &inputs.bias));
+        let bias = bias.then(|| total::<B>(grad.clone(), &inputs.bias));
         let x = x.then(|| narrow::<B>(grad, inputs.x.dtype()));
         vec![x, bias, residual, gamma, beta]
     }
@@ -156,7 +136,7 @@ impl Operator for AddLayerNormOp {
 /// residual + Dropout(x + bias), wide.
 fn sum<B: DropoutOps>(inputs: &AddLayerNorm<B>) -> FloatTensor<B> {
     let x = wide::<B>(inputs.x.clone());
-    let bias = sums::vector::<B>(&inputs.bias, &x);
+    let bias = vector::<B>(&inputs.bias, &x);
     let x = B::float_add(x, bias);
     B::float_add(inputs.dropout.apply(x), wide::<B>(inputs.residual.clone()))
 }

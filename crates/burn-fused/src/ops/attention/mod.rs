@@ -7,39 +7,22 @@ mod flex;
 mod reference;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{
-    Fields, Gradients, Held, Operator, Output, Spec, Specs, Tensors, Upstream, inputs,
-};
+use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Tensors, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
-use crate::numerics::sums::narrow;
-use burn::backend::Dispatch;
+use crate::numerics::dtype::narrow;
+use burn::backend::{Backend, Dispatch, TensorMetadata};
 use burn::prelude::*;
 use reference::folded_backward;
 
 inputs! {
-    /// B sequences of N tokens in all, the longest of L; A heads of d columns, H = A · d.
-    Attention of AttentionOp {
-        nested {
-            /// What dropout does to the attention weights.
-            dropout: Dropout,
-        }
-        floats {
-            /// Q, [N, H]: the sequences one after the other, without padding.
-            query,
-            /// K, [N, H].
-            key,
-            /// V, [N, H].
-            value,
-        }
-        optional {
-            /// That of [`Positions`].
-            bias,
-            /// That of [`Positions`].
-            by_query,
-            /// That of [`Positions`].
-            by_key,
-        }
+    /// B sequences of N tokens in all, the longest of L; A heads of d columns, H = A · d. The statistics are of each row of S its
+    /// maximum and 1 / Σ exp(S − max), [B, A, L, 1] in the dtype of the arithmetic.
+    Attention of AttentionOp, operands: 6, statistics: 2 {
+        nested { dropout: Dropout, }
+        floats { query, key, value, }
+        // Those of `Positions`.
+        optional { bias, by_query, by_key, }
         ints {
             /// The first row of each sequence, and N, [B + 1]: `lengths` on the device.
             starts,
@@ -47,6 +30,8 @@ inputs! {
         plain {
             /// Tokens of each sequence, N in all.
             lengths: Vec<usize>,
+            /// L.
+            longest: usize,
             /// A.
             heads: usize,
             /// What logits are multiplied by, usually 1 / √d.
@@ -60,11 +45,6 @@ inputs! {
 impl<T: Tensors> Attention<T> {
     fn has_distances(&self) -> bool {
         self.by_query.is_some() || self.by_key.is_some()
-    }
-
-    /// L.
-    pub(crate) fn longest(&self) -> usize {
-        self.lengths.iter().copied().max().unwrap_or(0)
     }
 }
 
@@ -103,6 +83,11 @@ impl Sequences {
     /// Tokens of all sequences, N.
     pub fn num_tokens(&self) -> usize {
         self.lengths.iter().sum()
+    }
+
+    /// L.
+    fn longest(&self) -> usize {
+        self.lengths.iter().copied().max().unwrap_or(0)
     }
 }
 
@@ -191,8 +176,6 @@ pub fn attention(
     dropout: f64,
 ) -> Tensor<2> {
     let [tokens, hidden] = query.dims();
-    let lengths = sequences.lengths();
-    let longest = lengths.iter().copied().max().unwrap_or(0);
     assert_eq!(key.dims(), [tokens, hidden], "key must have the shape of query");
     assert_eq!(value.dims(), [tokens, hidden], "value must have the shape of query");
     assert_eq!(sequences.num_tokens(), tokens, "lengths must add up to the number of rows");
@@ -200,7 +183,7 @@ pub fn attention(
         heads > 0 && hidden.is_multiple_of(heads),
         "heads: {heads} do not divide rows of length {hidden}"
     );
-    positions.check([lengths.len(), heads, longest, hidden]);
+    positions.check([sequences.lengths.len(), heads, sequences.longest(), hidden]);
     // Nothing to compute, and no dims that kernels take.
     if tokens == 0 || hidden == 0 {
         return value;
@@ -231,7 +214,6 @@ fn input(
     positions: Positions,
 ) -> Attention<Dispatch> {
     let [_, hidden] = rows[0].dims();
-    let longest = sequences.lengths.iter().copied().max().unwrap_or(0);
     let [query, key, value] = rows.map(|rows| rows.dequantize().into_dispatch());
     let Positions { bias, by_query, by_key } = positions;
     let vectors = |vectors: Option<Tensor<2>>| vectors.map(|vectors| vectors.dequantize().into_dispatch());
@@ -245,22 +227,18 @@ fn input(
         by_key: vectors(by_key),
         starts: sequences.starts.clone().into_dispatch(),
         lengths: sequences.lengths.clone(),
+        longest: sequences.longest(),
         heads,
         scale: 1.0 / ((hidden / heads) as f64).sqrt(),
-        window: sequences.window.unwrap_or(usize::MAX).min(longest),
+        window: sequences.window.unwrap_or(usize::MAX).min(sequences.longest()),
     }
 }
 
 impl Operator for AttentionOp {
-    /// Of query, key, value, bias, by_query and by_key.
-    type Needs = [bool; 6];
-    /// Of each row of S its maximum and 1 / Σ exp(S − max), [B, A, L, 1] in the dtype of the arithmetic.
-    type Statistics<X: Held> = [X; 2];
-
-    fn specs(inputs: &Attention<Specs>) -> Vec<Spec> {
-        let shape = [inputs.lengths.len(), inputs.heads, inputs.longest(), 1];
-        let of_row = Spec::statistic(shape, inputs.query.dtype);
-        vec![inputs.query.clone(), of_row.clone(), of_row]
+    fn specs<B: Backend>(inputs: &Attention<B>) -> Vec<Spec> {
+        let shape = [inputs.lengths.len(), inputs.heads, inputs.longest, 1];
+        let of_row = Spec::statistic(shape, inputs.query.dtype());
+        vec![Spec::of(&inputs.query), of_row.clone(), of_row]
     }
 
     fn reference<B: DropoutOps>(inputs: Attention<B>) -> Output<Self, B> {

@@ -4,7 +4,7 @@
 use super::{Attention, AttentionOp};
 use crate::engine::operator::{Fields, Gradients, Output, Upstream};
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::sums::{narrow, wide};
+use crate::numerics::dtype::{narrow, wide};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{Shape, Slice, TensorData};
@@ -101,7 +101,7 @@ struct Slots<B: Backend> {
 
 impl<B: Backend> Rectangle<B> {
     fn new(input: &Attention<B>) -> Self {
-        let [batch, longest, heads] = [input.lengths.len(), input.longest(), input.heads];
+        let [batch, longest, heads] = [input.lengths.len(), input.longest, input.heads];
         let hidden = input.query.shape()[1];
         let dims = [batch, heads, longest, hidden / heads];
         let device = input.query.device();

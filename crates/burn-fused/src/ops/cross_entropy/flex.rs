@@ -4,7 +4,9 @@ use super::{CrossEntropy, CrossEntropyOp};
 use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::row::{max_of, sum_of};
 use crate::flex::scalar::Functions;
-use crate::flex::{HostKernels, Scalar, Wide, for_each, of_rows, simd_fn, slice, statistics, tensor};
+use crate::flex::{
+    HostKernels, Scalar, Wide, for_each, indices, of_rows, simd_fn, slice, statistics, tensor,
+};
 use burn::backend::Flex;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::IntTensor;
@@ -17,15 +19,16 @@ impl HostKernels for CrossEntropyOp {
     fn forward<T: Scalar>(input: CrossEntropy<Flex>) -> Output<Self, Flex> {
         let CrossEntropy { logits, labels } = input;
         let [rows, classes] = logits.layout().shape().dims();
-        let labels = checked_labels(labels, classes);
+        let labels = checked_labels(&labels, classes);
         let logits = logits.to_contiguous();
         let values = slice::<T>(&logits);
         let mut found = vec![[T::Wide::ZERO; 2]; rows];
         let tasks = values.chunks_exact(classes).zip(&mut found);
         for_each(values.len(), tasks, |(row, found)| *found = largest_and_log_sum(row));
         let losses = values.chunks_exact(classes).zip(&labels).zip(&found);
-        let losses = losses
-            .map(|((row, &label), [largest, log_sum])| (*log_sum - (row[label].widen() - *largest)).to_f64());
+        let losses = losses.map(|((row, &label), [largest, log_sum])| {
+            (*log_sum - (row[label as usize].widen() - *largest)).to_f64()
+        });
         // In f64: in f32 the sum over thousands of rows would lose digits.
         let loss = T::Wide::from_f64(losses.sum::<f64>() / rows as f64);
         (tensor(vec![T::narrow(loss)], Shape::new([1])), statistics(&found, Shape::new([rows, 1])))
@@ -39,7 +42,7 @@ impl HostKernels for CrossEntropyOp {
         }
         let CrossEntropy { logits, labels } = input;
         let [rows, classes] = logits.layout().shape().dims();
-        let labels = checked_labels(labels, classes);
+        let labels = checked_labels(&labels, classes);
         let grad = grad.to_contiguous();
         let scale = T::Wide::from_f64(slice::<T>(&grad)[0].widen().to_f64() / rows as f64);
         let statistics = of_rows(statistics);
@@ -47,22 +50,18 @@ impl HostKernels for CrossEntropyOp {
         let values = gradient.as_mut_slice::<T>().expect("logits of the kernel's dtype");
         let tasks = values.chunks_exact_mut(classes).zip(&labels).zip(&statistics);
         for_each(rows * classes, tasks, |((row, &label), &statistics)| {
-            into_gradient(row, label, statistics, scale);
+            into_gradient(row, label as usize, statistics, scale);
         });
         vec![Some(Flex::float_from_data(gradient, &Default::default()))]
     }
 }
 
 /// The labels, every one of them below `classes`.
-fn checked_labels(labels: IntTensor<Flex>, classes: usize) -> Vec<usize> {
-    let check = |(row, label): (usize, i64)| match usize::try_from(label) {
-        Ok(label) if label < classes => label,
-        _ => panic!(
-            "labels[{row}] is {label}, but there are {classes} classes (valid labels: 0..={})",
-            classes - 1
-        ),
-    };
-    labels.into_data().iter::<i64>().enumerate().map(check).collect()
+fn checked_labels(labels: &IntTensor<Flex>, classes: usize) -> Vec<u32> {
+    indices(labels, classes, |row, label| {
+        let last = classes - 1;
+        format!("labels[{row}] is {label}, but there are {classes} classes (valid labels: 0..={last})")
+    })
 }
 
 simd_fn! {

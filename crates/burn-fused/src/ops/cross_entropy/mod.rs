@@ -6,26 +6,21 @@ mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::sums::{narrow, wide};
+use crate::numerics::dtype::{narrow, wide};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
 use burn::tensor::{IndexingUpdateOp, Shape};
 
 inputs! {
-    /// N rows of V logits, N and V above 0.
-    CrossEntropy of CrossEntropyOp {
-        floats {
-            /// x, [N, V].
-            logits,
-        }
-        ints {
-            /// The class of each row, `[N]`.
-            labels,
-        }
+    /// Those of [`cross_entropy`], N and V above 0. The statistics are of each row the largest logit m and the log of the sum l,
+    /// [N, 1] in the dtype of the arithmetic.
+    CrossEntropy of CrossEntropyOp, operands: 1, statistics: 2 {
+        floats { logits, }
+        ints { labels, }
     }
 }
 
@@ -88,12 +83,8 @@ pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
 }
 
 impl Operator for CrossEntropyOp {
-    type Needs = [bool; 1];
-    /// Of each row the largest logit m and the log of the sum l, [N, 1] in the dtype of the arithmetic.
-    type Statistics<X: Held> = [X; 2];
-
-    fn specs(inputs: &CrossEntropy<Specs>) -> Vec<Spec> {
-        let Spec { shape, dtype } = inputs.logits.clone();
+    fn specs<B: Backend>(inputs: &CrossEntropy<B>) -> Vec<Spec> {
+        let Spec { shape, dtype } = Spec::of(&inputs.logits);
         let of_row = Spec::statistic([shape[0], 1], dtype);
         vec![Spec { shape: Shape::new([1]), dtype }, of_row.clone(), of_row]
     }

@@ -6,12 +6,12 @@ use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::for_groups;
 use crate::flex::row::{Norm, accumulate};
 use crate::flex::{
-    HostKernels, Scalar, Wide, for_each, of_rows, simd_fn, slice, statistics, tensor, total_of_each,
+    HostKernels, Scalar, Wide, for_each, indices, of_rows, simd_fn, slice, statistics, tensor, total_of_each,
 };
-use crate::numerics::sums::wide;
-use burn::backend::tensor::{FloatTensor, IntTensor};
+use crate::numerics::dtype::wide;
+use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
-use burn::tensor::{DType, Shape};
+use burn::tensor::Shape;
 
 /// Tokens that are worked on in one go.
 const TASK: usize = 64;
@@ -98,7 +98,13 @@ fn sources<'a, T: Scalar>(
         let table = tables[i].as_ref()?;
         let (rows, padding_idx) = match &summands[i].rows {
             Index::Ids { ids, padding_idx } => {
-                let ids = checked_ids(names[i], ids, table.shape()[0]);
+                let ([_, columns], count) = (ids.shape().dims(), table.shape()[0]);
+                let ids = indices(ids, count, |place, id| {
+                    let (name, row, column, last) = (names[i], place / columns, place % columns, count - 1);
+                    format!(
+                        "{name}[{row}][{column}] is {id}, but the table has {count} rows (valid ids: 0..={last})"
+                    )
+                });
                 // Those of one sequence are for all.
                 (ids.into_iter().cycle().take(tokens).collect(), *padding_idx)
             }
@@ -108,30 +114,6 @@ fn sources<'a, T: Scalar>(
         };
         Some(Source { values: slice(table), rows, padding_idx })
     })
-}
-
-/// The ids, row-major.
-///
-/// # Panics
-///
-/// If one is not below `rows`.
-fn checked_ids(name: &str, ids: &IntTensor<Flex>, rows: usize) -> Vec<u32> {
-    let [_, columns] = ids.shape().dims();
-    let check = |(place, id): (usize, i128)| match u32::try_from(id) {
-        Ok(row) if (row as usize) < rows => row,
-        _ => panic!(
-            "{name}[{}][{}] is {id}, but the table has {rows} rows (valid ids: 0..={})",
-            place / columns,
-            place % columns,
-            rows - 1
-        ),
-    };
-    let data = ids.clone().into_data();
-    match data.dtype() {
-        // Those above i64's largest are named, too.
-        DType::U64 => data.iter::<u64>().map(i128::from).enumerate().map(check).collect(),
-        _ => data.iter::<i64>().map(i128::from).enumerate().map(check).collect(),
-    }
 }
 
 /// `sum` = the rows that `token` reads, added up, each addition rounded to `T`.

@@ -5,40 +5,25 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::operator::{
-    Fields, Gradients, Held, Operator, Output, Spec, Specs, Tensors, Upstream, inputs,
-};
+use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Tensors, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
-use crate::numerics::sums::{self, narrow, wide};
+use crate::numerics::dtype::{narrow, wide};
+use crate::numerics::layer_norm::{layer_norm, layer_norm_backward};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, Dispatch, TensorMetadata, get_or_init_device_settings};
 use burn::prelude::*;
 use burn::tensor::{DType, IntDType, Shape, Slice};
 
 inputs! {
-    /// B sequences of S tokens, vectors of length H.
-    EmbedLayerNorm of EmbedLayerNormOp {
-        nested {
-            /// The first summand.
-            words: Summand,
-            /// The second summand.
-            token_types: Summand,
-            /// The third summand.
-            positions: Summand,
-            /// What dropout does to the result.
-            dropout: Dropout,
-        }
-        floats {
-            /// LayerNorm's scale γ, `[H]`.
-            gamma,
-            /// LayerNorm's shift β, `[H]`.
-            beta,
-        }
+    /// B sequences of S tokens, vectors of length H. The statistics are mean and rstd of each token, [B, S, 1] in the dtype of the
+    /// arithmetic.
+    EmbedLayerNorm of EmbedLayerNormOp, operands: 5, statistics: 2 {
+        nested { words: Summand, token_types: Summand, positions: Summand, dropout: Dropout, }
+        floats { gamma, beta, }
         plain {
             /// B and S.
             shape: [usize; 2],
-            /// LayerNorm's ε.
             epsilon: f64,
         }
     }
@@ -263,16 +248,12 @@ pub(crate) fn summands<T: Tensors>(input: &EmbedLayerNorm<T>) -> [&Summand<T>; 3
 }
 
 impl Operator for EmbedLayerNormOp {
-    /// Of words, token types, positions, gamma and beta.
-    type Needs = [bool; 5];
-    /// Mean and rstd of each token, [B, S, 1] in the dtype of the arithmetic.
-    type Statistics<X: Held> = [X; 2];
-
-    fn specs(inputs: &EmbedLayerNorm<Specs>) -> Vec<Spec> {
-        let EmbedLayerNorm { shape: [batch, seq], gamma, .. } = inputs;
-        let dtype = summands(inputs).into_iter().find_map(|rows| rows.table.as_ref()).unwrap_or(gamma).dtype;
-        let of_token = Spec::statistic([*batch, *seq, 1], dtype);
-        let shape = Shape::new([*batch, *seq, gamma.shape[0]]);
+    fn specs<B: Backend>(inputs: &EmbedLayerNorm<B>) -> Vec<Spec> {
+        let ([batch, seq], gamma) = (inputs.shape, &inputs.gamma);
+        let table = summands(inputs).into_iter().find_map(|rows| rows.table.as_ref());
+        let dtype = table.unwrap_or(gamma).dtype();
+        let of_token = Spec::statistic([batch, seq, 1], dtype);
+        let shape = Shape::new([batch, seq, gamma.shape()[0]]);
         vec![Spec { shape, dtype }, of_token.clone(), of_token]
     }
 
@@ -280,7 +261,7 @@ impl Operator for EmbedLayerNormOp {
         let sum = sum::<B>(&inputs);
         let dtype = sum.dtype();
         let EmbedLayerNorm { gamma, beta, epsilon, .. } = &inputs;
-        let (y, statistics) = sums::layer_norm::<B>(wide::<B>(sum), [gamma, beta], *epsilon);
+        let (y, statistics) = layer_norm::<B>(wide::<B>(sum), [gamma, beta], *epsilon);
         (narrow::<B>(inputs.dropout.apply(y), dtype), statistics)
     }
 
@@ -294,7 +275,7 @@ impl Operator for EmbedLayerNormOp {
         let grad = inputs.dropout.apply(wide::<B>(grad)); // [B, S, H]
         let (sum, vectors) = (wide::<B>(sum::<B>(&inputs)), [&inputs.gamma, &inputs.beta]);
         let needs = [words || types || positions, gamma, beta];
-        let [grad, gamma, beta] = sums::layer_norm_backward::<B>(sum, statistics, vectors, grad, needs);
+        let [grad, gamma, beta] = layer_norm_backward::<B>(sum, statistics, vectors, grad, needs);
         let Some(grad) = grad else { return vec![None, None, None, gamma, beta] };
         let grad = narrow::<B>(grad, dtype);
         let summands = summands(&inputs).into_iter().zip([words, types, positions]);

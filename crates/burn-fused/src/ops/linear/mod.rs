@@ -5,11 +5,12 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Tensors, Upstream, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Tensors, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
+use crate::numerics::dtype::{narrow, wide};
+use crate::numerics::layer_norm::{total, vector};
 use crate::numerics::precision::{Precision, assert_supported};
-use crate::numerics::sums::{self, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
@@ -17,7 +18,7 @@ use burn::tensor::{DType, Shape};
 
 inputs! {
     /// N rows of I values to N rows of O.
-    Linear of LinearOp {
+    Linear of LinearOp, operands: 3, statistics: 0 {
         floats {
             /// [N, I], in f32 or 16 bits.
             x,
@@ -121,8 +122,8 @@ fn compute<const D: usize>(
     let rows = dims[..D - 1].iter().product::<usize>();
     dims[D - 1] = outputs;
     let input = Linear {
-        x: x.reshape([rows, inputs]).dequantize().into_dispatch(),
-        weight: weight.dequantize().into_dispatch(),
+        x: x.reshape([rows, inputs]).into_dispatch(),
+        weight: weight.into_dispatch(),
         bias: bias.map(|bias| bias.dequantize().into_dispatch()),
         dtype,
         narrow: narrow || weight_dtype != DType::F32,
@@ -142,91 +143,57 @@ fn has_matmuls<const D: usize>(_x: &Tensor<D>, _weight: &Tensor<2>) -> bool {
     false
 }
 
-/// What a linear layer is made of on backend `B`: here of Burn's primitive operations.
-trait Arithmetic<B: Backend> {
-    /// A · B in f32, its operands rounded to `dtype`.
-    fn matmul(&self, a: FloatTensor<B>, b: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
-        // Rounded operands are widened again, so that sums are f32 on every backend.
-        let [a, b] = [a, b].map(|operand| wide::<B>(narrow::<B>(operand, dtype)));
-        B::float_matmul(a, b)
-    }
+/// A · B in f32, its operands rounded to a dtype.
+type Matmul<B> = fn(FloatTensor<B>, FloatTensor<B>, DType) -> FloatTensor<B>;
 
-    /// A · B + bias for each row, its operands rounded to `dtype`, rounded to `output` once.
-    fn affine(
-        &self,
-        a: FloatTensor<B>,
-        b: FloatTensor<B>,
-        bias: Option<FloatTensor<B>>,
-        dtype: DType,
-        output: DType,
-    ) -> FloatTensor<B> {
-        let sum = self.matmul(a, b, dtype);
-        let sum = match bias {
-            Some(bias) => {
-                let bias = sums::vector::<B>(&bias, &sum);
-                B::float_add(sum, bias)
-            }
-            None => sum,
-        };
-        narrow::<B>(sum, output)
-    }
-
-    /// Xᵀ · G in the dtype of `weight`, its operands rounded to `dtype`.
-    fn weight_grad(
-        &self,
-        x: FloatTensor<B>,
-        grad: FloatTensor<B>,
-        weight: &FloatTensor<B>,
-        dtype: DType,
-    ) -> FloatTensor<B> {
-        self.affine(B::float_swap_dims(x, 0, 1), grad, None, dtype, weight.dtype())
-    }
-
-    /// The sum of the rows of `x`, for the vector `of`.
-    fn total(&self, x: FloatTensor<B>, of: &FloatTensor<B>) -> FloatTensor<B> {
-        sums::total::<B>(wide::<B>(x), of)
-    }
+/// By Burn's operations.
+fn matmul<B: Backend>(a: FloatTensor<B>, b: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+    // Rounded operands are widened again, so that sums are f32 on every backend.
+    let [a, b] = [a, b].map(|operand| wide::<B>(narrow::<B>(operand, dtype)));
+    B::float_matmul(a, b)
 }
 
-/// What every backend has.
-struct Reference;
-
-impl<B: Backend> Arithmetic<B> for Reference {}
-
-fn forward<B: Backend>(by: &dyn Arithmetic<B>, input: Linear<B>) -> FloatTensor<B> {
+fn forward<B: Backend>(matmul: Matmul<B>, input: Linear<B>) -> FloatTensor<B> {
     let output = input.output();
-    by.affine(input.x, input.weight, input.bias, input.dtype, output)
+    let sum = matmul(input.x, input.weight, input.dtype);
+    let sum = match input.bias {
+        Some(bias) => {
+            let bias = vector::<B>(&bias, &sum);
+            B::float_add(sum, bias)
+        }
+        None => sum,
+    };
+    narrow::<B>(sum, output)
 }
 
 fn backward<B: Backend>(
-    by: &dyn Arithmetic<B>,
+    matmul: Matmul<B>,
     input: Linear<B>,
     upstream: Upstream<LinearOp, B>,
 ) -> Gradients<B> {
-    let Upstream { grad, needs: [x, weight, bias], .. } = upstream;
-    let bias = input.bias.as_ref().filter(|_| bias).map(|bias| by.total(grad.clone(), bias));
-    let x_grad = x.then(|| {
-        let weight = B::float_swap_dims(input.weight.clone(), 0, 1);
-        by.affine(grad.clone(), weight, None, input.dtype, input.x.dtype())
-    });
-    let weight = weight.then(|| by.weight_grad(input.x, grad, &input.weight, input.dtype));
-    vec![x_grad, weight, bias]
+    let Upstream { grad, needs: [needs_x, needs_weight, needs_bias], .. } = upstream;
+    let Linear { x, weight, bias, dtype, .. } = input;
+    let bias = bias.filter(|_| needs_bias).map(|bias| total::<B>(wide::<B>(grad.clone()), &bias));
+    let gradient = |of: &FloatTensor<B>, a, b| narrow::<B>(matmul(a, b, dtype), of.dtype());
+    let transposed = |matrix: &FloatTensor<B>| B::float_swap_dims(matrix.clone(), 0, 1);
+    vec![
+        needs_x.then(|| gradient(&x, grad.clone(), transposed(&weight))),
+        needs_weight.then(|| gradient(&weight, transposed(&x), grad.clone())),
+        bias,
+    ]
 }
 
 impl Operator for LinearOp {
-    type Needs = [bool; 3];
-    type Statistics<X: Held> = [X; 0];
-
-    fn specs(inputs: &Linear<Specs>) -> Vec<Spec> {
-        let shape = Shape::new([inputs.x.shape[0], inputs.weight.shape[1]]);
+    fn specs<B: Backend>(inputs: &Linear<B>) -> Vec<Spec> {
+        let shape = Shape::new([inputs.x.shape()[0], inputs.weight.shape()[1]]);
         vec![Spec { shape, dtype: inputs.output() }]
     }
 
     fn reference<B: DropoutOps>(inputs: Linear<B>) -> Output<Self, B> {
-        (forward::<B>(&Reference, inputs), [])
+        (forward(matmul::<B>, inputs), [])
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Linear<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        backward::<B>(&Reference, inputs, upstream)
+        backward(matmul::<B>, inputs, upstream)
     }
 }

@@ -3,7 +3,7 @@
 #[cfg(feature = "_cubecl")]
 mod cube;
 
-use crate::engine::operator::{Gradients, Held, Operator, Output, Spec, Specs, Upstream, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
@@ -13,11 +13,8 @@ use burn::tensor::Shape;
 
 inputs! {
     /// N rows of length C, which become M.
-    MoveRows of MoveRowsOp {
-        floats {
-            /// [N, C].
-            x,
-        }
+    MoveRows of MoveRowsOp, operands: 1, statistics: 0 {
+        floats { x, }
         ints {
             /// For each of M rows, the one of x that it is; N for a row of zeros, `[M]`.
             from,
@@ -105,12 +102,9 @@ pub fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {
 }
 
 impl Operator for MoveRowsOp {
-    type Needs = [bool; 1];
-    type Statistics<X: Held> = [X; 0];
-
-    fn specs(inputs: &MoveRows<Specs>) -> Vec<Spec> {
-        let shape = Shape::new([inputs.rows, inputs.x.shape[1]]);
-        vec![Spec { shape, dtype: inputs.x.dtype }]
+    fn specs<B: Backend>(inputs: &MoveRows<B>) -> Vec<Spec> {
+        let shape = Shape::new([inputs.rows, inputs.x.shape()[1]]);
+        vec![Spec { shape, dtype: inputs.x.dtype() }]
     }
 
     fn reference<B: DropoutOps>(inputs: MoveRows<B>) -> Output<Self, B> {

@@ -41,7 +41,7 @@ impl Kernels<CubeBackend> for RotaryOp {
 
     fn backward(input: Rotary<CubeBackend>, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
         match turned(&input, &upstream.grad, -1.0) {
-            Some(x) => vec![upstream.needs[0].then_some(x), None, None],
+            Some(x) => vec![upstream.needs[0].then_some(x)],
             None => Self::reference_backward(input, upstream),
         }
     }

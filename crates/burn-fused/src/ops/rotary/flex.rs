@@ -1,41 +1,28 @@
 //! Flex, Burn's CPU backend: one pass over the rows, in place where nobody else holds them.
 
 use super::{Rotary, RotaryOp};
-use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Upstream};
-use crate::flex::{Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice, with_scalar};
+use crate::engine::operator::{Gradients, Output, Upstream};
+use crate::flex::{HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 
-impl Kernels<Flex> for RotaryOp {
-    fn forward(input: Rotary<Flex>) -> Output<Self, Flex> {
-        with_scalar!(
-            dtype(&input),
-            T => (turned::<T>(&input, input.x.clone(), 1.0), []),
-            Self::reference(input)
-        )
+impl HostKernels for RotaryOp {
+    fn forward<T: Scalar>(input: Rotary<Flex>) -> Output<Self, Flex> {
+        (turned::<T>(input, 1.0), [])
     }
 
-    fn backward(input: Rotary<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
-        with_scalar!(
-            dtype(&input),
-            T => {
-                let Upstream { grad, needs: [x, ..], .. } = upstream;
-                vec![x.then(|| turned::<T>(&input, grad, -1.0)), None, None]
-            },
-            Self::reference_backward(input, upstream)
-        )
+    fn backward<T: Scalar>(input: Rotary<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
+        let Upstream { grad, needs: [x], .. } = upstream;
+        let back = Rotary { x: grad, ..input };
+        vec![x.then(|| turned::<T>(back, -1.0))]
     }
 }
 
-fn dtype(input: &Rotary<Flex>) -> Option<burn::tensor::DType> {
-    (Path::current() == Path::Fused).then(|| input.x.dtype())
-}
-
-/// `x` turned by the angles, or back.
-fn turned<T: Scalar>(input: &Rotary<Flex>, x: FloatTensor<Flex>, direction: f64) -> FloatTensor<Flex> {
+/// x turned by the angles, or back.
+fn turned<T: Scalar>(Rotary { x, cos, sin, heads }: Rotary<Flex>, direction: f64) -> FloatTensor<Flex> {
     let [_, hidden] = x.shape().dims();
-    let half = hidden / input.heads / 2;
-    let [cos, sin] = [&input.cos, &input.sin].map(FloatTensor::<Flex>::to_contiguous);
+    let half = hidden / heads / 2;
+    let [cos, sin] = [cos, sin].map(|angles| angles.to_contiguous());
     let (cos, sin) = (slice::<T::Wide>(&cos), slice::<T::Wide>(&sin));
     let per_task = rows_per_task(hidden);
     let count = x.shape().num_elements();

@@ -6,30 +6,21 @@ mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Gradients, Held, Operator, Output, Upstream, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::sums::{computed_in, narrow, wide};
+use crate::numerics::dtype::{computed_in, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
 use burn::tensor::Shape;
 
 inputs! {
-    /// N rows of A heads of d columns.
-    Rotary of RotaryOp {
-        floats {
-            /// [N, A · d].
-            x,
-            /// [N, d / 2], in the dtype of the arithmetic. Constant: there is no gradient.
-            cos,
-            /// As `cos`.
-            sin,
-        }
-        plain {
-            /// A.
-            heads: usize,
-        }
+    /// Those of [`rotary`].
+    Rotary of RotaryOp, operands: 1, statistics: 0 {
+        floats { x, }
+        constants { cos, sin, }
+        plain { heads: usize, }
     }
 }
 
@@ -92,18 +83,14 @@ pub fn rotary(x: Tensor<2>, [cos, sin]: [Tensor<2>; 2], heads: usize) -> Tensor<
 }
 
 impl Operator for RotaryOp {
-    /// Of x, cos and sin; the latter are constants.
-    type Needs = [bool; 3];
-    type Statistics<X: Held> = [X; 0];
-
     fn reference<B: DropoutOps>(inputs: Rotary<B>) -> Output<Self, B> {
         (turned::<B>(inputs), [])
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Rotary<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        let Upstream { grad, needs: [x, ..], .. } = upstream;
+        let Upstream { grad, needs: [x], .. } = upstream;
         let back = Rotary { x: grad, sin: B::float_neg(inputs.sin), ..inputs };
-        vec![if x { Some(turned::<B>(back)) } else { None }, None, None]
+        vec![x.then(|| turned::<B>(back))]
     }
 }
 

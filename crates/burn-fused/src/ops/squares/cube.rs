@@ -46,6 +46,7 @@ fn queue(tensors: Vec<FloatTensor<Cube>>) -> FloatTensor<Cube> {
 }
 
 /// Tensors of a launch, at most.
+// A kernel is compiled for each number of them.
 const TENSORS: usize = 16;
 
 /// Buffers that a launch binds beside the tensors, with CubeCL's own for sizes.

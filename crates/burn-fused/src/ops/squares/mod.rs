@@ -3,7 +3,7 @@
 #[cfg(feature = "_cubecl")]
 mod cube;
 
-use crate::numerics::sums::wide;
+use crate::numerics::dtype::wide;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, DispatchTensor};
 use burn::prelude::*;

@@ -40,7 +40,7 @@ struct Setup<'a> {
 impl<'a> Setup<'a> {
     /// `None` for inputs that the kernels do not take, or that the device has too few bindings for.
     fn new(input: &'a Input) -> Option<Self> {
-        let (batch, heads, longest) = (input.lengths.len(), input.heads, input.longest());
+        let (batch, heads, longest) = (input.lengths.len(), input.heads, input.longest);
         let [_, hidden] = input.query.meta.shape().dims();
         let dims = [batch, heads, longest, hidden / heads];
         let operands: Vec<_> = AttentionOp::operands::<CubeBackend>(input).into_iter().flatten().collect();

@@ -24,7 +24,7 @@ use std::ops::Range;
 impl HostKernels for AttentionOp {
     fn forward<T: Scalar>(input: Attention<Flex>) -> Output<Self, Flex> {
         let input = with_contiguous_bias(input);
-        let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest());
+        let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest);
         let batch = Batch::<T>::new(&input);
         let mut output = vec![T::default(); shape.num_elements()];
         let mut found = vec![[T::Wide::ZERO; 2]; heads.len() * longest];
@@ -41,13 +41,13 @@ impl HostKernels for AttentionOp {
         let Upstream { statistics, grad, needs } = upstream;
         let [needs_query, needs_key, needs_value, needs_bias, needs_by_query, needs_by_key] = needs;
         let input = with_contiguous_bias(input);
-        let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest());
+        let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest);
         let (batch, statistics) = (Batch::<T>::new(&input), of_rows(statistics));
         let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
         let needs = [needs_query, needs_key, needs_value];
         let mut grads = needs.map(|needed| buffer(needed, shape.num_elements()));
         let mut bias_grad = buffer(needs_bias, heads.len() * longest * longest);
-        // Apart for each sequence, and added up in their order.
+        // Apart for each sequence, and added up in their order: heads are worked on in parallel.
         let columns = shape[1] / input.heads;
         let distances =
             |needed: bool| vec![T::Wide::ZERO; if needed { (2 * longest - 1) * columns } else { 0 }];
@@ -91,7 +91,6 @@ fn with_contiguous_bias(input: Attention<Flex>) -> Attention<Flex> {
 /// What all heads read.
 struct Batch<'a, T> {
     input: &'a Attention<Flex>,
-    longest: usize,
     mask: Option<Mask>,
     /// [B, A, L, L].
     bias: Option<&'a [T]>,
@@ -100,21 +99,12 @@ struct Batch<'a, T> {
 impl<'a, T: Scalar> Batch<'a, T> {
     fn new(input: &'a Attention<Flex>) -> Self {
         let (mask, bias) = (input.dropout.mask(), input.bias.as_ref().map(|bias| slice::<T>(bias)));
-        Self { input, longest: input.longest(), mask, bias }
+        Self { input, mask, bias }
     }
 
     /// The logits of a block of a head's rows.
-    fn scores(&self, head: &Head, block: &Block) -> Scores<'_, T> {
-        let first = head.index * self.longest + block.queries.start; // of B · A · L
-        Scores {
-            block: block.clone(),
-            window: self.input.window,
-            scale: self.input.scale,
-            first: first as u64,
-            mask: self.mask.as_ref(),
-            bias: self.bias.map(|bias| &bias[first * self.longest..]),
-            bias_length: self.longest,
-        }
+    fn scores<'b>(&'b self, head: &Head, block: &'b Block) -> Scores<'b, T> {
+        Scores { batch: self, block, first: head.index * self.input.longest + block.queries.start }
     }
 
     /// The output of a head, and the statistics of its rows.
@@ -166,7 +156,7 @@ impl<'a, T: Scalar> Batch<'a, T> {
 
     /// The rows of the distances from a block's queries to its keys, of vectors [2L − 1, H].
     fn vectors(&self, head: &Head, block: &Block, vectors: &FloatTensor<Flex>) -> FloatTensor<Flex> {
-        let first = block.first_distance(self.longest);
+        let first = block.first_distance(self.input.longest);
         view::<T>(vectors, first..first + block.distances(), &head.columns)
     }
 
@@ -180,8 +170,8 @@ impl<'a, T: Scalar> Batch<'a, T> {
     ) {
         let [mut query_grad, mut key_grad, mut value_grad] = rows;
         let [of_query, of_key] = vectors;
-        let Batch { input, longest, .. } = *self;
-        let width = head.columns.len();
+        let Batch { input, .. } = *self;
+        let (longest, width) = (input.longest, head.columns.len());
         // Blocks are added up in their order, whatever the threads.
         let [mut key_sum, mut value_sum] =
             [&key_grad, &value_grad].map(|parts| vec![T::Wide::ZERO; parts.len() * width]);
@@ -269,17 +259,11 @@ fn joined<T: Scalar>(parts: &[[Vec<T::Wide>; 2]], which: usize, heads: usize, co
 }
 
 /// What is the same for all rows of a block.
-#[derive(Clone)]
 struct Scores<'a, T> {
-    block: Block,
-    window: usize,
-    scale: f64,
-    /// The first row of the block in dropout's mask.
-    first: u64,
-    mask: Option<&'a Mask>,
-    /// The block's rows of the bias, each of `bias_length`.
-    bias: Option<&'a [T]>,
-    bias_length: usize,
+    batch: &'a Batch<'a, T>,
+    block: &'a Block,
+    /// The first row of the block among all B · A · L of bias and mask.
+    first: usize,
 }
 
 impl<T: Scalar> Scores<'_, T> {
@@ -292,16 +276,17 @@ impl<T: Scalar> Scores<'_, T> {
     fn keys(&self, row: usize) -> Range<usize> {
         let query = self.block.queries.start + row;
         let Range { start, end } = self.block.keys;
-        start.max(query.saturating_sub(self.window))..end.min(query + self.window + 1)
+        let window = self.batch.input.window;
+        start.max(query.saturating_sub(window))..end.min(query + window + 1)
     }
 
     /// Scales the products of a row and some keys, and adds their bias.
     #[inline(always)]
     fn scale(&self, row: usize, keys: &Range<usize>, products: &mut [T::Wide]) {
-        let scale = T::Wide::from_f64(self.scale);
-        match self.bias {
+        let scale = T::Wide::from_f64(self.batch.input.scale);
+        match self.batch.bias {
             Some(bias) => {
-                let bias = &bias[row * self.bias_length..][keys.clone()];
+                let bias = &bias[(self.first + row) * self.batch.input.longest..][keys.clone()];
                 products.iter_mut().zip(bias).for_each(|(s, bias)| *s = *s * scale + bias.widen());
             }
             None => products.iter_mut().for_each(|s| *s = *s * scale),
@@ -310,7 +295,7 @@ impl<T: Scalar> Scores<'_, T> {
 
     /// Room for dropout's factors of a row, which are drawn from its first key on.
     fn factors(&self) -> Vec<T::Wide> {
-        vec![T::Wide::ZERO; if self.mask.is_some() { self.block.keys.end } else { 0 }]
+        vec![T::Wide::ZERO; if self.batch.mask.is_some() { self.block.keys.end } else { 0 }]
     }
 }
 
@@ -342,8 +327,8 @@ simd_fn! {
             values.iter_mut().for_each(|s| *s = (*s - highest).exp::<S>());
             let sum = sum_of(values, |e| e).to_f64();
             *statistics = [highest, T::Wide::from_f64(1.0 / sum)];
-            if let Some(mask) = scores.mask {
-                factors(simd, mask, scores.first + row as u64, &mut factor);
+            if let Some(mask) = &scores.batch.mask {
+                factors(simd, mask, (scores.first + row) as u64, &mut factor);
                 values.iter_mut().zip(&factor[keys]).for_each(|(e, &factor)| *e = *e * factor);
             }
         }
@@ -353,7 +338,7 @@ simd_fn! {
 simd_fn! {
     /// From products Q·Kᵀ to mask · P, and from ∂L/∂(mask · P) to scale · ∂L/∂S, row by row.
     ///
-    /// `grad` is empty if only V's gradient is asked for; `bias_grad` has the block's rows, each of `bias_length`.
+    /// `grad` is empty if only V's gradient is asked for; `bias_grad` has the block's rows of all L keys.
     fn softmax_backward<S, T: Scalar>(
         simd,
         scores: Scores<'a, T>,
@@ -362,7 +347,8 @@ simd_fn! {
         statistics: &'a [[T::Wide; 2]],
         bias_grad: Option<&'a mut [T]>,
     ) {
-        let (scale, mut bias_grad) = (T::Wide::from_f64(scores.scale), bias_grad);
+        let Batch { input, mask, .. } = scores.batch;
+        let (scale, mut bias_grad) = (T::Wide::from_f64(input.scale), bias_grad);
         let mut factor = scores.factors();
         let mut grads = grad.chunks_exact_mut(scores.length());
         let rows = products.chunks_exact_mut(scores.length()).zip(statistics);
@@ -371,24 +357,24 @@ simd_fn! {
             let values = inside(values, &scores.block.keys, &keys);
             scores.scale(row, &keys, values);
             values.iter_mut().for_each(|s| *s = (*s - max).exp::<S>() * inverse_sum);
-            if let Some(mask) = scores.mask {
-                factors(simd, mask, scores.first + row as u64, &mut factor);
+            if let Some(mask) = mask {
+                factors(simd, mask, (scores.first + row) as u64, &mut factor);
             }
             if let Some(grad) = grads.next() {
                 let grad = inside(grad, &scores.block.keys, &keys);
-                if scores.mask.is_some() {
+                if mask.is_some() {
                     grad.iter_mut().zip(&factor[keys.clone()]).for_each(|(d, &factor)| *d = *d * factor);
                 }
                 let along = dot(grad, values);
                 grad.iter_mut().zip(&*values).for_each(|(d, &p)| *d = p * (*d - along));
                 if let Some(bias) = &mut bias_grad {
-                    let bias = &mut bias[row * scores.bias_length..][keys.clone()];
+                    let bias = &mut bias[row * input.longest..][keys.clone()];
                     bias.iter_mut().zip(&*grad).for_each(|(bias, &d)| *bias = T::narrow(d));
                 }
                 // Behind the bias, whose gradient is not scaled.
                 grad.iter_mut().for_each(|d| *d = *d * scale);
             }
-            if scores.mask.is_some() {
+            if mask.is_some() {
                 values.iter_mut().zip(&factor[keys]).for_each(|(p, &factor)| *p = *p * factor);
             }
         }

@@ -1,15 +1,14 @@
-//! CubeCL's devices: the kernels of [`layer_norm`], with rows of tables as summands.
+//! CubeCL's devices: the kernels of `cube/layer_norm.rs`, with rows of tables as summands.
 //!
 //! The forward is one launch. The backward is one, and one or two for each gradient that is asked for; four for a table that
 //! is looked up by id, with one more for each factor of eight in tokens beyond 1,024.
 
 mod scatter;
 
-use crate::cube::launch::{RowLaunch, address_type, buffer, int_tensor, output};
-use crate::cube::layer_norm::{self, SourceLaunch, SummandsArgs, TablesLaunch};
+use crate::cube::launch::{RowLaunch, address_type, int_tensor};
+use crate::cube::layer_norm::{SourceLaunch, SummandsArgs, TablesLaunch};
 use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
 use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Index, Summand, summands};
-use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::{cast, into_contiguous};
@@ -63,34 +62,13 @@ fn bindings(input: &Input) -> u32 {
 impl Kernels<CubeBackend> for EmbedLayerNormOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
-        let [batch, seq] = input.shape;
-        let y = on.empty([batch, seq, on.hidden], on.float);
-        let [mean, rstd] = [(); 2].map(|()| on.empty([batch, seq, 1], on.wide));
-        layer_norm::forward::launch(
-            &on.client,
-            on.cubes(on.rows),
-            on.cube_dim(),
-            on.address_type,
-            sources(&input),
-            buffer(input.gamma.clone()),
-            buffer(input.beta.clone()),
-            on.scalar(input.epsilon),
-            on.mask(&input.dropout).into(),
-            y.clone().into_buffer_arg(),
-            mean.clone().into_buffer_arg(),
-            rstd.clone().into_buffer_arg(),
-            on.rows,
-            on.hidden,
-            on.split,
-            on.floats(),
-        );
-        (y, [mean, rstd])
+        let vectors = [input.gamma.clone(), input.beta.clone()];
+        on.layer_norm(&input.shape, sources(&input), vectors, input.epsilon, &input.dropout)
     }
 
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
         let Upstream { statistics, grad, needs: [words, token_types, positions, gamma, beta] } = upstream;
-        let [mean, rstd] = statistics.map(buffer);
         let tables = summands(&input).into_iter().zip([words, token_types, positions]);
         let tables =
             tables.map(|(summand, needed)| (summand.table.as_ref().filter(|_| needed), &summand.rows));
@@ -103,29 +81,11 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
             return vec![None; 5];
         }
 
+        // Wide: tables add up the gradients of many tokens, which are rounded after that.
         let sum = stores.then(|| on.empty([on.rows, on.hidden], on.wide));
         let partials = on.partials(if totals { 3 } else { 0 });
-        layer_norm::backward::launch(
-            &on.client,
-            on.cubes(on.shares()),
-            on.cube_dim(),
-            on.address_type,
-            sources(&input),
-            buffer(input.gamma.clone()),
-            on.mask(&input.dropout).into(),
-            mean,
-            rstd,
-            buffer(grad),
-            output(&sum).into(),
-            None.into(),
-            output(&partials).into(),
-            on.rows,
-            on.rows_per_cube(),
-            on.hidden,
-            on.split,
-            // Tables add up the gradients of many tokens, which are rounded after that.
-            [on.float, on.wide, on.wide].map(dtype_to_elem_type),
-        );
+        let (sources, outputs) = (sources(&input), [&sum, &None, &partials]);
+        on.layer_norm_backward(sources, input.gamma.clone(), &input.dropout, statistics, grad, outputs);
 
         let gradient = |(table, rows): (Option<&CubeTensor>, &Index<CubeTensor>)| {
             let table = table?;

@@ -6,10 +6,11 @@ mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Gradients, Held, Operator, Output, Upstream, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::sums::{self, narrow, wide};
+use crate::numerics::dtype::{narrow, wide};
+use crate::numerics::layer_norm::{total, vector};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::config::Config;
@@ -20,21 +21,11 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 const CUBIC: f64 = 0.044715;
 
 inputs! {
-    /// N rows of length I.
-    BiasGelu of BiasGeluOp {
-        floats {
-            /// The output of a linear layer without its bias, [N, I].
-            x,
-            /// The bias of the linear layer, `[I]`.
-            bias,
-        }
-        optional {
-            /// What the activation is multiplied by, [N, I].
-            gate,
-        }
-        plain {
-            activation: Activation,
-        }
+    /// Those of [`gated_activation`]; without a gate, of [`bias_activation`].
+    BiasActivation of BiasActivationOp, operands: 3, statistics: 0 {
+        floats { x, bias, }
+        optional { gate, }
+        plain { activation: Activation, }
     }
 }
 
@@ -66,8 +57,8 @@ inputs! {
 ///
 /// # Shapes
 ///
-/// - `x`: [N, I]
-/// - `bias`: `[I]`
+/// - `x`: [N, I], the output of a linear layer without its bias
+/// - `bias`: `[I]`, that of the linear layer
 /// - output: [N, I]
 ///
 /// # Numerics
@@ -116,14 +107,11 @@ fn compute(x: Tensor<2>, bias: Tensor<1>, gate: Option<Tensor<2>>, activation: A
     assert_computes(&x);
     let [x, bias] = [x.dequantize().into_dispatch(), bias.dequantize().into_dispatch()];
     let gate = gate.map(|gate| gate.dequantize().into_dispatch());
-    Tensor::from_dispatch(run::<BiasGeluOp, _>(BiasGelu { x, bias, gate, activation }))
+    Tensor::from_dispatch(run::<BiasActivationOp, _>(BiasActivation { x, bias, gate, activation }))
 }
 
-impl Operator for BiasGeluOp {
-    type Needs = [bool; 3];
-    type Statistics<X: Held> = [X; 0];
-
-    fn reference<B: DropoutOps>(inputs: BiasGelu<B>) -> Output<Self, B> {
+impl Operator for BiasActivationOp {
+    fn reference<B: DropoutOps>(inputs: BiasActivation<B>) -> Output<Self, B> {
         let y = activated::<B>(biased::<B>(&inputs), inputs.activation);
         let y = match inputs.gate {
             Some(gate) => B::float_mul(y, wide::<B>(gate)),
@@ -132,7 +120,10 @@ impl Operator for BiasGeluOp {
         (narrow::<B>(y, inputs.x.dtype()), [])
     }
 
-    fn reference_backward<B: DropoutOps>(inputs: BiasGelu<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+    fn reference_backward<B: DropoutOps>(
+        inputs: BiasActivation<B>,
+        upstream: Upstream<Self, B>,
+    ) -> Gradients<B> {
         let Upstream { grad, needs: [x, bias, gate], .. } = upstream;
         let z = biased::<B>(&inputs);
         let grad = wide::<B>(grad);
@@ -145,7 +136,7 @@ impl Operator for BiasGeluOp {
             None => grad,
         };
         let grad = differentiated::<B>(z, grad, inputs.activation);
-        let bias = bias.then(|| sums::total::<B>(grad.clone(), &inputs.bias));
+        let bias = bias.then(|| total::<B>(grad.clone(), &inputs.bias));
         vec![x.then(|| narrow::<B>(grad, inputs.x.dtype())), bias, gate_grad]
     }
 }
@@ -213,9 +204,9 @@ fn differentiated<B: Backend>(
 }
 
 /// x + bias, wide.
-fn biased<B: Backend>(inputs: &BiasGelu<B>) -> FloatTensor<B> {
+fn biased<B: Backend>(inputs: &BiasActivation<B>) -> FloatTensor<B> {
     let x = wide::<B>(inputs.x.clone());
-    let bias = sums::vector::<B>(&inputs.bias, &x);
+    let bias = vector::<B>(&inputs.bias, &x);
     B::float_add(x, bias)
 }
 

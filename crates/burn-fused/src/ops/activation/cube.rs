@@ -1,6 +1,6 @@
 //! CubeCL's devices: one kernel forward; two backward, of which one adds up the bias's gradient.
 
-use super::{Activation, BiasGelu, BiasGeluOp};
+use super::{Activation, BiasActivation, BiasActivationOp};
 use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::row::{Split, column, zeros};
 use crate::cube::totals::{store, store_share};
@@ -13,17 +13,17 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 const BINDINGS: u32 = 9;
 
 /// `None` for inputs that the kernels do not take.
-fn launch(input: &BiasGelu<CubeBackend>) -> Option<RowLaunch> {
+fn launch(input: &BiasActivation<CubeBackend>) -> Option<RowLaunch> {
     // No kernels for the others: the reference computes them.
     if input.activation != Activation::Gelu {
         return None;
     }
-    let operands: Vec<_> = BiasGeluOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+    let operands: Vec<_> = BiasActivationOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
     RowLaunch::of(&operands, input.x.meta.shape().dims(), BINDINGS)
 }
 
-impl Kernels<CubeBackend> for BiasGeluOp {
-    fn forward(input: BiasGelu<CubeBackend>) -> Output<Self, CubeBackend> {
+impl Kernels<CubeBackend> for BiasActivationOp {
+    fn forward(input: BiasActivation<CubeBackend>) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
         let y = on.empty([on.rows, on.hidden], on.float);
         forward_kernel::launch(
@@ -43,7 +43,7 @@ impl Kernels<CubeBackend> for BiasGeluOp {
     }
 
     fn backward(
-        input: BiasGelu<CubeBackend>,
+        input: BiasActivation<CubeBackend>,
         upstream: Upstream<Self, CubeBackend>,
     ) -> Gradients<CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };

@@ -1,6 +1,6 @@
 //! Flex, Burn's CPU backend: one pass over the rows, forward and backward, in parallel.
 
-use super::{Activation, BiasGelu, BiasGeluOp, CUBIC};
+use super::{Activation, BiasActivation, BiasActivationOp, CUBIC};
 use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::flex::row::accumulate;
 use crate::flex::scalar::Functions;
@@ -11,78 +11,76 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use pulp::Simd;
 
-impl HostKernels for BiasGeluOp {
-    fn forward<T: Scalar>(input: BiasGelu<Flex>) -> Output<Self, Flex> {
+impl HostKernels for BiasActivationOp {
+    fn forward<T: Scalar>(input: BiasActivation<Flex>) -> Output<Self, Flex> {
         let y = match input.activation {
-            Activation::Gelu => forward::<T, Gelu>(input),
-            Activation::GeluTanh => forward::<T, GeluTanh<false>>(input),
-            Activation::GeluFast => forward::<T, GeluTanh<true>>(input),
-            Activation::QuickGelu => forward::<T, Swish<true>>(input),
-            Activation::Silu => forward::<T, Swish<false>>(input),
-            Activation::Relu => forward::<T, Relu>(input),
+            Activation::Gelu => forward::<T, _>(Gelu, input),
+            Activation::Relu => forward::<T, _>(Relu, input),
             // Kernels where time goes: in feed-forward networks.
             Activation::Identity | Activation::Tanh | Activation::Sigmoid => return Self::reference(input),
+            logistic => forward::<T, _>(Logistic::of(logistic), input),
         };
         (y, [])
     }
 
-    fn backward<T: Scalar>(input: BiasGelu<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
+    fn backward<T: Scalar>(input: BiasActivation<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
         match input.activation {
-            Activation::Gelu => backward::<T, Gelu>(&input, upstream),
-            Activation::GeluTanh => backward::<T, GeluTanh<false>>(&input, upstream),
-            Activation::GeluFast => backward::<T, GeluTanh<true>>(&input, upstream),
-            Activation::QuickGelu => backward::<T, Swish<true>>(&input, upstream),
-            Activation::Silu => backward::<T, Swish<false>>(&input, upstream),
-            Activation::Relu => backward::<T, Relu>(&input, upstream),
-            _ => Self::reference_backward(input, upstream),
+            Activation::Gelu => backward::<T, _>(Gelu, &input, upstream),
+            Activation::Relu => backward::<T, _>(Relu, &input, upstream),
+            Activation::Identity | Activation::Tanh | Activation::Sigmoid => {
+                Self::reference_backward(input, upstream)
+            }
+            logistic => backward::<T, _>(Logistic::of(logistic), &input, upstream),
         }
     }
 }
 
 /// An activation: loops over it have no branch and vectorise.
-trait Curve {
+trait Curve: Copy + Sync {
     /// The value and the derivative at z.
-    fn at<S: Simd, W: Wide>(z: W) -> (W, W);
+    fn at<S: Simd, W: Wide>(self, z: W) -> (W, W);
 }
 
+#[derive(Clone, Copy)]
 struct Gelu;
 
 impl Curve for Gelu {
     #[inline(always)]
-    fn at<S: Simd, W: Wide>(z: W) -> (W, W) {
+    fn at<S: Simd, W: Wide>(self, z: W) -> (W, W) {
         let (cumulative, density) = z.normal::<S>();
         (z * cumulative, cumulative + z * density)
     }
 }
 
-struct GeluTanh<const FAST: bool>;
+/// `z · σ(slope · (z + cubic · z³))`: SiLU and all approximations of GELU.
+#[derive(Clone, Copy)]
+struct Logistic {
+    slope: f64,
+    cubic: f64,
+}
 
-impl<const FAST: bool> Curve for GeluTanh<FAST> {
-    /// With u = 2 √(2/π) (z + 0.044715 z³), (1 + tanh(u / 2)) / 2 is 1 / (1 + e⁻ᵘ).
+impl Logistic {
+    fn of(activation: Activation) -> Self {
+        match activation {
+            // (1 + tanh(u / 2)) / 2 is σ(u).
+            Activation::GeluTanh | Activation::GeluFast => {
+                Self { slope: 2.0 * activation.slope(), cubic: CUBIC }
+            }
+            _ => Self { slope: activation.slope(), cubic: 0.0 },
+        }
+    }
+}
+
+impl Curve for Logistic {
     #[inline(always)]
-    fn at<S: Simd, W: Wide>(z: W) -> (W, W) {
-        let activation = if FAST { Activation::GeluFast } else { Activation::GeluTanh };
-        let linear = W::from_f64(2.0 * activation.slope());
-        // u = z · (linear + cubic · z²).
-        let cubic = linear * W::from_f64(CUBIC);
+    fn at<S: Simd, W: Wide>(self, z: W) -> (W, W) {
+        let linear = W::from_f64(self.slope);
+        let cubic = linear * W::from_f64(self.cubic);
         let far = W::from_f64(1e3); // both tails are flat there
         let square = if z * z > far { far } else { z * z };
         let (cumulative, density) = logistic::<S, W>(z * (linear + cubic * square));
         let inner = z * (linear + W::from_f64(3.0) * cubic * square);
         (z * cumulative, cumulative + density * inner)
-    }
-}
-
-/// `z · σ(slope · z)`: the quick approximation of GELU, or SiLU.
-struct Swish<const QUICK: bool>;
-
-impl<const QUICK: bool> Curve for Swish<QUICK> {
-    #[inline(always)]
-    fn at<S: Simd, W: Wide>(z: W) -> (W, W) {
-        let activation = if QUICK { Activation::QuickGelu } else { Activation::Silu };
-        let u = z * W::from_f64(activation.slope());
-        let (cumulative, density) = logistic::<S, W>(u);
-        (z * cumulative, cumulative + density * u)
     }
 }
 
@@ -96,17 +94,18 @@ fn logistic<S: Simd, W: Wide>(u: W) -> (W, W) {
     (if u > W::ZERO { near } else { far }, near * far)
 }
 
+#[derive(Clone, Copy)]
 struct Relu;
 
 impl Curve for Relu {
     #[inline(always)]
-    fn at<S: Simd, W: Wide>(z: W) -> (W, W) {
+    fn at<S: Simd, W: Wide>(self, z: W) -> (W, W) {
         let value = if z < W::ZERO { W::ZERO } else { z }; // NaN stays
         (value, W::from_f64(if z > W::ZERO { 1.0 } else { 0.0 }))
     }
 }
 
-fn forward<T: Scalar, C: Curve>(input: BiasGelu<Flex>) -> FloatTensor<Flex> {
+fn forward<T: Scalar, C: Curve>(curve: C, input: BiasActivation<Flex>) -> FloatTensor<Flex> {
     let bias = widened::<T>(&input.bias);
     let count = input.x.shape().num_elements();
     let gate = input.gate.map(|gate| gate.to_contiguous());
@@ -116,7 +115,7 @@ fn forward<T: Scalar, C: Curve>(input: BiasGelu<Flex>) -> FloatTensor<Flex> {
     let tasks = rows.tasks::<T>(size).enumerate();
     for_each(WORK * count, tasks, |(task, (x, y))| {
         let gate = gate.map(|gate| &gate[task * size..][..y.len()]);
-        forward_rows::<T, C>(&bias, x, gate, y);
+        forward_rows(curve, &bias, x, gate, y);
     });
     rows.output()
 }
@@ -125,8 +124,9 @@ fn forward<T: Scalar, C: Curve>(input: BiasGelu<Flex>) -> FloatTensor<Flex> {
 const WORK: usize = 4;
 
 fn backward<T: Scalar, C: Curve>(
-    input: &BiasGelu<Flex>,
-    upstream: Upstream<BiasGeluOp, Flex>,
+    curve: C,
+    input: &BiasActivation<Flex>,
+    upstream: Upstream<BiasActivationOp, Flex>,
 ) -> Gradients<Flex> {
     let Upstream { grad, needs: [needs_x, needs_bias, needs_gate], .. } = upstream;
     let bias = widened::<T>(&input.bias);
@@ -138,13 +138,13 @@ fn backward<T: Scalar, C: Curve>(
     let gate = input.gate.as_ref().map(|gate| gate.to_contiguous());
     let gate = gate.as_ref().map(|gate| slice::<T>(gate));
     let mut gate_grad = vec![T::default(); gate.map_or(0, <[T]>::len)];
-    let mut gates = gate.into_iter().flat_map(|gate| gate.chunks(rows_per_task(columns) * columns));
     let size = rows_per_task(columns) * columns;
+    let mut gates = gate.into_iter().flat_map(|gate| gate.chunks(size));
     let mut gate_grads = gate_grad.chunks_mut(size);
     let tasks = x.chunks(size).zip(grad.chunks(size)).zip(x_grad.chunks_mut(size));
     let tasks = tasks.map(|task| (task, gates.next().zip(gate_grads.next())));
     let total = total_of_each(WORK * x.len(), tasks, columns, |(((x, grad), x_grad), gate), partial| {
-        backward_rows::<T, C>(&bias, x, grad, gate, x_grad, partial);
+        backward_rows(curve, &bias, x, grad, gate, x_grad, partial);
     });
     vec![
         needs_x.then(|| tensor(x_grad, input.x.shape())),
@@ -157,6 +157,7 @@ simd_fn! {
     /// Some rows; `x` where it is not in `y`.
     fn forward_rows<S, T: Scalar, C: Curve>(
         simd,
+        curve: C,
         bias: &'a [T::Wide],
         x: Option<&'a [T]>,
         gate: Option<&'a [T]>,
@@ -165,7 +166,7 @@ simd_fn! {
         if let Some(x) = x {
             y.copy_from_slice(x);
         }
-        let value = |y: T, bias: T::Wide| C::at::<S, _>(y.widen() + bias).0;
+        let value = |y: T, bias: T::Wide| curve.at::<S, _>(y.widen() + bias).0;
         let columns = bias.len();
         match gate {
             None => for y in y.chunks_exact_mut(columns) {
@@ -184,6 +185,7 @@ simd_fn! {
     /// Some rows; `total` sums the gradients of x.
     fn backward_rows<S, T: Scalar, C: Curve>(
         simd,
+        curve: C,
         bias: &'a [T::Wide],
         x: &'a [T],
         grad: &'a [T],
@@ -198,12 +200,12 @@ simd_fn! {
         for ((x, grad), x_grad) in inputs.zip(x_grad.chunks_exact_mut(columns)) {
             match gates.as_mut().and_then(Iterator::next) {
                 None => for (((x, &bias), grad), d) in x.iter().zip(bias).zip(grad).zip(&mut d) {
-                    *d = grad.widen() * C::at::<S, _>(x.widen() + bias).1;
+                    *d = grad.widen() * curve.at::<S, _>(x.widen() + bias).1;
                 }
                 Some((gate, gate_grad)) => {
                     let inputs = x.iter().zip(bias).zip(grad).zip(gate);
                     for ((((x, &bias), grad), gate), (gate_grad, d)) in inputs.zip(gate_grad.iter_mut().zip(&mut d)) {
-                        let (value, slope) = C::at::<S, _>(x.widen() + bias);
+                        let (value, slope) = curve.at::<S, _>(x.widen() + bias);
                         *gate_grad = T::narrow(grad.widen() * value);
                         *d = grad.widen() * gate.widen() * slope;
                     }

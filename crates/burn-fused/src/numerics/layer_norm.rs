@@ -1,8 +1,9 @@
-//! Sums and LayerNorm over the last axis, made of Burn's primitive operations, for the references.
+//! LayerNorm over the last axis, and vectors beside rows, made of Burn's primitive operations, for the references.
 
+use crate::numerics::dtype::narrow;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
-use burn::tensor::{DType, Shape};
+use burn::tensor::Shape;
 
 /// LayerNorm of wide `x` [.., H]: y in its dtype, mean and rstd [.., 1].
 pub(crate) fn layer_norm<B: Backend>(
@@ -59,29 +60,4 @@ pub(crate) fn vector<B: Backend>(vector: &FloatTensor<B>, like: &FloatTensor<B>)
     shape[rank - 1] = vector.shape()[0];
     // Backends broadcast axes of length 1, but add none.
     B::float_reshape(narrow::<B>(vector.clone(), like.dtype()), Shape::from(shape))
-}
-
-/// The dtype of sums and optimizer state for numbers of `dtype`: f32 for 16-bit floats, otherwise the same.
-///
-/// ```
-/// use burn::tensor::DType;
-///
-/// assert_eq!(burn_fused::computed_in(DType::BF16), DType::F32);
-/// ```
-pub fn computed_in(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        dtype => dtype,
-    }
-}
-
-/// `tensor` in the dtype that it is computed in.
-pub(crate) fn wide<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
-    let dtype = computed_in(tensor.dtype());
-    narrow::<B>(tensor, dtype)
-}
-
-/// `tensor` in `dtype`.
-pub(crate) fn narrow<B: Backend>(tensor: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
-    if tensor.dtype() == dtype { tensor } else { B::float_cast(tensor, dtype.into()) }
 }
