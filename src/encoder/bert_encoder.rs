@@ -1,11 +1,11 @@
 //! `BertEncoder`: the layers, one after the other.
 
-use super::config::{BertModelConfig, RotaryConfig};
-use super::disentangled::{DistanceEmbedding, SharedPositions};
-use super::disentangled_config::DisentangledConfig;
+use super::config::BertModelConfig;
+use super::disentangled::{DisentangledConfig, DistanceEmbedding, SharedPositions};
 use super::layer::BertLayer;
 use super::packing::Packing;
 use super::relative_attention_bias::RelativeAttentionBias;
+use super::rotary::RotaryConfig;
 use crate::error::{Error, Result};
 use crate::family::NormPlace;
 use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, check_dropout, linear};
@@ -104,7 +104,10 @@ impl BertModelConfig {
         Ok(BertEncoder {
             embeddings_projection: projection.map(|shape| self.scaled_linear(shape, 1.0, device)),
             relative_attention_bias: RelativeAttentionBias::new(self, device)?,
-            distances: DistanceEmbedding::new(self, device)?,
+            distances: self
+                .disentangled
+                .map(|config| DistanceEmbedding::new(config, &self.embeddings, device))
+                .transpose()?,
             layers: (0..layers).map(|i| BertLayer::new(self, i, device)).collect::<Result<_>>()?,
             final_norm: (self.encoder().norm == NormPlace::Pre)
                 .then(|| self.embeddings.layer_norm(self.embeddings.hidden_size, device)),

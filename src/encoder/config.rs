@@ -1,6 +1,7 @@
 //! The configuration of a whole model.
 
-use super::disentangled_config::DisentangledConfig;
+use super::disentangled::DisentangledConfig;
+use super::rotary::RotaryConfig;
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result};
 use crate::family::{
@@ -47,54 +48,6 @@ pub struct BertModelConfig {
     pub rotary: Option<RotaryConfig>,
     /// DeBERTa: which vectors of distances queries and keys are multiplied with.
     pub disentangled: Option<DisentangledConfig>,
-}
-
-/// Rotary positions (Su et al. 2021), and a window of attention in most layers; the defaults are ModernBERT's.
-///
-/// The angle of position m and pair i of a head's d columns is `m · θ^(−2i/d)`.
-///
-/// ```
-/// use burn_bert::model::{BertModelConfig, RotaryConfig};
-///
-/// let local = RotaryConfig::new().with_local_attention(64).with_global_attn_every_n_layers(4);
-/// let config = BertModelConfig::modernbert_base().with_rotary(Some(local));
-/// assert!(config.validate().is_ok());
-/// ```
-#[derive(Config, Debug, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct RotaryConfig {
-    /// θ of the layers in which a token attends to all.
-    #[config(default = 160_000.0)]
-    pub global_rope_theta: f64,
-    /// θ of the other layers.
-    #[config(default = 10_000.0)]
-    pub local_rope_theta: f64,
-    /// The window of the other layers: a token attends to those at most half as far before and after it.
-    #[config(default = 128)]
-    pub local_attention: usize,
-    /// The first of every so many layers attends to all tokens.
-    #[config(default = 3)]
-    pub global_attn_every_n_layers: usize,
-}
-
-impl RotaryConfig {
-    /// One θ, and every layer attends to all tokens (NomicBERT, GTE, Jina embeddings v3).
-    pub fn of_all_layers(theta: f64) -> Self {
-        Self::new().with_global_rope_theta(theta).with_global_attn_every_n_layers(1)
-    }
-
-    fn validate(&self) -> Result<()> {
-        for (field, theta) in
-            [("global_rope_theta", self.global_rope_theta), ("local_rope_theta", self.local_rope_theta)]
-        {
-            let is_valid = theta.is_finite() && theta > 0.0;
-            ensure(is_valid, field, || format!("is {theta}, but must be finite and above 0"))?;
-        }
-        check_sizes([
-            ("local_attention", self.local_attention, usize::MAX),
-            ("global_attn_every_n_layers", self.global_attn_every_n_layers, usize::MAX),
-        ])
-    }
 }
 
 /// The configs of published models.
@@ -340,22 +293,6 @@ impl BertModelConfig {
     pub(crate) fn encoder(&self) -> &'static Encoder {
         &self.embeddings.family.architecture().encoder
     }
-
-    /// θ and window of a layer with rotary positions.
-    pub(super) fn rotary_of(&self, layer: usize) -> Option<Rotary> {
-        self.rotary.map(|rotary| match layer % rotary.global_attn_every_n_layers {
-            0 => Rotary { theta: rotary.global_rope_theta, window: None },
-            _ => Rotary { theta: rotary.local_rope_theta, window: Some(rotary.local_attention / 2) },
-        })
-    }
-}
-
-/// Rotary positions of a layer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rotary {
-    pub(super) theta: f64,
-    /// How far from a token those are that it attends to, at most.
-    pub(super) window: Option<usize>,
 }
 
 /// The layer, without its bias if it has none in the family.

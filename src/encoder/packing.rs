@@ -1,11 +1,11 @@
 //! The tokens of a batch as rows, without padding.
 
+use super::rotary::Angles;
 use crate::error::Result;
 use crate::layers::PaddingMask;
 use burn::prelude::*;
-use burn::tensor::DType;
-use burn_fused::{Moves, Sequences, computed_in, indices};
-use std::sync::{Arc, Mutex, PoisonError};
+use burn_fused::{Moves, Sequences, indices};
+use std::sync::Arc;
 
 /// The N tokens of a batch [B, S] as rows [N, ..]: in the order of the batch, without padding.
 /// [`BertEncoder::forward_packed`](super::BertEncoder::forward_packed) uses it.
@@ -16,12 +16,8 @@ pub struct Packing {
     tokens: Option<Tokens>,
     /// The tokens of each sequence.
     pub(super) sequences: Sequences,
-    /// Those of [`angles`](Self::angles), of which a model has two.
-    angles: Arc<Mutex<Vec<Angles>>>,
+    angles: Angles,
 }
-
-/// Cosines and sines of rotary positions, each [N, d / 2], by θ, d and dtype.
-type Angles = ((f64, usize, DType), [Tensor<2>; 2]);
 
 /// Between places and rows.
 #[derive(Clone, Debug)]
@@ -44,7 +40,7 @@ impl Packing {
         }
         let packed = |tokens, lengths| {
             let sequences = Sequences::new(lengths, device);
-            Self { dims, tokens, sequences, angles: Arc::default() }
+            Self { dims, tokens, sequences, angles: Angles::default() }
         };
         // Without padding rows are places, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
@@ -87,34 +83,14 @@ impl Packing {
         lengths.all(|&length| positions.by_ref().take(length).copied().eq(0..length))
     }
 
-    /// The cosines and sines of `m · θ^(−2i/d)` for each token, m places after the first of its sequence, and each i below d/2:
-    /// each [N, d/2], beside `rows`.
+    /// The [angles](Angles::of) of rotary positions, which count from the first token of each sequence.
     pub(super) fn angles(&self, theta: f64, columns: usize, rows: &Tensor<2>) -> [Tensor<2>; 2] {
-        let dtype = computed_in(rows.dtype());
-        let key = (theta, columns, dtype);
-        let mut known = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, values)) = known.iter().find(|(known, _)| *known == key) {
-            return values.clone();
-        }
-        let (half, [_, seq]) = (columns / 2, self.dims);
-        // In f64 on the host: in f32 an angle at place 8,000 is off by half a thousandth, and GPUs' sines of it by more.
-        let speed = |i: usize| theta.powf(-2.0 * i as f64 / columns as f64);
-        let speeds: Vec<f64> = (0..half).map(speed).collect();
-        let at = |m: usize| speeds.iter().map(move |speed| (m as f64 * speed).sin_cos());
-        let all: Vec<Vec<(f64, f64)>> = (0..seq).map(|m| at(m).collect()).collect();
-        let device = rows.device().without_autodiff();
-        let positions = match &self.tokens {
+        let [batch, seq] = self.dims;
+        let positions = || match &self.tokens {
             Some(tokens) => tokens.positions.to_vec(),
-            None => (0..self.dims[0]).flat_map(|_| 0..seq).collect(),
+            None => (0..batch).flat_map(|_| 0..seq).collect(),
         };
-        let table = |of: fn(&(f64, f64)) -> f64| {
-            let values: Vec<f64> = positions.iter().flat_map(|&m| all[m].iter().map(of)).collect();
-            let count = values.len() / half;
-            Tensor::from_data(TensorData::new(values, [count, half]), (&device, dtype))
-        };
-        let values = [table(|angle| angle.1), table(|angle| angle.0)];
-        known.push((key, values.clone()));
-        values
+        self.angles.of(theta, columns, positions, rows)
     }
 
     /// Number of tokens, N.

@@ -1,9 +1,10 @@
 //! Multi-head self-attention.
 
-use super::config::{BertModelConfig, Rotary, with_bias};
+use super::config::{BertModelConfig, with_bias};
 use super::disentangled::{DisentangledAttention, SharedPositions};
 use super::packing::Packing;
 use super::relative_positions::RelativePositions;
+use super::rotary::Rotary;
 use crate::error::Result;
 use crate::layers::{active_prob, linear, linear_narrow};
 use burn::module::Module;
@@ -44,10 +45,12 @@ impl BertSelfAttention {
             key: linear(),
             value: linear(),
             relative_positions: RelativePositions::new(config, device)?,
-            disentangled: DisentangledAttention::new(config, device),
+            disentangled: config
+                .disentangled
+                .map(|own| DisentangledAttention::new(own, linear, config.embeddings.hidden_dropout_prob)),
             dropout: DropoutConfig::new(config.attention_probs_dropout_prob).init(),
             num_attention_heads: config.num_attention_heads,
-            rotary: config.rotary_of(layer),
+            rotary: config.rotary.map(|rotary| rotary.of_layer(layer)),
         })
     }
 

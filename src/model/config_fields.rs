@@ -3,8 +3,9 @@
 use super::loss::numbered;
 use crate::checkpoint::{FamilySpec, Fields};
 use crate::encoder::Activation;
-use crate::encoder::config::{BertModelConfig, RotaryConfig};
-use crate::encoder::disentangled_config::DisentangledConfig;
+use crate::encoder::config::BertModelConfig;
+use crate::encoder::disentangled::DisentangledConfig;
+use crate::encoder::rotary::RotaryConfig;
 use crate::error::{Result, shown};
 use crate::family::{Classified, HeadDropout, InnerDropout, PositionEmbeddingType};
 use serde_json::{Map, Value, json};

@@ -90,8 +90,9 @@ mod stored;
 mod tokens;
 
 pub use crate::checkpoint::{Fields, ModelKeys};
-pub use crate::encoder::config::{BertModelConfig, RotaryConfig};
-pub use crate::encoder::disentangled_config::DisentangledConfig;
+pub use crate::encoder::config::BertModelConfig;
+pub use crate::encoder::disentangled::DisentangledConfig;
+pub use crate::encoder::rotary::RotaryConfig;
 pub use answers::{
     BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
 };
