@@ -3,13 +3,11 @@
 use super::disentangled::DisentangledConfig;
 use super::rotary::RotaryConfig;
 use crate::embeddings::BertEmbeddingsConfig;
-use crate::error::{Error, Result};
-use crate::family::{
-    Biases, Classified, Encoder, HeadDropout, InnerDropout, NormPlace, PositionEmbeddingType,
-};
+use crate::error::Result;
+use crate::family::{Biases, Encoder, InnerDropout, NormPlace, PositionEmbeddingType};
 use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, ensure};
 use burn::config::Config;
-use burn::nn::{Dropout, DropoutConfig, Initializer, Linear};
+use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
 use burn_fused::Activation;
 
@@ -201,44 +199,6 @@ impl BertModelConfig {
         if self.embeddings.family.architecture().encoder.shares_layers { 1 } else { self.num_hidden_layers }
     }
 
-    /// The dropout of a head whose config gives none.
-    fn classifier_dropout(&self, of: Classified) -> f64 {
-        match self.embeddings.family.architecture().heads.dropout[of as usize] {
-            HeadDropout::Stated(Some(prob)) => prob,
-            HeadDropout::Stated(None) | HeadDropout::OfLayers => self.embeddings.hidden_dropout_prob,
-            HeadDropout::Never => 0.0,
-        }
-    }
-
-    /// The dropout of a head, which its config states or leaves to the family.
-    pub(crate) fn head_dropout(&self, of: Classified, stated: Option<f64>) -> Dropout {
-        DropoutConfig::new(stated.unwrap_or_else(|| self.classifier_dropout(of))).init()
-    }
-
-    /// What a head's config states of its dropout: nothing if it is the family's default and was not stated.
-    pub(crate) fn stated_dropout(&self, of: Classified, dropout: &Dropout, was: Option<f64>) -> Option<f64> {
-        (was.is_some() || dropout.prob != self.classifier_dropout(of)).then_some(dropout.prob)
-    }
-
-    /// Checks the dropout of a head: a probability, and the default if a config of the family can state no other.
-    pub(crate) fn check_classifier_dropout(&self, of: Classified, stated: Option<f64>) -> Result<()> {
-        let field = if matches!(of, Classified::Answers) { "qa_dropout" } else { "classifier_dropout" };
-        let default = self.classifier_dropout(of);
-        let prob = stated.unwrap_or(default);
-        check_dropout(field, prob)?;
-        let family = self.embeddings.family;
-        let origin = match family.architecture().heads.dropout[of as usize] {
-            HeadDropout::OfLayers if prob != default => ", the dropout of the layers",
-            HeadDropout::Never if prob != default => "",
-            _ => return Ok(()),
-        };
-        // It could not be written into a config.json of the family, nor read back.
-        let name = family.model_type();
-        let problem =
-            format!("is {prob}, but this head of the family {name} always has {default}{origin}; use None");
-        Err(Error::Config { field, problem })
-    }
-
     /// A linear layer from H to `outputs`.
     pub(crate) fn linear(&self, outputs: usize, device: &Device) -> Linear {
         self.scaled_linear([self.embeddings.hidden_size, outputs], 1.0, device)
@@ -262,22 +222,9 @@ impl BertModelConfig {
         self.scaled_linear(shape, factor, device)
     }
 
-    /// The last linear layer of a classifier, which has a bias in every family.
-    pub(crate) fn classifier(&self, outputs: usize, device: &Device) -> Linear {
-        let hidden_size = self.embeddings.hidden_size;
-        let std = self.embeddings.initializer.std();
-        // transformers' standard deviation for it is 1 / √H in the families that have the transform.
-        let factor = match self.embeddings.family.architecture().heads.classifiers_have_transform {
-            true if std > 0.0 => ((hidden_size as f64).sqrt() * std).recip(),
-            _ => 1.0,
-        };
-        let linear = self.scaled_linear([hidden_size, outputs], factor, device);
-        Linear { bias: Some(Initializer::Zeros.init([outputs], device)), ..linear }
-    }
-
     /// A linear layer of this many inputs and outputs, initialised as the model's tables, with `factor` times the spread; its
     /// bias starts at zero.
-    pub(super) fn scaled_linear(
+    pub(crate) fn scaled_linear(
         &self,
         [inputs, outputs]: [usize; 2],
         factor: f64,

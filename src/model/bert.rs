@@ -1,15 +1,15 @@
-//! `BertModel`: BERT without a head, and the layers between it and a head.
+//! `BertModel`: BERT without a head.
 
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::{BertEncoder, PackedHidden};
 use crate::error::Result;
 use crate::family::{InnerDropout, Pooler};
-use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, linear, linear_activation};
+use crate::layers::{PaddingMask, ParameterCheck, linear};
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
-use burn_fused::{Activation, with_one_draw};
+use burn_fused::with_one_draw;
 
 /// BERT without a head: [`BertEmbeddings`], [`BertEncoder`] and, where a head needs it, the pooler.
 ///
@@ -187,38 +187,5 @@ impl BertModel {
             pooler_output = Some(linear(dense, first).tanh());
         }
         Ok(BertModelOutput { last_hidden_state, pooler_output, hidden_states: None, attentions: None })
-    }
-}
-
-/// `LayerNorm(GELU(x·P))`, between ModernBERT and the last linear layer of its classifiers. Source: `ModernBertPredictionHead`
-/// of transformers 5.23. [`BertForTokenClassification`](super::BertForTokenClassification) has an example.
-#[derive(Module, Debug)]
-pub struct ClassifierTransform {
-    /// P, [H, H].
-    pub dense: Linear,
-    /// Of H values.
-    pub layer_norm: LayerNorm,
-}
-
-impl ClassifierTransform {
-    /// `None` in a family without.
-    pub(super) fn new(bert: &BertModelConfig, device: &Device) -> Option<Self> {
-        let embeddings = &bert.embeddings;
-        embeddings.family.architecture().heads.classifiers_have_transform.then(|| Self {
-            dense: bert.output_linear([embeddings.hidden_size; 2], device),
-            layer_norm: embeddings.layer_norm(embeddings.hidden_size, device),
-        })
-    }
-
-    pub(super) fn check(&self, check: &ParameterCheck, hidden_size: usize) -> Result<()> {
-        check.linear("transform.dense", &self.dense, [hidden_size; 2])?;
-        check.norm("transform.layer_norm", &self.layer_norm, hidden_size)
-    }
-
-    /// Of each vector in the last axis.
-    pub(super) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let dims = x.dims();
-        let rows = x.reshape([-1, dims[D - 1] as i64]); // which the fused operators take
-        self.layer_norm.forward(linear_activation(&self.dense, rows, Activation::Gelu)).reshape(dims)
     }
 }

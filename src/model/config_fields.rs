@@ -1,13 +1,12 @@
-//! The fields of a `config.json` that belong to the encoder and to the heads.
+//! The fields of a `config.json` that belong to the encoder.
 
-use super::loss::numbered;
-use crate::checkpoint::{FamilySpec, Fields};
+use crate::checkpoint::Fields;
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::disentangled::DisentangledConfig;
 use crate::encoder::rotary::RotaryConfig;
 use crate::error::{Result, shown};
-use crate::family::{Classified, HeadDropout, InnerDropout, PositionEmbeddingType};
+use crate::family::{InnerDropout, PositionEmbeddingType};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -230,58 +229,4 @@ fn global_every(fields: &Fields, default: usize) -> Result<usize> {
             Err(fields.invalid("layer_types", problem))
         }
     }
-}
-
-/// More labels than this would take gigabytes of names.
-const MAX_LABELS: usize = 1 << 20;
-
-/// The names of a `config.json`: of `id2label`, or `num_labels` names without one, or two.
-pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
-    let Some(names) = fields.object("id2label")? else {
-        let count = fields.size("num_labels", 2)?;
-        // A number costs a file a few bytes, and us a name each.
-        if count > MAX_LABELS {
-            let problem =
-                format!("is {count}, but at most {MAX_LABELS} labels can be without names in id2label");
-            return Err(fields.invalid("num_labels", problem));
-        }
-        return Ok(numbered(count));
-    };
-    let name = |id: usize| match names.get(&id.to_string()) {
-        Some(Value::String(name)) => Ok(name.clone()),
-        Some(_) => Err(fields.invalid("id2label", format!("has a name of {id} that is not text"))),
-        None => Err(fields.invalid("id2label", format!("has {} labels, but none of id {id}", names.len()))),
-    };
-    (0..names.len()).map(name).collect()
-}
-
-/// The dropout of a head that a `config.json` states; `None` where it is the family's default.
-pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
-    let spec = fields.spec();
-    let Some(field) = spec.keys.head_dropout[of as usize].filter(|field| !fields.is_null(field)) else {
-        return Ok(None);
-    };
-    let prob = fields.number(field, 0.0)?;
-    // `None` means the family's default, as in a config built by hand.
-    let default = spec.family.architecture().heads.dropout[of as usize];
-    Ok((default != HeadDropout::Stated(Some(prob))).then_some(prob))
-}
-
-/// The fields of a head with these labels and this dropout, where a `config.json` of the family states one.
-pub(super) fn head_fields(
-    id2label: &[String],
-    bert: &BertModelConfig,
-    of: Classified,
-    dropout: Option<f64>,
-) -> Vec<(&'static str, Value)> {
-    let names = id2label.iter().enumerate();
-    let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
-    let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
-    let spec = FamilySpec::of(bert.embeddings.family);
-    let default = match spec.family.architecture().heads.dropout[of as usize] {
-        HeadDropout::Stated(default) => default,
-        HeadDropout::OfLayers | HeadDropout::Never => None,
-    };
-    let dropout = spec.keys.head_dropout[of as usize].map(|field| (field, json!(dropout.or(default))));
-    [("id2label", by_id.into()), ("label2id", by_name.into())].into_iter().chain(dropout).collect()
 }

@@ -10,7 +10,8 @@ use crate::layers::{
     linear_activation,
 };
 use crate::model::bert::BertModel;
-use crate::model::loss::{Labels, check_padding, zero_loss};
+use crate::model::labels::{Labels, check_padding};
+use crate::model::loss::zero_loss;
 use crate::model::stored::{Part, Stored, stored_head};
 use burn::config::Config;
 use burn::module::{Module, Param, ParamId};

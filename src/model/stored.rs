@@ -1,6 +1,6 @@
 //! How a model maps to a checkpoint: its config's fields, its parameters and their keys.
 
-use super::bert::{BertModel, ClassifierTransform};
+use super::bert::BertModel;
 use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
@@ -263,15 +263,6 @@ impl BertModel {
         let pooler = self.pooler.as_ref()?;
         let name = keys.family.pooler.unwrap_or("pooler.dense"); // refused when it is saved
         Some(Part::linear(&keys.named(name), &pooler.dense))
-    }
-}
-
-impl ClassifierTransform {
-    pub(super) fn part(&self, keys: &ModelKeys) -> Part<'_> {
-        let [dense, norm] = keys.family.transform.unwrap_or(["transform.dense", "transform.norm"]); // refused when it is saved
-        let params = StoredParam::linear(dense, &self.dense);
-        let params = params.into_iter().chain(StoredParam::norm(keys.norm(norm), &self.layer_norm));
-        Part::new(keys.family.masked_lm.prefix, keys.stored_of(params))
     }
 }
 

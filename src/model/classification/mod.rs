@@ -9,12 +9,11 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, Family, SequenceHead};
 use crate::layers::{PaddingMask, ParameterCheck, check_dropout, drop_out, linear, linear_activation};
-use crate::model::bert::{BertModel, ClassifierTransform};
+use crate::model::bert::BertModel;
 use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
-use crate::model::loss::{
-    binary_cross_entropy, check_batch, check_names, check_weights, labelled_cross_entropy,
-    mean_squared_error, numbered,
-};
+use crate::model::classifier::{ClassifierTransform, check_names, check_weights, classifier, numbered};
+use crate::model::labels::check_batch;
+use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
 use crate::model::sentence::vectors::Pooling;
 use crate::model::sentence_transformers::{Prompts, torch_class};
 use burn::config::Config;

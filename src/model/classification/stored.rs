@@ -3,7 +3,7 @@
 use super::*;
 use crate::checkpoint::{Fields, JsonFile, ModelKeys};
 use crate::error::shown;
-use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
+use crate::model::classifier::{classifier_dropout, head_fields, names_of};
 use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
 use serde_json::{Value, json};

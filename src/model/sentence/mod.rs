@@ -10,7 +10,7 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, check_sizes, linear_activation};
 use crate::model::bert::BertModel;
-use crate::model::loss::check_padding;
+use crate::model::labels::check_padding;
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
 use crate::model::sentence::vectors::{Pooling, Similarity, normalized};
 use crate::model::sentence_transformers::{Prompts, torch_class};
