@@ -99,22 +99,24 @@ impl BertModelConfig {
     /// Builds the encoder alone on `device`. Errors are those of [`validate`](Self::validate).
     pub fn init_encoder(&self, device: &Device) -> Result<BertEncoder> {
         self.validate()?;
+        Ok(self.build_encoder(device))
+    }
+
+    /// [`init_encoder`](Self::init_encoder) of a config that was validated.
+    pub(crate) fn build_encoder(&self, device: &Device) -> BertEncoder {
         let projection = self.embeddings.embedding_size.map(|size| [size, self.embeddings.hidden_size]);
         let layers = self.num_stored_layers();
-        Ok(BertEncoder {
+        BertEncoder {
             embeddings_projection: projection.map(|shape| self.scaled_linear(shape, 1.0, device)),
-            relative_attention_bias: RelativeAttentionBias::new(self, device)?,
-            distances: self
-                .disentangled
-                .map(|config| DistanceEmbedding::new(config, &self.embeddings, device))
-                .transpose()?,
-            layers: (0..layers).map(|i| BertLayer::new(self, i, device)).collect::<Result<_>>()?,
+            relative_attention_bias: RelativeAttentionBias::new(self, device),
+            distances: self.disentangled.map(|own| DistanceEmbedding::new(own, &self.embeddings, device)),
+            layers: (0..layers).map(|i| BertLayer::new(self, i, device)).collect(),
             final_norm: (self.encoder().norm == NormPlace::Pre)
                 .then(|| self.embeddings.layer_norm(self.embeddings.hidden_size, device)),
             rounds: self.num_hidden_layers / layers,
             hidden_act_name: self.hidden_act_name.clone(),
             rotary: self.rotary,
-        })
+        }
     }
 }
 

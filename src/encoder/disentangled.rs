@@ -133,13 +133,13 @@ impl DistanceEmbedding {
         config: DisentangledConfig,
         embeddings: &BertEmbeddingsConfig,
         device: &Device,
-    ) -> Result<Self> {
+    ) -> Self {
         let hidden = embeddings.hidden_size;
         let table = TokenEmbeddingConfig::new(2 * config.span(), hidden)
             .with_initializer(embeddings.initializer.clone())
-            .try_init(device)?;
+            .build(device);
         let layer_norm = config.norm_rel_ebd.then(|| embeddings.layer_norm(hidden, device));
-        Ok(Self { table, layer_norm, config })
+        Self { table, layer_norm, config }
     }
 
     pub(super) fn config(&self) -> DisentangledConfig {

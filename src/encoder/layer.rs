@@ -61,7 +61,7 @@ pub struct BertLayer {
 }
 
 impl BertLayer {
-    pub(super) fn new(config: &BertModelConfig, index: usize, device: &Device) -> Result<Self> {
+    pub(super) fn new(config: &BertModelConfig, index: usize, device: &Device) -> Self {
         let (embeddings, encoder) = (&config.embeddings, config.encoder());
         let (hidden, intermediate) = (embeddings.hidden_size, config.intermediate_size);
         let norm = || embeddings.layer_norm(hidden, device);
@@ -69,8 +69,8 @@ impl BertLayer {
         let inwards = || with_bias(config.linear(intermediate, device), of_inner);
         let outwards = |inputs: usize| with_bias(config.output_linear([inputs, hidden], device), of_layers);
         let is_normalised = encoder.norm == NormPlace::Pre && index == 0;
-        Ok(Self {
-            attention: BertSelfAttention::new(config, index, device)?,
+        Self {
+            attention: BertSelfAttention::new(config, index, device),
             attention_output: outwards(hidden),
             attention_layer_norm: (!is_normalised).then(norm),
             intermediate: inwards(),
@@ -82,7 +82,7 @@ impl BertLayer {
             output_dropout: encoder.output_dropout,
             drops_inner: encoder.inner_dropout != InnerDropout::Never,
             hidden_act: config.hidden_act,
-        })
+        }
     }
 
     /// f.

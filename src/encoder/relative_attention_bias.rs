@@ -27,13 +27,10 @@ pub struct RelativeAttentionBias {
 
 impl RelativeAttentionBias {
     /// `None` in a family without.
-    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Result<Option<Self>> {
-        if !config.embeddings.family.architecture().encoder.has_relative_attention_bias {
-            return Ok(None);
-        }
+    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Option<Self> {
         let table = TokenEmbeddingConfig::new(BUCKETS, config.num_attention_heads)
             .with_initializer(config.embeddings.initializer.clone());
-        Ok(Some(Self { table: table.try_init(device)? }))
+        config.encoder().has_relative_attention_bias.then(|| Self { table: table.build(device) })
     }
 
     /// Whether the table fits layers of so many heads.

@@ -5,7 +5,6 @@ use super::disentangled::{DisentangledAttention, SharedPositions};
 use super::packing::Packing;
 use super::relative_positions::RelativePositions;
 use super::rotary::Rotary;
-use crate::error::Result;
 use crate::layers::{active_prob, linear, linear_narrow};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
@@ -37,21 +36,21 @@ pub struct BertSelfAttention {
 }
 
 impl BertSelfAttention {
-    pub(super) fn new(config: &BertModelConfig, layer: usize, device: &Device) -> Result<Self> {
+    pub(super) fn new(config: &BertModelConfig, layer: usize, device: &Device) -> Self {
         let has_bias = config.encoder().biases.of_layers;
         let linear = || with_bias(config.linear(config.embeddings.hidden_size, device), has_bias);
-        Ok(Self {
+        Self {
             query: linear(),
             key: linear(),
             value: linear(),
-            relative_positions: RelativePositions::new(config, device)?,
+            relative_positions: RelativePositions::new(config, device),
             disentangled: config
                 .disentangled
                 .map(|own| DisentangledAttention::new(own, linear, config.embeddings.hidden_dropout_prob)),
             dropout: DropoutConfig::new(config.attention_probs_dropout_prob).init(),
             num_attention_heads: config.num_attention_heads,
             rotary: config.rotary.map(|rotary| rotary.of_layer(layer)),
-        })
+        }
     }
 
     /// Number of heads, A.

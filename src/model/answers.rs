@@ -39,13 +39,13 @@ impl BertForQuestionAnsweringConfig {
         self.bert.check_classifier_dropout(Classified::Answers, self.qa_dropout)
     }
 
-    fn build(&self, device: &Device) -> Result<BertForQuestionAnswering> {
-        Ok(BertForQuestionAnswering {
-            bert: self.bert.init_without_pooler(device)?,
+    fn build(&self, device: &Device) -> BertForQuestionAnswering {
+        BertForQuestionAnswering {
+            bert: self.bert.build(false, device),
             dropout: self.bert.head_dropout(Classified::Answers, self.qa_dropout),
             transform: ClassifierTransform::new(&self.bert, device),
             qa_outputs: self.bert.classifier(2, device),
-        })
+        }
     }
 }
 

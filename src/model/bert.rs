@@ -69,25 +69,20 @@ impl BertModelConfig {
     /// Builds the model on `device`, with a pooler if the family's model without a head has one. Errors are those of
     /// [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertModel> {
-        match self.embeddings.family.architecture().heads.pooler {
-            Pooler::Always => self.init_with_pooler(device),
-            Pooler::Never | Pooler::OfHeads => self.init_without_pooler(device),
-        }
-    }
-
-    pub(super) fn init_with_pooler(&self, device: &Device) -> Result<BertModel> {
-        let dense = self.linear(self.embeddings.hidden_size, device);
-        Ok(BertModel { pooler: Some(BertPooler { dense }), ..self.init_without_pooler(device)? })
-    }
-
-    // transformers builds heads that do not read it with `add_pooling_layer=False`.
-    pub(super) fn init_without_pooler(&self, device: &Device) -> Result<BertModel> {
         self.validate()?;
-        Ok(BertModel {
-            embeddings: self.embeddings.try_init(device)?,
-            encoder: self.init_encoder(device)?,
-            pooler: None,
-        })
+        let has_pooler = self.embeddings.family.architecture().heads.pooler == Pooler::Always;
+        Ok(self.build(has_pooler, device))
+    }
+
+    /// The model of a config that was validated; below a head that does not read the pooler without one, as by transformers'
+    /// `add_pooling_layer=False`.
+    pub(super) fn build(&self, has_pooler: bool, device: &Device) -> BertModel {
+        let pooler = || BertPooler { dense: self.linear(self.embeddings.hidden_size, device) };
+        BertModel {
+            embeddings: self.embeddings.build(device),
+            encoder: self.build_encoder(device),
+            pooler: has_pooler.then(pooler),
+        }
     }
 }
 

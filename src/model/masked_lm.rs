@@ -45,7 +45,7 @@ impl BertForMaskedLmConfig {
         self.bert.validate()
     }
 
-    fn build(&self, device: &Device) -> Result<BertForMaskedLm> {
+    fn build(&self, device: &Device) -> BertForMaskedLm {
         let BertEmbeddingsConfig { family, vocab_size, ref initializer, .. } = self.bert.embeddings;
         let width = self.bert.embeddings.width();
         let decoder = TokenEmbeddingConfig::new(vocab_size, width).with_initializer(initializer.clone());
@@ -54,12 +54,12 @@ impl BertForMaskedLmConfig {
             transform: self.bert.output_linear([self.bert.embeddings.hidden_size, width], device),
             layer_norm: self.bert.embeddings.layer_norm(width, device),
             bias: Initializer::Zeros.init([vocab_size], device),
-            decoder: if self.tie_word_embeddings { None } else { Some(decoder.try_init(device)?) },
+            decoder: (!self.tie_word_embeddings).then(|| decoder.build(device)),
             train_padding_row: self.train_padding_row,
             activation: if is_of_layers { self.bert.hidden_act } else { Activation::Gelu },
             legacy: self.legacy || !self.tie_word_embeddings,
         };
-        Ok(BertForMaskedLm { bert: self.bert.init_without_pooler(device)?, head })
+        BertForMaskedLm { bert: self.bert.build(false, device), head }
     }
 }
 

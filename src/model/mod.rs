@@ -1,6 +1,7 @@
 //! BERT and its heads, from Hugging Face checkpoints and back.
 
-/// The constructors of a model with a head, from its config's private `build`, and its `forward`.
+/// The constructors of a model with a head, from its config's private `build`, which cannot fail after `validate`, and its
+/// `forward`.
 macro_rules! head {
     ($config:ident, $model:ident, $batch:ident, $output:ident) => {
         impl $config {
@@ -12,7 +13,7 @@ macro_rules! head {
             /// Builds the model on `device`. Errors are those of [`validate`](Self::validate).
             pub fn try_init(&self, device: &Device) -> $crate::error::Result<$model> {
                 self.validate()?;
-                self.build(device)
+                Ok(self.build(device))
             }
 
             /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.

@@ -36,14 +36,14 @@ impl ElectraForPreTrainingConfig {
         Err(Error::config("family", format!("is {name}, but only electra has a head for replaced tokens")))
     }
 
-    fn build(&self, device: &Device) -> Result<ElectraForPreTraining> {
-        Ok(ElectraForPreTraining {
-            bert: self.bert.init_without_pooler(device)?,
+    fn build(&self, device: &Device) -> ElectraForPreTraining {
+        ElectraForPreTraining {
+            bert: self.bert.build(false, device),
             discriminator_predictions: ReplacedTokenHead {
                 dense: self.bert.linear(self.bert.embeddings.hidden_size, device),
                 dense_prediction: self.bert.linear(1, device),
             },
-        })
+        }
     }
 }
 

@@ -50,14 +50,14 @@ impl BertForTokenClassificationConfig {
         check_weights(self.class_weights.as_deref(), self.num_labels())
     }
 
-    fn build(&self, device: &Device) -> Result<BertForTokenClassification> {
-        Ok(BertForTokenClassification {
-            bert: self.bert.init_without_pooler(device)?,
+    fn build(&self, device: &Device) -> BertForTokenClassification {
+        BertForTokenClassification {
+            bert: self.bert.build(false, device),
             dropout: self.bert.head_dropout(Classified::Tokens, self.classifier_dropout),
             transform: ClassifierTransform::new(&self.bert, device),
             classifier: self.bert.classifier(self.num_labels(), device),
             stated: self.clone(),
-        })
+        }
     }
 }
 

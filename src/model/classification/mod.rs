@@ -94,24 +94,20 @@ impl BertForSequenceClassificationConfig {
         Err(Error::config(field, problem))
     }
 
-    fn build(&self, device: &Device) -> Result<BertForSequenceClassification> {
-        let hidden_size = self.bert.embeddings.hidden_size;
-        // A pooler that no head reads would be trained for nothing, and be missing in the family's files.
-        let (bert, dense) = match self.bert.embeddings.family.architecture().heads.sequence {
-            SequenceHead::Dense { .. } | SequenceHead::ContextPooler => {
-                (self.bert.init_without_pooler(device)?, Some(self.bert.linear(hidden_size, device)))
-            }
-            SequenceHead::Pooled => (self.bert.init_with_pooler(device)?, None),
-            SequenceHead::Transformed => (self.bert.init_without_pooler(device)?, None),
-        };
+    fn build(&self, device: &Device) -> BertForSequenceClassification {
+        let head = self.bert.embeddings.family.architecture().heads.sequence;
+        let has_dense = matches!(head, SequenceHead::Dense { .. } | SequenceHead::ContextPooler);
+        let dense = || self.bert.linear(self.bert.embeddings.hidden_size, device);
         let classifier = SequenceClassificationHead {
-            dense,
+            dense: has_dense.then(dense),
             transform: ClassifierTransform::new(&self.bert, device),
             pooler_dropout: DropoutConfig::new(self.pooler_dropout).init(),
             dropout: self.bert.head_dropout(Classified::Sequences, self.classifier_dropout),
             out_proj: self.bert.classifier(self.num_labels(), device),
         };
-        Ok(BertForSequenceClassification { bert, classifier, stated: self.clone() })
+        // A pooler that no head reads would be trained for nothing, and be missing in the family's files.
+        let bert = self.bert.build(head == SequenceHead::Pooled, device);
+        BertForSequenceClassification { bert, classifier, stated: self.clone() }
     }
 }
 

@@ -83,7 +83,7 @@ impl BertForSentenceEmbeddingConfig {
         check_sizes(sizes.map(|(field, size)| (field, size.unwrap_or(1), usize::MAX)))
     }
 
-    fn build(&self, device: &Device) -> Result<BertForSentenceEmbedding> {
+    fn build(&self, device: &Device) -> BertForSentenceEmbedding {
         let mut width = self.bert.embeddings.hidden_size;
         // Each layer reads vectors as wide as those that the one before gives.
         let dense = self.dense.iter().map(|config| {
@@ -92,12 +92,12 @@ impl BertForSentenceEmbeddingConfig {
             dense
         });
         let dense = dense.collect();
-        Ok(BertForSentenceEmbedding {
-            bert: self.bert.init_without_pooler(device)?,
+        BertForSentenceEmbedding {
+            bert: self.bert.build(false, device),
             dense,
             // The layers state their own config, so that the two cannot differ.
             stated: Self { dense: Vec::new(), ..self.clone() },
-        })
+        }
     }
 }
 
