@@ -2,7 +2,7 @@
 
 use super::directory::Directory;
 use super::fields::{Fields, config_path, merged_fields};
-use super::keys::{ModelKeys, agree};
+use super::keys::ModelKeys;
 use super::params::{StoredParam, check_stored, filled};
 use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
@@ -67,8 +67,8 @@ impl BertEmbeddings {
             let keys = ModelKeys::of_layer(&checkpoint, family)?;
             let module = match fields {
                 Some(fields) => {
-                    agree(&keys, family, &fields)?;
-                    fields.in_file(fields.config()?.try_init(device))?
+                    keys.agree(family, &fields)?;
+                    fields.config()?.build(device)
                 }
                 None => config_of_shapes(&checkpoint, &keys)?.try_init(device)?,
             };

@@ -103,7 +103,15 @@ impl Fields {
         classes.first()?.as_str().filter(|_| is_other).map(String::from)
     }
 
-    pub(crate) fn config(&self) -> Result<BertEmbeddingsConfig> {
+    /// The config of an embedding layer alone.
+    pub(super) fn config(&self) -> Result<BertEmbeddingsConfig> {
+        let config = self.embeddings()?;
+        self.in_file(config.validate())?;
+        Ok(config)
+    }
+
+    /// The config of the embedding layer, which that of the model validates.
+    pub(crate) fn embeddings(&self) -> Result<BertEmbeddingsConfig> {
         let spec = self.spec;
         // First: fields of a variant may mean something else.
         self.refuse_variants()?;
@@ -116,7 +124,7 @@ impl Fields {
             Projection::IfOther => Some(embedding_size()?).filter(|&size| size != hidden_size),
             Projection::Always => Some(embedding_size()?),
         };
-        let config = BertEmbeddingsConfig {
+        Ok(BertEmbeddingsConfig {
             family: spec.family,
             vocab_size: self.size("vocab_size", defaults.vocab_size)?,
             hidden_size,
@@ -129,9 +137,7 @@ impl Fields {
             hidden_dropout_prob: self.number("hidden_dropout_prob", defaults.dropout)?,
             initializer: self.initializer()?,
             position_embedding_type: self.positions()?,
-        };
-        self.in_file(config.validate())?;
-        Ok(config)
+        })
     }
 
     /// Refuses models that compute something else than their family.

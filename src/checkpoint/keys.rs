@@ -59,14 +59,16 @@ impl ModelKeys {
         Ok(keys)
     }
 
-    /// The keys of a checkpoint that has a whole model.
-    pub(crate) fn of_model(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
+    /// The keys of a checkpoint that has a whole model, whose config has these fields.
+    pub(crate) fn of_model(checkpoint: &Checkpoint, family: Family, fields: &Fields) -> Result<Self> {
         let keys = Self::of_layer(checkpoint, family)?;
         if keys.model_prefix().is_none() {
             let key = format!("{}0.{}.weight", keys.family.layer, keys.family.query_key_value[0]);
             let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
             return Err(Error::missing_key(checkpoint.path(), key, hint));
         }
+        // Before anything is read: keys of another family may have the same shapes.
+        keys.agree(family, fields)?;
         Ok(keys)
     }
 
@@ -139,7 +141,7 @@ impl ModelKeys {
         }
     }
 
-    fn is_stored(&self, key: &str) -> bool {
+    pub(crate) fn is_stored(&self, key: &str) -> bool {
         self.stored.as_ref().is_some_and(|stored| stored.contains(key))
     }
 
@@ -169,27 +171,26 @@ impl ModelKeys {
             false => [self.family.word, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
         }
     }
-}
-
-/// Refuses a file or keys of a family whose positions are not those of `family`.
-pub(crate) fn agree(keys: &ModelKeys, family: Family, fields: &Fields) -> Result<()> {
-    let positions = |family: Family| family.architecture().input.positions;
-    // Positions alone are compared: they change what is computed, and no shape would show it.
-    // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
-    let found = keys.stated_family().filter(|&found| FamilySpec::of(found).keys.layer == keys.family.layer);
-    let problem = match (fields.spec().family, found) {
-        (stated, _) if positions(stated) != positions(family) => format!(
-            "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
-            positions(stated),
-            positions(family)
-        ),
-        (_, Some(found)) if positions(found) != positions(family) => format!(
-            "gives {:?} positions, but the weights' keys start with {}, whose family has {:?} ones; correct it",
-            positions(family),
-            keys.embedding(""),
-            positions(found)
-        ),
-        _ => return Ok(()),
-    };
-    Err(fields.invalid("model_type", problem))
+    /// Refuses a file or keys of a family whose positions are not those of `family`.
+    pub(super) fn agree(&self, family: Family, fields: &Fields) -> Result<()> {
+        let positions = |family: Family| family.architecture().input.positions;
+        // Positions alone are compared: they change what is computed, and no shape would show it.
+        // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
+        let found = self.stated_family().filter(|&found| FamilySpec::of(found).keys.layer == self.family.layer);
+        let problem = match (fields.spec().family, found) {
+            (stated, _) if positions(stated) != positions(family) => format!(
+                "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
+                positions(stated),
+                positions(family)
+            ),
+            (_, Some(found)) if positions(found) != positions(family) => format!(
+                "gives {:?} positions, but the weights' keys start with {}, whose family has {:?} ones; correct it",
+                positions(family),
+                self.embedding(""),
+                positions(found)
+            ),
+            _ => return Ok(()),
+        };
+        Err(fields.invalid("model_type", problem))
+    }
 }

@@ -17,7 +17,6 @@ pub(crate) use families::FamilySpec;
 pub use fields::Fields;
 pub(crate) use fields::{merged_fields, replace_changed};
 pub use keys::ModelKeys;
-pub(crate) use keys::agree;
 pub(crate) use params::{StoredParam, check_stored, filled, torch_name};
 
 use crate::error::{Error, Result, shown};

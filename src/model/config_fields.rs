@@ -45,7 +45,7 @@ impl BertModelConfig {
                 return Err(fields.invalid(field, problem.into()));
             }
         }
-        let config = Self::new(fields.config()?);
+        let config = Self::new(fields.embeddings()?);
         let is_disentangled =
             fields.spec().family.architecture().input.positions == PositionEmbeddingType::Disentangled;
         let is_rotary = config.embeddings.position_embedding_type == PositionEmbeddingType::Rotary;

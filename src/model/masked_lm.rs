@@ -301,16 +301,14 @@ impl Stored for BertForMaskedLm {
         params.extend(decoder.map(|table| StoredParam::table(names.decoder, &table.weight)));
         // transformers has two biases, which are one where the head is tied.
         let (bias, decoder_bias) = (names.bias[0], names.bias[names.bias.len() - 1]);
-        let biases = match &keys.stored {
-            Some(stored)
-                if stored.contains(decoder_bias) && (decoder.is_some() || !stored.contains(bias)) =>
-            {
-                vec![decoder_bias]
+        let biases = match decoder {
+            Some(_) if keys.stored.is_none() => names.bias,
+            _ if keys.is_stored(decoder_bias) && (decoder.is_some() || !keys.is_stored(bias)) => {
+                &names.bias[names.bias.len() - 1..]
             }
-            None if decoder.is_some() => names.bias.to_vec(),
-            _ => vec![bias],
+            _ => &names.bias[..1],
         };
-        params.extend(biases.into_iter().map(|name| StoredParam::vector(name, &self.head.bias)));
+        params.extend(biases.iter().map(|&name| StoredParam::vector(name, &self.head.bias)));
         // A tied head has one table and one bias, so what a file has under two names must be the same twice.
         let equal = match decoder {
             None => {

@@ -3,7 +3,7 @@
 use super::bert::BertModel;
 use super::stored::{Part, Stored};
 use crate::checkpoint::{
-    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, agree, check_stored, filled,
+    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, check_stored, filled,
     merged_fields, replace_changed, torch_name,
 };
 use crate::encoder::config::BertModelConfig;
@@ -95,7 +95,9 @@ pub trait PretrainedModel: Stored {
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         // The config is read too, because its positions must be the model's.
         let (model, report) = of_save(path.as_ref(), |path, fields| {
-            read(self, fields, &Checkpoint::open(path)?, Misfit::Refused)
+            let checkpoint = Checkpoint::open(path)?;
+            let keys = ModelKeys::of_model(&checkpoint, self.bert().embeddings.family(), fields)?;
+            read(self, fields, &checkpoint, &keys, Misfit::Refused)
         })?;
         *self = model;
         Ok(report)
@@ -212,31 +214,27 @@ fn built<M: Stored>(
 ) -> Result<(M, LoadReport)> {
     let checkpoint = Checkpoint::open(path)?;
     let bert = M::bert_config(config);
-    let keys = ModelKeys::of_model(&checkpoint, bert.embeddings.family)?;
+    let keys = ModelKeys::of_model(&checkpoint, bert.embeddings.family, fields)?;
     // Before the model is built: a config can state more layers than fit into memory.
     keys.check_depth(&checkpoint, bert.num_stored_layers(), bert.num_hidden_layers)?;
-    read(&M::build(config, device)?, fields, &checkpoint, misfit)
+    read(&M::build(config, device)?, fields, &checkpoint, &keys, misfit)
 }
 
 fn read<M: Stored>(
     model: &M,
     fields: &Fields,
     checkpoint: &Checkpoint,
+    keys: &ModelKeys,
     misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
-    let family = model.bert().embeddings.family();
-    let keys = ModelKeys::of_model(checkpoint, family)?;
-    // Before anything is read: keys of another family may have the same shapes.
-    agree(&keys, family, fields)?;
-    let stored = keys.stored.clone().unwrap_or_default();
     let is_new = |params: &[StoredParam], own: &Checkpoint| {
         misfit == Misfit::NewlyInitialised && params.iter().any(|param| param.is_of_other_shape(own))
     };
-    let mut params = model.bert().body_params(&keys);
+    let mut params = model.bert().body_params(keys);
     let (mut missing, mut copies) = (Vec::new(), BTreeSet::new());
-    for part in model.parts(&keys) {
+    for part in model.parts(keys) {
         for names in part.equal {
-            if names.iter().all(|name| stored.contains(name)) && !checkpoint.are_equal(&names)? {
+            if names.iter().all(|name| keys.is_stored(name)) && !checkpoint.are_equal(&names)? {
                 let problem = format!(
                     "has {} and {} that differ, but the config ties the head to the word embeddings; set tie_word_embeddings \
                      to false in config.json to give the head its own decoder and bias",
@@ -246,18 +244,18 @@ fn read<M: Stored>(
             }
         }
         copies.extend(part.copies);
-        let is_stored = part.params.iter().any(|param| stored.contains(&param.key));
+        let is_stored = part.params.iter().any(|param| keys.is_stored(&param.key));
         if is_stored && !is_new(&part.params, checkpoint) {
             params.extend(part.params);
         } else {
             missing.extend(part.params.into_iter().map(|param| param.key));
         }
     }
-    let used: BTreeSet<&String> = params.iter().map(|param| &param.key).collect();
     // Buffers of the embedding layer and copies of tied weights are read by no one, and no loss.
-    let is_read = |key: &String| used.contains(key) || copies.contains(key);
-    let is_unused = |key: &String| !is_read(key) && !keys.is_of_layer(key, true);
-    let unused = stored.iter().filter(|key| is_unused(key)).cloned().collect();
+    let used = params.iter().map(|param| &param.key).chain(&copies);
+    let used: BTreeSet<&str> = used.map(String::as_str).collect();
+    let unused = checkpoint.keys().filter(|key| !used.contains(key) && !keys.is_of_layer(key, true));
+    let unused = unused.map(String::from).collect();
     // Into copies: if a later file fails, nothing was loaded.
     let mut filled_model = filled(model, checkpoint, params)?;
     let dir = fields.dir();
@@ -269,8 +267,7 @@ fn read<M: Stored>(
             None => missing.extend(params.into_iter().map(|param| format!("{name}/{}", param.key))),
         }
     }
-    let class = M::CLASS.map(|class| format!("{}{class}", FamilySpec::of(family).class));
-    let other_class = fields.class_beside(class.as_deref());
+    let other_class = fields.class_beside(class_of(model).as_deref());
     Ok((filled_model, LoadReport { missing, unused, other_class }))
 }
 
@@ -305,8 +302,8 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     }
     replace_changed(&mut fields, own, &same);
     // A bare model is part of every class, and leaves the old one.
-    if let Some(class) = M::CLASS {
-        fields.insert("architectures".into(), json!([format!("{}{class}", spec.class)]));
+    if let Some(class) = class_of(model) {
+        fields.insert("architectures".into(), json!([class]));
     }
     // transformers loads in the dtype that the config names; before 4.56 it had another name.
     if let Some(dtype) = torch_name(words.val().dtype()) {
@@ -376,6 +373,12 @@ fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// transformers' class of a model with a head.
+fn class_of<M: Stored>(model: &M) -> Option<String> {
+    let family = FamilySpec::of(model.bert().embeddings.family());
+    M::CLASS.map(|class| format!("{}{class}", family.class))
 }
 
 fn own_fields<M: Stored>(model: &M) -> Map<String, Value> {
