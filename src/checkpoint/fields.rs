@@ -183,23 +183,17 @@ impl Fields {
     }
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
-        match self.text("position_embedding_type")? {
-            None | Some("absolute") => match self.spec.family.architecture().input.positions {
-                PositionEmbeddingType::Disentangled
-                    if self.flag("position_biased_input")?.unwrap_or(true) =>
-                {
-                    Ok(PositionEmbeddingType::Absolute)
-                }
-                own => Ok(own),
-            },
-            Some("relative_key") => Ok(PositionEmbeddingType::RelativeKey),
-            Some("relative_key_query") => Ok(PositionEmbeddingType::RelativeKeyQuery),
-            Some(other) => {
-                let allowed = "\"absolute\", \"relative_key\" or \"relative_key_query\"";
-                let problem = format!("is {:?}, but must be {allowed}", shown(other));
-                Err(self.invalid("position_embedding_type", problem))
-            }
-        }
+        let allowed = "\"absolute\", \"relative_key\" or \"relative_key_query\"";
+        let known = |name: &str| match name {
+            // The family's own, whatever they are.
+            "absolute" => Some(None),
+            _ => RELATIVE.into_iter().find(|(_, own)| *own == name).map(|(positions, _)| Some(positions)),
+        };
+        let stated = self.known("position_embedding_type", allowed, known)?.flatten();
+        let own = stated.unwrap_or(self.spec.family.architecture().input.positions);
+        let is_biased =
+            own == PositionEmbeddingType::Disentangled && self.flag("position_biased_input")?.unwrap_or(true);
+        Ok(if is_biased { PositionEmbeddingType::Absolute } else { own })
     }
 
     fn pad_token_id(&self, default: usize) -> Result<Option<usize>> {
@@ -266,6 +260,18 @@ impl Fields {
         self.value(field, "text", Value::as_str)
     }
 
+    /// What a text stands for; `None` if the field is missing, an error if it is none of those `allowed`.
+    pub(crate) fn known<T>(
+        &self,
+        field: &'static str,
+        allowed: &str,
+        known: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(name) = self.text(field)? else { return Ok(None) };
+        let error = || self.invalid(field, format!("is {:?}, but must be {allowed}", shown(name)));
+        known(name).map(Some).ok_or_else(error)
+    }
+
     /// What is wrong with a field, which BERT calls `field`.
     pub(crate) fn invalid(&self, field: &'static str, problem: String) -> Error {
         Error::ConfigFile { path: self.path.clone(), field: self.spec.name_of(field), problem }
@@ -283,6 +289,12 @@ impl Fields {
         })
     }
 }
+
+/// The `position_embedding_type` of relative positions.
+const RELATIVE: [(PositionEmbeddingType, &str); 2] = [
+    (PositionEmbeddingType::RelativeKey, "relative_key"),
+    (PositionEmbeddingType::RelativeKeyQuery, "relative_key_query"),
+];
 
 fn whole(value: &Value) -> Option<usize> {
     value.as_u64().and_then(|value| value.try_into().ok())
@@ -306,21 +318,17 @@ pub(crate) fn merged_fields(
 ) -> Result<Map<String, Value>> {
     let scheme = config.position_embedding_type;
     let own = config.family.architecture().input.positions;
-    let stated = match scheme {
-        PositionEmbeddingType::RelativeKey => Some("relative_key"),
-        PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
-        // The family's own need no word, and transformers 5 would not read it.
-        absolute if absolute == own => None,
-        // A field of its own says it.
-        PositionEmbeddingType::Absolute if own == PositionEmbeddingType::Disentangled => None,
-        other => {
-            let problem = format!(
-                "is {other:?}, which a config.json of {} cannot say; set family to one with such positions",
-                config.family.model_type()
-            );
-            return Err(Error::config("position_embedding_type", problem));
-        }
-    };
+    let relative = RELATIVE.into_iter().find(|(positions, _)| *positions == scheme);
+    // The family's own need no word, and transformers 5 would not read it. DeBERTa's absolute ones have a field of their own.
+    let is_own = scheme == own
+        || [scheme, own] == [PositionEmbeddingType::Absolute, PositionEmbeddingType::Disentangled];
+    if relative.is_none() && !is_own {
+        let problem = format!(
+            "is {scheme:?}, which a config.json of {} cannot say; set family to one with such positions",
+            config.family.model_type()
+        );
+        return Err(Error::config("position_embedding_type", problem));
+    }
     let mut fields = layer_fields(config);
     // Only a new directory needs fields for the rest of a model: an old file has its own.
     let Some(old) = old else {
@@ -334,7 +342,7 @@ pub(crate) fn merged_fields(
             ("num_attention_heads", json!(heads)),
             ("intermediate_size", json!(4 * hidden_size)),
         ];
-        let positions = stated.map(|word| ("position_embedding_type", json!(word)));
+        let positions = relative.map(|(_, word)| ("position_embedding_type", json!(word)));
         let of_model = of_model.into_iter().chain(positions);
         fields.extend(of_model.map(|(field, value)| (field.to_string(), value)));
         return Ok(fields);

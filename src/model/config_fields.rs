@@ -26,16 +26,9 @@ impl BertModelConfig {
     /// The config in a `config.json`. Errors are those of [`from_pretrained`](Self::from_pretrained).
     pub fn from_fields(fields: &Fields) -> Result<Self> {
         let defaults = &fields.spec().defaults;
-        let (hidden_act, hidden_act_name) = match fields.text("hidden_act")? {
-            None => (defaults.hidden_act, None),
-            Some(name) => {
-                let activation = Activation::of_name(name).ok_or_else(|| {
-                    let names = Activation::all_names();
-                    fields.invalid("hidden_act", format!("is {:?}, but must be one of {names}", shown(name)))
-                })?;
-                (activation, Some(name.to_string()).filter(|name| name != activation.names()[0]))
-            }
-        };
+        let allowed = format!("one of {}", Activation::all_names());
+        let hidden_act = fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(defaults.hidden_act);
+        let hidden_act_name = fields.text("hidden_act")?.filter(|name| *name != hidden_act.names()[0]);
         // Both change what is computed, and no tensor would be missing.
         for (field, problem) in [
             ("is_decoder", "is true, but only bidirectional encoders are supported"),
@@ -54,7 +47,7 @@ impl BertModelConfig {
             num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
             intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
             hidden_act,
-            hidden_act_name,
+            hidden_act_name: hidden_act_name.map(String::from),
             attention_probs_dropout_prob: fields
                 .number("attention_probs_dropout_prob", defaults.attention_dropout)?,
             mlp_dropout: match config.encoder().inner_dropout {

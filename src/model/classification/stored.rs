@@ -38,29 +38,25 @@ fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>
 }
 
 fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
+    // transformers writes null where nothing was said.
     if fields.is_null("problem_type") {
         return Ok(None);
     }
-    let Some(name) = fields.text("problem_type")? else { return Ok(None) };
+    let allowed = "one of regression, single_label_classification, multi_label_classification";
     // serde's names of the variants are transformers'.
-    serde_json::from_value(name.into()).map(Some).map_err(|_| {
-        let allowed = "regression, single_label_classification, multi_label_classification";
-        fields.invalid("problem_type", format!("is {:?}, but must be one of {allowed}", shown(name)))
-    })
+    fields.known("problem_type", allowed, |name| serde_json::from_value(name.into()).ok())
 }
 
 /// What a config of a family with poolings says, or leaves to the default.
 fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
     let has_one = fields.spec().family.architecture().heads.sequence == SequenceHead::Transformed;
-    match fields.text("classifier_pooling")?.filter(|_| has_one) {
+    let known = |name: &str| match name {
+        "mean" if has_one => Some(Some(Pooling::Mean)),
         // As a config built by hand has it.
-        None | Some("cls") => Ok(None),
-        Some("mean") => Ok(Some(Pooling::Mean)),
-        Some(other) => {
-            let problem = format!("is {:?}, but must be \"cls\" or \"mean\"", shown(other));
-            Err(fields.invalid("classifier_pooling", problem))
-        }
-    }
+        "cls" => Some(None),
+        _ => (!has_one).then_some(None),
+    };
+    Ok(fields.known("classifier_pooling", "\"cls\" or \"mean\"", known)?.flatten())
 }
 
 impl Stored for BertForSequenceClassification {
