@@ -132,6 +132,13 @@ pub(crate) struct Encoder {
     pub(crate) has_windows: bool,
 }
 
+impl Encoder {
+    /// Whether a config states the dropout of what D reads.
+    pub(crate) fn has_mlp_dropout(&self) -> bool {
+        self.inner_dropout == InnerDropout::Stated
+    }
+}
+
 /// Which linear layers and norms have biases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Biases {

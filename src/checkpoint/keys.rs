@@ -176,7 +176,8 @@ impl ModelKeys {
         let positions = |family: Family| family.architecture().input.positions;
         // Positions alone are compared: they change what is computed, and no shape would show it.
         // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
-        let found = self.stated_family().filter(|&found| FamilySpec::of(found).keys.layer == self.family.layer);
+        let found =
+            self.stated_family().filter(|&found| FamilySpec::of(found).keys.layer == self.family.layer);
         let problem = match (fields.spec().family, found) {
             (stated, _) if positions(stated) != positions(family) => format!(
                 "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",

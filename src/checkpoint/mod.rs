@@ -12,7 +12,7 @@ mod formats;
 mod keys;
 mod params;
 
-pub(crate) use directory::{Directory, JsonFile};
+pub(crate) use directory::Directory;
 pub(crate) use families::FamilySpec;
 pub use fields::Fields;
 pub(crate) use fields::{merged_fields, replace_changed};
@@ -20,8 +20,7 @@ pub use keys::ModelKeys;
 pub(crate) use params::{StoredParam, check_stored, filled, torch_name};
 
 use crate::error::{Error, Result, shown};
-use crate::files::names::WEIGHT_NAMES;
-use crate::files::{read_json, regular_file};
+use crate::files::{WEIGHT_NAMES, read_json, regular_file};
 use burn::tensor::TensorData;
 use formats::{StoredTensor, WeightFile, float_dtype};
 use serde_json::{Map, Value};

@@ -4,7 +4,7 @@ use super::disentangled::DisentangledConfig;
 use super::rotary::RotaryConfig;
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::Result;
-use crate::family::{Biases, Encoder, InnerDropout, NormPlace, PositionEmbeddingType};
+use crate::family::{Biases, Encoder, NormPlace, PositionEmbeddingType};
 use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, ensure};
 use burn::config::Config;
 use burn::nn::{Initializer, Linear};
@@ -154,8 +154,7 @@ impl BertModelConfig {
         }
         check_num_params("hidden_size", self.count_params())?;
         check_dropout("mlp_dropout", self.mlp_dropout)?;
-        let has_mlp_dropout = encoder.inner_dropout == InnerDropout::Stated;
-        ensure(has_mlp_dropout || self.mlp_dropout == 0.0, "mlp_dropout", || {
+        ensure(encoder.has_mlp_dropout() || self.mlp_dropout == 0.0, "mlp_dropout", || {
             format!("is {}, but the family {name} has none", self.mlp_dropout)
         })?;
         check_dropout("attention_probs_dropout_prob", self.attention_probs_dropout_prob)
@@ -206,10 +205,7 @@ impl BertModelConfig {
 
     /// The dropout of a layer beside that of its attention.
     pub(crate) fn layer_dropout(&self) -> f64 {
-        match self.encoder().inner_dropout {
-            InnerDropout::Stated => self.mlp_dropout,
-            InnerDropout::Never | InnerDropout::OfLayers => self.embeddings.hidden_dropout_prob,
-        }
+        if self.encoder().has_mlp_dropout() { self.mlp_dropout } else { self.embeddings.hidden_dropout_prob }
     }
 
     /// A linear layer of the encoder whose output is added to its input, or of a head before the last.

@@ -4,7 +4,7 @@ use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::{BertEncoder, PackedHidden};
 use crate::error::Result;
-use crate::family::{InnerDropout, Pooler};
+use crate::family::Pooler;
 use crate::layers::{PaddingMask, ParameterCheck, linear};
 use burn::module::Module;
 use burn::nn::Linear;
@@ -101,10 +101,7 @@ impl BertModel {
             hidden_act_name: self.encoder.hidden_act_name.clone(),
             intermediate_size: layer.intermediate.weight.lazy_shape()[1],
             attention_probs_dropout_prob: layer.attention.dropout.prob,
-            mlp_dropout: match defaults.encoder().inner_dropout {
-                InnerDropout::Stated => layer.dropout.prob,
-                InnerDropout::Never | InnerDropout::OfLayers => 0.0,
-            },
+            mlp_dropout: if defaults.encoder().has_mlp_dropout() { layer.dropout.prob } else { 0.0 },
             rotary: self.encoder.rotary,
             disentangled: self.encoder.disentangled(),
             ..defaults

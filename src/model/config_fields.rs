@@ -6,7 +6,7 @@ use crate::encoder::config::BertModelConfig;
 use crate::encoder::disentangled::DisentangledConfig;
 use crate::encoder::rotary::RotaryConfig;
 use crate::error::{Result, shown};
-use crate::family::{InnerDropout, PositionEmbeddingType};
+use crate::family::PositionEmbeddingType;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -27,7 +27,8 @@ impl BertModelConfig {
     pub fn from_fields(fields: &Fields) -> Result<Self> {
         let defaults = &fields.spec().defaults;
         let allowed = format!("one of {}", Activation::all_names());
-        let hidden_act = fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(defaults.hidden_act);
+        let hidden_act =
+            fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(defaults.hidden_act);
         let hidden_act_name = fields.text("hidden_act")?.filter(|name| *name != hidden_act.names()[0]);
         // Both change what is computed, and no tensor would be missing.
         for (field, problem) in [
@@ -50,9 +51,9 @@ impl BertModelConfig {
             hidden_act_name: hidden_act_name.map(String::from),
             attention_probs_dropout_prob: fields
                 .number("attention_probs_dropout_prob", defaults.attention_dropout)?,
-            mlp_dropout: match config.encoder().inner_dropout {
-                InnerDropout::Stated => fields.number("mlp_dropout", 0.0)?,
-                InnerDropout::Never | InnerDropout::OfLayers => 0.0,
+            mlp_dropout: match config.encoder().has_mlp_dropout() {
+                true => fields.number("mlp_dropout", 0.0)?,
+                false => 0.0,
             },
             rotary: is_rotary.then(|| rotary_of(fields)).transpose()?,
             disentangled: is_disentangled.then(|| disentangled_of(fields, &config)).transpose()?,

@@ -3,8 +3,8 @@
 use super::bert::BertModel;
 use super::stored::{Part, Stored};
 use crate::checkpoint::{
-    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, check_stored, filled,
-    merged_fields, replace_changed, torch_name,
+    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, check_stored, filled, merged_fields,
+    replace_changed, torch_name,
 };
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};

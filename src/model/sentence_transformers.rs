@@ -2,7 +2,7 @@
 
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
-use crate::files::{names::SENTENCE_NAMES, read_json, regular_file};
+use crate::files::{SENTENCE_NAMES, read_json, regular_file};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! How a model maps to a checkpoint: its config's fields, its parameters and their keys.
 
 use super::bert::BertModel;
-use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
+use crate::checkpoint::{Fields, ModelKeys, StoredParam};
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
 use crate::layers::VocabularyResize;
@@ -123,8 +123,8 @@ pub trait Stored: Module {
         Vec::new()
     }
 
-    /// What is written into the directory besides config and weights.
-    fn files_beside(&self, _dir: &Path) -> Result<Vec<JsonFile>> {
+    /// JSON files that are written into the directory besides config and weights.
+    fn files_beside(&self, _dir: &Path) -> Result<Vec<(PathBuf, Value)>> {
         Ok(Vec::new())
     }
 

@@ -3,8 +3,8 @@
 //! empty file for each name that the commit lacks.
 
 use super::Wanted;
-use crate::files::names::{CONFIG_NAME, SENTENCE_NAMES, TOKENIZER_NAMES, TRANSFORMER_NAMES, WEIGHT_NAMES};
 use crate::files::regular_file::is_plain_name;
+use crate::files::{CONFIG_NAME, SENTENCE_NAMES, TOKENIZER_NAMES, TRANSFORMER_NAMES, WEIGHT_NAMES};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,13 @@
 //! How a classifier of sequences is stored, and what sentence-transformers' `CrossEncoder` adds.
 
 use super::*;
-use crate::checkpoint::{Fields, JsonFile, ModelKeys};
+use crate::checkpoint::{Fields, ModelKeys};
 use crate::error::shown;
 use crate::model::classifier::{classifier_dropout, head_fields, names_of};
 use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The classifier's name in every family.
 const CLASSIFIER: &str = "classifier";
@@ -117,7 +117,7 @@ impl Stored for BertForSequenceClassification {
         fields
     }
 
-    fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
+    fn files_beside(&self, dir: &Path) -> Result<Vec<(PathBuf, Value)>> {
         let (config, mut own) = (self.config(), SideConfig::of_kind(dir, CROSS_ENCODER_KIND)?);
         // Without prompts, `config.json` says everything.
         if own.fields.is_empty() && config.prompts == Prompts::new() {
@@ -128,6 +128,6 @@ impl Stored for BertForSequenceClassification {
         if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
             own.fields.insert("activation_fn".into(), json!(class));
         }
-        Ok(vec![JsonFile { path: own.path, value: own.fields.into() }])
+        Ok(vec![(own.path, own.fields.into())])
     }
 }
