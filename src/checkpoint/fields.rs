@@ -172,13 +172,11 @@ impl Fields {
 
     fn initializer(&self) -> Result<EmbeddingInitializer> {
         let std = self.number("initializer_range", 0.02)?;
-        match self.spec.defaults.initializer_bound {
-            None => Ok(EmbeddingInitializer::Normal { std }),
-            Some(bound) => {
-                let bound = self.number("initializer_cutoff_factor", bound)?;
-                Ok(EmbeddingInitializer::TruncatedNormal { std, bound })
-            }
-        }
+        let Some(bound) = self.spec.defaults.initializer_bound else {
+            return Ok(EmbeddingInitializer::Normal { std });
+        };
+        let bound = self.number("initializer_cutoff_factor", bound)?;
+        Ok(EmbeddingInitializer::TruncatedNormal { std, bound })
     }
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
@@ -276,6 +274,16 @@ impl Fields {
         Error::ConfigFile { path: self.path.clone(), field: self.spec.name_of(field), problem }
     }
 
+    /// [`invalid`](Self::invalid) of a field that is not valid.
+    pub(crate) fn ensure(
+        &self,
+        is_valid: bool,
+        field: &'static str,
+        problem: impl FnOnce() -> String,
+    ) -> Result<()> {
+        if is_valid { Ok(()) } else { Err(self.invalid(field, problem())) }
+    }
+
     /// Names the file whose field a config or a module cannot be built from, in JSON's words.
     pub(crate) fn in_file<T>(&self, built: Result<T>) -> Result<T> {
         built.map_err(|error| match error {
@@ -354,10 +362,9 @@ pub(crate) fn merged_fields(
         ("hidden_size", was.hidden_size.to_string(), config.hidden_size.to_string()),
         ("embedding_size", width(&was), width(config)),
     ] {
-        if was != is {
-            let problem = format!("is {was}, but the module's is {is}; save into another directory");
-            return Err(old.invalid(field, problem));
-        }
+        old.ensure(was == is, field, || {
+            format!("is {was}, but the module's is {is}; save into another directory")
+        })?;
     }
     let mut merged = old.into_map();
     // A number that means the same may be written otherwise, and fields may be left to defaults.

@@ -1,10 +1,10 @@
 //! Positions of all layers as vectors that queries and keys are multiplied with (DeBERTa).
 
 use crate::embeddings::BertEmbeddingsConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::layers::{
     LayerNorm, MAX_ROWS, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, active_prob, check_sizes,
-    linear,
+    ensure, linear,
 };
 use burn::config::Config;
 use burn::module::Module;
@@ -56,21 +56,16 @@ impl DisentangledConfig {
         if let Some(buckets) = self.position_buckets {
             check_sizes([("position_buckets", buckets, MAX_ROWS / 2)])?;
             // The logarithms would be 0, or of 0.
-            if buckets < 2 || max < buckets / 2 + 2 {
-                let problem = format!(
-                    "is {buckets}, but must be at least 2, and half of it below max_relative_positions − 1 = {}",
-                    max - 1
-                );
-                return Err(Error::config("position_buckets", problem));
-            }
+            ensure(buckets >= 2 && max >= buckets / 2 + 2, "position_buckets", || {
+                let max = max - 1;
+                format!(
+                    "is {buckets}, but must be at least 2, and half of it below max_relative_positions − 1 = {max}"
+                )
+            })?;
         }
-        if !(self.c2p || self.p2c) {
-            return Err(Error::config(
-                "pos_att_type",
-                "is neither c2p nor p2c, so that no token has a place",
-            ));
-        }
-        Ok(())
+        ensure(self.c2p || self.p2c, "pos_att_type", || {
+            "is neither c2p nor p2c, so that no token has a place".into()
+        })
     }
 
     /// K.

@@ -3,9 +3,9 @@
 use super::stored::Part;
 use crate::checkpoint::{FamilySpec, Fields, ModelKeys, StoredParam};
 use crate::encoder::config::BertModelConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::family::{Classified, HeadDropout};
-use crate::layers::{LayerNorm, ParameterCheck, check_dropout, linear_activation};
+use crate::layers::{LayerNorm, ParameterCheck, check_dropout, ensure, linear_activation};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Initializer, Linear};
 use burn::prelude::*;
@@ -121,15 +121,15 @@ impl BertModelConfig {
         check_dropout(field, prob)?;
         let family = self.embeddings.family;
         let origin = match family.architecture().heads.dropout[of as usize] {
-            HeadDropout::OfLayers if prob != default => ", the dropout of the layers",
-            HeadDropout::Never if prob != default => "",
-            _ => return Ok(()),
+            HeadDropout::OfLayers => ", the dropout of the layers",
+            HeadDropout::Never => "",
+            HeadDropout::Stated(_) => return Ok(()),
         };
         // It could not be written into a config.json of the family, nor read back.
-        let name = family.model_type();
-        let problem =
-            format!("is {prob}, but this head of the family {name} always has {default}{origin}; use None");
-        Err(Error::Config { field, problem })
+        ensure(prob == default, field, || {
+            let name = family.model_type();
+            format!("is {prob}, but this head of the family {name} always has {default}{origin}; use None")
+        })
     }
 
     /// The last linear layer of a classifier, which has a bias in every family.
@@ -153,29 +153,29 @@ pub(super) fn numbered(count: usize) -> Vec<String> {
 
 /// Refuses no names, and two of one name.
 pub(super) fn check_names(id2label: &[String]) -> Result<()> {
-    let invalid = |problem: String| Err(Error::config("id2label", problem));
-    if id2label.is_empty() {
-        return invalid("is empty, but a classifier needs at least one label".into());
-    }
+    ensure(!id2label.is_empty(), "id2label", || {
+        "is empty, but a classifier needs at least one label".into()
+    })?;
     // Names are keys of label2id, which would lose one of two.
     let mut seen = BTreeSet::new();
-    match id2label.iter().find(|name| !seen.insert(*name)) {
-        Some(name) => invalid(format!("has {name:?} twice, but label names must be unique")),
-        None => Ok(()),
-    }
+    id2label.iter().try_for_each(|name| {
+        ensure(seen.insert(name), "id2label", || {
+            format!("has {name:?} twice, but label names must be unique")
+        })
+    })
 }
 
 /// Refuses weights that are not one per class, or neither 0 nor summable in f32.
 pub(super) fn check_weights(class_weights: Option<&[f64]>, num_labels: usize) -> Result<()> {
-    let invalid = |problem: String| Err(Error::config("class_weights", problem));
     let Some(weights) = class_weights else { return Ok(()) };
-    if weights.len() != num_labels {
-        return invalid(format!("has {} weights, but there are {num_labels} labels", weights.len()));
-    }
-    match weights.iter().find(|&&weight| weight != 0.0 && !(1e-30..=1e30).contains(&weight)) {
-        Some(weight) => invalid(format!("has {weight:e}, but a weight must be 0 or lie in [1e-30, 1e30]")),
-        None => Ok(()),
-    }
+    ensure(weights.len() == num_labels, "class_weights", || {
+        format!("has {} weights, but there are {num_labels} labels", weights.len())
+    })?;
+    weights.iter().try_for_each(|weight| {
+        ensure(*weight == 0.0 || (1e-30..=1e30).contains(weight), "class_weights", || {
+            format!("has {weight:e}, but a weight must be 0 or lie in [1e-30, 1e30]")
+        })
+    })
 }
 
 /// More labels than this would take gigabytes of names.
@@ -186,11 +186,9 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
     let Some(names) = fields.object("id2label")? else {
         let count = fields.size("num_labels", 2)?;
         // A number costs a file a few bytes, and us a name each.
-        if count > MAX_LABELS {
-            let problem =
-                format!("is {count}, but at most {MAX_LABELS} labels can be without names in id2label");
-            return Err(fields.invalid("num_labels", problem));
-        }
+        fields.ensure(count <= MAX_LABELS, "num_labels", || {
+            format!("is {count}, but at most {MAX_LABELS} labels can be without names in id2label")
+        })?;
         return Ok(numbered(count));
     };
     let name = |id: usize| match names.get(&id.to_string()) {

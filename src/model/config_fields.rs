@@ -5,7 +5,7 @@ use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::disentangled::DisentangledConfig;
 use crate::encoder::rotary::RotaryConfig;
-use crate::error::{Result, shown};
+use crate::error::{Error, Result, shown};
 use crate::family::PositionEmbeddingType;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -35,9 +35,7 @@ impl BertModelConfig {
             ("is_decoder", "is true, but only bidirectional encoders are supported"),
             ("add_cross_attention", "is true, but cross-attention is not supported"),
         ] {
-            if fields.flag(field)? == Some(true) {
-                return Err(fields.invalid(field, problem.into()));
-            }
+            fields.ensure(fields.flag(field)? != Some(true), field, || problem.into())?;
         }
         let config = Self::new(fields.embeddings()?);
         let is_disentangled =
@@ -62,10 +60,8 @@ impl BertModelConfig {
         fields.in_file(config.validate())?;
         // transformers takes any length of a head, and the heads here share the hidden size.
         let own = config.embeddings.hidden_size / config.num_attention_heads;
-        if is_rotary && !fields.is_null("head_dim") && fields.size("head_dim", own)? != own {
-            let problem = format!("must be hidden_size / num_attention_heads = {own}");
-            return Err(fields.invalid("head_dim", problem));
-        }
+        let is_own = !is_rotary || fields.is_null("head_dim") || fields.size("head_dim", own)? == own;
+        fields.ensure(is_own, "head_dim", || format!("must be hidden_size / num_attention_heads = {own}"))?;
         Ok(config)
     }
 
@@ -122,17 +118,15 @@ impl BertModelConfig {
 
 /// The disentangled attention of a `config.json`.
 fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<DisentangledConfig> {
-    if fields.flag("relative_attention")? != Some(true) {
-        let problem = "is not true, but models of this family without relative attention are not supported";
-        return Err(fields.invalid("relative_attention", problem.into()));
-    }
+    fields.ensure(fields.flag("relative_attention")? == Some(true), "relative_attention", || {
+        "is not true, but models of this family without relative attention are not supported".into()
+    })?;
     let heads = fields.size("num_attention_heads", fields.spec().defaults.num_attention_heads)?;
     let head_size = config.embeddings.hidden_size / heads.max(1);
-    if fields.size("attention_head_size", head_size)? != head_size {
-        let problem =
-            format!("is not hidden_size / num_attention_heads = {head_size}, which is not supported");
-        return Err(fields.invalid("attention_head_size", problem));
-    }
+    let is_own = fields.size("attention_head_size", head_size)? == head_size;
+    fields.ensure(is_own, "attention_head_size", || {
+        format!("is not hidden_size / num_attention_heads = {head_size}, which is not supported")
+    })?;
     // transformers takes no number, and any below 1, for the default.
     let above_0 = |field| match fields.number(field, -1.0)? {
         stated if stated < 1.0 => Ok(None),
@@ -141,14 +135,12 @@ fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<Disentan
     // Which of two names a field has.
     let has = |field: &'static str, known: [&str; 2]| {
         let found = fields.names(field)?;
-        match found.iter().find(|name| !known.contains(&name.as_str())) {
-            None => Ok(known.map(|name| found.iter().any(|found| found == name))),
-            Some(other) => {
-                let problem =
-                    format!("has {:?}, but must have {:?} or {:?}", shown(other), known[0], known[1]);
-                Err(fields.invalid(field, problem))
-            }
+        for other in &found {
+            fields.ensure(known.contains(&other.as_str()), field, || {
+                format!("has {:?}, but must have {:?} or {:?}", shown(other), known[0], known[1])
+            })?;
         }
+        Ok::<_, Error>(known.map(|name| found.iter().any(|found| found == name)))
     };
     let [c2p, p2c] = has("pos_att_type", ["c2p", "p2c"])?;
     let [norm_rel_ebd, _] = has("norm_rel_ebd", ["layer_norm", "none"])?;
@@ -182,10 +174,9 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
             Some(None) => invalid("have a rope_theta that is not a number"),
         }
     };
-    if !fields.is_null("rope_scaling") {
-        let problem = "is given, but scaled rotary positions are not supported";
-        return Err(fields.invalid("rope_scaling", problem.into()));
-    }
+    fields.ensure(fields.is_null("rope_scaling"), "rope_scaling", || {
+        "is given, but scaled rotary positions are not supported".into()
+    })?;
     let spec = fields.spec();
     if !spec.family.architecture().encoder.has_windows {
         let theta = theta("", given, "rope_theta", spec.defaults.rope_theta)?;

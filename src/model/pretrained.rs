@@ -10,7 +10,7 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::hub::{Wanted, directory};
 use crate::files::of_one_save;
-use crate::layers::{PositionFill, VocabularyResize};
+use crate::layers::{PositionFill, VocabularyResize, ensure};
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
 use burn::prelude::*;
@@ -354,22 +354,20 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
 /// Refuses layers with different settings: a `config.json` states one value for all.
 fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
     for (i, layer) in bert.encoder.layers.iter().enumerate() {
-        let (prob, heads) = (layer.attention.dropout.prob, layer.attention.num_attention_heads());
-        let settings = [
-            ("hidden_act", format!("{:?}", layer.hidden_act()), format!("{:?}", config.hidden_act)),
-            ("hidden_dropout_prob", layer.dropout.prob.to_string(), config.layer_dropout().to_string()),
+        let (attention, heads) = (&layer.attention, config.num_attention_heads);
+        let prob = config.attention_probs_dropout_prob;
+        for (field, [found, stated]) in [
+            ("hidden_act", [layer.hidden_act(), config.hidden_act].map(|act| format!("{act:?}"))),
             (
-                "attention_probs_dropout_prob",
-                prob.to_string(),
-                config.attention_probs_dropout_prob.to_string(),
+                "hidden_dropout_prob",
+                [layer.dropout.prob, config.layer_dropout()].map(|prob| prob.to_string()),
             ),
-            ("num_attention_heads", heads.to_string(), config.num_attention_heads.to_string()),
-        ];
-        let other = settings.into_iter().find(|(_, found, stated)| found != stated);
-        if let Some((field, found, stated)) = other {
-            let problem =
-                format!("is {found} in layer {i}, but a config.json states one of all, {stated} here");
-            return Err(Error::config(field, problem));
+            ("attention_probs_dropout_prob", [attention.dropout.prob, prob].map(|prob| prob.to_string())),
+            ("num_attention_heads", [attention.num_attention_heads(), heads].map(|heads| heads.to_string())),
+        ] {
+            ensure(found == stated, field, || {
+                format!("is {found} in layer {i}, but a config.json states one of all, {stated} here")
+            })?;
         }
     }
     Ok(())

@@ -3,9 +3,9 @@
 use crate::checkpoint::{Fields, ModelKeys};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::family::Family;
-use crate::layers::{PaddingMask, ParameterCheck, linear, linear_activation};
+use crate::layers::{PaddingMask, ParameterCheck, ensure, linear, linear_activation};
 use crate::model::bert::BertModel;
 use crate::model::loss::{binary_cross_entropy, zero_loss};
 use crate::model::stored::{Part, Stored, stored_head};
@@ -29,11 +29,9 @@ impl ElectraForPreTrainingConfig {
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         let family = self.bert.embeddings.family;
-        if family == Family::Electra {
-            return Ok(());
-        }
-        let name = family.model_type();
-        Err(Error::config("family", format!("is {name}, but only electra has a head for replaced tokens")))
+        ensure(family == Family::Electra, "family", || {
+            format!("is {}, but only electra has a head for replaced tokens", family.model_type())
+        })
     }
 
     fn build(&self, device: &Device) -> ElectraForPreTraining {

@@ -8,7 +8,9 @@ use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, Family, SequenceHead};
-use crate::layers::{PaddingMask, ParameterCheck, check_dropout, drop_out, linear, linear_activation};
+use crate::layers::{
+    PaddingMask, ParameterCheck, check_dropout, drop_out, ensure, linear, linear_activation,
+};
 use crate::model::bert::BertModel;
 use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
 use crate::model::classifier::{ClassifierTransform, check_names, check_weights, classifier, numbered};
@@ -69,29 +71,28 @@ impl BertForSequenceClassificationConfig {
         check_dropout("pooler_dropout", self.pooler_dropout)?;
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
         let (family, pooler_dropout) = (self.bert.embeddings.family, self.pooler_dropout);
-        let name = family.model_type();
-        let pools = family.architecture().heads.sequence == SequenceHead::Transformed;
-        let (field, problem) = match (self.classifier_pooling, self.problem_type) {
-            (Some(pooling), _) if !pools => {
-                ("classifier_pooling", format!("is {pooling:?}, but the family {name} has one way; use None"))
-            }
-            (Some(pooling), _) if !matches!(pooling, Pooling::Cls | Pooling::Mean) => {
-                ("classifier_pooling", format!("is {pooling:?}, but a classifier reads Cls or Mean"))
-            }
-            _ if pooler_dropout != 0.0 && !has_context_pooler(family) => {
-                ("pooler_dropout", format!("is {pooler_dropout}, but the family {name} has none"))
-            }
-            (_, Some(ProblemType::SingleLabelClassification)) if self.num_labels() == 1 => {
-                let needed = "use two labels, or Regression";
-                let problem = "is SingleLabelClassification, but with one label there is nothing to choose";
-                ("problem_type", format!("{problem}; {needed}"))
-            }
-            (_, Some(ProblemType::Regression)) if self.class_weights.is_some() => {
-                ("class_weights", "are given, but a regression has no classes".into())
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::config(field, problem))
+        let (name, problem_type) = (family.model_type(), self.problem_type);
+        if let Some(pooling) = self.classifier_pooling {
+            let can_pool = family.architecture().heads.sequence == SequenceHead::Transformed;
+            ensure(can_pool, "classifier_pooling", || {
+                format!("is {pooling:?}, but the family {name} has one way; use None")
+            })?;
+            ensure(matches!(pooling, Pooling::Cls | Pooling::Mean), "classifier_pooling", || {
+                format!("is {pooling:?}, but a classifier reads Cls or Mean")
+            })?;
+        }
+        ensure(pooler_dropout == 0.0 || has_context_pooler(family), "pooler_dropout", || {
+            format!("is {pooler_dropout}, but the family {name} has none")
+        })?;
+        let is_single = problem_type == Some(ProblemType::SingleLabelClassification);
+        ensure(!is_single || self.num_labels() > 1, "problem_type", || {
+            "is SingleLabelClassification, but with one label there is nothing to choose; use two labels, or Regression"
+                .into()
+        })?;
+        let is_regression = problem_type == Some(ProblemType::Regression);
+        ensure(!is_regression || self.class_weights.is_none(), "class_weights", || {
+            "are given, but a regression has no classes".into()
+        })
     }
 
     fn build(&self, device: &Device) -> BertForSequenceClassification {
@@ -283,21 +284,18 @@ impl BertForSequenceClassification {
             SequenceLabels::Classes(_) => ProblemType::SingleLabelClassification,
             SequenceLabels::Numbers(problem_type, _) => *problem_type,
         };
-        let (field, problem) = match self.stated.problem_type {
-            Some(expected) if expected != found => {
-                ("problem_type", format!("is {expected:?}, but the batch has labels of {found:?}"))
-            }
-            // As in `validate`, of a model that leaves the kind to the batch.
-            None if found == ProblemType::SingleLabelClassification && self.stated.num_labels() == 1 => {
-                let needed =
-                    "has one label, but the batch has labels of SingleLabelClassification, which needs two";
-                ("id2label", needed.into())
-            }
-            _ if found == ProblemType::Regression && self.stated.class_weights.is_some() => {
-                ("class_weights", "are given, but the batch has labels of Regression".into())
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::config(field, problem))
+        let expected = self.stated.problem_type.unwrap_or(found);
+        ensure(expected == found, "problem_type", || {
+            format!("is {expected:?}, but the batch has labels of {found:?}")
+        })?;
+        // As in `validate`, of a model that leaves the kind to the batch.
+        let is_single = found == ProblemType::SingleLabelClassification;
+        ensure(!is_single || self.stated.num_labels() > 1, "id2label", || {
+            "has one label, but the batch has labels of SingleLabelClassification, which needs two".into()
+        })?;
+        let is_regression = found == ProblemType::Regression;
+        ensure(!is_regression || self.stated.class_weights.is_none(), "class_weights", || {
+            "are given, but the batch has labels of Regression".into()
+        })
     }
 }

@@ -8,7 +8,7 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
-use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, check_sizes, linear_activation};
+use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, check_sizes, ensure, linear_activation};
 use crate::model::bert::BertModel;
 use crate::model::labels::check_padding;
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
@@ -286,11 +286,8 @@ pub struct SentenceDenseConfig {
 
 impl SentenceDenseConfig {
     fn validate(&self) -> Result<()> {
-        let invalid = |problem: String| Err(Error::config("dense", problem));
-        if self.out_features == 0 {
-            return invalid("has 0 out_features, but must have at least 1".into());
-        }
-        torch_class(self.activation).map(drop).or_else(invalid)
+        ensure(self.out_features > 0, "dense", || "has 0 out_features, but must have at least 1".into())?;
+        torch_class(self.activation).map(drop).map_err(|problem| Error::config("dense", problem))
     }
 
     fn build(&self, width: usize, device: &Device) -> SentenceDense {
