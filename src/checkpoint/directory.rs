@@ -31,6 +31,7 @@ impl Directory {
         finish(dir)?;
         let found = |name: &str| {
             let path = dir.join(name);
+            // What cannot be looked up may be there, and would be lost.
             let is_there = path.try_exists().map_err(|source| Error::reading(&path, source))?;
             Ok::<_, Error>(is_there.then_some(path))
         };

@@ -240,6 +240,7 @@ impl Fields {
     pub(crate) fn names(&self, field: &'static str) -> Result<Vec<String>> {
         let names = |value: &Value| match value {
             Value::Null => Some(Vec::new()),
+            // In lower case, as transformers reads it.
             Value::String(text) => Some(text.split('|').map(|name| name.trim().to_lowercase()).collect()),
             Value::Array(names) => names.iter().map(|name| name.as_str().map(String::from)).collect(),
             _ => None,
@@ -304,6 +305,7 @@ const RELATIVE: [(PositionEmbeddingType, &str); 2] = [
 ];
 
 fn whole(value: &Value) -> Option<usize> {
+    // Not `as`: a machine's sizes may have 32 bits, and the number is the file's word.
     value.as_u64().and_then(|value| value.try_into().ok())
 }
 

@@ -167,6 +167,7 @@ impl ModelKeys {
         }
         let Some(name) = key.strip_prefix(&self.layer_prefix) else { return false };
         match name == POSITION {
+            // A table that the module does not have is another program's.
             true => has_positions,
             false => [self.family.word, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
         }

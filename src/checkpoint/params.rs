@@ -163,6 +163,7 @@ fn parts(values: TensorData, count: usize) -> Vec<TensorData> {
     let (dtype, mut shape) = (values.dtype(), values.shape().to_vec());
     shape[0] /= count;
     let bytes = values.as_bytes();
+    // Row by row in memory, so that a part is one run of bytes.
     let parts = bytes.chunks(bytes.len() / count);
     parts.map(|bytes| TensorData::from_bytes_vec(bytes.to_vec(), shape.clone(), dtype)).collect()
 }

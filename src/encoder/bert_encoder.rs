@@ -105,14 +105,15 @@ impl BertModelConfig {
     /// [`init_encoder`](Self::init_encoder) of a config that was validated.
     pub(crate) fn build_encoder(&self, device: &Device) -> BertEncoder {
         let projection = self.embeddings.embedding_size.map(|size| [size, self.embeddings.hidden_size]);
-        let layers = self.num_stored_layers();
+        let (layers, has_bias) = (self.num_stored_layers(), self.encoder().biases.of_others);
         BertEncoder {
-            embeddings_projection: projection.map(|shape| self.scaled_linear(shape, 1.0, device)),
+            embeddings_projection: projection.map(|shape| self.scaled_linear(shape, 1.0, has_bias, device)),
             relative_attention_bias: RelativeAttentionBias::new(self, device),
             distances: self.disentangled.map(|own| DistanceEmbedding::new(own, &self.embeddings, device)),
             layers: (0..layers).map(|i| BertLayer::new(self, i, device)).collect(),
             final_norm: (self.encoder().norm == NormPlace::Pre)
                 .then(|| self.embeddings.layer_norm(self.embeddings.hidden_size, device)),
+            // Without a remainder: one layer is stored, or each of them.
             rounds: self.num_hidden_layers / layers,
             hidden_act_name: self.hidden_act_name.clone(),
             rotary: self.rotary,

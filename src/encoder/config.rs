@@ -99,11 +99,11 @@ impl BertModelConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddingsConfig::validate`]; [`Error::Config`], naming the field, if there is no layer or more than
-    /// 4,096, the heads do not divide H, `intermediate_size` is 0 or above 2²⁰, a model has more than 2⁴⁰ parameters,
-    /// a dropout is not in [0, 1) or one that the family has not, positions are relative and the family has none,
-    /// `max_position_embeddings` is 0 or above 2³⁰, positions are rotary and `rotary` is missing or invalid,
-    /// or the family is DeBERTa and `disentangled` is missing or invalid.
+    /// Those of [`BertEmbeddingsConfig::validate`]; [`Error::Config`](crate::Error::Config), naming the field, if there is no
+    /// layer or more than 4,096, the heads do not divide H, `intermediate_size` is 0 or above 2²⁰, a model has more than 2⁴⁰
+    /// parameters, a dropout is not in [0, 1) or one that the family has not, positions are relative and the family has none,
+    /// `max_position_embeddings` is 0 or above 2³⁰, positions are rotary and `rotary` is missing or invalid, or the family is
+    /// DeBERTa and `disentangled` is missing or invalid.
     pub fn validate(&self) -> Result<()> {
         // First: what follows multiplies and divides these sizes.
         self.embeddings.validate()?;
@@ -200,7 +200,8 @@ impl BertModelConfig {
 
     /// A linear layer from H to `outputs`.
     pub(crate) fn linear(&self, outputs: usize, device: &Device) -> Linear {
-        self.scaled_linear([self.embeddings.hidden_size, outputs], 1.0, device)
+        let has_bias = self.encoder().biases.of_others;
+        self.scaled_linear([self.embeddings.hidden_size, outputs], 1.0, has_bias, device)
     }
 
     /// The dropout of a layer beside that of its attention.
@@ -209,38 +210,33 @@ impl BertModelConfig {
     }
 
     /// A linear layer of the encoder whose output is added to its input, or of a head before the last.
-    pub(crate) fn output_linear(&self, shape: [usize; 2], device: &Device) -> Linear {
+    pub(crate) fn output_linear(&self, shape: [usize; 2], has_bias: bool, device: &Device) -> Linear {
         // So that the sum over the layers, which nothing normalises in between, starts as wide in a deep model.
         let factor = match self.encoder().norm {
             NormPlace::Pre => (2.0 * self.num_hidden_layers as f64).sqrt().recip(),
             NormPlace::Post => 1.0,
         };
-        self.scaled_linear(shape, factor, device)
+        self.scaled_linear(shape, factor, has_bias, device)
     }
 
-    /// A linear layer of this many inputs and outputs, initialised as the model's tables, with `factor` times the spread; its
+    /// A linear layer of this many inputs and outputs, initialised as the model's tables, with `factor` times the spread; a
     /// bias starts at zero.
     pub(crate) fn scaled_linear(
         &self,
-        [inputs, outputs]: [usize; 2],
+        shape: [usize; 2],
         factor: f64,
+        has_bias: bool,
         device: &Device,
     ) -> Linear {
-        let has_bias = self.encoder().biases.of_others;
         Linear {
-            weight: self.embeddings.initializer.times(factor).init_matrix([inputs, outputs], None, device),
-            bias: has_bias.then(|| Initializer::Zeros.init([outputs], device)),
+            weight: self.embeddings.initializer.times(factor).init_matrix(shape, None, device),
+            bias: has_bias.then(|| Initializer::Zeros.init([shape[1]], device)),
         }
     }
 
     pub(crate) fn encoder(&self) -> &'static Encoder {
         &self.embeddings.family.architecture().encoder
     }
-}
-
-/// The layer, without its bias if it has none in the family.
-pub(super) fn with_bias(linear: Linear, has_bias: bool) -> Linear {
-    Linear { bias: linear.bias.filter(|_| has_bias), ..linear }
 }
 
 /// Inputs and outputs of a layer's linear layers: query, key, value and output of the attention, and U, G if there is a gate,

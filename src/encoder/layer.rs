@@ -1,6 +1,6 @@
 //! One transformer layer.
 
-use super::config::{BertModelConfig, layer_shapes, with_bias};
+use super::config::{BertModelConfig, layer_shapes};
 use super::disentangled::SharedPositions;
 use super::packing::Packing;
 use super::self_attention::BertSelfAttention;
@@ -66,8 +66,8 @@ impl BertLayer {
         let (hidden, intermediate) = (embeddings.hidden_size, config.intermediate_size);
         let norm = || embeddings.layer_norm(hidden, device);
         let Biases { of_layers, of_inner, .. } = encoder.biases;
-        let inwards = || with_bias(config.linear(intermediate, device), of_inner);
-        let outwards = |inputs: usize| with_bias(config.output_linear([inputs, hidden], device), of_layers);
+        let inwards = || config.scaled_linear([hidden, intermediate], 1.0, of_inner, device);
+        let outwards = |inputs: usize| config.output_linear([inputs, hidden], of_layers, device);
         let is_normalised = encoder.norm == NormPlace::Pre && index == 0;
         Self {
             attention: BertSelfAttention::new(config, index, device),

@@ -48,6 +48,7 @@ impl Packing {
         };
         let (mut places, mut rows, mut positions) = (Vec::new(), Vec::new(), Vec::new());
         for row in mask.rows() {
+            // A sequence of padding alone has no token that could be counted from.
             let first = row.iter().position(|is_padding| !is_padding).unwrap_or(0);
             for (column, &is_padding) in row.iter().enumerate() {
                 if is_padding {

@@ -71,6 +71,7 @@ fn bucket(distance: i64) -> usize {
     // In f32 as transformers, whose rounding decides at the boundaries.
     let exact = EXACT as f32;
     let share = (far as f32 / exact).ln() / (FAR / f64::from(exact)).ln() as f32;
+    // Cut off and not rounded, as by torch's `.to(torch.long)`.
     let logarithmic = EXACT + (share * (HALF - EXACT) as f32) as usize;
     first + logarithmic.min(HALF - 1)
 }

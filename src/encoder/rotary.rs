@@ -58,6 +58,7 @@ impl RotaryConfig {
     pub(super) fn of_layer(&self, layer: usize) -> Rotary {
         match layer % self.global_attn_every_n_layers {
             0 => Rotary { theta: self.global_rope_theta, window: None },
+            // Half of the window is before the token, half after it.
             _ => Rotary { theta: self.local_rope_theta, window: Some(self.local_attention / 2) },
         }
     }

@@ -1,6 +1,6 @@
 //! Multi-head self-attention.
 
-use super::config::{BertModelConfig, with_bias};
+use super::config::BertModelConfig;
 use super::disentangled::{DisentangledAttention, SharedPositions};
 use super::packing::Packing;
 use super::relative_positions::RelativePositions;
@@ -37,8 +37,8 @@ pub struct BertSelfAttention {
 
 impl BertSelfAttention {
     pub(super) fn new(config: &BertModelConfig, layer: usize, device: &Device) -> Self {
-        let has_bias = config.encoder().biases.of_layers;
-        let linear = || with_bias(config.linear(config.embeddings.hidden_size, device), has_bias);
+        let (hidden, has_bias) = (config.embeddings.hidden_size, config.encoder().biases.of_layers);
+        let linear = || config.scaled_linear([hidden; 2], 1.0, has_bias, device);
         Self {
             query: linear(),
             key: linear(),
@@ -86,6 +86,7 @@ impl BertSelfAttention {
         let reads_places = self.relative_positions.is_some()
             || self.disentangled.is_some()
             || positions.is_some()
+            // A window that reaches from the first place to the last leaves nothing out.
             || self.window().is_some_and(|window| window + 1 < seq);
         if !reads_places || packing.is_contiguous() {
             let positions = self.positions(&all[0], packing, packing.longest(), positions, true);

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::family::{Classified, HeadDropout};
 use crate::layers::{LayerNorm, ParameterCheck, check_dropout, ensure, linear_activation};
 use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig, Initializer, Linear};
+use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::Activation;
 use serde_json::{Map, Value, json};
@@ -68,7 +68,7 @@ impl ClassifierTransform {
     pub(super) fn new(bert: &BertModelConfig, device: &Device) -> Option<Self> {
         let embeddings = &bert.embeddings;
         embeddings.family.architecture().heads.classifiers_have_transform.then(|| Self {
-            dense: bert.output_linear([embeddings.hidden_size; 2], device),
+            dense: bert.output_linear([embeddings.hidden_size; 2], bert.encoder().biases.of_others, device),
             layer_norm: embeddings.layer_norm(embeddings.hidden_size, device),
         })
     }
@@ -110,6 +110,7 @@ impl BertModelConfig {
 
     /// What a head's config states of its dropout: nothing if it is the family's default and was not stated.
     pub(crate) fn stated_dropout(&self, of: Classified, dropout: &Dropout, was: Option<f64>) -> Option<f64> {
+        // A default that was stated stays so: unstated it would follow the layers' dropout when that is set.
         (was.is_some() || dropout.prob != self.classifier_dropout(of)).then_some(dropout.prob)
     }
 
@@ -141,8 +142,7 @@ impl BertModelConfig {
             true if std > 0.0 => ((hidden_size as f64).sqrt() * std).recip(),
             _ => 1.0,
         };
-        let linear = self.scaled_linear([hidden_size, outputs], factor, device);
-        Linear { bias: Some(Initializer::Zeros.init([outputs], device)), ..linear }
+        self.scaled_linear([hidden_size, outputs], factor, true, device)
     }
 }
 
@@ -226,6 +226,7 @@ pub(super) fn head_fields(
         HeadDropout::Stated(default) => default,
         HeadDropout::OfLayers | HeadDropout::Never => None,
     };
+    // null where it is that of the layers, as transformers writes it.
     let dropout = spec.keys.head_dropout[of as usize].map(|field| (field, json!(dropout.or(default))));
     [("id2label", by_id.into()), ("label2id", by_name.into())].into_iter().chain(dropout).collect()
 }

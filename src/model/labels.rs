@@ -96,6 +96,7 @@ impl Labels {
 
     /// Where the labels are in rows of the batch's places, row · S + column.
     pub(super) fn rows(&self) -> Vec<usize> {
+        // Labels of sequences are as those of batches with one place each.
         let seq = self.shape.get(1).copied().unwrap_or(1);
         self.places.iter().map(|[row, column]| row * seq + column).collect()
     }

@@ -46,17 +46,19 @@ impl BertForMaskedLmConfig {
     }
 
     fn build(&self, device: &Device) -> BertForMaskedLm {
-        let BertEmbeddingsConfig { family, vocab_size, ref initializer, .. } = self.bert.embeddings;
+        let BertEmbeddingsConfig { family, vocab_size, hidden_size, ref initializer, .. } = self.bert.embeddings;
+        let biases = &self.bert.encoder().biases;
         let width = self.bert.embeddings.width();
         let decoder = TokenEmbeddingConfig::new(vocab_size, width).with_initializer(initializer.clone());
         let is_of_layers = family.architecture().heads.masked_lm_activation_of_layers;
         let head = MaskedLmHead {
-            transform: self.bert.output_linear([self.bert.embeddings.hidden_size, width], device),
+            transform: self.bert.output_linear([hidden_size, width], biases.of_others, device),
             layer_norm: self.bert.embeddings.layer_norm(width, device),
             bias: Initializer::Zeros.init([vocab_size], device),
             decoder: (!self.tie_word_embeddings).then(|| decoder.build(device)),
             train_padding_row: self.train_padding_row,
             activation: if is_of_layers { self.bert.hidden_act } else { Activation::Gelu },
+            // The other class of transformers has no name for a decoder of its own.
             legacy: self.legacy || !self.tie_word_embeddings,
         };
         BertForMaskedLm { bert: self.bert.build(false, device), head }

@@ -244,6 +244,7 @@ fn read<M: Stored>(
             }
         }
         copies.extend(part.copies);
+        // By any of its keys: a part that is there by half is a damaged file, and no new head.
         let is_stored = part.params.iter().any(|param| keys.is_stored(&param.key));
         if is_stored && !is_new(&part.params, checkpoint) {
             params.extend(part.params);
@@ -290,6 +291,7 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let keys = ModelKeys::written(&prefix, family);
 
     let words = &bert.embeddings.word_embeddings.weight;
+    // Models to compare with are built there, but never initialised.
     let device = words.lazy_device();
     let own = own_fields(model);
     // Fields that still mean what the old file meant are written as they were.

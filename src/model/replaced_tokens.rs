@@ -25,7 +25,7 @@ pub struct ElectraForPreTrainingConfig {
 
 impl ElectraForPreTrainingConfig {
     /// Checks that a model can be built from this config. Errors are those of [`BertModelConfig::validate`], and
-    /// [`Error::Config`] if the family is not `electra`.
+    /// [`Error::Config`](crate::Error::Config) if the family is not `electra`.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         let family = self.bert.embeddings.family;
@@ -100,7 +100,7 @@ impl ElectraForPreTraining {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit.
+    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         let (words, hidden) = (&self.bert.embeddings.word_embeddings, self.bert.embeddings.hidden_size());
         let head = &self.discriminator_predictions;
@@ -117,8 +117,8 @@ impl ElectraForPreTraining {
     ///
     /// # Errors
     ///
-    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`] if a label is not 0, 1 or −100; another shape or device
-    /// if `batch.input` was replaced.
+    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) if a label is not 0, 1 or
+    /// −100; another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<ReplacedTokenOutput> {
         batch.labels.check_classes(&batch.input, 2)?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;

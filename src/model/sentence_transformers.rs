@@ -121,6 +121,7 @@ impl SideConfig {
     /// `SentenceTransformer`, which files without a kind are of, or `CrossEncoder`.
     pub(super) fn of_kind(dir: &Path, kind: &str) -> Result<Self> {
         let mut own = Self::if_there(dir.join(SENTENCE_NAMES[1]))?;
+        // What is no text is no kind that is known.
         let found =
             own.fields.get("model_type").map_or("SentenceTransformer", |kind| kind.as_str().unwrap_or(""));
         if found != kind {

@@ -232,9 +232,11 @@ impl BertModel {
         for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
             let mut linears: Vec<_> = names.linears().into_iter().zip(layer.linears()).collect();
+            // U and G, which a layer has in this order.
             if names.gate_is_first {
                 linears.swap(4, 5);
             }
+            // Neighbours under one key are one tensor of the file.
             for stack in linears.chunk_by(|(left, _), (right, _)| left == right) {
                 let linears: Vec<_> = stack.iter().map(|(_, (_, linear))| *linear).collect();
                 params.extend(StoredParam::linears(&name(stack[0].0), &linears));

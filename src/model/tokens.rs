@@ -41,7 +41,7 @@ impl BertForTokenClassificationConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`], naming the field, for no labels or two
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`](crate::Error::Config), naming the field, for no labels or two
     /// of one name, a dropout not in [0, 1), or weights that are not one per class, each 0 or in [1e-30, 1e30].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
@@ -76,8 +76,8 @@ impl TokenClassificationBatch {
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one label per token, or `padding` is not [B, S];
-    /// [`Error::Data`] if a label does not fit an `i32`.
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per token, or `padding` is not [B, S];
+    /// [`Error::Data`](crate::Error::Data) if a label does not fit an `i32`.
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
@@ -159,7 +159,7 @@ impl BertForTokenClassification {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit.
+    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         let words = &self.bert.embeddings.word_embeddings;
         let (hidden_size, check) = (self.bert.embeddings.hidden_size(), ParameterCheck::beside(words));
@@ -175,7 +175,7 @@ impl BertForTokenClassification {
     ///
     /// # Errors
     ///
-    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`] if a label is not in
+    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) if a label is not in
     /// 0..C or −100; another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<TokenClassifierOutput> {
         batch.labels.check_classes(&batch.input, self.stated.num_labels())?;

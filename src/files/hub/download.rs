@@ -232,6 +232,7 @@ impl Transfer<'_> {
             let is_resumed = part.metadata()?.len() > 0;
             match self.complete(file, &mut part, before).await {
                 Err(error) if is_unreachable(&error) && attempt + 1 < ATTEMPTS => {
+                    // 0.1 to 0.8 s: long enough for a server that restarts.
                     tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
                     continue;
                 }
