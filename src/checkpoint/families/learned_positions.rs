@@ -1,4 +1,4 @@
-//! The families with absolute positions, DeBERTa and MPNet.
+//! The families whose positions are learned: position embeddings, MPNet's biases, DeBERTa's vectors of distances.
 
 use super::Field::{Also, Always, Named};
 use super::{Defaults, FamilyKeys, FamilySpec, HeadKeys, Unsupported};
