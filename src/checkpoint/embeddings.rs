@@ -63,7 +63,7 @@ impl BertEmbeddings {
             // A directory without a config is incomplete, a file of weights may be all there is.
             let has_config = path.is_dir() || regular_file::exists(&config_path);
             let fields = has_config.then(|| Fields::read(config_path.clone())).transpose()?;
-            let family = fields.as_ref().map_or(Family::Bert, |fields| fields.spec().family);
+            let family = fields.as_ref().map_or(Family::Bert, |fields| fields.spec.family);
             let keys = ModelKeys::of_layer(&checkpoint, family)?;
             let module = match fields {
                 Some(fields) => {
@@ -181,7 +181,7 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
              from_pretrained_with",
             keys.embedding("")
         );
-        return Err(Error::not_a_checkpoint(checkpoint.path(), problem));
+        return Err(Error::not_a_checkpoint(&checkpoint.path, problem));
     }
     let size_of = |table: &str| {
         let key = keys.embedding(table);

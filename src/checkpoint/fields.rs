@@ -20,7 +20,7 @@ pub(super) fn config_path(path: &Path) -> PathBuf {
 pub struct Fields {
     path: PathBuf,
     fields: Map<String, Value>,
-    spec: &'static FamilySpec,
+    pub(crate) spec: &'static FamilySpec,
 }
 
 impl Fields {
@@ -62,14 +62,6 @@ impl Fields {
 
     pub(crate) fn dir(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))
-    }
-
-    pub(crate) fn into_map(self) -> Map<String, Value> {
-        self.fields
-    }
-
-    pub(crate) fn spec(&self) -> &'static FamilySpec {
-        self.spec
     }
 
     fn stated_spec(&self) -> Result<&'static FamilySpec> {
@@ -368,7 +360,7 @@ pub(crate) fn merged_fields(
             format!("is {was}, but the module's is {is}; save into another directory")
         })?;
     }
-    let mut merged = old.into_map();
+    let mut merged = old.fields;
     // A number that means the same may be written otherwise, and fields may be left to defaults.
     replace_changed(&mut merged, fields, &layer_fields(&was));
     Ok(merged)

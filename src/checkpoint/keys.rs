@@ -37,11 +37,11 @@ impl ModelKeys {
                     }
                     None => "is this a BERT or RoBERTa checkpoint?".into(),
                 };
-                return Err(Error::missing_key(checkpoint.path(), format!("{MODEL_PREFIX}{word}"), hint));
+                return Err(Error::missing_key(&checkpoint.path, format!("{MODEL_PREFIX}{word}"), hint));
             }
             _ => {
                 let keys: Vec<_> = known.iter().map(|prefix| format!("{prefix}{word}")).collect();
-                return Err(ambiguous(checkpoint.path(), &keys));
+                return Err(ambiguous(&checkpoint.path, &keys));
             }
         };
         // A copy, so that the public type has no lifetime.
@@ -51,7 +51,7 @@ impl ModelKeys {
         let norm = keys.embeddings_norm();
         let gammas = GAMMA_BETA.map(|[gamma, _]| format!("{norm}.{gamma}"));
         match gammas.each_ref().map(|gamma| keys.is_stored(gamma)) {
-            [true, true] => return Err(ambiguous(checkpoint.path(), &gammas)),
+            [true, true] => return Err(ambiguous(&checkpoint.path, &gammas)),
             [false, true] => keys.gamma_beta = GAMMA_BETA[1],
             // With neither, the error of the load names today's keys.
             _ => {}
@@ -65,7 +65,7 @@ impl ModelKeys {
         if keys.model_prefix().is_none() {
             let key = format!("{}0.{}.weight", keys.family.layer, keys.family.query_key_value[0]);
             let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
-            return Err(Error::missing_key(checkpoint.path(), key, hint));
+            return Err(Error::missing_key(&checkpoint.path, key, hint));
         }
         // Before anything is read: keys of another family may have the same shapes.
         keys.agree(family, fields)?;
@@ -92,7 +92,7 @@ impl ModelKeys {
             return Ok(());
         }
         let hint = format!("num_hidden_layers is {num_hidden_layers}, so this layer should be there");
-        Err(Error::missing_key(checkpoint.path(), key, hint))
+        Err(Error::missing_key(&checkpoint.path, key, hint))
     }
 
     /// What the keys of all but the head start with, `bert.` or nothing; `None` for a file of the embedding layer alone.
@@ -179,7 +179,7 @@ impl ModelKeys {
         // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
         let found =
             self.stated_family().filter(|&found| FamilySpec::of(found).keys.layer == self.family.layer);
-        let problem = match (fields.spec().family, found) {
+        let problem = match (fields.spec.family, found) {
             (stated, _) if positions(stated) != positions(family) => format!(
                 "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
                 positions(stated),

@@ -41,7 +41,7 @@ const MODEL_PREFIX: &str = "embeddings.";
 /// are read until [`read`](Self::read).
 pub(crate) struct Checkpoint {
     /// The weights file or shard index.
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The prefix that a wrapper gave to the keys of the model, such as `module.`; mostly empty.
     wrapper: String,
     files: Vec<WeightFile>,
@@ -88,10 +88,6 @@ impl Checkpoint {
             }
         }
         Ok(Self { path, wrapper: prefix, files, tensors })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {

@@ -1,7 +1,7 @@
 //! `BertEncoder`: the layers, one after the other.
 
 use super::config::BertModelConfig;
-use super::disentangled::{DisentangledConfig, DistanceEmbedding, SharedPositions};
+use super::disentangled::{DistanceEmbedding, SharedPositions};
 use super::layer::BertLayer;
 use super::packing::Packing;
 use super::relative_attention_bias::RelativeAttentionBias;
@@ -127,11 +127,6 @@ impl BertEncoder {
         self.layers.len() * self.rounds
     }
 
-    /// Disentangled attention, of a family that has it.
-    pub(crate) fn disentangled(&self) -> Option<DisentangledConfig> {
-        self.distances.as_ref().map(DistanceEmbedding::config)
-    }
-
     /// Sets the probabilities of dropout of a layer's outputs and of the attention weights in training; in ModernBERT that inside
     /// the feed-forward network, and that of the attention weights and output. Returns [`Error::Config`] if one is not in [0, 1).
     pub fn set_dropout(&mut self, hidden_dropout_prob: f64, attention_probs_dropout_prob: f64) -> Result<()> {
@@ -176,7 +171,7 @@ impl BertEncoder {
     /// second time for it. Errors are those of [`forward_packed`](Self::forward_packed).
     pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<BertEncoderOutput> {
         let packed = self.packed(hidden, padding)?;
-        let [batch, seq] = packed.packing.dims();
+        let [batch, seq] = packed.packing.dims;
         // Attention weights are of all places, so the distances are too.
         let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
         let (mut hidden_states, mut attentions) = (Vec::new(), Vec::new());
@@ -250,7 +245,7 @@ impl BertEncoder {
         // Attention reads rows where they lie side by side, and places where padding separates them.
         Some(bias.bias(match packing.is_contiguous() {
             true => packing.longest(),
-            false => packing.dims()[1],
+            false => packing.dims[1],
         }))
     }
 

@@ -120,7 +120,7 @@ pub struct DistanceEmbedding {
     /// With `norm_rel_ebd`.
     pub layer_norm: Option<LayerNorm>,
     #[module(skip)]
-    config: DisentangledConfig,
+    pub(crate) config: DisentangledConfig,
 }
 
 impl DistanceEmbedding {
@@ -135,10 +135,6 @@ impl DistanceEmbedding {
             .build(device);
         let layer_norm = config.norm_rel_ebd.then(|| embeddings.layer_norm(hidden, device));
         Self { table, layer_norm, config }
-    }
-
-    pub(super) fn config(&self) -> DisentangledConfig {
-        self.config
     }
 
     /// Whether the parameters fit layers of vectors of length `hidden`.

@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// [`BertEncoder::forward_packed`](super::BertEncoder::forward_packed) uses it.
 #[derive(Clone, Debug)]
 pub struct Packing {
-    dims: [usize; 2],
+    /// [B, S].
+    pub(super) dims: [usize; 2],
     /// `None` if every place holds a token, so that rows and places are the same.
     tokens: Option<Tokens>,
     /// The tokens of each sequence.
@@ -65,10 +66,6 @@ impl Packing {
         let tokens = Tokens { moves, rows: rows.into(), positions: positions.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
         Ok(packed(Some(tokens), mask.rows().map(length).collect()))
-    }
-
-    pub(super) fn dims(&self) -> [usize; 2] {
-        self.dims
     }
 
     /// The tokens of the longest sequence.

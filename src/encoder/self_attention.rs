@@ -82,7 +82,7 @@ impl BertSelfAttention {
             });
         let [query, key] = self.placed([query, key], packing);
         let all = [query, key, value];
-        let [batch, seq] = packing.dims();
+        let [batch, seq] = packing.dims;
         let reads_places = self.relative_positions.is_some()
             || self.disentangled.is_some()
             || positions.is_some()
@@ -132,7 +132,7 @@ impl BertSelfAttention {
         packing: &Packing,
         positions: Option<SharedPositions>,
     ) -> Tensor<4> {
-        let [_, seq] = packing.dims();
+        let [_, seq] = packing.dims;
         let both = self.placed([&self.query, &self.key].map(|layer| linear(layer, rows.clone())), packing);
         let positions = self.positions(&both[0], packing, seq, positions, false);
         let positions = self.masked(positions, packing, &both[0]);
@@ -163,7 +163,7 @@ impl BertSelfAttention {
         };
         let bias = match shared {
             Some(SharedPositions::Bias(bias)) => {
-                let batch = packing.dims()[0] as i64;
+                let batch = packing.dims[0] as i64;
                 Some(bias.clone().expand([batch, -1, -1, -1]).cast(query.dtype()))
             }
             _ => None,
@@ -175,7 +175,7 @@ impl BertSelfAttention {
 
     /// `positions` of all places, without attention to padding.
     fn masked(&self, positions: Positions, packing: &Packing, query: &Tensor<2>) -> Positions {
-        let [batch, seq] = packing.dims();
+        let [batch, seq] = packing.dims;
         let zeros =
             || Tensor::zeros([batch, self.num_attention_heads, seq, seq], (&query.device(), query.dtype()));
         let bias = positions.bias.unwrap_or_else(zeros);

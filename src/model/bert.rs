@@ -103,7 +103,7 @@ impl BertModel {
             attention_probs_dropout_prob: layer.attention.dropout.prob,
             mlp_dropout: if defaults.encoder().has_mlp_dropout() { layer.dropout.prob } else { 0.0 },
             rotary: self.encoder.rotary,
-            disentangled: self.encoder.disentangled(),
+            disentangled: self.encoder.distances.as_ref().map(|distances| distances.config),
             ..defaults
         }
     }

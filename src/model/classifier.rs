@@ -201,7 +201,7 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
 
 /// The dropout of a head that a `config.json` states; `None` where it is the family's default.
 pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
-    let spec = fields.spec();
+    let spec = fields.spec;
     let Some(field) = spec.keys.head_dropout[of as usize].filter(|field| !fields.is_null(field)) else {
         return Ok(None);
     };

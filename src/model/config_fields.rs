@@ -25,7 +25,7 @@ impl BertModelConfig {
 
     /// The config in a `config.json`. Errors are those of [`from_pretrained`](Self::from_pretrained).
     pub fn from_fields(fields: &Fields) -> Result<Self> {
-        let defaults = &fields.spec().defaults;
+        let defaults = &fields.spec.defaults;
         let allowed = format!("one of {}", Activation::all_names());
         let hidden_act =
             fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(defaults.hidden_act);
@@ -39,7 +39,7 @@ impl BertModelConfig {
         }
         let config = Self::new(fields.embeddings()?);
         let is_disentangled =
-            fields.spec().family.architecture().input.positions == PositionEmbeddingType::Disentangled;
+            fields.spec.family.architecture().input.positions == PositionEmbeddingType::Disentangled;
         let is_rotary = config.embeddings.position_embedding_type == PositionEmbeddingType::Rotary;
         let config = Self {
             num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,
@@ -121,7 +121,7 @@ fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<Disentan
     fields.ensure(fields.flag("relative_attention")? == Some(true), "relative_attention", || {
         "is not true, but models of this family without relative attention are not supported".into()
     })?;
-    let heads = fields.size("num_attention_heads", fields.spec().defaults.num_attention_heads)?;
+    let heads = fields.size("num_attention_heads", fields.spec.defaults.num_attention_heads)?;
     let head_size = config.embeddings.hidden_size / heads.max(1);
     let is_own = fields.size("attention_head_size", head_size)? == head_size;
     fields.ensure(is_own, "attention_head_size", || {
@@ -177,7 +177,7 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
     fields.ensure(fields.is_null("rope_scaling"), "rope_scaling", || {
         "is given, but scaled rotary positions are not supported".into()
     })?;
-    let spec = fields.spec();
+    let spec = fields.spec;
     if !spec.family.architecture().encoder.has_windows {
         let theta = theta("", given, "rope_theta", spec.defaults.rope_theta)?;
         return Ok(RotaryConfig::of_all_layers(theta));

@@ -46,7 +46,8 @@ impl BertForMaskedLmConfig {
     }
 
     fn build(&self, device: &Device) -> BertForMaskedLm {
-        let BertEmbeddingsConfig { family, vocab_size, hidden_size, ref initializer, .. } = self.bert.embeddings;
+        let BertEmbeddingsConfig { family, vocab_size, hidden_size, ref initializer, .. } =
+            self.bert.embeddings;
         let biases = &self.bert.encoder().biases;
         let width = self.bert.embeddings.width();
         let decoder = TokenEmbeddingConfig::new(vocab_size, width).with_initializer(initializer.clone());
@@ -286,7 +287,7 @@ impl Stored for BertForMaskedLm {
     fn config_of(fields: &Fields) -> Result<BertForMaskedLmConfig> {
         let bert = BertModelConfig::from_fields(fields)?;
         let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
-        let legacy = match fields.spec().keys.other_masked_lm {
+        let legacy = match fields.spec.keys.other_masked_lm {
             Some(_) => fields.flag("legacy")?.unwrap_or(true),
             None => true,
         };

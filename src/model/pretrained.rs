@@ -240,7 +240,7 @@ fn read<M: Stored>(
                      to false in config.json to give the head its own decoder and bias",
                     names[0], names[1]
                 );
-                return Err(Error::file(checkpoint.path(), problem));
+                return Err(Error::file(&checkpoint.path, problem));
             }
         }
         copies.extend(part.copies);

@@ -49,7 +49,7 @@ fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
 
 /// What a config of a family with poolings says, or leaves to the default.
 fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
-    let has_one = fields.spec().family.architecture().heads.sequence == SequenceHead::Transformed;
+    let has_one = fields.spec.family.architecture().heads.sequence == SequenceHead::Transformed;
     let known = |name: &str| match name {
         "mean" if has_one => Some(Some(Pooling::Mean)),
         // As a config built by hand has it.
@@ -71,7 +71,7 @@ impl Stored for BertForSequenceClassification {
             problem_type: problem_type(fields)?,
             classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
             classifier_pooling: classifier_pooling(fields)?,
-            pooler_dropout: match has_context_pooler(fields.spec().family) {
+            pooler_dropout: match has_context_pooler(fields.spec.family) {
                 true => fields.number("pooler_dropout", 0.0)?,
                 false => 0.0,
             },
