@@ -121,7 +121,7 @@ impl BertEmbeddings {
         ];
         let tables = tables
             .into_iter()
-            .filter_map(|(name, table)| Some(StoredParam::table(keys.embedding(name), &table?.weight)));
+            .filter_map(|(name, table)| Some(StoredParam::new(keys.embedding(name), &table?.weight)));
         let norm = keys.norm(&keys.embeddings_norm());
         keys.stored_of(tables.chain(StoredParam::norm(norm, &self.layer_norm)))
     }
@@ -133,11 +133,7 @@ impl BertEmbeddings {
     /// size. In one that holds a model, the layer's tensors and the fields that changed are replaced and everything else is
     /// kept; an output head of another vocabulary is not resized.
     ///
-    /// # Atomicity
-    ///
-    /// A save that fails or is killed before all files are complete leaves the old ones; after one that is killed later this
-    /// crate reads the new ones, which its next load or save moves to their places. A load beside a save gives the old model
-    /// or the new one.
+    /// A save that fails or is killed, and a load beside a save, give the old model or the new one, never parts of both.
     ///
     /// # Errors
     ///

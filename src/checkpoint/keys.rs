@@ -110,12 +110,8 @@ impl ModelKeys {
         format!("{}{name}", self.model_prefix().unwrap_or_default())
     }
 
-    pub(crate) fn encoder(&self) -> String {
-        self.named(self.family.layer)
-    }
-
     pub(crate) fn layer(&self, index: usize, part: &str) -> String {
-        format!("{}{index}.{part}", self.encoder())
+        self.named(&format!("{}{index}.{part}", self.family.layer))
     }
 
     /// The names of the masked-language-model head: the first or the other ones, or those that are stored.

@@ -29,19 +29,16 @@ pub(crate) struct StoredParam<'a> {
 }
 
 impl<'a> StoredParam<'a> {
-    pub(crate) fn table(key: impl Into<String>, weight: &'a Param<Tensor<2>>) -> Self {
-        Self::stacked(key.into(), vec![weight], false)
-    }
-
-    pub(crate) fn vector(key: impl Into<String>, vector: &'a Param<Tensor<1>>) -> Self {
-        Self::stacked(key.into(), vec![vector], false)
+    /// A table or a vector.
+    pub(crate) fn new<const D: usize>(key: impl Into<String>, param: &'a Param<Tensor<D>>) -> Self {
+        Self::stacked(key.into(), vec![param], false)
     }
 
     /// γ and β, under the two names given.
     pub(crate) fn norm([gamma, beta]: [String; 2], norm: &'a LayerNorm) -> [Self; 2] {
-        let gamma = Self { epsilon: Some(norm.epsilon()), ..Self::vector(gamma, &norm.gamma) };
+        let gamma = Self { epsilon: Some(norm.epsilon()), ..Self::new(gamma, &norm.gamma) };
         let beta = match &norm.beta {
-            Some(own) => Self::vector(beta, own),
+            Some(own) => Self::new(beta, own),
             None => Self::zeros(beta, gamma.shape[0], &norm.gamma),
         };
         [gamma, beta]

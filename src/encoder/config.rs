@@ -109,7 +109,8 @@ impl BertModelConfig {
         self.embeddings.validate()?;
         let BertEmbeddingsConfig { family, hidden_size, position_embedding_type: positions, .. } =
             self.embeddings;
-        let (encoder, name, heads) = (self.encoder(), family.model_type(), self.num_attention_heads);
+        let (longest, heads) = (self.embeddings.max_position_embeddings, self.num_attention_heads);
+        let (encoder, name) = (self.encoder(), family.model_type());
         check_sizes([
             ("num_hidden_layers", self.num_hidden_layers, MAX_LAYERS),
             // More heads than columns do not divide them, which is checked below.
@@ -143,11 +144,7 @@ impl BertModelConfig {
         self.disentangled.map_or(Ok(()), |disentangled| disentangled.validate())?;
         if positions.is_relative() {
             // There is a vector for each of 2M − 1 distances.
-            check_sizes([(
-                "max_position_embeddings",
-                self.embeddings.max_position_embeddings,
-                MAX_ROWS / 2,
-            )])?;
+            check_sizes([("max_position_embeddings", longest, MAX_ROWS / 2)])?;
             ensure(encoder.relative_scores.is_some(), "position_embedding_type", || {
                 format!("is {positions:?}, which the family {name} does not have")
             })?;
@@ -178,14 +175,12 @@ impl BertModelConfig {
             true => 2 * max_position_embeddings as u128 * (hidden_size / self.num_attention_heads) as u128,
             false => 0,
         };
-        let mut shared = 0;
-        let mut projections = 0;
-        if let Some(disentangled) = self.disentangled {
+        let [shared, projections] = self.disentangled.map_or([0; 2], |disentangled| {
             let norm = if disentangled.norm_rel_ebd { 2 } else { 0 };
-            shared = (2 * disentangled.span() as u128 + norm) * hidden_size as u128;
             let own = if disentangled.share_att_key { 0 } else { disentangled.num_products() - 1 };
-            projections = own as u128 * linear([hidden_size, hidden_size], true);
-        }
+            let table = (2 * disentangled.span() as u128 + norm) * hidden_size as u128;
+            [table, own as u128 * linear([hidden_size, hidden_size], true)]
+        });
         // γ and β of two LayerNorms.
         let layer = linears + (2 + 2 * u128::from(of_others)) * hidden_size as u128 + distances + projections;
         let projection =

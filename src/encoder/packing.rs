@@ -141,25 +141,13 @@ impl Packing {
         }
     }
 
-    /// Scores [B, A, S, S], the lowest finite value where a key is padding.
-    pub(super) fn mask_keys(&self, scores: Tensor<4>) -> Tensor<4> {
-        let [batch, _, seq, _] = scores.dims();
-        // −∞ would make the softmax of a sequence of padding alone 0/0.
-        let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
-        self.mask(scores, [batch, 1, 1, seq], lowest)
-    }
-
-    /// Weights [B, A, S, S], 0 where a query is padding.
-    pub(super) fn mask_queries(&self, weights: Tensor<4>) -> Tensor<4> {
-        let [batch, _, seq, _] = weights.dims();
-        self.mask(weights, [batch, 1, seq, 1], 0.0)
-    }
-
-    /// `filled` where there is no token, whose places are those of `shape`.
-    fn mask(&self, values: Tensor<4>, shape: [usize; 4], filled: f64) -> Tensor<4> {
+    /// Of queries and keys [B, A, S, S], `filled` where what `axis` counts is padding.
+    pub(super) fn mask(&self, values: Tensor<4>, axis: usize, filled: f64) -> Tensor<4> {
         if self.tokens.is_none() {
             return values;
         }
+        let mut shape = [self.dims[0], 1, 1, 1];
+        shape[axis] = self.dims[1];
         // Built on the device, from indices that are there already: nothing is uploaded.
         let ones = Tensor::ones([self.num_tokens(), 1], (&values.device(), values.dtype()));
         values.mask_fill(self.unpack(ones).equal_scalar(0.0).reshape(shape), filled)

@@ -138,7 +138,8 @@ impl BertSelfAttention {
         let positions = self.masked(positions, packing, &both[0]);
         let both = both.map(|rows| packing.unpack(rows).flatten::<2>(0, 1));
         let places = self.windowed(&packing.places());
-        packing.mask_queries(attention_weights(both, &places, self.num_attention_heads, positions))
+        let weights = attention_weights(both, &places, self.num_attention_heads, positions);
+        packing.mask(weights, 2, 0.0)
     }
 
     /// What this layer's positions and those that all layers share add to the logits of `length` places, beside `query`.
@@ -179,6 +180,8 @@ impl BertSelfAttention {
         let zeros =
             || Tensor::zeros([batch, self.num_attention_heads, seq, seq], (&query.device(), query.dtype()));
         let bias = positions.bias.unwrap_or_else(zeros);
-        Positions { bias: Some(packing.mask_keys(bias)), ..positions }
+        // −∞ would make the softmax of a sequence of padding alone 0/0.
+        let lowest = bias.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
+        Positions { bias: Some(packing.mask(bias, 3, lowest)), ..positions }
     }
 }

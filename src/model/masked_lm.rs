@@ -301,7 +301,7 @@ impl Stored for BertForMaskedLm {
         params.extend(StoredParam::norm(keys.norm(names.layer_norm), &self.head.layer_norm));
         let mut params = keys.stored_of(params);
         let decoder = self.head.decoder.as_ref();
-        params.extend(decoder.map(|table| StoredParam::table(names.decoder, &table.weight)));
+        params.extend(decoder.map(|table| StoredParam::new(names.decoder, &table.weight)));
         // transformers has two biases, which are one where the head is tied.
         let (bias, decoder_bias) = (names.bias[0], names.bias[names.bias.len() - 1]);
         let biases = match decoder {
@@ -311,7 +311,7 @@ impl Stored for BertForMaskedLm {
             }
             _ => &names.bias[..1],
         };
-        params.extend(biases.iter().map(|&name| StoredParam::vector(name, &self.head.bias)));
+        params.extend(biases.iter().map(|&name| StoredParam::new(name, &self.head.bias)));
         // A tied head has one table and one bias, so what a file has under two names must be the same twice.
         let equal = match decoder {
             None => {

@@ -323,9 +323,8 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     // What of the old file starts with one of these is replaced, and also removed where this model has no such part.
     let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias, spec.keys.final_norm];
     let disentangled = spec.keys.disentangled.into_iter().flat_map(|[table, norm, ..]| [table, norm]);
-    let beside_layers = beside_layers.into_iter().flatten().chain(disentangled);
-    let mut namespaces = vec![keys.encoder()];
-    namespaces.extend(beside_layers.map(|name| keys.named(name)));
+    let of_encoder = beside_layers.into_iter().flatten().chain(disentangled).chain([spec.keys.layer]);
+    let mut namespaces: Vec<_> = of_encoder.map(|name| keys.named(name)).collect();
     let mut copies = Vec::new();
     for part in model.parts(&keys) {
         // The built model may have more parts: what this one lacks is reported as missing when it is loaded.

@@ -199,7 +199,7 @@ impl<'a> Part<'a> {
 
     /// A table under a key of its own.
     pub fn table(key: &str, table: &'a Param<Tensor<2>>) -> Self {
-        Self::new(key, [StoredParam::table(key, table)])
+        Self::new(key, [StoredParam::new(key, table)])
     }
 
     /// Linear layers of which a checkpoint has all or none.
@@ -222,10 +222,10 @@ impl BertModel {
             params.extend(StoredParam::linear(&keys.named(name), linear));
         }
         if let (Some(bias), Some(name)) = (&encoder.relative_attention_bias, names.relative_attention_bias) {
-            params.push(StoredParam::table(keys.named(name), &bias.table.weight));
+            params.push(StoredParam::new(keys.named(name), &bias.table.weight));
         }
         if let (Some(distances), Some([table, norm, ..])) = (&encoder.distances, names.disentangled) {
-            params.push(StoredParam::table(keys.named(&format!("{table}.weight")), &distances.table.weight));
+            params.push(StoredParam::new(keys.named(&format!("{table}.weight")), &distances.table.weight));
             params.extend(distances.layer_norm.iter().flat_map(|own| of_norm(&keys.named(norm), own)));
         }
         // ALBERT's one layer is stored once, whatever the number of rounds.
@@ -251,7 +251,7 @@ impl BertModel {
                 }
             }
             if let (Some(positions), Some(part)) = (&layer.attention.relative_positions, names.distances) {
-                params.push(StoredParam::table(name(part), &positions.distance_embedding.weight));
+                params.push(StoredParam::new(name(part), &positions.distance_embedding.weight));
             }
         }
         if let (Some(norm), Some(name)) = (&encoder.final_norm, names.final_norm) {
