@@ -85,7 +85,7 @@ impl ModelKeys {
         stored: usize,
         num_hidden_layers: usize,
     ) -> Result<()> {
-        // The last layer: the keys of a checkpoint with fewer end before it.
+        // The last layer: the keys of a checkpoint with fewer end before it. Saturating, as a config of none is refused later.
         let last = stored.saturating_sub(1);
         let key = self.layer(last, &format!("{}.weight", self.family.query_key_value[0]));
         if self.is_stored(&key) {

@@ -149,6 +149,7 @@ pub(crate) fn filled<M: Module>(module: &M, checkpoint: &Checkpoint, params: Vec
             values.insert(*id, if param.is_transposed { transposed(part) } else { part });
         }
     }
+    // A clone shares its tensors, and the caller's module stays as it was if a later file fails.
     Ok(module.clone().map(&mut Replace { values }))
 }
 

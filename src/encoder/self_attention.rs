@@ -164,6 +164,7 @@ impl BertSelfAttention {
         };
         let bias = match shared {
             Some(SharedPositions::Bias(bias)) => {
+                // One for all sequences, where the operator reads one for each.
                 let batch = packing.dims[0] as i64;
                 Some(bias.clone().expand([batch, -1, -1, -1]).cast(query.dtype()))
             }

@@ -191,6 +191,7 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
         })?;
         return Ok(numbered(count));
     };
+    // From 0 on without gaps, as an id is the place of a logit.
     let name = |id: usize| match names.get(&id.to_string()) {
         Some(Value::String(name)) => Ok(name.clone()),
         Some(_) => Err(fields.invalid("id2label", format!("has a name of {id} that is not text"))),

@@ -122,6 +122,7 @@ fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<Disentan
         "is not true, but models of this family without relative attention are not supported".into()
     })?;
     let heads = fields.size("num_attention_heads", fields.spec.defaults.num_attention_heads)?;
+    // No heads are refused later, with the other sizes.
     let head_size = config.embeddings.hidden_size / heads.max(1);
     let is_own = fields.size("attention_head_size", head_size)? == head_size;
     fields.ensure(is_own, "attention_head_size", || {

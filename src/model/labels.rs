@@ -49,6 +49,7 @@ impl Labels {
     /// One label per token, where −100 is none.
     pub(super) fn of_tokens(input: &BertEmbeddingsInput, rows: &[impl AsRef<[i64]>]) -> Result<Self> {
         let [batch, seq] = input.dims();
+        // The row that is to blame, or the first where only their number is wrong.
         let columns = |row: usize| rows.get(row).map_or(0, |row| row.as_ref().len());
         if let Some(row) =
             (0..rows.len()).find(|&row| columns(row) != seq).or((rows.len() != batch).then_some(0))

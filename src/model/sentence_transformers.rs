@@ -167,6 +167,7 @@ impl SideConfig {
         let texts = texts.into_iter().map(|(name, text)| (name, text.unwrap_or_default())).collect();
         let text = |value: &Value| value.as_str().map(String::from);
         let prompts = Prompts { texts, default: self.value("default_prompt_name", "a text or null", text)? };
+        // In the file's name, which a config built by hand has not.
         prompts.validate().map_err(|error| match error {
             Error::Config { field, problem } => self.invalid(field, problem),
             other => other,

@@ -44,6 +44,7 @@ impl ModelId {
         }
         let downloaded = || {
             let client = HFClient::builder().retry_max_attempts(3).build()?;
+            // Files come one after the other, which needs no more threads.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(download(&client, &self, &model, wanted, usable))
         };

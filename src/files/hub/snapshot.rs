@@ -57,6 +57,7 @@ impl Snapshot {
         for folder in folders.chain([String::new()]) {
             names.insert(format!("{folder}{CONFIG_NAME}"));
             let mut weights = WEIGHT_NAMES.map(|name| format!("{folder}{name}")).into_iter();
+            // The first that may be there: the others are not read beside it.
             let first = weights.find(|name| wanted == Wanted::Weights && !self.lacks(name).exists());
             if let Some(name) = first {
                 let index = if name.ends_with(".json") { self.json(&name) } else { Value::Null };
