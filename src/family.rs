@@ -5,79 +5,55 @@ use PositionEmbeddingType::{Absolute, AfterPadding, Disentangled, Rotary};
 use burn::config::Config;
 use burn_fused::Activation;
 
-/// The family of a model, Hugging Face's `model_type`: how it differs from BERT, and how it is stored.
-///
-/// ```
-/// use burn_bert::{BertEmbeddingsConfig, Family, PositionEmbeddingType};
-///
-/// let config = BertEmbeddingsConfig::roberta_base();
-/// assert_eq!(config.family, Family::Roberta);
-/// assert_eq!(config.position_embedding_type, PositionEmbeddingType::AfterPadding);
-/// ```
-#[derive(Config, Debug, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Family {
-    /// `bert`
-    Bert,
-    /// `distilbert`
-    DistilBert,
-    /// `electra`
-    Electra,
-    /// `mpnet`
-    MpNet,
-    /// `albert`
-    Albert,
-    /// `ernie`
-    Ernie,
-    /// `roberta`
-    Roberta,
-    /// `xlm-roberta`
-    XlmRoberta,
-    /// `camembert`
-    Camembert,
-    /// `data2vec-text`
-    Data2VecText,
-    /// `modernbert`
-    ModernBert,
-    /// `nomic_bert`
-    NomicBert,
-    /// `gte`
-    Gte,
-    /// `jina_embeddings_v3`
-    JinaEmbeddingsV3,
-    /// `deberta-v2`: DeBERTa-v2 and v3
-    DebertaV2,
+/// An enum of families, each with Hugging Face's name and what its models are made of.
+macro_rules! families {
+    ($(#[$about:meta])* $($family:ident: $model_type:literal, $architecture:ident;)*) => {
+        $(#[$about])*
+        #[derive(Config, Debug, Copy, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Family {
+            $(#[doc = concat!("`", $model_type, "`")] $family,)*
+        }
+
+        impl Family {
+            /// Hugging Face's name: the `model_type` of a `config.json`.
+            pub fn model_type(self) -> &'static str {
+                match self { $(Self::$family => $model_type,)* }
+            }
+
+            pub(crate) const fn architecture(self) -> &'static Architecture {
+                match self { $(Self::$family => &$architecture,)* }
+            }
+        }
+    };
 }
 
-impl Family {
-    /// Hugging Face's name: the `model_type` of a `config.json`.
-    pub fn model_type(self) -> &'static str {
-        self.described().0
-    }
-
-    pub(crate) const fn architecture(self) -> &'static Architecture {
-        self.described().1
-    }
-
-    const fn described(self) -> (&'static str, &'static Architecture) {
-        match self {
-            Self::Bert => ("bert", &BERT),
-            Self::DistilBert => ("distilbert", &DISTILBERT),
-            Self::Electra => ("electra", &ELECTRA),
-            Self::MpNet => ("mpnet", &MPNET),
-            Self::Albert => ("albert", &ALBERT),
-            Self::Ernie => ("ernie", &BERT),
-            Self::Roberta => ("roberta", &ROBERTA),
-            Self::XlmRoberta => ("xlm-roberta", &ROBERTA),
-            Self::Camembert => ("camembert", &ROBERTA),
-            Self::Data2VecText => ("data2vec-text", &ROBERTA),
-            Self::ModernBert => ("modernbert", &MODERN_BERT),
-            Self::NomicBert => ("nomic_bert", &NOMIC_BERT),
-            Self::Gte => ("gte", &GTE),
-            Self::JinaEmbeddingsV3 => ("jina_embeddings_v3", &JINA_EMBEDDINGS_V3),
-            Self::DebertaV2 => ("deberta-v2", &DEBERTA_V2),
-        }
-    }
+families! {
+    /// The family of a model, Hugging Face's `model_type`: how it differs from BERT, and how it is stored.
+    /// DeBERTa-v3 is `DebertaV2` too.
+    ///
+    /// ```
+    /// use burn_bert::{BertEmbeddingsConfig, Family, PositionEmbeddingType};
+    ///
+    /// let config = BertEmbeddingsConfig::roberta_base();
+    /// assert_eq!(config.family, Family::Roberta);
+    /// assert_eq!(config.position_embedding_type, PositionEmbeddingType::AfterPadding);
+    /// ```
+    Bert: "bert", BERT;
+    DistilBert: "distilbert", DISTILBERT;
+    Electra: "electra", ELECTRA;
+    MpNet: "mpnet", MPNET;
+    Albert: "albert", ALBERT;
+    Ernie: "ernie", BERT;
+    Roberta: "roberta", ROBERTA;
+    XlmRoberta: "xlm-roberta", ROBERTA;
+    Camembert: "camembert", ROBERTA;
+    Data2VecText: "data2vec-text", ROBERTA;
+    ModernBert: "modernbert", MODERN_BERT;
+    NomicBert: "nomic_bert", NOMIC_BERT;
+    Gte: "gte", GTE;
+    JinaEmbeddingsV3: "jina_embeddings_v3", JINA_EMBEDDINGS_V3;
+    DebertaV2: "deberta-v2", DEBERTA_V2;
 }
 
 /// How a model represents positions; a field of [`BertEmbeddingsConfig`](crate::BertEmbeddingsConfig). Position embeddings are
@@ -154,6 +130,13 @@ pub(crate) struct Encoder {
     pub(crate) has_relative_attention_bias: bool,
     /// Whether layers with rotary positions can have a window, and another θ with it.
     pub(crate) has_windows: bool,
+}
+
+impl Encoder {
+    /// Whether a config states the dropout of what D reads.
+    pub(crate) fn has_mlp_dropout(&self) -> bool {
+        self.inner_dropout == InnerDropout::Stated
+    }
 }
 
 /// Which linear layers and norms have biases.

@@ -7,8 +7,7 @@ use super::keys::ModelKeys;
 use super::params::{StoredParam, tensors};
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::files::names::{CONFIG_NAME, MODEL_NAME, WEIGHT_NAMES};
-use crate::files::{Replacement, finish, regular_file};
+use crate::files::{CONFIG_NAME, MODEL_NAME, Replacement, WEIGHT_NAMES, finish, regular_file};
 use serde_json::{Map, Value};
 use std::fs;
 use std::io::Write;
@@ -32,6 +31,7 @@ impl Directory {
         finish(dir)?;
         let found = |name: &str| {
             let path = dir.join(name);
+            // What cannot be looked up may be there, and would be lost.
             let is_there = path.try_exists().map_err(|source| Error::reading(&path, source))?;
             Ok::<_, Error>(is_there.then_some(path))
         };
@@ -66,7 +66,7 @@ impl Directory {
     pub(crate) fn replace<'a>(
         self,
         fields: Map<String, Value>,
-        beside: Vec<JsonFile>,
+        beside: Vec<(PathBuf, Value)>,
         params: Vec<StoredParam<'a>>,
         folders: Vec<(String, Vec<StoredParam<'a>>)>,
         renamed: impl Fn(&str) -> Option<String>,
@@ -98,8 +98,7 @@ impl Directory {
         for (path, tensors) in weights {
             files.write(&path, |out| tensors.write(out))?;
         }
-        let config = JsonFile { path: self.path.join(CONFIG_NAME), value: config.into() };
-        for JsonFile { path, value } in [config].into_iter().chain(beside) {
+        for (path, value) in [(self.path.join(CONFIG_NAME), config.into())].into_iter().chain(beside) {
             let json = serde_json::to_string_pretty(&value)
                 .map_err(|source| Error::Json { path: path.clone(), source })?;
             // As transformers writes it, so that a save there and one here differ in fields alone.
@@ -111,10 +110,4 @@ impl Directory {
         }
         files.commit()
     }
-}
-
-/// A JSON file to be written.
-pub struct JsonFile {
-    pub(crate) path: PathBuf,
-    pub(crate) value: Value,
 }

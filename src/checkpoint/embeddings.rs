@@ -2,7 +2,7 @@
 
 use super::directory::Directory;
 use super::fields::{Fields, config_path, merged_fields};
-use super::keys::{ModelKeys, agree};
+use super::keys::ModelKeys;
 use super::params::{StoredParam, check_stored, filled};
 use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
@@ -63,12 +63,12 @@ impl BertEmbeddings {
             // A directory without a config is incomplete, a file of weights may be all there is.
             let has_config = path.is_dir() || regular_file::exists(&config_path);
             let fields = has_config.then(|| Fields::read(config_path.clone())).transpose()?;
-            let family = fields.as_ref().map_or(Family::Bert, |fields| fields.spec().family);
+            let family = fields.as_ref().map_or(Family::Bert, |fields| fields.spec.family);
             let keys = ModelKeys::of_layer(&checkpoint, family)?;
             let module = match fields {
                 Some(fields) => {
-                    agree(&keys, family, &fields)?;
-                    fields.in_file(fields.config()?.try_init(device))?
+                    keys.agree(family, &fields)?;
+                    fields.config()?.build(device)
                 }
                 None => config_of_shapes(&checkpoint, &keys)?.try_init(device)?,
             };
@@ -121,7 +121,7 @@ impl BertEmbeddings {
         ];
         let tables = tables
             .into_iter()
-            .filter_map(|(name, table)| Some(StoredParam::table(keys.embedding(name), &table?.weight)));
+            .filter_map(|(name, table)| Some(StoredParam::new(keys.embedding(name), &table?.weight)));
         let norm = keys.norm(&keys.embeddings_norm());
         keys.stored_of(tables.chain(StoredParam::norm(norm, &self.layer_norm)))
     }
@@ -133,11 +133,7 @@ impl BertEmbeddings {
     /// size. In one that holds a model, the layer's tensors and the fields that changed are replaced and everything else is
     /// kept; an output head of another vocabulary is not resized.
     ///
-    /// # Atomicity
-    ///
-    /// A save that fails or is killed before all files are complete leaves the old ones; after one that is killed later this
-    /// crate reads the new ones, which its next load or save moves to their places. A load beside a save gives the old model
-    /// or the new one.
+    /// A save that fails or is killed, and a load beside a save, give the old model or the new one, never parts of both.
     ///
     /// # Errors
     ///
@@ -181,7 +177,7 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
              from_pretrained_with",
             keys.embedding("")
         );
-        return Err(Error::not_a_checkpoint(checkpoint.path(), problem));
+        return Err(Error::not_a_checkpoint(&checkpoint.path, problem));
     }
     let size_of = |table: &str| {
         let key = keys.embedding(table);

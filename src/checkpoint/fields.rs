@@ -5,8 +5,7 @@ use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Projection};
 use crate::files::hub::{Wanted, directory};
-use crate::files::names::CONFIG_NAME;
-use crate::files::{read_json, regular_file};
+use crate::files::{CONFIG_NAME, read_json, regular_file};
 use crate::layers::EmbeddingInitializer;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ pub(super) fn config_path(path: &Path) -> PathBuf {
 pub struct Fields {
     path: PathBuf,
     fields: Map<String, Value>,
-    spec: &'static FamilySpec,
+    pub(crate) spec: &'static FamilySpec,
 }
 
 impl Fields {
@@ -65,14 +64,6 @@ impl Fields {
         self.path.parent().unwrap_or(Path::new(""))
     }
 
-    pub(crate) fn into_map(self) -> Map<String, Value> {
-        self.fields
-    }
-
-    pub(crate) fn spec(&self) -> &'static FamilySpec {
-        self.spec
-    }
-
     fn stated_spec(&self) -> Result<&'static FamilySpec> {
         let classes = self.fields.get("architectures");
         let class = classes.and_then(|names| names.get(0)).and_then(Value::as_str);
@@ -103,7 +94,15 @@ impl Fields {
         classes.first()?.as_str().filter(|_| is_other).map(String::from)
     }
 
-    pub(crate) fn config(&self) -> Result<BertEmbeddingsConfig> {
+    /// The config of an embedding layer alone.
+    pub(super) fn config(&self) -> Result<BertEmbeddingsConfig> {
+        let config = self.embeddings()?;
+        self.in_file(config.validate())?;
+        Ok(config)
+    }
+
+    /// The config of the embedding layer, which that of the model validates.
+    pub(crate) fn embeddings(&self) -> Result<BertEmbeddingsConfig> {
         let spec = self.spec;
         // First: fields of a variant may mean something else.
         self.refuse_variants()?;
@@ -116,7 +115,7 @@ impl Fields {
             Projection::IfOther => Some(embedding_size()?).filter(|&size| size != hidden_size),
             Projection::Always => Some(embedding_size()?),
         };
-        let config = BertEmbeddingsConfig {
+        Ok(BertEmbeddingsConfig {
             family: spec.family,
             vocab_size: self.size("vocab_size", defaults.vocab_size)?,
             hidden_size,
@@ -129,9 +128,7 @@ impl Fields {
             hidden_dropout_prob: self.number("hidden_dropout_prob", defaults.dropout)?,
             initializer: self.initializer()?,
             position_embedding_type: self.positions()?,
-        };
-        self.in_file(config.validate())?;
-        Ok(config)
+        })
     }
 
     /// Refuses models that compute something else than their family.
@@ -167,33 +164,25 @@ impl Fields {
 
     fn initializer(&self) -> Result<EmbeddingInitializer> {
         let std = self.number("initializer_range", 0.02)?;
-        match self.spec.defaults.initializer_bound {
-            None => Ok(EmbeddingInitializer::Normal { std }),
-            Some(bound) => {
-                let bound = self.number("initializer_cutoff_factor", bound)?;
-                Ok(EmbeddingInitializer::TruncatedNormal { std, bound })
-            }
-        }
+        let Some(bound) = self.spec.defaults.initializer_bound else {
+            return Ok(EmbeddingInitializer::Normal { std });
+        };
+        let bound = self.number("initializer_cutoff_factor", bound)?;
+        Ok(EmbeddingInitializer::TruncatedNormal { std, bound })
     }
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
-        match self.text("position_embedding_type")? {
-            None | Some("absolute") => match self.spec.family.architecture().input.positions {
-                PositionEmbeddingType::Disentangled
-                    if self.flag("position_biased_input")?.unwrap_or(true) =>
-                {
-                    Ok(PositionEmbeddingType::Absolute)
-                }
-                own => Ok(own),
-            },
-            Some("relative_key") => Ok(PositionEmbeddingType::RelativeKey),
-            Some("relative_key_query") => Ok(PositionEmbeddingType::RelativeKeyQuery),
-            Some(other) => {
-                let allowed = "\"absolute\", \"relative_key\" or \"relative_key_query\"";
-                let problem = format!("is {:?}, but must be {allowed}", shown(other));
-                Err(self.invalid("position_embedding_type", problem))
-            }
-        }
+        let allowed = "\"absolute\", \"relative_key\" or \"relative_key_query\"";
+        let known = |name: &str| match name {
+            // The family's own, whatever they are.
+            "absolute" => Some(None),
+            _ => RELATIVE.into_iter().find(|(_, own)| *own == name).map(|(positions, _)| Some(positions)),
+        };
+        let stated = self.known("position_embedding_type", allowed, known)?.flatten();
+        let own = stated.unwrap_or(self.spec.family.architecture().input.positions);
+        let is_biased =
+            own == PositionEmbeddingType::Disentangled && self.flag("position_biased_input")?.unwrap_or(true);
+        Ok(if is_biased { PositionEmbeddingType::Absolute } else { own })
     }
 
     fn pad_token_id(&self, default: usize) -> Result<Option<usize>> {
@@ -243,6 +232,7 @@ impl Fields {
     pub(crate) fn names(&self, field: &'static str) -> Result<Vec<String>> {
         let names = |value: &Value| match value {
             Value::Null => Some(Vec::new()),
+            // In lower case, as transformers reads it.
             Value::String(text) => Some(text.split('|').map(|name| name.trim().to_lowercase()).collect()),
             Value::Array(names) => names.iter().map(|name| name.as_str().map(String::from)).collect(),
             _ => None,
@@ -260,9 +250,31 @@ impl Fields {
         self.value(field, "text", Value::as_str)
     }
 
+    /// What a text stands for; `None` if the field is missing, an error if it is none of those `allowed`.
+    pub(crate) fn known<T>(
+        &self,
+        field: &'static str,
+        allowed: &str,
+        known: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(name) = self.text(field)? else { return Ok(None) };
+        let error = || self.invalid(field, format!("is {:?}, but must be {allowed}", shown(name)));
+        known(name).map(Some).ok_or_else(error)
+    }
+
     /// What is wrong with a field, which BERT calls `field`.
     pub(crate) fn invalid(&self, field: &'static str, problem: String) -> Error {
         Error::ConfigFile { path: self.path.clone(), field: self.spec.name_of(field), problem }
+    }
+
+    /// [`invalid`](Self::invalid) of a field that is not valid.
+    pub(crate) fn ensure(
+        &self,
+        is_valid: bool,
+        field: &'static str,
+        problem: impl FnOnce() -> String,
+    ) -> Result<()> {
+        if is_valid { Ok(()) } else { Err(self.invalid(field, problem())) }
     }
 
     /// Names the file whose field a config or a module cannot be built from, in JSON's words.
@@ -278,7 +290,14 @@ impl Fields {
     }
 }
 
+/// The `position_embedding_type` of relative positions.
+const RELATIVE: [(PositionEmbeddingType, &str); 2] = [
+    (PositionEmbeddingType::RelativeKey, "relative_key"),
+    (PositionEmbeddingType::RelativeKeyQuery, "relative_key_query"),
+];
+
 fn whole(value: &Value) -> Option<usize> {
+    // Not `as`: a machine's sizes may have 32 bits, and the number is the file's word.
     value.as_u64().and_then(|value| value.try_into().ok())
 }
 
@@ -300,21 +319,17 @@ pub(crate) fn merged_fields(
 ) -> Result<Map<String, Value>> {
     let scheme = config.position_embedding_type;
     let own = config.family.architecture().input.positions;
-    let stated = match scheme {
-        PositionEmbeddingType::RelativeKey => Some("relative_key"),
-        PositionEmbeddingType::RelativeKeyQuery => Some("relative_key_query"),
-        // The family's own need no word, and transformers 5 would not read it.
-        absolute if absolute == own => None,
-        // A field of its own says it.
-        PositionEmbeddingType::Absolute if own == PositionEmbeddingType::Disentangled => None,
-        other => {
-            let problem = format!(
-                "is {other:?}, which a config.json of {} cannot say; set family to one with such positions",
-                config.family.model_type()
-            );
-            return Err(Error::config("position_embedding_type", problem));
-        }
-    };
+    let relative = RELATIVE.into_iter().find(|(positions, _)| *positions == scheme);
+    // The family's own need no word, and transformers 5 would not read it. DeBERTa's absolute ones have a field of their own.
+    let is_own = scheme == own
+        || [scheme, own] == [PositionEmbeddingType::Absolute, PositionEmbeddingType::Disentangled];
+    if relative.is_none() && !is_own {
+        let problem = format!(
+            "is {scheme:?}, which a config.json of {} cannot say; set family to one with such positions",
+            config.family.model_type()
+        );
+        return Err(Error::config("position_embedding_type", problem));
+    }
     let mut fields = layer_fields(config);
     // Only a new directory needs fields for the rest of a model: an old file has its own.
     let Some(old) = old else {
@@ -328,7 +343,7 @@ pub(crate) fn merged_fields(
             ("num_attention_heads", json!(heads)),
             ("intermediate_size", json!(4 * hidden_size)),
         ];
-        let positions = stated.map(|word| ("position_embedding_type", json!(word)));
+        let positions = relative.map(|(_, word)| ("position_embedding_type", json!(word)));
         let of_model = of_model.into_iter().chain(positions);
         fields.extend(of_model.map(|(field, value)| (field.to_string(), value)));
         return Ok(fields);
@@ -341,12 +356,11 @@ pub(crate) fn merged_fields(
         ("hidden_size", was.hidden_size.to_string(), config.hidden_size.to_string()),
         ("embedding_size", width(&was), width(config)),
     ] {
-        if was != is {
-            let problem = format!("is {was}, but the module's is {is}; save into another directory");
-            return Err(old.invalid(field, problem));
-        }
+        old.ensure(was == is, field, || {
+            format!("is {was}, but the module's is {is}; save into another directory")
+        })?;
     }
-    let mut merged = old.into_map();
+    let mut merged = old.fields;
     // A number that means the same may be written otherwise, and fields may be left to defaults.
     replace_changed(&mut merged, fields, &layer_fields(&was));
     Ok(merged)

@@ -37,11 +37,11 @@ impl ModelKeys {
                     }
                     None => "is this a BERT or RoBERTa checkpoint?".into(),
                 };
-                return Err(Error::missing_key(checkpoint.path(), format!("{MODEL_PREFIX}{word}"), hint));
+                return Err(Error::missing_key(&checkpoint.path, format!("{MODEL_PREFIX}{word}"), hint));
             }
             _ => {
                 let keys: Vec<_> = known.iter().map(|prefix| format!("{prefix}{word}")).collect();
-                return Err(ambiguous(checkpoint.path(), &keys));
+                return Err(ambiguous(&checkpoint.path, &keys));
             }
         };
         // A copy, so that the public type has no lifetime.
@@ -51,7 +51,7 @@ impl ModelKeys {
         let norm = keys.embeddings_norm();
         let gammas = GAMMA_BETA.map(|[gamma, _]| format!("{norm}.{gamma}"));
         match gammas.each_ref().map(|gamma| keys.is_stored(gamma)) {
-            [true, true] => return Err(ambiguous(checkpoint.path(), &gammas)),
+            [true, true] => return Err(ambiguous(&checkpoint.path, &gammas)),
             [false, true] => keys.gamma_beta = GAMMA_BETA[1],
             // With neither, the error of the load names today's keys.
             _ => {}
@@ -59,14 +59,16 @@ impl ModelKeys {
         Ok(keys)
     }
 
-    /// The keys of a checkpoint that has a whole model.
-    pub(crate) fn of_model(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
+    /// The keys of a checkpoint that has a whole model, whose config has these fields.
+    pub(crate) fn of_model(checkpoint: &Checkpoint, family: Family, fields: &Fields) -> Result<Self> {
         let keys = Self::of_layer(checkpoint, family)?;
         if keys.model_prefix().is_none() {
             let key = format!("{}0.{}.weight", keys.family.layer, keys.family.query_key_value[0]);
             let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
-            return Err(Error::missing_key(checkpoint.path(), key, hint));
+            return Err(Error::missing_key(&checkpoint.path, key, hint));
         }
+        // Before anything is read: keys of another family may have the same shapes.
+        keys.agree(family, fields)?;
         Ok(keys)
     }
 
@@ -83,14 +85,14 @@ impl ModelKeys {
         stored: usize,
         num_hidden_layers: usize,
     ) -> Result<()> {
-        // The last layer: the keys of a checkpoint with fewer end before it.
+        // The last layer: the keys of a checkpoint with fewer end before it. Saturating, as a config of none is refused later.
         let last = stored.saturating_sub(1);
         let key = self.layer(last, &format!("{}.weight", self.family.query_key_value[0]));
         if self.is_stored(&key) {
             return Ok(());
         }
         let hint = format!("num_hidden_layers is {num_hidden_layers}, so this layer should be there");
-        Err(Error::missing_key(checkpoint.path(), key, hint))
+        Err(Error::missing_key(&checkpoint.path, key, hint))
     }
 
     /// What the keys of all but the head start with, `bert.` or nothing; `None` for a file of the embedding layer alone.
@@ -108,12 +110,8 @@ impl ModelKeys {
         format!("{}{name}", self.model_prefix().unwrap_or_default())
     }
 
-    pub(crate) fn encoder(&self) -> String {
-        self.named(self.family.layer)
-    }
-
     pub(crate) fn layer(&self, index: usize, part: &str) -> String {
-        format!("{}{index}.{part}", self.encoder())
+        self.named(&format!("{}{index}.{part}", self.family.layer))
     }
 
     /// The names of the masked-language-model head: the first or the other ones, or those that are stored.
@@ -139,7 +137,7 @@ impl ModelKeys {
         }
     }
 
-    fn is_stored(&self, key: &str) -> bool {
+    pub(crate) fn is_stored(&self, key: &str) -> bool {
         self.stored.as_ref().is_some_and(|stored| stored.contains(key))
     }
 
@@ -165,31 +163,32 @@ impl ModelKeys {
         }
         let Some(name) = key.strip_prefix(&self.layer_prefix) else { return false };
         match name == POSITION {
+            // A table that the module does not have is another program's.
             true => has_positions,
             false => [self.family.word, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
         }
     }
-}
-
-/// Refuses a file or keys of a family whose positions are not those of `family`.
-pub(crate) fn agree(keys: &ModelKeys, family: Family, fields: &Fields) -> Result<()> {
-    let positions = |family: Family| family.architecture().input.positions;
-    // Positions alone are compared: they change what is computed, and no shape would show it.
-    // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
-    let found = keys.stated_family().filter(|&found| FamilySpec::of(found).keys.layer == keys.family.layer);
-    let problem = match (fields.spec().family, found) {
-        (stated, _) if positions(stated) != positions(family) => format!(
-            "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
-            positions(stated),
-            positions(family)
-        ),
-        (_, Some(found)) if positions(found) != positions(family) => format!(
-            "gives {:?} positions, but the weights' keys start with {}, whose family has {:?} ones; correct it",
-            positions(family),
-            keys.embedding(""),
-            positions(found)
-        ),
-        _ => return Ok(()),
-    };
-    Err(fields.invalid("model_type", problem))
+    /// Refuses a file or keys of a family whose positions are not those of `family`.
+    pub(super) fn agree(&self, family: Family, fields: &Fields) -> Result<()> {
+        let positions = |family: Family| family.architecture().input.positions;
+        // Positions alone are compared: they change what is computed, and no shape would show it.
+        // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
+        let found =
+            self.stated_family().filter(|&found| FamilySpec::of(found).keys.layer == self.family.layer);
+        let problem = match (fields.spec.family, found) {
+            (stated, _) if positions(stated) != positions(family) => format!(
+                "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
+                positions(stated),
+                positions(family)
+            ),
+            (_, Some(found)) if positions(found) != positions(family) => format!(
+                "gives {:?} positions, but the weights' keys start with {}, whose family has {:?} ones; correct it",
+                positions(family),
+                self.embedding(""),
+                positions(found)
+            ),
+            _ => return Ok(()),
+        };
+        Err(fields.invalid("model_type", problem))
+    }
 }

@@ -12,17 +12,15 @@ mod formats;
 mod keys;
 mod params;
 
-pub(crate) use directory::{Directory, JsonFile};
+pub(crate) use directory::Directory;
 pub(crate) use families::FamilySpec;
 pub use fields::Fields;
 pub(crate) use fields::{merged_fields, replace_changed};
 pub use keys::ModelKeys;
-pub(crate) use keys::agree;
 pub(crate) use params::{StoredParam, check_stored, filled, torch_name};
 
 use crate::error::{Error, Result, shown};
-use crate::files::names::WEIGHT_NAMES;
-use crate::files::{read_json, regular_file};
+use crate::files::{WEIGHT_NAMES, read_json, regular_file};
 use burn::tensor::TensorData;
 use formats::{StoredTensor, WeightFile, float_dtype};
 use serde_json::{Map, Value};
@@ -43,7 +41,7 @@ const MODEL_PREFIX: &str = "embeddings.";
 /// are read until [`read`](Self::read).
 pub(crate) struct Checkpoint {
     /// The weights file or shard index.
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The prefix that a wrapper gave to the keys of the model, such as `module.`; mostly empty.
     wrapper: String,
     files: Vec<WeightFile>,
@@ -90,10 +88,6 @@ impl Checkpoint {
             }
         }
         Ok(Self { path, wrapper: prefix, files, tensors })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {

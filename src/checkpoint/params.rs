@@ -29,19 +29,16 @@ pub(crate) struct StoredParam<'a> {
 }
 
 impl<'a> StoredParam<'a> {
-    pub(crate) fn table(key: impl Into<String>, weight: &'a Param<Tensor<2>>) -> Self {
-        Self::stacked(key.into(), vec![weight], false)
-    }
-
-    pub(crate) fn vector(key: impl Into<String>, vector: &'a Param<Tensor<1>>) -> Self {
-        Self::stacked(key.into(), vec![vector], false)
+    /// A table or a vector.
+    pub(crate) fn new<const D: usize>(key: impl Into<String>, param: &'a Param<Tensor<D>>) -> Self {
+        Self::stacked(key.into(), vec![param], false)
     }
 
     /// γ and β, under the two names given.
     pub(crate) fn norm([gamma, beta]: [String; 2], norm: &'a LayerNorm) -> [Self; 2] {
-        let gamma = Self { epsilon: Some(norm.epsilon()), ..Self::vector(gamma, &norm.gamma) };
+        let gamma = Self { epsilon: Some(norm.epsilon()), ..Self::new(gamma, &norm.gamma) };
         let beta = match &norm.beta {
-            Some(own) => Self::vector(beta, own),
+            Some(own) => Self::new(beta, own),
             None => Self::zeros(beta, gamma.shape[0], &norm.gamma),
         };
         [gamma, beta]
@@ -152,6 +149,7 @@ pub(crate) fn filled<M: Module>(module: &M, checkpoint: &Checkpoint, params: Vec
             values.insert(*id, if param.is_transposed { transposed(part) } else { part });
         }
     }
+    // A clone shares its tensors, and the caller's module stays as it was if a later file fails.
     Ok(module.clone().map(&mut Replace { values }))
 }
 
@@ -163,6 +161,7 @@ fn parts(values: TensorData, count: usize) -> Vec<TensorData> {
     let (dtype, mut shape) = (values.dtype(), values.shape().to_vec());
     shape[0] /= count;
     let bytes = values.as_bytes();
+    // Row by row in memory, so that a part is one run of bytes.
     let parts = bytes.chunks(bytes.len() / count);
     parts.map(|bytes| TensorData::from_bytes_vec(bytes.to_vec(), shape.clone(), dtype)).collect()
 }

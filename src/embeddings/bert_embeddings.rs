@@ -23,31 +23,31 @@ impl BertEmbeddingsConfig {
     /// As [`init`](Self::init), with the errors of [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertEmbeddings> {
         self.validate()?;
+        Ok(self.build(device))
+    }
+
+    /// [`try_init`](Self::try_init) of a config that was validated, as part of a model's.
+    pub(crate) fn build(&self, device: &Device) -> BertEmbeddings {
         let table = |rows, padding_idx| {
             TokenEmbeddingConfig::new(rows, self.width())
                 .with_padding_idx(padding_idx)
                 .with_initializer(self.initializer.clone())
-                .try_init(device)
+                .build(device)
         };
         // Only positions that are counted from the padding leave a row for it.
         let position_padding = match self.position_embedding_type {
             PositionEmbeddingType::AfterPadding => self.pad_token_id,
             _ => None,
         };
-        Ok(BertEmbeddings {
-            word_embeddings: table(self.vocab_size, self.pad_token_id)?,
-            position_embeddings: match self.position_embedding_type.has_table() {
-                true => Some(table(self.max_position_embeddings, position_padding)?),
-                false => None,
-            },
-            token_type_embeddings: match self.type_vocab_size {
-                0 => None,
-                rows => Some(table(rows, None)?),
-            },
+        let has_positions = self.position_embedding_type.has_table();
+        BertEmbeddings {
+            word_embeddings: table(self.vocab_size, self.pad_token_id),
+            position_embeddings: has_positions.then(|| table(self.max_position_embeddings, position_padding)),
+            token_type_embeddings: (self.type_vocab_size > 0).then(|| table(self.type_vocab_size, None)),
             layer_norm: self.layer_norm(self.width(), device),
             dropout: DropoutConfig::new(self.hidden_dropout_prob).init(),
             config: self.clone(),
-        })
+        }
     }
 }
 

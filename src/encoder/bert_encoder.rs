@@ -1,11 +1,11 @@
 //! `BertEncoder`: the layers, one after the other.
 
-use super::config::{BertModelConfig, RotaryConfig};
+use super::config::BertModelConfig;
 use super::disentangled::{DistanceEmbedding, SharedPositions};
-use super::disentangled_config::DisentangledConfig;
 use super::layer::BertLayer;
 use super::packing::Packing;
 use super::relative_attention_bias::RelativeAttentionBias;
+use super::rotary::RotaryConfig;
 use crate::error::{Error, Result};
 use crate::family::NormPlace;
 use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, check_dropout, linear};
@@ -99,19 +99,25 @@ impl BertModelConfig {
     /// Builds the encoder alone on `device`. Errors are those of [`validate`](Self::validate).
     pub fn init_encoder(&self, device: &Device) -> Result<BertEncoder> {
         self.validate()?;
+        Ok(self.build_encoder(device))
+    }
+
+    /// [`init_encoder`](Self::init_encoder) of a config that was validated.
+    pub(crate) fn build_encoder(&self, device: &Device) -> BertEncoder {
         let projection = self.embeddings.embedding_size.map(|size| [size, self.embeddings.hidden_size]);
-        let layers = self.num_stored_layers();
-        Ok(BertEncoder {
-            embeddings_projection: projection.map(|shape| self.scaled_linear(shape, 1.0, device)),
-            relative_attention_bias: RelativeAttentionBias::new(self, device)?,
-            distances: DistanceEmbedding::new(self, device)?,
-            layers: (0..layers).map(|i| BertLayer::new(self, i, device)).collect::<Result<_>>()?,
+        let (layers, has_bias) = (self.num_stored_layers(), self.encoder().biases.of_others);
+        BertEncoder {
+            embeddings_projection: projection.map(|shape| self.scaled_linear(shape, 1.0, has_bias, device)),
+            relative_attention_bias: RelativeAttentionBias::new(self, device),
+            distances: self.disentangled.map(|own| DistanceEmbedding::new(own, &self.embeddings, device)),
+            layers: (0..layers).map(|i| BertLayer::new(self, i, device)).collect(),
             final_norm: (self.encoder().norm == NormPlace::Pre)
                 .then(|| self.embeddings.layer_norm(self.embeddings.hidden_size, device)),
+            // Without a remainder: one layer is stored, or each of them.
             rounds: self.num_hidden_layers / layers,
             hidden_act_name: self.hidden_act_name.clone(),
             rotary: self.rotary,
-        })
+        }
     }
 }
 
@@ -119,11 +125,6 @@ impl BertEncoder {
     /// How many layers are run, in ALBERT one layer as many times.
     pub fn num_hidden_layers(&self) -> usize {
         self.layers.len() * self.rounds
-    }
-
-    /// Disentangled attention, of a family that has it.
-    pub(crate) fn disentangled(&self) -> Option<DisentangledConfig> {
-        self.distances.as_ref().map(DistanceEmbedding::config)
     }
 
     /// Sets the probabilities of dropout of a layer's outputs and of the attention weights in training; in ModernBERT that inside
@@ -170,7 +171,7 @@ impl BertEncoder {
     /// second time for it. Errors are those of [`forward_packed`](Self::forward_packed).
     pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<BertEncoderOutput> {
         let packed = self.packed(hidden, padding)?;
-        let [batch, seq] = packed.packing.dims();
+        let [batch, seq] = packed.packing.dims;
         // Attention weights are of all places, so the distances are too.
         let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
         let (mut hidden_states, mut attentions) = (Vec::new(), Vec::new());
@@ -244,7 +245,7 @@ impl BertEncoder {
         // Attention reads rows where they lie side by side, and places where padding separates them.
         Some(bias.bias(match packing.is_contiguous() {
             true => packing.longest(),
-            false => packing.dims()[1],
+            false => packing.dims[1],
         }))
     }
 

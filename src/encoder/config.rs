@@ -1,14 +1,13 @@
 //! The configuration of a whole model.
 
-use super::disentangled_config::DisentangledConfig;
+use super::disentangled::DisentangledConfig;
+use super::rotary::RotaryConfig;
 use crate::embeddings::BertEmbeddingsConfig;
-use crate::error::{Error, Result};
-use crate::family::{
-    Biases, Classified, Encoder, HeadDropout, InnerDropout, NormPlace, PositionEmbeddingType,
-};
+use crate::error::Result;
+use crate::family::{Biases, Encoder, NormPlace, PositionEmbeddingType};
 use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, ensure};
 use burn::config::Config;
-use burn::nn::{Dropout, DropoutConfig, Initializer, Linear};
+use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
 use burn_fused::Activation;
 
@@ -47,54 +46,6 @@ pub struct BertModelConfig {
     pub rotary: Option<RotaryConfig>,
     /// DeBERTa: which vectors of distances queries and keys are multiplied with.
     pub disentangled: Option<DisentangledConfig>,
-}
-
-/// Rotary positions (Su et al. 2021), and a window of attention in most layers; the defaults are ModernBERT's.
-///
-/// The angle of position m and pair i of a head's d columns is `m · θ^(−2i/d)`.
-///
-/// ```
-/// use burn_bert::model::{BertModelConfig, RotaryConfig};
-///
-/// let local = RotaryConfig::new().with_local_attention(64).with_global_attn_every_n_layers(4);
-/// let config = BertModelConfig::modernbert_base().with_rotary(Some(local));
-/// assert!(config.validate().is_ok());
-/// ```
-#[derive(Config, Debug, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct RotaryConfig {
-    /// θ of the layers in which a token attends to all.
-    #[config(default = 160_000.0)]
-    pub global_rope_theta: f64,
-    /// θ of the other layers.
-    #[config(default = 10_000.0)]
-    pub local_rope_theta: f64,
-    /// The window of the other layers: a token attends to those at most half as far before and after it.
-    #[config(default = 128)]
-    pub local_attention: usize,
-    /// The first of every so many layers attends to all tokens.
-    #[config(default = 3)]
-    pub global_attn_every_n_layers: usize,
-}
-
-impl RotaryConfig {
-    /// One θ, and every layer attends to all tokens (NomicBERT, GTE, Jina embeddings v3).
-    pub fn of_all_layers(theta: f64) -> Self {
-        Self::new().with_global_rope_theta(theta).with_global_attn_every_n_layers(1)
-    }
-
-    fn validate(&self) -> Result<()> {
-        for (field, theta) in
-            [("global_rope_theta", self.global_rope_theta), ("local_rope_theta", self.local_rope_theta)]
-        {
-            let is_valid = theta.is_finite() && theta > 0.0;
-            ensure(is_valid, field, || format!("is {theta}, but must be finite and above 0"))?;
-        }
-        check_sizes([
-            ("local_attention", self.local_attention, usize::MAX),
-            ("global_attn_every_n_layers", self.global_attn_every_n_layers, usize::MAX),
-        ])
-    }
 }
 
 /// The configs of published models.
@@ -148,17 +99,18 @@ impl BertModelConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddingsConfig::validate`]; [`Error::Config`], naming the field, if there is no layer or more than
-    /// 4,096, the heads do not divide H, `intermediate_size` is 0 or above 2²⁰, a model has more than 2⁴⁰ parameters,
-    /// a dropout is not in [0, 1) or one that the family has not, positions are relative and the family has none,
-    /// `max_position_embeddings` is 0 or above 2³⁰, positions are rotary and `rotary` is missing or invalid,
-    /// or the family is DeBERTa and `disentangled` is missing or invalid.
+    /// Those of [`BertEmbeddingsConfig::validate`]; [`Error::Config`](crate::Error::Config), naming the field, if there is no
+    /// layer or more than 4,096, the heads do not divide H, `intermediate_size` is 0 or above 2²⁰, a model has more than 2⁴⁰
+    /// parameters, a dropout is not in [0, 1) or one that the family has not, positions are relative and the family has none,
+    /// `max_position_embeddings` is 0 or above 2³⁰, positions are rotary and `rotary` is missing or invalid, or the family is
+    /// DeBERTa and `disentangled` is missing or invalid.
     pub fn validate(&self) -> Result<()> {
         // First: what follows multiplies and divides these sizes.
         self.embeddings.validate()?;
         let BertEmbeddingsConfig { family, hidden_size, position_embedding_type: positions, .. } =
             self.embeddings;
-        let (encoder, name, heads) = (self.encoder(), family.model_type(), self.num_attention_heads);
+        let (longest, heads) = (self.embeddings.max_position_embeddings, self.num_attention_heads);
+        let (encoder, name) = (self.encoder(), family.model_type());
         check_sizes([
             ("num_hidden_layers", self.num_hidden_layers, MAX_LAYERS),
             // More heads than columns do not divide them, which is checked below.
@@ -192,19 +144,14 @@ impl BertModelConfig {
         self.disentangled.map_or(Ok(()), |disentangled| disentangled.validate())?;
         if positions.is_relative() {
             // There is a vector for each of 2M − 1 distances.
-            check_sizes([(
-                "max_position_embeddings",
-                self.embeddings.max_position_embeddings,
-                MAX_ROWS / 2,
-            )])?;
+            check_sizes([("max_position_embeddings", longest, MAX_ROWS / 2)])?;
             ensure(encoder.relative_scores.is_some(), "position_embedding_type", || {
                 format!("is {positions:?}, which the family {name} does not have")
             })?;
         }
         check_num_params("hidden_size", self.count_params())?;
         check_dropout("mlp_dropout", self.mlp_dropout)?;
-        let has_mlp_dropout = encoder.inner_dropout == InnerDropout::Stated;
-        ensure(has_mlp_dropout || self.mlp_dropout == 0.0, "mlp_dropout", || {
+        ensure(encoder.has_mlp_dropout() || self.mlp_dropout == 0.0, "mlp_dropout", || {
             format!("is {}, but the family {name} has none", self.mlp_dropout)
         })?;
         check_dropout("attention_probs_dropout_prob", self.attention_probs_dropout_prob)
@@ -228,14 +175,12 @@ impl BertModelConfig {
             true => 2 * max_position_embeddings as u128 * (hidden_size / self.num_attention_heads) as u128,
             false => 0,
         };
-        let mut shared = 0;
-        let mut projections = 0;
-        if let Some(disentangled) = self.disentangled {
+        let [shared, projections] = self.disentangled.map_or([0; 2], |disentangled| {
             let norm = if disentangled.norm_rel_ebd { 2 } else { 0 };
-            shared = (2 * disentangled.span() as u128 + norm) * hidden_size as u128;
             let own = if disentangled.share_att_key { 0 } else { disentangled.num_products() - 1 };
-            projections = own as u128 * linear([hidden_size, hidden_size], true);
-        }
+            let table = (2 * disentangled.span() as u128 + norm) * hidden_size as u128;
+            [table, own as u128 * linear([hidden_size, hidden_size], true)]
+        });
         // γ and β of two LayerNorms.
         let layer = linears + (2 + 2 * u128::from(of_others)) * hidden_size as u128 + distances + projections;
         let projection =
@@ -248,119 +193,45 @@ impl BertModelConfig {
         if self.embeddings.family.architecture().encoder.shares_layers { 1 } else { self.num_hidden_layers }
     }
 
-    /// The dropout of a head whose config gives none.
-    fn classifier_dropout(&self, of: Classified) -> f64 {
-        match self.embeddings.family.architecture().heads.dropout[of as usize] {
-            HeadDropout::Stated(Some(prob)) => prob,
-            HeadDropout::Stated(None) | HeadDropout::OfLayers => self.embeddings.hidden_dropout_prob,
-            HeadDropout::Never => 0.0,
-        }
-    }
-
-    /// The dropout of a head, which its config states or leaves to the family.
-    pub(crate) fn head_dropout(&self, of: Classified, stated: Option<f64>) -> Dropout {
-        DropoutConfig::new(stated.unwrap_or_else(|| self.classifier_dropout(of))).init()
-    }
-
-    /// What a head's config states of its dropout: nothing if it is the family's default and was not stated.
-    pub(crate) fn stated_dropout(&self, of: Classified, dropout: &Dropout, was: Option<f64>) -> Option<f64> {
-        (was.is_some() || dropout.prob != self.classifier_dropout(of)).then_some(dropout.prob)
-    }
-
-    /// Checks the dropout of a head: a probability, and the default if a config of the family can state no other.
-    pub(crate) fn check_classifier_dropout(&self, of: Classified, stated: Option<f64>) -> Result<()> {
-        let field = if matches!(of, Classified::Answers) { "qa_dropout" } else { "classifier_dropout" };
-        let default = self.classifier_dropout(of);
-        let prob = stated.unwrap_or(default);
-        check_dropout(field, prob)?;
-        let family = self.embeddings.family;
-        let origin = match family.architecture().heads.dropout[of as usize] {
-            HeadDropout::OfLayers if prob != default => ", the dropout of the layers",
-            HeadDropout::Never if prob != default => "",
-            _ => return Ok(()),
-        };
-        // It could not be written into a config.json of the family, nor read back.
-        let name = family.model_type();
-        let problem =
-            format!("is {prob}, but this head of the family {name} always has {default}{origin}; use None");
-        Err(Error::Config { field, problem })
-    }
-
     /// A linear layer from H to `outputs`.
     pub(crate) fn linear(&self, outputs: usize, device: &Device) -> Linear {
-        self.scaled_linear([self.embeddings.hidden_size, outputs], 1.0, device)
+        let has_bias = self.encoder().biases.of_others;
+        self.scaled_linear([self.embeddings.hidden_size, outputs], 1.0, has_bias, device)
     }
 
     /// The dropout of a layer beside that of its attention.
     pub(crate) fn layer_dropout(&self) -> f64 {
-        match self.encoder().inner_dropout {
-            InnerDropout::Stated => self.mlp_dropout,
-            InnerDropout::Never | InnerDropout::OfLayers => self.embeddings.hidden_dropout_prob,
-        }
+        if self.encoder().has_mlp_dropout() { self.mlp_dropout } else { self.embeddings.hidden_dropout_prob }
     }
 
     /// A linear layer of the encoder whose output is added to its input, or of a head before the last.
-    pub(crate) fn output_linear(&self, shape: [usize; 2], device: &Device) -> Linear {
+    pub(crate) fn output_linear(&self, shape: [usize; 2], has_bias: bool, device: &Device) -> Linear {
         // So that the sum over the layers, which nothing normalises in between, starts as wide in a deep model.
         let factor = match self.encoder().norm {
             NormPlace::Pre => (2.0 * self.num_hidden_layers as f64).sqrt().recip(),
             NormPlace::Post => 1.0,
         };
-        self.scaled_linear(shape, factor, device)
+        self.scaled_linear(shape, factor, has_bias, device)
     }
 
-    /// The last linear layer of a classifier, which has a bias in every family.
-    pub(crate) fn classifier(&self, outputs: usize, device: &Device) -> Linear {
-        let hidden_size = self.embeddings.hidden_size;
-        let std = self.embeddings.initializer.std();
-        // transformers' standard deviation for it is 1 / √H in the families that have the transform.
-        let factor = match self.embeddings.family.architecture().heads.classifiers_have_transform {
-            true if std > 0.0 => ((hidden_size as f64).sqrt() * std).recip(),
-            _ => 1.0,
-        };
-        let linear = self.scaled_linear([hidden_size, outputs], factor, device);
-        Linear { bias: Some(Initializer::Zeros.init([outputs], device)), ..linear }
-    }
-
-    /// A linear layer of this many inputs and outputs, initialised as the model's tables, with `factor` times the spread; its
+    /// A linear layer of this many inputs and outputs, initialised as the model's tables, with `factor` times the spread; a
     /// bias starts at zero.
-    pub(super) fn scaled_linear(
+    pub(crate) fn scaled_linear(
         &self,
-        [inputs, outputs]: [usize; 2],
+        shape: [usize; 2],
         factor: f64,
+        has_bias: bool,
         device: &Device,
     ) -> Linear {
-        let has_bias = self.encoder().biases.of_others;
         Linear {
-            weight: self.embeddings.initializer.times(factor).init_matrix([inputs, outputs], None, device),
-            bias: has_bias.then(|| Initializer::Zeros.init([outputs], device)),
+            weight: self.embeddings.initializer.times(factor).init_matrix(shape, None, device),
+            bias: has_bias.then(|| Initializer::Zeros.init([shape[1]], device)),
         }
     }
 
     pub(crate) fn encoder(&self) -> &'static Encoder {
         &self.embeddings.family.architecture().encoder
     }
-
-    /// θ and window of a layer with rotary positions.
-    pub(super) fn rotary_of(&self, layer: usize) -> Option<Rotary> {
-        self.rotary.map(|rotary| match layer % rotary.global_attn_every_n_layers {
-            0 => Rotary { theta: rotary.global_rope_theta, window: None },
-            _ => Rotary { theta: rotary.local_rope_theta, window: Some(rotary.local_attention / 2) },
-        })
-    }
-}
-
-/// Rotary positions of a layer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rotary {
-    pub(super) theta: f64,
-    /// How far from a token those are that it attends to, at most.
-    pub(super) window: Option<usize>,
-}
-
-/// The layer, without its bias if it has none in the family.
-pub(super) fn with_bias(linear: Linear, has_bias: bool) -> Linear {
-    Linear { bias: linear.bias.filter(|_| has_bias), ..linear }
 }
 
 /// Inputs and outputs of a layer's linear layers: query, key, value and output of the attention, and U, G if there is a gate,

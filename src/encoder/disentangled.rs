@@ -1,14 +1,103 @@
 //! Positions of all layers as vectors that queries and keys are multiplied with (DeBERTa).
 
-use super::config::BertModelConfig;
-use super::disentangled_config::DisentangledConfig;
+use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::Result;
-use crate::layers::{LayerNorm, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, active_prob, linear};
+use crate::layers::{
+    LayerNorm, MAX_ROWS, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, active_prob, check_sizes,
+    ensure, linear,
+};
+use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::{drop_out, lookup};
 use std::fmt::Display;
+
+/// Disentangled attention (He et al. 2021); the defaults are DeBERTa-v3's.
+///
+/// A table has one vector for each of 2K ranges of distances between two tokens, with K = `position_buckets`, or
+/// `max_relative_positions` without buckets. [`DisentangledAttention`](crate::encoder::DisentangledAttention) has the formula.
+///
+/// ```
+/// use burn_bert::model::{BertModelConfig, DisentangledConfig};
+///
+/// let positions = DisentangledConfig::new().with_share_att_key(false).with_p2c(false);
+/// let config = BertModelConfig::deberta_v3_base().with_disentangled(Some(positions));
+/// assert!(config.validate().is_ok());
+/// ```
+#[derive(Config, Debug, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct DisentangledConfig {
+    /// Distances up to half as many tokens have a vector each, longer ones share vectors by their logarithm; `None` if all up
+    /// to `max_relative_positions` have one.
+    #[config(default = "Some(256)")]
+    pub position_buckets: Option<usize>,
+    /// The distance from which on all share a vector, but for a few beyond it in the last bucket.
+    #[config(default = 512)]
+    pub max_relative_positions: usize,
+    /// Whether the attention's own projections to queries and keys are those of the vectors too.
+    #[config(default = true)]
+    pub share_att_key: bool,
+    /// Whether the vectors are normalised, `norm_rel_ebd` of `"layer_norm"`.
+    #[config(default = true)]
+    pub norm_rel_ebd: bool,
+    /// Whether queries are multiplied with keys of distances (content to position), `pos_att_type`.
+    #[config(default = true)]
+    pub c2p: bool,
+    /// Whether keys are multiplied with queries of distances (position to content), `pos_att_type`.
+    #[config(default = true)]
+    pub p2c: bool,
+}
+
+impl DisentangledConfig {
+    pub(super) fn validate(&self) -> Result<()> {
+        let max = self.max_relative_positions;
+        check_sizes([("max_relative_positions", max, MAX_ROWS / 2)])?;
+        if let Some(buckets) = self.position_buckets {
+            check_sizes([("position_buckets", buckets, MAX_ROWS / 2)])?;
+            // The logarithms would be 0, or of 0.
+            ensure(buckets >= 2 && max >= buckets / 2 + 2, "position_buckets", || {
+                let max = max - 1;
+                format!(
+                    "is {buckets}, but must be at least 2, and half of it below max_relative_positions − 1 = {max}"
+                )
+            })?;
+        }
+        ensure(self.c2p || self.p2c, "pos_att_type", || {
+            "is neither c2p nor p2c, so that no token has a place".into()
+        })
+    }
+
+    /// K.
+    pub(super) fn span(&self) -> usize {
+        self.position_buckets.unwrap_or(self.max_relative_positions)
+    }
+
+    /// 1, and one for each product with a vector of the distance: how many a logit is the sum of.
+    pub(super) fn num_products(&self) -> usize {
+        1 + usize::from(self.c2p) + usize::from(self.p2c)
+    }
+
+    /// The row of the table for a query so many places after its key.
+    fn row(&self, distance: i64) -> usize {
+        let span = self.span() as i64;
+        (self.bucket(distance) + span).clamp(0, 2 * span - 1) as usize
+    }
+
+    /// Source: `make_log_bucket_position` of transformers 5.23.
+    fn bucket(&self, distance: i64) -> i64 {
+        let Some(buckets) = self.position_buckets else { return distance };
+        let middle = (buckets / 2) as i64;
+        if distance.abs() <= middle {
+            return distance;
+        }
+        // In f32 as transformers, whose rounding decides at the boundaries.
+        let far = distance.abs() as f32 / middle as f32;
+        let farthest = ((self.max_relative_positions - 1) as f64 / middle as f64) as f32;
+        let steps = (far.ln() / farthest.ln() * (middle - 1) as f32).ceil() as i64;
+        distance.signum() * (middle + steps)
+    }
+}
 
 /// What the layers of a [`BertEncoder`](super::BertEncoder) share to compute their positions.
 #[derive(Clone, Copy, Debug)]
@@ -31,23 +120,21 @@ pub struct DistanceEmbedding {
     /// With `norm_rel_ebd`.
     pub layer_norm: Option<LayerNorm>,
     #[module(skip)]
-    config: DisentangledConfig,
+    pub(crate) config: DisentangledConfig,
 }
 
 impl DistanceEmbedding {
-    /// `None` in a family without.
-    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Result<Option<Self>> {
-        let (embeddings, Some(own)) = (&config.embeddings, config.disentangled) else { return Ok(None) };
+    pub(super) fn new(
+        config: DisentangledConfig,
+        embeddings: &BertEmbeddingsConfig,
+        device: &Device,
+    ) -> Self {
         let hidden = embeddings.hidden_size;
-        let table = TokenEmbeddingConfig::new(2 * own.span(), hidden)
+        let table = TokenEmbeddingConfig::new(2 * config.span(), hidden)
             .with_initializer(embeddings.initializer.clone())
-            .try_init(device)?;
-        let layer_norm = own.norm_rel_ebd.then(|| embeddings.layer_norm(hidden, device));
-        Ok(Some(Self { table, layer_norm, config: own }))
-    }
-
-    pub(super) fn config(&self) -> DisentangledConfig {
-        self.config
+            .build(device);
+        let layer_norm = config.norm_rel_ebd.then(|| embeddings.layer_norm(hidden, device));
+        Self { table, layer_norm, config }
     }
 
     /// Whether the parameters fit layers of vectors of length `hidden`.
@@ -101,18 +188,15 @@ pub struct DisentangledAttention {
 }
 
 impl DisentangledAttention {
-    /// `None` in a family without.
-    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Option<Self> {
-        let own = config.disentangled?;
-        let linear = |is_read: bool| {
-            (is_read && !own.share_att_key).then(|| config.linear(config.embeddings.hidden_size, device))
-        };
-        Some(Self {
-            pos_key_proj: linear(own.c2p),
-            pos_query_proj: linear(own.p2c),
-            dropout: DropoutConfig::new(config.embeddings.hidden_dropout_prob).init(),
-            config: own,
-        })
+    /// Of a layer whose projections are made by `linear`, and with its dropout.
+    pub(super) fn new(config: DisentangledConfig, linear: impl Fn() -> Linear, dropout: f64) -> Self {
+        let own = |is_read: bool| (is_read && !config.share_att_key).then(&linear);
+        Self {
+            pos_key_proj: own(config.c2p),
+            pos_query_proj: own(config.p2c),
+            dropout: DropoutConfig::new(dropout).init(),
+            config,
+        }
     }
 
     /// The projections of its own, with the names of their fields.
@@ -153,5 +237,28 @@ impl DisentangledAttention {
         let of_query = self.config.c2p.then(|| projected(&self.pos_key_proj, to_key));
         let of_key = self.config.p2c.then(|| projected(&self.pos_query_proj, to_query));
         [of_query, of_key.map(|vectors| vectors.mul_scalar(self.query_scale()))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DisentangledConfig;
+
+    #[test]
+    fn distances_fall_into_the_buckets_of_deberta() {
+        // `make_log_bucket_position(torch.arange(700), 256, 512)` of transformers 5.23: some, and two sums that see each
+        // boundary.
+        let config = DisentangledConfig::new();
+        let bucket = |distance: i64| config.bucket(distance);
+        assert_eq!([1, 128, 129, 200, 511, 512, 699].map(bucket), [1, 128, 129, 169, 255, 256, 284]);
+        assert_eq!((0..700).map(bucket).sum::<i64>(), 138_189);
+        assert_eq!((0..700).map(|distance| distance * bucket(distance)).sum::<i64>(), 58_356_532);
+        assert!((0..700).all(|distance| bucket(-distance) == -bucket(distance)));
+        assert_eq!(
+            [-900, -512, -1, 0, 1, 512, 900].map(|distance| config.row(distance)),
+            [0, 0, 255, 256, 257, 511, 511]
+        );
+        let each = config.with_position_buckets(None).with_max_relative_positions(3);
+        assert_eq!([-4, -3, 0, 2, 3].map(|distance| each.row(distance)), [0, 0, 3, 5, 5]);
     }
 }

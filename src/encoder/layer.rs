@@ -1,6 +1,6 @@
 //! One transformer layer.
 
-use super::config::{BertModelConfig, layer_shapes, with_bias};
+use super::config::{BertModelConfig, layer_shapes};
 use super::disentangled::SharedPositions;
 use super::packing::Packing;
 use super::self_attention::BertSelfAttention;
@@ -61,16 +61,16 @@ pub struct BertLayer {
 }
 
 impl BertLayer {
-    pub(super) fn new(config: &BertModelConfig, index: usize, device: &Device) -> Result<Self> {
+    pub(super) fn new(config: &BertModelConfig, index: usize, device: &Device) -> Self {
         let (embeddings, encoder) = (&config.embeddings, config.encoder());
         let (hidden, intermediate) = (embeddings.hidden_size, config.intermediate_size);
         let norm = || embeddings.layer_norm(hidden, device);
         let Biases { of_layers, of_inner, .. } = encoder.biases;
-        let inwards = || with_bias(config.linear(intermediate, device), of_inner);
-        let outwards = |inputs: usize| with_bias(config.output_linear([inputs, hidden], device), of_layers);
+        let inwards = || config.scaled_linear([hidden, intermediate], 1.0, of_inner, device);
+        let outwards = |inputs: usize| config.output_linear([inputs, hidden], of_layers, device);
         let is_normalised = encoder.norm == NormPlace::Pre && index == 0;
-        Ok(Self {
-            attention: BertSelfAttention::new(config, index, device)?,
+        Self {
+            attention: BertSelfAttention::new(config, index, device),
             attention_output: outwards(hidden),
             attention_layer_norm: (!is_normalised).then(norm),
             intermediate: inwards(),
@@ -82,7 +82,7 @@ impl BertLayer {
             output_dropout: encoder.output_dropout,
             drops_inner: encoder.inner_dropout != InnerDropout::Never,
             hidden_act: config.hidden_act,
-        })
+        }
     }
 
     /// f.

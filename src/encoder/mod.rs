@@ -6,12 +6,12 @@
 
 mod bert_encoder;
 pub(crate) mod config;
-mod disentangled;
-pub(crate) mod disentangled_config;
+pub(crate) mod disentangled;
 mod layer;
 mod packing;
 mod relative_attention_bias;
 mod relative_positions;
+pub(crate) mod rotary;
 mod self_attention;
 
 pub use bert_encoder::{BertEncoder, BertEncoderOutput, PackedHidden};

@@ -1,27 +1,24 @@
 //! The tokens of a batch as rows, without padding.
 
+use super::rotary::Angles;
 use crate::error::Result;
 use crate::layers::PaddingMask;
 use burn::prelude::*;
-use burn::tensor::DType;
-use burn_fused::{Moves, Sequences, computed_in, indices};
-use std::sync::{Arc, Mutex, PoisonError};
+use burn_fused::{Moves, Sequences, indices};
+use std::sync::Arc;
 
 /// The N tokens of a batch [B, S] as rows [N, ..]: in the order of the batch, without padding.
 /// [`BertEncoder::forward_packed`](super::BertEncoder::forward_packed) uses it.
 #[derive(Clone, Debug)]
 pub struct Packing {
-    dims: [usize; 2],
+    /// [B, S].
+    pub(super) dims: [usize; 2],
     /// `None` if every place holds a token, so that rows and places are the same.
     tokens: Option<Tokens>,
     /// The tokens of each sequence.
     pub(super) sequences: Sequences,
-    /// Those of [`angles`](Self::angles), of which a model has two.
-    angles: Arc<Mutex<Vec<Angles>>>,
+    angles: Angles,
 }
-
-/// Cosines and sines of rotary positions, each [N, d / 2], by θ, d and dtype.
-type Angles = ((f64, usize, DType), [Tensor<2>; 2]);
 
 /// Between places and rows.
 #[derive(Clone, Debug)]
@@ -44,7 +41,7 @@ impl Packing {
         }
         let packed = |tokens, lengths| {
             let sequences = Sequences::new(lengths, device);
-            Self { dims, tokens, sequences, angles: Arc::default() }
+            Self { dims, tokens, sequences, angles: Angles::default() }
         };
         // Without padding rows are places, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
@@ -52,6 +49,7 @@ impl Packing {
         };
         let (mut places, mut rows, mut positions) = (Vec::new(), Vec::new(), Vec::new());
         for row in mask.rows() {
+            // A sequence of padding alone has no token that could be counted from.
             let first = row.iter().position(|is_padding| !is_padding).unwrap_or(0);
             for (column, &is_padding) in row.iter().enumerate() {
                 if is_padding {
@@ -70,10 +68,6 @@ impl Packing {
         Ok(packed(Some(tokens), mask.rows().map(length).collect()))
     }
 
-    pub(super) fn dims(&self) -> [usize; 2] {
-        self.dims
-    }
-
     /// The tokens of the longest sequence.
     pub(super) fn longest(&self) -> usize {
         self.sequences.lengths().iter().copied().max().unwrap_or(0)
@@ -87,34 +81,14 @@ impl Packing {
         lengths.all(|&length| positions.by_ref().take(length).copied().eq(0..length))
     }
 
-    /// The cosines and sines of `m · θ^(−2i/d)` for each token, m places after the first of its sequence, and each i below d/2:
-    /// each [N, d/2], beside `rows`.
+    /// The [angles](Angles::of) of rotary positions, which count from the first token of each sequence.
     pub(super) fn angles(&self, theta: f64, columns: usize, rows: &Tensor<2>) -> [Tensor<2>; 2] {
-        let dtype = computed_in(rows.dtype());
-        let key = (theta, columns, dtype);
-        let mut known = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, values)) = known.iter().find(|(known, _)| *known == key) {
-            return values.clone();
-        }
-        let (half, [_, seq]) = (columns / 2, self.dims);
-        // In f64 on the host: in f32 an angle at place 8,000 is off by half a thousandth, and GPUs' sines of it by more.
-        let speed = |i: usize| theta.powf(-2.0 * i as f64 / columns as f64);
-        let speeds: Vec<f64> = (0..half).map(speed).collect();
-        let at = |m: usize| speeds.iter().map(move |speed| (m as f64 * speed).sin_cos());
-        let all: Vec<Vec<(f64, f64)>> = (0..seq).map(|m| at(m).collect()).collect();
-        let device = rows.device().without_autodiff();
-        let positions = match &self.tokens {
+        let [batch, seq] = self.dims;
+        let positions = || match &self.tokens {
             Some(tokens) => tokens.positions.to_vec(),
-            None => (0..self.dims[0]).flat_map(|_| 0..seq).collect(),
+            None => (0..batch).flat_map(|_| 0..seq).collect(),
         };
-        let table = |of: fn(&(f64, f64)) -> f64| {
-            let values: Vec<f64> = positions.iter().flat_map(|&m| all[m].iter().map(of)).collect();
-            let count = values.len() / half;
-            Tensor::from_data(TensorData::new(values, [count, half]), (&device, dtype))
-        };
-        let values = [table(|angle| angle.1), table(|angle| angle.0)];
-        known.push((key, values.clone()));
-        values
+        self.angles.of(theta, columns, positions, rows)
     }
 
     /// Number of tokens, N.
@@ -167,25 +141,13 @@ impl Packing {
         }
     }
 
-    /// Scores [B, A, S, S], the lowest finite value where a key is padding.
-    pub(super) fn mask_keys(&self, scores: Tensor<4>) -> Tensor<4> {
-        let [batch, _, seq, _] = scores.dims();
-        // −∞ would make the softmax of a sequence of padding alone 0/0.
-        let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
-        self.mask(scores, [batch, 1, 1, seq], lowest)
-    }
-
-    /// Weights [B, A, S, S], 0 where a query is padding.
-    pub(super) fn mask_queries(&self, weights: Tensor<4>) -> Tensor<4> {
-        let [batch, _, seq, _] = weights.dims();
-        self.mask(weights, [batch, 1, seq, 1], 0.0)
-    }
-
-    /// `filled` where there is no token, whose places are those of `shape`.
-    fn mask(&self, values: Tensor<4>, shape: [usize; 4], filled: f64) -> Tensor<4> {
+    /// Of queries and keys [B, A, S, S], `filled` where what `axis` counts is padding.
+    pub(super) fn mask(&self, values: Tensor<4>, axis: usize, filled: f64) -> Tensor<4> {
         if self.tokens.is_none() {
             return values;
         }
+        let mut shape = [self.dims[0], 1, 1, 1];
+        shape[axis] = self.dims[1];
         // Built on the device, from indices that are there already: nothing is uploaded.
         let ones = Tensor::ones([self.num_tokens(), 1], (&values.device(), values.dtype()));
         values.mask_fill(self.unpack(ones).equal_scalar(0.0).reshape(shape), filled)

@@ -27,13 +27,10 @@ pub struct RelativeAttentionBias {
 
 impl RelativeAttentionBias {
     /// `None` in a family without.
-    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Result<Option<Self>> {
-        if !config.embeddings.family.architecture().encoder.has_relative_attention_bias {
-            return Ok(None);
-        }
+    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Option<Self> {
         let table = TokenEmbeddingConfig::new(BUCKETS, config.num_attention_heads)
             .with_initializer(config.embeddings.initializer.clone());
-        Ok(Some(Self { table: table.try_init(device)? }))
+        config.encoder().has_relative_attention_bias.then(|| Self { table: table.build(device) })
     }
 
     /// Whether the table fits layers of so many heads.
@@ -74,6 +71,7 @@ fn bucket(distance: i64) -> usize {
     // In f32 as transformers, whose rounding decides at the boundaries.
     let exact = EXACT as f32;
     let share = (far as f32 / exact).ln() / (FAR / f64::from(exact)).ln() as f32;
+    // Cut off and not rounded, as by torch's `.to(torch.long)`.
     let logarithmic = EXACT + (share * (HALF - EXACT) as f32) as usize;
     first + logarithmic.min(HALF - 1)
 }

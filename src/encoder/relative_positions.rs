@@ -24,20 +24,20 @@ pub struct RelativePositions {
 
 impl RelativePositions {
     /// `None` if positions are not relative in one of the two ways.
-    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Result<Option<Self>> {
+    pub(super) fn new(config: &BertModelConfig, device: &Device) -> Option<Self> {
         let embeddings = &config.embeddings;
         let with_keys = match embeddings.position_embedding_type {
             PositionEmbeddingType::RelativeKey => false,
             PositionEmbeddingType::RelativeKeyQuery => true,
-            _ => return Ok(None),
+            _ => return None,
         };
         // A config with relative positions of a family without was refused.
-        let Some(scores) = embeddings.family.architecture().encoder.relative_scores else { return Ok(None) };
+        let scores = config.encoder().relative_scores?;
         // From −(M − 1) to M − 1.
         let distances = 2 * embeddings.max_position_embeddings - 1;
         let table = TokenEmbeddingConfig::new(distances, embeddings.hidden_size / config.num_attention_heads)
             .with_initializer(embeddings.initializer.clone());
-        Ok(Some(Self { distance_embedding: table.try_init(device)?, with_keys, scores }))
+        Some(Self { distance_embedding: table.build(device), with_keys, scores })
     }
 
     /// Whether keys take part: whether the scheme is `RelativeKeyQuery`.

@@ -1,10 +1,10 @@
 //! Multi-head self-attention.
 
-use super::config::{BertModelConfig, Rotary, with_bias};
+use super::config::BertModelConfig;
 use super::disentangled::{DisentangledAttention, SharedPositions};
 use super::packing::Packing;
 use super::relative_positions::RelativePositions;
-use crate::error::Result;
+use super::rotary::Rotary;
 use crate::layers::{active_prob, linear, linear_narrow};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
@@ -36,19 +36,21 @@ pub struct BertSelfAttention {
 }
 
 impl BertSelfAttention {
-    pub(super) fn new(config: &BertModelConfig, layer: usize, device: &Device) -> Result<Self> {
-        let has_bias = config.encoder().biases.of_layers;
-        let linear = || with_bias(config.linear(config.embeddings.hidden_size, device), has_bias);
-        Ok(Self {
+    pub(super) fn new(config: &BertModelConfig, layer: usize, device: &Device) -> Self {
+        let (hidden, has_bias) = (config.embeddings.hidden_size, config.encoder().biases.of_layers);
+        let linear = || config.scaled_linear([hidden; 2], 1.0, has_bias, device);
+        Self {
             query: linear(),
             key: linear(),
             value: linear(),
-            relative_positions: RelativePositions::new(config, device)?,
-            disentangled: DisentangledAttention::new(config, device),
+            relative_positions: RelativePositions::new(config, device),
+            disentangled: config
+                .disentangled
+                .map(|own| DisentangledAttention::new(own, linear, config.embeddings.hidden_dropout_prob)),
             dropout: DropoutConfig::new(config.attention_probs_dropout_prob).init(),
             num_attention_heads: config.num_attention_heads,
-            rotary: config.rotary_of(layer),
-        })
+            rotary: config.rotary.map(|rotary| rotary.of_layer(layer)),
+        }
     }
 
     /// Number of heads, A.
@@ -80,10 +82,11 @@ impl BertSelfAttention {
             });
         let [query, key] = self.placed([query, key], packing);
         let all = [query, key, value];
-        let [batch, seq] = packing.dims();
+        let [batch, seq] = packing.dims;
         let reads_places = self.relative_positions.is_some()
             || self.disentangled.is_some()
             || positions.is_some()
+            // A window that reaches from the first place to the last leaves nothing out.
             || self.window().is_some_and(|window| window + 1 < seq);
         if !reads_places || packing.is_contiguous() {
             let positions = self.positions(&all[0], packing, packing.longest(), positions, true);
@@ -129,13 +132,14 @@ impl BertSelfAttention {
         packing: &Packing,
         positions: Option<SharedPositions>,
     ) -> Tensor<4> {
-        let [_, seq] = packing.dims();
+        let [_, seq] = packing.dims;
         let both = self.placed([&self.query, &self.key].map(|layer| linear(layer, rows.clone())), packing);
         let positions = self.positions(&both[0], packing, seq, positions, false);
         let positions = self.masked(positions, packing, &both[0]);
         let both = both.map(|rows| packing.unpack(rows).flatten::<2>(0, 1));
         let places = self.windowed(&packing.places());
-        packing.mask_queries(attention_weights(both, &places, self.num_attention_heads, positions))
+        let weights = attention_weights(both, &places, self.num_attention_heads, positions);
+        packing.mask(weights, 2, 0.0)
     }
 
     /// What this layer's positions and those that all layers share add to the logits of `length` places, beside `query`.
@@ -160,7 +164,8 @@ impl BertSelfAttention {
         };
         let bias = match shared {
             Some(SharedPositions::Bias(bias)) => {
-                let batch = packing.dims()[0] as i64;
+                // One for all sequences, where the operator reads one for each.
+                let batch = packing.dims[0] as i64;
                 Some(bias.clone().expand([batch, -1, -1, -1]).cast(query.dtype()))
             }
             _ => None,
@@ -172,10 +177,12 @@ impl BertSelfAttention {
 
     /// `positions` of all places, without attention to padding.
     fn masked(&self, positions: Positions, packing: &Packing, query: &Tensor<2>) -> Positions {
-        let [batch, seq] = packing.dims();
+        let [batch, seq] = packing.dims;
         let zeros =
             || Tensor::zeros([batch, self.num_attention_heads, seq, seq], (&query.device(), query.dtype()));
         let bias = positions.bias.unwrap_or_else(zeros);
-        Positions { bias: Some(packing.mask_keys(bias)), ..positions }
+        // −∞ would make the softmax of a sequence of padding alone 0/0.
+        let lowest = bias.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
+        Positions { bias: Some(packing.mask(bias, 3, lowest)), ..positions }
     }
 }

@@ -1,7 +1,7 @@
-//! Files: opening what may be anything, replacing several as one, JSON, models of the Hugging Face Hub.
+//! Files: opening what may be anything, replacing several as one, JSON, models of the Hugging Face Hub, and the names of a
+//! model's files: the Hub is asked for these, and for the folders and shards that they name.
 
 pub(crate) mod hub;
-pub(crate) mod names;
 pub(crate) mod regular_file;
 mod replace;
 
@@ -9,3 +9,30 @@ pub(crate) use regular_file::read_json;
 #[cfg(feature = "tokenizers")]
 pub(crate) use replace::directory_of;
 pub(crate) use replace::{Replacement, finish, of_one_save};
+
+pub(crate) const CONFIG_NAME: &str = "config.json";
+
+pub(crate) const MODEL_NAME: &str = "model.safetensors";
+
+/// The names of a directory's weights, in the order in which transformers looks for them.
+pub(crate) const WEIGHT_NAMES: [&str; 4] =
+    [MODEL_NAME, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+
+/// The tokenizer, the first of two, and its settings.
+#[cfg(any(feature = "tokenizers", feature = "hub"))]
+pub(crate) const TOKENIZER_NAMES: [&str; 5] =
+    ["tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"];
+
+/// sentence-transformers' list of modules, and its settings of the whole model.
+pub(crate) const SENTENCE_NAMES: [&str; 2] = ["modules.json", "config_sentence_transformers.json"];
+
+/// sentence-transformers' settings of the model below the pooling: the present name, and those in older directories, which it
+/// reads if that is not there.
+pub(crate) const TRANSFORMER_NAMES: [&str; 6] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+];

@@ -4,7 +4,7 @@
 //! from then on the new files count, wherever they lie, and they are moved to their places. If the process ends in between,
 //! the next load or save moves the rest. So at every moment the directory holds the old model, or the new one.
 
-use super::names::MODEL_NAME;
+use super::MODEL_NAME;
 use super::regular_file::{self, SAVED, current, is_folder};
 use crate::error::{Error, Result};
 use std::ffi::OsStr;

@@ -42,14 +42,19 @@ impl TokenEmbeddingConfig {
             ensure(row < rows, "padding_idx", || format!("is {row}, but num_embeddings is {rows}"))?;
         }
         self.initializer.validate()?;
+        Ok(self.build(device))
+    }
+
+    /// [`try_init`](Self::try_init) of a config that was checked, as part of a model's.
+    pub(crate) fn build(&self, device: &Device) -> TokenEmbedding {
         // Sets CubeCL's runtime kind to asynchronous for the whole process: `into_data` then copies at the call, not when the
         // data is first read, which training may have changed by then.
         read_at_once();
         let shape = [self.num_embeddings, self.embedding_dim];
-        Ok(TokenEmbedding {
+        TokenEmbedding {
             weight: self.initializer.init_matrix(shape, self.padding_idx, device),
             padding_idx: self.padding_idx,
-        })
+        }
     }
 }
 

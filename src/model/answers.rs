@@ -6,9 +6,10 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::Classified;
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
-use crate::model::bert::{BertModel, ClassifierTransform};
-use crate::model::config_fields::{classifier_dropout, head_fields};
-use crate::model::loss::{IGNORED, Labels, check_padding, labelled_cross_entropy, numbered};
+use crate::model::bert::BertModel;
+use crate::model::classifier::{ClassifierTransform, classifier_dropout, head_fields, numbered};
+use crate::model::labels::{IGNORED, Labels, check_padding};
+use crate::model::loss::labelled_cross_entropy;
 use crate::model::stored::{Part, Stored, stored_head};
 use burn::config::Config;
 use burn::module::Module;
@@ -38,13 +39,13 @@ impl BertForQuestionAnsweringConfig {
         self.bert.check_classifier_dropout(Classified::Answers, self.qa_dropout)
     }
 
-    fn build(&self, device: &Device) -> Result<BertForQuestionAnswering> {
-        Ok(BertForQuestionAnswering {
-            bert: self.bert.init_without_pooler(device)?,
+    fn build(&self, device: &Device) -> BertForQuestionAnswering {
+        BertForQuestionAnswering {
+            bert: self.bert.build(false, device),
             dropout: self.bert.head_dropout(Classified::Answers, self.qa_dropout),
             transform: ClassifierTransform::new(&self.bert, device),
             qa_outputs: self.bert.classifier(2, device),
-        })
+        }
     }
 }
 

@@ -1,15 +1,15 @@
-//! `BertModel`: BERT without a head, and the layers between it and a head.
+//! `BertModel`: BERT without a head.
 
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::{BertEncoder, PackedHidden};
 use crate::error::Result;
-use crate::family::{InnerDropout, Pooler};
-use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, linear, linear_activation};
+use crate::family::Pooler;
+use crate::layers::{PaddingMask, ParameterCheck, linear};
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
-use burn_fused::{Activation, with_one_draw};
+use burn_fused::with_one_draw;
 
 /// BERT without a head: [`BertEmbeddings`], [`BertEncoder`] and, where a head needs it, the pooler.
 ///
@@ -69,25 +69,21 @@ impl BertModelConfig {
     /// Builds the model on `device`, with a pooler if the family's model without a head has one. Errors are those of
     /// [`validate`](Self::validate).
     pub fn try_init(&self, device: &Device) -> Result<BertModel> {
-        match self.embeddings.family.architecture().heads.pooler {
-            Pooler::Always => self.init_with_pooler(device),
-            Pooler::Never | Pooler::OfHeads => self.init_without_pooler(device),
-        }
-    }
-
-    pub(super) fn init_with_pooler(&self, device: &Device) -> Result<BertModel> {
-        let dense = self.linear(self.embeddings.hidden_size, device);
-        Ok(BertModel { pooler: Some(BertPooler { dense }), ..self.init_without_pooler(device)? })
-    }
-
-    // transformers builds heads that do not read it with `add_pooling_layer=False`.
-    pub(super) fn init_without_pooler(&self, device: &Device) -> Result<BertModel> {
         self.validate()?;
-        Ok(BertModel {
-            embeddings: self.embeddings.try_init(device)?,
-            encoder: self.init_encoder(device)?,
-            pooler: None,
-        })
+        // Where a pooler belongs to some heads alone, their own config builds it.
+        let has_pooler = self.embeddings.family.architecture().heads.pooler == Pooler::Always;
+        Ok(self.build(has_pooler, device))
+    }
+
+    /// The model of a config that was validated; below a head that does not read the pooler without one, as by transformers'
+    /// `add_pooling_layer=False`.
+    pub(super) fn build(&self, has_pooler: bool, device: &Device) -> BertModel {
+        let pooler = || BertPooler { dense: self.linear(self.embeddings.hidden_size, device) };
+        BertModel {
+            embeddings: self.embeddings.build(device),
+            encoder: self.build_encoder(device),
+            pooler: has_pooler.then(pooler),
+        }
     }
 }
 
@@ -106,12 +102,9 @@ impl BertModel {
             hidden_act_name: self.encoder.hidden_act_name.clone(),
             intermediate_size: layer.intermediate.weight.lazy_shape()[1],
             attention_probs_dropout_prob: layer.attention.dropout.prob,
-            mlp_dropout: match defaults.encoder().inner_dropout {
-                InnerDropout::Stated => layer.dropout.prob,
-                InnerDropout::Never | InnerDropout::OfLayers => 0.0,
-            },
+            mlp_dropout: if defaults.encoder().has_mlp_dropout() { layer.dropout.prob } else { 0.0 },
             rotary: self.encoder.rotary,
-            disentangled: self.encoder.disentangled(),
+            disentangled: self.encoder.distances.as_ref().map(|distances| distances.config),
             ..defaults
         }
     }
@@ -187,38 +180,5 @@ impl BertModel {
             pooler_output = Some(linear(dense, first).tanh());
         }
         Ok(BertModelOutput { last_hidden_state, pooler_output, hidden_states: None, attentions: None })
-    }
-}
-
-/// `LayerNorm(GELU(x·P))`, between ModernBERT and the last linear layer of its classifiers. Source: `ModernBertPredictionHead`
-/// of transformers 5.23. [`BertForTokenClassification`](super::BertForTokenClassification) has an example.
-#[derive(Module, Debug)]
-pub struct ClassifierTransform {
-    /// P, [H, H].
-    pub dense: Linear,
-    /// Of H values.
-    pub layer_norm: LayerNorm,
-}
-
-impl ClassifierTransform {
-    /// `None` in a family without.
-    pub(super) fn new(bert: &BertModelConfig, device: &Device) -> Option<Self> {
-        let embeddings = &bert.embeddings;
-        embeddings.family.architecture().heads.classifiers_have_transform.then(|| Self {
-            dense: bert.output_linear([embeddings.hidden_size; 2], device),
-            layer_norm: embeddings.layer_norm(embeddings.hidden_size, device),
-        })
-    }
-
-    pub(super) fn check(&self, check: &ParameterCheck, hidden_size: usize) -> Result<()> {
-        check.linear("transform.dense", &self.dense, [hidden_size; 2])?;
-        check.norm("transform.layer_norm", &self.layer_norm, hidden_size)
-    }
-
-    /// Of each vector in the last axis.
-    pub(super) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let dims = x.dims();
-        let rows = x.reshape([-1, dims[D - 1] as i64]); // which the fused operators take
-        self.layer_norm.forward(linear_activation(&self.dense, rows, Activation::Gelu)).reshape(dims)
     }
 }

@@ -1,12 +1,12 @@
-//! The fields of a `config.json` that belong to the encoder and to the heads.
+//! The fields of a `config.json` that belong to the encoder.
 
-use super::loss::numbered;
-use crate::checkpoint::{FamilySpec, Fields};
+use crate::checkpoint::Fields;
 use crate::encoder::Activation;
-use crate::encoder::config::{BertModelConfig, RotaryConfig};
-use crate::encoder::disentangled_config::DisentangledConfig;
-use crate::error::{Result, shown};
-use crate::family::{Classified, HeadDropout, InnerDropout, PositionEmbeddingType};
+use crate::encoder::config::BertModelConfig;
+use crate::encoder::disentangled::DisentangledConfig;
+use crate::encoder::rotary::RotaryConfig;
+use crate::error::{Error, Result, shown};
+use crate::family::PositionEmbeddingType;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -25,41 +25,33 @@ impl BertModelConfig {
 
     /// The config in a `config.json`. Errors are those of [`from_pretrained`](Self::from_pretrained).
     pub fn from_fields(fields: &Fields) -> Result<Self> {
-        let defaults = &fields.spec().defaults;
-        let (hidden_act, hidden_act_name) = match fields.text("hidden_act")? {
-            None => (defaults.hidden_act, None),
-            Some(name) => {
-                let activation = Activation::of_name(name).ok_or_else(|| {
-                    let names = Activation::all_names();
-                    fields.invalid("hidden_act", format!("is {:?}, but must be one of {names}", shown(name)))
-                })?;
-                (activation, Some(name.to_string()).filter(|name| name != activation.names()[0]))
-            }
-        };
+        let defaults = &fields.spec.defaults;
+        let allowed = format!("one of {}", Activation::all_names());
+        let hidden_act =
+            fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(defaults.hidden_act);
+        let hidden_act_name = fields.text("hidden_act")?.filter(|name| *name != hidden_act.names()[0]);
         // Both change what is computed, and no tensor would be missing.
         for (field, problem) in [
             ("is_decoder", "is true, but only bidirectional encoders are supported"),
             ("add_cross_attention", "is true, but cross-attention is not supported"),
         ] {
-            if fields.flag(field)? == Some(true) {
-                return Err(fields.invalid(field, problem.into()));
-            }
+            fields.ensure(fields.flag(field)? != Some(true), field, || problem.into())?;
         }
-        let config = Self::new(fields.config()?);
+        let config = Self::new(fields.embeddings()?);
         let is_disentangled =
-            fields.spec().family.architecture().input.positions == PositionEmbeddingType::Disentangled;
+            fields.spec.family.architecture().input.positions == PositionEmbeddingType::Disentangled;
         let is_rotary = config.embeddings.position_embedding_type == PositionEmbeddingType::Rotary;
         let config = Self {
             num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,
             num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
             intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
             hidden_act,
-            hidden_act_name,
+            hidden_act_name: hidden_act_name.map(String::from),
             attention_probs_dropout_prob: fields
                 .number("attention_probs_dropout_prob", defaults.attention_dropout)?,
-            mlp_dropout: match config.encoder().inner_dropout {
-                InnerDropout::Stated => fields.number("mlp_dropout", 0.0)?,
-                InnerDropout::Never | InnerDropout::OfLayers => 0.0,
+            mlp_dropout: match config.encoder().has_mlp_dropout() {
+                true => fields.number("mlp_dropout", 0.0)?,
+                false => 0.0,
             },
             rotary: is_rotary.then(|| rotary_of(fields)).transpose()?,
             disentangled: is_disentangled.then(|| disentangled_of(fields, &config)).transpose()?,
@@ -68,10 +60,8 @@ impl BertModelConfig {
         fields.in_file(config.validate())?;
         // transformers takes any length of a head, and the heads here share the hidden size.
         let own = config.embeddings.hidden_size / config.num_attention_heads;
-        if is_rotary && !fields.is_null("head_dim") && fields.size("head_dim", own)? != own {
-            let problem = format!("must be hidden_size / num_attention_heads = {own}");
-            return Err(fields.invalid("head_dim", problem));
-        }
+        let is_own = !is_rotary || fields.is_null("head_dim") || fields.size("head_dim", own)? == own;
+        fields.ensure(is_own, "head_dim", || format!("must be hidden_size / num_attention_heads = {own}"))?;
         Ok(config)
     }
 
@@ -128,17 +118,16 @@ impl BertModelConfig {
 
 /// The disentangled attention of a `config.json`.
 fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<DisentangledConfig> {
-    if fields.flag("relative_attention")? != Some(true) {
-        let problem = "is not true, but models of this family without relative attention are not supported";
-        return Err(fields.invalid("relative_attention", problem.into()));
-    }
-    let heads = fields.size("num_attention_heads", fields.spec().defaults.num_attention_heads)?;
+    fields.ensure(fields.flag("relative_attention")? == Some(true), "relative_attention", || {
+        "is not true, but models of this family without relative attention are not supported".into()
+    })?;
+    let heads = fields.size("num_attention_heads", fields.spec.defaults.num_attention_heads)?;
+    // No heads are refused later, with the other sizes.
     let head_size = config.embeddings.hidden_size / heads.max(1);
-    if fields.size("attention_head_size", head_size)? != head_size {
-        let problem =
-            format!("is not hidden_size / num_attention_heads = {head_size}, which is not supported");
-        return Err(fields.invalid("attention_head_size", problem));
-    }
+    let is_own = fields.size("attention_head_size", head_size)? == head_size;
+    fields.ensure(is_own, "attention_head_size", || {
+        format!("is not hidden_size / num_attention_heads = {head_size}, which is not supported")
+    })?;
     // transformers takes no number, and any below 1, for the default.
     let above_0 = |field| match fields.number(field, -1.0)? {
         stated if stated < 1.0 => Ok(None),
@@ -147,14 +136,12 @@ fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<Disentan
     // Which of two names a field has.
     let has = |field: &'static str, known: [&str; 2]| {
         let found = fields.names(field)?;
-        match found.iter().find(|name| !known.contains(&name.as_str())) {
-            None => Ok(known.map(|name| found.iter().any(|found| found == name))),
-            Some(other) => {
-                let problem =
-                    format!("has {:?}, but must have {:?} or {:?}", shown(other), known[0], known[1]);
-                Err(fields.invalid(field, problem))
-            }
+        for other in &found {
+            fields.ensure(known.contains(&other.as_str()), field, || {
+                format!("has {:?}, but must have {:?} or {:?}", shown(other), known[0], known[1])
+            })?;
         }
+        Ok::<_, Error>(known.map(|name| found.iter().any(|found| found == name)))
     };
     let [c2p, p2c] = has("pos_att_type", ["c2p", "p2c"])?;
     let [norm_rel_ebd, _] = has("norm_rel_ebd", ["layer_norm", "none"])?;
@@ -188,11 +175,10 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
             Some(None) => invalid("have a rope_theta that is not a number"),
         }
     };
-    if !fields.is_null("rope_scaling") {
-        let problem = "is given, but scaled rotary positions are not supported";
-        return Err(fields.invalid("rope_scaling", problem.into()));
-    }
-    let spec = fields.spec();
+    fields.ensure(fields.is_null("rope_scaling"), "rope_scaling", || {
+        "is given, but scaled rotary positions are not supported".into()
+    })?;
+    let spec = fields.spec;
     if !spec.family.architecture().encoder.has_windows {
         let theta = theta("", given, "rope_theta", spec.defaults.rope_theta)?;
         return Ok(RotaryConfig::of_all_layers(theta));
@@ -229,58 +215,4 @@ fn global_every(fields: &Fields, default: usize) -> Result<usize> {
             Err(fields.invalid("layer_types", problem))
         }
     }
-}
-
-/// More labels than this would take gigabytes of names.
-const MAX_LABELS: usize = 1 << 20;
-
-/// The names of a `config.json`: of `id2label`, or `num_labels` names without one, or two.
-pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
-    let Some(names) = fields.object("id2label")? else {
-        let count = fields.size("num_labels", 2)?;
-        // A number costs a file a few bytes, and us a name each.
-        if count > MAX_LABELS {
-            let problem =
-                format!("is {count}, but at most {MAX_LABELS} labels can be without names in id2label");
-            return Err(fields.invalid("num_labels", problem));
-        }
-        return Ok(numbered(count));
-    };
-    let name = |id: usize| match names.get(&id.to_string()) {
-        Some(Value::String(name)) => Ok(name.clone()),
-        Some(_) => Err(fields.invalid("id2label", format!("has a name of {id} that is not text"))),
-        None => Err(fields.invalid("id2label", format!("has {} labels, but none of id {id}", names.len()))),
-    };
-    (0..names.len()).map(name).collect()
-}
-
-/// The dropout of a head that a `config.json` states; `None` where it is the family's default.
-pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
-    let spec = fields.spec();
-    let Some(field) = spec.keys.head_dropout[of as usize].filter(|field| !fields.is_null(field)) else {
-        return Ok(None);
-    };
-    let prob = fields.number(field, 0.0)?;
-    // `None` means the family's default, as in a config built by hand.
-    let default = spec.family.architecture().heads.dropout[of as usize];
-    Ok((default != HeadDropout::Stated(Some(prob))).then_some(prob))
-}
-
-/// The fields of a head with these labels and this dropout, where a `config.json` of the family states one.
-pub(super) fn head_fields(
-    id2label: &[String],
-    bert: &BertModelConfig,
-    of: Classified,
-    dropout: Option<f64>,
-) -> Vec<(&'static str, Value)> {
-    let names = id2label.iter().enumerate();
-    let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
-    let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
-    let spec = FamilySpec::of(bert.embeddings.family);
-    let default = match spec.family.architecture().heads.dropout[of as usize] {
-        HeadDropout::Stated(default) => default,
-        HeadDropout::OfLayers | HeadDropout::Never => None,
-    };
-    let dropout = spec.keys.head_dropout[of as usize].map(|field| (field, json!(dropout.or(default))));
-    [("id2label", by_id.into()), ("label2id", by_name.into())].into_iter().chain(dropout).collect()
 }

@@ -10,7 +10,8 @@ use crate::layers::{
     linear_activation,
 };
 use crate::model::bert::BertModel;
-use crate::model::loss::{Labels, check_padding, zero_loss};
+use crate::model::labels::{Labels, check_padding};
+use crate::model::loss::zero_loss;
 use crate::model::stored::{Part, Stored, stored_head};
 use burn::config::Config;
 use burn::module::{Module, Param, ParamId};
@@ -44,21 +45,24 @@ impl BertForMaskedLmConfig {
         self.bert.validate()
     }
 
-    fn build(&self, device: &Device) -> Result<BertForMaskedLm> {
-        let BertEmbeddingsConfig { family, vocab_size, ref initializer, .. } = self.bert.embeddings;
+    fn build(&self, device: &Device) -> BertForMaskedLm {
+        let BertEmbeddingsConfig { family, vocab_size, hidden_size, ref initializer, .. } =
+            self.bert.embeddings;
+        let biases = &self.bert.encoder().biases;
         let width = self.bert.embeddings.width();
         let decoder = TokenEmbeddingConfig::new(vocab_size, width).with_initializer(initializer.clone());
         let is_of_layers = family.architecture().heads.masked_lm_activation_of_layers;
         let head = MaskedLmHead {
-            transform: self.bert.output_linear([self.bert.embeddings.hidden_size, width], device),
+            transform: self.bert.output_linear([hidden_size, width], biases.of_others, device),
             layer_norm: self.bert.embeddings.layer_norm(width, device),
             bias: Initializer::Zeros.init([vocab_size], device),
-            decoder: if self.tie_word_embeddings { None } else { Some(decoder.try_init(device)?) },
+            decoder: (!self.tie_word_embeddings).then(|| decoder.build(device)),
             train_padding_row: self.train_padding_row,
             activation: if is_of_layers { self.bert.hidden_act } else { Activation::Gelu },
+            // The other class of transformers has no name for a decoder of its own.
             legacy: self.legacy || !self.tie_word_embeddings,
         };
-        Ok(BertForMaskedLm { bert: self.bert.init_without_pooler(device)?, head })
+        BertForMaskedLm { bert: self.bert.build(false, device), head }
     }
 }
 
@@ -283,7 +287,7 @@ impl Stored for BertForMaskedLm {
     fn config_of(fields: &Fields) -> Result<BertForMaskedLmConfig> {
         let bert = BertModelConfig::from_fields(fields)?;
         let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
-        let legacy = match fields.spec().keys.other_masked_lm {
+        let legacy = match fields.spec.keys.other_masked_lm {
             Some(_) => fields.flag("legacy")?.unwrap_or(true),
             None => true,
         };
@@ -297,19 +301,17 @@ impl Stored for BertForMaskedLm {
         params.extend(StoredParam::norm(keys.norm(names.layer_norm), &self.head.layer_norm));
         let mut params = keys.stored_of(params);
         let decoder = self.head.decoder.as_ref();
-        params.extend(decoder.map(|table| StoredParam::table(names.decoder, &table.weight)));
+        params.extend(decoder.map(|table| StoredParam::new(names.decoder, &table.weight)));
         // transformers has two biases, which are one where the head is tied.
         let (bias, decoder_bias) = (names.bias[0], names.bias[names.bias.len() - 1]);
-        let biases = match &keys.stored {
-            Some(stored)
-                if stored.contains(decoder_bias) && (decoder.is_some() || !stored.contains(bias)) =>
-            {
-                vec![decoder_bias]
+        let biases = match decoder {
+            Some(_) if keys.stored.is_none() => names.bias,
+            _ if keys.is_stored(decoder_bias) && (decoder.is_some() || !keys.is_stored(bias)) => {
+                &names.bias[names.bias.len() - 1..]
             }
-            None if decoder.is_some() => names.bias.to_vec(),
-            _ => vec![bias],
+            _ => &names.bias[..1],
         };
-        params.extend(biases.into_iter().map(|name| StoredParam::vector(name, &self.head.bias)));
+        params.extend(biases.iter().map(|&name| StoredParam::new(name, &self.head.bias)));
         // A tied head has one table and one bias, so what a file has under two names must be the same twice.
         let equal = match decoder {
             None => {

@@ -1,6 +1,7 @@
 //! BERT and its heads, from Hugging Face checkpoints and back.
 
-/// The constructors of a model with a head, from its config's private `build`, and its `forward`.
+/// The constructors of a model with a head, from its config's private `build`, which cannot fail after `validate`, and its
+/// `forward`.
 macro_rules! head {
     ($config:ident, $model:ident, $batch:ident, $output:ident) => {
         impl $config {
@@ -12,7 +13,7 @@ macro_rules! head {
             /// Builds the model on `device`. Errors are those of [`validate`](Self::validate).
             pub fn try_init(&self, device: &Device) -> $crate::error::Result<$model> {
                 self.validate()?;
-                self.build(device)
+                Ok(self.build(device))
             }
 
             /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
@@ -38,71 +39,40 @@ macro_rules! head {
     };
 }
 
-/// What the classifiers of sequences and of tokens have in common.
-macro_rules! classifier {
-    ($kind:ident, $config:ident, $model:ident, $batch:ident, $output:ident, dropout: $($dropout:ident).+) => {
-        head!($config, $model, $batch, $output);
-
-        impl $config {
-            /// `count` labels called `LABEL_0`, `LABEL_1`, ….
-            pub fn with_num_labels(self, count: usize) -> Self {
-                Self { id2label: numbered(count), ..self }
-            }
-
-            /// Number of labels, C.
-            pub fn num_labels(&self) -> usize {
-                self.id2label.len()
-            }
-        }
-
-        impl $model {
-            /// The config that builds a model of this shape.
-            pub fn config(&self) -> $config {
-                let (bert, was) = (self.bert.config(), self.stated.classifier_dropout);
-                let classifier_dropout =
-                    bert.stated_dropout(Classified::$kind, &self.$($dropout).+, was);
-                $config { bert, classifier_dropout, ..self.stated.clone() }
-            }
-
-            /// The name of each label, by id.
-            pub fn id2label(&self) -> &[String] {
-                &self.stated.id2label
-            }
-
-            /// The id of a label.
-            pub fn label2id(&self, label: &str) -> Option<usize> {
-                self.stated.id2label.iter().position(|name| name == label)
-            }
-        }
-    };
-}
-
 mod answers;
 mod bert;
 mod classification;
+mod classifier;
 mod config_fields;
+mod labels;
 mod loss;
 mod masked_lm;
 mod pretrained;
+mod replaced_tokens;
 mod sentence;
 mod sentence_transformers;
 mod stored;
 mod tokens;
 
 pub use crate::checkpoint::{Fields, ModelKeys};
-pub use crate::encoder::config::{BertModelConfig, RotaryConfig};
-pub use crate::encoder::disentangled_config::DisentangledConfig;
+pub use crate::encoder::config::BertModelConfig;
+pub use crate::encoder::disentangled::DisentangledConfig;
+pub use crate::encoder::rotary::RotaryConfig;
 pub use answers::{
     BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
 };
-pub use bert::{BertModel, BertModelOutput, BertPooler, ClassifierTransform};
+pub use bert::{BertModel, BertModelOutput, BertPooler};
 pub use classification::batch::{ProblemType, SequenceClassificationBatch};
 pub use classification::{
     BertForSequenceClassification, BertForSequenceClassificationConfig, SequenceClassificationHead,
     SequenceClassifierOutput,
 };
+pub use classifier::ClassifierTransform;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmHead, MaskedLmOutput};
 pub use pretrained::{LoadReport, PretrainedModel};
+pub use replaced_tokens::{
+    ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
+};
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
@@ -114,7 +84,6 @@ pub use sentence::{
 pub use sentence_transformers::Prompts;
 pub use stored::{Part, Stored};
 pub use tokens::{
-    BertForTokenClassification, BertForTokenClassificationConfig, ElectraForPreTraining,
-    ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput, TokenClassificationBatch,
+    BertForTokenClassification, BertForTokenClassificationConfig, TokenClassificationBatch,
     TokenClassifierOutput,
 };

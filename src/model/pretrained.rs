@@ -3,14 +3,14 @@
 use super::bert::BertModel;
 use super::stored::{Part, Stored};
 use crate::checkpoint::{
-    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, agree, check_stored, filled,
-    merged_fields, replace_changed, torch_name,
+    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, check_stored, filled, merged_fields,
+    replace_changed, torch_name,
 };
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
 use crate::files::hub::{Wanted, directory};
 use crate::files::of_one_save;
-use crate::layers::{PositionFill, VocabularyResize};
+use crate::layers::{PositionFill, VocabularyResize, ensure};
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
 use burn::prelude::*;
@@ -95,7 +95,9 @@ pub trait PretrainedModel: Stored {
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         // The config is read too, because its positions must be the model's.
         let (model, report) = of_save(path.as_ref(), |path, fields| {
-            read(self, fields, &Checkpoint::open(path)?, Misfit::Refused)
+            let checkpoint = Checkpoint::open(path)?;
+            let keys = ModelKeys::of_model(&checkpoint, self.bert().embeddings.family(), fields)?;
+            read(self, fields, &checkpoint, &keys, Misfit::Refused)
         })?;
         *self = model;
         Ok(report)
@@ -212,52 +214,49 @@ fn built<M: Stored>(
 ) -> Result<(M, LoadReport)> {
     let checkpoint = Checkpoint::open(path)?;
     let bert = M::bert_config(config);
-    let keys = ModelKeys::of_model(&checkpoint, bert.embeddings.family)?;
+    let keys = ModelKeys::of_model(&checkpoint, bert.embeddings.family, fields)?;
     // Before the model is built: a config can state more layers than fit into memory.
     keys.check_depth(&checkpoint, bert.num_stored_layers(), bert.num_hidden_layers)?;
-    read(&M::build(config, device)?, fields, &checkpoint, misfit)
+    read(&M::build(config, device)?, fields, &checkpoint, &keys, misfit)
 }
 
 fn read<M: Stored>(
     model: &M,
     fields: &Fields,
     checkpoint: &Checkpoint,
+    keys: &ModelKeys,
     misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
-    let family = model.bert().embeddings.family();
-    let keys = ModelKeys::of_model(checkpoint, family)?;
-    // Before anything is read: keys of another family may have the same shapes.
-    agree(&keys, family, fields)?;
-    let stored = keys.stored.clone().unwrap_or_default();
     let is_new = |params: &[StoredParam], own: &Checkpoint| {
         misfit == Misfit::NewlyInitialised && params.iter().any(|param| param.is_of_other_shape(own))
     };
-    let mut params = model.bert().body_params(&keys);
+    let mut params = model.bert().body_params(keys);
     let (mut missing, mut copies) = (Vec::new(), BTreeSet::new());
-    for part in model.parts(&keys) {
+    for part in model.parts(keys) {
         for names in part.equal {
-            if names.iter().all(|name| stored.contains(name)) && !checkpoint.are_equal(&names)? {
+            if names.iter().all(|name| keys.is_stored(name)) && !checkpoint.are_equal(&names)? {
                 let problem = format!(
                     "has {} and {} that differ, but the config ties the head to the word embeddings; set tie_word_embeddings \
                      to false in config.json to give the head its own decoder and bias",
                     names[0], names[1]
                 );
-                return Err(Error::file(checkpoint.path(), problem));
+                return Err(Error::file(&checkpoint.path, problem));
             }
         }
         copies.extend(part.copies);
-        let is_stored = part.params.iter().any(|param| stored.contains(&param.key));
+        // By any of its keys: a part that is there by half is a damaged file, and no new head.
+        let is_stored = part.params.iter().any(|param| keys.is_stored(&param.key));
         if is_stored && !is_new(&part.params, checkpoint) {
             params.extend(part.params);
         } else {
             missing.extend(part.params.into_iter().map(|param| param.key));
         }
     }
-    let used: BTreeSet<&String> = params.iter().map(|param| &param.key).collect();
     // Buffers of the embedding layer and copies of tied weights are read by no one, and no loss.
-    let is_read = |key: &String| used.contains(key) || copies.contains(key);
-    let is_unused = |key: &String| !is_read(key) && !keys.is_of_layer(key, true);
-    let unused = stored.iter().filter(|key| is_unused(key)).cloned().collect();
+    let used = params.iter().map(|param| &param.key).chain(&copies);
+    let used: BTreeSet<&str> = used.map(String::as_str).collect();
+    let unused = checkpoint.keys().filter(|key| !used.contains(key) && !keys.is_of_layer(key, true));
+    let unused = unused.map(String::from).collect();
     // Into copies: if a later file fails, nothing was loaded.
     let mut filled_model = filled(model, checkpoint, params)?;
     let dir = fields.dir();
@@ -269,8 +268,7 @@ fn read<M: Stored>(
             None => missing.extend(params.into_iter().map(|param| format!("{name}/{}", param.key))),
         }
     }
-    let class = M::CLASS.map(|class| format!("{}{class}", FamilySpec::of(family).class));
-    let other_class = fields.class_beside(class.as_deref());
+    let other_class = fields.class_beside(class_of(model).as_deref());
     Ok((filled_model, LoadReport { missing, unused, other_class }))
 }
 
@@ -293,6 +291,7 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let keys = ModelKeys::written(&prefix, family);
 
     let words = &bert.embeddings.word_embeddings.weight;
+    // Models to compare with are built there, but never initialised.
     let device = words.lazy_device();
     let own = own_fields(model);
     // Fields that still mean what the old file meant are written as they were.
@@ -305,8 +304,8 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     }
     replace_changed(&mut fields, own, &same);
     // A bare model is part of every class, and leaves the old one.
-    if let Some(class) = M::CLASS {
-        fields.insert("architectures".into(), json!([format!("{}{class}", spec.class)]));
+    if let Some(class) = class_of(model) {
+        fields.insert("architectures".into(), json!([class]));
     }
     // transformers loads in the dtype that the config names; before 4.56 it had another name.
     if let Some(dtype) = torch_name(words.val().dtype()) {
@@ -324,9 +323,8 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     // What of the old file starts with one of these is replaced, and also removed where this model has no such part.
     let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias, spec.keys.final_norm];
     let disentangled = spec.keys.disentangled.into_iter().flat_map(|[table, norm, ..]| [table, norm]);
-    let beside_layers = beside_layers.into_iter().flatten().chain(disentangled);
-    let mut namespaces = vec![keys.encoder()];
-    namespaces.extend(beside_layers.map(|name| keys.named(name)));
+    let of_encoder = beside_layers.into_iter().flatten().chain(disentangled).chain([spec.keys.layer]);
+    let mut namespaces: Vec<_> = of_encoder.map(|name| keys.named(name)).collect();
     let mut copies = Vec::new();
     for part in model.parts(&keys) {
         // The built model may have more parts: what this one lacks is reported as missing when it is loaded.
@@ -357,25 +355,29 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
 /// Refuses layers with different settings: a `config.json` states one value for all.
 fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
     for (i, layer) in bert.encoder.layers.iter().enumerate() {
-        let (prob, heads) = (layer.attention.dropout.prob, layer.attention.num_attention_heads());
-        let settings = [
-            ("hidden_act", format!("{:?}", layer.hidden_act()), format!("{:?}", config.hidden_act)),
-            ("hidden_dropout_prob", layer.dropout.prob.to_string(), config.layer_dropout().to_string()),
+        let (attention, heads) = (&layer.attention, config.num_attention_heads);
+        let prob = config.attention_probs_dropout_prob;
+        for (field, [found, stated]) in [
+            ("hidden_act", [layer.hidden_act(), config.hidden_act].map(|act| format!("{act:?}"))),
             (
-                "attention_probs_dropout_prob",
-                prob.to_string(),
-                config.attention_probs_dropout_prob.to_string(),
+                "hidden_dropout_prob",
+                [layer.dropout.prob, config.layer_dropout()].map(|prob| prob.to_string()),
             ),
-            ("num_attention_heads", heads.to_string(), config.num_attention_heads.to_string()),
-        ];
-        let other = settings.into_iter().find(|(_, found, stated)| found != stated);
-        if let Some((field, found, stated)) = other {
-            let problem =
-                format!("is {found} in layer {i}, but a config.json states one of all, {stated} here");
-            return Err(Error::config(field, problem));
+            ("attention_probs_dropout_prob", [attention.dropout.prob, prob].map(|prob| prob.to_string())),
+            ("num_attention_heads", [attention.num_attention_heads(), heads].map(|heads| heads.to_string())),
+        ] {
+            ensure(found == stated, field, || {
+                format!("is {found} in layer {i}, but a config.json states one of all, {stated} here")
+            })?;
         }
     }
     Ok(())
+}
+
+/// transformers' class of a model with a head.
+fn class_of<M: Stored>(model: &M) -> Option<String> {
+    let family = FamilySpec::of(model.bert().embeddings.family());
+    M::CLASS.map(|class| format!("{}{class}", family.class))
 }
 
 fn own_fields<M: Stored>(model: &M) -> Map<String, Value> {

@@ -2,7 +2,7 @@
 
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
-use crate::files::{names::SENTENCE_NAMES, read_json, regular_file};
+use crate::files::{SENTENCE_NAMES, read_json, regular_file};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -121,6 +121,7 @@ impl SideConfig {
     /// `SentenceTransformer`, which files without a kind are of, or `CrossEncoder`.
     pub(super) fn of_kind(dir: &Path, kind: &str) -> Result<Self> {
         let mut own = Self::if_there(dir.join(SENTENCE_NAMES[1]))?;
+        // What is no text is no kind that is known.
         let found =
             own.fields.get("model_type").map_or("SentenceTransformer", |kind| kind.as_str().unwrap_or(""));
         if found != kind {
@@ -166,6 +167,7 @@ impl SideConfig {
         let texts = texts.into_iter().map(|(name, text)| (name, text.unwrap_or_default())).collect();
         let text = |value: &Value| value.as_str().map(String::from);
         let prompts = Prompts { texts, default: self.value("default_prompt_name", "a text or null", text)? };
+        // In the file's name, which a config built by hand has not.
         prompts.validate().map_err(|error| match error {
             Error::Config { field, problem } => self.invalid(field, problem),
             other => other,

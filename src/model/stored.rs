@@ -1,7 +1,7 @@
 //! How a model maps to a checkpoint: its config's fields, its parameters and their keys.
 
-use super::bert::{BertModel, ClassifierTransform};
-use crate::checkpoint::{Fields, JsonFile, ModelKeys, StoredParam};
+use super::bert::BertModel;
+use crate::checkpoint::{Fields, ModelKeys, StoredParam};
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
 use crate::layers::VocabularyResize;
@@ -123,8 +123,8 @@ pub trait Stored: Module {
         Vec::new()
     }
 
-    /// What is written into the directory besides config and weights.
-    fn files_beside(&self, _dir: &Path) -> Result<Vec<JsonFile>> {
+    /// JSON files that are written into the directory besides config and weights.
+    fn files_beside(&self, _dir: &Path) -> Result<Vec<(PathBuf, Value)>> {
         Ok(Vec::new())
     }
 
@@ -199,7 +199,7 @@ impl<'a> Part<'a> {
 
     /// A table under a key of its own.
     pub fn table(key: &str, table: &'a Param<Tensor<2>>) -> Self {
-        Self::new(key, [StoredParam::table(key, table)])
+        Self::new(key, [StoredParam::new(key, table)])
     }
 
     /// Linear layers of which a checkpoint has all or none.
@@ -222,19 +222,21 @@ impl BertModel {
             params.extend(StoredParam::linear(&keys.named(name), linear));
         }
         if let (Some(bias), Some(name)) = (&encoder.relative_attention_bias, names.relative_attention_bias) {
-            params.push(StoredParam::table(keys.named(name), &bias.table.weight));
+            params.push(StoredParam::new(keys.named(name), &bias.table.weight));
         }
         if let (Some(distances), Some([table, norm, ..])) = (&encoder.distances, names.disentangled) {
-            params.push(StoredParam::table(keys.named(&format!("{table}.weight")), &distances.table.weight));
+            params.push(StoredParam::new(keys.named(&format!("{table}.weight")), &distances.table.weight));
             params.extend(distances.layer_norm.iter().flat_map(|own| of_norm(&keys.named(norm), own)));
         }
         // ALBERT's one layer is stored once, whatever the number of rounds.
         for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
             let mut linears: Vec<_> = names.linears().into_iter().zip(layer.linears()).collect();
+            // U and G, which a layer has in this order.
             if names.gate_is_first {
                 linears.swap(4, 5);
             }
+            // Neighbours under one key are one tensor of the file.
             for stack in linears.chunk_by(|(left, _), (right, _)| left == right) {
                 let linears: Vec<_> = stack.iter().map(|(_, (_, linear))| *linear).collect();
                 params.extend(StoredParam::linears(&name(stack[0].0), &linears));
@@ -249,7 +251,7 @@ impl BertModel {
                 }
             }
             if let (Some(positions), Some(part)) = (&layer.attention.relative_positions, names.distances) {
-                params.push(StoredParam::table(name(part), &positions.distance_embedding.weight));
+                params.push(StoredParam::new(name(part), &positions.distance_embedding.weight));
             }
         }
         if let (Some(norm), Some(name)) = (&encoder.final_norm, names.final_norm) {
@@ -263,15 +265,6 @@ impl BertModel {
         let pooler = self.pooler.as_ref()?;
         let name = keys.family.pooler.unwrap_or("pooler.dense"); // refused when it is saved
         Some(Part::linear(&keys.named(name), &pooler.dense))
-    }
-}
-
-impl ClassifierTransform {
-    pub(super) fn part(&self, keys: &ModelKeys) -> Part<'_> {
-        let [dense, norm] = keys.family.transform.unwrap_or(["transform.dense", "transform.norm"]); // refused when it is saved
-        let params = StoredParam::linear(dense, &self.dense);
-        let params = params.into_iter().chain(StoredParam::norm(keys.norm(norm), &self.layer_norm));
-        Part::new(keys.family.masked_lm.prefix, keys.stored_of(params))
     }
 }
 

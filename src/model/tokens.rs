@@ -1,17 +1,18 @@
-//! Heads that classify tokens: `BertForTokenClassification` and `ElectraForPreTraining`.
+//! `BertForTokenClassification`: the model and its batch.
 
 use crate::checkpoint::{Fields, ModelKeys};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
-use crate::error::{Error, Result};
-use crate::family::{Classified, Family};
-use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear, linear_activation};
-use crate::model::bert::{BertModel, ClassifierTransform};
-use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
-use crate::model::loss::{
-    Labels, binary_cross_entropy, check_names, check_padding, check_weights, labelled_cross_entropy,
-    numbered, zero_loss,
+use crate::error::Result;
+use crate::family::Classified;
+use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
+use crate::model::bert::BertModel;
+use crate::model::classifier::{
+    ClassifierTransform, check_names, check_weights, classifier, classifier_dropout, head_fields, names_of,
+    numbered,
 };
+use crate::model::labels::{Labels, check_padding};
+use crate::model::loss::labelled_cross_entropy;
 use crate::model::stored::{Part, Stored, stored_head};
 use burn::config::Config;
 use burn::module::Module;
@@ -40,7 +41,7 @@ impl BertForTokenClassificationConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`], naming the field, for no labels or two
+    /// Those of [`BertModelConfig::validate`]; [`Error::Config`](crate::Error::Config), naming the field, for no labels or two
     /// of one name, a dropout not in [0, 1), or weights that are not one per class, each 0 or in [1e-30, 1e30].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
@@ -49,14 +50,14 @@ impl BertForTokenClassificationConfig {
         check_weights(self.class_weights.as_deref(), self.num_labels())
     }
 
-    fn build(&self, device: &Device) -> Result<BertForTokenClassification> {
-        Ok(BertForTokenClassification {
-            bert: self.bert.init_without_pooler(device)?,
+    fn build(&self, device: &Device) -> BertForTokenClassification {
+        BertForTokenClassification {
+            bert: self.bert.build(false, device),
             dropout: self.bert.head_dropout(Classified::Tokens, self.classifier_dropout),
             transform: ClassifierTransform::new(&self.bert, device),
             classifier: self.bert.classifier(self.num_labels(), device),
             stated: self.clone(),
-        })
+        }
     }
 }
 
@@ -67,7 +68,7 @@ pub struct TokenClassificationBatch {
     pub input: BertEmbeddingsInput,
     /// Where a sequence is padded, [B, S]; `None` if none is.
     pub padding: Option<PaddingMask>,
-    labels: Labels,
+    pub(super) labels: Labels,
 }
 
 impl TokenClassificationBatch {
@@ -75,8 +76,8 @@ impl TokenClassificationBatch {
     ///
     /// # Errors
     ///
-    /// [`Error::ShapeMismatch`] if there is not one label per token, or `padding` is not [B, S];
-    /// [`Error::Data`] if a label does not fit an `i32`.
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per token, or `padding` is not [B, S];
+    /// [`Error::Data`](crate::Error::Data) if a label does not fit an `i32`.
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
@@ -158,7 +159,7 @@ impl BertForTokenClassification {
     ///
     /// # Errors
     ///
-    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit.
+    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         let words = &self.bert.embeddings.word_embeddings;
         let (hidden_size, check) = (self.bert.embeddings.hidden_size(), ParameterCheck::beside(words));
@@ -174,7 +175,7 @@ impl BertForTokenClassification {
     ///
     /// # Errors
     ///
-    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`] if a label is not in
+    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) if a label is not in
     /// 0..C or −100; another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<TokenClassifierOutput> {
         batch.labels.check_classes(&batch.input, self.stated.num_labels())?;
@@ -188,124 +189,6 @@ impl BertForTokenClassification {
     /// [`BertForSequenceClassification::loss_count`](crate::model::BertForSequenceClassification::loss_count).
     pub fn loss_count(&self, batch: &TokenClassificationBatch) -> f64 {
         batch.labels.total_weight(self.stated.class_weights.as_deref())
-    }
-}
-
-/// Configuration of [`ElectraForPreTraining`].
-#[derive(Config, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct ElectraForPreTrainingConfig {
-    /// The model below the head, of the family `electra`.
-    pub bert: BertModelConfig,
-}
-
-impl ElectraForPreTrainingConfig {
-    /// Checks that a model can be built from this config. Errors are those of [`BertModelConfig::validate`], and
-    /// [`Error::Config`] if the family is not `electra`.
-    pub fn validate(&self) -> Result<()> {
-        self.bert.validate()?;
-        let family = self.bert.embeddings.family;
-        if family == Family::Electra {
-            return Ok(());
-        }
-        let name = family.model_type();
-        Err(Error::config("family", format!("is {name}, but only electra has a head for replaced tokens")))
-    }
-
-    fn build(&self, device: &Device) -> Result<ElectraForPreTraining> {
-        Ok(ElectraForPreTraining {
-            bert: self.bert.init_without_pooler(device)?,
-            discriminator_predictions: ReplacedTokenHead {
-                dense: self.bert.linear(self.bert.embeddings.hidden_size, device),
-                dense_prediction: self.bert.linear(1, device),
-            },
-        })
-    }
-}
-
-head!(ElectraForPreTrainingConfig, ElectraForPreTraining, TokenClassificationBatch, ReplacedTokenOutput);
-
-/// ELECTRA's discriminator, which finds the tokens that were replaced: `logits = f(last_hidden_state·P + p)·W + b` with the
-/// activation f of the layers.
-///
-/// The labels of a [`TokenClassificationBatch`] are 1 for a replaced token, 0 for an original one and −100 for one that is
-/// ignored, such as padding.
-///
-/// ```
-/// # use burn_bert::{BertEmbeddingsInput, Result};
-/// # use burn_bert::model::{ElectraForPreTraining, TokenClassificationBatch};
-/// # fn example(model: ElectraForPreTraining, input: BertEmbeddingsInput) -> Result<()> {
-/// let batch = TokenClassificationBatch::new(input, None, &[[0, 1, 0, 0]])?;
-/// let _gradients = model.forward(&batch).loss.backward();
-/// # Ok(())
-/// # }
-/// ```
-///
-/// Source: `ElectraForPreTraining` of transformers 5.23; Clark et al. 2020, section 2.
-#[derive(Module, Debug)]
-pub struct ElectraForPreTraining {
-    /// The model below the head.
-    pub bert: BertModel,
-    /// The head.
-    pub discriminator_predictions: ReplacedTokenHead,
-}
-
-/// The head of [`ElectraForPreTraining`].
-#[derive(Module, Debug)]
-pub struct ReplacedTokenHead {
-    /// P and p, [H, H].
-    pub dense: Linear,
-    /// W and b, [H, 1].
-    pub dense_prediction: Linear,
-}
-
-/// What [`ElectraForPreTraining::forward`] returns.
-#[derive(Debug)]
-pub struct ReplacedTokenOutput {
-    /// Mean binary cross-entropy over the tokens that have a label, `[1]`; 0 for a batch without any.
-    pub loss: Tensor<1>,
-    /// The logit of each token, above 0 where it was probably replaced, [B, S].
-    pub logits: Tensor<2>,
-}
-
-impl ElectraForPreTraining {
-    /// The config that builds a model of this shape.
-    pub fn config(&self) -> ElectraForPreTrainingConfig {
-        ElectraForPreTrainingConfig::new(self.bert.config())
-    }
-
-    /// The logit of each token, [B, S].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit.
-    pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
-        let (words, hidden) = (&self.bert.embeddings.word_embeddings, self.bert.embeddings.hidden_size());
-        let head = &self.discriminator_predictions;
-        let check = ParameterCheck::beside(words);
-        check.linear("discriminator_predictions.dense", &head.dense, [hidden; 2])?;
-        check.linear("discriminator_predictions.dense_prediction", &head.dense_prediction, [hidden, 1])?;
-        // As rows, which the fused activation takes.
-        let rows = self.bert.try_forward(input, padding)?.last_hidden_state.flatten::<2>(0, 1); // [B·S, H]
-        let dense = linear_activation(&head.dense, rows, self.bert.config().hidden_act);
-        Ok(linear(&head.dense_prediction, dense).reshape(input.dims()))
-    }
-
-    /// The loss of a batch, and its logits.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`] if a label is not 0, 1 or −100; another shape or device
-    /// if `batch.input` was replaced.
-    pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<ReplacedTokenOutput> {
-        batch.labels.check_classes(&batch.input, 2)?;
-        let logits = self.logits(&batch.input, batch.padding.as_ref())?;
-        // [B, S, 1], as one class per token.
-        let loss = match batch.labelled(logits.clone().unsqueeze_dim(2)) {
-            Some((scores, labels)) => binary_cross_entropy(scores, labels.float().unsqueeze_dim(1), None),
-            None => zero_loss(logits.clone()),
-        };
-        Ok(ReplacedTokenOutput { loss, logits })
     }
 }
 
@@ -329,22 +212,5 @@ impl Stored for BertForTokenClassification {
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
         let config = self.config();
         head_fields(&config.id2label, &config.bert, Classified::Tokens, config.classifier_dropout)
-    }
-}
-
-impl Stored for ElectraForPreTraining {
-    stored_head!(ElectraForPreTrainingConfig, Some("ForPreTraining"), bert);
-
-    fn config_of(fields: &Fields) -> Result<ElectraForPreTrainingConfig> {
-        Ok(ElectraForPreTrainingConfig::new(BertModelConfig::from_fields(fields)?))
-    }
-
-    fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
-        let ReplacedTokenHead { dense, dense_prediction } = &self.discriminator_predictions;
-        let linears = [
-            ("discriminator_predictions.dense", dense),
-            ("discriminator_predictions.dense_prediction", dense_prediction),
-        ];
-        vec![Part::linears("discriminator_predictions.", linears)]
     }
 }

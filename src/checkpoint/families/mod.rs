@@ -1,12 +1,12 @@
 //! How each family is stored: the names of its classes, fields and keys, and what is refused.
 
-mod bert;
+mod learned_positions;
 mod rotary;
 
 use crate::family::{Architecture, Biases, Family, NormPlace, Pooler, PositionEmbeddingType};
 use Field::{Also, Named, Old};
-use bert::{ROBERTA, ROBERTA_DEFAULTS};
 use burn_fused::Activation;
+use learned_positions::{ROBERTA, ROBERTA_DEFAULTS};
 use serde_json::{Map, Value};
 
 /// How a family's models are stored. Defaults are those of its config class in transformers 5.23.0.
@@ -131,17 +131,17 @@ impl FamilyKeys {
 
 /// One entry for each [`Family`], in the order of its variants.
 pub(super) static FAMILIES: [FamilySpec; 15] = [
-    bert::BERT,
-    bert::DISTILBERT,
-    bert::ELECTRA,
-    bert::MPNET,
-    bert::ALBERT,
+    learned_positions::BERT,
+    learned_positions::DISTILBERT,
+    learned_positions::ELECTRA,
+    learned_positions::MPNET,
+    learned_positions::ALBERT,
     FamilySpec {
         family: Family::Ernie,
         class: "Ernie",
         base: "ernie",
         unsupported: &[Unsupported::Flag("use_task_id", "adds task embeddings")],
-        ..bert::BERT
+        ..learned_positions::BERT
     },
     ROBERTA,
     FamilySpec { family: Family::XlmRoberta, class: "XLMRoberta", defaults: ROBERTA_DEFAULTS, ..ROBERTA },
@@ -157,7 +157,7 @@ pub(super) static FAMILIES: [FamilySpec; 15] = [
     rotary::NOMIC_BERT,
     rotary::GTE,
     rotary::JINA_EMBEDDINGS_V3,
-    bert::DEBERTA_V2,
+    learned_positions::DEBERTA_V2,
 ];
 
 const _: () = {

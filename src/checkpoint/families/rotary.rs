@@ -2,7 +2,7 @@
 //! transformers reads and writes too.
 
 use super::Field::{Always, Named, Old};
-use super::bert::{BERT, BERT_DEFAULTS, BERT_KEYS, ROBERTA, ROBERTA_DEFAULTS, ROBERTA_KEYS};
+use super::learned_positions::{BERT, BERT_DEFAULTS, BERT_KEYS, ROBERTA, ROBERTA_DEFAULTS, ROBERTA_KEYS};
 use super::{Defaults, FamilyKeys, FamilySpec, HeadKeys, Unsupported};
 use crate::family::Family;
 use burn_fused::Activation;

@@ -103,6 +103,7 @@ impl WeightFile {
 
     /// A part that lies within the file.
     fn bytes(&self, start: u64, length: u64) -> Result<Vec<u8>> {
+        // Through a reference, as other tensors are borrowed of the same file.
         let mut file = &self.file;
         let mut bytes = vec![0; length as usize];
         let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(&mut bytes));
@@ -131,6 +132,7 @@ fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Ve
     let mut gathered = Vec::with_capacity(count * size);
     for index in 0..count {
         let (mut rest, mut place) = (index, 0);
+        // From the last axis, whose index changes fastest.
         for (&axis, &stride) in shape.iter().zip(strides).rev() {
             place += rest % axis * stride;
             rest /= axis;

@@ -120,6 +120,7 @@ impl<'a> Machine<'a> {
         })?;
         let value = match opcode {
             b'.' => return Ok(false),
+            // Of one or two bytes, so no sign is lost.
             b'K' | b'M' => Value::Int(number as i64),
             b'J' => Value::Int((number as u32).cast_signed().into()),
             0x8a => long(self.take(number)?),
@@ -157,6 +158,7 @@ impl<'a> Machine<'a> {
             return Err("has more objects than a pickle of its length".into());
         }
         values.push(value);
+        // No more than bytes of a pickle, which is far shorter than 2³².
         Ok(Id(values.len() as u32 - 1))
     }
 

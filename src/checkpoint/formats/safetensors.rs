@@ -44,6 +44,7 @@ pub(super) fn read_header(
         )));
     }
     let tensors = metadata.tensors().into_iter().map(|(key, info)| {
+        // The library has checked that they rise without gaps.
         let (start, end) = info.data_offsets;
         let tensor = StoredTensor {
             dtype: info.dtype,

@@ -44,6 +44,7 @@ impl ModelId {
         }
         let downloaded = || {
             let client = HFClient::builder().retry_max_attempts(3).build()?;
+            // Files come one after the other, which needs no more threads.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(download(&client, &self, &model, wanted, usable))
         };
@@ -232,6 +233,7 @@ impl Transfer<'_> {
             let is_resumed = part.metadata()?.len() > 0;
             match self.complete(file, &mut part, before).await {
                 Err(error) if is_unreachable(&error) && attempt + 1 < ATTEMPTS => {
+                    // 0.1 to 0.8 s: long enough for a server that restarts.
                     tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
                     continue;
                 }

@@ -3,8 +3,8 @@
 //! empty file for each name that the commit lacks.
 
 use super::Wanted;
-use crate::files::names::{CONFIG_NAME, SENTENCE_NAMES, TOKENIZER_NAMES, TRANSFORMER_NAMES, WEIGHT_NAMES};
 use crate::files::regular_file::is_plain_name;
+use crate::files::{CONFIG_NAME, SENTENCE_NAMES, TOKENIZER_NAMES, TRANSFORMER_NAMES, WEIGHT_NAMES};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,7 @@ impl Snapshot {
         for folder in folders.chain([String::new()]) {
             names.insert(format!("{folder}{CONFIG_NAME}"));
             let mut weights = WEIGHT_NAMES.map(|name| format!("{folder}{name}")).into_iter();
+            // The first that may be there: the others are not read beside it.
             let first = weights.find(|name| wanted == Wanted::Weights && !self.lacks(name).exists());
             if let Some(name) = first {
                 let index = if name.ends_with(".json") { self.json(&name) } else { Value::Null };

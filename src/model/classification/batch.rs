@@ -3,7 +3,7 @@
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
 use crate::layers::PaddingMask;
-use crate::model::loss::{Labels, check_padding};
+use crate::model::labels::{Labels, check_padding};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 use serde::{Deserialize, Serialize};

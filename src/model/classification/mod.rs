@@ -8,13 +8,14 @@ use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, Family, SequenceHead};
-use crate::layers::{PaddingMask, ParameterCheck, check_dropout, drop_out, linear, linear_activation};
-use crate::model::bert::{BertModel, ClassifierTransform};
-use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
-use crate::model::loss::{
-    binary_cross_entropy, check_batch, check_names, check_weights, labelled_cross_entropy,
-    mean_squared_error, numbered,
+use crate::layers::{
+    PaddingMask, ParameterCheck, check_dropout, drop_out, ensure, linear, linear_activation,
 };
+use crate::model::bert::BertModel;
+use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
+use crate::model::classifier::{ClassifierTransform, check_names, check_weights, classifier, numbered};
+use crate::model::labels::check_batch;
+use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
 use crate::model::sentence::vectors::Pooling;
 use crate::model::sentence_transformers::{Prompts, torch_class};
 use burn::config::Config;
@@ -70,49 +71,44 @@ impl BertForSequenceClassificationConfig {
         check_dropout("pooler_dropout", self.pooler_dropout)?;
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
         let (family, pooler_dropout) = (self.bert.embeddings.family, self.pooler_dropout);
-        let name = family.model_type();
-        let pools = family.architecture().heads.sequence == SequenceHead::Transformed;
-        let (field, problem) = match (self.classifier_pooling, self.problem_type) {
-            (Some(pooling), _) if !pools => {
-                ("classifier_pooling", format!("is {pooling:?}, but the family {name} has one way; use None"))
-            }
-            (Some(pooling), _) if !matches!(pooling, Pooling::Cls | Pooling::Mean) => {
-                ("classifier_pooling", format!("is {pooling:?}, but a classifier reads Cls or Mean"))
-            }
-            _ if pooler_dropout != 0.0 && !has_context_pooler(family) => {
-                ("pooler_dropout", format!("is {pooler_dropout}, but the family {name} has none"))
-            }
-            (_, Some(ProblemType::SingleLabelClassification)) if self.num_labels() == 1 => {
-                let needed = "use two labels, or Regression";
-                let problem = "is SingleLabelClassification, but with one label there is nothing to choose";
-                ("problem_type", format!("{problem}; {needed}"))
-            }
-            (_, Some(ProblemType::Regression)) if self.class_weights.is_some() => {
-                ("class_weights", "are given, but a regression has no classes".into())
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::config(field, problem))
+        let (name, problem_type) = (family.model_type(), self.problem_type);
+        if let Some(pooling) = self.classifier_pooling {
+            let can_pool = family.architecture().heads.sequence == SequenceHead::Transformed;
+            ensure(can_pool, "classifier_pooling", || {
+                format!("is {pooling:?}, but the family {name} has one way; use None")
+            })?;
+            ensure(matches!(pooling, Pooling::Cls | Pooling::Mean), "classifier_pooling", || {
+                format!("is {pooling:?}, but a classifier reads Cls or Mean")
+            })?;
+        }
+        ensure(pooler_dropout == 0.0 || has_context_pooler(family), "pooler_dropout", || {
+            format!("is {pooler_dropout}, but the family {name} has none")
+        })?;
+        let is_single = problem_type == Some(ProblemType::SingleLabelClassification);
+        ensure(!is_single || self.num_labels() > 1, "problem_type", || {
+            "is SingleLabelClassification, but with one label there is nothing to choose; use two labels, or Regression"
+                .into()
+        })?;
+        let is_regression = problem_type == Some(ProblemType::Regression);
+        ensure(!is_regression || self.class_weights.is_none(), "class_weights", || {
+            "are given, but a regression has no classes".into()
+        })
     }
 
-    fn build(&self, device: &Device) -> Result<BertForSequenceClassification> {
-        let hidden_size = self.bert.embeddings.hidden_size;
-        // A pooler that no head reads would be trained for nothing, and be missing in the family's files.
-        let (bert, dense) = match self.bert.embeddings.family.architecture().heads.sequence {
-            SequenceHead::Dense { .. } | SequenceHead::ContextPooler => {
-                (self.bert.init_without_pooler(device)?, Some(self.bert.linear(hidden_size, device)))
-            }
-            SequenceHead::Pooled => (self.bert.init_with_pooler(device)?, None),
-            SequenceHead::Transformed => (self.bert.init_without_pooler(device)?, None),
-        };
+    fn build(&self, device: &Device) -> BertForSequenceClassification {
+        let head = self.bert.embeddings.family.architecture().heads.sequence;
+        let has_dense = matches!(head, SequenceHead::Dense { .. } | SequenceHead::ContextPooler);
+        let dense = || self.bert.linear(self.bert.embeddings.hidden_size, device);
         let classifier = SequenceClassificationHead {
-            dense,
+            dense: has_dense.then(dense),
             transform: ClassifierTransform::new(&self.bert, device),
             pooler_dropout: DropoutConfig::new(self.pooler_dropout).init(),
             dropout: self.bert.head_dropout(Classified::Sequences, self.classifier_dropout),
             out_proj: self.bert.classifier(self.num_labels(), device),
         };
-        Ok(BertForSequenceClassification { bert, classifier, stated: self.clone() })
+        // A pooler that no head reads would be trained for nothing, and be missing in the family's files.
+        let bert = self.bert.build(head == SequenceHead::Pooled, device);
+        BertForSequenceClassification { bert, classifier, stated: self.clone() }
     }
 }
 
@@ -288,21 +284,18 @@ impl BertForSequenceClassification {
             SequenceLabels::Classes(_) => ProblemType::SingleLabelClassification,
             SequenceLabels::Numbers(problem_type, _) => *problem_type,
         };
-        let (field, problem) = match self.stated.problem_type {
-            Some(expected) if expected != found => {
-                ("problem_type", format!("is {expected:?}, but the batch has labels of {found:?}"))
-            }
-            // As in `validate`, of a model that leaves the kind to the batch.
-            None if found == ProblemType::SingleLabelClassification && self.stated.num_labels() == 1 => {
-                let needed =
-                    "has one label, but the batch has labels of SingleLabelClassification, which needs two";
-                ("id2label", needed.into())
-            }
-            _ if found == ProblemType::Regression && self.stated.class_weights.is_some() => {
-                ("class_weights", "are given, but the batch has labels of Regression".into())
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::config(field, problem))
+        let expected = self.stated.problem_type.unwrap_or(found);
+        ensure(expected == found, "problem_type", || {
+            format!("is {expected:?}, but the batch has labels of {found:?}")
+        })?;
+        // As in `validate`, of a model that leaves the kind to the batch.
+        let is_single = found == ProblemType::SingleLabelClassification;
+        ensure(!is_single || self.stated.num_labels() > 1, "id2label", || {
+            "has one label, but the batch has labels of SingleLabelClassification, which needs two".into()
+        })?;
+        let is_regression = found == ProblemType::Regression;
+        ensure(!is_regression || self.stated.class_weights.is_none(), "class_weights", || {
+            "are given, but the batch has labels of Regression".into()
+        })
     }
 }

@@ -1,13 +1,13 @@
 //! How a classifier of sequences is stored, and what sentence-transformers' `CrossEncoder` adds.
 
 use super::*;
-use crate::checkpoint::{Fields, JsonFile, ModelKeys};
+use crate::checkpoint::{Fields, ModelKeys};
 use crate::error::shown;
-use crate::model::config_fields::{classifier_dropout, head_fields, names_of};
+use crate::model::classifier::{classifier_dropout, head_fields, names_of};
 use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The classifier's name in every family.
 const CLASSIFIER: &str = "classifier";
@@ -38,29 +38,25 @@ fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>
 }
 
 fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
+    // transformers writes null where nothing was said.
     if fields.is_null("problem_type") {
         return Ok(None);
     }
-    let Some(name) = fields.text("problem_type")? else { return Ok(None) };
+    let allowed = "one of regression, single_label_classification, multi_label_classification";
     // serde's names of the variants are transformers'.
-    serde_json::from_value(name.into()).map(Some).map_err(|_| {
-        let allowed = "regression, single_label_classification, multi_label_classification";
-        fields.invalid("problem_type", format!("is {:?}, but must be one of {allowed}", shown(name)))
-    })
+    fields.known("problem_type", allowed, |name| serde_json::from_value(name.into()).ok())
 }
 
 /// What a config of a family with poolings says, or leaves to the default.
 fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
-    let has_one = fields.spec().family.architecture().heads.sequence == SequenceHead::Transformed;
-    match fields.text("classifier_pooling")?.filter(|_| has_one) {
+    let has_one = fields.spec.family.architecture().heads.sequence == SequenceHead::Transformed;
+    let known = |name: &str| match name {
+        "mean" if has_one => Some(Some(Pooling::Mean)),
         // As a config built by hand has it.
-        None | Some("cls") => Ok(None),
-        Some("mean") => Ok(Some(Pooling::Mean)),
-        Some(other) => {
-            let problem = format!("is {:?}, but must be \"cls\" or \"mean\"", shown(other));
-            Err(fields.invalid("classifier_pooling", problem))
-        }
-    }
+        "cls" => Some(None),
+        _ => (!has_one).then_some(None),
+    };
+    Ok(fields.known("classifier_pooling", "\"cls\" or \"mean\"", known)?.flatten())
 }
 
 impl Stored for BertForSequenceClassification {
@@ -75,7 +71,7 @@ impl Stored for BertForSequenceClassification {
             problem_type: problem_type(fields)?,
             classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
             classifier_pooling: classifier_pooling(fields)?,
-            pooler_dropout: match has_context_pooler(fields.spec().family) {
+            pooler_dropout: match has_context_pooler(fields.spec.family) {
                 true => fields.number("pooler_dropout", 0.0)?,
                 false => 0.0,
             },
@@ -121,7 +117,7 @@ impl Stored for BertForSequenceClassification {
         fields
     }
 
-    fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
+    fn files_beside(&self, dir: &Path) -> Result<Vec<(PathBuf, Value)>> {
         let (config, mut own) = (self.config(), SideConfig::of_kind(dir, CROSS_ENCODER_KIND)?);
         // Without prompts, `config.json` says everything.
         if own.fields.is_empty() && config.prompts == Prompts::new() {
@@ -132,6 +128,6 @@ impl Stored for BertForSequenceClassification {
         if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
             own.fields.insert("activation_fn".into(), json!(class));
         }
-        Ok(vec![JsonFile { path: own.path, value: own.fields.into() }])
+        Ok(vec![(own.path, own.fields.into())])
     }
 }

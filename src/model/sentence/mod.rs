@@ -8,9 +8,9 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
-use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, check_sizes, linear_activation};
+use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, check_sizes, ensure, linear_activation};
 use crate::model::bert::BertModel;
-use crate::model::loss::check_padding;
+use crate::model::labels::check_padding;
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
 use crate::model::sentence::vectors::{Pooling, Similarity, normalized};
 use crate::model::sentence_transformers::{Prompts, torch_class};
@@ -83,7 +83,7 @@ impl BertForSentenceEmbeddingConfig {
         check_sizes(sizes.map(|(field, size)| (field, size.unwrap_or(1), usize::MAX)))
     }
 
-    fn build(&self, device: &Device) -> Result<BertForSentenceEmbedding> {
+    fn build(&self, device: &Device) -> BertForSentenceEmbedding {
         let mut width = self.bert.embeddings.hidden_size;
         // Each layer reads vectors as wide as those that the one before gives.
         let dense = self.dense.iter().map(|config| {
@@ -92,12 +92,12 @@ impl BertForSentenceEmbeddingConfig {
             dense
         });
         let dense = dense.collect();
-        Ok(BertForSentenceEmbedding {
-            bert: self.bert.init_without_pooler(device)?,
+        BertForSentenceEmbedding {
+            bert: self.bert.build(false, device),
             dense,
             // The layers state their own config, so that the two cannot differ.
             stated: Self { dense: Vec::new(), ..self.clone() },
-        })
+        }
     }
 }
 
@@ -286,11 +286,8 @@ pub struct SentenceDenseConfig {
 
 impl SentenceDenseConfig {
     fn validate(&self) -> Result<()> {
-        let invalid = |problem: String| Err(Error::config("dense", problem));
-        if self.out_features == 0 {
-            return invalid("has 0 out_features, but must have at least 1".into());
-        }
-        torch_class(self.activation).map(drop).or_else(invalid)
+        ensure(self.out_features > 0, "dense", || "has 0 out_features, but must have at least 1".into())?;
+        torch_class(self.activation).map(drop).map_err(|problem| Error::config("dense", problem))
     }
 
     fn build(&self, width: usize, device: &Device) -> SentenceDense {

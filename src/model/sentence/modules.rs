@@ -1,11 +1,10 @@
 //! How `BertForSentenceEmbedding` is stored: beside the model, sentence-transformers' list of modules.
 
-use crate::checkpoint::{Fields, JsonFile, ModelKeys};
+use crate::checkpoint::{Fields, ModelKeys};
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
-use crate::files::names::{SENTENCE_NAMES, TRANSFORMER_NAMES};
-use crate::files::{read_json, regular_file};
+use crate::files::{CONFIG_NAME, SENTENCE_NAMES, TRANSFORMER_NAMES, read_json, regular_file};
 use crate::model::sentence::vectors::{Pooling, Similarity};
 use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDenseConfig};
 use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
@@ -16,7 +15,6 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 const MODULES: &str = SENTENCE_NAMES[0];
-const POOLING: &str = "1_Pooling";
 
 /// The names of a pooling in `pooling_mode` and in the older flags.
 const MODES: [(Pooling, &str, &str); 6] = [
@@ -74,16 +72,15 @@ impl Modules {
 
     fn applied(self, config: BertForSentenceEmbeddingConfig) -> Result<BertForSentenceEmbeddingConfig> {
         let mut width = config.bert.embeddings.hidden_size;
-        let (pooling, include_prompt) =
-            pooling_of(&SideConfig::at(self.pooling.join("config.json"))?, width)?;
+        let (pooling, include_prompt) = pooling_of(&SideConfig::at(self.pooling.join(CONFIG_NAME))?, width)?;
         let dense = self.dense.iter().map(|folder| {
-            let dense = dense_of(&SideConfig::at(folder.join("config.json"))?, width)?;
+            let dense = dense_of(&SideConfig::at(folder.join(CONFIG_NAME))?, width)?;
             width = dense.out_features;
             Ok(dense)
         });
         let dense = dense.collect::<Result<_>>()?;
         if let Some(folder) = &self.normalize {
-            check_names(&SideConfig::if_there(folder.join("config.json"))?)?;
+            check_names(&SideConfig::if_there(folder.join(CONFIG_NAME))?)?;
         }
         let normalize = self.normalize.is_some();
         Ok(BertForSentenceEmbeddingConfig { pooling, include_prompt, dense, normalize, ..config })
@@ -169,8 +166,9 @@ fn check_names(config: &SideConfig) -> Result<()> {
     Ok(())
 }
 
-fn dense_folder(index: usize) -> String {
-    format!("{}_Dense", index + 2)
+/// The folder of a module, by its place in the list.
+fn folder(index: usize, class: &str) -> String {
+    format!("{index}_{class}")
 }
 
 impl Stored for BertForSentenceEmbedding {
@@ -211,7 +209,7 @@ impl Stored for BertForSentenceEmbedding {
             if dense.linear.bias.is_none() {
                 part.params.truncate(1); // sentence-transformers refuses a bias that the config does not have
             }
-            (dense_folder(i), part)
+            (folder(i + 2, "Dense"), part) // after Transformer and Pooling
         });
         parts.collect()
     }
@@ -239,13 +237,18 @@ impl Stored for BertForSentenceEmbedding {
     }
 
     /// In the format that every version of sentence-transformers since 2.0 reads.
-    fn files_beside(&self, dir: &Path) -> Result<Vec<JsonFile>> {
+    fn files_beside(&self, dir: &Path) -> Result<Vec<(PathBuf, Value)>> {
         let config = self.config();
-        let module = |index: usize, path: &str, class: &str| {
-            let class = format!("sentence_transformers.models.{class}");
-            json!({ "idx": index, "name": index.to_string(), "path": path, "type": class })
+        let (mut modules, mut files) = (Vec::new(), Vec::new());
+        let mut add = |class: &str, config: Option<Value>| {
+            let index = modules.len();
+            // The Transformer is the directory itself, whose config is the model's.
+            let folder = config.as_ref().map(|_| folder(index, class)).unwrap_or_default();
+            let kind = format!("sentence_transformers.models.{class}");
+            modules.push(json!({ "idx": index, "name": index.to_string(), "path": folder, "type": kind }));
+            files.extend(config.map(|config| (dir.join(folder).join(CONFIG_NAME), config)));
         };
-        let mut modules = vec![module(0, "", "Transformer"), module(1, POOLING, "Pooling")];
+        add("Transformer", None);
         let mut pooling = json!({ "word_embedding_dimension": self.bert.embeddings.hidden_size() });
         for (mode, _, flag) in MODES {
             pooling[flag] = json!(mode == config.pooling);
@@ -253,26 +256,24 @@ impl Stored for BertForSentenceEmbedding {
         if !config.include_prompt {
             pooling["include_prompt"] = json!(false);
         }
-        let file = |path: PathBuf, value| JsonFile { path: dir.join(path), value };
-        let mut files = vec![file(Path::new(POOLING).join("config.json"), pooling)];
+        add("Pooling", Some(pooling));
         let mut in_features = self.bert.embeddings.hidden_size();
-        for (i, SentenceDenseConfig { out_features, bias, activation }) in config.dense.iter().enumerate() {
-            let dense = json!({
-                "in_features": in_features,
-                "out_features": out_features,
-                "bias": bias,
-                // One without a class was refused when the model was built.
-                "activation_function": torch_class(*activation).ok(),
-            });
-            modules.push(module(modules.len(), &dense_folder(i), "Dense"));
-            files.push(file(Path::new(&dense_folder(i)).join("config.json"), dense));
-            in_features = *out_features;
+        for &SentenceDenseConfig { out_features, bias, activation } in &config.dense {
+            // One without a class was refused when the model was built.
+            let class = torch_class(activation).ok();
+            add(
+                "Dense",
+                Some(json!({
+                    "in_features": in_features,
+                    "out_features": out_features,
+                    "bias": bias,
+                    "activation_function": class,
+                })),
+            );
+            in_features = out_features;
         }
         if config.normalize {
-            let folder = format!("{}_Normalize", modules.len());
-            modules.push(module(modules.len(), &folder, "Normalize"));
-            let normalize = json!({ "module_input_name": "sentence_embedding" });
-            files.push(file(Path::new(&folder).join("config.json"), normalize));
+            add("Normalize", Some(json!({ "module_input_name": "sentence_embedding" })));
         }
         let mut own = SideConfig::of_kind(dir, "SentenceTransformer")?;
         let says_nothing = config.prompts == Prompts::new()
@@ -285,11 +286,11 @@ impl Stored for BertForSentenceEmbedding {
             // Absent rather than null where nothing is cut.
             own.fields.remove("truncate_dim");
             own.fields.extend(config.truncate_dim.map(|dim| ("truncate_dim".to_string(), json!(dim))));
-            files.push(JsonFile { path: own.path, value: own.fields.into() });
+            files.push((own.path, own.fields.into()));
         }
         let transformer = dir.join(TRANSFORMER_NAMES[0]);
         let is_there = regular_file::exists(&transformer);
-        let mut fields = SideConfig::if_there(transformer)?.fields;
+        let mut fields = SideConfig::if_there(transformer.clone())?.fields;
         fields.remove("max_seq_length");
         fields.extend(config.max_seq_length.map(|length| ("max_seq_length".to_string(), json!(length))));
         if config.do_lower_case || fields.contains_key("do_lower_case") {
@@ -297,9 +298,9 @@ impl Stored for BertForSentenceEmbedding {
         }
         // An empty file would be read in place of one under an older name.
         if is_there || !fields.is_empty() {
-            files.push(file(TRANSFORMER_NAMES[0].into(), fields.into()));
+            files.push((transformer, fields.into()));
         }
-        files.push(file(MODULES.into(), modules.into()));
+        files.push((dir.join(MODULES), modules.into()));
         Ok(files)
     }
 }

@@ -1,6 +1,7 @@
 //! The losses of sentence embeddings.
 
 use crate::error::{Error, Result};
+use crate::layers::ensure;
 use crate::model::loss::{mean_squared_error, narrowed, vector, widened};
 use crate::model::sentence::vectors::{Similarity, normalized};
 use burn::config::Config;
@@ -179,34 +180,35 @@ impl SentenceLoss {
     /// [`Error::Config`] if a scale is not finite and above 0, a margin or weight is not finite, there are no dims, a dim is
     /// not in 1..=`width`, or there is not one weight for each.
     pub fn validate(&self, width: usize) -> Result<()> {
-        let (field, problem) = match self {
+        match self {
             Self::MultipleNegativesRanking(MultipleNegativesRankingLoss { scale, .. })
-            | Self::CoSent(CoSentLoss { scale })
-                if !(scale.is_finite() && *scale > 0.0) =>
-            {
-                ("scale", format!("is {scale}, but must be finite and above 0"))
+            | Self::CoSent(CoSentLoss { scale }) => {
+                ensure(scale.is_finite() && *scale > 0.0, "scale", || {
+                    format!("is {scale}, but must be finite and above 0")
+                })
             }
-            Self::Triplet(TripletLoss { triplet_margin: margin, .. }) if !margin.is_finite() => {
-                ("triplet_margin", format!("is {margin}, but must be finite"))
+            Self::CosineSimilarity => Ok(()),
+            Self::Triplet(TripletLoss { triplet_margin: margin, .. }) => {
+                ensure(margin.is_finite(), "triplet_margin", || format!("is {margin}, but must be finite"))
             }
             Self::Matryoshka(MatryoshkaLoss { loss, matryoshka_dims: dims, matryoshka_weights: weights }) => {
-                if dims.is_empty() {
-                    ("matryoshka_dims", "is empty, but needs at least one width".into())
-                } else if let Some(dim) = dims.iter().find(|&dim| !(1..=width).contains(dim)) {
-                    let allowed = format!("the vectors have {width} values (allowed: 1..={width})");
-                    ("matryoshka_dims", format!("has {dim}, but {allowed}"))
-                } else if weights.len() != dims.len() {
-                    let problem = format!("has {} weights, but there are {} dims", weights.len(), dims.len());
-                    ("matryoshka_weights", problem)
-                } else if let Some(weight) = weights.iter().find(|weight| !weight.is_finite()) {
-                    ("matryoshka_weights", format!("has {weight}, but weights must be finite"))
-                } else {
-                    return dims.iter().try_for_each(|&dim| loss.validate(dim));
+                let [of_dims, of_weights] = ["matryoshka_dims", "matryoshka_weights"];
+                ensure(!dims.is_empty(), of_dims, || "is empty, but needs at least one width".into())?;
+                for dim in dims {
+                    ensure((1..=width).contains(dim), of_dims, || {
+                        format!("has {dim}, but the vectors have {width} values (allowed: 1..={width})")
+                    })?;
                 }
+                ensure(weights.len() == dims.len(), of_weights, || {
+                    format!("has {} weights, but there are {} dims", weights.len(), dims.len())
+                })?;
+                for weight in weights {
+                    let problem = || format!("has {weight}, but weights must be finite");
+                    ensure(weight.is_finite(), of_weights, problem)?;
+                }
+                dims.iter().try_for_each(|&dim| loss.validate(dim))
             }
-            _ => return Ok(()),
-        };
-        Err(Error::config(field, problem))
+        }
     }
 
     /// The loss, `[1]`.

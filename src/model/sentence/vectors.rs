@@ -88,7 +88,7 @@ impl Pooling {
         let full = PaddingMask::from_lengths(&vec![seq; batch], seq);
         let mask = padding.unwrap_or(&full);
         let weights = mask.rows().flat_map(|is_padding| self.weights(is_padding, prompt_length));
-        // Every pooling but the maximum is a weighted sum, one matmul.
+        // Every pooling but the maximum is a weighted sum, one matmul. In f64, and rounded once to what it is computed in.
         let weights: Vec<f64> = weights.collect();
         Ok(match (self, mask.is_full()) {
             (Self::Max, _) => {

@@ -1,4 +1,4 @@
-//! The families with absolute positions, DeBERTa and MPNet.
+//! The families whose positions are learned: position embeddings, MPNet's biases, DeBERTa's vectors of distances.
 
 use super::Field::{Also, Always, Named};
 use super::{Defaults, FamilyKeys, FamilySpec, HeadKeys, Unsupported};
@@ -160,10 +160,8 @@ pub(super) const MPNET: FamilySpec = FamilySpec {
         Unsupported::OtherThan("pad_token_id", 1, "another padding id"),
     ],
     keys: FamilyKeys {
-        layer: "encoder.layer.",
         query_key_value: ["attention.attn.q", "attention.attn.k", "attention.attn.v"],
         attention_output: "attention.attn.o",
-        feed_forward: &["intermediate.dense", "output.dense"],
         norms: ["attention.LayerNorm", "output.LayerNorm"],
         distances: None,
         relative_attention_bias: Some("encoder.relative_attention_bias.weight"),
@@ -242,8 +240,6 @@ pub(super) const DEBERTA_V2: FamilySpec = FamilySpec {
             "attention.self.key_proj",
             "attention.self.value_proj",
         ],
-        attention_output: "attention.output.dense",
-        feed_forward: &["intermediate.dense", "output.dense"],
         distances: None,
         disentangled: Some([
             "encoder.rel_embeddings",
