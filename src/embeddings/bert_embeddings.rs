@@ -255,10 +255,11 @@ impl BertEmbeddings {
 
     fn position_rows(&self, input: &BertEmbeddingsInput) -> Result<Rows> {
         let Some(table) = &self.position_embeddings else {
-            if input.position_ids.is_none() {
+            let scheme = self.position_embedding_type();
+            // The encoder reads rotary ones.
+            if input.position_ids.is_none() || scheme == PositionEmbeddingType::Rotary {
                 return Ok(Rows::Absent);
             }
-            let scheme = self.position_embedding_type();
             let problem =
                 format!("are given, but {scheme:?} positions are distances between tokens; leave them out");
             return Err(Error::data("position_ids", problem));

@@ -81,13 +81,21 @@ impl BertEmbeddingsInput {
     }
 
     /// Positions, [B, S], or [1, S] for all sequences alike: rows from the host, or a tensor. Without them positions
-    /// follow the module's [`PositionEmbeddingType`](crate::PositionEmbeddingType). Errors are those of
-    /// [`with_token_type_ids`](Self::with_token_type_ids).
+    /// follow the module's [`PositionEmbeddingType`](crate::PositionEmbeddingType). Rotary ones may be any numbers, and those of
+    /// tensors are read back. Errors are those of [`with_token_type_ids`](Self::with_token_type_ids).
     pub fn with_position_ids<I>(self, position_ids: impl IntoIds<I>) -> Result<Self> {
         let [batch, seq] = self.dims();
         let expected = format!("[{batch}, {seq}] or [1, {seq}]");
         let ids = self.ids_beside("position_ids", position_ids, &[[batch, seq], [1, seq]], expected)?;
         Ok(Self { position_ids: Some(ids), ..self })
+    }
+
+    /// The positions of all places, row-major, if they are given.
+    pub(crate) fn positions(&self) -> Result<Option<Vec<i64>>> {
+        let Some(ids) = &self.position_ids else { return Ok(None) };
+        let (values, [rows, _]) = (ids.values()?, ids.dims());
+        let [batch, _] = self.dims();
+        Ok(Some(if rows == batch { values } else { values.repeat(batch) }))
     }
 
     /// Ids of one of `shapes`, on the batch's device.

@@ -163,14 +163,17 @@ impl BertEncoder {
     /// - [`Error::SequenceTooLong`] if positions are relative and S exceeds `max_position_embeddings`;
     /// - [`Error::Fused`] if the device computes wrong values in the dtype, as some GPUs' drivers do in f64.
     pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
-        let packed = self.packed(hidden, padding)?;
-        Ok(self.run(packed, |_, _, _| ()))
+        Ok(self.run(self.packed(hidden, padding, None)?, |_, _, _| ()))
     }
 
     /// As [`forward`](Self::forward), with the output and the attention weights of every layer. The weights are computed a
     /// second time for it. Errors are those of [`forward_packed`](Self::forward_packed).
     pub fn forward_all(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<BertEncoderOutput> {
-        let packed = self.packed(hidden, padding)?;
+        Ok(self.run_all(self.packed(hidden, padding, None)?))
+    }
+
+    /// [`forward_all`](Self::forward_all) of what was [`packed`](Self::packed).
+    pub(crate) fn run_all(&self, packed: PackedHidden) -> BertEncoderOutput {
         let [batch, seq] = packed.packing.dims;
         // Attention weights are of all places, so the distances are too.
         let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
@@ -189,11 +192,11 @@ impl BertEncoder {
             });
         });
         hidden_states.push(last.unpack());
-        Ok(BertEncoderOutput { hidden_states, attentions })
+        BertEncoderOutput { hidden_states, attentions }
     }
 
     /// Runs the layers, and shows `watch` the input of each.
-    fn run(
+    pub(crate) fn run(
         &self,
         PackedHidden { rows, packing }: PackedHidden,
         mut watch: impl FnMut(&BertLayer, &Tensor<2>, &Packing),
@@ -249,8 +252,14 @@ impl BertEncoder {
         }))
     }
 
-    /// The rows that the first layer reads, of a batch that the layers can compute.
-    fn packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
+    /// The rows that the first layer reads, of a batch that the layers can compute. Rotary positions are those of the places,
+    /// row-major, or count from the first token of each sequence.
+    pub(crate) fn packed(
+        &self,
+        hidden: Tensor<3>,
+        padding: Option<&PaddingMask>,
+        positions: Option<Vec<i64>>,
+    ) -> Result<PackedHidden> {
         burn_fused::check_dtype(&hidden.device(), hidden.dtype())?;
         let [batch, seq, width] = hidden.dims();
         if batch == 0 || seq == 0 {
@@ -277,7 +286,7 @@ impl BertEncoder {
         if let Some(embeddings) = &self.distances {
             embeddings.check(&check, inner)?;
         }
-        let packing = Packing::new([batch, seq], padding, &hidden.device())?;
+        let packing = Packing::new([batch, seq], padding, &hidden.device())?.with_positions(positions);
         // All of them before the first one runs: an error must not come after half a pass.
         for (i, layer) in self.layers.iter().enumerate() {
             layer.check(format_args!("layers[{i}]"), &check, inner)?;

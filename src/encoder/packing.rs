@@ -18,6 +18,8 @@ pub struct Packing {
     /// The tokens of each sequence.
     pub(super) sequences: Sequences,
     angles: Angles,
+    /// The positions of the places, row-major, where they do not count from the first token of each sequence.
+    positions: Option<Arc<[i64]>>,
 }
 
 /// Between places and rows.
@@ -41,7 +43,7 @@ impl Packing {
         }
         let packed = |tokens, lengths| {
             let sequences = Sequences::new(lengths, device);
-            Self { dims, tokens, sequences, angles: Angles::default() }
+            Self { dims, tokens, sequences, angles: Angles::default(), positions: None }
         };
         // Without padding rows are places, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
@@ -68,6 +70,11 @@ impl Packing {
         Ok(packed(Some(tokens), mask.rows().map(length).collect()))
     }
 
+    /// With a position of each place, row-major, for rotary ones.
+    pub(super) fn with_positions(self, positions: Option<Vec<i64>>) -> Self {
+        Self { positions: positions.map(Arc::from), ..self }
+    }
+
     /// The tokens of the longest sequence.
     pub(super) fn longest(&self) -> usize {
         self.sequences.lengths().iter().copied().max().unwrap_or(0)
@@ -81,12 +88,17 @@ impl Packing {
         lengths.all(|&length| positions.by_ref().take(length).copied().eq(0..length))
     }
 
-    /// The [angles](Angles::of) of rotary positions, which count from the first token of each sequence.
+    /// The [angles](Angles::of) of rotary positions.
     pub(super) fn angles(&self, theta: f64, columns: usize, rows: &Tensor<2>) -> [Tensor<2>; 2] {
         let [batch, seq] = self.dims;
-        let positions = || match &self.tokens {
-            Some(tokens) => tokens.positions.to_vec(),
-            None => (0..batch).flat_map(|_| 0..seq).collect(),
+        let positions = || match (&self.tokens, &self.positions) {
+            (Some(tokens), Some(positions)) => {
+                let places = positions.iter().zip(&*tokens.rows);
+                places.filter(|&(_, &row)| row < self.num_tokens()).map(|(&position, _)| position).collect()
+            }
+            (None, Some(positions)) => positions.to_vec(),
+            (Some(tokens), None) => tokens.positions.iter().map(|&position| position as i64).collect(),
+            (None, None) => (0..batch).flat_map(|_| 0..seq as i64).collect(),
         };
         self.angles.of(theta, columns, positions, rows)
     }

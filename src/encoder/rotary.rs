@@ -6,6 +6,7 @@ use burn::config::Config;
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::computed_in;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Rotary positions (Su et al. 2021), and a window of attention in most layers; the defaults are ModernBERT's.
@@ -85,7 +86,7 @@ impl Angles {
         &self,
         theta: f64,
         columns: usize,
-        positions: impl FnOnce() -> Vec<usize>,
+        positions: impl FnOnce() -> Vec<i64>,
         rows: &Tensor<2>,
     ) -> [Tensor<2>; 2] {
         let dtype = computed_in(rows.dtype());
@@ -99,14 +100,14 @@ impl Angles {
         // In f64 on the host: in f32 an angle at place 8,000 is off by half a thousandth, and GPUs' sines of it by more.
         let speed = |i: usize| theta.powf(-2.0 * i as f64 / columns as f64);
         let speeds: Vec<f64> = (0..half).map(speed).collect();
-        let at = |m: usize| speeds.iter().map(move |speed| (m as f64 * speed).sin_cos());
+        let at = |m: i64| speeds.iter().map(move |speed| (m as f64 * speed).sin_cos());
         // Once for a place: sequences of a batch share most of theirs.
-        let end = positions.iter().max().map_or(0, |last| last + 1);
-        let all: Vec<Vec<(f64, f64)>> = (0..end).map(|m| at(m).collect()).collect();
+        let places: BTreeSet<i64> = positions.iter().copied().collect();
+        let all: BTreeMap<i64, Vec<(f64, f64)>> = places.into_iter().map(|m| (m, at(m).collect())).collect();
         // They have no gradient.
         let device = rows.device().without_autodiff();
         let table = |of: fn(&(f64, f64)) -> f64| {
-            let values: Vec<f64> = positions.iter().flat_map(|&m| all[m].iter().map(of)).collect();
+            let values: Vec<f64> = positions.iter().flat_map(|&m| all[&m].iter().map(of)).collect();
             Tensor::from_data(TensorData::new(values, [positions.len(), half]), (&device, dtype))
         };
         let values = [table(|angle| angle.1), table(|angle| angle.0)];

@@ -138,6 +138,14 @@ impl Ids {
         Ok(lengths.map(|(row, length)| (length, row)).max_by_key(|&(length, _)| length))
     }
 
+    /// The values on the host, row-major, also of unchecked ids.
+    pub(crate) fn values(&self) -> Result<Vec<i64>> {
+        match self.host()? {
+            Some(values) => Ok(values.to_vec()),
+            None => host_values(self.name, try_read_sync(self.tensor.to_data_async())),
+        }
+    }
+
     fn host(&self) -> Result<Option<&[i64]>> {
         let Some(copy) = &self.host else { return Ok(None) };
         if copy.get().is_none() {

@@ -3,7 +3,7 @@
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::{BertEncoder, PackedHidden};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::family::Pooler;
 use crate::layers::{PaddingMask, ParameterCheck, linear};
 use burn::module::Module;
@@ -146,7 +146,8 @@ impl BertModel {
     ) -> Result<PackedHidden> {
         // One draw of all seeds: a fused queue can run separate draws in another order.
         with_one_draw(self.draws(), || {
-            self.encoder.forward_packed(self.embeddings.try_forward(input)?, padding)
+            let packed = self.packed(input, padding)?;
+            Ok(self.encoder.run(packed, |_, _, _| ()))
         })
     }
 
@@ -157,13 +158,18 @@ impl BertModel {
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<BertModelOutput> {
-        let all = with_one_draw(self.draws(), || {
-            self.encoder.forward_all(self.embeddings.try_forward(input)?, padding)
-        })?;
+        let run = || Ok::<_, Error>(self.encoder.run_all(self.packed(input, padding)?));
+        let all = with_one_draw(self.draws(), run)?;
         // There is at least that of the embeddings.
         let last_hidden_state = all.hidden_states[all.hidden_states.len() - 1].clone();
         let (hidden_states, attentions) = (Some(all.hidden_states), Some(all.attentions));
         Ok(BertModelOutput { hidden_states, attentions, ..self.output(last_hidden_state)? })
+    }
+
+    /// The embeddings of the tokens, and their rotary positions where the input has some.
+    fn packed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
+        let positions = if self.encoder.rotary.is_some() { input.positions()? } else { None };
+        self.encoder.packed(self.embeddings.try_forward(input)?, padding, positions)
     }
 
     /// The operators with dropout: the embeddings, and those of the encoder.

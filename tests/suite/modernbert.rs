@@ -164,11 +164,38 @@ fn a_config_that_no_model_has_is_refused() {
         let config = BertForSequenceClassificationConfig::new(bert).with_classifier_pooling(Some(pooling));
         fails!(config.try_init(&device()), Error::Config { field: "classifier_pooling", .. });
     }
-    let positioned = text(3).with_position_ids(&[[0, 1, 2]]).unwrap();
-    says(config().init(&device()).try_forward(&positioned, None), "position_ids");
     let mut bert = small_bert(20, 16).init(&device());
     bert.encoder.layers[0].attention_layer_norm = None;
     says(bert.try_forward(&text(3), None), "attention_layer_norm of layers[0]");
+}
+
+/// Places count, padding between tokens as well; transformers says so in `parity`.
+#[test]
+fn positions_may_be_given_and_are_those_of_places_otherwise() {
+    let padding = PaddingMask::from_rows(&[[true, false, true, true, false, false], [false; 6]]).unwrap();
+    let places = BertEmbeddingsInput::from_rows(&[[0, 5, 0, 0, 9, 7], [7, 8, 9, 4, 3, 2]], &device()).unwrap();
+    let tokens = BertEmbeddingsInput::from_rows(&[[5, 9, 7]], &device()).unwrap();
+    for family in [Family::ModernBert, Family::NomicBert, Family::Gte, Family::JinaEmbeddingsV3] {
+        let model = larger(config_of(family).init(&device()));
+        let run = |input: &BertEmbeddingsInput, padding: Option<&PaddingMask>| {
+            let all = model.forward_all(input, padding).unwrap().last_hidden_state;
+            let last = values(model.forward(input, padding).last_hidden_state);
+            assert_eq!(last, values(all), "{family:?}");
+            last
+        };
+        let counted = run(&places, Some(&padding));
+        let given = |input: &BertEmbeddingsInput, ids: &[[i64; 6]]| input.clone().with_position_ids(ids).unwrap();
+        // From the first token of each text, for one text and for all.
+        assert_eq!(run(&given(&places, &[[-1, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5]]), Some(&padding)), counted);
+        let moved = given(&places, &[[7, 8, 9, 10, 11, 12]]);
+        assert_close(&run(&moved, Some(&padding)), &counted, MODEL_F32);
+        let apart = tokens.clone().with_position_ids(&[[0, 3, 4]]).unwrap();
+        let rows = [&counted[16..32], &counted[64..96]].concat();
+        assert_close(&run(&apart, None), &rows, MODEL_F32);
+        let unchecked = run(&apart.clone().unchecked_ids(), None);
+        assert_eq!(unchecked, run(&apart, None));
+        assert_ne!(run(&tokens, None), unchecked, "{family:?}");
+    }
 }
 
 #[test]
