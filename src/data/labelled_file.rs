@@ -1,6 +1,7 @@
 //! The columns and rows of labelled files: tables, JSON lines and plain lines.
 
-use super::examples::{Classes, Label, LabelKind, counted};
+use super::examples::counted;
+use super::labels::{Classes, Label, LabelKind};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use csv::{ErrorKind, Position, ReaderBuilder};

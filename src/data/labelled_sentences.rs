@@ -1,8 +1,9 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Classes, Example, Examples, check, class_id, counted};
+use super::examples::{Example, Examples, check, counted};
 use super::labelled_file::{LabelledFile, extension, is_json};
+use super::labels::{Classes, class_id};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::text::{Encoding, TextBatch};

@@ -1,8 +1,9 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Classes, Example, Examples, Label, LabelKind, check, class_id};
+use super::examples::{Example, Examples, check};
 use super::labelled_file::{Columns, LabelledFile};
+use super::labels::{Classes, Label, LabelKind, class_id};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
 use crate::text::{BertTokenizer, Encoding, TextBatch};

@@ -1,8 +1,9 @@
 //! Pairs and triplets of sentences: files and batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Classes, Example, Examples, LabelKind, check, counted};
+use super::examples::{Example, Examples, check, counted};
 use super::labelled_file::{Column, Columns, LabelledFile, Rows};
+use super::labels::{Classes, LabelKind};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
 use crate::text::TextBatch;

@@ -1,6 +1,6 @@
 //! The parameters of a module, their gradients, and sums of these over all ranks.
 
-use super::group::{self, Group, Wire};
+use super::group::{self, Group};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
@@ -16,6 +16,16 @@ const MAX_BUFFER: usize = 1 << 23;
 
 /// Elements whose sums are in the fastest cache.
 const BLOCK: usize = 1 << 11;
+
+/// How gradients travel between ranks; [the module](super) has an example.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wire {
+    /// In f32, or in f64 where a parameter is f64.
+    #[default]
+    Full,
+    /// In bf16, half as many bytes. Sums are f64 and rounded once, to 8 bits of precision.
+    Bf16,
+}
 
 /// The float parameters of a module in the order of their fields, and their gradients; one that fields share comes once.
 pub(super) struct Parameters {

@@ -3,15 +3,9 @@
 //! That crate trusts its files: a wrong entry costs it a panic, the stack, or any amount of memory or time. So every entry
 //! that can do so is looked at first, and [`guarded`] catches the panics that remain.
 
-use crate::error::{Error, Result as BertResult, shown};
-use crate::files::regular_file;
+use crate::error::shown;
 use serde_json::{Map, Value};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use tokenizers::utils::SysRegex;
-
-/// The largest file, whose JSON takes many times as much memory. XLM-RoBERTa's has 17 MB.
-const MAX_FILE: u64 = 64 << 20;
 
 /// The longest token, pattern or other string, in bytes. Its tries take some 300 bytes and a stack frame a byte of a
 /// token, and a token of 40 kB takes a minute; the longest of GPT-2 has 256 bytes.
@@ -27,17 +21,6 @@ const MAX_WORD_CHARS: u64 = 1000;
 /// Texts that contain what a pattern can stand beside: letters of both cases, digits, marks, spaces, other scripts.
 const PROBES: [&str; 3] = ["", "aB", " a1!\n\"Éé_-Ⅷ 中文 \u{301}x"];
 
-pub(super) fn refuse_large(path: &Path) -> BertResult<()> {
-    let metadata = regular_file::open(path)?.metadata().map_err(|source| Error::reading(path, source))?;
-    match metadata.len() {
-        ..=MAX_FILE => Ok(()),
-        size => {
-            let problem = format!("has {size} bytes, but a file of a tokenizer may have {MAX_FILE} at most");
-            Err(Error::file(path, problem))
-        }
-    }
-}
-
 /// Says which entry is wrong and how, such as `normalizer.normalizers[2].pattern matches an empty text`.
 pub(super) fn check(file: &Value) -> Result<(), String> {
     for part in ["normalizer", "pre_tokenizer", "post_processor", "decoder"] {
@@ -45,16 +28,6 @@ pub(super) fn check(file: &Value) -> Result<(), String> {
     }
     check_model(&file["model"]).map_err(|problem| format!("model{problem}"))?;
     check_strings(file).map_err(|problem| problem.trim_start_matches('.').to_string())
-}
-
-/// Runs the library, and turns its panics into errors.
-pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
-    // What a panic could leave half-changed is not used again: encoding changes no tokenizer, and loading makes a new one.
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let message = panic.downcast_ref::<String>().map(String::as_str);
-        let message = message.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
-        Err(format!("the tokenizers library panicked: {message}").into())
-    })
 }
 
 /// Prefixes what is wrong with the place in which it is.

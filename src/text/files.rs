@@ -1,7 +1,7 @@
 //! The files of a tokenizer, read and written: vocabulary, settings and special tokens.
 
-use super::check::{check, check_length, guarded, refuse_large};
-use super::tokenizer::{BertTokenizer, SpecialToken, SpecialTokens};
+use super::check::{check, check_length};
+use super::tokenizer::{BertTokenizer, SpecialToken, SpecialTokens, guarded};
 use crate::error::{Error, Result};
 use crate::files::hub::{Wanted, directory};
 use crate::files::names::TOKENIZER_NAMES;
@@ -28,6 +28,9 @@ const VOCAB_NAME: &str = TOKENIZER_NAMES[1];
 
 /// A `model_max_length` from here on says that there is no limit; transformers writes 10³⁰.
 const NO_LIMIT: f64 = 1e9;
+
+/// The largest file, whose JSON takes many times as much memory. XLM-RoBERTa's has 17 MB.
+const MAX_FILE: u64 = 64 << 20;
 
 /// The files of other libraries, which are copied along.
 const OTHER_NAMES: [&str; 4] = ["vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model"];
@@ -135,6 +138,22 @@ fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
+fn refuse_large(path: &Path) -> Result<()> {
+    let metadata = regular_file::open(path)?.metadata().map_err(|source| Error::reading(path, source))?;
+    match metadata.len() {
+        ..=MAX_FILE => Ok(()),
+        size => {
+            let problem = format!("has {size} bytes, but a file of a tokenizer may have {MAX_FILE} at most");
+            Err(Error::file(path, problem))
+        }
+    }
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    refuse_large(path)?;
+    serde_json::from_slice(&regular_file::read_whole(path)?).map_err(|source| corrupt(path, source.into()))
+}
+
 /// The ids that the post-processor adds to a text, and to a pair.
 fn added_ids(tokenizer: &Tokenizer) -> tokenizers::Result<Vec<u32>> {
     // Of empty texts what is left is what it adds.
@@ -147,9 +166,7 @@ fn added_ids(tokenizer: &Tokenizer) -> tokenizers::Result<Vec<u32>> {
 /// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents, ideographs and the space before a text:
 /// transformers' tokenizers of these families let that overrule the file.
 fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
-    refuse_large(path)?;
-    let file: Value = serde_json::from_slice(&regular_file::read_whole(path)?)
-        .map_err(|source| corrupt(path, source.into()))?;
+    let file: Value = read_json(path)?;
     check(&file).map_err(|problem| corrupt(path, problem.into()))?;
     // From what was checked: of a name that is there twice, the library would read both.
     let tokenizer = guarded(|| Tokenizer::deserialize(&file).map_err(Into::into));
@@ -284,12 +301,7 @@ struct Fields {
 impl Fields {
     fn beside(path: &Path, name: &str) -> Result<Self> {
         let path = path.with_file_name(name);
-        let mut fields = Map::new();
-        if regular_file::exists(&path) {
-            refuse_large(&path)?;
-            let parsed = serde_json::from_slice(&regular_file::read_whole(&path)?);
-            fields = parsed.map_err(|source| corrupt(&path, source.into()))?;
-        }
+        let fields = if regular_file::exists(&path) { read_json(&path)? } else { Map::new() };
         Ok(Self { path, fields })
     }
 

@@ -30,8 +30,8 @@
 
 mod check;
 mod files;
+mod long_texts;
 mod tokenizer;
-mod windows;
 
 pub use tokenizer::BertTokenizer;
 

@@ -1,6 +1,5 @@
 //! Text to token ids and batches.
 
-use super::check::guarded;
 use super::{Encoding, TextBatch};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
@@ -8,12 +7,13 @@ use crate::family::PositionEmbeddingType;
 use crate::layers::{PaddingMask, check_multiple};
 use burn::prelude::*;
 use std::iter::repeat;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
-use tokenizers::{EncodeInput, PostProcessor, PostProcessorWrapper, Tokenizer};
+use tokenizers::{EncodeInput, ModelWrapper, PostProcessor, PostProcessorWrapper, Tokenizer};
 
 /// The tokenizer of a model of this crate; ids match transformers' `BertTokenizer`, `RobertaTokenizer`, `MPNetTokenizer` and,
 /// from a `tokenizer.json`, `AlbertTokenizer`.
@@ -214,6 +214,26 @@ impl BertTokenizer {
         self.tokenizer.id_to_token(id)
     }
 
+    /// Whether a token, at these bytes of a text, continues the word of the token before it, as decided by
+    /// `TokenClassificationPipeline` of transformers 5.23: in vocabularies with a prefix such as `##`, if the token is
+    /// not as long as its text; in others, if there is no space before it. An unknown token begins a word.
+    pub(crate) fn continues_word(&self, id: u32, text: &str, start: usize, end: usize) -> bool {
+        if self.special.unk.as_ref().is_some_and(|unk| unk.id == id) {
+            return false;
+        }
+        let prefix = match self.tokenizer.get_model() {
+            ModelWrapper::WordPiece(model) => Some(&model.continuing_subword_prefix),
+            ModelWrapper::BPE(model) => model.continuing_subword_prefix.as_ref(),
+            _ => None,
+        };
+        if prefix.is_some_and(|prefix| !prefix.is_empty()) {
+            let token = self.id_to_token(id).unwrap_or_default();
+            return token.chars().count() != text[start..end].chars().count();
+        }
+        let (before, after) = text.split_at(start);
+        start > 0 && !before.ends_with(' ') && !after.starts_with(' ')
+    }
+
     /// The text of tokens, without special ones and ids that are in no vocabulary; [`Error::Tokenize`] if the decoder
     /// refuses the tokens.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
@@ -352,6 +372,16 @@ impl BertTokenizer {
             Error::data(format!("sequences of at most {max_length} tokens"), problem)
         })
     }
+}
+
+/// Runs the library, and turns its panics into errors.
+pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    // What a panic could leave half-changed is not used again: encoding changes no tokenizer, and loading makes a new one.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+        Err(format!("the tokenizers library panicked: {message}").into())
+    })
 }
 
 pub(super) fn failed(source: tokenizers::Error) -> Error {

@@ -2,7 +2,8 @@
 
 use super::arguments::{Plan, Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, UNFINISHED, names, whole};
-use super::history::{Best, Keeper, Log, Watch};
+use super::history::Log;
+use super::keeper::{Best, Keeper, Watch};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::module::Module;

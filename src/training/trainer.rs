@@ -2,12 +2,13 @@
 
 use super::arguments::TrainingArguments;
 use super::checkpoints::checksum_of;
-use super::history::{Best, History, Watch};
+use super::history::History;
+use super::keeper::{Best, Watch};
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
 use super::progress::renderer;
 use super::run::Run;
-use super::training_data::{TrainingData, batches, check_first, evaluated, evaluation_loader};
+use super::training_data::{TrainingData, batches, check_first, evaluation_loader};
 use crate::checkpoint::Fields;
 use crate::data::EpochLoader;
 use crate::error::{Error, Result};
@@ -292,10 +293,54 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
 }
 
 impl<M: TrainableModel> Trained<M> {
-    /// The loss and all metrics of the run on other data. Errors are those of [`evaluate`](super::evaluate).
+    /// The loss and all metrics of the run on other data. Errors are those of [`evaluate`].
     pub fn evaluate<D: TrainingData<M>>(&self, data: D) -> Result<BTreeMap<String, f64>> {
         evaluated(&self.pipeline, data, &self.metrics, &self.arguments)
     }
+}
+
+/// The loss and the metrics of a model on some data, by name, with the batch size, precision, lengths and number of items of the
+/// arguments.
+///
+/// ```no_run
+/// use burn::prelude::*;
+/// use burn_bert::data::SquadExample;
+/// use burn_bert::pipeline::Pipeline;
+/// use burn_bert::training::{TrainingArguments, evaluate};
+///
+/// let pipeline = Pipeline::from_pretrained("out", &Device::default())?;
+/// let metrics = evaluate(&pipeline, SquadExample::read("dev.json")?, &TrainingArguments::new("out"))?;
+/// println!("{:.4}", metrics["Loss"]);
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// Those of [`Trainer::train`](Trainer::train) before the first step; [`Error::Training`] for a batch that cannot be made.
+pub fn evaluate<M: TrainableModel, D: TrainingData<M>>(
+    pipeline: &Pipeline<M>,
+    data: D,
+    arguments: &TrainingArguments,
+) -> Result<BTreeMap<String, f64>> {
+    arguments.check()?;
+    let metrics = data.metrics(pipeline.model());
+    evaluated(pipeline, data, &metrics, arguments)
+}
+
+fn evaluated<M: TrainableModel, D: TrainingData<M>>(
+    pipeline: &Pipeline<M>,
+    data: D,
+    metrics: &Metrics<M>,
+    arguments: &TrainingArguments,
+) -> Result<BTreeMap<String, f64>> {
+    let model = pipeline.model().clone();
+    // Where it is, unless a device is asked for.
+    let model = if arguments.devices.is_empty() { model } else { model.fork(&arguments.device()) };
+    model.devices().iter().try_for_each(|device| arguments.precision.check(device))?;
+    let loader = evaluation_loader(batches(data, &model, pipeline.tokenizer(), arguments)?, arguments)?;
+    check_first::<M, D>(&model, &loader)?;
+    let model = Training::new(model).with_precision(arguments.precision);
+    Ok(metrics.of_batches(&model, loader.iter())?.expect("nobody stops it"))
 }
 
 /// One device, or several that share each step; the first holds the weights.

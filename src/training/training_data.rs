@@ -2,7 +2,6 @@
 //! which metrics.
 
 use super::arguments::TrainingArguments;
-use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel};
 use crate::data::{
     Batches, EpochLoader, LabelKind, LabelledSentences, LabelledTexts, MaskedLmCollator,
@@ -17,13 +16,11 @@ use crate::model::{
     MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, QuestionAnsweringBatch, SentencePairBatch,
     SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
-use crate::pipeline::Pipeline;
 use crate::text::BertTokenizer;
 use burn::data::dataloader::DataLoader;
 use burn::data::dataset::{Dataset, InMemDataset};
 use burn::train::TrainStep;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
@@ -250,50 +247,6 @@ fn hashes(pairs: &SentencePairs, place: usize) -> Vec<u64> {
     let hash = |text: &String| BuildHasherDefault::<DefaultHasher>::default().hash_one(text);
     let Ok(SentencePair { anchor, positive, negatives, .. }) = pairs.get(place) else { return Vec::new() };
     [&anchor, &positive].into_iter().chain(&negatives).map(hash).collect()
-}
-
-/// The loss and the metrics of a model on some data, by name, with the batch size, precision, lengths and number of items of the
-/// arguments.
-///
-/// ```no_run
-/// use burn::prelude::*;
-/// use burn_bert::data::SquadExample;
-/// use burn_bert::pipeline::Pipeline;
-/// use burn_bert::training::{TrainingArguments, evaluate};
-///
-/// let pipeline = Pipeline::from_pretrained("out", &Device::default())?;
-/// let metrics = evaluate(&pipeline, SquadExample::read("dev.json")?, &TrainingArguments::new("out"))?;
-/// println!("{:.4}", metrics["Loss"]);
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
-///
-/// # Errors
-///
-/// Those of [`Trainer::train`](super::Trainer::train) before the first step; [`Error::Training`] for a batch that cannot be made.
-pub fn evaluate<M: TrainableModel, D: TrainingData<M>>(
-    pipeline: &Pipeline<M>,
-    data: D,
-    arguments: &TrainingArguments,
-) -> Result<BTreeMap<String, f64>> {
-    arguments.check()?;
-    let metrics = data.metrics(pipeline.model());
-    evaluated(pipeline, data, &metrics, arguments)
-}
-
-pub(super) fn evaluated<M: TrainableModel, D: TrainingData<M>>(
-    pipeline: &Pipeline<M>,
-    data: D,
-    metrics: &Metrics<M>,
-    arguments: &TrainingArguments,
-) -> Result<BTreeMap<String, f64>> {
-    let model = pipeline.model().clone();
-    // Where it is, unless a device is asked for.
-    let model = if arguments.devices.is_empty() { model } else { model.fork(&arguments.device()) };
-    model.devices().iter().try_for_each(|device| arguments.precision.check(device))?;
-    let loader = evaluation_loader(batches(data, &model, pipeline.tokenizer(), arguments)?, arguments)?;
-    check_first::<M, D>(&model, &loader)?;
-    let model = Training::new(model).with_precision(arguments.precision);
-    Ok(metrics.of_batches(&model, loader.iter())?.expect("nobody stops it"))
 }
 
 /// The batches of some data, with texts cut to the length of the arguments.
