@@ -14,6 +14,30 @@ const PRINTED: usize = 20;
 /// [`LabelledSentences`](super::LabelledSentences) and [`SentencePairs`](super::SentencePairs).
 ///
 /// A [`Dataset`](burn::data::dataset::Dataset) for an [`EpochLoader`](super::EpochLoader) or Burn's `DataLoaderBuilder`.
+///
+/// ```
+/// use burn::data::dataset::Dataset;
+/// use burn_bert::data::{Columns, Label, LabelledSentences, LabelledTexts, SentencePairs};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let [csv, conll, pairs] = ["train.csv", "train.conll", "pairs.csv"].map(|name| dir.path().join(name));
+/// std::fs::write(&csv, "review,stars\n\"good, really\",positive\nno,negative\n")?;
+/// let columns = Columns::default().with_texts(["review"]).with_label("stars");
+/// let texts = LabelledTexts::open(&csv, &columns)?;
+/// assert_eq!(texts.names(), ["negative", "positive"]);
+/// assert_eq!((texts.get(0)?.text.as_str(), texts.get(0)?.label), ("good, really", Label::Class(1)));
+///
+/// std::fs::write(&conll, "Ada NNP B-PER\nlaughs VBZ O\n\nHi UH O\n")?;
+/// let sentences = LabelledSentences::open(&conll)?;
+/// assert_eq!(sentences.names(), ["B-PER", "O"]);
+/// assert_eq!(sentences.get(0)?.tokens, ["Ada", "laughs"]);
+/// assert_eq!(sentences.get(0)?.tags, [0, 1]);
+///
+/// std::fs::write(&pairs, "sentence1,sentence2,score\nA cat sleeps.,\"A cat, asleep.\",0.9\n")?;
+/// let pair = SentencePairs::open(&pairs, &Columns::default())?.get(0)?;
+/// assert_eq!((pair.positive.as_str(), pair.label), ("A cat, asleep.", Some(0.9)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Examples<T> {
     pub(super) items: Vec<T>,
@@ -94,7 +118,13 @@ impl<T: Example> Examples<T> {
 
     /// The same examples with the classes of a model, whatever their order. Returns [`Error::Data`] if the model lacks one.
     pub(crate) fn of_model(mut self, id2label: &[String]) -> Result<Self> {
-        let places = places(&self.names, id2label)?;
+        let place = |name: &String| {
+            id2label.iter().position(|label| label == name).ok_or_else(|| {
+                let problem = format!("is not one of the model's: {id2label:?}");
+                Error::data(format!("the label {name:?} of the data"), problem)
+            })
+        };
+        let places: Vec<usize> = self.names.iter().map(place).collect::<Result<_>>()?;
         self.items.iter_mut().for_each(|item| item.rename(&places));
         Ok(Self { names: id2label.to_vec(), ..self })
     }
@@ -124,6 +154,7 @@ impl<T: Example> Dataset<T> for Examples<T> {
 /// The number of examples, and of each class its id, name and count; of numbers their range.
 impl<T: Example> fmt::Display for Examples<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The name is a plural.
         write!(f, "{}", counted(self.items.len(), T::NAME.trim_end_matches('s')))?;
         let numbers = self.items.iter().filter_map(|item| item.number().map(|number| (number, number)));
         if let Some((least, most)) = numbers.reduce(|(a, b), (c, d)| (a.min(c), b.max(d))) {
@@ -153,15 +184,4 @@ fn check_names(names: &[String]) -> Result<()> {
     twice.map_or(Ok(()), |name| {
         Err(Error::data(format!("label name {name:?}"), "occurs twice, but label names must be unique"))
     })
-}
-
-/// Where the classes `own` are among those of a model. Returns [`Error::Data`] if one of them is not.
-fn places(own: &[String], id2label: &[String]) -> Result<Vec<usize>> {
-    let place = |name: &String| {
-        id2label.iter().position(|label| label == name).ok_or_else(|| {
-            let problem = format!("is not one of the model's: {id2label:?}");
-            Error::data(format!("the label {name:?} of the data"), problem)
-        })
-    };
-    own.iter().map(place).collect()
 }

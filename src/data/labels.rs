@@ -8,7 +8,7 @@ use std::path::Path;
 /// Of a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch): larger squares overflow in the loss.
 const MAX_VALUE: f32 = 1e15;
 
-/// The label of a text; [`LabelledTexts`](super::LabelledTexts) has an example.
+/// The label of a text; [`Examples`](super::Examples) has an example.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Label {
     /// One class of several, by its id: the place of its name.
@@ -61,7 +61,8 @@ impl Label {
 }
 
 /// How the labels of a file are read; transformers' `problem_type`. An argument of
-/// [`Columns::with_kind`](super::Columns::with_kind), read by [`LabelledTexts`](super::LabelledTexts).
+/// [`Columns::with_kind`](super::Columns::with_kind), read by [`LabelledTexts`](super::LabelledTexts); [`Examples`](super::Examples)
+/// has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelKind {
     /// One class per text: a name or an id.

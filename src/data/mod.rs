@@ -15,13 +15,13 @@ macro_rules! tokenizing {
         $(#[$docs])*
         #[derive(Clone, Debug)]
         pub struct $batcher {
-            tokenizer: std::sync::Arc<crate::text::BertTokenizer>,
+            tokenizer: crate::text::BertTokenizer,
         }
 
         impl $batcher {
             /// Batches for the model that the tokenizer belongs to.
             pub fn new(tokenizer: crate::text::BertTokenizer) -> Self {
-                Self { tokenizer: std::sync::Arc::new(tokenizer) }
+                Self { tokenizer }
             }
         }
 

@@ -106,6 +106,6 @@ pub(crate) fn gpus() -> Vec<Device> {
         #[cfg(feature = "wgpu")]
         DeviceType::Wgpu,
     ];
-    let kinds = kinds.into_iter().map(|kind| Device::enumerate(kind).into_iter().collect::<Vec<_>>());
-    kinds.into_iter().find(|devices| devices.contains(&Device::default())).unwrap_or_default()
+    let mut devices = kinds.into_iter().map(|kind| Device::enumerate(kind).into_vec());
+    devices.find(|devices| devices.contains(&Device::default())).unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::Element;
 use std::fmt::{self, Debug, Display};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ impl Ranks {
 
     /// The number of this rank, from 0 on.
     pub fn rank(&self) -> usize {
-        self.0.rank()
+        self.0.group.as_ref().map_or(0, |group| group.rank)
     }
 
     /// How many ranks there are.
@@ -82,7 +82,7 @@ impl Ranks {
     /// [`Error::Rank`], also if the modules of two ranks differ in their parameters' shapes or dtypes.
     pub fn broadcast<M: Module>(&self, module: M) -> Result<M> {
         let Some(group) = &self.0.group else { return Ok(module) };
-        let word = Word::new(Call::Parameters, Parameters::of(&module, None).hash());
+        let word = Word::new(Call::Parameters, Parameters::of(&module, None).kinds());
         // Held until the end: another thread of this rank would exchange in between.
         let _meeting = self.0.meet(word, &[], "holds other parameters than rank 0")?;
         Ok(module.map(&mut OfFirst(group)))
@@ -138,7 +138,7 @@ impl Ranks {
         // Those that count for nothing are not added up: 0 · NaN would be NaN.
         let is_finite = count == 0.0 || parameters.are_finite::<T>(factor);
         let weight = if is_finite { count } else { f64::NAN };
-        let word = Word { weight, ..Word::new(Call::Gradients, parameters.hash()) };
+        let word = Word { weight, ..Word::new(Call::Gradients, parameters.kinds()) };
         let mut meeting = self.0.meet(word, &[], "trains other parameters than rank 0")?;
         if let Some(rank) = meeting.words.iter().position(|word| word.weight.is_nan()) {
             meeting.state.part(rank, "has a gradient that is infinite or NaN".into())?;
@@ -174,7 +174,7 @@ impl Ranks {
         if round > 0 {
             // In the last round some ranks may have no batch, and take part with nothing.
             let own = if self.rank() < round { own() } else { Vec::new() };
-            let word = Word::new(Call::Outputs, round as u64);
+            let word = Word::new(Call::Outputs, round);
             let mut meeting = self.0.meet(word, &own, "validates other batches than rank 0")?;
             // Ranks without a batch have sent nothing.
             meeting.messages.truncate(round);
@@ -197,7 +197,7 @@ impl Ranks {
     pub fn sum(&self, values: &[f64]) -> Result<Vec<f64>> {
         let mut values = values.to_vec();
         let Some(group) = &self.0.group else { return Ok(values) };
-        let word = Word::new(Call::Sum, values.len() as u64);
+        let word = Word::new(Call::Sum, values.len());
         // Held as in `broadcast`.
         let _meeting = self.0.meet(word, &[], "adds up other numbers than rank 0")?;
         weighted_sum::<f64, f64>(group, vec![&mut values], 1.0, &vec![1.0; self.size()]);
@@ -213,8 +213,7 @@ impl Ranks {
         if self.0.group.is_none() {
             return Ok(());
         }
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(format!("{value:?}"));
-        let word = Word::new(Call::Same, hash);
+        let word = Word::new(Call::Same, format!("{value:?}"));
         self.0.meet(word, &[], &format!("has another {what} than rank 0")).map(drop)
     }
 
@@ -275,7 +274,7 @@ impl State {
     }
 }
 
-/// What [`Ranks::exchanged`](super::Ranks::exchanged) returns; [the module](super) has a training loop.
+/// What [`Ranks::exchanged`] returns; [the module](super) has a training loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Exchanged {
     /// Bytes that this rank sent to others, and as many received.
@@ -284,7 +283,6 @@ pub struct Exchanged {
     pub time: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
 enum Call {
     Parameters = 1,
     Gradients,
@@ -298,6 +296,7 @@ enum Call {
 /// What a rank tells all others before they do anything together.
 struct Word {
     call: u64,
+    /// The hash of what has to be the same on all ranks.
     same: u64,
     /// What its gradients count; NaN if one of them is not finite.
     weight: f64,
@@ -308,7 +307,9 @@ struct Word {
 impl Word {
     const LENGTH: usize = 5;
 
-    fn new(call: Call, same: u64) -> Self {
+    fn new(call: Call, same: impl Hash) -> Self {
+        // Without the random keys of the default, which every process draws for itself.
+        let same = BuildHasherDefault::<DefaultHasher>::default().hash_one(same);
         Self { call: call as u64, same, weight: 1.0, stops: false, message: 0 }
     }
 
@@ -333,10 +334,6 @@ struct Meeting<'a> {
 }
 
 impl Inner {
-    fn rank(&self) -> usize {
-        self.group.as_ref().map_or(0, |group| group.rank)
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -367,6 +364,7 @@ impl Inner {
         group.all_gather(&Word { message: message.len(), ..own }.to_bits(), &mut all);
         let words: Vec<Word> = all.chunks(Word::LENGTH).map(Word::from_bits).collect();
         let message_of = |(rank, word): (usize, &Word)| {
+            // Its length came with the word: MPI writes into a buffer that has to fit.
             let mut bytes = if rank == group.rank { message.to_vec() } else { vec![0u8; word.message] };
             group.broadcast(rank, &mut bytes);
             bytes
@@ -378,13 +376,11 @@ impl Inner {
     /// Tells the others that this rank takes no further part, and why, if it does not end as they do.
     fn leave(&self, problem: Option<String>) {
         let mut state = self.lock();
-        if self.group.is_none() || state.parted.is_some() {
-            return;
-        }
+        let Some(group) = self.group.as_ref().filter(|_| state.parted.is_none()) else { return };
         // Where the others end too, nobody reads it.
         let said = problem.unwrap_or_else(|| "has left the run".into());
-        self.exchange(Word::new(Call::Leave, 0), said.as_bytes());
-        state.parted = Some((self.rank(), said));
+        self.exchange(Word::new(Call::Leave, ()), said.as_bytes());
+        state.parted = Some((group.rank, said));
     }
 }
 

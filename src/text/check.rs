@@ -1,11 +1,16 @@
 //! What a `tokenizer.json` must satisfy before the crate `tokenizers` builds a tokenizer of it.
 //!
 //! That crate trusts its files: a wrong entry costs it a panic, the stack, or any amount of memory or time. So every entry
-//! that can do so is looked at first, and [`guarded`] catches the panics that remain.
+//! that can do so is looked at first, and `guarded` of the tokenizer catches the panics that remain.
 
-use crate::error::shown;
+use crate::error::{Error, shown};
+use crate::files::regular_file;
 use serde_json::{Map, Value};
+use std::path::Path;
 use tokenizers::utils::SysRegex;
+
+/// The largest file, whose JSON takes many times as much memory. XLM-RoBERTa's has 17 MB.
+const MAX_FILE: u64 = 64 << 20;
 
 /// The longest token, pattern or other string, in bytes. Its tries take some 300 bytes and a stack frame a byte of a
 /// token, and a token of 40 kB takes a minute; the longest of GPT-2 has 256 bytes.
@@ -20,6 +25,17 @@ const MAX_WORD_CHARS: u64 = 1000;
 
 /// Texts that contain what a pattern can stand beside: letters of both cases, digits, marks, spaces, other scripts.
 const PROBES: [&str; 3] = ["", "aB", " a1!\n\"Éé_-Ⅷ 中文 \u{301}x"];
+
+pub(super) fn refuse_large(path: &Path) -> crate::error::Result<()> {
+    let metadata = regular_file::open(path)?.metadata().map_err(|source| Error::reading(path, source))?;
+    match metadata.len() {
+        ..=MAX_FILE => Ok(()),
+        size => {
+            let problem = format!("has {size} bytes, but a file of a tokenizer may have {MAX_FILE} at most");
+            Err(Error::file(path, problem))
+        }
+    }
+}
 
 /// Says which entry is wrong and how, such as `normalizer.normalizers[2].pattern matches an empty text`.
 pub(super) fn check(file: &Value) -> Result<(), String> {

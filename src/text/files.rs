@@ -1,6 +1,6 @@
 //! The files of a tokenizer, read and written: vocabulary, settings and special tokens.
 
-use super::check::{check, check_length};
+use super::check::{check, check_length, refuse_large};
 use super::tokenizer::{BertTokenizer, SpecialToken, SpecialTokens, guarded};
 use crate::error::{Error, Result};
 use crate::files::hub::{Wanted, directory};
@@ -28,9 +28,6 @@ const VOCAB_NAME: &str = TOKENIZER_NAMES[1];
 
 /// A `model_max_length` from here on says that there is no limit; transformers writes 10³⁰.
 const NO_LIMIT: f64 = 1e9;
-
-/// The largest file, whose JSON takes many times as much memory. XLM-RoBERTa's has 17 MB.
-const MAX_FILE: u64 = 64 << 20;
 
 /// The files of other libraries, which are copied along.
 const OTHER_NAMES: [&str; 4] = ["vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model"];
@@ -136,17 +133,6 @@ impl BertTokenizer {
 fn is_json(path: &Path) -> bool {
     // By extension and not by content: a vocabulary may begin with a brace.
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
-}
-
-fn refuse_large(path: &Path) -> Result<()> {
-    let metadata = regular_file::open(path)?.metadata().map_err(|source| Error::reading(path, source))?;
-    match metadata.len() {
-        ..=MAX_FILE => Ok(()),
-        size => {
-            let problem = format!("has {size} bytes, but a file of a tokenizer may have {MAX_FILE} at most");
-            Err(Error::file(path, problem))
-        }
-    }
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {

@@ -66,7 +66,7 @@ impl BertTokenizer {
     /// no more than `stride` tokens beside the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
         let windows = self.windows(self.tokenize(text)?, self.room(false)?, stride, String::new)?;
-        windows.into_iter().map(|window| self.finish(window, None)).collect()
+        windows.into_iter().map(|window| self.finish(window, None, None)).collect()
     }
 
     /// Encodes a pair whose second text has any length as windows: each has the first text, and as much of the second
@@ -81,7 +81,7 @@ impl BertTokenizer {
             format!(" and the {} tokens of {start:?}{}", first.len(), if start == text { "" } else { "…" })
         };
         let windows = self.windows(self.tokenize(pair)?, room, stride, beside)?;
-        windows.into_iter().map(|window| self.finish(first.clone(), Some(window))).collect()
+        windows.into_iter().map(|window| self.finish(first.clone(), Some(window), None)).collect()
     }
 
     /// The tokens of a text in windows of at most `room` tokens.

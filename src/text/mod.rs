@@ -92,6 +92,12 @@ impl Encoding {
         self.input_ids.is_empty()
     }
 
+    /// The bytes of a token in its text, at whole characters: byte fallback gives each byte of a character a token.
+    pub(crate) fn place(&self, token: usize, text: &str) -> (usize, usize) {
+        let (start, end) = self.offsets[token];
+        (text.floor_char_boundary(start), text.floor_char_boundary(end))
+    }
+
     /// Of a text, or of a pair whose first text has `first` tokens.
     fn new(encoding: &tokenizers::Encoding, first: usize) -> Self {
         let special_tokens_mask: Vec<bool> =

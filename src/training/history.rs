@@ -9,7 +9,7 @@ use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The metrics of a run of a [`Trainer`](super::Trainer) as data: all losses, and all metrics of all evaluations. It prints as a
 /// table.
@@ -46,6 +46,7 @@ impl History {
 /// A row for each evaluation, the one before training included, and a column for each metric of the validation data.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Those of the first evaluation name the columns: later ones may lack a value that was not finite.
         let names: Vec<&String> = self.initial.keys().collect();
         let value = |value: Option<&f64>| value.map_or(String::new(), |value| format!("{value:.4}"));
         let row = |f: &mut fmt::Formatter<'_>, step: usize, train: Option<&f64>, valid: &BTreeMap<_, _>| {
@@ -75,15 +76,14 @@ const HISTORY: &str = "history.msgpack";
 pub(super) type Epoch = (Vec<f64>, Evaluation);
 
 /// The epochs of Burn's trainer in memory, and in a file from which a resumed run goes on.
-#[derive(Clone)]
 pub(super) struct Log {
     path: PathBuf,
-    epochs: Arc<Mutex<Vec<Epoch>>>,
+    epochs: Mutex<Vec<Epoch>>,
 }
 
 impl Log {
     pub(super) fn new(folder: &Path) -> Self {
-        Self { path: folder.join(HISTORY), epochs: Arc::default() }
+        Self { path: folder.join(HISTORY), epochs: Mutex::default() }
     }
 
     /// Takes what a run saved in a folder of its epochs up to this number. Returns [`Error::File`] if the file is damaged or no

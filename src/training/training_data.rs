@@ -1,14 +1,14 @@
-//! Data for training, how they become batches, and evaluations on them; which head each dataset of this crate trains, and by
-//! which metrics.
+//! Data for training, and how they become batches; which head each dataset of this crate trains, and by which metrics.
 
 use super::arguments::TrainingArguments;
 use super::metric_set::{Metrics, TrainableModel};
 use crate::data::{
     Batches, EpochLoader, LabelKind, LabelledSentences, LabelledTexts, MaskedLmCollator,
-    MaskedLmCollatorConfig, PlainText, QuestionWindow, QuestionWindowBatcher, SentencePair,
-    SentencePairBatcher, SentencePairs, SequenceBatcher, SquadExample, TokenBatcher, TryBatcher,
+    MaskedLmCollatorConfig, PlainText, QuestionWindow, QuestionWindowBatcher, SentencePairBatcher,
+    SentencePairs, SequenceBatcher, SquadExample, TokenBatcher, TryBatcher,
 };
 use crate::error::{Error, Result};
+use crate::layers::ensure;
 use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding,
@@ -18,11 +18,10 @@ use crate::model::{
 };
 use crate::text::BertTokenizer;
 use burn::data::dataloader::DataLoader;
-use burn::data::dataset::{Dataset, InMemDataset};
+use burn::data::dataset::InMemDataset;
 use burn::train::TrainStep;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
 use std::fmt::Debug;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// Data that a model `M` is trained on or evaluated with by a [`Trainer`](super::Trainer): the datasets of [`data`](crate::data), or
 /// [`Batches`] of any for a custom model. `Debug` has to show the items: a run is resumed only with data that it shows alike.
@@ -224,7 +223,7 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
     }
 
     fn batches(self, reader: &Reader<BertForSentenceEmbedding>) -> Result<Batches<SentencePairBatcher>> {
-        let texts = (!self.has_labels()).then(|| (0..self.len()).map(|place| hashes(&self, place)).collect());
+        let texts = (!self.has_labels()).then(|| self.text_hashes());
         let batches = Batches::new(self, SentencePairBatcher::new(reader.tokenizer.clone()));
         Ok(texts.into_iter().fold(batches, Batches::with_texts))
     }
@@ -243,12 +242,6 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
     checked_by_forward!(BertForSentenceEmbedding, SentencePairBatch);
 }
 
-fn hashes(pairs: &SentencePairs, place: usize) -> Vec<u64> {
-    let hash = |text: &String| BuildHasherDefault::<DefaultHasher>::default().hash_one(text);
-    let Ok(SentencePair { anchor, positive, negatives, .. }) = pairs.get(place) else { return Vec::new() };
-    [&anchor, &positive].into_iter().chain(&negatives).map(hash).collect()
-}
-
 /// The batches of some data, with texts cut to the length of the arguments.
 pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     data: D,
@@ -260,10 +253,9 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     if let Some(length) = arguments.max_length {
         let limit = model.bert().embeddings.config().max_sequence_length().unwrap_or(usize::MAX);
         // The shortest text: a token between [CLS] and [SEP].
-        if !(3..=limit).contains(&length) {
-            let problem = format!("is {length}, but must be 3 to {limit}, what the model can read");
-            return Err(Error::config("max_length", problem));
-        }
+        let is_readable = (3..=limit).contains(&length);
+        let problem = || format!("is {length}, but must be 3 to {limit}, what the model can read");
+        ensure(is_readable, "max_length", problem)?;
         reader.tokenizer = reader.tokenizer.with_model_max_length(length);
     }
     data.batches(&reader)
