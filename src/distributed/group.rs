@@ -19,7 +19,8 @@ const STARTED: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_
 pub(super) trait Element: Copy + Default + Equivalence {}
 impl<T: Copy + Default + Equivalence> Element for T {}
 
-/// All processes of a run. Every method is to be called by each of them, and waits for the others.
+/// All processes of a run. Every method is to be called by each of them, and waits for the others. The communicator is made anew
+/// for each call: it holds a pointer that other threads may not have.
 pub(super) struct Group {
     pub(super) rank: usize,
     pub(super) size: usize,
@@ -58,19 +59,13 @@ impl Group {
         }
     }
 
-    // Made anew for each call: it holds a pointer that other threads may not have.
-    #[cfg(feature = "mpi")]
-    fn world(&self) -> SimpleCommunicator {
-        SimpleCommunicator::world()
-    }
-
     pub(super) fn broadcast<T: Element>(&self, root: usize, buffer: &mut [T]) {
         #[cfg(not(feature = "mpi"))]
         match (self._universe, root, buffer) {}
         // In pieces, as MPI counts in 31 bits.
         #[cfg(feature = "mpi")]
         for piece in buffer.chunks_mut(1 << 26) {
-            self.world().process_at_rank(root as i32).broadcast_into(piece);
+            SimpleCommunicator::world().process_at_rank(root as i32).broadcast_into(piece);
         }
     }
 
@@ -78,7 +73,7 @@ impl Group {
         #[cfg(not(feature = "mpi"))]
         match (self._universe, own, all) {}
         #[cfg(feature = "mpi")]
-        self.world().all_gather_into(own, all);
+        SimpleCommunicator::world().all_gather_into(own, all);
     }
 
     /// Part r of `parts` to rank r, of as many parts as ranks, and in `received` this rank's part from each.
@@ -86,7 +81,7 @@ impl Group {
         #[cfg(not(feature = "mpi"))]
         match (self._universe, parts, received) {}
         #[cfg(feature = "mpi")]
-        self.world().all_to_all_into(parts, received);
+        SimpleCommunicator::world().all_to_all_into(parts, received);
     }
 }
 

@@ -13,8 +13,7 @@ use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMet
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding,
     BertForSequenceClassification as Classifier, BertForTokenClassification as Tagger, CoSentLoss,
-    MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, QuestionAnsweringBatch, SentencePairBatch,
-    SequenceClassificationBatch, Stored, TokenClassificationBatch,
+    MultipleNegativesRankingLoss, ProblemType, Stored,
 };
 use crate::text::BertTokenizer;
 use burn::data::dataloader::DataLoader;
@@ -87,8 +86,8 @@ fn names_for(checkpoint: Vec<String>, names: &[String]) -> Vec<String> {
 
 /// `check` of a head, whose `try_forward` refuses what it cannot read.
 macro_rules! checked_by_forward {
-    ($model:ty, $batch:ty) => {
-        fn check(model: &$model, batch: &$batch) -> Result<()> {
+    ($model:ty) => {
+        fn check(model: &$model, batch: &<$model as TrainStep>::Input) -> Result<()> {
             model.try_forward(batch).map(drop)
         }
     };
@@ -130,7 +129,7 @@ impl TrainingData<Classifier> for LabelledTexts {
         }
     }
 
-    checked_by_forward!(Classifier, SequenceClassificationBatch);
+    checked_by_forward!(Classifier);
 }
 
 impl TrainingData<Tagger> for LabelledSentences {
@@ -160,7 +159,7 @@ impl TrainingData<Tagger> for LabelledSentences {
         }
     }
 
-    checked_by_forward!(Tagger, TokenClassificationBatch);
+    checked_by_forward!(Tagger);
 }
 
 /// Extractive question answering. A long context gives several windows.
@@ -180,7 +179,7 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
         Metrics::new().with(AccuracyMetric::new())
     }
 
-    checked_by_forward!(BertForQuestionAnswering, QuestionAnsweringBatch);
+    checked_by_forward!(BertForQuestionAnswering);
 }
 
 impl TrainingData<BertForMaskedLm> for PlainText {
@@ -200,7 +199,7 @@ impl TrainingData<BertForMaskedLm> for PlainText {
         Metrics::new().with(AccuracyMetric::new()).with(PerplexityMetric::new())
     }
 
-    checked_by_forward!(BertForMaskedLm, MaskedLmBatch);
+    checked_by_forward!(BertForMaskedLm);
 }
 
 /// Sentence embeddings; the loss of a model from a checkpoint is [`CoSentLoss`] of pairs with labels, and
@@ -239,7 +238,7 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
         }
     }
 
-    checked_by_forward!(BertForSentenceEmbedding, SentencePairBatch);
+    checked_by_forward!(BertForSentenceEmbedding);
 }
 
 /// The batches of some data, with texts cut to the length of the arguments.
