@@ -163,18 +163,19 @@ impl TryBatcher for SequenceBatcher {
     fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
         check(&items)?;
         let TextBatch { input, padding } = self.tokenizer.batch(&self.encode(&items)?, device)?;
-        let labels = items.iter().map(|item| &item.label);
+        let labels = || items.iter().map(|item| &item.label);
+        let targets = || labels().map(|label| self.targets(label)).collect::<Result<Vec<_>>>();
         // All are of its kind, which was checked.
-        let kind = items[0].label.kind();
-        if kind == LabelKind::Class {
-            let ids: Vec<i64> = labels.flat_map(Label::ids).map(|&id| class_id(id)).collect::<Result<_>>()?;
-            return SequenceClassificationBatch::single_label(input, padding, &ids);
-        }
-        let targets: Vec<_> = labels.map(|label| self.targets(label)).collect::<Result<_>>()?;
-        match kind {
-            LabelKind::Value => SequenceClassificationBatch::regression(input, padding, &targets),
+        match items[0].label.kind() {
+            LabelKind::Class => {
+                let ids = labels().flat_map(Label::ids).map(|&id| class_id(id));
+                SequenceClassificationBatch::single_label(input, padding, &ids.collect::<Result<Vec<_>>>()?)
+            }
+            LabelKind::Value => SequenceClassificationBatch::regression(input, padding, &targets()?),
             // Relevance is the probability of one class, so its targets are those of a multi-label model.
-            _ => SequenceClassificationBatch::multi_label(input, padding, &targets),
+            LabelKind::Classes | LabelKind::Relevance => {
+                SequenceClassificationBatch::multi_label(input, padding, &targets()?)
+            }
         }
     }
 }
