@@ -1,6 +1,7 @@
 //! Items, and what makes batches of them, in which order.
 
 use crate::error::{Error, Result};
+use crate::layers::{check_sizes, ensure};
 use burn::data::dataset::{Dataset, DatasetError};
 use burn::prelude::*;
 use rand::seq::SliceRandom;
@@ -127,6 +128,7 @@ impl<B: TryBatcher> Batches<B> {
         // Sorted and each once, so that the draw depends on the seed alone.
         let drawn: BTreeSet<usize> = places.iter().map(|&place| source(place)).collect();
         let mut drawn: Vec<usize> = drawn.into_iter().collect();
+        // The nearest number, so that a small share of few sources is not nothing.
         let count = (share * drawn.len() as f64).round() as usize;
         if count == 0 || count >= drawn.len() {
             let problem = format!(
@@ -205,28 +207,22 @@ pub(super) struct EpochOrder {
 
 impl EpochOrder {
     pub(super) fn check(&self) -> Result<()> {
-        let invalid = |field, problem| Err(Error::Config { field, problem });
-        if self.batch_size == 0 {
-            return invalid("batch_size", "is 0, but must be at least 1".into());
-        }
-        if self.rank >= self.ranks {
-            return invalid("rank", format!("is {}, but must be below ranks, {}", self.rank, self.ranks));
-        }
-        let allowed = 1..=MAX_EPOCH / self.step_items();
-        if let Some(batches) = self.batches_per_epoch.filter(|batches| !allowed.contains(batches)) {
+        let &Self { batch_size, rank, ranks, .. } = self;
+        check_sizes([("batch_size", batch_size, usize::MAX)])?;
+        ensure(rank < ranks, "rank", || format!("is {rank}, but must be below ranks, {ranks}"))?;
+        if let Some(batches) = self.batches_per_epoch {
+            let is_allowed = (1..=MAX_EPOCH / self.step_items()).contains(&batches);
             let allowed = format!("at least 1, of at most {MAX_EPOCH} items together");
-            return invalid("batches_per_epoch", format!("is {batches}, but must be {allowed}"));
+            ensure(is_allowed, "batches_per_epoch", || format!("is {batches}, but must be {allowed}"))?;
         }
         // A rank without an item takes no step, and the others would wait for it.
-        if self.epoch_items() < self.ranks {
-            let problem = format!("is {}, but an epoch has only {} items", self.ranks, self.epoch_items());
-            return invalid("ranks", problem);
-        }
-        Ok(())
+        let items = self.epoch_items();
+        ensure(items >= ranks, "ranks", || format!("is {ranks}, but an epoch has only {items} items"))
     }
 
     /// Items of one step, of all ranks.
     fn step_items(&self) -> usize {
+        // Saturating: a batch size beyond all items is one batch.
         self.batch_size.saturating_mul(self.ranks)
     }
 
@@ -320,6 +316,7 @@ pub(crate) fn steps(items: usize, size: usize, ranks: usize) -> usize {
 
 fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ purpose as u64);
+    // Streams do not overlap, while the seed plus the number would be the seed of another run.
     rng.set_stream(number as u64);
     rng
 }

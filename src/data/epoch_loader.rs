@@ -50,8 +50,8 @@ pub struct EpochLoader<B: TryBatcher> {
     batches: Arc<Batches<B>>,
     order: EpochOrder,
     device: Device,
-    /// Those that share a validation.
-    ranks: Option<Ranks>,
+    /// Those that share a validation, or this process alone.
+    ranks: Ranks,
     /// Only copies that the trainer makes for its devices seed them.
     seeds_device: bool,
     next_epoch: AtomicUsize,
@@ -69,7 +69,8 @@ impl<B: TryBatcher> EpochLoader<B> {
         let order = EpochOrder { items: batches.items.clone(), batch_size, ranks: 1, ..Default::default() };
         order.check()?;
         let (batches, device) = (Arc::new(batches), device.clone());
-        Ok(Self { batches, order, device, ranks: None, seeds_device: false, next_epoch: AtomicUsize::new(0) })
+        let (ranks, next_epoch) = (Ranks::single(), AtomicUsize::new(0));
+        Ok(Self { batches, order, device, ranks, seeds_device: false, next_epoch })
     }
 
     fn with(mut self, change: impl FnOnce(&mut EpochOrder)) -> Result<Self> {
@@ -103,7 +104,7 @@ impl<B: TryBatcher> EpochLoader<B> {
     /// batch and sends the outputs to the others, so that all have the losses and metrics of one process. A loop of its own gets
     /// all batches, in another order.
     pub fn share(self, ranks: &Ranks) -> Self {
-        Self { ranks: Some(ranks.clone()), ..self.clone() }
+        Self { ranks: ranks.clone(), ..self.clone() }
     }
 
     /// Skips the epochs that a run has finished.
@@ -128,7 +129,7 @@ impl<B: TryBatcher> EpochLoader<B> {
             (items, seed)
         };
         let mut batches: Vec<_> = self.order.batches(epoch).into_iter().map(with_seed).collect();
-        let (rank, ranks) = self.ranks.as_ref().map_or((0, 1), |ranks| (ranks.rank(), ranks.size()));
+        let (rank, ranks) = (self.ranks.rank(), self.ranks.size());
         for round in batches.chunks_mut(ranks) {
             let (count, own) = (round.len(), rank.min(round.len() - 1));
             round[..=own].rotate_right(1); // its own batch comes first
@@ -169,6 +170,7 @@ impl<B: TryBatcher> fmt::Debug for EpochLoader<B> {
 
 impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<B::Batch> + 'a> {
+        // Relaxed: epochs are only counted, and nothing else is ordered by it.
         let epoch = self.next_epoch.fetch_add(1, Ordering::Relaxed);
         // Without shuffling the loader validates, which must not change the dropout of the next epoch.
         if self.seeds_device && self.order.is_shuffled {
@@ -222,9 +224,7 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
             }
             return None;
         };
-        if let Some(ranks) = &self.loader.ranks {
-            ranks.begin_output(round);
-        }
+        self.loader.ranks.begin_output(round);
         self.done += count;
         if batch.is_err() {
             self.batches = None;

@@ -1,6 +1,7 @@
 //! The columns and rows of labelled files: tables, JSON lines and plain lines.
 
-use super::examples::{Classes, Label, LabelKind, counted};
+use super::examples::counted;
+use super::labels::{Classes, Label, LabelKind};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use csv::{ErrorKind, Position, ReaderBuilder};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// The columns of a file of [`LabelledTexts`](super::LabelledTexts) or [`SentencePairs`](super::SentencePairs), which say what
-/// they are by default. Columns that are not chosen are not read.
+/// they are by default; [`Examples`](super::Examples) has an example. Columns that are not chosen are not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
     pub(super) texts: Option<Vec<Column>>,
@@ -52,7 +53,7 @@ impl Columns {
     }
 }
 
-/// A column of a table, or a field of a JSON object, of [`Columns`]; [`LabelledTexts`](super::LabelledTexts) has an example.
+/// A column of a table, or a field of a JSON object, of [`Columns`]; [`Examples`](super::Examples) has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Column {
     /// By its name in the header.
@@ -152,11 +153,10 @@ impl LabelledFile {
             .quoting(delimiter == b',') // GLUE's TSV files quote nothing
             .from_reader(self.text.as_bytes());
         // The parser gives where it began to look for a record, which blank lines may precede.
-        let line = move |position: Option<&Position>| {
+        let place = move |position: Option<&Position>| {
             let begins = position.map_or(0, |position| position.byte() as usize);
             let rest = &self.text[begins..];
-            let blank = rest.len() - rest.trim_start_matches(['\r', '\n']).len();
-            self.line_at(begins + blank)
+            begins + rest.len() - rest.trim_start_matches(['\r', '\n']).len()
         };
         let refused = move |error: csv::Error| {
             let problem = match error.kind() {
@@ -165,7 +165,7 @@ impl LabelledFile {
                 }
                 _ => format!("cannot be read: {error}"),
             };
-            self.bad_row(line(error.position()), problem)
+            self.bad_row(1 + line_breaks(&self.text[..place(error.position())]), problem)
         };
         // The parser would take all of the file from there as one field.
         if delimiter == b','
@@ -173,23 +173,21 @@ impl LabelledFile {
         {
             let problem =
                 "has a quote that is not closed; close it, or double a quote that is part of a quoted field";
-            return Err(self.bad_row(self.line_at(place), problem.into()));
+            return Err(self.bad_row(1 + line_breaks(&self.text[..place]), problem.into()));
         }
         let first = reader.headers().map_err(refused)?.clone();
         let names = has_header.then(|| first.iter().map(|name| name.trim().to_string()).collect());
+        let (mut line, mut last) = (1, 0);
         let rows = reader.into_records().map(move |record| {
             let record = record.map_err(refused)?;
+            // From the row before: from the start of the file, all rows together would take the square of its length.
+            let begins = place(record.position());
+            line += line_breaks(&self.text[last..begins]);
+            last = begins;
             let fields = record.iter().map(|field| (String::new(), field.into()));
-            Ok((line(record.position()), Row(fields.collect())))
+            Ok((line, Row(fields.collect())))
         });
         Ok(Rows { file: self, names, width: Some(first.len()), rows: Box::new(rows) })
-    }
-
-    /// The line of a byte, counted from 1. A bare carriage return ends a line, as it ends a record of CSV.
-    fn line_at(&self, place: usize) -> u64 {
-        let before = &self.text[..place];
-        let bare = before.matches('\r').count() - before.matches("\r\n").count();
-        1 + (before.matches('\n').count() + bare) as u64
     }
 }
 
@@ -328,12 +326,19 @@ pub(super) fn is_json(extension: &str) -> bool {
     matches!(extension, "jsonl" | "ndjson" | "json")
 }
 
+/// A bare carriage return ends a line, as it ends a record of CSV.
+fn line_breaks(text: &str) -> u64 {
+    let bare = text.matches('\r').count() - text.matches("\r\n").count();
+    (text.matches('\n').count() + bare) as u64
+}
+
 /// Where a quoted field begins that goes on to the end of a comma-separated file.
 fn unclosed_quote(text: &str) -> Option<usize> {
     let (mut open, mut begins) = (None, true);
     let mut bytes = text.bytes().enumerate().peekable();
     while let Some((place, byte)) = bytes.next() {
         match open {
+            // Two quotes in a quoted field are one of its text.
             Some(_) if byte == b'"' && bytes.next_if(|&(_, next)| next == b'"').is_none() => open = None,
             None if byte == b'"' && begins => open = Some(place),
             _ => {}

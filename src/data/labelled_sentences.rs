@@ -1,8 +1,9 @@
 //! Tagged words in JSON lines and CoNLL's columns, and their batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Classes, Example, Examples, check, class_id, counted};
+use super::examples::{Example, Examples, check, counted};
 use super::labelled_file::{LabelledFile, extension, is_json};
+use super::labels::{Classes, class_id};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::text::{Encoding, TextBatch};
@@ -10,7 +11,7 @@ use burn::prelude::*;
 use serde_json::Value;
 use std::path::Path;
 
-/// The words of a sentence, each with its tag: an item of [`LabelledSentences`].
+/// The words of a sentence, each with its tag: an item of [`LabelledSentences`]; [`Examples`] has an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelledTokens {
     /// The words.
@@ -30,19 +31,7 @@ pub struct LabelledTokens {
 ///   the columns of a line that has one, else spaces. Lines that start with `-DOCSTART-` are skipped, and so are those
 ///   that start with `#`, unless they have as many columns as the first line that does not.
 ///
-/// ```
-/// use burn::data::dataset::Dataset;
-/// use burn_bert::data::LabelledSentences;
-///
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("train.conll");
-/// std::fs::write(&path, "Ada NNP B-PER\nlaughs VBZ O\n\nHi UH O\n")?;
-/// let sentences = LabelledSentences::open(&path)?;
-/// assert_eq!(sentences.names(), ["B-PER", "O"]);
-/// assert_eq!(sentences.get(0)?.tokens, ["Ada", "laughs"]);
-/// assert_eq!(sentences.get(0)?.tags, [0, 1]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// [`Examples`] has an example.
 pub type LabelledSentences = Examples<LabelledTokens>;
 
 impl Example for LabelledTokens {
@@ -136,6 +125,7 @@ fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> R
         let columns = columns(text);
         let (word, tag) = match columns[..] {
             _ if text.starts_with('#') && (is_conll_u || columns.len() != usual) => continue,
+            // The words of a range are on lines of their own, and an empty node has no word in the text.
             [id, ..] if is_conll_u && id.contains(['-', '.']) => continue,
             [_, word, _, tag, ..] if is_conll_u => (word, Ok(tag)),
             [word, .., tag] if !is_conll_u => (word, Ok(tag)),
@@ -162,7 +152,8 @@ fn columns(line: &str) -> Vec<&str> {
     line.split(separator).filter(|column| separator == '\t' || !column.is_empty()).collect()
 }
 
-/// The label of a token without a tag of [`LabelledSentences`], which [`TokenBatcher`] sets and the loss ignores, as in PyTorch.
+/// The label of a token without a tag, which [`TokenBatcher`] sets and the loss ignores, as in PyTorch; [`Examples`] has an example
+/// of tags.
 pub const IGNORED_LABEL: i64 = -100;
 
 tokenizing! {

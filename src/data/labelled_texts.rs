@@ -1,16 +1,16 @@
 //! Labelled texts in CSV, TSV and JSON lines, and their batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Classes, Example, Examples, Label, LabelKind, check, class_id};
+use super::examples::{Example, Examples, check};
 use super::labelled_file::{Columns, LabelledFile};
+use super::labels::{Classes, Label, LabelKind, class_id};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
 use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
 use std::path::Path;
-use std::sync::Arc;
 
-/// A text or a pair of texts with its label: an item of [`LabelledTexts`].
+/// A text or a pair of texts with its label: an item of [`LabelledTexts`]; [`Examples`] has an example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelledText {
     /// The text.
@@ -25,22 +25,7 @@ pub struct LabelledText {
 ///
 /// The extension of a file decides its format: `.csv`, with commas and line breaks in double quotes; `.tsv`, without quoting (as
 /// GLUE's); `.jsonl`, `.ndjson` or `.json`, with one object per line. By default the text is in the column `text`, and one class
-/// in `label`.
-///
-/// ```
-/// use burn::data::dataset::Dataset;
-/// use burn_bert::data::{Columns, Label, LabelledTexts};
-///
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("train.csv");
-/// std::fs::write(&path, "review,stars\n\"good, really\",positive\nno,negative\n")?;
-/// let columns = Columns::default().with_texts(["review"]).with_label("stars");
-/// let texts = LabelledTexts::open(&path, &columns)?;
-/// assert_eq!(texts.names(), ["negative", "positive"]);
-/// assert_eq!(texts.get(0)?.text, "good, really");
-/// assert_eq!(texts.get(0)?.label, Label::Class(1));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// in `label`. [`Examples`] has an example.
 pub type LabelledTexts = Examples<LabelledText>;
 
 impl Example for LabelledText {
@@ -134,14 +119,14 @@ impl LabelledTexts {
 /// Texts longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) are cut at the end.
 #[derive(Clone, Debug)]
 pub struct SequenceBatcher {
-    tokenizer: Arc<BertTokenizer>,
+    tokenizer: BertTokenizer,
     num_labels: usize,
 }
 
 impl SequenceBatcher {
     /// Batches for a model with `num_labels` labels (1 for regression and reranking).
     pub fn new(tokenizer: BertTokenizer, num_labels: usize) -> Self {
-        Self { tokenizer: Arc::new(tokenizer), num_labels }
+        Self { tokenizer, num_labels }
     }
 
     fn encode(&self, items: &[LabelledText]) -> Result<Vec<Encoding>> {
@@ -154,9 +139,13 @@ impl SequenceBatcher {
         }
     }
 
-    fn multi_hot(&self, ids: &[usize]) -> Result<Vec<f64>> {
+    /// A number as it is, classes as zeros and ones.
+    fn targets(&self, label: &Label) -> Result<Vec<f64>> {
+        if let Some(number) = label.number() {
+            return Ok(vec![number.into()]);
+        }
         let mut targets = vec![0.0; self.num_labels];
-        for &id in ids {
+        for &id in label.ids() {
             let problem = || format!("is out of range: the model has {} labels", self.num_labels);
             let target = targets.get_mut(id);
             *target.ok_or_else(|| Error::data(format!("label {id}"), problem()))? = 1.0;
@@ -174,24 +163,18 @@ impl TryBatcher for SequenceBatcher {
     fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
         check(&items)?;
         let TextBatch { input, padding } = self.tokenizer.batch(&self.encode(&items)?, device)?;
-        let ids = items.iter().map(|item| item.label.ids());
-        let numbers = items.iter().filter_map(|item| item.label.number()).map(|number| [f64::from(number)]);
+        let labels = || items.iter().map(|item| &item.label);
+        let targets = || labels().map(|label| self.targets(label)).collect::<Result<Vec<_>>>();
         // All are of its kind, which was checked.
-        match items[0].label {
-            Label::Class(_) => {
-                let ids: Vec<i64> = ids.flatten().map(|&id| class_id(id)).collect::<Result<_>>()?;
-                SequenceClassificationBatch::single_label(input, padding, &ids)
+        match items[0].label.kind() {
+            LabelKind::Class => {
+                let ids = labels().flat_map(Label::ids).map(|&id| class_id(id));
+                SequenceClassificationBatch::single_label(input, padding, &ids.collect::<Result<Vec<_>>>()?)
             }
-            Label::Classes(_) => {
-                let classes: Vec<_> = ids.map(|ids| self.multi_hot(ids)).collect::<Result<_>>()?;
-                SequenceClassificationBatch::multi_label(input, padding, &classes)
-            }
-            Label::Value(_) => {
-                SequenceClassificationBatch::regression(input, padding, &numbers.collect::<Vec<_>>())
-            }
+            LabelKind::Value => SequenceClassificationBatch::regression(input, padding, &targets()?),
             // Relevance is the probability of one class, so its targets are those of a multi-label model.
-            Label::Relevance(_) => {
-                SequenceClassificationBatch::multi_label(input, padding, &numbers.collect::<Vec<_>>())
+            LabelKind::Classes | LabelKind::Relevance => {
+                SequenceClassificationBatch::multi_label(input, padding, &targets()?)
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
-use crate::layers::{PaddingMask, check_multiple};
+use crate::layers::{PaddingMask, check_multiple, ensure};
 use crate::model::MaskedLmBatch;
 use burn::config::Config;
 use burn::prelude::*;
@@ -111,31 +111,26 @@ impl MaskedLmCollatorConfig {
     /// replacement probabilities exceed 1 together, an id is not below `vocab_size`, `vocab_size` is 2³¹ or more, or
     /// `pad_to_multiple_of` is not in 1..=65536.
     pub fn try_init(&self) -> Result<MaskedLmCollator> {
-        let invalid = |field, problem: String| Err(Error::config(field, problem));
         for (field, probability) in [
             ("mlm_probability", self.mlm_probability),
             ("mask_replace_prob", self.mask_replace_prob),
             ("random_replace_prob", self.random_replace_prob),
         ] {
-            if !(0.0..=1.0).contains(&probability) {
-                return invalid(field, format!("is {probability}, but must lie in [0, 1]"));
-            }
+            let is_probability = (0.0..=1.0).contains(&probability);
+            ensure(is_probability, field, || format!("is {probability}, but must lie in [0, 1]"))?;
         }
         let sum = self.mask_replace_prob + self.random_replace_prob;
-        if sum > 1.0 {
-            return invalid("random_replace_prob", format!("and mask_replace_prob add up to {sum}, above 1"));
-        }
+        let too_much = || format!("and mask_replace_prob add up to {sum}, above 1");
+        ensure(sum <= 1.0, "random_replace_prob", too_much)?;
         let ids = self.special_token_ids.iter().map(|&id| ("special_token_ids", id));
         let (mask, pad) = (("mask_token_id", self.mask_token_id), ("pad_token_id", self.pad_token_id));
+        let size = self.vocab_size;
         for (field, id) in ids.chain([mask, pad]) {
-            if id as usize >= self.vocab_size {
-                return invalid(field, format!("has id {id}, but vocab_size is {}", self.vocab_size));
-            }
+            ensure((id as usize) < size, field, || format!("has id {id}, but vocab_size is {size}"))?;
         }
         // Devices count ids in 32 bits with a sign.
-        if self.vocab_size > i32::MAX as usize {
-            return invalid("vocab_size", format!("is {}, but ids must fit into 31 bits", self.vocab_size));
-        }
+        let fits = size <= i32::MAX as usize;
+        ensure(fits, "vocab_size", || format!("is {size}, but ids must fit into 31 bits"))?;
         self.pad_to_multiple_of.map_or(Ok(()), check_multiple)?;
         Ok(MaskedLmCollator { config: self.clone() })
     }
@@ -212,6 +207,7 @@ impl MaskedLmCollator {
             if draw < mask_replace_prob {
                 *id = self.config.mask_token_id;
             } else if draw < mask_replace_prob + random_replace_prob {
+                // `vocab_size` is below 2³¹, as `try_init` has checked.
                 *id = rng.random_range(0..self.config.vocab_size as u32);
             }
         }

@@ -15,13 +15,13 @@ macro_rules! tokenizing {
         $(#[$docs])*
         #[derive(Clone, Debug)]
         pub struct $batcher {
-            tokenizer: std::sync::Arc<crate::text::BertTokenizer>,
+            tokenizer: crate::text::BertTokenizer,
         }
 
         impl $batcher {
             /// Batches for the model that the tokenizer belongs to.
             pub fn new(tokenizer: crate::text::BertTokenizer) -> Self {
-                Self { tokenizer: std::sync::Arc::new(tokenizer) }
+                Self { tokenizer }
             }
         }
 
@@ -54,6 +54,8 @@ mod labelled_file;
 mod labelled_sentences;
 #[cfg(feature = "train")]
 mod labelled_texts;
+#[cfg(feature = "train")]
+mod labels;
 mod masked_lm_collator;
 #[cfg(feature = "train")]
 mod plain_text;
@@ -69,10 +71,11 @@ pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmE
 pub use {
     batches::{Batches, TryBatcher},
     epoch_loader::EpochLoader,
-    examples::{Examples, Label, LabelKind},
+    examples::Examples,
     labelled_file::{Column, Columns},
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, TokenBatcher},
     labelled_texts::{LabelledText, LabelledTexts, SequenceBatcher},
+    labels::{Label, LabelKind},
     plain_text::{PlainText, TextWindows},
     sentence_pairs::{SentencePair, SentencePairBatcher, SentencePairs},
     squad::{QuestionWindow, QuestionWindowBatcher, SquadExample},

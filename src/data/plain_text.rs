@@ -3,6 +3,7 @@
 use super::masked_lm_collator::MaskedLmExample;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
+use crate::layers::ensure;
 use crate::text::BertTokenizer;
 use burn::data::dataset::{Dataset, DatasetError};
 use std::io::{BufRead, BufReader};
@@ -56,7 +57,7 @@ impl PlainText {
             // A byte order mark, which would be part of the first word.
             let text = if offset == 0 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
             lines.extend(Some(text.trim().to_string()).filter(|text| !text.is_empty()));
-            offset += line.len() as u64 + 1;
+            offset += line.len() as u64 + 1; // with its line feed
         }
         if lines.is_empty() { Err(Error::no_text(path)) } else { Self::new(lines) }
     }
@@ -68,13 +69,11 @@ impl PlainText {
     /// Those of the tokenizer; [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
     /// [`model_max_length`](BertTokenizer::model_max_length); [`Error::Data`] if an id is 2³¹ or more.
     pub fn windows(&self, tokenizer: BertTokenizer, seq_len: usize) -> Result<TextWindows> {
-        let invalid = |problem: String| Err(Error::config("seq_len", problem));
-        if seq_len < 3 {
-            return invalid(format!("is {seq_len}, but a token between [CLS] and [SEP] needs at least 3"));
-        }
-        if let Some(limit) = tokenizer.model_max_length().filter(|&limit| seq_len > limit) {
-            return invalid(format!("is {seq_len}, but the model reads at most {limit} tokens"));
-        }
+        let too_short = || format!("is {seq_len}, but a token between [CLS] and [SEP] needs at least 3");
+        ensure(seq_len >= 3, "seq_len", too_short)?;
+        let limit = tokenizer.model_max_length().unwrap_or(usize::MAX);
+        let too_long = || format!("is {seq_len}, but the model reads at most {limit} tokens");
+        ensure(seq_len <= limit, "seq_len", too_long)?;
         let (room, cls_token_id, sep_token_id) =
             (seq_len - 2, tokenizer.cls_token_id(), tokenizer.sep_token_id());
         // Lines are cut by the window, not by the model.

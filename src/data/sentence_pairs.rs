@@ -1,12 +1,14 @@
 //! Pairs and triplets of sentences: files and batches.
 
 use super::batches::TryBatcher;
-use super::examples::{Classes, Example, Examples, LabelKind, check, counted};
+use super::examples::{Example, Examples, check, counted};
 use super::labelled_file::{Column, Columns, LabelledFile, Rows};
+use super::labels::{Classes, LabelKind};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
 use crate::text::TextBatch;
 use burn::prelude::*;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 
 /// The names of a column of labels in sentence-transformers.
@@ -16,20 +18,7 @@ const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
 ///
 /// By default a column `label`, `labels`, `score` or `scores` holds the labels, and all others the sentences in order: anchor,
 /// positive and negatives (sentence-transformers 6.2). If the sentences are chosen, so must be the label.
-///
-/// ```
-/// use burn::data::dataset::Dataset;
-/// use burn_bert::data::{Columns, SentencePairs};
-///
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("train.csv");
-/// std::fs::write(&path, "sentence1,sentence2,score\nA cat sleeps.,\"A cat, asleep.\",0.9\n")?;
-/// let columns = Columns::default().with_texts(["sentence1", "sentence2"]).with_label("score");
-/// let pairs = SentencePairs::open(&path, &columns)?;
-/// let pair = pairs.get(0)?;
-/// assert_eq!((pair.positive.as_str(), pair.label), ("A cat, asleep.", Some(0.9)));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// [`Examples`] has an example.
 pub type SentencePairs = Examples<SentencePair>;
 
 impl SentencePairs {
@@ -73,6 +62,16 @@ impl SentencePairs {
     /// The number of negatives of each anchor.
     pub fn num_negatives(&self) -> usize {
         self.items.first().map_or(0, |pair| pair.negatives.len())
+    }
+
+    /// Hashes of the sentences of each pair, for [`Batches::with_texts`](super::Batches::with_texts).
+    pub(crate) fn text_hashes(&self) -> Vec<Vec<u64>> {
+        // Without the random keys of the default: ranks must agree on the order of the pairs.
+        let hash = |text: &String| BuildHasherDefault::<DefaultHasher>::default().hash_one(text);
+        let hashes = |SentencePair { anchor, positive, negatives, .. }: &SentencePair| {
+            [anchor, positive].into_iter().chain(negatives).map(hash).collect()
+        };
+        self.items.iter().map(hashes).collect()
     }
 
     fn find(columns: &Columns, rows: &Rows, path: &Path) -> Result<(Vec<Column>, Option<Column>)> {
@@ -133,7 +132,8 @@ impl Example for SentencePair {
     }
 }
 
-/// Two sentences that belong together or are compared, with hard negatives; [`SentencePairs`] reads them.
+/// Two sentences that belong together or are compared, with hard negatives: an item of [`SentencePairs`]. [`Examples`] has an
+/// example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SentencePair {
     /// The first sentence, for example a question.
@@ -168,6 +168,7 @@ impl TryBatcher for SentencePairBatcher {
     /// negatives, only some have a label, or one is not finite.
     fn try_batch(&self, items: Vec<SentencePair>, device: &Device) -> Result<SentencePairBatch> {
         check(&items)?;
+        // All have as many, which was checked.
         let columns = items[0].negatives.len();
         let labels: Vec<f32> = items.iter().filter_map(|item| item.label).collect();
         let batch = |sentences: Vec<&str>| -> Result<_> {

@@ -148,6 +148,7 @@ impl QuestionWindow {
                 let start = example.context.char_indices().nth(*start).map_or(0, |(byte, _)| byte);
                 (start, start + text.len())
             });
+            // As run_qa.py: some questions begin with many spaces, which would take room from the text.
             let question = example.question.trim_start();
             for encoding in tokenizer.encode_pair_windows(question, &example.context, doc_stride)? {
                 let answer =
@@ -162,12 +163,9 @@ impl QuestionWindow {
 /// The first and the last token of some bytes of the context; `None` if they are not all in the window.
 fn tokens(window: &Encoding, context: &str, (start, end): (usize, usize)) -> Option<[usize; 2]> {
     let of_text: Vec<usize> = (0..window.len()).filter(|&i| window.sequence_ids()[i] == Some(1)).collect();
-    // Byte fallback gives each byte of a character a token; an answer begins and ends at whole characters.
-    let starts_at = |i: usize| context.floor_char_boundary(window.offsets()[i].0);
-    let ends_at = |i: usize| context.floor_char_boundary(window.offsets()[i].1);
     // `None` where the answer begins before the window or ends after it.
-    let begins = of_text.iter().take_while(|&&i| starts_at(i) <= start).last()?;
-    let ends = of_text.iter().rev().take_while(|&&i| ends_at(i) >= end).last()?;
+    let begins = of_text.iter().take_while(|&&i| window.place(i, context).0 <= start).last()?;
+    let ends = of_text.iter().rev().take_while(|&&i| window.place(i, context).1 >= end).last()?;
     Some([*begins, *ends])
 }
 

@@ -43,7 +43,7 @@ mod group;
 mod parameters;
 mod ranks;
 
-pub use group::{Exchanged, Wire};
-pub use ranks::Ranks;
 #[cfg(feature = "train")]
-pub(crate) use ranks::gpus;
+pub(crate) use group::gpus;
+pub use parameters::Wire;
+pub use ranks::{Exchanged, Ranks};

@@ -1,12 +1,11 @@
 //! The parameters of a module, their gradients, and sums of these over all ranks.
 
-use super::group::{self, Group, Wire};
+use super::group::{self, Group};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, Element, bf16};
 use std::collections::HashSet;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// Elements of a rank in one exchange: large enough for the bandwidth, small enough for a core's cache.
 const PART: usize = 1 << 18;
@@ -16,6 +15,16 @@ const MAX_BUFFER: usize = 1 << 23;
 
 /// Elements whose sums are in the fastest cache.
 const BLOCK: usize = 1 << 11;
+
+/// How gradients travel between ranks; [the module](super) has an example.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wire {
+    /// In f32, or in f64 where a parameter is f64.
+    #[default]
+    Full,
+    /// In bf16, half as many bytes. Sums are f64 and rounded once, to 8 bits of precision.
+    Bf16,
+}
 
 /// The float parameters of a module in the order of their fields, and their gradients; one that fields share comes once.
 pub(super) struct Parameters {
@@ -47,9 +56,8 @@ impl Parameters {
     }
 
     /// What tells them from others; ids differ between processes.
-    pub(super) fn hash(&self) -> u64 {
-        let slots: Vec<_> = self.slots.iter().map(|slot| (&slot.shape, slot.dtype)).collect();
-        BuildHasherDefault::<DefaultHasher>::default().hash_one(slots)
+    pub(super) fn kinds(&self) -> Vec<(&[usize], DType)> {
+        self.slots.iter().map(|slot| (&slot.shape[..], slot.dtype)).collect()
     }
 
     pub(super) fn has_f64(&self) -> bool {
@@ -204,6 +212,7 @@ pub(super) fn weighted_sum<T: Number, W: Number>(
     let factor = T::from_f64(factor);
     let (ranks, length) = (weights.len(), values.iter().map(|values| values.len()).sum::<usize>());
     let part = PART.min(MAX_BUFFER / ranks).min(length.div_ceil(ranks)).max(1);
+    // Made once for all pieces: fresh pages would cost more than the sums.
     let (mut sent, mut received) = (vec![W::default(); part * ranks], vec![W::default(); part * ranks]);
     let (mut sums, mut own) = (vec![0.0; BLOCK.min(part)], vec![W::default(); part]);
     let mut bytes = 0;

@@ -1,17 +1,17 @@
 //! The processes of a data-parallel run, and what they agree on.
 
-use super::group::{Call, Exchanged, Group, Inner, Wire, Word};
-use super::parameters::{Number, OfFirst, Parameters, weighted_sum};
+use super::group::{Group, gpus};
+use super::parameters::{Number, OfFirst, Parameters, Wire, weighted_sum};
 use crate::error::{Error, Result};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::Element;
 use std::fmt::{self, Debug, Display};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The processes of a data-parallel run: those that `mpirun` started, or this one alone.
 ///
@@ -55,7 +55,7 @@ impl Ranks {
 
     /// The number of this rank, from 0 on.
     pub fn rank(&self) -> usize {
-        self.0.rank()
+        self.0.group.as_ref().map_or(0, |group| group.rank)
     }
 
     /// How many ranks there are.
@@ -82,7 +82,7 @@ impl Ranks {
     /// [`Error::Rank`], also if the modules of two ranks differ in their parameters' shapes or dtypes.
     pub fn broadcast<M: Module>(&self, module: M) -> Result<M> {
         let Some(group) = &self.0.group else { return Ok(module) };
-        let word = Word::new(Call::Parameters, Parameters::of(&module, None).hash());
+        let word = Word::new(Call::Parameters, Parameters::of(&module, None).kinds());
         // Held until the end: another thread of this rank would exchange in between.
         let _meeting = self.0.meet(word, &[], "holds other parameters than rank 0")?;
         Ok(module.map(&mut OfFirst(group)))
@@ -138,7 +138,7 @@ impl Ranks {
         // Those that count for nothing are not added up: 0 · NaN would be NaN.
         let is_finite = count == 0.0 || parameters.are_finite::<T>(factor);
         let weight = if is_finite { count } else { f64::NAN };
-        let word = Word { weight, ..Word::new(Call::Gradients, parameters.hash()) };
+        let word = Word { weight, ..Word::new(Call::Gradients, parameters.kinds()) };
         let mut meeting = self.0.meet(word, &[], "trains other parameters than rank 0")?;
         if let Some(rank) = meeting.words.iter().position(|word| word.weight.is_nan()) {
             meeting.state.part(rank, "has a gradient that is infinite or NaN".into())?;
@@ -174,7 +174,7 @@ impl Ranks {
         if round > 0 {
             // In the last round some ranks may have no batch, and take part with nothing.
             let own = if self.rank() < round { own() } else { Vec::new() };
-            let word = Word::new(Call::Outputs, round as u64);
+            let word = Word::new(Call::Outputs, round);
             let mut meeting = self.0.meet(word, &own, "validates other batches than rank 0")?;
             // Ranks without a batch have sent nothing.
             meeting.messages.truncate(round);
@@ -197,7 +197,7 @@ impl Ranks {
     pub fn sum(&self, values: &[f64]) -> Result<Vec<f64>> {
         let mut values = values.to_vec();
         let Some(group) = &self.0.group else { return Ok(values) };
-        let word = Word::new(Call::Sum, values.len() as u64);
+        let word = Word::new(Call::Sum, values.len());
         // Held as in `broadcast`.
         let _meeting = self.0.meet(word, &[], "adds up other numbers than rank 0")?;
         weighted_sum::<f64, f64>(group, vec![&mut values], 1.0, &vec![1.0; self.size()]);
@@ -213,8 +213,7 @@ impl Ranks {
         if self.0.group.is_none() {
             return Ok(());
         }
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(format!("{value:?}"));
-        let word = Word::new(Call::Same, hash);
+        let word = Word::new(Call::Same, format!("{value:?}"));
         self.0.meet(word, &[], &format!("has another {what} than rank 0")).map(drop)
     }
 
@@ -233,31 +232,161 @@ impl Ranks {
     }
 }
 
-/// The GPUs of this machine of the kind of Burn's default device; empty if that is no GPU.
-pub(crate) fn gpus() -> Vec<Device> {
-    let kinds: Vec<burn::tensor::DeviceType> = vec![
-        #[cfg(feature = "cuda")]
-        burn::tensor::DeviceType::Cuda,
-        #[cfg(feature = "rocm")]
-        burn::tensor::DeviceType::Rocm,
-        #[cfg(feature = "metal")]
-        burn::tensor::DeviceType::Metal,
-        #[cfg(feature = "vulkan")]
-        burn::tensor::DeviceType::Vulkan,
-        #[cfg(feature = "webgpu")]
-        burn::tensor::DeviceType::WebGpu,
-        #[cfg(feature = "wgpu")]
-        burn::tensor::DeviceType::Wgpu,
-    ];
-    let kinds = kinds.into_iter().map(|kind| Device::enumerate(kind).into_iter().collect::<Vec<_>>());
-    kinds.into_iter().find(|devices| devices.contains(&Device::default())).unwrap_or_default()
-}
-
 impl Debug for Ranks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ranks")
             .field("rank", &self.rank())
             .field("size", &self.size())
             .finish_non_exhaustive()
+    }
+}
+
+struct Inner {
+    group: Option<Group>,
+    wire: Wire,
+    state: Mutex<State>,
+    stop: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Why the ranks have parted: which of them, and what it said.
+    parted: Option<(usize, String)>,
+    is_stopped: bool,
+    exchanged: Exchanged,
+    /// Of a shared validation, see [`Ranks::output`].
+    #[cfg(feature = "train")]
+    round: Option<usize>,
+    #[cfg(feature = "train")]
+    outputs: std::collections::VecDeque<Vec<u8>>,
+}
+
+impl State {
+    /// The error of ranks that have parted.
+    fn check(&self) -> Result<()> {
+        let Some((rank, problem)) = self.parted.clone() else { return Ok(()) };
+        Err(Error::Rank { rank, problem })
+    }
+
+    fn part(&mut self, rank: usize, problem: String) -> Result<()> {
+        self.parted = Some((rank, problem));
+        self.check()
+    }
+}
+
+/// What [`Ranks::exchanged`] returns; [the module](super) has a training loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Exchanged {
+    /// Bytes that this rank sent to others, and as many received.
+    pub bytes: usize,
+    /// How long it took, from when the last rank was there.
+    pub time: Duration,
+}
+
+enum Call {
+    Parameters = 1,
+    Gradients,
+    Sum,
+    Same,
+    #[cfg(feature = "train")]
+    Outputs,
+    Leave,
+}
+
+/// What a rank tells all others before they do anything together.
+struct Word {
+    call: u64,
+    /// The hash of what has to be the same on all ranks.
+    same: u64,
+    /// What its gradients count; NaN if one of them is not finite.
+    weight: f64,
+    stops: bool,
+    message: usize,
+}
+
+impl Word {
+    const LENGTH: usize = 5;
+
+    fn new(call: Call, same: impl Hash) -> Self {
+        // Without the random keys of the default, which every process draws for itself.
+        let same = BuildHasherDefault::<DefaultHasher>::default().hash_one(same);
+        Self { call: call as u64, same, weight: 1.0, stops: false, message: 0 }
+    }
+
+    fn to_bits(&self) -> [u64; Self::LENGTH] {
+        let &Self { call, same, weight, stops, message } = self;
+        [call, same, weight.to_bits(), stops.into(), message as u64]
+    }
+
+    fn from_bits(bits: &[u64]) -> Self {
+        let [call, same, weight, stops, message] = bits.try_into().expect("one word");
+        let (weight, stops, message) = (f64::from_bits(weight), stops != 0, message as usize);
+        Self { call, same, weight, stops, message }
+    }
+}
+
+/// All ranks are at the same place of the program, and no other thread of this one goes on before it ends.
+struct Meeting<'a> {
+    state: MutexGuard<'a, State>,
+    words: Vec<Word>,
+    #[cfg_attr(not(feature = "train"), allow(dead_code))]
+    messages: Vec<Vec<u8>>,
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until every rank is here, and makes sure that all want the same, or what differs: `other`.
+    fn meet(&self, own: Word, message: &[u8], other: &str) -> Result<Meeting<'_>> {
+        let mut state = self.lock();
+        state.check()?;
+        // Relaxed, as the meeting itself is what orders it between threads and ranks.
+        let (words, messages) =
+            self.exchange(Word { stops: self.stop.load(Ordering::Relaxed), ..own }, message);
+        // All know it after the same meeting, whichever of them was asked to stop.
+        state.is_stopped |= words.iter().any(|word| word.stops);
+        let first = |is: &dyn Fn(&Word) -> bool| words.iter().position(is);
+        if let Some(rank) = first(&|word| word.call == Call::Leave as u64) {
+            state.part(rank, String::from_utf8_lossy(&messages[rank]).into_owned())?;
+        } else if let Some(rank) = first(&|word| word.call != words[0].call) {
+            state.part(rank, "is at another place of the program than rank 0".into())?;
+        } else if let Some(rank) = first(&|word| word.same != words[0].same) {
+            state.part(rank, other.into())?;
+        }
+        Ok(Meeting { state, words, messages })
+    }
+
+    fn exchange(&self, own: Word, message: &[u8]) -> (Vec<Word>, Vec<Vec<u8>>) {
+        let Some(group) = &self.group else { return (Vec::new(), Vec::new()) };
+        let mut all = vec![0; Word::LENGTH * group.size];
+        group.all_gather(&Word { message: message.len(), ..own }.to_bits(), &mut all);
+        let words: Vec<Word> = all.chunks(Word::LENGTH).map(Word::from_bits).collect();
+        let message_of = |(rank, word): (usize, &Word)| {
+            // Its length came with the word: MPI writes into a buffer that has to fit.
+            let mut bytes = if rank == group.rank { message.to_vec() } else { vec![0u8; word.message] };
+            group.broadcast(rank, &mut bytes);
+            bytes
+        };
+        let messages = words.iter().enumerate().map(message_of).collect();
+        (words, messages)
+    }
+
+    /// Tells the others that this rank takes no further part, and why, if it does not end as they do.
+    fn leave(&self, problem: Option<String>) {
+        let mut state = self.lock();
+        let Some(group) = self.group.as_ref().filter(|_| state.parted.is_none()) else { return };
+        // Where the others end too, nobody reads it.
+        let said = problem.unwrap_or_else(|| "has left the run".into());
+        self.exchange(Word::new(Call::Leave, ()), said.as_bytes());
+        state.parted = Some((group.rank, said));
+    }
+}
+
+/// A rank that ends otherwise than by [`Ranks::run`] panicked.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.leave(Some("panicked".into()));
     }
 }

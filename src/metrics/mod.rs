@@ -2,14 +2,15 @@
 //!
 //! ```
 //! use burn::train::metric::LossMetric;
-//! use burn_bert::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric};
+//! use burn_bert::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
 //!
 //! // Each tuple is an argument of `SupervisedTraining::metrics`.
 //! let classification = (LossMetric::new(), ConfusionMetric::macro_f1(), ConfusionMetric::f1(1, "positive"));
 //! let names = ["O", "B-PER", "I-PER"].map(String::from); // of the model: id2label
 //! let tokens = (LossMetric::new(), EntityMetric::f1(&names), EntityMetric::recall(&names));
 //! let sentences = (LossMetric::new(), SpearmanMetric::new(), RetrievalMetric::mrr(10));
-//! # let _ = (classification, tokens, sentences);
+//! let triplets = (LossMetric::new(), TripletMetric::new().with_margin(0.1));
+//! # let _ = (classification, tokens, sentences, triplets);
 //! # Ok::<(), burn_bert::Error>(())
 //! ```
 

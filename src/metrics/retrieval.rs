@@ -191,12 +191,7 @@ impl Vectors {
 }
 
 /// The share of triplets whose anchor is more similar to its positive than to its negative, in Burn's trainer; with NaN
-/// it is not more similar. Source: `TripletEvaluator` of sentence-transformers 6.2.
-///
-/// ```
-/// let metric = burn_bert::metrics::TripletMetric::new().with_margin(0.1);
-/// # let _ = metric;
-/// ```
+/// it is not more similar. [The module](super) has an example. Source: `TripletEvaluator` of sentence-transformers 6.2.
 pub type TripletMetric = EpochMetric<Triplets>;
 
 #[derive(Clone, Default)]
@@ -224,7 +219,7 @@ impl Default for TripletMetric {
     }
 }
 
-/// The input of [`TripletMetric`]: [similarities](crate::model::Similarity) of N anchors.
+/// The input of [`TripletMetric`], of which [the module](super) has an example: [similarities](crate::model::Similarity) of N anchors.
 #[derive(Clone, Debug)]
 pub struct TripletInput {
     /// To their positives, `[N]`.

@@ -176,6 +176,7 @@ impl Change for SumOfSquares {
             return gradient;
         }
         // Their sum is computed for all at once, in a few launches.
+        // A handle, not a copy: the values stay where they are.
         self.gradients.push(gradient.clone().into_dispatch());
         gradient
     }

@@ -1,6 +1,6 @@
 //! Answers in texts, from the logits of their first and last tokens.
 
-use super::{Pipeline, TextOptions, largest, place, softmax};
+use super::{Pipeline, TextOptions, largest, softmax};
 use crate::error::Result;
 use crate::model::BertForQuestionAnswering;
 use crate::text::{BertTokenizer, Encoding};
@@ -40,16 +40,6 @@ impl Pipeline<BertForQuestionAnswering> {
     /// The logit of an answer is the sum of the logits of its first and last tokens; that of no answer is the lowest of `[CLS]`
     /// in all windows, as for SQuAD. Without a valid span, and without `no_answer_threshold`, the list is empty. Reads `top_k`,
     /// by default 20 and no answer, `stride`, `max_answer_len` and `no_answer_threshold`.
-    ///
-    /// ```
-    /// # use burn_bert::{model::BertForQuestionAnswering, pipeline::{Pipeline, TextOptions}};
-    /// # fn example(pipeline: Pipeline<BertForQuestionAnswering>) -> burn_bert::Result<()> {
-    /// let pair = ("Who wrote the notes?", "Ada Lovelace translated the paper and wrote the notes.");
-    /// let answers = pipeline.answers(&[pair], &TextOptions::new())?;
-    /// println!("{} ({:.2})", answers[0][0].text, answers[0][0].score);
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// Errors are those of [every method](Pipeline#errors) and of [`BertTokenizer::encode_pair_windows`].
     ///
@@ -118,8 +108,7 @@ fn of_window(
     let pairs = starts.iter().flat_map(|&start| ends.iter().map(move |&end| (start, end)));
     let valid = pairs.filter(|&(start, end)| start <= end && end - start < max_answer_len);
     let answer = |(first, last): (usize, usize)| {
-        let start = place(text, window.offsets()[first]).0;
-        let end = place(text, window.offsets()[last]).1;
+        let ((start, _), (_, end)) = (window.place(first, text), window.place(last, text));
         // Byte-level tokenizers have tokens without characters for all but one space.
         let text = text.get(start..end).filter(|text| !text.is_empty())?.to_string();
         Some(Answer { text, start, end, score: 0.0, logit: logits[2 * first] + logits[2 * last + 1] })
@@ -138,6 +127,7 @@ fn best(mut answers: Vec<Answer>, impossible: f64, n_best: usize, threshold: Opt
     if let Some(threshold) = threshold {
         let is_impossible = answers.first().is_none_or(|best| impossible - best.logit > threshold);
         let place = answers.partition_point(|answer| answer.logit >= impossible);
+        // That there is none takes a place among the n best.
         answers.truncate(n_best - usize::from(place < n_best));
         // The model's answer is the first, whatever the threshold.
         let place = if is_impossible { 0 } else { place.max(1) };

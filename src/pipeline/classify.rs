@@ -56,17 +56,6 @@ impl Pipeline<BertForSequenceClassification> {
     /// [`Regression`](ProblemType::Regression) it is the number itself. A pair is cut as by
     /// [`encode_pair`](crate::text::BertTokenizer::encode_pair). Reads `top_k`, by default all labels.
     ///
-    /// ```
-    /// # use burn_bert::{model::BertForSequenceClassification, pipeline::{Pipeline, TextOptions}};
-    /// # fn example(pipeline: Pipeline<BertForSequenceClassification>) -> burn_bert::Result<()> {
-    /// let found = pipeline.classify(&["A film to remember.", "Dull."], &TextOptions::new())?;
-    /// println!("{} ({:.2})", found[0][0].label, found[0][0].score);
-    /// let pairs = [("It rains.", "The street is wet.")];
-    /// println!("{:?}", pipeline.classify(&pairs, &TextOptions::new().with_top_k(1))?);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// Errors are those of [every method](Pipeline#errors).
     ///
     /// Source: `TextClassificationPipeline` of transformers 5.23 with `top_k=None`.
@@ -117,16 +106,6 @@ impl Pipeline<BertForSequenceClassification> {
     /// model's [`Prompts`](crate::model::Prompts). The score is the model's [activation](Activation) of the logit, by default
     /// the sigmoid. To train one, give [`multi_label`](crate::model::SequenceClassificationBatch::multi_label) a relevance in
     /// [0, 1] for each pair. Reads `top_k`, by default all texts, and the prompt.
-    ///
-    /// ```
-    /// # use burn_bert::{model::BertForSequenceClassification, pipeline::{Pipeline, TextOptions}};
-    /// # fn example(pipeline: Pipeline<BertForSequenceClassification>) -> burn_bert::Result<()> {
-    /// let texts = ["Rain is expected in the evening.", "Bread needs flour, water and salt."];
-    /// let ranked = pipeline.rank("What will the weather be like?", &texts, &TextOptions::new())?;
-    /// println!("{}", texts[ranked[0].index]);
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// Errors are those of [every method](Pipeline#errors), and [`Error::Config`] if the model has not one label, or there is no
     /// prompt of the name.

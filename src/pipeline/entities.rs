@@ -1,6 +1,6 @@
 //! Named entities in texts, from a classifier of tokens.
 
-use super::{Pipeline, TextOptions, place, softmax};
+use super::{Pipeline, TextOptions, softmax};
 use crate::error::{Error, Result};
 use crate::model::BertForTokenClassification;
 use crate::text::Encoding;
@@ -74,17 +74,6 @@ impl Pipeline<BertForTokenClassification> {
     /// two. Of entities that overlap, the longest remains, and of those the one with the highest score. Reads `stride`,
     /// `aggregation` and `ignored_labels`.
     ///
-    /// ```
-    /// # use burn_bert::{model::BertForTokenClassification, pipeline::{Pipeline, TextOptions}};
-    /// # fn example(pipeline: Pipeline<BertForTokenClassification>) -> burn_bert::Result<()> {
-    /// let found = pipeline.entities(&["Ada Lovelace lived in London."], &TextOptions::new())?;
-    /// for entity in &found[0] {
-    ///     println!("{}: {} ({:.2})", entity.label, entity.text, entity.score);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// Errors are those of [every method](Pipeline#errors), of
     /// [`encode_windows`](crate::text::BertTokenizer::encode_windows), and [`Error::Config`] with a stride and
     /// [`Aggregation::None`], which would return tokens twice.
@@ -135,7 +124,7 @@ impl Pipeline<BertForTokenClassification> {
         // The tokenizer's own tokens are no part of the text.
         let tokens = (0..window.len()).zip(logits).filter(|&(i, _)| !window.special_tokens_mask()[i]);
         let scored = |(i, logits): (usize, &[f64])| {
-            let (start, end) = place(text, window.offsets()[i]);
+            let (start, end) = window.place(i, text);
             let continues_word = self.tokenizer.continues_word(window.input_ids()[i], text, start, end);
             Scored { scores: softmax(logits), start, end, continues_word }
         };

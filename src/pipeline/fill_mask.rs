@@ -25,17 +25,6 @@ impl Pipeline<BertForMaskedLm> {
     /// Fills the masks of each text (`[MASK]` for BERT, `<mask>` for RoBERTa): for each mask, in their order, the most
     /// probable words, the best first. Several masks of a text are each filled on its own. Reads `top_k`, by default 5.
     ///
-    /// ```
-    /// # use burn_bert::{model::BertForMaskedLm, pipeline::{Pipeline, TextOptions}};
-    /// # fn example(pipeline: Pipeline<BertForMaskedLm>) -> burn_bert::Result<()> {
-    /// let filled = pipeline.fill_mask(&["The capital of [MASK] is Paris."], &TextOptions::new())?;
-    /// for word in &filled[0][0] {
-    ///     println!("{:.4} {}: {}", word.score, word.word, word.text);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// Errors are those of [every method](Pipeline#errors), and [`Error::Data`] if a text has no mask, or only behind the tokens
     /// that are read.
     ///

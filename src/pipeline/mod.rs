@@ -35,13 +35,37 @@ use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 ///
 /// ```no_run
 /// use burn::prelude::*;
-/// use burn_bert::model::BertForSequenceClassification;
+/// use burn_bert::model::{
+///     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification as Classifier,
+///     BertForTokenClassification,
+/// };
 /// use burn_bert::pipeline::{Pipeline, TextOptions};
 ///
-/// let device = Device::default();
-/// let pipeline = Pipeline::<BertForSequenceClassification>::from_pretrained("path/to/classifier", &device)?;
-/// let found = pipeline.classify(&["A film to remember.", "Dull."], &TextOptions::new())?;
-/// println!("{} ({:.2})", found[0][0].label, found[0][0].score);
+/// let (device, options) = (Device::default(), TextOptions::new());
+/// let classifier = Pipeline::<Classifier>::from_pretrained("path/to/classifier", &device)?;
+/// let best = options.clone().with_top_k(1);
+/// let labels = classifier.classify(&["A film to remember.", "Dull."], &best)?;
+/// println!("{} ({:.2})", labels[0][0].label, labels[0][0].score);
+///
+/// let reranker = Pipeline::<Classifier>::from_pretrained("path/to/cross-encoder", &device)?;
+/// let texts = ["Rain is expected in the evening.", "Bread needs flour, water and salt."];
+/// let ranked = reranker.rank("What will the weather be like?", &texts, &options)?;
+/// println!("{}", texts[ranked[0].index]);
+///
+/// let tagger = Pipeline::<BertForTokenClassification>::from_pretrained("path/to/tagger", &device)?;
+/// println!("{:?}", tagger.entities(&["Ada Lovelace lived in London."], &options)?[0]);
+///
+/// let reader = Pipeline::<BertForQuestionAnswering>::from_pretrained("path/to/reader", &device)?;
+/// let question = ("Who wrote the notes?", "Ada Lovelace translated the paper and wrote the notes.");
+/// println!("{}", reader.answers(&[question], &options)?[0][0].text);
+///
+/// let masked = Pipeline::<BertForMaskedLm>::from_pretrained("path/to/bert", &device)?;
+/// println!("{}", masked.fill_mask(&["The capital of [MASK] is Paris."], &options)?[0][0][0].word);
+///
+/// let embedder = Pipeline::<BertForSentenceEmbedding>::from_pretrained("path/to/embedder", &device)?;
+/// let corpus = embedder.encode_document(&texts, &options)?;
+/// let query = embedder.encode_query(&["What will the weather be like?"], &options)?;
+/// println!("{}", texts[embedder.search(&query, &corpus, 1)?[0][0].index]);
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
@@ -129,6 +153,7 @@ impl<M: Stored> Pipeline<M> {
         encode: impl Fn(&T) -> Result<Vec<Encoding>> + Sync + Send,
         mut read: impl FnMut(&[usize], &[Encoding], &TextBatch) -> Result<()>,
     ) -> Result<()> {
+        // Without reading the weight, which would initialise a lazy one.
         let device = self.model.bert().embeddings.word_embeddings.weight.lazy_device();
         let size = options.batch_size.unwrap_or(32);
         let mut first = 0;
@@ -174,11 +199,6 @@ impl<M: Stored> Pipeline<M> {
     }
 }
 
-/// The place of a token in its text, at whole characters: byte fallback gives each byte of a character a token.
-fn place(text: &str, (start, end): (usize, usize)) -> (usize, usize) {
-    (text.floor_char_boundary(start), text.floor_char_boundary(end))
-}
-
 /// NaN has no order: what is sorted by it is arbitrary.
 fn check_finite(what: &str, text: usize, values: &[f64]) -> Result<()> {
     if values.iter().all(|value| value.is_finite()) { Ok(()) } else { Err(not_finite(what, text)) }
@@ -219,13 +239,6 @@ fn sigmoid(logit: f64) -> f64 {
 macro_rules! options {
     ($($(#[$doc:meta])* $setter:ident($field:ident: $value:ty);)*) => {
         /// Options of the methods of a [`Pipeline`]. What is not set has the default of the task.
-        ///
-        /// ```
-        /// use burn_bert::pipeline::TextOptions;
-        ///
-        /// let options = TextOptions::new().with_batch_size(8).with_top_k(3);
-        /// # let _ = options;
-        /// ```
         ///
         /// An option that is set and that a task does not read is an error there: [`Error::Config`] names both.
         #[derive(Clone, Debug, Default)]

@@ -15,19 +15,6 @@ impl Pipeline<BertForSentenceEmbedding> {
     /// Sentence embeddings, [N, H]: the [embedding](BertForSentenceEmbedding::embed) of prompt and text, of which the first
     /// `truncate_dim` values are kept. Reads the prompt, by default the model's default prompt, and `truncate_dim`.
     ///
-    /// ```
-    /// # use burn_bert::{model::BertForSentenceEmbedding, pipeline::{Pipeline, TextOptions}};
-    /// # fn example(pipeline: Pipeline<BertForSentenceEmbedding>) -> burn_bert::Result<()> {
-    /// let texts = ["It rains.", "The sun shines."];
-    /// let corpus = pipeline.encode_document(&texts, &TextOptions::new())?;
-    /// let queries = pipeline.encode_query(&["What will the weather be like?"], &TextOptions::new())?;
-    /// for found in &pipeline.search(&queries, &corpus, 1)?[0] {
-    ///     println!("{:.4} {}", found.score, texts[found.index]);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// Errors are those of [every method](Pipeline#errors), and [`Error::Config`] if there is no prompt of the name.
     ///
     /// Source: `SentenceTransformer.encode` of sentence-transformers 6.2.
@@ -111,7 +98,7 @@ impl Pipeline<BertForSentenceEmbedding> {
     }
 
     /// Semantic search: for each of N query embeddings the `top_k` embeddings of a corpus that are most similar to it, the most
-    /// similar first; of equal ones, the first of the corpus. [`encode`](Self::encode) has an example.
+    /// similar first; of equal ones, the first of the corpus.
     ///
     /// Errors are those of [`similarity`](Self::similarity), [`Error::Config`] if `top_k` is 0, and [`Error::Data`] if a
     /// similarity is NaN or infinite.

@@ -1,12 +1,11 @@
 //! What a `tokenizer.json` must satisfy before the crate `tokenizers` builds a tokenizer of it.
 //!
 //! That crate trusts its files: a wrong entry costs it a panic, the stack, or any amount of memory or time. So every entry
-//! that can do so is looked at first, and [`guarded`] catches the panics that remain.
+//! that can do so is looked at first, and `guarded` of the tokenizer catches the panics that remain.
 
-use crate::error::{Error, Result as BertResult, shown};
+use crate::error::{Error, shown};
 use crate::files::regular_file;
 use serde_json::{Map, Value};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use tokenizers::utils::SysRegex;
 
@@ -27,7 +26,7 @@ const MAX_WORD_CHARS: u64 = 1000;
 /// Texts that contain what a pattern can stand beside: letters of both cases, digits, marks, spaces, other scripts.
 const PROBES: [&str; 3] = ["", "aB", " a1!\n\"Éé_-Ⅷ 中文 \u{301}x"];
 
-pub(super) fn refuse_large(path: &Path) -> BertResult<()> {
+pub(super) fn refuse_large(path: &Path) -> crate::error::Result<()> {
     let metadata = regular_file::open(path)?.metadata().map_err(|source| Error::reading(path, source))?;
     match metadata.len() {
         ..=MAX_FILE => Ok(()),
@@ -45,16 +44,6 @@ pub(super) fn check(file: &Value) -> Result<(), String> {
     }
     check_model(&file["model"]).map_err(|problem| format!("model{problem}"))?;
     check_strings(file).map_err(|problem| problem.trim_start_matches('.').to_string())
-}
-
-/// Runs the library, and turns its panics into errors.
-pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
-    // What a panic could leave half-changed is not used again: encoding changes no tokenizer, and loading makes a new one.
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let message = panic.downcast_ref::<String>().map(String::as_str);
-        let message = message.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
-        Err(format!("the tokenizers library panicked: {message}").into())
-    })
 }
 
 /// Prefixes what is wrong with the place in which it is.

@@ -1,7 +1,7 @@
 //! The files of a tokenizer, read and written: vocabulary, settings and special tokens.
 
-use super::check::{check, check_length, guarded, refuse_large};
-use super::tokenizer::{BertTokenizer, SpecialToken, SpecialTokens};
+use super::check::{check, check_length, refuse_large};
+use super::tokenizer::{BertTokenizer, SpecialToken, SpecialTokens, guarded};
 use crate::error::{Error, Result};
 use crate::files::hub::{Wanted, directory};
 use crate::files::{Replacement, TOKENIZER_NAMES, directory_of, regular_file};
@@ -134,6 +134,11 @@ fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    refuse_large(path)?;
+    serde_json::from_slice(&regular_file::read_whole(path)?).map_err(|source| corrupt(path, source.into()))
+}
+
 /// The ids that the post-processor adds to a text, and to a pair.
 fn added_ids(tokenizer: &Tokenizer) -> tokenizers::Result<Vec<u32>> {
     // Of empty texts what is left is what it adds.
@@ -146,9 +151,7 @@ fn added_ids(tokenizer: &Tokenizer) -> tokenizers::Result<Vec<u32>> {
 /// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents, ideographs and the space before a text:
 /// transformers' tokenizers of these families let that overrule the file.
 fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
-    refuse_large(path)?;
-    let file: Value = serde_json::from_slice(&regular_file::read_whole(path)?)
-        .map_err(|source| corrupt(path, source.into()))?;
+    let file: Value = read_json(path)?;
     check(&file).map_err(|problem| corrupt(path, problem.into()))?;
     // From what was checked: of a name that is there twice, the library would read both.
     let tokenizer = guarded(|| Tokenizer::deserialize(&file).map_err(Into::into));
@@ -283,12 +286,7 @@ struct Fields {
 impl Fields {
     fn beside(path: &Path, name: &str) -> Result<Self> {
         let path = path.with_file_name(name);
-        let mut fields = Map::new();
-        if regular_file::exists(&path) {
-            refuse_large(&path)?;
-            let parsed = serde_json::from_slice(&regular_file::read_whole(&path)?);
-            fields = parsed.map_err(|source| corrupt(&path, source.into()))?;
-        }
+        let fields = if regular_file::exists(&path) { read_json(&path)? } else { Map::new() };
         Ok(Self { path, fields })
     }
 

@@ -30,8 +30,8 @@
 
 mod check;
 mod files;
+mod long_texts;
 mod tokenizer;
-mod windows;
 
 pub use tokenizer::BertTokenizer;
 
@@ -90,6 +90,12 @@ impl Encoding {
     /// Whether there is no token.
     pub fn is_empty(&self) -> bool {
         self.input_ids.is_empty()
+    }
+
+    /// The bytes of a token in its text, at whole characters: byte fallback gives each byte of a character a token.
+    pub(crate) fn place(&self, token: usize, text: &str) -> (usize, usize) {
+        let (start, end) = self.offsets[token];
+        (text.floor_char_boundary(start), text.floor_char_boundary(end))
     }
 
     /// Of a text, or of a pair whose first text has `first` tokens.

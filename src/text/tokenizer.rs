@@ -1,6 +1,5 @@
 //! Text to token ids and batches.
 
-use super::check::guarded;
 use super::{Encoding, TextBatch};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
@@ -8,12 +7,13 @@ use crate::family::PositionEmbeddingType;
 use crate::layers::{PaddingMask, check_multiple};
 use burn::prelude::*;
 use std::iter::repeat;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
-use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
-use tokenizers::{EncodeInput, PostProcessor, PostProcessorWrapper, Tokenizer};
+use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
+use tokenizers::{EncodeInput, ModelWrapper, PostProcessor, PostProcessorWrapper, Tokenizer};
 
 /// The tokenizer of a model of this crate; ids match transformers' `BertTokenizer`, `RobertaTokenizer`, `MPNetTokenizer` and,
 /// from a `tokenizer.json`, `AlbertTokenizer`.
@@ -34,9 +34,10 @@ pub struct BertTokenizer {
     pub(super) special: SpecialTokens,
     special_token_ids: Vec<u32>,
     vocab_size: usize,
-    /// The limit of the files, or the one that replaced it.
+    /// The limit of the files.
     stated_max_length: Option<usize>,
-    is_limit_own: bool,
+    /// The caller's, in place of that of the files.
+    own_max_length: Option<usize>,
     /// What the model can read.
     readable_length: Option<usize>,
     pad_to_multiple_of: Option<usize>,
@@ -83,7 +84,7 @@ impl BertTokenizer {
             post_processor,
             special,
             stated_max_length: model_max_length,
-            is_limit_own: false,
+            own_max_length: None,
             readable_length: None,
             pad_to_multiple_of: None,
         }
@@ -108,20 +109,19 @@ impl BertTokenizer {
 
     /// Replaces the files' [`model_max_length`](Self::model_max_length). The limit of the model remains.
     pub fn with_model_max_length(self, model_max_length: usize) -> Self {
-        Self { stated_max_length: Some(model_max_length), is_limit_own: true, ..self }
+        Self { own_max_length: Some(model_max_length), ..self }
     }
 
     /// `max_seq_length` of sentence-transformers: it replaces the limit of the other files, but not a smaller one that
     /// the caller set.
     pub(crate) fn with_max_seq_length(self, max_seq_length: usize) -> Self {
-        let own = self.stated_max_length.filter(|_| self.is_limit_own);
-        let length = own.map_or(max_seq_length, |own| own.min(max_seq_length));
-        Self { stated_max_length: Some(length), ..self }
+        let own_max_length = self.own_max_length.map(|own| own.min(max_seq_length));
+        Self { stated_max_length: Some(max_seq_length), own_max_length, ..self }
     }
 
     #[cfg(feature = "train")]
     pub(crate) fn without_limit(self) -> Self {
-        Self { stated_max_length: None, readable_length: None, ..self }
+        Self { stated_max_length: None, own_max_length: None, readable_length: None, ..self }
     }
 
     /// Converts texts to lower case, but for special tokens, before anything else: `do_lower_case` of
@@ -171,7 +171,7 @@ impl BertTokenizer {
 
     /// The number of tokens, special ones included, beyond which texts are cut or split; `None` for any length.
     pub fn model_max_length(&self) -> Option<usize> {
-        self.stated_max_length.into_iter().chain(self.readable_length).min()
+        self.own_max_length.or(self.stated_max_length).into_iter().chain(self.readable_length).min()
     }
 
     /// The multiple that [`batch`](Self::batch) pads to.
@@ -212,6 +212,26 @@ impl BertTokenizer {
     /// The token of an id, as the vocabulary writes it.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
+    }
+
+    /// Whether a token, at these bytes of a text, continues the word of the token before it, as decided by
+    /// `TokenClassificationPipeline` of transformers 5.23: in vocabularies with a prefix such as `##`, if the token is
+    /// not as long as its text; in others, if there is no space before it. An unknown token begins a word.
+    pub(crate) fn continues_word(&self, id: u32, text: &str, start: usize, end: usize) -> bool {
+        if self.special.unk.as_ref().is_some_and(|unk| unk.id == id) {
+            return false;
+        }
+        let prefix = match self.tokenizer.get_model() {
+            ModelWrapper::WordPiece(model) => Some(&model.continuing_subword_prefix),
+            ModelWrapper::BPE(model) => model.continuing_subword_prefix.as_ref(),
+            _ => None,
+        };
+        if prefix.is_some_and(|prefix| !prefix.is_empty()) {
+            let token = self.id_to_token(id).unwrap_or_default();
+            return token.chars().count() != text[start..end].chars().count();
+        }
+        let (before, after) = text.split_at(start);
+        start > 0 && !before.ends_with(' ') && !after.starts_with(' ')
     }
 
     /// The text of tokens, without special ones and ids that are in no vocabulary; [`Error::Tokenize`] if the decoder
@@ -259,11 +279,7 @@ impl BertTokenizer {
             count = words.len().min(4 * count); // so that long texts take few rounds
             pieces = self.tokenize(&words[..count])?;
         }
-        if let Some(max_length) = max_length {
-            pieces.truncate(max_length, 0, TruncationDirection::Right);
-            pieces.take_overflowing();
-        }
-        self.finish(pieces, None)
+        self.finish(pieces, None, max_length)
     }
 
     /// Encodes texts one by one, on as many threads as tokenizers uses (`TOKENIZERS_PARALLELISM=false`: one).
@@ -291,6 +307,7 @@ impl BertTokenizer {
     pub fn batch(&self, encodings: &[Encoding], device: &Device) -> Result<TextBatch> {
         let lengths: Vec<usize> = encodings.iter().map(Encoding::len).collect();
         let (seq, padding) = PaddingMask::to_multiple(&lengths, self.pad_to_multiple_of);
+        // At the end, whatever the files say: positions count from the first token.
         let padded = |field: fn(&Encoding) -> &[u32], padding: u32| -> Vec<Vec<u32>> {
             let pad = |encoding| field(encoding).iter().copied().chain(repeat(padding)).take(seq).collect();
             encodings.iter().map(pad).collect()
@@ -314,25 +331,27 @@ impl BertTokenizer {
             }
             second = Some(tokens);
         }
-        if let Some(max_length) = room {
-            let params = TruncationParams { max_length, ..Default::default() };
-            (first, second) = truncate_encodings(first, second, &params).map_err(failed)?;
-            // What was cut off would be combined, each piece of the one with each of the other.
-            first.take_overflowing();
-            second.as_mut().map(tokenizers::Encoding::take_overflowing);
-        }
-        self.finish(first, second)
+        self.finish(first, second, room)
     }
 
     pub(super) fn tokenize<'s>(&self, text: impl Into<EncodeInput<'s>>) -> Result<tokenizers::Encoding> {
         guarded(|| self.tokenizer.encode(text, false)).map_err(failed)
     }
 
+    /// Cuts texts to `room` tokens together, the longer one first, and adds the special tokens.
     pub(super) fn finish(
         &self,
-        text: tokenizers::Encoding,
-        pair: Option<tokenizers::Encoding>,
+        mut text: tokenizers::Encoding,
+        mut pair: Option<tokenizers::Encoding>,
+        room: Option<usize>,
     ) -> Result<Encoding> {
+        if let Some(max_length) = room {
+            let params = TruncationParams { max_length, ..Default::default() };
+            (text, pair) = truncate_encodings(text, pair, &params).map_err(failed)?;
+            // What was cut off would be combined, each piece of the one with each of the other.
+            text.take_overflowing();
+            pair.as_mut().map(tokenizers::Encoding::take_overflowing);
+        }
         let first = text.len();
         let finished = guarded(|| match &self.post_processor {
             Some(post_processor) => post_processor.process(text, pair, true),
@@ -352,6 +371,16 @@ impl BertTokenizer {
             Error::data(format!("sequences of at most {max_length} tokens"), problem)
         })
     }
+}
+
+/// Runs the library, and turns its panics into errors.
+pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    // What a panic could leave half-changed is not used again: encoding changes no tokenizer, and loading makes a new one.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+        Err(format!("the tokenizers library panicked: {message}").into())
+    })
 }
 
 pub(super) fn failed(source: tokenizers::Error) -> Error {

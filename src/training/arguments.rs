@@ -3,6 +3,7 @@
 use crate::data::steps;
 use crate::distributed::{Ranks, gpus};
 use crate::error::{Error, Result};
+use crate::layers::ensure;
 use crate::model::SentenceLoss;
 use crate::optim::{LrSchedule, layer_wise_decay, num_trainable_params};
 use burn::module::{Lora, Module, ParamGroup};
@@ -12,7 +13,7 @@ use burn_fused::Precision;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// When a run is evaluated and saved, of [`TrainingArguments`].
+/// When a run of a [`Trainer`](super::Trainer) is evaluated and saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvalStrategy {
     /// After each pass over the data.
@@ -22,7 +23,7 @@ pub enum EvalStrategy {
     Steps(usize),
 }
 
-/// Which parameters a run trains, of [`TrainingArguments`].
+/// Which parameters a [`Trainer`](super::Trainer) trains.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Tuning {
     /// Those that are not frozen already.
@@ -44,9 +45,9 @@ pub enum Tuning {
 impl Tuning {
     /// The model with only these parameters trained.
     pub(super) fn select<M: Module>(&self, model: M, hidden_size: usize) -> Result<M> {
-        let invalid = |problem: String| Error::config("tuning", problem);
         let group = |pattern: &str| {
-            ParamGroup::from_regex(pattern).map_err(|error| invalid(format!("has {pattern:?}: {error:?}")))
+            let group = ParamGroup::from_regex(pattern);
+            group.map_err(|error| Error::config("tuning", format!("has {pattern:?}: {error:?}")))
         };
         let model = match self {
             Self::Full => model,
@@ -55,20 +56,18 @@ impl Tuning {
                 model.set_require_grad_group(ParamGroup::all().exclude(group(pattern)?), false)
             }
             Self::Lora { rank, alpha } => {
-                if !(1..=hidden_size).contains(rank) {
-                    let allowed = format!("1 to the hidden_size of the model, {hidden_size}");
-                    return Err(invalid(format!("has the LoRA rank {rank}, but it must be {allowed}")));
-                }
+                let allowed = format!("1 to the hidden_size of the model, {hidden_size}");
+                let problem = || format!("has the LoRA rank {rank}, but it must be {allowed}");
+                ensure((1..=hidden_size).contains(rank), "tuning", problem)?;
                 let lora = Lora::new(*rank, *alpha).set_param_group(group(r"encoder\.layers\..*\.weight$")?);
                 let body =
                     r"(^|\.)(encoder|embeddings|embeddings_projection|relative_attention_bias|distances)\.";
                 model.apply_lora(lora).set_require_grad_group(ParamGroup::all().exclude(group(body)?), true)
             }
         };
-        match num_trainable_params(&model) {
-            0 => Err(invalid("leaves no parameter to train".into())),
-            _ => Ok(model),
-        }
+        let is_trained = num_trainable_params(&model) > 0;
+        ensure(is_trained, "tuning", || "leaves no parameter to train".into())?;
+        Ok(model)
     }
 }
 
@@ -80,24 +79,7 @@ const CHANGEABLE: [&str; 6] = ["epochs", "max_steps", "resume", "overwrite_outpu
 /// The fields of [`TrainingArguments`] with their defaults, and their setters with what they take.
 macro_rules! arguments {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $default:expr, $setter:ident($given:ty);)*) => {
-        /// The settings of a [`Trainer`](super::Trainer), by their names in transformers' `TrainingArguments`.
-        ///
-        /// ```
-        /// use burn_bert::functional::Precision;
-        /// use burn_bert::optim::LrSchedule;
-        /// use burn_bert::training::{EvalStrategy, TrainingArguments, Tuning};
-        ///
-        /// let arguments = TrainingArguments::new("out")
-        ///     .with_max_steps(10_000)
-        ///     .with_eval_strategy(EvalStrategy::Steps(500))
-        ///     .with_learning_rate(2e-5)
-        ///     .with_lr_schedule(LrSchedule::Cosine)
-        ///     .with_precision(Precision::Bf16)
-        ///     .with_tuning(Tuning::Lora { rank: 8, alpha: 16.0 })
-        ///     .with_metric_for_best_model("F1")
-        ///     .with_early_stopping_patience(3);
-        /// assert_eq!(arguments.batch_size, 16);
-        /// ```
+        /// The settings of a [`Trainer`](super::Trainer), which has an example, by their names in transformers' `TrainingArguments`.
         #[derive(Clone, Debug)]
         pub struct TrainingArguments {
             /// The output directory: at the end the model with its tokenizer, and in the folder `training` checkpoints and metrics.
@@ -122,13 +104,12 @@ macro_rules! arguments {
             /// [`Error::Config`] if there are fewer.
             pub fn with_num_devices(self, count: usize) -> Result<Self> {
                 let found = if count == 1 { Vec::new() } else { gpus() };
-                if count == 0 || count > 1 && found.len() < count {
-                    let problem = format!(
+                ensure(count == 1 || (1..=found.len()).contains(&count), "devices", || {
+                    format!(
                         "are {count}, but must be at least 1, and no more than the {} GPUs of the default device's kind",
                         found.len()
-                    );
-                    return Err(Error::config("devices", problem));
-                }
+                    )
+                })?;
                 Ok(self.with_devices(found.into_iter().take(count).collect::<Vec<_>>()))
             }
 
@@ -239,7 +220,6 @@ impl TrainingArguments {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        let invalid = |field, problem: String| Err(Error::config(field, problem));
         let interval = match self.eval_strategy {
             EvalStrategy::Steps(steps) => steps,
             EvalStrategy::Epoch => 1,
@@ -255,9 +235,8 @@ impl TrainingArguments {
             ("max_eval_samples", self.max_eval_samples.unwrap_or(1)),
         ] {
             // The product of two of them fits into 64 bits.
-            if !(1..=1 << 28).contains(&count) {
-                return invalid(field, format!("is {count}, but must be 1 to {}", 1 << 28));
-            }
+            let is_allowed = (1..=1 << 28).contains(&count);
+            ensure(is_allowed, field, || format!("is {count}, but must be 1 to {}", 1 << 28))?;
         }
         let &Self { learning_rate: rate, warmup_ratio: ratio, weight_decay: decay, .. } = self;
         let &Self { max_grad_norm: norm, early_stopping_threshold: threshold, .. } = self;
@@ -268,14 +247,11 @@ impl TrainingArguments {
             ("max_grad_norm", norm, norm > 0.0, "(0, inf]"),
             ("early_stopping_threshold", threshold, (0.0..f64::INFINITY).contains(&threshold), "[0, inf)"),
         ] {
-            if !is_allowed {
-                return invalid(field, format!("is {value}, but must lie in {allowed}"));
-            }
+            ensure(is_allowed, field, || format!("is {value}, but must lie in {allowed}"))?;
         }
-        if self.ranks.size() > 1 && self.devices.len() > 1 {
-            let problem = format!("are {}, but a rank has one; start a rank for each", self.devices.len());
-            return invalid("devices", problem);
-        }
+        let (ranks, devices) = (self.ranks.size(), self.devices.len());
+        let too_many = || format!("are {devices}, but a rank has one; start a rank for each");
+        ensure(ranks == 1 || devices <= 1, "devices", too_many)?;
         // Without devices of its own, that of its rank.
         let mut devices = self.devices.iter().cloned().chain([self.device()]);
         devices.try_for_each(|device| self.precision.check(&device))?;
@@ -311,6 +287,7 @@ impl TrainingArguments {
     /// The learning rates of a run, after so many evaluations.
     pub(super) fn schedule(&self, plan: Plan, finished: usize, layers: usize) -> Result<ModuleLrScheduler> {
         let total = plan.evaluations * plan.steps;
+        // Rounded down: with a ratio below 1 a step is left after the warm-up.
         let warmup = self.warmup_steps.unwrap_or((total as f64 * self.warmup_ratio) as usize);
         // Not from the step that a checkpoint has: with another number of ranks, an epoch has another number of steps.
         let done = finished.saturating_mul(plan.steps);

@@ -81,6 +81,7 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
         let save = |path: &Path| {
             record.save(path.to_path_buf()).map_err(io::Error::other)?;
             let sum = self.checksum(File::open(path)?)?;
+            // At the end, since the sum is known only once Burn has written the rest.
             let mut file = File::options().append(true).open(path)?;
             file.write_all(&sum.to_le_bytes())
         };

@@ -126,6 +126,7 @@ impl<M: TrainableModel> Metrics<M> {
         let mut metrics: Vec<_> = self.0.iter().map(|metric| metric.fresh()).collect();
         for batch in batches {
             let output = InferenceStep::step(model, batch.map_err(failed)?);
+            // After the step, in which ranks meet: all leave the loop at the same batch.
             if model.is_stopped()? {
                 return Ok(None);
             }

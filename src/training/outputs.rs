@@ -247,6 +247,7 @@ pub(super) fn is_on_ranks() -> bool {
 /// The outputs of the next batch of a validation: of the one that `own` computes, or of another rank's.
 pub(super) fn shared<T: Output>(own: impl Fn() -> T) -> T {
     let Some((ranks, Some(device))) = RANKS.with_borrow(Clone::clone) else { return own() };
+    // MessagePack keeps every bit of a number, which JSON may round.
     match ranks.output(|| rmp_serde::to_vec(&own()).expect("plain data")) {
         Ok(Some(message)) => {
             T::from_data(rmp_serde::from_slice(&message).expect("what a rank wrote"), &device)

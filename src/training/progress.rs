@@ -41,7 +41,6 @@ struct ProgressLines {
     split: String,
     total: usize,
     done: usize,
-    printed: usize,
     epochs: usize,
     epoch: usize,
     is_silent: bool,
@@ -95,16 +94,16 @@ impl TrainingProgressLogger for ProgressLines {
     }
 
     fn start_split(&mut self, split: &str, total: usize) {
-        (self.split, self.total, self.done, self.printed) = (split.to_string(), total, 0, 0);
+        (self.split, self.total, self.done) = (split.to_string(), total, 0);
         self.latest.clear();
     }
 
     fn update_split(&mut self, done: usize) {
-        self.done = done;
-        let due = done * LINES / self.total.max(1);
+        let line = |done: usize| done * LINES / self.total.max(1);
         // The line of the split's end comes later, with what is computed then.
-        if due > self.printed && due < LINES {
-            self.printed = due;
+        let is_due = line(done) > line(self.done) && line(done) < LINES;
+        self.done = done;
+        if is_due {
             self.print();
         }
     }

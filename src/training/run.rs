@@ -2,15 +2,14 @@
 
 use super::arguments::{Plan, Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, UNFINISHED, names, whole};
-use super::history::{Best, Keeper, Log, Watch};
+use super::history::Log;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
-use burn::train::{LearnerModel, SupervisedTraining};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -41,9 +40,9 @@ struct Beginning {
 /// The output directory of a training run: the model, and in the folder `training` checkpoints and metrics, from which the run
 /// is resumed with the same settings.
 pub(super) struct Run {
-    arguments: TrainingArguments,
+    pub(super) arguments: TrainingArguments,
     pub(super) folder: PathBuf,
-    checkpoints: [Checkpoints; 3],
+    pub(super) checkpoints: [Checkpoints; 3],
     pub(super) log: Log,
     begun: Option<Beginning>,
     /// Epochs of Burn's trainer that were finished before the run was stopped.
@@ -205,30 +204,6 @@ impl Run {
         } else {
             return Ok(());
         })
-    }
-
-    /// Stores the checkpoints and metrics of a trainer in this run, and lets it continue after the last checkpoint; refuses one
-    /// that is not of `model`.
-    pub(super) fn checkpointed<M: LearnerModel>(
-        &self,
-        training: SupervisedTraining<M>,
-        model: &M,
-        best: &Best,
-        watch: &Watch,
-    ) -> Result<SupervisedTraining<M>> {
-        let (checkpoints, best, watch) = (self.checkpoints.clone(), best.clone(), watch.clone());
-        let keeper = Keeper { checkpoints, best, watch, names: HashMap::new() };
-        let [models, optimizers, schedules] = self.checkpoints.clone();
-        let training = training
-            .with_custom_checkpointers(models, optimizers, schedules)
-            .with_checkpointing_strategy(keeper.clone())
-            .with_metric_logger(keeper);
-        if self.finished_epochs == 0 {
-            return Ok(training);
-        }
-        // So that a checkpoint of another model is an error here, and not one inside the trainer.
-        self.model_of(self.finished_epochs, model.clone())?;
-        Ok(training.checkpoint(self.finished_epochs))
     }
 
     /// The last epoch whose model, optimizer and schedule can all be read; 0 if there is none, an error if all are damaged.

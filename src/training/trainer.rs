@@ -2,15 +2,17 @@
 
 use super::arguments::TrainingArguments;
 use super::checkpoints::checksum_of;
-use super::history::{Best, History, Watch};
+use super::history::History;
+use super::keeper::Keeper;
 use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel, loss_of};
 use super::progress::renderer;
 use super::run::Run;
-use super::training_data::{TrainingData, batches, check_first, evaluated, evaluation_loader};
+use super::training_data::{TrainingData, batches, check_first, evaluation_loader};
 use crate::checkpoint::Fields;
 use crate::data::EpochLoader;
 use crate::error::{Error, Result};
+use crate::layers::ensure;
 use crate::optim::{AdamWConfig, adamw, num_trainable_params};
 use crate::pipeline::Pipeline;
 use crate::text::BertTokenizer;
@@ -33,12 +35,20 @@ use std::sync::Arc;
 /// ```no_run
 /// use burn_bert::data::{Columns, LabelledTexts};
 /// use burn_bert::pipeline::TextOptions;
-/// use burn_bert::training::{Trainer, TrainingArguments};
+/// use burn_bert::training::{EvalStrategy, Trainer, TrainingArguments, Tuning, evaluate};
 ///
-/// let train = LabelledTexts::open("train.csv", &Columns::default())?;
-/// let arguments = TrainingArguments::new("out").with_epochs(3).with_learning_rate(5e-5);
-/// let trained = Trainer::from_pretrained("bert-base-uncased", train, arguments)?.with_validation_share(0.1)?.train()?;
+/// let columns = Columns::default();
+/// let (train, test) = (LabelledTexts::open("train.csv", &columns)?, LabelledTexts::open("test.csv", &columns)?);
+/// let arguments = TrainingArguments::new("out")
+///     .with_epochs(3)
+///     .with_eval_strategy(EvalStrategy::Steps(500))
+///     .with_tuning(Tuning::Lora { rank: 8, alpha: 16.0 })
+///     .with_metric_for_best_model("F1")
+///     .with_early_stopping_patience(3);
+/// let trainer = Trainer::from_pretrained("bert-base-uncased", train, arguments.clone())?;
+/// let trained = trainer.with_validation_share(0.1)?.train()?;
 /// println!("{}", trained.history);
+/// println!("{:.4}", evaluate(&trained.pipeline, test, &arguments)?["Loss"]);
 /// let labels = trained.pipeline.classify(&["A film to remember."], &TextOptions::new())?;
 /// println!("{} ({:.2})", labels[0][0].label, labels[0][0].score);
 /// # Ok::<(), burn_bert::Error>(())
@@ -102,9 +112,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
 
     /// Holds out a share of the data in (0, 1) for validation, drawn by the seed. Returns [`Error::Config`] for another share.
     pub fn with_validation_share(self, share: f64) -> Result<Self> {
-        if !(share > 0.0 && share < 1.0) {
-            return Err(Error::config("validation_share", format!("is {share}, but must lie in (0, 1)")));
-        }
+        let is_share = share > 0.0 && share < 1.0;
+        ensure(is_share, "validation_share", || format!("is {share}, but must lie in (0, 1)"))?;
         Ok(Self { validation: Some(Validation::Share(share)), ..self })
     }
 
@@ -159,8 +168,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         };
         let metrics = metrics.and(further);
         let greater_is_better = metrics.is_greater_better(&arguments, validation.is_some())?;
-        let run = Run::open(&arguments)?;
-        let best = Best { arguments: arguments.clone(), greater_is_better, log: run.log.clone() };
+        let run = Arc::new(Run::open(&arguments)?);
+        let keeper = Keeper::new(&run, greater_is_better, &interrupter);
+        // Now, and not when the model is saved after hours.
         tokenizer.check_directory(&arguments.output_dir)?;
         let mut sums = [checksum_of(&train), 0];
         let read = |data| batches(data, &model, &tokenizer, &arguments);
@@ -217,12 +227,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             Some(valid) => Arc::new(valid.clone()),
             None => loader.slice(0, 0), // Burn's trainer always validates
         };
-        let (model, interrupted) = if best.is_over() || run.finished_epochs >= plan.evaluations {
+        let (model, interrupted) = if keeper.is_over() || run.finished_epochs >= plan.evaluations {
             (run.model_of(run.finished_epochs, training.valid())?, None)
         } else {
-            let watch =
-                Watch { keys: Interrupter::new(), trainer: interrupter.clone(), problem: Arc::default() };
-            let progress = renderer(&watch.keys, run.finished_epochs, ranks, arguments.silent);
+            let progress = renderer(&keeper.keys, run.finished_epochs, ranks, arguments.silent);
             let launch = SupervisedTraining::new(&run.folder, loader, validating)
                 .grads_accumulation(arguments.gradient_accumulation_steps)
                 .num_epochs(plan.evaluations)
@@ -232,14 +240,12 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
                 .with_interrupter(training.interrupter());
             let launch =
                 if arguments.gradient_checkpointing { launch.gradient_checkpointing() } else { launch };
-            let launch = run.checkpointed(metrics.register(launch), &training, &best, &watch)?;
-            let patience = arguments.early_stopping_patience;
-            let launch = if patience.is_some() { launch.early_stopping(best.clone()) } else { launch };
+            let launch = keeper.attach(metrics.register(launch), &training)?;
             let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?;
             let LearningResult { model, renderer, interrupted, error } =
                 launch.launch(Learner::new(training, optimizer, schedule));
             drop(renderer); // gives the terminal back
-            if let Some((split, loss)) = watch.problem.get() {
+            if let Some((split, loss)) = keeper.problem.get() {
                 check_loss(split, *loss)?;
             }
             if let Some(error) = error {
@@ -259,7 +265,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         match interrupted {
             // What follows the last evaluation was broken off.
             Some(_) => history.evaluations.truncate(run.last_checkpoint()?),
-            None => history.best = best.epoch().map(|epoch| epoch - 1),
+            None => history.best = keeper.best().map(|epoch| epoch - 1),
         }
         // All return that of rank 0.
         ranks.begin_output(1);
@@ -292,10 +298,42 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
 }
 
 impl<M: TrainableModel> Trained<M> {
-    /// The loss and all metrics of the run on other data. Errors are those of [`evaluate`](super::evaluate).
+    /// The loss and all metrics of the run on other data. Errors are those of [`evaluate`].
     pub fn evaluate<D: TrainingData<M>>(&self, data: D) -> Result<BTreeMap<String, f64>> {
         evaluated(&self.pipeline, data, &self.metrics, &self.arguments)
     }
+}
+
+/// The loss and the metrics of a model on some data, by name, with the batch size, precision, lengths and number of items of the
+/// arguments. [`Trainer`] has an example.
+///
+/// # Errors
+///
+/// Those of [`Trainer::train`](Trainer::train) before the first step; [`Error::Training`] for a batch that cannot be made.
+pub fn evaluate<M: TrainableModel, D: TrainingData<M>>(
+    pipeline: &Pipeline<M>,
+    data: D,
+    arguments: &TrainingArguments,
+) -> Result<BTreeMap<String, f64>> {
+    arguments.check()?;
+    let metrics = data.metrics(pipeline.model());
+    evaluated(pipeline, data, &metrics, arguments)
+}
+
+fn evaluated<M: TrainableModel, D: TrainingData<M>>(
+    pipeline: &Pipeline<M>,
+    data: D,
+    metrics: &Metrics<M>,
+    arguments: &TrainingArguments,
+) -> Result<BTreeMap<String, f64>> {
+    let model = pipeline.model().clone();
+    // Where it is, unless a device is asked for.
+    let model = if arguments.devices.is_empty() { model } else { model.fork(&arguments.device()) };
+    model.devices().iter().try_for_each(|device| arguments.precision.check(device))?;
+    let loader = evaluation_loader(batches(data, &model, pipeline.tokenizer(), arguments)?, arguments)?;
+    check_first::<M, D>(&model, &loader)?;
+    let model = Training::new(model).with_precision(arguments.precision);
+    Ok(metrics.of_batches(&model, loader.iter())?.expect("nobody stops it"))
 }
 
 /// One device, or several that share each step; the first holds the weights.

@@ -1,31 +1,26 @@
-//! Data for training, how they become batches, and evaluations on them; which head each dataset of this crate trains, and by
-//! which metrics.
+//! Data for training, and how they become batches; which head each dataset of this crate trains, and by which metrics.
 
 use super::arguments::TrainingArguments;
-use super::learner::Training;
 use super::metric_set::{Metrics, TrainableModel};
 use crate::data::{
     Batches, EpochLoader, LabelKind, LabelledSentences, LabelledTexts, MaskedLmCollator,
-    MaskedLmCollatorConfig, PlainText, QuestionWindow, QuestionWindowBatcher, SentencePair,
-    SentencePairBatcher, SentencePairs, SequenceBatcher, SquadExample, TokenBatcher, TryBatcher,
+    MaskedLmCollatorConfig, PlainText, QuestionWindow, QuestionWindowBatcher, SentencePairBatcher,
+    SentencePairs, SequenceBatcher, SquadExample, TokenBatcher, TryBatcher,
 };
 use crate::error::{Error, Result};
+use crate::layers::ensure;
 use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding,
     BertForSequenceClassification as Classifier, BertForTokenClassification as Tagger, CoSentLoss,
-    MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, QuestionAnsweringBatch, SentencePairBatch,
-    SequenceClassificationBatch, Stored, TokenClassificationBatch,
+    MultipleNegativesRankingLoss, ProblemType, Stored,
 };
-use crate::pipeline::Pipeline;
 use crate::text::BertTokenizer;
 use burn::data::dataloader::DataLoader;
-use burn::data::dataset::{Dataset, InMemDataset};
+use burn::data::dataset::InMemDataset;
 use burn::train::TrainStep;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
-use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// Data that a model `M` is trained on or evaluated with by a [`Trainer`](super::Trainer): the datasets of [`data`](crate::data), or
 /// [`Batches`] of any for a custom model. `Debug` has to show the items: a run is resumed only with data that it shows alike.
@@ -91,8 +86,8 @@ fn names_for(checkpoint: Vec<String>, names: &[String]) -> Vec<String> {
 
 /// `check` of a head, whose `try_forward` refuses what it cannot read.
 macro_rules! checked_by_forward {
-    ($model:ty, $batch:ty) => {
-        fn check(model: &$model, batch: &$batch) -> Result<()> {
+    ($model:ty) => {
+        fn check(model: &$model, batch: &<$model as TrainStep>::Input) -> Result<()> {
             model.try_forward(batch).map(drop)
         }
     };
@@ -134,7 +129,7 @@ impl TrainingData<Classifier> for LabelledTexts {
         }
     }
 
-    checked_by_forward!(Classifier, SequenceClassificationBatch);
+    checked_by_forward!(Classifier);
 }
 
 impl TrainingData<Tagger> for LabelledSentences {
@@ -164,7 +159,7 @@ impl TrainingData<Tagger> for LabelledSentences {
         }
     }
 
-    checked_by_forward!(Tagger, TokenClassificationBatch);
+    checked_by_forward!(Tagger);
 }
 
 /// Extractive question answering. A long context gives several windows.
@@ -184,7 +179,7 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
         Metrics::new().with(AccuracyMetric::new())
     }
 
-    checked_by_forward!(BertForQuestionAnswering, QuestionAnsweringBatch);
+    checked_by_forward!(BertForQuestionAnswering);
 }
 
 impl TrainingData<BertForMaskedLm> for PlainText {
@@ -204,7 +199,7 @@ impl TrainingData<BertForMaskedLm> for PlainText {
         Metrics::new().with(AccuracyMetric::new()).with(PerplexityMetric::new())
     }
 
-    checked_by_forward!(BertForMaskedLm, MaskedLmBatch);
+    checked_by_forward!(BertForMaskedLm);
 }
 
 /// Sentence embeddings; the loss of a model from a checkpoint is [`CoSentLoss`] of pairs with labels, and
@@ -227,7 +222,7 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
     }
 
     fn batches(self, reader: &Reader<BertForSentenceEmbedding>) -> Result<Batches<SentencePairBatcher>> {
-        let texts = (!self.has_labels()).then(|| (0..self.len()).map(|place| hashes(&self, place)).collect());
+        let texts = (!self.has_labels()).then(|| self.text_hashes());
         let batches = Batches::new(self, SentencePairBatcher::new(reader.tokenizer.clone()));
         Ok(texts.into_iter().fold(batches, Batches::with_texts))
     }
@@ -243,57 +238,7 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
         }
     }
 
-    checked_by_forward!(BertForSentenceEmbedding, SentencePairBatch);
-}
-
-fn hashes(pairs: &SentencePairs, place: usize) -> Vec<u64> {
-    let hash = |text: &String| BuildHasherDefault::<DefaultHasher>::default().hash_one(text);
-    let Ok(SentencePair { anchor, positive, negatives, .. }) = pairs.get(place) else { return Vec::new() };
-    [&anchor, &positive].into_iter().chain(&negatives).map(hash).collect()
-}
-
-/// The loss and the metrics of a model on some data, by name, with the batch size, precision, lengths and number of items of the
-/// arguments.
-///
-/// ```no_run
-/// use burn::prelude::*;
-/// use burn_bert::data::SquadExample;
-/// use burn_bert::pipeline::Pipeline;
-/// use burn_bert::training::{TrainingArguments, evaluate};
-///
-/// let pipeline = Pipeline::from_pretrained("out", &Device::default())?;
-/// let metrics = evaluate(&pipeline, SquadExample::read("dev.json")?, &TrainingArguments::new("out"))?;
-/// println!("{:.4}", metrics["Loss"]);
-/// # Ok::<(), burn_bert::Error>(())
-/// ```
-///
-/// # Errors
-///
-/// Those of [`Trainer::train`](super::Trainer::train) before the first step; [`Error::Training`] for a batch that cannot be made.
-pub fn evaluate<M: TrainableModel, D: TrainingData<M>>(
-    pipeline: &Pipeline<M>,
-    data: D,
-    arguments: &TrainingArguments,
-) -> Result<BTreeMap<String, f64>> {
-    arguments.check()?;
-    let metrics = data.metrics(pipeline.model());
-    evaluated(pipeline, data, &metrics, arguments)
-}
-
-pub(super) fn evaluated<M: TrainableModel, D: TrainingData<M>>(
-    pipeline: &Pipeline<M>,
-    data: D,
-    metrics: &Metrics<M>,
-    arguments: &TrainingArguments,
-) -> Result<BTreeMap<String, f64>> {
-    let model = pipeline.model().clone();
-    // Where it is, unless a device is asked for.
-    let model = if arguments.devices.is_empty() { model } else { model.fork(&arguments.device()) };
-    model.devices().iter().try_for_each(|device| arguments.precision.check(device))?;
-    let loader = evaluation_loader(batches(data, &model, pipeline.tokenizer(), arguments)?, arguments)?;
-    check_first::<M, D>(&model, &loader)?;
-    let model = Training::new(model).with_precision(arguments.precision);
-    Ok(metrics.of_batches(&model, loader.iter())?.expect("nobody stops it"))
+    checked_by_forward!(BertForSentenceEmbedding);
 }
 
 /// The batches of some data, with texts cut to the length of the arguments.
@@ -307,10 +252,9 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     if let Some(length) = arguments.max_length {
         let limit = model.bert().embeddings.config().max_sequence_length().unwrap_or(usize::MAX);
         // The shortest text: a token between [CLS] and [SEP].
-        if !(3..=limit).contains(&length) {
-            let problem = format!("is {length}, but must be 3 to {limit}, what the model can read");
-            return Err(Error::config("max_length", problem));
-        }
+        let is_readable = (3..=limit).contains(&length);
+        let problem = || format!("is {length}, but must be 3 to {limit}, what the model can read");
+        ensure(is_readable, "max_length", problem)?;
         reader.tokenizer = reader.tokenizer.with_model_max_length(length);
     }
     data.batches(&reader)

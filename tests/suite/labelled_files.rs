@@ -306,6 +306,14 @@ fn what_was_understood_of_a_file_is_printed() {
 }
 
 #[test]
+fn a_row_at_the_end_of_a_long_table_is_named_by_its_line() {
+    // Two lines each, after the header. Counted from the start for every row, they would take minutes.
+    let rows = "\"a\nb\",c\r\n".repeat(100_000);
+    let error = open("a.csv", format!("text,label\n{rows}\n\nd,\n"), &Columns::default()).unwrap_err();
+    assert!(error.to_string().ends_with(", line 200004: the row has no label"), "{error}");
+}
+
+#[test]
 fn a_device_and_a_file_that_does_not_fit_into_memory_are_refused() {
     let (dir, large) = file("a.csv", "text,label\n");
     fs::File::options().write(true).open(&large).unwrap().set_len((4 << 30) + 1).unwrap();

@@ -1,9 +1,8 @@
-//! Long texts: their start, windows, and the words that tokens belong to.
+//! Long texts: their start, which has the tokens of the whole text, and their windows.
 
 use super::Encoding;
 use super::tokenizer::{BertTokenizer, failed};
 use crate::error::{Error, Result};
-use tokenizers::models::ModelWrapper;
 use tokenizers::normalizers::{NormalizerWrapper, Replace};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
@@ -67,7 +66,7 @@ impl BertTokenizer {
     /// no more than `stride` tokens beside the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
         let windows = self.windows(self.tokenize(text)?, self.room(false)?, stride, String::new)?;
-        windows.into_iter().map(|window| self.finish(window, None)).collect()
+        windows.into_iter().map(|window| self.finish(window, None, None)).collect()
     }
 
     /// Encodes a pair whose second text has any length as windows: each has the first text, and as much of the second
@@ -82,7 +81,7 @@ impl BertTokenizer {
             format!(" and the {} tokens of {start:?}{}", first.len(), if start == text { "" } else { "…" })
         };
         let windows = self.windows(self.tokenize(pair)?, room, stride, beside)?;
-        windows.into_iter().map(|window| self.finish(first.clone(), Some(window))).collect()
+        windows.into_iter().map(|window| self.finish(first.clone(), Some(window), None)).collect()
     }
 
     /// The tokens of a text in windows of at most `room` tokens.
@@ -107,26 +106,6 @@ impl BertTokenizer {
         let (mut first, _) = truncate_encodings(text, None, &params).map_err(failed)?;
         let rest = first.take_overflowing();
         Ok(std::iter::once(first).chain(rest).collect())
-    }
-
-    /// Whether a token, at these bytes of a text, continues the word of the token before it, as decided by
-    /// `TokenClassificationPipeline` of transformers 5.23: in vocabularies with a prefix such as `##`, if the token is
-    /// not as long as its text; in others, if there is no space before it. An unknown token begins a word.
-    pub(crate) fn continues_word(&self, id: u32, text: &str, start: usize, end: usize) -> bool {
-        if self.special.unk.as_ref().is_some_and(|unk| unk.id == id) {
-            return false;
-        }
-        let prefix = match self.tokenizer.get_model() {
-            ModelWrapper::WordPiece(model) => Some(&model.continuing_subword_prefix),
-            ModelWrapper::BPE(model) => model.continuing_subword_prefix.as_ref(),
-            _ => None,
-        };
-        if prefix.is_some_and(|prefix| !prefix.is_empty()) {
-            let token = self.id_to_token(id).unwrap_or_default();
-            return token.chars().count() != text[start..end].chars().count();
-        }
-        let (before, after) = text.split_at(start);
-        start > 0 && !before.ends_with(' ') && !after.starts_with(' ')
     }
 }
 

@@ -1,0 +1,167 @@
+//! What Burn's trainer asks after each epoch: which checkpoints are kept, what is logged, and whether to stop.
+
+use super::history::{Epoch, Evaluation, LOSS};
+use super::run::Run;
+use crate::error::Result;
+use burn::train::checkpoint::{CheckpointingAction, CheckpointingStrategy};
+use burn::train::logger::MetricLogger;
+use burn::train::metric::store::{
+    Aggregate, EpochSummary, EventStoreClient, MetricsUpdate, NumericMetricUpdate, Split,
+};
+use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
+use burn::train::{EarlyStoppingStrategy, Interrupter, LearnerModel, SupervisedTraining};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
+
+/// What Burn's trainer asks after each epoch of a [`Run`], and where it logs. The last two checkpoints and the best one are kept, of
+/// those on disk: the checkpoints from before a resume are deleted as well. Burn's own logger writes a file for each metric and
+/// epoch, and aborts the process on a full disk.
+///
+/// Evaluations before a resume count too, unlike with Burn's `MetricEarlyStoppingStrategy`; a value that is not finite is no
+/// improvement, and a run that never had a finite one goes on.
+#[derive(Clone)]
+pub(super) struct Keeper {
+    run: Arc<Run>,
+    greater_is_better: bool,
+    /// The keys of Burn's dashboard, which resets them when training ends: the trainer's interrupter must still know then what
+    /// stopped it.
+    pub(super) keys: Interrupter,
+    trainer: Interrupter,
+    /// The loss that is infinite or NaN and stopped the trainer, and of what it is.
+    pub(super) problem: Arc<OnceLock<(&'static str, f64)>>,
+    names: HashMap<MetricId, String>,
+}
+
+impl Keeper {
+    /// `trainer` stops the trainer.
+    pub(super) fn new(run: &Arc<Run>, greater_is_better: bool, trainer: &Interrupter) -> Self {
+        let (run, trainer, keys) = (run.clone(), trainer.clone(), Interrupter::new());
+        Self { run, greater_is_better, keys, trainer, problem: Arc::default(), names: HashMap::new() }
+    }
+
+    /// Lets a trainer store its checkpoints and metrics in the run, and continue after the last checkpoint; refuses one that is
+    /// not of `model`.
+    pub(super) fn attach<M: LearnerModel>(
+        &self,
+        training: SupervisedTraining<M>,
+        model: &M,
+    ) -> Result<SupervisedTraining<M>> {
+        let [models, optimizers, schedules] = self.run.checkpoints.clone();
+        let mut training = training
+            .with_custom_checkpointers(models, optimizers, schedules)
+            .with_checkpointing_strategy(self.clone())
+            .with_metric_logger(self.clone());
+        if self.run.arguments.early_stopping_patience.is_some() {
+            training = training.early_stopping(self.clone());
+        }
+        let finished_epochs = self.run.finished_epochs;
+        if finished_epochs == 0 {
+            return Ok(training);
+        }
+        // So that a checkpoint of another model is an error here, and not one inside the trainer.
+        self.run.model_of(finished_epochs, model.clone())?;
+        Ok(training.checkpoint(finished_epochs))
+    }
+
+    /// The number of the best evaluation, counted from 1; of equal ones the first.
+    pub(super) fn best(&self) -> Option<usize> {
+        self.last_improvement(0.0)
+    }
+
+    /// The last evaluation that was better by more than `threshold` than the last one before it that was.
+    fn last_improvement(&self, threshold: f64) -> Option<usize> {
+        let (epochs, sign) = (self.run.log.lock(), if self.greater_is_better { 1.0 } else { -1.0 });
+        let value = |(_, of): &Epoch| Some(sign * of.valid.get(&self.run.arguments.metric_for_best_model)?);
+        let values = (1..).zip(&*epochs).filter_map(|(epoch, of)| Some((epoch, value(of)?)));
+        let last = values.reduce(|best, now| if now.1 - best.1 > threshold { now } else { best });
+        last.map(|(epoch, _)| epoch)
+    }
+
+    /// Whether the run has been without an improvement for as long as its patience.
+    pub(super) fn is_over(&self) -> bool {
+        let Some(patience) = self.run.arguments.early_stopping_patience else { return false };
+        let last = self.last_improvement(self.run.arguments.early_stopping_threshold);
+        last.is_some_and(|last| self.run.log.lock().len() - last >= patience)
+    }
+}
+
+/// Waits until all that the trainer's store was given is logged.
+fn wait(store: &EventStoreClient) {
+    // Answers come in the order of a queue; this one is that there is no such value.
+    store.find_metric(LOSS, 1, Aggregate::Mean, &Split::Valid);
+}
+
+impl EarlyStoppingStrategy for Keeper {
+    fn should_stop(&mut self, _: usize, store: &EventStoreClient) -> bool {
+        wait(store);
+        let ranks = &self.run.arguments.ranks;
+        let is_over = ranks.is_first() && self.is_over();
+        // A rank that has left is known at the next step, or at the end.
+        ranks.sum(&[is_over.into()]).is_ok_and(|ranks_over| ranks_over[0] > 0.0)
+    }
+}
+
+impl CheckpointingStrategy for Keeper {
+    fn checkpointing(&mut self, epoch: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
+        wait(store);
+        // Known now at the latest: a model with such a loss is not saved.
+        if self.problem.get().is_some() {
+            return Vec::new();
+        }
+        // Before the checkpoint, after which a resumed run would not log this epoch again.
+        self.run.log.save();
+        let best = self.best();
+        let saved = self.run.checkpoints.iter().flat_map(|files| files.epochs().unwrap_or_default());
+        let old: BTreeSet<_> = saved.filter(|&old| old + 1 < epoch && Some(old) != best).collect();
+        let deleted = old.into_iter().map(CheckpointingAction::Delete);
+        [CheckpointingAction::Save].into_iter().chain(deleted).collect()
+    }
+}
+
+impl MetricLogger for Keeper {
+    fn log(&mut self, update: MetricsUpdate, epoch: usize, split: &Split) {
+        if self.keys.should_stop() && !self.trainer.should_stop() {
+            self.trainer.stop(Some("q, then s"));
+        }
+        let mut epochs = self.run.log.lock();
+        // The first batch of an epoch; one whose metrics were lost on the way has none, and keeps its place.
+        if epochs.len() < epoch {
+            epochs.resize_with(epoch, Epoch::default);
+        }
+        // Burn counts epochs from 1.
+        let (losses, Evaluation { train, valid, .. }) = &mut epochs[epoch - 1];
+        let is_training = *split == Split::Train;
+        for NumericMetricUpdate { entry, numeric_entry, .. } in update.entries_numeric {
+            let (Some(name), Some(number)) = (self.names.get(&entry.metric_id), numeric_entry) else {
+                continue;
+            };
+            let value = number.current();
+            match number {
+                // A batch without labels counts nothing, and has no loss.
+                NumericEntry::Aggregated { count: 1.., .. } if name == LOSS && !value.is_finite() => {
+                    let batch = if is_training { "of a training batch" } else { "of a validation batch" };
+                    let _ = self.problem.set((batch, value)); // the first one stays
+                    self.trainer.stop(Some("the loss is no number"));
+                }
+                _ if !value.is_finite() => {}
+                NumericEntry::Final(_) => {
+                    let values = if is_training { &mut *train } else { &mut *valid };
+                    values.insert(name.clone(), value);
+                }
+                _ if is_training && name == LOSS => losses.push(value),
+                _ => {}
+            }
+        }
+    }
+
+    /// Nobody reads them here.
+    fn read_numeric(&mut self, _: &str, _: usize, _: &Split) -> Result<Vec<NumericEntry>, String> {
+        Ok(Vec::new())
+    }
+
+    fn log_metric_definition(&mut self, definition: MetricDefinition) {
+        self.names.insert(definition.metric_id, definition.name.to_string());
+    }
+
+    fn log_epoch_summary(&mut self, _: EpochSummary) {}
+}
