@@ -55,6 +55,7 @@ impl RotaryConfig {
             ("global_attn_every_n_layers", self.global_attn_every_n_layers, usize::MAX),
         ])
     }
+
     /// θ and window of a layer.
     pub(super) fn of_layer(&self, layer: usize) -> Rotary {
         match layer % self.global_attn_every_n_layers {

@@ -173,10 +173,11 @@ fn a_config_that_no_model_has_is_refused() {
 #[test]
 fn positions_may_be_given_and_are_those_of_places_otherwise() {
     let padding = PaddingMask::from_rows(&[[true, false, true, true, false, false], [false; 6]]).unwrap();
-    let places = BertEmbeddingsInput::from_rows(&[[0, 5, 0, 0, 9, 7], [7, 8, 9, 4, 3, 2]], &device()).unwrap();
+    let places =
+        BertEmbeddingsInput::from_rows(&[[0, 5, 0, 0, 9, 7], [7, 8, 9, 4, 3, 2]], &device()).unwrap();
     let tokens = BertEmbeddingsInput::from_rows(&[[5, 9, 7]], &device()).unwrap();
     for family in [Family::ModernBert, Family::NomicBert, Family::Gte, Family::JinaEmbeddingsV3] {
-        let model = larger(config_of(family).init(&device()));
+        let model = larger(config_of(family).init(&autodiff())).valid();
         let run = |input: &BertEmbeddingsInput, padding: Option<&PaddingMask>| {
             let all = model.forward_all(input, padding).unwrap().last_hidden_state;
             let last = values(model.forward(input, padding).last_hidden_state);
@@ -184,7 +185,8 @@ fn positions_may_be_given_and_are_those_of_places_otherwise() {
             last
         };
         let counted = run(&places, Some(&padding));
-        let given = |input: &BertEmbeddingsInput, ids: &[[i64; 6]]| input.clone().with_position_ids(ids).unwrap();
+        let given =
+            |input: &BertEmbeddingsInput, ids: &[[i64; 6]]| input.clone().with_position_ids(ids).unwrap();
         // From the first token of each text, for one text and for all.
         assert_eq!(run(&given(&places, &[[-1, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5]]), Some(&padding)), counted);
         let moved = given(&places, &[[7, 8, 9, 10, 11, 12]]);
