@@ -8,7 +8,7 @@ use burn_fused_matmul::{Kernel, Matrix, add_product, on_threads};
 use pulp::{Arch, Simd, WithSimd};
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 /// Tokens of a batch, and those that the head of masked-language modelling scores.
@@ -73,8 +73,16 @@ fn multiply_adds(steps: usize) -> f64 {
 
 /// The program of `benches/peers/bench_matmul_torch.py`.
 struct Torch {
-    ask: ChildStdin,
+    process: Child,
     answers: BufReader<ChildStdout>,
+}
+
+impl Drop for Torch {
+    fn drop(&mut self) {
+        // It ends when nobody asks any more.
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
 }
 
 impl Torch {
@@ -83,8 +91,8 @@ impl Torch {
         let mut command = Command::new(std::env::var_os("BURN_BERT_PYTHON")?);
         command.args([script, &rayon::current_num_threads().to_string()]);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("Python");
-        let (ask, answers) = (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
-        let mut torch = Self { ask, answers: BufReader::new(answers) };
+        let answers = BufReader::new(process.stdout.take().expect("a pipe"));
+        let mut torch = Self { process, answers };
         println!("{}", torch.answer());
         Some(torch)
     }
@@ -97,7 +105,8 @@ impl Torch {
 
     /// Seconds of a run.
     fn time(&mut self, case: &str) -> f64 {
-        writeln!(self.ask, "time {case} 1").expect("the peer listens");
+        let ask = self.process.stdin.as_mut().expect("a pipe");
+        writeln!(ask, "time {case} 1").expect("the peer listens");
         self.answer().parse::<f64>().expect("milliseconds") / 1e3
     }
 }
