@@ -110,9 +110,11 @@ fn compute<const D: usize>(
         if has_rows || !weight_dtype.is_float() {
             return burn::tensor::module::linear(x, weight, bias);
         }
-        dims[D - 1] = outputs;
         let y = burn::tensor::module::linear(x, weight.clone().detach(), bias);
-        return y + weight.slice([0..0, 0..outputs]).reshape(dims);
+        // Added to no row, so that its gradient is a sum of none.
+        let mut row = [1; D];
+        row[D - 1] = outputs;
+        return y + weight.sum_dim(0).reshape(row);
     };
     assert_eq!(dims[D - 1], inputs, "rows of x must be as long as weight has rows");
     if let Some(bias) = &bias {
