@@ -31,7 +31,7 @@ measure() {
         classification) tuned bench compare_classification ;;
         inference) tuned bench compare_inference ;;
         adamw) tuned bench compare_adamw ;;
-        matmul) echo '```text' && tuned cargo bench --quiet -p burn-fused-matmul && echo '```' ;;
+        matmul) echo '```text' && tuned cargo bench --quiet -p burn-fused-matmul --bench rates && echo '```' ;;
         ranks) bench ranks ;;
         *) echo "no table is called $1" >&2 && exit 2 ;;
     esac
@@ -63,7 +63,7 @@ if [[ " $* " == *" operator"* ]]; then
 fi
 # Built before anything is timed.
 cargo bench --quiet "${features[@]}" --no-run
-cargo bench --quiet -p burn-fused-matmul --no-run
+cargo bench --quiet -p burn-fused-matmul --bench rates --no-run
 commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
 for table in "$@"; do
     {
