@@ -1,4 +1,5 @@
-//! What `benches/gpu.sh` measures on a CubeCL device: one part each for `operator`, `first`, `steps` and `launches`.
+//! What `benches/gpu.sh` measures on a CubeCL device: one part each for `operator`, `first`, `rates`, `profile`, `steps` and
+//! `launches`.
 //!
 //!     BURN_DEVICE=vulkan cargo bench --features vulkan --bench gpu -- operator
 //!
@@ -18,8 +19,9 @@ mod whole_model;
 
 use bert_base::{Bench, Path, WORKLOADS};
 use burn::prelude::*;
+use burn::tensor::{DType, Distribution};
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::functional::on_reference_path;
+use burn_bert::functional::{Precision, autocast, on_reference_path};
 use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
 use counting_allocator::Counting;
 use launches::{launches, timed_launches};
@@ -50,10 +52,12 @@ fn main() -> ExitCode {
     match part {
         "operator" => operator_table::print(shapes),
         "first" => print_first_steps(&models(is_quick)[..1]),
+        "rates" => print_rates(is_quick),
+        "profile" => print_profiles(&models(is_quick), &cases(is_quick), is_quick),
         "steps" => masked_lm_table::print(&models(is_quick), &cases(is_quick), race(is_quick)),
         "launches" => print_launches(shapes, &models(is_quick)),
         _ => {
-            eprintln!("usage: gpu operator|first|steps|launches [quick]");
+            eprintln!("usage: gpu operator|first|rates|profile|steps|launches [quick]");
             return ExitCode::from(2);
         }
     }
@@ -70,9 +74,8 @@ fn models(is_quick: bool) -> Vec<(&'static str, BertModelConfig)> {
 }
 
 fn cases(is_quick: bool) -> Vec<Case> {
-    let without = Case { drops: false, ..Case::DEFAULT };
-    let large = Case { shape: [32, 512], ..Case::DEFAULT };
-    if is_quick { vec![Case::DEFAULT, without] } else { vec![Case::DEFAULT, without, large] }
+    let larger = [[32, 128], [32, 512]].map(|shape| Case { shape, fastest: true, ..Case::DEFAULT });
+    if is_quick { vec![Case::DEFAULT] } else { [[Case::DEFAULT].as_slice(), &larger].concat() }
 }
 
 /// More steps than on a CPU, where a step takes seconds.
@@ -80,12 +83,12 @@ fn race(is_quick: bool) -> Race {
     if is_quick {
         Race { rounds: 1, turn: 1.0, warm_up: 0 }
     } else {
-        Race { rounds: 7, turn: 1000.0, warm_up: 3 }
+        Race { rounds: 5, turn: 300.0, warm_up: 3 }
     }
 }
 
 /// How long the first steps of training take: kernels are compiled and products tuned in them, as far as CubeCL's caches
-/// do not know them. Then what kernels take in a later one.
+/// do not know them.
 fn print_first_steps(models: &[(&str, BertModelConfig)]) {
     println!("seconds of the first steps of training, in order, and of a later one (median)\n");
     for (name, config) in models {
@@ -96,8 +99,78 @@ fn print_first_steps(models: &[(&str, BertModelConfig)]) {
         let first = steps(4).into_iter().map(|milliseconds| format!("{:.2}", milliseconds / 1e3));
         let first: Vec<String> = first.collect();
         println!("{name}: {}; {:.3}", first.join(", "), race::median(steps(5)) / 1e3);
-        let step = || training.step(|model| model.forward(&batch).loss);
-        print_profile(timed_launches(&device, step));
+    }
+}
+
+/// What bounds a step: the rate of Burn's matmuls at BERT-base's shapes and at one that a device does best, and that of
+/// copies.
+fn print_rates(is_quick: bool) {
+    let device = Device::default();
+    let median = |mut run: Box<dyn FnMut()>| {
+        run();
+        run();
+        race::median(race::time(if is_quick { 1 } else { 15 }, run)) / 1e3
+    };
+    let sizes = [[1024, 768, 768], [4096, 768, 3072], [16384, 768, 3072], [8192, 8192, 8192]];
+    let sizes = if is_quick { &sizes[..1] } else { &sizes };
+    println!("TFLOP/s of Burn's matmuls [M, K] · [K, N] with each operand as it is or transposed\n");
+    println!("| M, K, N | dtype | nn | nt | tn |\n|---|---|---|---|---|");
+    for &[m, k, n] in sizes {
+        for dtype in [DType::F32, DType::BF16].into_iter().filter(|&dtype| device.supports_dtype(dtype)) {
+            let rate = |transposed: [bool; 2]| {
+                let matrix = |[rows, columns]: [usize; 2], transposed: bool| {
+                    let dims = if transposed { [columns, rows] } else { [rows, columns] };
+                    let values =
+                        Tensor::<2>::random(dims, Distribution::Normal(0.0, 1.0), &device).cast(dtype);
+                    if transposed { values.transpose() } else { values }
+                };
+                let (a, b) = (matrix([m, k], transposed[0]), matrix([k, n], transposed[1]));
+                let device = device.clone();
+                // Several a wait, so that the device has work throughout.
+                let seconds = median(Box::new(move || {
+                    let products: Vec<_> = (0..RUNS).map(|_| a.clone().matmul(b.clone())).collect();
+                    device.sync().expect("the device works");
+                    drop(products);
+                }));
+                (2 * m * k * n * RUNS) as f64 / seconds / 1e12
+            };
+            let [nn, nt, tn] = [[false, false], [false, true], [true, false]].map(rate);
+            println!("| {m}, {k}, {n} | {dtype:?} | {nn:.1} | {nt:.1} | {tn:.1} |");
+        }
+    }
+    let values = if is_quick { 1 << 20 } else { 1 << 28 };
+    let x = Tensor::<1>::ones([values], &device);
+    let seconds = median(Box::new(move || {
+        let copies: Vec<_> = (0..RUNS).map(|_| x.clone() * 2.0).collect();
+        x.device().sync().expect("the device works");
+        drop(copies);
+    }));
+    println!("\ncopies, read and written: {:.0} GB/s", (8 * values * RUNS) as f64 / seconds / 1e9);
+}
+
+/// Runs between two waits.
+const RUNS: usize = 5;
+
+/// What kernels take in a step of each model, by precision.
+fn print_profiles(models: &[(&str, BertModelConfig)], cases: &[Case], is_quick: bool) {
+    for ((name, config), case) in models.iter().flat_map(|model| cases.iter().map(move |case| (model, case)))
+    {
+        let device = Device::default().autodiff();
+        device.seed(0);
+        let batch = masked_lm_table::batch(config, case.shape, &device);
+        for precision in [Precision::F32, Precision::Bf16] {
+            if precision.check(&device).is_err() {
+                continue;
+            }
+            let mut training = Training::new(BertForMaskedLmConfig::new(config.clone()).init(&device));
+            let mut step = || training.step(|model| autocast(precision, || model.forward(&batch).loss));
+            (0..4).for_each(|_| step());
+            let milliseconds = race::median(race::time(if is_quick { 1 } else { 9 }, &mut step));
+            let [rows, columns] = case.shape;
+            println!("\n{name}, {rows} × {columns}, {precision:?}: a step takes {milliseconds:.2} ms");
+            print_profile(timed_launches(&device, step));
+            println!("\n{}", training.breakdown(|model| autocast(precision, || model.forward(&batch).loss)));
+        }
     }
 }
 

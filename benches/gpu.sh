@@ -6,9 +6,9 @@
 #                                             cuda-cpp or rocm
 #     FOLDER/gpu.sh [--quick] [--part NAME]... [OUTPUT]    on the machine with the GPU
 #
-# A run has five parts: the first steps of training, without CubeCL's caches and with them, and what kernels take in a later
-# one (first), the behaviour suite (suite), kernel launches and bytes (launches), the input layer's times (operator) and those
-# of whole training steps (steps). --part runs one of them alone. A part is ended after BURN_BERT_PART_SECONDS, 570 unless
+# A run has seven parts: the first steps of training, without CubeCL's caches and with them (first), the behaviour suite
+# (suite), kernel launches and bytes (launches), the input layer's times (operator), the rates of matmuls and copies (rates),
+# what kernels take in a training step (profile) and the times of whole ones (steps). --part runs one of them alone. A part is ended after BURN_BERT_PART_SECONDS, 570 unless
 # set. A run ends with a table of the parts, and with exit status 1 if one of them failed. Everything that is printed is
 # kept in OUTPUT (default: burn-bert-gpu in the current folder), from one run to the next, and so are CubeCL's caches.
 # --quick takes small sizes, to see that everything runs, on a software adapter for one.
@@ -76,7 +76,7 @@ run() {
         esac
         shift
     done
-    [ ${#parts[@]} -gt 0 ] || parts=(first suite launches operator steps)
+    [ ${#parts[@]} -gt 0 ] || parts=(first suite launches operator rates profile steps)
     mkdir -p "${1:-$output}"
     output=$(cd "${1:-$output}" && pwd)
     local device commit
@@ -97,8 +97,8 @@ run() {
         case $name in
         suite) part suite ./backend "$device::" ;;
         first) part first first "${size[@]}" ;;
-        launches | operator | steps) part "$name" ./gpu "$name" "${size[@]}" ;;
-        *) echo "gpu.sh: no part '$name'; there are first, suite, launches, operator and steps" >&2 && exit 2 ;;
+        launches | operator | rates | profile | steps) part "$name" ./gpu "$name" "${size[@]}" ;;
+        *) echo "gpu.sh: no part '$name'; there are first, suite, launches, operator, rates, profile and steps" >&2 && exit 2 ;;
         esac
     done
     rm backend gpu
