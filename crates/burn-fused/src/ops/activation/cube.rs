@@ -1,45 +1,52 @@
-//! CubeCL's devices: one kernel forward; two backward, of which one adds up the bias's gradient.
+//! CubeCL's devices: one kernel forward; two backward, of which one adds up the bias's gradient. Each is compiled for an
+//! activation.
 
-use super::{Activation, BiasActivation, BiasActivationOp};
+use super::{Activation, BiasActivation, BiasActivationOp, CUBIC};
 use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::row::{Split, column, zeros};
 use crate::cube::totals::{store, store_share};
 use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
+use burn_cubecl::tensor::CubeTensor;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
 const BINDINGS: u32 = 9;
 
 /// `None` for inputs that the kernels do not take.
-fn launch(input: &BiasActivation<CubeBackend>) -> Option<RowLaunch> {
-    // No kernels for the others: the reference computes them.
-    if input.activation != Activation::Gelu {
-        return None;
-    }
+pub(crate) fn launch(input: &BiasActivation<CubeBackend>) -> Option<RowLaunch> {
     let operands: Vec<_> = BiasActivationOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
     RowLaunch::of(&operands, input.x.meta.shape().dims(), BINDINGS)
+}
+
+/// f(x + bias) ∘ gate in `output`, one launch, for rows that have a [`launch`].
+pub(crate) fn activated(on: &RowLaunch, input: BiasActivation<CubeBackend>, output: DType) -> CubeTensor {
+    let y = on.empty([on.rows, on.hidden], output);
+    forward_kernel::launch(
+        &on.client,
+        on.cubes((on.rows * on.hidden).div_ceil(on.max_units)),
+        CubeDim::new_1d(on.max_units as u32),
+        on.address_type,
+        buffer(input.x),
+        buffer(input.bias),
+        input.gate.map(buffer).into(),
+        y.clone().into_buffer_arg(),
+        constants(on, input.activation),
+        on.hidden,
+        input.activation,
+        [on.float, output, on.wide].map(dtype_to_elem_type),
+    );
+    y
 }
 
 impl Kernels<CubeBackend> for BiasActivationOp {
     fn forward(input: BiasActivation<CubeBackend>) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
-        let y = on.empty([on.rows, on.hidden], on.float);
-        forward_kernel::launch(
-            &on.client,
-            on.cubes((on.rows * on.hidden).div_ceil(on.max_units)),
-            CubeDim::new_1d(on.max_units as u32),
-            on.address_type,
-            buffer(input.x),
-            buffer(input.bias),
-            input.gate.map(buffer).into(),
-            y.clone().into_buffer_arg(),
-            on.scalar(FRAC_1_SQRT_2),
-            on.hidden,
-            on.floats(),
-        );
-        (y, [])
+        let dtype = input.x.dtype;
+        (activated(&on, input, dtype), [])
     }
 
     fn backward(
@@ -63,40 +70,125 @@ impl Kernels<CubeBackend> for BiasActivationOp {
             output(&dx).into(),
             output(&gate_grad).into(),
             output(&partials).into(),
-            on.scalar(FRAC_1_SQRT_2),
-            on.scalar(1.0 / (2.0 * PI).sqrt()),
+            constants(&on, input.activation),
             on.rows,
             on.rows_per_cube(),
             on.hidden,
             on.split,
+            input.activation,
             on.floats(),
         );
         vec![dx, partials.map(|partials| on.totals(&partials, 1).remove(0)), gate_grad]
     }
 }
 
-/// Φ(z), given 1 / √2.
+/// What the formula of an activation multiplies by: for GELU 1 / √2 and 1 / √(2π); for its approximations twice the slope, and
+/// that times 0.044715; for what is a logistic function the slope.
+#[derive(CubeType, CubeLaunch)]
+struct Constants {
+    first: InputScalar,
+    second: InputScalar,
+}
+
+fn constants(on: &RowLaunch, activation: Activation) -> ConstantsLaunch {
+    let slope = activation.slope();
+    let [first, second] = match activation {
+        Activation::Gelu => [FRAC_1_SQRT_2, 1.0 / (2.0 * PI).sqrt()],
+        Activation::GeluTanh | Activation::GeluFast => [2.0 * slope, 2.0 * slope * CUBIC],
+        _ => [slope, 0.0],
+    };
+    ConstantsLaunch::new(on.scalar(first), on.scalar(second))
+}
+
+/// f(z).
 #[cube]
-fn cumulative<W: Float>(z: W, inverse_root: W) -> W {
-    W::new(0.5) * (W::new(1.0) + (z * inverse_root).erf())
+fn value<W: Float>(z: W, constants: &Constants, #[comptime] activation: Activation) -> W {
+    if comptime!(activation == Activation::Gelu) {
+        z * cumulative::<W>(z, constants)
+    } else if comptime!(matches!(activation, Activation::GeluTanh | Activation::GeluFast)) {
+        z * logistic::<W>(cubic::<W>(z, constants, 1.0))
+    } else if comptime!(activation == Activation::Relu) {
+        // NaN stays.
+        select(z < W::new(0.0), W::new(0.0), z)
+    } else if comptime!(matches!(activation, Activation::QuickGelu | Activation::Silu)) {
+        z * logistic::<W>(z * constants.first.get::<W>())
+    } else if comptime!(activation == Activation::Tanh) {
+        z.tanh()
+    } else if comptime!(activation == Activation::Sigmoid) {
+        logistic::<W>(z)
+    } else {
+        z
+    }
+}
+
+/// f′(z).
+#[cube]
+fn slope<W: Float>(z: W, constants: &Constants, #[comptime] activation: Activation) -> W {
+    let one = W::new(1.0);
+    if comptime!(activation == Activation::Gelu) {
+        let density = constants.second.get::<W>() * (W::new(-0.5) * z * z).exp();
+        cumulative::<W>(z, constants) + z * density
+    } else if comptime!(matches!(activation, Activation::GeluTanh | Activation::GeluFast)) {
+        let u = cubic::<W>(z, constants, 1.0);
+        let near = logistic::<W>(u);
+        // z times the derivative of the cubic is the cubic with three times its last term; 1 − σ(u) is σ(−u).
+        near + near * logistic::<W>(-u) * cubic::<W>(z, constants, 3.0)
+    } else if comptime!(activation == Activation::Relu) {
+        select(z > W::new(0.0), one, W::new(0.0))
+    } else if comptime!(matches!(activation, Activation::QuickGelu | Activation::Silu)) {
+        let u = z * constants.first.get::<W>();
+        let near = logistic::<W>(u);
+        near * (one + u * logistic::<W>(-u))
+    } else if comptime!(activation == Activation::Tanh) {
+        let y = z.tanh();
+        one - y * y
+    } else if comptime!(activation == Activation::Sigmoid) {
+        logistic::<W>(z) * logistic::<W>(-z)
+    } else {
+        one
+    }
+}
+
+/// Φ(z).
+#[cube]
+fn cumulative<W: Float>(z: W, constants: &Constants) -> W {
+    W::new(0.5) * (W::new(1.0) + (z * constants.first.get::<W>()).erf())
+}
+
+/// 2 √(2/π) (z + `weight` · 0.044715 z³): its logistic function is (1 + tanh) / 2 of half of it.
+#[cube]
+fn cubic<W: Float>(z: W, constants: &Constants, #[comptime] weight: f32) -> W {
+    // Both tails are flat there: z² of what is far would overflow.
+    let square = min(z * z, W::new(1000.0));
+    z * (constants.first.get::<W>() + W::new(weight) * constants.second.get::<W>() * square)
+}
+
+/// σ(u) = 1 / (1 + e⁻ᵘ).
+#[cube]
+fn logistic<W: Float>(u: W) -> W {
+    // Of −|u|: no exponential overflows.
+    let exp = (-u.abs()).exp();
+    let near = W::new(1.0) / (W::new(1.0) + exp);
+    select(u < W::new(0.0), exp * near, near)
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn forward_kernel<T: Float, W: Float>(
+fn forward_kernel<T: Float, O: Float, W: Float>(
     x: &[T],
     bias: &[T],
     gate: &ComptimeOption<Box<[T]>>,
-    y: &mut [T],
-    inverse_root: InputScalar,
+    y: &mut [O],
+    constants: &Constants,
     #[comptime] hidden: usize,
-    #[define(T, W)] _dtypes: [ElemType; 2],
+    #[comptime] activation: Activation,
+    #[define(T, O, W)] _dtypes: [ElemType; 3],
 ) {
     if ABSOLUTE_POS >= y.len() {
         terminate!();
     }
     let z = W::cast_from(x[ABSOLUTE_POS]) + W::cast_from(bias[ABSOLUTE_POS % hidden]);
-    let value = z * cumulative::<W>(z, inverse_root.get::<W>());
-    y[ABSOLUTE_POS] = T::cast_from(value * factor::<T, W>(gate, ABSOLUTE_POS));
+    let value = value::<W>(z, constants, activation);
+    y[ABSOLUTE_POS] = O::cast_from(value * factor::<T, W>(gate, ABSOLUTE_POS));
 }
 
 /// What the activation is multiplied by.
@@ -119,12 +211,12 @@ fn backward_kernel<T: Float, W: Float>(
     mut dx: ComptimeOption<Box<[T]>>,
     mut gate_grad: ComptimeOption<Box<[T]>>,
     mut partials: ComptimeOption<Box<[W]>>,
-    inverse_root: InputScalar,
-    density: InputScalar,
+    constants: &Constants,
     rows: usize,
     rows_per_cube: usize,
     #[comptime] hidden: usize,
     #[comptime] split: Split,
+    #[comptime] activation: Activation,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let first = CUBE_POS * rows_per_cube;
@@ -140,12 +232,9 @@ fn backward_kernel<T: Float, W: Float>(
             if column < hidden {
                 let place = row * hidden + column;
                 let z = W::cast_from(x[place]) + W::cast_from(bias[column]);
-                let density = density.get::<W>() * (W::new(-0.5) * z * z).exp();
-                let cumulative = cumulative::<W>(z, inverse_root.get::<W>());
-                let slope = cumulative + z * density;
                 let of_output = W::cast_from(grad[place]);
-                store::<T, W>(&mut gate_grad, place, of_output * z * cumulative);
-                let gradient = of_output * factor::<T, W>(gate, place) * slope;
+                store::<T, W>(&mut gate_grad, place, of_output * value::<W>(z, constants, activation));
+                let gradient = of_output * factor::<T, W>(gate, place) * slope::<W>(z, constants, activation);
                 total[i] += gradient;
                 store::<T, W>(&mut dx, place, gradient);
             }

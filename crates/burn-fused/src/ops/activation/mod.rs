@@ -1,7 +1,7 @@
 //! Add a bias, take the activation: one operator with its own backward.
 
 #[cfg(feature = "_cubecl")]
-mod cube;
+pub(crate) mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
@@ -74,7 +74,7 @@ pub fn bias_gelu(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
     bias_activation(x, bias, Activation::Gelu)
 }
 
-/// As [`bias_gelu`], with any activation. CubeCL devices run the reference for those that are not the exact GELU.
+/// As [`bias_gelu`], with any activation.
 pub fn bias_activation(x: Tensor<2>, bias: Tensor<1>, activation: Activation) -> Tensor<2> {
     compute(x, bias, None, activation)
 }
@@ -240,7 +240,7 @@ fn cubic<B: Backend>(z: &FloatTensor<B>, slope: f64, weight: f64) -> FloatTensor
 /// assert_eq!(Activation::of_name("gelu_new"), Some(Activation::GeluTanh));
 /// assert_eq!(Activation::GeluTanh.names()[0], "gelu_new");
 /// ```
-#[derive(Config, Debug, Copy, PartialEq, Eq)]
+#[derive(Config, Debug, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Activation {
     /// z: `linear`.

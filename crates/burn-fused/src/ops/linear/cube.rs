@@ -1,24 +1,100 @@
-//! CubeCL's devices: Burn's autotuned matmuls of operands in 16 bits, which reach tensor cores, into f32.
+//! CubeCL's devices: Burn's autotuned matmuls of operands in 16 bits, which reach tensor cores, added up in f32.
 
-use super::{Linear, LinearOp, backward, forward};
+use super::{Arithmetic, Linear, LinearOp, backward, forward};
 use crate::cube::launch::product;
 use crate::engine::operator::{Gradients, Kernels, Output, Upstream};
+use crate::numerics::dtype::narrow;
+use crate::numerics::layer_norm::vector;
+use crate::ops::activation::cube::{activated, launch};
+use crate::ops::activation::{Activation, BiasActivation};
+use burn::backend::ops::FloatTensorOps;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
 use burn_cubecl::tensor::CubeTensor;
 
-impl Kernels<CubeBackend> for LinearOp {
-    fn forward(input: Linear<CubeBackend>) -> Output<Self, CubeBackend> {
-        (forward(matmul, input), [])
+struct Cube;
+
+impl Arithmetic<CubeBackend> for Cube {
+    fn rounded(operand: CubeTensor, dtype: DType) -> CubeTensor {
+        cast(operand, dtype)
     }
 
-    fn backward(input: Linear<CubeBackend>, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
-        backward(matmul, input, upstream)
+    fn affine(a: CubeTensor, b: CubeTensor, bias: Option<CubeTensor>, output: DType) -> CubeTensor {
+        let Some(bias) = bias else { return product(a, b, output) };
+        let (x, bias) = (product(a, b, DType::F32), cast(bias, DType::F32));
+        let sum = BiasActivation { x, bias, gate: None, activation: Activation::Identity };
+        // The matmul's own rounding would be before the bias.
+        if let Some(on) = launch(&sum) {
+            return activated(&on, sum, output);
+        }
+        let bias = vector::<CubeBackend>(&sum.bias, &sum.x);
+        narrow::<CubeBackend>(CubeBackend::float_add(sum.x, bias), output)
     }
 }
 
-fn matmul(a: CubeTensor, b: CubeTensor, dtype: DType) -> CubeTensor {
-    let [a, b] = [a, b].map(|operand| cast(operand, dtype));
-    product(a, b, DType::F32)
+impl Kernels<CubeBackend> for LinearOp {
+    fn forward(input: Linear<CubeBackend>) -> Output<Self, CubeBackend> {
+        forward::<_, Cube>(input)
+    }
+
+    fn backward(input: Linear<CubeBackend>, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
+        backward::<_, Cube>(input, upstream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::operator::Operator;
+    use burn::backend::try_read_sync;
+    use burn::tensor::TensorData;
+
+    fn tensor(shape: [usize; 2], step: usize) -> CubeTensor {
+        let values: Vec<f32> =
+            (0..shape[0] * shape[1]).map(|i| ((i * step) % 23) as f32 / 16.0 - 0.7).collect();
+        CubeBackend::float_from_data(TensorData::new::<f32, _>(values, shape), &Default::default())
+    }
+
+    #[track_caller]
+    fn assert_close(found: CubeTensor, expected: CubeTensor) {
+        assert_eq!(found.dtype, expected.dtype);
+        let [found, expected] = [found, expected].map(|tensor| {
+            let data = try_read_sync(CubeBackend::float_into_data(tensor)).unwrap().unwrap();
+            data.iter::<f64>().collect::<Vec<_>>()
+        });
+        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert!(
+                (found - expected).abs() <= 2e-3 * expected.abs().max(1.0),
+                "[{i}]: {found}, not {expected}"
+            );
+        }
+    }
+
+    /// In f16, for software adapters have no bf16: the code is the same.
+    #[test]
+    fn operands_in_16_bits_have_the_products_of_the_reference() {
+        let [rows, inputs, outputs] = [37, 65, 19];
+        for has_bias in [true, false] {
+            let input = || Linear::<CubeBackend> {
+                x: tensor([rows, inputs], 7),
+                weight: tensor([inputs, outputs], 11),
+                bias: has_bias.then(|| CubeBackend::float_reshape(tensor([1, outputs], 5), [outputs].into())),
+                dtype: DType::F16,
+                narrow: true,
+            };
+            let (y, statistics) = <LinearOp as Kernels<CubeBackend>>::forward(input());
+            let (expected, others) = LinearOp::reference::<CubeBackend>(input());
+            assert_eq!(y.dtype, DType::F16);
+            let grad = cast(tensor([rows, outputs], 13), y.dtype);
+            assert_close(y, expected);
+            let upstream =
+                |statistics| Upstream { statistics, grad: grad.clone(), needs: [true, true, has_bias] };
+            let found = <LinearOp as Kernels<CubeBackend>>::backward(input(), upstream(statistics));
+            let expected = LinearOp::reference_backward::<CubeBackend>(input(), upstream(others));
+            for (found, expected) in found.into_iter().flatten().zip(expected.into_iter().flatten()) {
+                assert_close(found, expected);
+            }
+        }
+    }
 }

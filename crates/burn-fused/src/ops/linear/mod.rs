@@ -17,8 +17,9 @@ use burn::prelude::*;
 use burn::tensor::{DType, Shape};
 
 inputs! {
-    /// N rows of I values to N rows of O.
-    Linear of LinearOp, operands: 3, statistics: 0 {
+    /// N rows of I values to N rows of O. The statistics are x and W as they are multiplied: to round them again in the backward
+    /// would take a pass over each.
+    Linear of LinearOp, operands: 3, statistics: 2 {
         floats {
             /// [N, I], in f32 or 16 bits.
             x,
@@ -152,42 +153,51 @@ fn has_matmuls<const D: usize>(_x: &Tensor<D>, _weight: &Tensor<2>) -> bool {
     false
 }
 
-/// A · B in f32, its operands rounded to a dtype.
-type Matmul<B> = fn(FloatTensor<B>, FloatTensor<B>, DType) -> FloatTensor<B>;
+/// How a backend multiplies: here by Burn's operations.
+pub(super) trait Arithmetic<B: Backend> {
+    /// `operand` rounded to `dtype`.
+    fn rounded(operand: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+        narrow::<B>(operand, dtype)
+    }
 
-/// By Burn's operations.
-fn matmul<B: Backend>(a: FloatTensor<B>, b: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
-    // Rounded operands are widened again, so that sums are f32 on every backend.
-    let [a, b] = [a, b].map(|operand| wide::<B>(narrow::<B>(operand, dtype)));
-    B::float_matmul(a, b)
+    /// A · B + bias for each row, added up in f32 and rounded to `output` once.
+    fn affine(
+        a: FloatTensor<B>,
+        b: FloatTensor<B>,
+        bias: Option<FloatTensor<B>>,
+        output: DType,
+    ) -> FloatTensor<B> {
+        // Rounded operands are widened again, so that sums are f32 on every backend.
+        let sum = B::float_matmul(wide::<B>(a), wide::<B>(b));
+        let sum = match bias {
+            Some(bias) => {
+                let bias = vector::<B>(&bias, &sum);
+                B::float_add(sum, bias)
+            }
+            None => sum,
+        };
+        narrow::<B>(sum, output)
+    }
 }
 
-fn forward<B: Backend>(matmul: Matmul<B>, input: Linear<B>) -> FloatTensor<B> {
+struct Reference;
+
+impl<B: Backend> Arithmetic<B> for Reference {}
+
+fn forward<B: Backend, A: Arithmetic<B>>(input: Linear<B>) -> Output<LinearOp, B> {
     let output = input.output();
-    let sum = matmul(input.x, input.weight, input.dtype);
-    let sum = match input.bias {
-        Some(bias) => {
-            let bias = vector::<B>(&bias, &sum);
-            B::float_add(sum, bias)
-        }
-        None => sum,
-    };
-    narrow::<B>(sum, output)
+    let [x, weight] = [input.x, input.weight].map(|operand| A::rounded(operand, input.dtype));
+    (A::affine(x.clone(), weight.clone(), input.bias, output), [x, weight])
 }
 
-fn backward<B: Backend>(
-    matmul: Matmul<B>,
-    input: Linear<B>,
-    upstream: Upstream<LinearOp, B>,
-) -> Gradients<B> {
-    let Upstream { grad, needs: [needs_x, needs_weight, needs_bias], .. } = upstream;
-    let Linear { x, weight, bias, dtype, .. } = input;
-    let bias = bias.filter(|_| needs_bias).map(|bias| total::<B>(wide::<B>(grad.clone()), &bias));
-    let gradient = |of: &FloatTensor<B>, a, b| narrow::<B>(matmul(a, b, dtype), of.dtype());
-    let transposed = |matrix: &FloatTensor<B>| B::float_swap_dims(matrix.clone(), 0, 1);
+fn backward<B: Backend, A: Arithmetic<B>>(input: Linear<B>, upstream: Upstream<LinearOp, B>) -> Gradients<B> {
+    let Upstream { statistics: [x, weight], grad, needs: [needs_x, needs_weight, needs_bias] } = upstream;
+    let bias = input.bias.filter(|_| needs_bias).map(|bias| total::<B>(wide::<B>(grad.clone()), &bias));
+    let grad = A::rounded(grad, input.dtype);
+    let transposed = |matrix| B::float_swap_dims(matrix, 0, 1);
     vec![
-        needs_x.then(|| gradient(&x, grad.clone(), transposed(&weight))),
-        needs_weight.then(|| gradient(&weight, transposed(&x), grad.clone())),
+        needs_x.then(|| A::affine(grad.clone(), transposed(weight), None, input.x.dtype())),
+        needs_weight.then(|| A::affine(transposed(x), grad.clone(), None, input.weight.dtype())),
         bias,
     ]
 }
@@ -195,14 +205,15 @@ fn backward<B: Backend>(
 impl Operator for LinearOp {
     fn specs<B: Backend>(inputs: &Linear<B>) -> Vec<Spec> {
         let shape = Shape::new([inputs.x.shape()[0], inputs.weight.shape()[1]]);
-        vec![Spec { shape, dtype: inputs.output() }]
+        let rounded = |operand: &FloatTensor<B>| Spec { shape: operand.shape(), dtype: inputs.dtype };
+        vec![Spec { shape, dtype: inputs.output() }, rounded(&inputs.x), rounded(&inputs.weight)]
     }
 
     fn reference<B: DropoutOps>(inputs: Linear<B>) -> Output<Self, B> {
-        (forward(matmul::<B>, inputs), [])
+        forward::<B, Reference>(inputs)
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Linear<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        backward(matmul::<B>, inputs, upstream)
+        backward::<B, Reference>(inputs, upstream)
     }
 }
