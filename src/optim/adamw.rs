@@ -5,9 +5,7 @@ use burn::config::Config;
 use burn::module::ParamGroup;
 use burn::optim::{LearningRate, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource};
 use burn::prelude::*;
-use burn_fused::computed_in;
-#[cfg(feature = "flex")]
-use burn_fused::host;
+use burn_fused::{AdamStep, adam, computed_in};
 
 /// AdamW, as `torch.optim.AdamW` computes it.
 ///
@@ -83,9 +81,9 @@ pub fn adamw(config: &AdamWConfig) -> Result<ModuleOptimizer> {
 /// The optimizer of one group of parameters, made by [`AdamWConfig`] or [`adamw`]; [the module](super) has an example. Its records are
 /// those of Burn's `AdamW`.
 ///
-/// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32. On Flex a step is one pass over
-/// a parameter, its state and its gradient, whose memory the new values take: so a parameter that a clone of the module shares, as
-/// in Burn's `Learner`, is not copied. Other devices run the same arithmetic as tensor operations.
+/// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32. On Flex and on CubeCL devices a step
+/// is one pass over a parameter, its state and its gradient, whose memory the new values take: so a parameter that a clone of the
+/// module shares, as in Burn's `Learner`, is not copied. Other devices run the same arithmetic as tensor operations.
 ///
 /// # Panics
 ///
@@ -102,29 +100,14 @@ impl AdamW {
         &self,
         (rate, time): (LearningRate, usize),
         values: Tensor<D>,
-        [mean, square]: [Tensor<D>; 2],
+        moments: [Tensor<D>; 2],
         gradient: Tensor<D>,
     ) -> (Tensor<D>, [Tensor<D>; 2]) {
         let AdamWConfig { beta_1, beta_2, epsilon, weight_decay } = self.config;
         let [correction_1, correction_2] = [beta_1, beta_2].map(|beta| 1.0 - beta.powf(time as f64));
         // In f64 on the host, as torch computes them.
         let (keep, root, size) = (1.0 - rate * weight_decay, 1.0 / correction_2.sqrt(), rate / correction_1);
-        #[cfg(feature = "flex")]
-        if host::takes(&values, [&mean, &square], &gradient) {
-            let step = host::AdamStep { beta_1, beta_2, epsilon, keep, root, size };
-            return host::adam(step, values, [mean, square], gradient);
-        }
-        let (narrow, wide) = (values.dtype(), computed_in(values.dtype()));
-        // In f16 g² would underflow, and in bf16 the small steps of the means would be rounded away.
-        let gradient = gradient.cast(wide);
-        // m + (1 − β)(g − m), torch's `lerp`: β·m + (1 − β)·g rounds otherwise.
-        let toward =
-            |old: Tensor<D>, new: Tensor<D>, beta: f64| (new - old.clone()).mul_scalar(1.0 - beta) + old;
-        let mean = toward(mean, gradient.clone(), beta_1);
-        let square = toward(square, gradient.square(), beta_2);
-        let root = square.clone().sqrt().mul_scalar(root).add_scalar(epsilon);
-        let values = values.cast(wide).mul_scalar(keep) - mean.clone().div(root).mul_scalar(size);
-        (values.cast(narrow), [mean, square])
+        adam(AdamStep { beta_1, beta_2, epsilon, keep, root, size }, values, moments, gradient)
     }
 }
 

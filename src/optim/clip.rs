@@ -11,8 +11,8 @@ use burn::tensor::{DType, FloatDType};
 use burn_fused::computed_in;
 #[cfg(feature = "flex")]
 use burn_fused::host;
-use burn_fused::sums_of_squares;
-use std::collections::HashSet;
+use burn_fused::{scaled, sums_of_squares};
+use std::collections::{HashMap, HashSet};
 
 /// Scales the gradients of a module so that their global norm is at most `max_norm`, and returns the norm before
 /// clipping, `[1]`; `None` if no parameter has a gradient. Returns [`Error::Data`] if `max_norm` is not above 0.
@@ -135,25 +135,64 @@ impl Factor {
     }
 
     fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
-        let (device, dtype) = (gradient.device(), gradient.dtype());
-        let wide = computed_in(dtype);
-        let scaled = match self {
-            Self::Host(1.0) => return gradient,
+        let dtype = gradient.dtype();
+        match self {
+            Self::Host(1.0) => gradient,
             // In place where the gradient is not shared.
             #[cfg(feature = "flex")]
-            Self::Host(factor) if host::is_on_host(&gradient) => return host::scale(gradient, *factor),
-            Self::Host(factor) => gradient.cast(wide).mul_scalar(*factor),
+            Self::Host(factor) if host::is_on_host(&gradient) => host::scale(gradient, *factor),
+            Self::Host(factor) => gradient.cast(computed_in(dtype)).mul_scalar(*factor).cast(dtype),
             Self::Device(factor) => {
-                gradient.cast(wide) * factor.clone().to_device(&device).cast(wide).reshape([1; D])
+                Tensor::from_dispatch(scaled(vec![gradient.into_dispatch()], factor).remove(0))
             }
-        };
-        scaled.cast(dtype)
+        }
     }
 
     fn apply_to_all<M: Module>(&self, model: &M, gradients: &mut GradientsParams) {
-        // Most steps are not clipped: their gradients are not touched.
-        if !matches!(self, Self::Host(1.0)) {
-            model.visit(&mut ForEach { gradients, change: &mut &*self, seen: HashSet::new() });
+        match self {
+            // Most steps are not clipped: their gradients are not touched.
+            Self::Host(1.0) => {}
+            Self::Host(_) => {
+                model.visit(&mut ForEach { gradients, change: &mut &*self, seen: HashSet::new() });
+            }
+            // All of them together, in a few launches.
+            Self::Device(factor) => {
+                let mut taken = Taken { gradients, ids: Vec::new(), tensors: Vec::new() };
+                model.visit(&mut taken);
+                let Taken { ids, tensors, .. } = taken;
+                let scaled = ids.into_iter().zip(scaled(tensors, factor)).collect();
+                model.visit(&mut PutBack { gradients, tensors: scaled });
+            }
+        }
+    }
+}
+
+/// Takes the gradients out.
+struct Taken<'a> {
+    gradients: &'a mut GradientsParams,
+    ids: Vec<ParamId>,
+    tensors: Vec<DispatchTensor>,
+}
+
+impl ModuleVisitor for Taken<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        // None where fields share a parameter and it has been taken.
+        if let Some(gradient) = self.gradients.remove::<D>(param.id) {
+            self.ids.push(param.id);
+            self.tensors.push(gradient.into_dispatch());
+        }
+    }
+}
+
+struct PutBack<'a> {
+    gradients: &'a mut GradientsParams,
+    tensors: HashMap<ParamId, DispatchTensor>,
+}
+
+impl ModuleVisitor for PutBack<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(tensor) = self.tensors.remove(&param.id) {
+            self.gradients.register(param.id, Tensor::<D>::from_dispatch(tensor));
         }
     }
 }

@@ -58,8 +58,8 @@ mod ops {
     pub(crate) mod embed_layer_norm;
     pub(crate) mod linear;
     pub(crate) mod move_rows;
+    pub(crate) mod optimizer;
     pub(crate) mod rotary;
-    pub(crate) mod squares;
 }
 mod scope;
 
@@ -82,8 +82,8 @@ pub use ops::drop_out::drop_out;
 pub use ops::embed_layer_norm::{Norm, Rows, embed_layer_norm, lookup};
 pub use ops::linear::{linear, linear_narrow};
 pub use ops::move_rows::{Moves, indices};
+pub use ops::optimizer::{AdamStep, adam, scaled, sums_of_squares};
 pub use ops::rotary::rotary;
-pub use ops::squares::sums_of_squares;
 
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../README.md")]

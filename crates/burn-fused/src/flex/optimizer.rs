@@ -7,6 +7,7 @@
 use crate::engine::run::plain;
 use crate::flex::{Scalar, Wide, for_each, simd_fn, slice, with_scalar};
 use crate::numerics::dtype::computed_in;
+pub use crate::ops::optimizer::AdamStep;
 use burn::backend::Flex;
 use burn::prelude::*;
 
@@ -106,23 +107,6 @@ pub fn takes<const D: usize>(
     let is = |tensor: &Tensor<D>, dtype| is_on_host(tensor) && tensor.dtype() == dtype;
     let wide = computed_in(dtype);
     is(values, dtype) && is(gradient, dtype) && is(mean, wide) && is(square, wide)
-}
-
-/// One step of [`adam`]: `w ← keep·w − size·m / (root·√v + ε)`, with m and v the running means of g and g².
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamStep {
-    /// The decay of m.
-    pub beta_1: f64,
-    /// The decay of v.
-    pub beta_2: f64,
-    /// ε, beside the root.
-    pub epsilon: f64,
-    /// What the weight decay leaves of w.
-    pub keep: f64,
-    /// 1 / √(1 − β₂ᵗ), or 1 without bias correction under the root.
-    pub root: f64,
-    /// The learning rate with its bias corrections.
-    pub size: f64,
 }
 
 /// Values and optimizer state after a step of Adam.
