@@ -50,7 +50,7 @@ build() {
     done
     rm -rf "$folder/tests" "$folder/benches"
     mkdir -p "$folder/tests/fixtures" "$folder/benches/peers"
-    cp -r tests/fixtures/{masked_lm,classifiers,sentences} "$folder/tests/fixtures"
+    cp -r tests/fixtures/{embeddings,masked_lm,classifiers,sentences} "$folder/tests/fixtures"
     cp benches/peers/{peer,bench_transformers,bench_masked_lm_torch}.py "$folder/benches/peers"
     cp benches/gpu.sh "$folder"
     local loader
