@@ -69,7 +69,8 @@ impl<T: Tensors> Linear<T> {
 ///
 /// # Numerics
 ///
-/// In autocast sums, y and the gradients are f32. A quantised W is not rounded, and x is multiplied with it in f32.
+/// In autocast sums, y and the gradients are f32. A quantised W is not rounded, and x is multiplied with it in f32. Everywhere
+/// but on Flex the rounded operands are saved for backward, beside x and W themselves.
 ///
 /// # Panics
 ///
