@@ -185,8 +185,8 @@ fn clipping_and_adamw_take_little_more_than_a_launch_a_parameter() {
     found.retain(|_, count| *count != 0);
     let all = found.values().sum::<i32>();
     println!("{all} launches for {parameters} parameters: {found:?}");
-    // AdamW and, of some, an addition of gradients; the squares of sixteen gradients are one launch.
-    assert!(2 * all <= 3 * parameters, "{all} for {parameters} parameters: {found:?}");
+    // AdamW is one of each; the squares of sixteen gradients are one launch, and the scaling of eight.
+    assert!(3 * all <= 4 * parameters, "{all} for {parameters} parameters: {found:?}");
 }
 
 /// Burn's `select_assign`, the gradient of its `select`, loops over all rows in each unit.
