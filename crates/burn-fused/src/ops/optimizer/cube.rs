@@ -360,4 +360,19 @@ mod tests {
         assert_stepped(stepped(held.clone()));
         assert_eq!(held.map(|tensor| first(tensor)[899]), [5.0, 0.0, 0.0, 2.0]);
     }
+
+    #[test]
+    fn tensors_without_values_are_scaled_beside_others_and_add_up_to_nothing() {
+        let tensor =
+            |values: &[f32]| CubeBackend::float_from_data(TensorData::from(values), &Default::default());
+        let read = |tensor| try_read_sync(CubeBackend::float_into_data(tensor)).unwrap().unwrap();
+        assert_eq!(read(sum_of_squares(vec![tensor(&[])])), TensorData::from([0f32]));
+        let scaled = products(vec![tensor(&[])], tensor(&[0.5]));
+        assert_eq!(scaled.into_iter().map(|tensor| read(tensor).num_elements()).collect::<Vec<_>>(), [0]);
+        let values: Vec<f32> = (0..3000).map(|i| i as f32).collect();
+        let scaled = products(vec![tensor(&values), tensor(&[]), tensor(&[3.0])], tensor(&[0.5]));
+        let halves: Vec<f32> = values.iter().map(|value| value / 2.0).collect();
+        let expected = [&halves[..], &[], &[1.5]].map(TensorData::from);
+        assert_eq!(scaled.into_iter().map(read).collect::<Vec<_>>(), expected);
+    }
 }
