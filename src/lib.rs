@@ -77,7 +77,7 @@
 //! | `train` | training on Burn's trainer |
 //! | `mpi` | distributed training: `mpirun` and [`distributed`] |
 //! | `gradcheck` (default) | burn-gradcheck |
-//! | `x86-v4` (default) | matmuls of Flex with AVX-512 on CPUs that have it |
+//! | `x86-v4` | Burn's own matmuls of Flex (`Tensor::matmul`, f64) with AVX-512 on CPUs that have it |
 //!
 //! # Errors
 //!
@@ -115,7 +115,7 @@ pub use error::{EmbeddingTable, Error, Result};
 pub use family::{Family, PositionEmbeddingType};
 pub use layers::{
     EmbeddingInitializer, IntoIds, LayerNorm, NewRows, PaddingMask, PositionFill, TokenEmbedding,
-    TokenEmbeddingConfig, VocabularyResize, cast_module,
+    TokenEmbeddingConfig, VocabularyResize, cast_module, quantize_linear_layers,
 };
 
 /// The fused operators on tensors, without a module: those of [burn-fused](burn_fused) that a model's code calls.

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
+use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, FloatDType};
 
 /// Whether a parameter holds quantised values. Does not initialise it.
@@ -59,6 +60,66 @@ impl ModuleMapper for Cast {
             // A parameter is a leaf of autodiff; the cast would make it a result.
             tensor.cast(dtype).detach().set_require_grad(require_grad)
         })
+    }
+}
+
+/// Quantises the weights of all linear layers of `module` to 8 bits for inference, each output with a scale for each block of
+/// inputs: the largest number of 16 to 255 that divides them. Weights without such a number stay as they are, on GPUs also those whose
+/// number of outputs 4 does not divide.
+///
+/// A layer is then multiplied in integers on Flex, its input quantised row by row as it comes; on other devices, or under autodiff,
+/// Burn dequantises the weight for each call. Everything else, such as embeddings, attention and LayerNorm, is computed as before. The
+/// quantised weights get no gradient, [`save_pretrained`](crate::model::PretrainedModel::save_pretrained) refuses them, and Burn's records
+/// hold them: a record is loaded into a module that was quantised the same way.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::{BertEmbeddingsInput, quantize_linear_layers};
+/// use burn_bert::model::BertModelConfig;
+///
+/// let device = Device::default();
+/// let model = BertModelConfig::bert_base_uncased().with_num_hidden_layers(1).init(&device);
+/// let model = quantize_linear_layers(model);
+/// let input = BertEmbeddingsInput::from_rows(&[[1, 5, 2]], &device)?;
+/// let hidden = model.forward(&input, None).last_hidden_state;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+pub fn quantize_linear_layers<M: Module>(module: M) -> M {
+    module.map(&mut QuantizeLinear { modules: Vec::new() })
+}
+
+struct QuantizeLinear {
+    /// Kinds of the modules that enclose a parameter.
+    modules: Vec<String>,
+}
+
+impl ModuleMapper for QuantizeLinear {
+    fn enter_module(&mut self, _name: &str, container_type: &str) {
+        self.modules.push(container_type.into());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.modules.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let is_weight = D == 2 && self.modules.last().is_some_and(|kind| kind == "Struct:Linear");
+        if !is_weight || is_quantized(&param) {
+            return param;
+        }
+        let [inputs, outputs] = param.lazy_shape().dims();
+        let scheme = QuantScheme::default()
+            .with_value(QuantValue::Q8S)
+            .with_store(param.lazy_device().settings().quantization.scheme.store);
+        let block = (16..=u8::MAX).rev().find(|&block| inputs.is_multiple_of(block.into()));
+        match block {
+            // GPUs store four outputs in a word.
+            Some(block) if outputs.is_multiple_of(scheme.num_quants()) => {
+                let scheme = scheme.per_block([block, 1], ScaleDtype::F32);
+                param.map(|weight| weight.detach().quantize_dynamic(&scheme))
+            }
+            _ => param,
+        }
     }
 }
 

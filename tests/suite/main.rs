@@ -120,6 +120,7 @@ mod parity_models;
 mod parity_saved;
 #[cfg(feature = "tokenizers")]
 mod pipelines;
+mod quantised;
 #[cfg(feature = "train")]
 mod ranking;
 mod resize;

@@ -4,7 +4,7 @@
 //!
 //! With an interpreter that has PyTorch and transformers, PyTorch's as well.
 
-use burn_fused_matmul::{Kernel, Matrix, add_product, on_threads};
+use burn_fused_matmul::{Int8Kernel, Int8Matrix, Kernel, Matrix, add_product, on_threads, product_int8};
 use pulp::{Arch, Simd, WithSimd};
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
@@ -17,6 +17,9 @@ const TOKENS: usize = 1024;
 const MASKED: usize = 150;
 const VOCABULARY: usize = 30522;
 const ROUNDS: usize = 15;
+
+/// Rows of a weight in 8 bits that share a scale.
+const BLOCK: usize = 192;
 
 /// Steps of the loop that shows what the CPU can do: about a millisecond.
 const STEPS: usize = 1 << 20;
@@ -123,8 +126,10 @@ fn main() {
     let dtypes: &[&str] = if torch.is_some() { &["f32", "bf16"] } else { &[] };
     println!("GFLOP/s, medians of {ROUNDS} rounds, {threads} threads");
     print!("{:25}{:>12}", "", "multiply-add");
+    let int8 = Int8Kernel::all();
     let names = kernels.iter().map(|kernel| kernel.name().into());
     names
+        .chain(int8.iter().map(|kernel| format!("8 bits {kernel}")))
         .chain(dtypes.iter().map(|dtype| format!("PyTorch {dtype}")))
         .for_each(|name: String| print!("{name:>24}"));
     println!();
@@ -140,6 +145,9 @@ fn main() {
         let (x, w, dy) = (random(m * k, 1), random(k * n, 2), random(m * n, 3));
         let [x, w, dy] =
             [(&x, [m, k]), (&w, [k, n]), (&dy, [m, n])].map(|(v, shape)| Matrix::rows(&v[..], shape));
+        let integers: Vec<i8> = random(k * n, 4).iter().map(|value| (127.0 * value) as i8).collect();
+        let scales = vec![1e-2; k / BLOCK * n];
+        let quantised = Int8Matrix::new(&integers, &scales, [k, n], BLOCK);
         for (pass, a, b) in [("nn", x, w), ("nt", dy, w.transpose()), ("tn", x.transpose(), dy)] {
             let name = format!("{name} {pass}");
             let case = format!("{pass} {} {} {}", a.shape()[0], a.shape()[1], b.shape()[1]);
@@ -148,7 +156,7 @@ fn main() {
             }
             // There before: the system takes a tenth of a product's time to hand out new memory.
             let mut c = vec![0.0; a.shape()[0] * b.shape()[1]];
-            let mut times = vec![Vec::new(); kernels.len() + dtypes.len()];
+            let mut times = vec![Vec::new(); kernels.len() + int8.len() + dtypes.len()];
             let mut limits = Vec::new();
             for _ in 0..ROUNDS {
                 limits.push(multiply_adds(STEPS));
@@ -157,8 +165,14 @@ fn main() {
                     add_product(&mut c, a, b, *kernel);
                     times.push(start.elapsed().as_secs_f64());
                 }
+                // Forward passes alone have weights in 8 bits.
+                for (kernel, times) in int8.iter().zip(&mut times[kernels.len()..]).filter(|_| pass == "nn") {
+                    let start = Instant::now();
+                    black_box(product_int8(a, quantised, None, *kernel));
+                    times.push(start.elapsed().as_secs_f64());
+                }
             }
-            for (dtype, times) in dtypes.iter().zip(&mut times[kernels.len()..]) {
+            for (dtype, times) in dtypes.iter().zip(&mut times[kernels.len() + int8.len()..]) {
                 times.extend(torch.iter_mut().flat_map(|torch| torch.times(&format!("{dtype} {case}"))));
             }
             let median = |times: &mut Vec<f64>| {
@@ -169,6 +183,10 @@ fn main() {
             let limit = 2e-9 * all as f64 / median(&mut limits);
             print!("{name:25}{limit:12.0}");
             for times in &mut times {
+                if times.is_empty() {
+                    print!("{:>24}", "–");
+                    continue;
+                }
                 let rate = 2e-9 * (m * n * k) as f64 / median(times);
                 print!("{rate:18.0} {:3.0} %", 100.0 * rate / limit);
             }

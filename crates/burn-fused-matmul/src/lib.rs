@@ -9,14 +9,16 @@
 //! # Memory
 //!
 //! Every thread that calls a product keeps the buffer in which operands are packed, of at most 8 MiB; a product rounded to bf16
-//! may need more if K is above 32768, 256 bytes for each value along K.
+//! may need more if K is above 32768, 256 bytes for each value along K, and one with weights in 8 bits from 16384 on.
 
+mod int8;
 mod kernel;
 mod matrix;
 mod threads;
 mod tiles;
 
 pub use half::bf16;
+pub use int8::{Int8Kernel, Int8Matrix, product_int8};
 pub use kernel::Kernel;
 pub use matrix::{Matrix, Values};
 pub use threads::on_threads;

@@ -42,9 +42,12 @@ impl Operand {
         f(Matrix::new(values, self.shape, self.strides))
     }
 
-    fn at(&self, i: usize, j: usize, kernel: Kernel) -> f64 {
-        let value = self.values[i * self.strides[0] + j * self.strides[1]];
-        if Kernel::all_f32().contains(&kernel) { value.into() } else { bf16::from_f32(value).to_f64() }
+    /// The entries as a kernel reads them.
+    fn seen_by(&self, kernel: Kernel) -> impl Fn(usize, usize) -> f64 {
+        let is_f32 = Kernel::all_f32().contains(&kernel);
+        let read = |&value: &f32| if is_f32 { value.into() } else { bf16::from_f32(value).to_f64() };
+        let (values, [row, column]) = (self.values.iter().map(read).collect::<Vec<_>>(), self.strides);
+        move |i, j| values[i * row + j * column]
     }
 }
 
@@ -77,9 +80,10 @@ fn check<T: Copy + Into<f64>>(
 ) {
     let ([m, k], [_, n]) = (a.shape, b.shape);
     assert_eq!(c.len(), m * n);
+    let (a_at, b_at) = (a.seen_by(kernel), b.seen_by(kernel));
     for place in (0..m * n).step_by(step) {
         let (i, j) = (place / n, place % n);
-        let terms = (0..k).map(|l| a.at(i, l, kernel) * b.at(l, j, kernel));
+        let terms = (0..k).map(|l| a_at(i, l) * b_at(l, j));
         let start = f64::from(start(place));
         let (sum, size) =
             terms.fold((start, start.abs()), |(sum, size), term| (sum + term, size + term.abs()));

@@ -42,7 +42,6 @@ mod numerics {
     //! Dtypes, precision, random masks and LayerNorm.
 
     pub(crate) mod dropout;
-    pub(crate) mod dtype;
     pub(crate) mod layer_norm;
     pub(crate) mod philox;
     pub(crate) mod precision;
@@ -61,7 +60,30 @@ mod ops {
     pub(crate) mod optimizer;
     pub(crate) mod rotary;
 }
-mod scope;
+mod scope {
+    //! Settings of a thread that hold while a call runs.
+
+    use std::cell::RefCell;
+    use std::mem::take;
+    use std::thread::LocalKey;
+
+    /// What `f` returns with `value` in `place`, and what it left there. Then `place` has the value before again.
+    pub(crate) fn within<V: Default, T>(
+        place: &'static LocalKey<RefCell<V>>,
+        value: V,
+        f: impl FnOnce() -> T,
+    ) -> (T, V) {
+        struct Restore<V: Default + 'static>(&'static LocalKey<RefCell<V>>, V);
+        impl<V: Default> Drop for Restore<V> {
+            fn drop(&mut self) {
+                self.0.set(take(&mut self.1));
+            }
+        }
+        // Dropped, and so restored, also if `f` panics.
+        let restore = Restore(place, place.replace(value));
+        (f(), restore.0.take())
+    }
+}
 
 pub use engine::device::{check_dtype, read_at_once};
 pub use engine::operator::on_reference_path;
@@ -72,8 +94,7 @@ pub use flex::matrix_kernel;
 #[cfg(feature = "flex")]
 pub use flex::optimizer as host;
 pub use numerics::dropout::with_one_draw;
-pub use numerics::dtype::computed_in;
-pub use numerics::precision::{Precision, autocast};
+pub use numerics::precision::{Precision, autocast, computed_in};
 pub use ops::activation::{Activation, bias_activation, bias_gelu, gated_activation};
 pub use ops::add_layer_norm::add_layer_norm;
 pub use ops::attention::{Positions, Sequences, attention, attention_weights};

@@ -30,10 +30,12 @@ mod product;
 #[cfg(target_arch = "x86_64")]
 use amx::Registers;
 use half::bf16;
-pub(crate) use product::multiply;
+pub(crate) use product::{
+    PHASE, Phase, even, multiply, phases, prefetch, threads, with_buffer, work_through,
+};
 
 /// Rows of a panel of A, columns of a panel of B.
-const PANEL: usize = 32;
+pub(crate) const PANEL: usize = 32;
 
 /// A tile, aligned to a cache line as AMX likes it.
 #[derive(Clone, Copy)]

@@ -16,7 +16,7 @@ const PARALLEL_FROM: usize = 1 << 23;
 const PHASE_DEPTH: usize = 128;
 
 /// Tiles of A, and of B, that are packed in a phase: they stay in the third cache until they are read.
-const PHASE: usize = 4 * 1024;
+pub(crate) const PHASE: usize = 4 * 1024;
 
 /// Tiles along K whose products are added up in registers: rows of A stay in the first cache meanwhile.
 const DEPTH_IN_REGISTERS: usize = 24;
@@ -36,8 +36,7 @@ thread_local! {
 /// That of [`Kernel::run`](crate::Kernel::run), there are entries in C, and the instructions are available.
 pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions: Instructions) {
     let ([m, k], [_, n]) = (a.shape(), b.shape());
-    let parallel = m.saturating_mul(n).saturating_mul(k) >= PARALLEL_FROM;
-    let threads = if parallel { rayon::current_num_threads() } else { 1 };
+    let threads = threads([m, k, n]);
     // A sum without terms is that of a tile of zeros.
     let depth = k.div_ceil(16 * instructions.values()).max(1);
     // A sum that is rounded is complete first.
@@ -52,6 +51,28 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
     let (mut a, mut b) = (Operand::rows(a, instructions), Operand::columns(b, instructions, m));
     let (rows, row_step, packs_a) = panels(&a, m);
     let (columns, column_step, packs_b) = panels(&b, n);
+    let phases = phases([rows, columns, depth], [row_step, column_step, depth_step], threads);
+    with_buffer([packs_a * tiles * row_step, packs_b * tiles * column_step], |packed| {
+        [a.packed, b.packed] = packed;
+        let words = k.div_ceil(instructions.values());
+        let product = Product { a, b, output, instructions, shape: [m, n], words, phases };
+        // SAFETY: the instructions are available, and C and the buffer are valid.
+        on_threads(threads.min(product.phases[0].blocks()), || unsafe { product.work() });
+    });
+}
+
+/// How many threads a product of M, K and N is worth.
+pub(crate) fn threads([m, k, n]: [usize; 3]) -> usize {
+    let is_parallel = m.saturating_mul(n).saturating_mul(k) >= PARALLEL_FROM;
+    if is_parallel { rayon::current_num_threads() } else { 1 }
+}
+
+/// Phases of so many panels of A and of B and tiles along K, in steps.
+pub(crate) fn phases(
+    [rows, columns, depth]: [usize; 3],
+    [row_step, column_step, depth_step]: [usize; 3],
+    threads: usize,
+) -> Vec<Phase> {
     let mut phases = Vec::new();
     for depth in steps(0..depth, depth_step) {
         for rows in steps(0..rows, row_step) {
@@ -60,30 +81,23 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
             }
         }
     }
+    phases
+}
+
+/// Calls `f` with room for so many tiles of A and of B.
+pub(crate) fn with_buffer([a_tiles, b_tiles]: [usize; 2], f: impl FnOnce([*mut Tile; 2])) {
     let mut buffer = BUFFER.take();
-    let (a_tiles, b_tiles) = (packs_a * tiles * row_step, packs_b * tiles * column_step);
     // It never shrinks: the next matmul is often of the same size.
     if buffer.len() < a_tiles + b_tiles {
         buffer.resize(a_tiles + b_tiles, Tile([[0; 16]; 16]));
     }
-    a.packed = buffer.as_mut_ptr();
-    b.packed = a.packed.wrapping_add(a_tiles);
-    let product = Product {
-        a,
-        b,
-        output,
-        instructions,
-        shape: [m, n],
-        words: k.div_ceil(instructions.values()),
-        phases,
-    };
-    // SAFETY: the instructions are available, and C and the buffer are valid.
-    on_threads(threads.min(product.phases[0].blocks()), || unsafe { product.work() });
+    let a = buffer.as_mut_ptr();
+    f([a, a.wrapping_add(a_tiles)]);
     BUFFER.set(buffer);
 }
 
 /// `count` in equal steps of at most `largest`, or of 1: the length of a step.
-fn even(count: usize, largest: usize) -> usize {
+pub(crate) fn even(count: usize, largest: usize) -> usize {
     count.div_ceil(count.div_ceil(largest.max(1)))
 }
 
@@ -93,10 +107,10 @@ fn steps(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>>
 }
 
 /// What is packed and multiplied at a time.
-struct Phase {
+pub(crate) struct Phase {
     /// Panels of A and of B.
-    rows: Range<usize>,
-    columns: Range<usize>,
+    pub(crate) rows: Range<usize>,
+    pub(crate) columns: Range<usize>,
     /// Tiles along K.
     depth: Range<usize>,
     /// Panels of A and B in a block of C.
@@ -149,7 +163,18 @@ impl Phase {
         Self { rows, columns, depth, block, packing: List::default(), computing: List::default() }
     }
 
-    fn blocks(&self) -> usize {
+    /// The panels of operand 0, A, or 1, B.
+    pub(crate) fn panels(&self, operand: usize) -> &Range<usize> {
+        [&self.rows, &self.columns][operand]
+    }
+
+    /// The panels of A and of B that block `index` multiplies.
+    pub(crate) fn block(&self, index: usize) -> [Range<usize>; 2] {
+        let down = self.rows.len().div_ceil(self.block[0]);
+        [part(&self.rows, index % down, self.block[0]), part(&self.columns, index / down, self.block[1])]
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
         self.rows.len().div_ceil(self.block[0]) * self.columns.len().div_ceil(self.block[1])
     }
 }
@@ -167,6 +192,35 @@ fn block(panels: [usize; 2], threads: usize) -> [usize; 2] {
         (2 * blocks.div_ceil(threads) + 1) * (10 * rows * columns + rows + columns)
     };
     sizes.min_by_key(time).expect("a size")
+}
+
+/// Works until nothing is left to be taken: each of the `items` of operand 0 or 1 is to `pack`, then each block to `compute`.
+pub(crate) fn work_through(
+    phases: &[Phase],
+    items: impl Fn(&Phase, usize) -> usize,
+    pack: impl Fn(&Phase, usize, usize),
+    compute: impl Fn(&Phase, usize),
+) {
+    let mut before: Option<&Phase> = None;
+    for phase in phases {
+        // The buffer is written again: nobody may read it any more.
+        if let Some(before) = before {
+            before.computing.wait(before.blocks());
+        }
+        let [a_items, b_items] = [0, 1].map(|operand| {
+            // Consecutive phases with the same part of an operand share it.
+            let part = |phase: &Phase| (phase.panels(operand).clone(), phase.depth.clone());
+            let is_packed = before.is_some_and(|before| part(before) == part(phase));
+            if is_packed { 0 } else { items(phase, operand) }
+        });
+        phase.packing.take(a_items + b_items, |item| match item.checked_sub(a_items) {
+            None => pack(phase, 0, item),
+            Some(item) => pack(phase, 1, item),
+        });
+        phase.packing.wait(a_items + b_items);
+        phase.computing.take(phase.blocks(), |block| compute(phase, block));
+        before = Some(phase);
+    }
 }
 
 struct Product<'a> {
@@ -194,33 +248,17 @@ impl Product<'_> {
     unsafe fn work(&self) {
         // SAFETY: the caller's promise.
         let registers = unsafe { self.instructions.registers() };
-        let mut before: Option<&Phase> = None;
-        for phase in &self.phases {
-            let Phase { rows, columns, depth, .. } = phase;
-            // The buffer is written again: nobody may read it any more.
-            if let Some(before) = before {
-                before.computing.wait(before.blocks());
-            }
-            // Consecutive phases with the same part of A share it.
-            let packs_a = before.is_none_or(|before| (&before.rows, &before.depth) != (rows, depth));
-            let a_items = if packs_a { self.a.items(rows, depth) } else { 0 };
-            let items = a_items + self.b.items(columns, depth);
-            phase.packing.take(items, |item| {
-                // SAFETY: each item is a part of the buffer of its own.
-                unsafe {
-                    match item.checked_sub(a_items) {
-                        None => self.a.pack(item, rows, depth),
-                        Some(item) => self.b.pack(item, columns, depth),
-                    }
-                }
-            });
-            phase.packing.wait(items);
-            phase.computing.take(phase.blocks(), |block| {
-                // SAFETY: all is packed, and each block is a part of C of its own.
-                unsafe { self.compute(phase, block, registers.as_ref()) }
-            });
-            before = Some(phase);
-        }
+        let operands = [&self.a, &self.b];
+        work_through(
+            &self.phases,
+            |phase, operand| operands[operand].items(phase.panels(operand), &phase.depth),
+            // SAFETY: each item is a part of the buffer of its own.
+            |phase, operand, item| unsafe {
+                operands[operand].pack(item, phase.panels(operand), &phase.depth);
+            },
+            // SAFETY: all is packed, and each block is a part of C of its own.
+            |phase, block| unsafe { self.compute(phase, block, registers.as_ref()) },
+        );
     }
 
     /// A block of C.
@@ -229,10 +267,8 @@ impl Product<'_> {
     ///
     /// That of [`work`](Self::work); the phase's panels are packed, and nobody else uses the block.
     unsafe fn compute(&self, phase: &Phase, block: usize, registers: Option<&Registers>) {
-        let Phase { rows, columns, depth, block: size, .. } = phase;
-        let down = rows.len().div_ceil(size[0]);
-        let block_rows = part(rows, block % down, size[0]);
-        let block_columns = part(columns, block / down, size[1]);
+        let Phase { rows, columns, depth, .. } = phase;
+        let [block_rows, block_columns] = phase.block(block);
         let step = match self.output {
             Output::F32 { .. } => even(depth.len(), DEPTH_IN_REGISTERS),
             Output::Bf16 { .. } => depth.len(),
@@ -298,7 +334,7 @@ impl Product<'_> {
 
 /// Fetches rows of 32 values, which are written next, into the second cache.
 #[cfg(target_arch = "x86_64")]
-fn prefetch(c: *const f32, row: usize, rows: usize) {
+pub(crate) fn prefetch(c: *const f32, row: usize, rows: usize) {
     use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
     for i in 0..rows {
         let row = c.wrapping_add(i * row).cast::<i8>();
@@ -311,7 +347,7 @@ fn prefetch(c: *const f32, row: usize, rows: usize) {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn prefetch(_: *const f32, _: usize, _: usize) {}
+pub(crate) fn prefetch(_: *const f32, _: usize, _: usize) {}
 
 #[cfg(test)]
 mod tests {

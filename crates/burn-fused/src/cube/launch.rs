@@ -3,7 +3,7 @@
 use crate::cube::mask::{MaskLaunch, mask_args};
 use crate::cube::row::Split;
 use crate::numerics::dropout::Dropout;
-use crate::numerics::dtype::computed_in;
+use crate::numerics::precision::computed_in;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::ops::IntTensorOps;
 use burn::tensor::{DType, Shape};

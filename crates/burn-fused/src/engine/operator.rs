@@ -2,7 +2,7 @@
 //! autodiff's graph.
 
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::dtype::computed_in;
+use crate::numerics::precision::computed_in;
 use crate::scope::within;
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::NoCheckpointing};

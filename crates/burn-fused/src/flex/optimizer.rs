@@ -6,7 +6,7 @@
 
 use crate::engine::run::plain;
 use crate::flex::{Scalar, Wide, for_each, simd_fn, slice, with_scalar};
-use crate::numerics::dtype::computed_in;
+use crate::numerics::precision::computed_in;
 pub use crate::ops::optimizer::AdamStep;
 use burn::backend::Flex;
 use burn::prelude::*;

@@ -1,8 +1,8 @@
 //! Dropout, as the operators take it, and seeds of masks, from the generator of a device.
 
 use crate::engine::operator::Tensors;
-use crate::numerics::dtype::{narrow, wide};
 use crate::numerics::philox::{GROUP, Mask};
+use crate::numerics::precision::{narrow, wide};
 use crate::scope::within;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;

@@ -1,6 +1,6 @@
 //! LayerNorm over the last axis, and vectors beside rows, made of Burn's primitive operations, for the references.
 
-use crate::numerics::dtype::narrow;
+use crate::numerics::precision::narrow;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::Shape;

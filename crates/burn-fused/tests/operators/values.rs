@@ -5,7 +5,7 @@ use crate::devices::{all, flex};
 use crate::tolerance::values;
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn::tensor::quantization::{QuantScheme, QuantStore};
+use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype};
 use burn_fused::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -177,6 +177,62 @@ fn a_quantised_layer_takes_what_a_layer_in_autocast_leaves_in_16_bits() {
     assert!(y.clone().inner().all_close(expected, Some(1e-4), Some(1e-4)));
     let gradient = inner.grad(&y.sum().backward()).unwrap();
     assert!(values(gradient).iter().any(|value| *value != 0.0));
+}
+
+/// Within half of one of 256 steps for each value of x; and on the reference path to rounding, since Burn multiplies there.
+#[test]
+fn quantised_weights_of_every_scheme_give_what_they_dequantise_to() {
+    let device = flex();
+    let matrix = |rows, columns, step: f32| {
+        let values: Vec<f32> = (0..rows * columns).map(|i| (i as f32 * step).sin() + 0.3).collect();
+        Tensor::<1>::from_floats(values.as_slice(), &device).reshape([rows, columns])
+    };
+    let (x, weight, bias) = (matrix(15, 64, 0.7), matrix(64, 36, 0.31), matrix(1, 36, 0.2).reshape([36]));
+    // Burn quantises blocks anew when it reshapes them, which only a range around 0 survives.
+    let native = QuantScheme::default().with_store(QuantStore::Native).with_value(QuantValue::Q8S);
+    let blocks = |block: [u8; 2]| native.per_block(block, ScaleDtype::F32);
+    let two_levels = native.per_block([16], ScaleDtype::UE4M3).per_tensor(ScaleDtype::F32);
+    for (what, scheme, is_exact) in [
+        ("a scale for the tensor", native, false),
+        ("4 bits", native.with_value(QuantValue::Q4S), false),
+        ("columns of blocks", blocks([32, 1]), false),
+        ("blocks over columns", blocks([16, 4]), false),
+        ("short blocks", blocks([8, 1]), true),
+        ("two levels", two_levels, true),
+    ] {
+        // Burn's blocks must divide the shape.
+        let weight =
+            if scheme.num_levels() == 2 { weight.clone().slice([0..64, 0..32]) } else { weight.clone() };
+        let columns = weight.dims()[1];
+        let (bias, quantised) = (bias.clone().slice([0..columns]), weight.quantize_dynamic(&scheme));
+        let plain = quantised.clone().dequantize();
+        let expected = x.clone().matmul(plain.clone()) + bias.clone().unsqueeze();
+        let range = x.clone().max_dim(1).clamp_min(0.0) - x.clone().min_dim(1).clamp_max(0.0);
+        let off = range.matmul(plain.abs().sum_dim(0)) / 510.0 + 1e-4;
+        let y = |x: Tensor<2>| linear(x, quantised.clone(), Some(bias.clone()));
+        let found = (y(x.clone()) - expected.clone()).abs();
+        let is_within = |limit: Tensor<2>| values(found.clone().lower_equal(limit).all().float())[0] == 1.0;
+        assert!(is_within(off), "{what}: {found}");
+        assert_eq!(is_within(Tensor::full_like(&found, 1e-5)), is_exact, "{what}: {found}");
+        let reference = on_reference_path(|| y(x.clone()));
+        assert!(reference.all_close(expected, Some(1e-5), Some(1e-4)), "{what}");
+        // A row does not depend on what stands beside it, nor on its dims.
+        let row = x.clone().slice([7..8, 0..64]).reshape([1, 1, 64]);
+        let row = linear(row, quantised.clone(), Some(bias.clone()));
+        assert_eq!(row.dims(), [1, 1, columns]);
+        assert_eq!(values(row), values(y(x.clone()).slice([7..8, 0..columns])), "{what}");
+    }
+    let quantised = weight.quantize_dynamic(&blocks([16, 1]));
+    let empty = Tensor::<2>::zeros([0, 64], &device);
+    assert_eq!(linear(empty, quantised.clone(), None).dims(), [0, 36]);
+    // In 16 bits, and where x has a gradient.
+    let narrow = linear(x.clone().cast(DType::BF16), quantised.clone(), None);
+    let wide = linear(x.clone().cast(DType::BF16).cast(DType::F32), quantised.clone(), None);
+    assert_eq!((narrow.dtype(), values(narrow)), (DType::F32, values(wide)));
+    let tracked = Tensor::from_data(x.into_data(), &device.clone().autodiff()).require_grad();
+    let gradient = tracked.grad(&linear(tracked.clone(), quantised.clone(), None).sum().backward()).unwrap();
+    let expected = quantised.dequantize().sum_dim(1).reshape([1, 64]).expand([15, 64]);
+    assert!(gradient.all_close(expected, Some(1e-4), Some(1e-4)));
 }
 
 /// f32 by the kernel against the formula in f64, at a million places.

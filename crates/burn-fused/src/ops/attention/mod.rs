@@ -10,7 +10,7 @@ use crate::engine::device::assert_computes;
 use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Tensors, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
-use crate::numerics::dtype::narrow;
+use crate::numerics::precision::narrow;
 use burn::backend::{Backend, Dispatch, TensorMetadata};
 use burn::prelude::*;
 use reference::folded_backward;

@@ -4,7 +4,7 @@
 use super::{Attention, AttentionOp};
 use crate::engine::operator::{Fields, Gradients, Output, Upstream};
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::dtype::{narrow, wide};
+use crate::numerics::precision::{narrow, wide};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{Shape, Slice, TensorData};

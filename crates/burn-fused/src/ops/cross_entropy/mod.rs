@@ -9,7 +9,7 @@ use crate::engine::device::assert_computes;
 use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::dtype::{narrow, wide};
+use crate::numerics::precision::{narrow, wide};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;

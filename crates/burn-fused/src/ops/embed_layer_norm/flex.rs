@@ -8,7 +8,7 @@ use crate::flex::row::{Norm, accumulate};
 use crate::flex::{
     HostKernels, Scalar, Wide, for_each, indices, of_rows, simd_fn, slice, statistics, tensor, total_of_each,
 };
-use crate::numerics::dtype::wide;
+use crate::numerics::precision::wide;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;

@@ -3,8 +3,8 @@
 use super::{Arithmetic, Linear, LinearOp, backward, forward};
 use crate::cube::launch::product;
 use crate::engine::operator::{Gradients, Kernels, Output, Upstream};
-use crate::numerics::dtype::narrow;
 use crate::numerics::layer_norm::vector;
+use crate::numerics::precision::narrow;
 use crate::ops::activation::cube::{activated, launch};
 use crate::ops::activation::{Activation, BiasActivation};
 use burn::backend::ops::FloatTensorOps;

@@ -2,14 +2,17 @@
 
 use super::{Linear, LinearOp};
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Upstream};
+use crate::engine::run::plain;
 use crate::flex::{
     Scalar, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each, widened, with_matrix, with_scalar,
 };
-use crate::numerics::dtype::narrow;
+use crate::numerics::precision::narrow;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Flex, TensorMetadata};
+use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex, TensorMetadata};
+use burn::prelude::*;
 use burn::tensor::{DType, Shape};
-use burn_fused_matmul::{Kernel, product, product_bf16};
+use burn_fused_matmul::{Int8Kernel, Int8Matrix, Kernel, product, product_bf16, product_int8};
+use std::borrow::Cow;
 
 impl Kernels<Flex> for LinearOp {
     fn forward(input: Linear<Flex>) -> Output<Self, Flex> {
@@ -42,6 +45,51 @@ impl Kernels<Flex> for LinearOp {
         ]
     }
 }
+
+/// x · W + b in f32 with W in integers, where there is a kernel for them.
+pub(super) fn quantized<const D: usize>(
+    x: &Tensor<D>,
+    weight: &Tensor<2>,
+    bias: Option<&Tensor<1>>,
+) -> Option<Tensor<D>> {
+    let DType::QFloat(scheme) = weight.dtype() else { return None };
+    let is_float = matches!(x.dtype(), DType::F32 | DType::BF16);
+    let mut devices = [x.device(), weight.device()].into_iter().chain(bias.map(Tensor::device));
+    // Under autodiff x may need a gradient, which Burn has.
+    let is_here = devices.all(|device| device == Device::flex() && !device.is_autodiff());
+    if Path::current() == Path::Reference || !is_float || !is_here {
+        return None;
+    }
+    let ([k, n], mut dims) = (weight.dims(), x.dims());
+    let [block, width] = scheme.block_size().map_or([k, n], |size| size.as_dim::<2>().map(usize::from));
+    // Burn says what does not fit, and knows blocks that are cut.
+    let fits = dims[D - 1] == k
+        && bias.is_none_or(|bias| bias.dims() == [n])
+        && k.is_multiple_of(block)
+        && n.is_multiple_of(width);
+    // Burn's two-level schemes do not show their second one. Short blocks are mostly their scales' work.
+    let is_one_level = scheme.num_levels() == 1;
+    if !fits || !is_one_level || !(SHORTEST_BLOCK..=Int8Matrix::LONGEST_BLOCK).contains(&block) {
+        return None;
+    }
+    let weight = plain::<Flex>(weight.clone().into_dispatch()).quantized();
+    let (values, scales) = (weight.tensor().to_contiguous(), weight.scales());
+    let scales = match width {
+        1 => Cow::from(scales),
+        _ => (0..k / block * n).map(|place| scales[place / n * (n / width) + place % n / width]).collect(),
+    };
+    let weight = Int8Matrix::new(values.as_slice().expect("contiguous integers"), &scales, [k, n], block);
+    let bias = bias.map(|bias| plain::<Flex>(bias.clone().dequantize().into_dispatch()).float());
+    let bias = bias.map(|bias| widened::<f32>(&narrow::<Flex>(bias, DType::F32)));
+    let rows = plain::<Flex>(x.clone().reshape([-1, k as i32]).into_dispatch()).float();
+    let y = with_matrix(&rows, |rows| product_int8(rows, weight, bias.as_deref(), Int8Kernel::best()));
+    dims[D - 1] = n;
+    let y = BackendTensor::<Flex>::Float(tensor(y, Shape::new(dims)));
+    Some(Tensor::from_dispatch(DispatchTensor::from_backend(y)))
+}
+
+/// The shortest block of rows of a weight with a scale of its own that is multiplied in integers.
+const SHORTEST_BLOCK: usize = 16;
 
 /// A · B + bias for each row, its operands rounded to `dtype`, rounded to `output` once.
 fn affine(

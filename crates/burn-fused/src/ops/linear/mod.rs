@@ -8,9 +8,8 @@ mod flex;
 use crate::engine::operator::{Gradients, Operator, Output, Spec, Tensors, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::dtype::{narrow, wide};
 use crate::numerics::layer_norm::{total, vector};
-use crate::numerics::precision::{Precision, assert_supported};
+use crate::numerics::precision::{Precision, assert_supported, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
@@ -49,7 +48,7 @@ impl<T: Tensors> Linear<T> {
 /// `x·W + b`: Burn's linear layer, which [`autocast`](crate::autocast) can compute with operands in 16 bits.
 ///
 /// Outside autocast, and where W is neither f32 nor bf16, it is Burn's `linear`, except on Flex, where this crate multiplies
-/// f32 and bf16 operands and rounds y to their dtype. In autocast, with r(·) the rounding of one operand,
+/// f32 and bf16 operands and rounds y to their dtype, and those in 8 bits (below). In autocast, with r(·) the rounding of one operand,
 ///
 /// ```text
 /// y      = r(x)·r(W) + b
@@ -69,8 +68,15 @@ impl<T: Tensors> Linear<T> {
 ///
 /// # Numerics
 ///
-/// In autocast sums, y and the gradients are f32. A quantised W is not rounded, and x is multiplied with it in f32. Everywhere
-/// but on Flex the rounded operands are saved for backward, beside x and W themselves.
+/// In autocast sums, y and the gradients are f32. Everywhere but on Flex the rounded operands are saved for backward, beside x and
+/// W themselves.
+///
+/// # Quantised weights
+///
+/// On Flex, without autodiff, an f32 or bf16 x and a W in 8 bits or fewer, with a scale for the tensor or for blocks of 16 to 65,536
+/// rows, are multiplied in integers: each row of x is quantised to 256 values, from its smallest or 0 to its largest or 0, and y is f32.
+/// A row with a NaN or an infinite value is NaN then. In all other cases Burn multiplies; on Flex and NdArray it dequantises all of W
+/// for each call.
 ///
 /// # Panics
 ///
@@ -101,6 +107,10 @@ fn compute<const D: usize>(
     // Burn's linear returns the right shape for empty inputs.
     let is_empty = outputs == 0 || dims.contains(&0);
     let Some(dtype) = dtype.filter(|_| !is_empty) else {
+        #[cfg(feature = "flex")]
+        if !is_empty && let Some(y) = flex::quantized(&x, &weight, bias.as_ref()) {
+            return y;
+        }
         // In autocast the layer before may have left x in 16 bits, which Burn does not multiply with dequantised f32.
         let x = if matches!(weight_dtype, DType::QFloat(_)) && x.dtype() == DType::BF16 {
             x.cast(DType::F32)

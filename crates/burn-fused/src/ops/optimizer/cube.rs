@@ -7,7 +7,7 @@ use crate::cube::row::cube_sum;
 use crate::engine::deferred::{Handles, array, register};
 use crate::engine::operator::{Path, Spec};
 use crate::engine::run::plain;
-use crate::numerics::dtype::{computed_in, narrow};
+use crate::numerics::precision::{computed_in, narrow};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{
     BackendTensor, Cube, DispatchKindConversion, DispatchTensor, DispatchTensorKind, TensorMetadata,

@@ -5,7 +5,7 @@ mod cube;
 
 #[cfg(feature = "flex")]
 use crate::flex::optimizer as host;
-use crate::numerics::dtype::{computed_in, narrow, wide};
+use crate::numerics::precision::{computed_in, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, DispatchTensor, TensorMetadata};
 use burn::prelude::*;

@@ -9,7 +9,7 @@ use crate::engine::device::assert_computes;
 use crate::engine::operator::{Gradients, Operator, Output, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::dtype::{computed_in, narrow, wide};
+use crate::numerics::precision::{computed_in, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;

@@ -1,0 +1,275 @@
+//! Sums of products of 8-bit integers in 32 bits, with the instructions that the CPU has.
+
+use crate::tiles::PANEL;
+use pulp::Simd;
+#[cfg(target_arch = "x86_64")]
+use pulp::x86::{V3, V4};
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+use std::fmt;
+use std::sync::OnceLock;
+
+/// Rows of A that are multiplied at a time.
+pub(super) const ROWS: usize = 8;
+
+/// What multiplies matrices in 8 bits. Only a kernel that this CPU can run exists, and all return the same bits for rows of finite values.
+#[derive(Clone, Copy, Debug)]
+pub struct Int8Kernel(Instructions);
+
+#[derive(Clone, Copy, Debug)]
+enum Instructions {
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(V4),
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni(V3),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(V3),
+    Portable,
+}
+
+impl Int8Kernel {
+    /// The fastest on this CPU.
+    pub fn best() -> Self {
+        static BEST: OnceLock<Int8Kernel> = OnceLock::new();
+        *BEST.get_or_init(|| Self::all()[0])
+    }
+
+    /// Every kernel that this CPU has, the fastest first: to compare them.
+    pub fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx512 = V4::try_new().filter(|_| is_x86_feature_detected!("avx512vnni"));
+            let avx2 = V3::try_new();
+            let avx_vnni = avx2.filter(|_| is_x86_feature_detected!("avxvnni"));
+            all.extend(avx512.map(Instructions::Avx512Vnni));
+            all.extend(avx_vnni.map(Instructions::AvxVnni));
+            all.extend(avx2.map(Instructions::Avx2));
+        }
+        all.push(Instructions::Portable);
+        all.into_iter().map(Self).collect()
+    }
+
+    /// The instructions that it runs on.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512Vnni(_) => "AVX512-VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::AvxVnni(_) => "AVX-VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2(_) => "AVX2 on widened integers",
+            Instructions::Portable => "scalar",
+        }
+    }
+
+    /// Multiplies rows and a panel.
+    ///
+    /// # Safety
+    ///
+    /// `panels` must point to packed panels, and C must be valid for writes of its rows.
+    pub(super) unsafe fn multiply(self, panels: &Panels) {
+        // SAFETY: the caller's promise; a kernel exists only where its instructions do.
+        unsafe {
+            match self.0 {
+                #[cfg(target_arch = "x86_64")]
+                Instructions::Avx512Vnni(simd) => with_avx512(simd, panels),
+                #[cfg(target_arch = "x86_64")]
+                Instructions::AvxVnni(simd) => with_avx_vnni(simd, panels),
+                #[cfg(target_arch = "x86_64")]
+                Instructions::Avx2(simd) => with_avx2(simd, panels),
+                Instructions::Portable => panels.multiply(pulp::Scalar, |a, b, words| portable(a, b, words)),
+            }
+        }
+    }
+}
+
+impl fmt::Display for Int8Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A panel of A, of which eight rows are multiplied, one of W, and where their product goes.
+pub(super) struct Panels<'a> {
+    pub(super) a: *const u32,
+    /// The first of the rows.
+    pub(super) row: usize,
+    /// Words of a row.
+    pub(super) len: usize,
+    pub(super) b: *const u32,
+    /// Blocks along K, and words of each.
+    pub(super) blocks: usize,
+    pub(super) words: usize,
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) c: *mut f32,
+    /// Values from one row of C to the next.
+    pub(super) to_row: usize,
+    /// Rows and columns of C.
+    pub(super) shape: [usize; 2],
+}
+
+/// Sums of eight rows and 32 columns, which are integers.
+type Sums = [[f32; PANEL]; ROWS];
+
+/// Rows of A: where their words begin.
+type Rows = [*const u32; ROWS];
+
+impl Panels<'_> {
+    /// Multiplies with what returns the sums of so many words of rows of A and of a panel.
+    ///
+    /// # Safety
+    ///
+    /// That of [`Int8Kernel::multiply`].
+    #[inline(always)]
+    unsafe fn multiply<S: Simd>(&self, simd: S, sums: impl Fn(Rows, *const u32, usize) -> Sums) {
+        let floats = |words: *const u32| words.cast::<[f32; PANEL]>();
+        // SAFETY: a panel of A begins with the steps and the zero points of its rows, one of W with totals and scales.
+        let [steps, zeros] = [0, 1].map(|i| unsafe { &*floats(self.a).add(i) });
+        let (totals, scales) = unsafe { (&*floats(self.b), floats(self.b).add(1)) };
+        let rows = self.a.wrapping_add(PANEL * 2 + self.row * self.len);
+        let columns = self.b.wrapping_add(PANEL * (1 + self.blocks));
+        let mut products = [[0.0; PANEL]; ROWS];
+        for block in 0..self.blocks {
+            let first = block * self.words;
+            let a = std::array::from_fn(|i| rows.wrapping_add(i * self.len + first));
+            let sums = sums(a, columns.wrapping_add(PANEL * first), self.words);
+            // SAFETY: each block has its scales.
+            let scales = S::as_simd_f32s(unsafe { &*scales.add(block) }).0;
+            for (products, sums) in products.iter_mut().zip(&sums) {
+                let products = S::as_mut_simd_f32s(products).0;
+                for ((product, &sum), &scale) in products.iter_mut().zip(S::as_simd_f32s(sums).0).zip(scales)
+                {
+                    *product = simd.mul_add_f32s(sum, scale, *product);
+                }
+            }
+        }
+        let [height, width] = self.shape;
+        let mut bias = [0.0; PANEL];
+        if let Some(from) = self.bias {
+            bias[..width].copy_from_slice(from);
+        }
+        for (i, products) in products.iter_mut().enumerate().take(height) {
+            let [step, minus_zero] = [steps[self.row + i], -zeros[self.row + i]].map(|x| simd.splat_f32s(x));
+            let of_columns = S::as_simd_f32s(totals).0.iter().zip(S::as_simd_f32s(&bias).0);
+            for (product, (&total, &bias)) in S::as_mut_simd_f32s(products).0.iter_mut().zip(of_columns) {
+                *product = simd.mul_add_f32s(minus_zero, total, *product);
+                *product = simd.mul_add_f32s(step, *product, bias);
+            }
+            let c = self.c.wrapping_add(i * self.to_row);
+            // SAFETY: row i of C has `width` values. The usual width apart: it is written as vectors.
+            match width {
+                PANEL => unsafe { c.cast::<[f32; PANEL]>().write_unaligned(*products) },
+                _ => unsafe { c.copy_from_nonoverlapping(products.as_ptr(), width) },
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn with_avx512(simd: V4, panels: &Panels) {
+    let sums = |rows: Rows, b: *const u32, words: usize| {
+        let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];
+        for word in 0..words {
+            // SAFETY: a panel has 32 words for each step along K, and a row has one.
+            let b = [0, 1].map(|half| unsafe { _mm512_load_si512(b.add(PANEL * word + 16 * half).cast()) });
+            for (sums, row) in sums.iter_mut().zip(rows) {
+                let a = _mm512_set1_epi32(unsafe { *row.add(word) } as i32);
+                *sums = [0, 1].map(|half| _mm512_dpbusd_epi32(sums[half], a, b[half]));
+            }
+        }
+        let mut floats = [[0.0; PANEL]; ROWS];
+        for (to, sums) in floats.iter_mut().zip(sums) {
+            for (half, sums) in sums.into_iter().enumerate() {
+                // SAFETY: there are 16 floats in each half.
+                unsafe { _mm512_storeu_ps(to.as_mut_ptr().add(16 * half), _mm512_cvtepi32_ps(sums)) };
+            }
+        }
+        floats
+    };
+    // SAFETY: the caller's promise.
+    unsafe { panels.multiply(simd, sums) }
+}
+
+/// Sums of four rows and 16 columns at a time, in vectors of eight, with what adds four products to each.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)] // into what has the instructions
+unsafe fn in_quarters(
+    rows: Rows,
+    b: *const u32,
+    words: usize,
+    add: impl Fn(__m256i, __m256i, __m256i) -> __m256i,
+) -> Sums {
+    let mut all = [[0.0; PANEL]; ROWS];
+    for (from, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
+        for column in [0, 16] {
+            // SAFETY: the caller's promise, here and below.
+            let mut sums = [[unsafe { _mm256_setzero_si256() }; 2]; 4];
+            for word in 0..words {
+                // SAFETY: a panel has 32 words for each step along K, and a row has one.
+                let b = [0, 8]
+                    .map(|half| unsafe { _mm256_load_si256(b.add(PANEL * word + column + half).cast()) });
+                for (sums, row) in sums.iter_mut().zip(rows) {
+                    let a = unsafe { _mm256_set1_epi32(*row.add(word) as i32) };
+                    *sums = [0, 1].map(|half| add(sums[half], a, b[half]));
+                }
+            }
+            for (to, sums) in all[4 * from..].iter_mut().zip(sums) {
+                for (half, sums) in sums.into_iter().enumerate() {
+                    // SAFETY: there are eight floats from there on.
+                    unsafe {
+                        _mm256_storeu_ps(to.as_mut_ptr().add(column + 8 * half), _mm256_cvtepi32_ps(sums))
+                    };
+                }
+            }
+        }
+    }
+    all
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,avxvnni")]
+unsafe fn with_avx_vnni(simd: V3, panels: &Panels) {
+    let add = |sum, a, b| _mm256_dpbusd_avx_epi32(sum, a, b);
+    // SAFETY: the caller's promise.
+    unsafe { panels.multiply(simd, |rows, b, words| in_quarters(rows, b, words, add)) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn with_avx2(simd: V3, panels: &Panels) {
+    // Products of bytes, added in pairs, do not fit into 16 bits: even and odd bytes are widened, and multiplied apart.
+    let add = |sum, a, b| {
+        let low = _mm256_set1_epi16(0xff);
+        let even =
+            _mm256_madd_epi16(_mm256_and_si256(a, low), _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b)));
+        let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(a), _mm256_srai_epi16::<8>(b));
+        _mm256_add_epi32(sum, _mm256_add_epi32(even, odd))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { panels.multiply(simd, |rows, b, words| in_quarters(rows, b, words, add)) }
+}
+
+#[inline(always)]
+unsafe fn portable(rows: Rows, b: *const u32, words: usize) -> Sums {
+    let mut sums = [[0_i32; PANEL]; ROWS];
+    for word in 0..words {
+        // SAFETY: a panel has 32 words for each step along K, and a row has one.
+        let b = unsafe { &*b.add(PANEL * word).cast::<[[i8; 4]; PANEL]>() };
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            let a = unsafe { *row.add(word) }.to_ne_bytes().map(i32::from);
+            for (sum, b) in sums.iter_mut().zip(b) {
+                *sum += a[0] * i32::from(b[0])
+                    + a[1] * i32::from(b[1])
+                    + a[2] * i32::from(b[2])
+                    + a[3] * i32::from(b[3]);
+            }
+        }
+    }
+    let mut floats = [[0.0; PANEL]; ROWS];
+    for (to, &sum) in floats.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+        *to = sum as f32;
+    }
+    floats
+}

@@ -1,0 +1,352 @@
+//! Matmuls with weights in 8 bits. Each row of A is quantised as it is packed, with a step s and a zero point z of its own:
+//! A\[i, k\] ≈ s (q − z) with q in 0..=255. With a weight w = c · v, v an integer and c shared by a block of rows of its column,
+//!
+//! ```text
+//! A · W + bias = s (Σ_blocks c Σ q v  −  z Σ_blocks c Σ v) + bias
+//! ```
+//!
+//! in which the inner sums are integers, and exact. A word of 32 bits holds four values that follow each other along K:
+//!
+//! ```text
+//! panel of A   steps of 32 rows, zero points of 32 rows, then each row's words
+//! panel of W   Σ c Σ v of 32 columns, the blocks' c of 32 columns each, then 32 columns' words for each step along K
+//! ```
+//!
+//! Blocks are filled up to whole words. A panel of W is a little over a tile for each 8 words, one of A as well.
+
+mod kernels;
+
+use crate::matrix::{Matrix, Values};
+use crate::threads::on_threads;
+use crate::tiles::{PANEL, PHASE, Phase, Tile, even, phases, prefetch, threads, with_buffer, work_through};
+pub use kernels::Int8Kernel;
+use kernels::{Panels, ROWS};
+use pulp::{Arch, Simd, WithSimd};
+
+/// 8-bit integers of which each column has a scale for each so many rows: entry (k, j) is values\[k · N + j\] ·
+/// scales\[k / block · N + j\].
+///
+/// ```
+/// use burn_fused_matmul::{Int8Kernel, Int8Matrix, Matrix, product_int8};
+///
+/// let weight = Int8Matrix::new(&[1, -2, 3, 127], &[0.5, 1.0], [2, 2], 2);
+/// let x = Matrix::rows(&[0.0, 51.0][..], [1, 2]); // quantised in steps of 51/255
+/// let y = product_int8(x, weight, Some(&[0.0, 3.0]), Int8Kernel::best());
+/// assert_eq!(y, [76.5, 6480.0]);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Int8Matrix<'a> {
+    values: &'a [i8],
+    scales: &'a [f32],
+    shape: [usize; 2],
+    block: usize,
+}
+
+impl<'a> Int8Matrix<'a> {
+    /// The longest block: its sums fit into 32 bits.
+    pub const LONGEST_BLOCK: usize = 1 << 16;
+
+    /// A row-major matrix with a scale for each column and each `block` rows.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many values as entries, the rows are not a number of whole blocks of 1 to
+    /// [`LONGEST_BLOCK`](Self::LONGEST_BLOCK) rows, or there is not a scale for each column of each block.
+    pub fn new(values: &'a [i8], scales: &'a [f32], shape: [usize; 2], block: usize) -> Self {
+        let [rows, columns] = shape;
+        assert_eq!(Some(values.len()), rows.checked_mul(columns), "a value for each entry of {shape:?}");
+        let is_whole = (1..=Self::LONGEST_BLOCK).contains(&block) && rows.is_multiple_of(block);
+        assert!(is_whole, "{rows} rows are not a number of whole blocks of {block}");
+        assert_eq!(scales.len(), rows / block * columns, "a scale for each column of each block");
+        Self { values, scales, shape, block }
+    }
+}
+
+/// The product A · W + bias, row-major, of A with its rows quantised to 8 bits as the weights are.
+///
+/// Each row of A is quantised to 256 values, from its smallest or 0 to its largest or 0. Sums of a block are exact in 32 bits before they
+/// are rounded to f32, so every kernel returns the same bits. A row with a NaN or an infinite value is NaN in the output.
+///
+/// # Shapes
+///
+/// - `a`: [M, K], `weight`: [K, N], `bias`: `[N]`
+/// - output: [M, N]
+///
+/// # Panics
+///
+/// If the columns of `a` are not as many as the rows of `weight`, or `bias` has not N values.
+pub fn product_int8(a: Matrix, weight: Int8Matrix, bias: Option<&[f32]>, kernel: Int8Kernel) -> Vec<f32> {
+    let ([m, columns], [k, n]) = (a.shape(), weight.shape);
+    assert_eq!(columns, k, "the columns of A must be as many as the rows of the weight");
+    if let Some(bias) = bias {
+        assert_eq!(bias.len(), n, "the bias must have as many values as the weight has columns");
+    }
+    let count = m.checked_mul(n).expect("a product that fits into memory");
+    if count == 0 || k == 0 {
+        return bias.map_or_else(|| vec![0.0; n], <[f32]>::to_vec).repeat(m);
+    }
+    let mut c = Vec::with_capacity(count);
+    let (blocks, words) = (k / weight.block, weight.block.div_ceil(4));
+    let lens = [PANEL * (2 + blocks * words), PANEL * (1 + blocks + blocks * words)];
+    let tiles = lens.map(|len| len.div_ceil(size_of::<Tile>() / 4));
+    let panels = [m, n].map(|lines| lines.div_ceil(PANEL));
+    let step = [0, 1].map(|operand| even(panels[operand], PHASE / tiles[operand]));
+    // Four values are multiplied in the time of one in f32.
+    let threads = threads([m, k / 4, n]);
+    let phases = phases([panels[0], panels[1], 1], [step[0], step[1], 1], threads);
+    let to = c.as_mut_ptr();
+    with_buffer([tiles[0] * step[0], tiles[1] * step[1]], |packed| {
+        let packed = packed.map(<*mut Tile>::cast);
+        let product = Product { a, weight, bias, c: to, kernel, blocks, words, lens, packed };
+        on_threads(threads.min(phases[0].blocks()), || product.work(&phases));
+    });
+    // SAFETY: there is room for M · N values, and each was written by a block.
+    unsafe { c.set_len(count) };
+    c
+}
+
+struct Product<'a> {
+    a: Matrix<'a>,
+    weight: Int8Matrix<'a>,
+    bias: Option<&'a [f32]>,
+    c: *mut f32,
+    kernel: Int8Kernel,
+    /// Blocks along K, and words of each.
+    blocks: usize,
+    words: usize,
+    /// Words of a panel of A and of one of W, each a multiple of a cache line, and where those of a phase are packed.
+    lens: [usize; 2],
+    packed: [*mut u32; 2],
+}
+
+// SAFETY: threads write to different panels of the buffer and to different entries of C, since each item is taken once. They
+// read what another has written after a wait for all that write.
+unsafe impl Sync for Product<'_> {}
+
+impl Product<'_> {
+    /// A packed panel: number `index` from the first of a phase on.
+    fn panel(&self, operand: usize, index: usize) -> *mut u32 {
+        self.packed[operand].wrapping_add(index * self.lens[operand])
+    }
+
+    fn work(&self, phases: &[Phase]) {
+        work_through(
+            phases,
+            |phase, operand| phase.panels(operand).len(),
+            |phase, operand, item| {
+                let (len, panel) = (self.lens[operand], self.panel(operand, item));
+                // SAFETY: an item is a panel of its own, of the buffer, whose words are initialised.
+                let to = unsafe { std::slice::from_raw_parts_mut(panel, len) };
+                let line = PANEL * (phase.panels(operand).start + item);
+                Arch::new().dispatch(Pack { product: self, is_of_a: operand == 0, line, to });
+            },
+            |phase, block| self.compute(phase, block),
+        );
+    }
+
+    /// A block of C.
+    fn compute(&self, phase: &Phase, block: usize) {
+        let [rows, columns] = phase.block(block);
+        // Eight rows of A stay in the first cache while panels of W pass by.
+        for row in (PANEL * rows.start..self.a.shape()[0].min(PANEL * rows.end)).step_by(ROWS) {
+            columns.clone().for_each(|column| self.multiply(phase, row, column));
+        }
+    }
+
+    /// Eight rows from `row` on, and panel `column`.
+    fn multiply(&self, phase: &Phase, row: usize, column: usize) {
+        let ([m, _], [_, n]) = (self.a.shape(), self.weight.shape);
+        let first = PANEL * column;
+        let panels = Panels {
+            a: self.panel(0, row / PANEL - phase.rows.start).cast_const(),
+            row: row % PANEL,
+            len: self.blocks * self.words,
+            b: self.panel(1, column - phase.columns.start).cast_const(),
+            blocks: self.blocks,
+            words: self.words,
+            bias: self.bias.map(|bias| &bias[first..n.min(first + PANEL)]),
+            c: self.c.wrapping_add(row * n + first),
+            to_row: n,
+            shape: [ROWS.min(m - row), PANEL.min(n - first)],
+        };
+        prefetch(panels.c, n, panels.shape[0]);
+        // SAFETY: the panels are packed, and these entries of C are this block's.
+        unsafe { self.kernel.multiply(&panels) };
+    }
+}
+
+/// Packs the panel of 32 lines from `line` on.
+struct Pack<'a> {
+    product: &'a Product<'a>,
+    is_of_a: bool,
+    line: usize,
+    to: &'a mut [u32],
+}
+
+impl WithSimd for Pack<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        if self.is_of_a { self.pack_rows() } else { self.pack_columns() }
+    }
+}
+
+impl Pack<'_> {
+    #[inline(always)]
+    fn pack_rows(self) {
+        let Product { a, weight: Int8Matrix { block, .. }, blocks, words, .. } = *self.product;
+        let [m, k] = a.shape();
+        let (heads, words_of_rows) = self.to.split_at_mut(2 * PANEL);
+        let len = blocks * words;
+        let mut values: Vec<f32>;
+        // Rows beyond the last are multiplied, whatever they are, and their products not written.
+        for i in 0..PANEL.min(m - self.line) {
+            let to = &mut words_of_rows[i * len..][..len];
+            let start = (self.line + i) * a.strides[0];
+            let row = match a.values {
+                Values::F32(all) if a.strides[1] == 1 => &all[start..][..k],
+                Values::F32(all) => {
+                    values = (0..k).map(|k| all[start + k * a.strides[1]]).collect();
+                    &values
+                }
+                Values::Bf16(all) => {
+                    values = (0..k).map(|k| all[start + k * a.strides[1]].to_f32()).collect();
+                    &values
+                }
+            };
+            let (step, zero) = step_and_zero(row);
+            (heads[i], heads[PANEL + i]) = (step.to_bits(), zero.to_bits());
+            let inverse = if step > 0.0 { step.recip() } else { 0.0 };
+            for (values, to) in row.chunks(block).zip(to.chunks_exact_mut(words)) {
+                quantise(values, inverse, zero, to);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pack_columns(self) {
+        let Product {
+            weight: Int8Matrix { values, scales, shape: [_, n], block },
+            kernel,
+            blocks,
+            words,
+            ..
+        } = *self.product;
+        let width = PANEL.min(n - self.line);
+        let (to_scales, to) = self.to[PANEL..].split_at_mut(PANEL * blocks);
+        for index in 0..blocks {
+            let scales = &scales[index * n + self.line..][..width];
+            for (j, to) in to_scales[PANEL * index..][..PANEL].iter_mut().enumerate() {
+                *to = scales.get(j).map_or(0, |scale| scale.to_bits());
+            }
+            for word in 0..words {
+                let rows = block.min(4 * word + 4) - 4 * word;
+                let mut four = [[0; PANEL]; 4];
+                for (row, to) in four.iter_mut().enumerate().take(rows) {
+                    let from = &values[(index * block + 4 * word + row) * n + self.line..];
+                    // The usual width apart: its loop has a fixed length.
+                    match from.first_chunk::<PANEL>() {
+                        Some(from) if width == PANEL => *to = *from,
+                        _ => to[..width].copy_from_slice(&from[..width]),
+                    }
+                }
+                let to = to[PANEL * (index * words + word)..].first_chunk_mut().expect("a panel's words");
+                interleave(&four, to);
+            }
+        }
+        // Σ c Σ v is the product with a row of ones, whose step is 1 and zero point 0.
+        self.to[..PANEL].fill(0);
+        let ones = [[1.0_f32.to_bits(); PANEL], [0; PANEL]].into_iter().flatten();
+        let ones: Vec<u32> = ones.chain(std::iter::repeat_n(0x0101_0101, blocks * words)).collect();
+        let mut totals = [0.0; PANEL];
+        let panels = Panels {
+            a: ones.as_ptr(),
+            row: 0,
+            len: 0, // all rows are the first
+            b: self.to.as_ptr(),
+            blocks,
+            words,
+            bias: None,
+            c: totals.as_mut_ptr(),
+            to_row: PANEL,
+            shape: [1, PANEL],
+        };
+        // SAFETY: both panels are packed, and there is room for a row of C.
+        unsafe { kernel.multiply(&panels) };
+        self.to[..PANEL].copy_from_slice(&totals.map(f32::to_bits));
+    }
+}
+
+/// Four rows as words of four values.
+#[inline(always)]
+fn interleave(rows: &[[i8; PANEL]; 4], to: &mut [u32; PANEL]) {
+    #[cfg(target_arch = "x86_64")]
+    for half in [0, 16] {
+        use std::arch::x86_64::*;
+        // SAFETY: each row has 16 values from there on, and there is room for as many words.
+        unsafe {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|row| _mm_loadu_si128(rows[row].as_ptr().add(half).cast()));
+            let (ab, cd) = (_mm_unpacklo_epi8(a, b), _mm_unpacklo_epi8(c, d));
+            let (ab_high, cd_high) = (_mm_unpackhi_epi8(a, b), _mm_unpackhi_epi8(c, d));
+            let words = [
+                _mm_unpacklo_epi16(ab, cd),
+                _mm_unpackhi_epi16(ab, cd),
+                _mm_unpacklo_epi16(ab_high, cd_high),
+                _mm_unpackhi_epi16(ab_high, cd_high),
+            ];
+            to.as_mut_ptr().add(half).cast::<[__m128i; 4]>().write_unaligned(words);
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for (j, to) in to.iter_mut().enumerate() {
+        *to = u32::from_ne_bytes(rows.map(|row| row[j] as u8));
+    }
+}
+
+/// The step of a row's 256 values, and the one that stands for 0. The step is NaN if a value is not finite.
+#[inline(always)]
+fn step_and_zero(row: &[f32]) -> (f32, f32) {
+    // Lane by lane, which is a vector at a time.
+    let (mut least, mut most, mut wrong) = ([0.0_f32; 16], [0.0_f32; 16], [0.0_f32; 16]);
+    let mut add = |lane: usize, x: f32| {
+        least[lane] = if x < least[lane] { x } else { least[lane] };
+        most[lane] = if x > most[lane] { x } else { most[lane] };
+        wrong[lane] += x * 0.0; // NaN if it is not finite
+    };
+    let (chunks, rest) = row.as_chunks::<16>();
+    for chunk in chunks {
+        (0..16).for_each(|lane| add(lane, chunk[lane]));
+    }
+    rest.iter().enumerate().for_each(|(lane, &x)| add(lane, x));
+    let (least, most) = (least.into_iter().fold(0.0, f32::min), most.into_iter().fold(0.0, f32::max));
+    let wrong: f32 = wrong.into_iter().sum();
+    let step = most / 255.0 - least / 255.0;
+    // Steps too small for a reciprocal are those of rows of zeros.
+    let step = if step < f32::MIN_POSITIVE { 0.0 } else { step };
+    let zero = if step > 0.0 { (-least / step).round_ties_even() } else { 0.0 };
+    (step + wrong, zero)
+}
+
+/// A block of a row, four values to a word.
+#[inline(always)]
+fn quantise(values: &[f32], inverse: f32, zero: f32, to: &mut [u32]) {
+    /// Added to a small float, this rounds it to nearest, ties to even, and the integer is in its lowest bits.
+    const ROUND: f32 = 12_582_912.0;
+    let byte = |x: f32| {
+        let x = x * inverse + zero;
+        let x = if x > 255.0 { 255.0 } else { x };
+        let x = if x > 0.0 { x } else { 0.0 }; // also NaN
+        (x + ROUND).to_bits() as u8
+    };
+    let (fours, rest) = values.as_chunks::<4>();
+    for (to, four) in to.iter_mut().zip(fours) {
+        *to = u32::from_ne_bytes(four.map(byte));
+    }
+    if let (false, Some(to)) = (rest.is_empty(), to.last_mut()) {
+        // The weights beside what fills up a word are 0.
+        let mut last = [0; 4];
+        last.iter_mut().zip(rest).for_each(|(to, &x)| *to = byte(x));
+        *to = u32::from_ne_bytes(last);
+    }
+}

@@ -1,0 +1,108 @@
+//! Linear layers with weights in 8 bits.
+
+use crate::prelude::*;
+#[cfg(feature = "train")]
+use crate::transformers::real_checkpoint;
+use burn::module::ModuleVisitor;
+use burn_bert::quantize_linear_layers;
+
+/// With widths that 16 to 255 divide, and a layer's inner one that none of them does.
+fn model() -> BertModel {
+    small_bert(60, 64).with_num_hidden_layers(2).init(&device())
+}
+
+fn hidden(model: &BertModel, rows: &[[u32; 5]]) -> Vec<f64> {
+    let input = BertEmbeddingsInput::from_rows(rows, &device()).unwrap();
+    values(model.forward(&input, None).last_hidden_state)
+}
+
+const ROWS: [[u32; 5]; 2] = [[1, 8, 23, 40, 2], [1, 59, 3, 3, 2]];
+
+#[test]
+fn weights_of_linear_layers_are_quantised_and_nothing_else_is() {
+    struct Paths(Vec<String>, Vec<String>);
+    impl ModuleVisitor for Paths {
+        fn enter_module(&mut self, name: &str, _container: &str) {
+            self.0.push(name.into());
+        }
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.0.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if !param.val().dtype().is_float() {
+                self.1.push(self.0.join("."));
+            }
+        }
+    }
+    let quantised = quantize_linear_layers(model());
+    let mut paths = Paths(Vec::new(), Vec::new());
+    quantised.visit(&mut paths);
+    let of_layer = |layer: usize| {
+        let weights =
+            ["attention.query", "attention.key", "attention.value", "attention_output", "intermediate"];
+        weights.map(|name| format!("encoder.layers.{layer}.{name}.weight"))
+    };
+    let mut expected = [of_layer(0), of_layer(1)].concat();
+    expected.push("pooler.dense.weight".into());
+    assert_eq!(paths.1, expected);
+}
+
+#[test]
+fn a_quantised_model_computes_nearly_the_same_and_each_row_by_itself() {
+    let plain = model();
+    let quantised = quantize_linear_layers(plain.clone());
+    let (expected, found) = (hidden(&plain, &ROWS), hidden(&quantised, &ROWS));
+    let off = distance(&found, &expected);
+    assert!((1e-5..0.02).contains(&off), "{off}");
+    assert!(distance(&found[..5 * 64], &hidden(&quantised, &ROWS[..1])) < 1e-6);
+    assert_eq!(hidden(&quantize_linear_layers(quantised.clone()), &ROWS), found, "once is enough");
+    let narrow = quantize_linear_layers(cast_module(plain, FloatDType::BF16).unwrap());
+    assert!(distance(&hidden(&narrow, &ROWS), &expected) < 0.03);
+    // On a device that differentiates, Burn multiplies with what the weights dequantise to.
+    let followed = quantised.to_device(&autodiff());
+    let input = BertEmbeddingsInput::from_rows(&ROWS, &autodiff()).unwrap();
+    let followed = values(followed.forward(&input, None).last_hidden_state.inner());
+    assert!(distance(&followed, &expected) < 0.02);
+}
+
+#[test]
+fn a_record_holds_quantised_weights_and_a_checkpoint_does_not() {
+    let (dir, quantised) = (tempdir().unwrap(), quantize_linear_layers(model()));
+    let path = dir.path().join("model.bpk");
+    quantised.clone().save_file(&path).unwrap();
+    let (small, whole) = (path.metadata().unwrap().len(), model().num_params() as u64 * 4);
+    assert!(small < whole / 2, "{small} bytes");
+    let other = small_bert(60, 64).with_num_hidden_layers(2).init(&device());
+    let loaded = quantize_linear_layers(other).load_file(&path);
+    assert_eq!(hidden(&loaded, &ROWS), hidden(&quantised, &ROWS));
+
+    says(quantised.save_pretrained(dir.path()), "dequantise them first");
+    assert!(!dir.path().join("config.json").exists());
+}
+
+/// Sentences of README and guides, each compared with all others.
+#[cfg(feature = "train")]
+#[test]
+#[ignore = "needs a checkpoint of sentence-transformers, named by BURN_BERT_CHECKPOINT"]
+fn a_real_checkpoint_in_8_bits_finds_the_same_neighbours() {
+    let pipeline =
+        Pipeline::<BertForSentenceEmbedding>::from_pretrained(real_checkpoint(), &device()).unwrap();
+    let guides = ["README.md", "docs/training.md", "docs/checkpoints.md", "docs/devices.md"];
+    let text: String = guides.iter().map(|guide| fs::read_to_string(guide).unwrap() + "\n").collect();
+    let sentences: Vec<&str> =
+        text.split(['.', '|', '\n']).map(str::trim).filter(|text| text.len() > 40).collect();
+    assert!(sentences.len() > 200, "{}", sentences.len());
+    let embed = |pipeline: &Pipeline<BertForSentenceEmbedding>| {
+        let vectors = pipeline.encode(&sentences, &TextOptions::new()).unwrap();
+        let similarities = pipeline.similarity(&vectors, &vectors).unwrap();
+        (vectors, similarities)
+    };
+    let (plain, similarities) = embed(&pipeline);
+    let (model, tokenizer) = pipeline.into_parts();
+    let (quantised, found) = embed(&Pipeline::new(quantize_linear_layers(model), tokenizer).unwrap());
+    let cosines = values((plain * quantised).sum_dim(1));
+    let least = cosines.iter().copied().fold(1.0, f64::min);
+    let rank = burn_bert::metrics::spearman(&values(found), &values(similarities));
+    println!("{} sentences: cosine at least {least:.4}, Spearman {rank:.5}", sentences.len());
+    assert!(least >= 0.995 && rank >= 0.995, "cosine {least}, Spearman {rank}");
+}
