@@ -225,10 +225,14 @@ fn quantised_weights_of_every_scheme_give_what_they_dequantise_to() {
     let quantised = weight.quantize_dynamic(&blocks([16, 1]));
     let empty = Tensor::<2>::zeros([0, 64], &device);
     assert_eq!(linear(empty, quantised.clone(), None).dims(), [0, 36]);
-    // In 16 bits, and where x has a gradient.
-    let narrow = linear(x.clone().cast(DType::BF16), quantised.clone(), None);
-    let wide = linear(x.clone().cast(DType::BF16).cast(DType::F32), quantised.clone(), None);
-    assert_eq!((narrow.dtype(), values(narrow)), (DType::F32, values(wide)));
+    // In bf16, which a model stays in and autocast leaves, and where x has a gradient.
+    let narrow = x.clone().cast(DType::BF16);
+    let y = |x: &Tensor<2>| linear(x.clone(), quantised.clone(), None);
+    let wide = y(&narrow.clone().cast(DType::F32));
+    let (stays, leaves) = (y(&narrow), autocast(Precision::Bf16, || y(&narrow)));
+    assert_eq!((stays.dtype(), leaves.dtype()), (DType::BF16, DType::F32));
+    assert_eq!(values(leaves), values(wide.clone()));
+    assert_eq!(values(stays), values(wide.cast(DType::BF16)));
     let tracked = Tensor::from_data(x.into_data(), &device.clone().autodiff()).require_grad();
     let gradient = tracked.grad(&linear(tracked.clone(), quantised.clone(), None).sum().backward()).unwrap();
     let expected = quantised.dequantize().sum_dim(1).reshape([1, 64]).expand([15, 64]);

@@ -62,8 +62,10 @@ pub(super) fn quantized<const D: usize>(
     }
     let ([k, n], mut dims) = (weight.dims(), x.dims());
     let [block, width] = scheme.block_size().map_or([k, n], |size| size.as_dim::<2>().map(usize::from));
-    // Burn says what does not fit, and knows blocks that are cut.
+    // Burn says what does not fit, and knows empty tensors and blocks that are cut.
     let fits = dims[D - 1] == k
+        && n > 0
+        && !dims.contains(&0)
         && bias.is_none_or(|bias| bias.dims() == [n])
         && k.is_multiple_of(block)
         && n.is_multiple_of(width);

@@ -74,9 +74,9 @@ impl<T: Tensors> Linear<T> {
 /// # Quantised weights
 ///
 /// On Flex, without autodiff, an f32 or bf16 x and a W in 8 bits or fewer, with a scale for the tensor or for blocks of 16 to 65,536
-/// rows, are multiplied in integers: each row of x is quantised to 256 values, from its smallest or 0 to its largest or 0, and y is f32.
-/// A row with a NaN or an infinite value is NaN then. In all other cases Burn multiplies; on Flex and NdArray it dequantises all of W
-/// for each call.
+/// rows, are multiplied in integers: each row of x is quantised to 256 values, from its smallest or 0 to its largest or 0. y is f32, and
+/// bf16 where x is outside autocast. A row with a NaN or an infinite value is NaN then. In all other cases Burn multiplies; on Flex and
+/// NdArray it dequantises all of W for each call.
 ///
 /// # Panics
 ///
@@ -107,19 +107,12 @@ fn compute<const D: usize>(
     // Burn's linear returns the right shape for empty inputs.
     let is_empty = outputs == 0 || dims.contains(&0);
     let Some(dtype) = dtype.filter(|_| !is_empty) else {
-        #[cfg(feature = "flex")]
-        if !is_empty && let Some(y) = flex::quantized(&x, &weight, bias.as_ref()) {
-            return y;
+        if matches!(weight_dtype, DType::QFloat(_)) {
+            return quantized(x, weight, bias);
         }
-        // In autocast the layer before may have left x in 16 bits, which Burn does not multiply with dequantised f32.
-        let x = if matches!(weight_dtype, DType::QFloat(_)) && x.dtype() == DType::BF16 {
-            x.cast(DType::F32)
-        } else {
-            x
-        };
         // Burn's matmuls on CubeCL devices write nothing where there is nothing to add up, and so no gradient of W without rows.
         let has_rows = !dims[..D - 1].contains(&0);
-        if has_rows || !weight_dtype.is_float() {
+        if has_rows {
             return burn::tensor::module::linear(x, weight, bias);
         }
         let y = burn::tensor::module::linear(x, weight.clone().detach(), bias);
@@ -150,6 +143,30 @@ fn compute<const D: usize>(
         narrow: narrow || weight_dtype != DType::F32,
     };
     Tensor::<2>::from_dispatch(run::<LinearOp, _>(input)).reshape(dims)
+}
+
+/// With a quantised W.
+fn quantized<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    let dtype = x.dtype();
+    let y = in_integers(&x, &weight, bias.as_ref()).unwrap_or_else(|| match dtype {
+        // Burn does not multiply bf16 with what is dequantised to f32.
+        DType::BF16 => {
+            let bias = bias.map(|bias| bias.cast(DType::F32));
+            burn::tensor::module::linear(x.cast(DType::F32), weight, bias)
+        }
+        _ => burn::tensor::module::linear(x, weight, bias),
+    });
+    // A model in bf16 stays in it; in autocast it was the layer before that left x in 16 bits.
+    let is_narrow = dtype == DType::BF16 && Precision::current() == Precision::F32;
+    if is_narrow { y.cast(dtype) } else { y }
+}
+
+#[cfg(feature = "flex")]
+use flex::quantized as in_integers;
+
+#[cfg(not(feature = "flex"))]
+fn in_integers<const D: usize>(_: &Tensor<D>, _: &Tensor<2>, _: Option<&Tensor<1>>) -> Option<Tensor<D>> {
+    None
 }
 
 /// Whether matmuls of these are this crate's: on Flex.
