@@ -15,7 +15,7 @@ use burn::module::{Lora, Module, ParamGroup};
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::functional::{Precision, autocast, on_reference_path};
-use burn_bert::{Family, cast_module};
+use burn_bert::{Family, cast_module, quantize_linear_layers};
 use std::collections::BTreeMap;
 
 /// What becomes of the model before a run.
@@ -107,13 +107,8 @@ fn prepared<M: Module>(model: M, change: Change) -> M {
             model.freeze_group(ParamGroup::from_regex(r"(^|\.)embeddings\.").unwrap())
         }
         Change::Cast(dtype) => cast_module(model, dtype).unwrap(),
-        Change::Quantized { all } => {
-            let mut quantizer = quantizer();
-            match all {
-                true => model.quantize_weights(&mut quantizer),
-                false => model.quantize_weights_group(&mut quantizer, adapted()),
-            }
-        }
+        Change::Quantized { all: true } => model.quantize_weights(&mut quantizer()),
+        Change::Quantized { all: false } => quantize_linear_layers(model),
     }
 }
 
