@@ -44,12 +44,8 @@ impl Case {
 
     fn with(&self, a: Matrix, kernel: Int8Kernel) -> Vec<f32> {
         let [_, k, n] = self.shape;
-        product_int8(
-            a,
-            Int8Matrix::new(&self.weight, &self.scales, [k, n], self.block),
-            Some(&self.bias),
-            kernel,
-        )
+        let weight = Int8Matrix::new(&self.weight, &self.scales, [k, n], self.block);
+        product_int8(a, weight, Some(&self.bias), kernel)
     }
 
     /// What is added up in integers, in f64; and in floats, with how far off it may be.

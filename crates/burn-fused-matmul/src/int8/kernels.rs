@@ -50,19 +50,6 @@ impl Int8Kernel {
         all.into_iter().map(Self).collect()
     }
 
-    /// The instructions that it runs on.
-    pub fn name(self) -> &'static str {
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512Vnni(_) => "AVX512-VNNI",
-            #[cfg(target_arch = "x86_64")]
-            Instructions::AvxVnni(_) => "AVX-VNNI",
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx2(_) => "AVX2 on widened integers",
-            Instructions::Portable => "scalar",
-        }
-    }
-
     /// Multiplies rows and a panel.
     ///
     /// # Safety
@@ -84,9 +71,18 @@ impl Int8Kernel {
     }
 }
 
+/// The instructions that it runs on.
 impl fmt::Display for Int8Kernel {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512Vnni(_) => "AVX512-VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::AvxVnni(_) => "AVX-VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2(_) => "AVX2 on widened integers",
+            Instructions::Portable => "scalar",
+        })
     }
 }
 
