@@ -21,9 +21,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use traffic::traffic;
 
 /// The kernels of the whole process are noted: tests run one at a time.
-fn turn() -> MutexGuard<'static, ()> {
+fn turn() -> (MutexGuard<'static, ()>, Device) {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    (TURN.lock().unwrap_or_else(PoisonError::into_inner), devices::wgpu().autodiff())
 }
 
 fn module(dropout: f64, device: &Device) -> (BertEmbeddings, BertEmbeddingsInput) {
@@ -38,7 +38,7 @@ fn input([batch, seq]: [i32; 2], device: &Device) -> BertEmbeddingsInput {
 
 #[test]
 fn forward_is_one_launch_and_dropout_adds_the_draw_of_its_seed_alone() {
-    let _turn = turn();
+    let (_turn, training) = turn();
     let device = devices::wgpu();
     let of = |device: &Device| {
         let (module, input) = module(0.1, device);
@@ -48,7 +48,7 @@ fn forward_is_one_launch_and_dropout_adds_the_draw_of_its_seed_alone() {
     let reference = on_reference_path(|| of(&device));
     println!("of Burn's own operations: {reference:?}");
     assert!(reference.len() > 1, "{reference:?}");
-    let launches = of(&device.autodiff());
+    let launches = of(&training);
     assert_eq!(launches.len(), 2, "{launches:?}");
     assert_eq!(launches[1], "Forward");
 }
@@ -56,8 +56,7 @@ fn forward_is_one_launch_and_dropout_adds_the_draw_of_its_seed_alone() {
 /// Sorted, for fusion may reorder what does not depend on each other.
 #[test]
 fn backward_launches_what_the_gradients_need() {
-    let _turn = turn();
-    let device = devices::wgpu().autodiff();
+    let (_turn, device) = turn();
     let (module, input) = module(0.0, &device);
     let weights = Tensor::<3>::ones([4, 64, 128], &device);
     let step = || (module.forward(&input) * weights.clone()).sum().backward();
@@ -74,8 +73,7 @@ fn backward_launches_what_the_gradients_need() {
 /// 1,024 tokens are sorted by one launch, and a merge makes eight sorted runs one.
 #[test]
 fn eight_times_the_tokens_are_sorted_by_one_more_launch() {
-    let _turn = turn();
-    let device = devices::wgpu().autodiff();
+    let (_turn, device) = turn();
     let (module, _) = module(0.0, &device);
     for (batch, merges) in [(2, 0), (3, 1), (16, 1), (17, 2)] {
         let input = input([batch, 512], &device);
@@ -122,8 +120,7 @@ impl Step {
 
 #[test]
 fn a_training_step_waits_for_nothing_and_uploads_no_more_than_the_batch() {
-    let _turn = turn();
-    let device = devices::wgpu().autodiff();
+    let (_turn, device) = turn();
     let mut step = Step::new(2, PADDED, &device);
     let found = traffic(&device, || step.run());
     println!("{found:?}");
@@ -152,8 +149,7 @@ fn launches_of_two_layers(lengths: [usize; 4], device: &Device) -> BTreeMap<Stri
 
 #[test]
 fn a_layer_takes_fewer_launches_than_the_reference() {
-    let _turn = turn();
-    let device = devices::wgpu().autodiff();
+    let (_turn, device) = turn();
     for lengths in [FULL, PADDED] {
         let mut kernels = launches_of_two_layers(lengths, &device);
         let reference = on_reference_path(|| launches_of_two_layers(lengths, &device));
@@ -171,8 +167,7 @@ fn a_layer_takes_fewer_launches_than_the_reference() {
 /// Clipping and AdamW: beyond forward and backward of the same model.
 #[test]
 fn clipping_and_adamw_take_little_more_than_a_launch_a_parameter() {
-    let _turn = turn();
-    let device = devices::wgpu().autodiff();
+    let (_turn, device) = turn();
     let mut found = BTreeMap::<String, i32>::new();
     let mut step = Step::new(2, FULL, &device);
     let parameters = list_param_ids(step.model.as_ref().unwrap()).len() as i32;
@@ -192,8 +187,7 @@ fn clipping_and_adamw_take_little_more_than_a_launch_a_parameter() {
 /// Burn's `select_assign`, the gradient of its `select`, loops over all rows in each unit.
 #[test]
 fn no_kernel_of_a_step_loops_over_the_rows() {
-    let _turn = turn();
-    let device = devices::wgpu().autodiff();
+    let (_turn, device) = turn();
     for lengths in [FULL, PADDED] {
         let mut step = Step::new(1, lengths, &device);
         let found = launches(&device, || step.run());

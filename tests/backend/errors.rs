@@ -121,7 +121,6 @@ pub fn a_batch_on_another_device_is_an_error(case: &Case) {
             assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
             assert_eq!(error.to_string(), text);
         }
-        assert!(module.try_forward(&there.to_device(&case.device)).is_ok());
     }
 }
 

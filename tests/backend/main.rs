@@ -27,10 +27,9 @@ mod training;
 mod whole_model;
 
 macro_rules! tests {
-    ($name:ident, $path:path, $device:expr, $tolerance:expr, [$($(#[$only:meta])? $($needs:literal)? $file:ident::$behaviour:ident,)*]) => {
+    ($name:ident, $path:path, $device:expr, $tolerance:expr, [$($($needs:literal)? $file:ident::$behaviour:ident,)*]) => {
         mod $name {
             $(
-                $(#[$only])?
                 #[test]
                 $(
                     #[cfg_attr(

@@ -22,6 +22,12 @@ fn texts(step: usize, ranks: usize) -> Vec<Vec<i64>> {
     (0..count).map(|text| (0..length(text)).map(|place| word(text, place)).collect()).collect()
 }
 
+/// Texts of 3 to 9 tokens, for trainers and validations.
+pub fn items(count: usize) -> Vec<Vec<i64>> {
+    let word = |text: usize, place: usize| (4 + (text * 37 + place * 11) % 26) as i64;
+    (0..count).map(|text| (0..3 + text * 3 % 7).map(|place| word(text, place)).collect()).collect()
+}
+
 /// The share of a rank in the texts of a step; counts differ by one.
 fn share(count: usize, ranks: &Ranks) -> Range<usize> {
     let (rank, size) = (ranks.rank(), ranks.size());

@@ -1,6 +1,6 @@
 //! The trainer on ranks: the same model as of one process, faults in its loop, and kills at any moment.
 
-use crate::heads::{bert, classes};
+use crate::heads::{bert, classes, items};
 use crate::hook::Hook;
 use crate::prelude::*;
 use crate::{TASK, launch, text, timed_launch};
@@ -30,16 +30,11 @@ impl TryBatcher for Batcher {
     type Batch = SequenceClassificationBatch;
 
     fn try_batch(&self, texts: Vec<Vec<i64>>, device: &Device) -> Result<Self::Batch> {
-        if !self.is_readable && texts[0] == items()[6] {
+        if !self.is_readable && texts[0] == items(TEXTS)[6] {
             return Err(Error::Data { what: "a text".into(), problem: "cannot be read".into() });
         }
         Ok(classes(&texts, device))
     }
-}
-
-fn items() -> Vec<Vec<i64>> {
-    let word = |text: usize, place: usize| (4 + (text * 37 + place * 11) % 26) as i64;
-    (0..TEXTS).map(|text| (0..3 + text * 3 % 7).map(|place| word(text, place)).collect()).collect()
 }
 
 /// A classifier after some epochs, on `ranks`, which all together take batches of `size` · [`BATCH`].
@@ -61,9 +56,9 @@ fn train(
 
     let is = |name: &str| name == fault;
     let batches = |texts, is_readable| Batches::new(InMemDataset::new(texts), Batcher { is_readable });
-    let data = batches(items(), true).with_lengths(items().iter().map(Vec::len).collect());
+    let data = batches(items(TEXTS), true).with_lengths(items(TEXTS).iter().map(Vec::len).collect());
     // Six batches, the last with one text.
-    let valid = batches(items()[..11].to_vec(), !(is("unreadable") && ranks.rank() == 1));
+    let valid = batches(items(TEXTS)[..11].to_vec(), !(is("unreadable") && ranks.rank() == 1));
     let arguments = TrainingArguments::new(output)
         .with_ranks(ranks)
         .with_resume(output.join("training/run.json").exists())

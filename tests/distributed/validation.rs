@@ -1,6 +1,8 @@
 //! A validation that ranks share: outputs and metrics of every head have the bits of one process.
 
-use crate::heads::{answers, backwards, bert, classes, masked_lm_batch, numbers, padded, rated_pairs, tags};
+use crate::heads::{
+    answers, backwards, bert, classes, items, masked_lm_batch, numbers, padded, rated_pairs, tags,
+};
 use crate::prelude::*;
 use burn::data::dataloader::{DataLoader, Progress};
 use burn::module::ModuleDisplay;
@@ -38,12 +40,6 @@ impl<T: Send + 'static> TryBatcher for Batcher<T> {
     }
 }
 
-fn texts() -> Vec<(usize, Text)> {
-    let word = |text: usize, place: usize| (4 + (text * 37 + place * 11) % 26) as i64;
-    let text = |text: usize| (0..3 + text * 3 % 7).map(|place| word(text, place)).collect();
-    (0..TEXTS).map(|i| (i, text(i))).collect()
-}
-
 /// The score of a whole validation.
 fn score<O, M: Metric + Numeric>(outputs: &[O], mut metric: M) -> f64
 where
@@ -71,7 +67,8 @@ where
 {
     let device = ranks.device();
     let loader = |own| {
-        EpochLoader::new(Batches::new(InMemDataset::new(texts()), Batcher { batch, own }), BATCH, &device)
+        let texts = InMemDataset::new(items(TEXTS).into_iter().enumerate().collect());
+        EpochLoader::new(Batches::new(texts, Batcher { batch, own }), BATCH, &device)
     };
     let training = Training::new(model).with_ranks(ranks, &Interrupter::new())?;
     let shared = loader(Some((ranks.rank(), ranks.size())))?.share(ranks);

@@ -1,7 +1,8 @@
 //! The cache of Python's huggingface_hub, from both sides.
 
-use crate::server::{Faults, Hub, NAME};
-use crate::tiny::{load, tiny};
+use crate::served;
+use crate::server::{Faults, NAME};
+use crate::tiny::load;
 use crate::user::{UNREACHABLE, User, tree};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,9 +33,7 @@ fn assert_same(user: &User, python: &BTreeMap<String, Vec<u8>>) {
 #[test]
 #[ignore = "needs Python with huggingface_hub"]
 fn a_cache_of_python_is_read() {
-    let dir = tiny();
-    let hub = Hub::of(dir.path(), Faults::default());
-    let mut user = User::of(hub.endpoint());
+    let (dir, hub, mut user) = served(Faults::default());
     python(&user, &format!("snapshot_download({NAME:?})"));
     let downloaded = tree(&user.model());
     user.endpoint = UNREACHABLE.into();
@@ -51,9 +50,8 @@ fn a_cache_of_python_is_read() {
 #[test]
 #[ignore = "needs Python with huggingface_hub"]
 fn a_cache_is_that_of_python_and_python_reads_it() {
-    let dir = tiny();
-    let hub = Hub::of(dir.path(), Faults::default());
-    let [ours, theirs] = [(); 2].map(|()| User::of(hub.endpoint()));
+    let (dir, hub, ours) = served(Faults::default());
+    let theirs = User::of(hub.endpoint());
     ours.load("sentences", NAME).unwrap();
     let ignored = "ignore_patterns=['README.md', 'pytorch_model.bin', 'onnx/*']";
     python(&theirs, &format!("snapshot_download({NAME:?}, {ignored})"));

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::{arguments, checkpoint, reviews};
 use crate::prelude::*;
-use crate::runs::trainer;
+use crate::runs::{trainer, weights};
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -10,11 +10,11 @@ use std::process::Command;
 const EPOCH: usize = 6;
 
 #[test]
-fn patience_counts_from_the_last_improvement_on_and_evaluations_without_a_number_keep_their_place() {
+fn patience_counts_from_the_last_improvement_and_a_run_that_stopped_early_is_over() {
     const NAN: f64 = f64::NAN;
     let (_turn, dir) = (turn(), checkpoint());
     for (number, (values, threshold, evaluations, best)) in [
-        // It waits for ever without a number.
+        // It waits for ever without a number; evaluations without one keep their place.
         (&[NAN, NAN, NAN, 1.0] as &[f64], 0.0, 4, 3),
         (&[NAN, 1.0, 2.0, NAN, 0.5], 0.0, 4, 1),
         // An equal value is no improvement.
@@ -36,14 +36,17 @@ fn patience_counts_from_the_last_improvement_on_and_evaluations_without_a_number
                 .with_early_stopping_patience(2)
                 .with_early_stopping_threshold(threshold);
             let given = Hook::new(|_| ()).with_value(|batches| values[(batches / EPOCH).saturating_sub(1)]);
-            let trainer = trainer(dir.path(), arguments).unwrap().with_metric(given);
-            let history = trainer.train().unwrap().history;
+            let stopped = trainer(dir.path(), arguments.clone()).unwrap().with_metric(given).train().unwrap();
+            let history = &stopped.history;
             let expected: Vec<_> = values[..evaluations]
                 .iter()
                 .map(|&value| Some(value).filter(|value| value.is_finite()))
                 .collect();
             assert_eq!(history.valid("Hook"), expected, "{values:?}, {threshold}");
             assert_eq!(history.best, Some(best), "{values:?}, {threshold}");
+            let again = trainer(dir.path(), arguments.with_resume(true)).unwrap();
+            let again = again.with_metric(Hook::new(|_| panic!("a step was taken"))).train().unwrap();
+            assert!(weights(&again) == weights(&stopped), "{values:?}, {threshold}");
         }
     }
 }

@@ -118,45 +118,23 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_product_is_that_of_a_plain_loop(
+    fn products_are_those_of_a_plain_loop_plus_the_bias_or_what_they_are_added_to(
         [m, n, k] in [size(), size(), size()],
         orders in [order(), order()],
         is_bf16 in [any::<bool>(), any::<bool>()],
+        is_biased in any::<bool>(),
         seed in any::<u64>(),
     ) {
         let a = Operand::new([m, k], orders[0], is_bf16[0], seed);
         let b = Operand::new([k, n], orders[1], is_bf16[1], !seed);
-        for kernel in kernels() {
-            check(&a, &b, |_| 0.0, &multiply(&a, &b, kernel), kernel, 1);
-        }
-    }
-
-    #[test]
-    fn a_product_in_bf16_is_that_of_a_plain_loop_plus_the_bias_rounded_once(
-        [m, n, k] in [size(), size(), size()],
-        orders in [order(), order()],
-        is_biased in any::<bool>(),
-        seed in any::<u64>(),
-    ) {
-        let a = Operand::new([m, k], orders[0], true, seed);
-        let b = Operand::new([k, n], orders[1], false, !seed);
         let bias = is_biased.then(|| Operand::new([1, n], Order::Rows, false, seed ^ 1).values);
-        for kernel in kernels() {
-            let c = a.with(|a| b.with(|b| product_bf16(a, b, bias.as_deref(), kernel)));
-            check(&a, &b, |place| bias.as_ref().map_or(0.0, |bias| bias[place % n]), &c, kernel, 1);
-        }
-    }
-
-    #[test]
-    fn a_product_is_added_to_c_and_to_nothing_beside_it(
-        [m, n, k] in [size(), size(), size()],
-        orders in [order(), order()],
-        seed in any::<u64>(),
-    ) {
-        let a = Operand::new([m, k], orders[0], false, seed);
-        let b = Operand::new([k, n], orders[1], true, !seed);
         let before = Operand::new([m, n], Order::Rows, false, seed ^ 1).values;
         for kernel in kernels() {
+            check(&a, &b, |_| 0.0, &multiply(&a, &b, kernel), kernel, 1);
+            // With the bias, rounded once.
+            let c = a.with(|a| b.with(|b| product_bf16(a, b, bias.as_deref(), kernel)));
+            check(&a, &b, |place| bias.as_ref().map_or(0.0, |bias| bias[place % n]), &c, kernel, 1);
+            // Added to C, and to nothing beside it.
             let mut c = [&[7.0; 64][..], &before, &[7.0; 64]].concat();
             let middle = 64..64 + m * n;
             a.with(|a| b.with(|b| add_product(&mut c[middle.clone()], a, b, kernel)));

@@ -1,10 +1,10 @@
 //! What is refused, by name.
 
 use crate::devices::{all, flex};
+use crate::panics::{says, unless_panics};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::*;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What is refused, and the words of it. A panic from inside Burn would have others.
 #[test]
@@ -36,13 +36,7 @@ fn what_does_not_fit_is_refused_by_name() {
             |shape: [usize; 2]| format!("input_ids: ids of shape {shape:?} do not fit a batch of [2, 3]");
         let of_prob = |prob: f64| format!("dropout: the probability is {prob}, but must lie in [0, 1)");
         let whole = || vectors([2, 3, 4]);
-        let refuse = |expected: &str, run: &dyn Fn()| {
-            let panic = catch_unwind(AssertUnwindSafe(run)).expect_err(expected);
-            let message = panic.downcast_ref::<String>().cloned();
-            let message =
-                message.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap();
-            assert!(message.contains(expected), "{message:?} is not about {expected:?}");
-        };
+        let refuse = |expected: &str, run: &dyn Fn()| says(unless_panics(run), expected);
         let ids = |shape| Tensor::<1, Int>::from_ints(shape, &device);
         refuse("residual must have the shape of x", &|| add(1, 0.0));
         refuse("bias must be as long as a row of x", &|| drop(bias_gelu(rows(3, 8), vector(1))));
@@ -79,19 +73,14 @@ fn what_does_not_fit_is_refused_by_name() {
             let expected = "labels[1] is 5, but there are 5 classes (valid labels: 0..=4)";
             refuse(expected, &|| drop(cross_entropy(logits(), Tensor::from_ints([4, 5], &flex()))));
         }
+        // A row would be at two places.
+        assert!(Moves::new(&[1, 0, 1], 3, &device).is_none());
         // What is next to it is not.
         attend_with(vec![2, 1], 2, distances(Some(rows(3, 8)), Some(rows(3, 8))));
         words(lookup(4, [1, 3], None));
         words(lookup(4, [2, 3], Some(4)));
         range(2);
     }
-}
-
-#[test]
-fn a_row_that_would_be_at_two_places_is_refused() {
-    let moves = |from: &[usize]| Moves::new(from, 3, &flex());
-    assert!(moves(&[3, 1, 3, 0]).is_some());
-    assert!(moves(&[1, 0, 1]).is_none());
 }
 
 #[test]
@@ -107,8 +96,7 @@ fn a_device_says_which_precision_it_lacks() {
                         linear(Tensor::<2>::ones([1, 2], &device), Tensor::ones([2, 2], &device), None)
                     })
                 };
-                let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err().downcast::<String>().unwrap();
-                assert!(panic.contains("the precision is bf16, which"), "{panic}");
+                says(unless_panics(run), "the precision is bf16, which");
             }
         }
         assert!(Precision::F32.check(&device).is_ok());
