@@ -9,10 +9,6 @@ fn batch(fixture: &Fixture, device: &Device) -> MaskedLmBatch {
     BertForMaskedLm::batch(&fixture.case(FloatDType::F32), device)
 }
 
-fn compute(model: &BertForMaskedLm, batch: &MaskedLmBatch) -> MaskedLmOutput {
-    autocast(Precision::Bf16, || model.forward(batch))
-}
-
 /// Logits, loss and gradients by the names of the fixture.
 fn all(fixture: &Fixture, model: &BertForMaskedLm, output: MaskedLmOutput) -> BTreeMap<String, Vec<f64>> {
     let gradients = collected(model, Some(&output.loss.backward())).into_iter();
@@ -27,11 +23,11 @@ fn all(fixture: &Fixture, model: &BertForMaskedLm, output: MaskedLmOutput) -> BT
 fn assert_as_near_as_pytorch(fixture: &Fixture, torch: &File) {
     let device = autodiff();
     let batch = batch(fixture, &device);
-    let model = fixture.load(FloatDType::F32, &device);
-    let output = compute(&model, &batch);
+    let model: BertForMaskedLm = fixture.load(FloatDType::F32, &device);
+    let output = autocast(Precision::Bf16, || model.forward(&batch));
     assert_eq!((output.loss.dtype(), output.logits.as_ref().unwrap().dtype()), (DType::F32, DType::F32));
     let found = all(fixture, &model, output);
-    let exact = fixture.load(FloatDType::F64, &device);
+    let exact: BertForMaskedLm = fixture.load(FloatDType::F64, &device);
     let exact = all(fixture, &exact, exact.forward(&batch));
     let (mut ours, mut theirs) = (0.0, 0.0);
     // The gradient of a key's bias is 0 but for rounding.

@@ -91,8 +91,7 @@ fn the_model_type_or_else_the_architecture_decides_how_positions_count() {
 fn a_family_that_is_not_supported_is_refused_by_name_when_its_config_is_read() {
     let others = "new deberta big_bird megatron-bert gpt2 splinter longformer luke xmod roberta-prelayernorm";
     for model_type in others.split(' ') {
-        let json = format!(r#"{{"model_type": "{model_type}"}}"#);
-        let dir = with_config(json);
+        let dir = with_config(json!({ "model_type": model_type }));
         for error in [
             BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap_err(),
             BertModelConfig::from_pretrained(dir.path()).unwrap_err(),

@@ -176,8 +176,7 @@ fn sizes_that_no_machine_holds_are_refused_before_anything_is_built() {
             "but must be at most 1073741823",
         ),
     ] {
-        let error = config.try_init(&device()).unwrap_err();
-        assert!(matches!(&error, Error::Config { field: found, .. } if *found == field), "{field}: {error}");
+        let error = fails!(config.try_init(&device()), Error::Config { field: found, .. } if *found == field);
         assert!(error.to_string().contains(problem), "{error}");
     }
     assert!(small_layer().with_hidden_size(1 << 33).try_init(&device()).is_err());

@@ -174,12 +174,6 @@ fn dropout_is_off_where_a_layer_is_frozen_and_has_a_range() {
     assert!(!is_random(&dropped));
 }
 
-/// Places that hold a token, row · S + column.
-fn tokens(mask: &PaddingMask) -> Vec<usize> {
-    let is_padding = mask.rows().flatten().enumerate();
-    is_padding.filter(|(_, is_padding)| !**is_padding).map(|(place, _)| place).collect()
-}
-
 /// The encoder against the formula over the whole rectangle: outputs and every gradient.
 ///
 /// The formula gets zeros at padding, the encoder gets `garbage` there.
@@ -287,7 +281,9 @@ fn rows_of_some_places_are_those_of_the_whole_output() {
     let mask = PaddingMask::from_rows(&every_kind()).unwrap();
     let [batch, seq] = mask.dims();
     let places: Vec<usize> = (0..batch * seq).rev().chain([3, 3]).collect();
-    for (padding, places) in [(None, &places), (Some(&mask), &places), (Some(&mask), &tokens(&mask))] {
+    let tokens = (0..).zip(mask.rows().flatten()).filter(|(_, is_padding)| !**is_padding);
+    let tokens: Vec<usize> = tokens.map(|(place, _)| place).collect();
+    for (padding, places) in [(None, &places), (Some(&mask), &places), (Some(&mask), &tokens)] {
         let all = values(encoder.forward(hidden([batch, seq]), padding));
         let expected: Vec<f64> = places.iter().flat_map(|place| &all[place * H..][..H]).copied().collect();
         let packed = encoder.forward_packed(hidden([batch, seq]), padding).unwrap();

@@ -194,13 +194,23 @@ fn a_classifier_reads_the_directory_of_another_head_and_says_what_it_lacked() {
 
 #[test]
 fn defaults_of_a_config_are_those_of_the_familys_class() {
-    let read = |model_type: &str| {
-        let dir = with_config(json!({ "model_type": model_type }));
-        BertModelConfig::from_pretrained(dir.path()).unwrap()
-    };
-    let facts = |config: BertModelConfig| {
-        let embeddings = config.embeddings;
-        let sizes = [
+    use Activation::{Gelu, GeluTanh, Silu};
+    // `DistilBertConfig()`, … of transformers 5.23.0.
+    for (model_type, sizes, dropout, hidden_act) in [
+        ("bert", [30522, 768, 0, 512, 2, 12, 12, 3072, 0], [0.1, 0.1], Gelu),
+        ("roberta", [50265, 768, 0, 512, 2, 12, 12, 3072, 1], [0.1, 0.1], Gelu),
+        ("camembert", [30522, 768, 0, 512, 2, 12, 12, 3072, 1], [0.1, 0.1], Gelu),
+        ("distilbert", [30522, 768, 0, 512, 0, 6, 12, 3072, 0], [0.1, 0.1], Gelu),
+        ("electra", [30522, 256, 128, 512, 2, 12, 4, 1024, 0], [0.1, 0.1], Gelu),
+        ("mpnet", [30527, 768, 0, 512, 0, 12, 12, 3072, 1], [0.1, 0.1], Gelu),
+        ("nomic_bert", [30528, 768, 0, 2048, 2, 12, 12, 3072, 0], [0.0, 0.0], Silu),
+        ("gte", [250048, 768, 0, 8192, 1, 12, 12, 3072, 1], [0.1, 0.0], Gelu),
+        ("jina_embeddings_v3", [250002, 1024, 0, 8194, 1, 24, 16, 4096, 1], [0.1, 0.1], Gelu),
+        ("albert", [30000, 4096, 128, 512, 2, 12, 64, 16384, 0], [0.0, 0.0], GeluTanh),
+    ] {
+        let config = read(json!({ "model_type": model_type }), json!({})).unwrap();
+        let embeddings = &config.embeddings;
+        let found = [
             embeddings.vocab_size,
             embeddings.hidden_size,
             embeddings.embedding_size.unwrap_or(0),
@@ -211,26 +221,9 @@ fn defaults_of_a_config_are_those_of_the_familys_class() {
             config.intermediate_size,
             embeddings.pad_token_id.unwrap(),
         ];
-        let dropout = [embeddings.hidden_dropout_prob, config.attention_probs_dropout_prob];
-        (sizes, dropout, config.hidden_act)
-    };
-    // `DistilBertConfig()`, … of transformers 5.23.0.
-    let tenth = [0.1; 2];
-    let gelu = Activation::Gelu;
-    assert_eq!(facts(read("bert")), ([30522, 768, 0, 512, 2, 12, 12, 3072, 0], tenth, gelu));
-    assert_eq!(facts(read("roberta")), ([50265, 768, 0, 512, 2, 12, 12, 3072, 1], tenth, gelu));
-    assert_eq!(facts(read("camembert")), ([30522, 768, 0, 512, 2, 12, 12, 3072, 1], tenth, gelu));
-    assert_eq!(facts(read("distilbert")), ([30522, 768, 0, 512, 0, 6, 12, 3072, 0], tenth, gelu));
-    assert_eq!(facts(read("electra")), ([30522, 256, 128, 512, 2, 12, 4, 1024, 0], tenth, gelu));
-    assert_eq!(facts(read("mpnet")), ([30527, 768, 0, 512, 0, 12, 12, 3072, 1], tenth, gelu));
-    let none = [0.0; 2];
-    let nomic = ([30528, 768, 0, 2048, 2, 12, 12, 3072, 0], none, Activation::Silu);
-    assert_eq!(facts(read("nomic_bert")), nomic);
-    assert_eq!(facts(read("gte")), ([250048, 768, 0, 8192, 1, 12, 12, 3072, 1], [0.1, 0.0], gelu));
-    let jina = ([250002, 1024, 0, 8194, 1, 24, 16, 4096, 1], tenth, gelu);
-    assert_eq!(facts(read("jina_embeddings_v3")), jina);
-    let albert = ([30000, 4096, 128, 512, 2, 12, 64, 16384, 0], [0.0; 2], Activation::GeluTanh);
-    assert_eq!(facts(read("albert")), albert);
+        let found_dropout = [embeddings.hidden_dropout_prob, config.attention_probs_dropout_prob];
+        assert_eq!((found, found_dropout, config.hidden_act), (sizes, dropout, hidden_act), "{model_type}");
+    }
 }
 
 // NomicBERT, GTE and Jina embeddings v3: biases, dropout, pooler, fields and keys

@@ -30,11 +30,6 @@ fn pipeline(model: BertForSequenceClassification) -> Pipeline<BertForSequenceCla
     Pipeline::new(model, tokenizer()).unwrap()
 }
 
-/// A copy of the directory whose configs a test may change.
-fn copied() -> TempDir {
-    copy_of(saved())
-}
-
 #[track_caller]
 fn assert_ranked(found: &[Ranked], expected: &[(usize, f64)]) {
     assert_eq!(found.len(), expected.len());
@@ -59,9 +54,8 @@ fn ranks_and_scores_equal_sentence_transformers_and_a_model_of_several_labels_ha
         let two = pipeline.rank(query, &texts, &TextOptions::new().with_top_k(2)).unwrap();
         assert_ranked(&two, &expected[..2]);
     }
-    assert!(pipeline(model).rank::<&str>("", &[], &TextOptions::new()).unwrap().is_empty());
-    let model = read(&saved());
     let two = model.config().with_num_labels(2).init(&device());
+    assert!(pipeline(model).rank::<&str>("", &[], &TextOptions::new()).unwrap().is_empty());
     let result = pipeline(two).rank("the cat", &["sat"], &TextOptions::new());
     fails!(result, Error::Config { field: "id2label", .. });
 }
@@ -106,7 +100,7 @@ fn pairs_are_trained_with_sentence_transformers_loss() {
 #[test]
 fn the_activation_is_found_where_each_version_writes_it() {
     let activation = |fields: &[(&str, Value)]| {
-        let dir = copied();
+        let dir = copy_of(saved());
         fs::remove_file(dir.path().join("config_sentence_transformers.json")).unwrap();
         set_fields(&dir, fields);
         BertForSequenceClassificationConfig::from_pretrained(dir.path()).map(|config| config.activation)
@@ -155,7 +149,7 @@ fn labels_and_scores_equal_those_of_transformers_pipeline() {
 
 #[test]
 fn the_prompt_of_a_ranker_is_put_before_its_queries() {
-    let (cases, dir) = (cases(), copied());
+    let (cases, dir) = (cases(), copy_of(saved()));
     edit(dir.path(), "config_sentence_transformers.json", |config| {
         config["prompts"] = cases["prompts"].clone();
         config["default_prompt_name"] = json!("web");
@@ -193,7 +187,7 @@ fn the_prompt_of_a_ranker_is_put_before_its_queries() {
 #[test]
 #[ignore = "needs Python with sentence-transformers"]
 fn sentence_transformers_gives_a_saved_ranker_the_same_scores() {
-    let (cases, dir, out) = (cases(), copied(), tempdir().unwrap());
+    let (cases, dir, out) = (cases(), copy_of(saved()), tempdir().unwrap());
     let device = device();
     device.seed(7);
     let config = read(&saved()).config().with_activation(Some(Activation::Identity));

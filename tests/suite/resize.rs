@@ -85,8 +85,7 @@ fn the_padding_index_survives_and_its_row_gets_no_gradient() {
     let input = BertEmbeddingsInput::from_rows(&[[3, 11, 2, 3]], &device).unwrap();
     let weights = Tensor::<3>::random([1, 4, HIDDEN], burn::tensor::Distribution::Default, &device);
     let gradients = (module.forward(&input) * weights).sum().backward();
-    let gradient = module.word_embeddings.weight.grad(&gradients).unwrap();
-    let gradient: Vec<f64> = gradient.into_data().iter::<f64>().collect();
+    let gradient = values(module.word_embeddings.weight.grad(&gradients).unwrap());
     assert_eq!(rows(&gradient, 3..4), [0.0; HIDDEN]);
     assert!(rows(&gradient, 11..12).iter().any(|value| *value != 0.0), "a new row is trained");
     assert_eq!(rows(&words(&module), 3..4), [0.0; HIDDEN]);
@@ -195,8 +194,7 @@ fn new_rows_of_mean_and_covariance_have_the_moments_of_the_old_ones_also_of_equa
     let table = Tensor::<2>::from_data(TensorData::new(old, [100, 4]), (&device(), DType::F64));
     module.word_embeddings.weight = module.word_embeddings.weight.map(|_| table);
     module.resize_vocabulary(&VocabularyResize::new(20_100)).unwrap();
-    let new = module.word_embeddings.weight.val().narrow(0, 100, 20_000);
-    let new: Vec<f64> = new.into_data().try_into_vec().unwrap();
+    let new = values(module.word_embeddings.weight.val().narrow(0, 100, 20_000));
 
     let mean = [4.95, 9.9, -4.95, 7.0];
     let variance = (0..100).map(|i| (f64::from(i) / 10.0 - 4.95).powi(2)).sum::<f64>() / 100.0;

@@ -14,6 +14,9 @@ fn a_model_that_its_config_does_not_build_is_not_saved_over_a_good_one() {
     let dir = saved(&model);
     let before = files_of(dir.path());
     let other = |config: BertModelConfig| config.init(&device());
+    let mut config = bert();
+    config.embeddings.layer_norm_eps = 1e-5;
+    let with_another_epsilon = other(config);
     type Change<'a> = &'a dyn Fn(&mut BertForMaskedLm);
     let changes: [(&str, Change); 7] = [
         ("num_hidden_layers is 0", &|model| model.bert.encoder.layers.clear()),
@@ -26,15 +29,11 @@ fn a_model_that_its_config_does_not_build_is_not_saved_over_a_good_one() {
             model.bert.encoder.layers[1].attention = four.encoder.layers[1].attention.clone();
         }),
         ("bert.encoder.layer.1.output.LayerNorm.weight belongs to a LayerNorm with ε 1e-5", &|model| {
-            let mut config = bert();
-            config.embeddings.layer_norm_eps = 1e-5;
             model.bert.encoder.layers[1].output_layer_norm =
-                other(config).encoder.layers[1].output_layer_norm.clone();
+                with_another_epsilon.encoder.layers[1].output_layer_norm.clone();
         }),
         ("cls.predictions.transform.LayerNorm.weight belongs", &|model| {
-            let mut config = bert();
-            config.embeddings.layer_norm_eps = 1e-5;
-            model.head.layer_norm = other(config).embeddings.layer_norm;
+            model.head.layer_norm = with_another_epsilon.embeddings.layer_norm.clone();
         }),
         ("bert.encoder.layer.1.intermediate.dense.weight has shape [6, 8]", &|model| {
             let narrow = other(bert().with_intermediate_size(6));

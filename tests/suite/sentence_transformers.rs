@@ -78,15 +78,6 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
     }
 }
 
-/// The texts that sentence-transformers encodes with a directory, or with those in it, and a file of the vectors, each
-/// by the name of its directory.
-fn encoded(dir: &Path) -> (Vec<String>, File) {
-    let out = tempdir().unwrap();
-    Python::named().check("sentence_embeddings", dir, out.path());
-    let texts: Vec<String> = list(&json(out.path().join("sentences.json")));
-    (texts, File::at(&out.path().join("f32.safetensors")))
-}
-
 #[test]
 #[ignore = "needs Python with sentence-transformers, named by BURN_BERT_PYTHON"]
 fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
@@ -119,7 +110,11 @@ fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
         pipeline.save_pretrained(&dir).unwrap();
         models.push((name, pipeline));
     }
-    let (texts, expected) = encoded(all.path());
+    let out = tempdir().unwrap();
+    Python::named().check("sentence_embeddings", all.path(), out.path());
+    let texts: Vec<String> = list(&json(out.path().join("sentences.json")));
+    // The vectors of each model by the name of its directory.
+    let expected = File::at(&out.path().join("f32.safetensors"));
     for (name, pipeline) in models {
         let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
         assert_close(&found, &expected.values(&name), MODEL_F32);

@@ -8,8 +8,7 @@ use burn::data::dataset::Dataset;
 type Row = (Vec<String>, Option<f32>);
 
 fn open(name: &str, text: &str, columns: &Columns) -> Result<Vec<Row>, burn_bert::Error> {
-    let dir = tempdir().unwrap();
-    fs::write(dir.path().join(name), text).unwrap();
+    let dir = folder(&[(name, text.as_bytes())]);
     let pairs = SentencePairs::open(dir.path().join(name), columns)?;
     let row = |pair: SentencePair| ([vec![pair.anchor, pair.positive], pair.negatives].concat(), pair.label);
     Ok(pairs.iter().map(|pair| row(pair.unwrap())).collect())
@@ -108,9 +107,8 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
 
 #[test]
 fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
-    let dir = tempdir().unwrap();
+    let dir = folder(&[("a.csv", b"anchor,positive,n1,n2\na,b,c,d\ne,f,g,h\n")]);
     let batcher = SentencePairBatcher::new(tokenizer_of(&["a", "b", "c", "d", "e", "f", "g", "h"]));
-    fs::write(dir.path().join("a.csv"), "anchor,positive,n1,n2\na,b,c,d\ne,f,g,h\n").unwrap();
     let pairs = SentencePairs::open(dir.path().join("a.csv"), &Columns::default()).unwrap();
     assert_eq!((pairs.has_labels(), pairs.num_negatives(), pairs.sizes()), (false, 2, vec![4, 4]));
     let device = device();

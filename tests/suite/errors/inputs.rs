@@ -3,11 +3,6 @@
 use super::{Row, bert, embeddings, input, input_of, row};
 use crate::prelude::*;
 
-/// What the embedding layer says of a batch.
-fn embed(input: BertEmbeddingsInput) -> Error {
-    embeddings().init(&device()).try_forward(&input).unwrap_err()
-}
-
 pub fn rows() -> Vec<Row> {
     vec![
         row::Config(
@@ -96,7 +91,8 @@ pub fn rows() -> Vec<Row> {
         row::DTypeMismatch(
             |_| {
                 let vectors = Tensor::ones([1, 2, 4], (&device(), DType::F64));
-                embed(BertEmbeddingsInput::from_embeds(vectors).unwrap())
+                let input = BertEmbeddingsInput::from_embeds(vectors).unwrap();
+                embeddings().init(&device()).try_forward(&input).unwrap_err()
             },
             "inputs_embeds is F64, but the module's embeddings are F32; cast one of them",
         ),

@@ -39,15 +39,6 @@ fn files_that_do_not_parse_are_errors_with_their_cause() {
     assert!(matches!(refused(dir.path()), Error::NotUtf8 { line: 3, offset: 15, .. }));
 }
 
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bits = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| usize::from(byte >> bit & 1)));
-    let bits: Vec<usize> = bits.collect();
-    let digit = |bits: &[usize]| DIGITS[(0..6).fold(0, |sum, i| 2 * sum + bits.get(i).unwrap_or(&0))] as char;
-    let text: String = bits.chunks(6).map(digit).collect();
-    format!("{text}{}", &"==="[..(4 - text.len() % 4) % 4])
-}
-
 /// A normaliser that maps `a` to a text: a trie of a root, a node and its value, which stands at `leaf`.
 fn character_map(leaf: u32, replacement: &str) -> Value {
     let mut units = vec![0_u32; 768];
@@ -57,7 +48,7 @@ fn character_map(leaf: u32, replacement: &str) -> Value {
     let trie = units.iter().flat_map(|unit| unit.to_le_bytes());
     let bytes: Vec<u8> =
         (4 * 768_u32).to_le_bytes().into_iter().chain(trie).chain(replacement.bytes()).chain([0]).collect();
-    json!({"type": "Precompiled", "precompiled_charsmap": base64(&bytes)})
+    json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(bytes)})
 }
 
 /// Without the check, each of these panics at load or at encode, aborts the process, hangs, or takes gigabytes.
