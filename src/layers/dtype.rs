@@ -64,8 +64,8 @@ impl ModuleMapper for Cast {
 }
 
 /// Quantises the weights of all linear layers of `module` to 8 bits for inference, each output with a scale for each block of
-/// inputs: the largest number of 16 to 255 that divides them. Weights without such a number stay as they are, on GPUs also those whose
-/// number of outputs 4 does not divide.
+/// inputs: the largest number of 16 to 255 that divides them. Weights without such a number stay as they are, and, on devices that store
+/// four values in a word, those whose number of outputs 4 does not divide.
 ///
 /// A layer is then multiplied in integers on Flex, its input quantised row by row as it comes; on other devices, or under autodiff,
 /// Burn dequantises the weight for each call. Everything else, such as embeddings, attention and LayerNorm, is computed as before. The
@@ -113,7 +113,7 @@ impl ModuleMapper for QuantizeLinear {
             .with_store(param.lazy_device().settings().quantization.scheme.store);
         let block = (16..=u8::MAX).rev().find(|&block| inputs.is_multiple_of(block.into()));
         match block {
-            // GPUs store four outputs in a word.
+            // A word may have several outputs.
             Some(block) if outputs.is_multiple_of(scheme.num_quants()) => {
                 let scheme = scheme.per_block([block, 1], ScaleDtype::F32);
                 param.map(|weight| weight.detach().quantize_dynamic(&scheme))
