@@ -190,7 +190,7 @@ fn quantised_weights_of_every_scheme_give_what_they_dequantise_to() {
     let (x, bias) = (matrix(15, 64, 0.7), matrix(1, 36, 0.2).reshape([36]));
     // Of another size in each row and column, so that no scale is another's.
     let sizes = |rows, columns| {
-        Tensor::arange(1..37, &device).float().slice([0..rows * columns]).reshape([rows, columns])
+        Tensor::arange(1..37, &device).float().narrow(0, 0, rows * columns).reshape([rows, columns])
     };
     let weight = matrix(64, 36, 0.31) * sizes(1, 36) * sizes(32, 1).repeat_dim(0, 2).cumsum(0) / 1e3;
     // Burn quantises blocks anew when it reshapes them, which only a range around 0 survives.
@@ -209,7 +209,7 @@ fn quantised_weights_of_every_scheme_give_what_they_dequantise_to() {
         let weight =
             if scheme.num_levels() == 2 { weight.clone().slice([0..64, 0..32]) } else { weight.clone() };
         let columns = weight.dims()[1];
-        let (bias, quantised) = (bias.clone().slice([0..columns]), weight.quantize_dynamic(&scheme));
+        let (bias, quantised) = (bias.clone().narrow(0, 0, columns), weight.quantize_dynamic(&scheme));
         let plain = quantised.clone().dequantize();
         let expected = x.clone().matmul(plain.clone()) + bias.clone().unsqueeze();
         let range = x.clone().max_dim(1).clamp_min(0.0) - x.clone().min_dim(1).clamp_max(0.0);
