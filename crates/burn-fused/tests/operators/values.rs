@@ -189,7 +189,7 @@ fn quantised_weights_of_every_scheme_give_what_they_dequantise_to() {
     };
     let (x, bias) = (matrix(15, 64, 0.7), matrix(1, 36, 0.2).reshape([36]));
     // Of another size in each row and column, so that no scale is another's.
-    let sizes = |rows, columns| {
+    let sizes = |rows: usize, columns: usize| {
         Tensor::arange(1..37, &device).float().narrow(0, 0, rows * columns).reshape([rows, columns])
     };
     let weight = matrix(64, 36, 0.31) * sizes(1, 36) * sizes(32, 1).repeat_dim(0, 2).cumsum(0) / 1e3;
