@@ -62,7 +62,7 @@ impl<'a> Int8Matrix<'a> {
     }
 }
 
-/// The product A · W + bias, row-major, of A with its rows quantised to 8 bits as the weights are.
+/// The product A · W + bias, row-major, of A with its rows quantised to 8 bits as the weights are. [`Int8Matrix`] has an example.
 ///
 /// Each row of A is quantised to 256 values, from its smallest or 0 to its largest or 0. Sums of a block are exact in 32 bits before they
 /// are rounded to f32, so every kernel returns the same bits. A row with a NaN or an infinite value is NaN in the output.
