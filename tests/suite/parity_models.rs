@@ -266,7 +266,7 @@ fn adapters_get_their_part_of_the_gradient_of_what_they_adapt() {
         let mut optimizer = SgdConfig::new().init();
         for _ in 0..3 {
             let gradients = GradientsParams::from_grads(adapted.forward(batch).loss.backward(), &adapted);
-            adapted = optimizer.step(0.01, adapted, gradients);
+            adapted = optimizer.step(0.001, adapted, gradients);
         }
         let last = adapted.forward(batch);
         assert!(values(last.loss)[0] < first, "{}", fixture.name());
