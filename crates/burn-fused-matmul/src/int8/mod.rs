@@ -169,7 +169,7 @@ impl Product<'_> {
             to_row: n,
             shape: [ROWS.min(m - row), PANEL.min(n - first)],
         };
-        prefetch(panels.c, n, panels.shape[0]);
+        prefetch(panels.c, n, [panels.shape[0], PANEL]);
         // SAFETY: the panels are packed, and these entries of C are this block's.
         unsafe { self.kernel.multiply(&panels) };
     }

@@ -118,7 +118,7 @@ impl Registers {
     /// `panels` must have a tile to read in each half for each 16 words, or one, and C must be valid for what is written and, if it is added to,
     /// read.
     pub(super) unsafe fn multiply(&self, panels: Panels) {
-        let Panels { a: [a0, a1, ..], b: [b0, b1], words, c, row, add, step: _ } = panels;
+        let Panels { a: [a0, a1, ..], b: [b0, b1, ..], words, c, row, add, .. } = panels;
         // SAFETY: the tiles are configured as long as `self` lives, on this thread, since `Registers` is not `Send`. Reads
         // and writes are those that the caller allows: 1024 bytes of each tile, whose rows of 64 bytes follow each other,
         // and 16 rows of 64 bytes at the four quarters of C.

@@ -18,7 +18,7 @@ pub(crate) fn is_fast() -> bool {
     [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
 }
 
-/// Rows of C that are in registers, in two vectors each: those of [`Instructions::rows`](super::Instructions::rows).
+/// Rows of C that are in registers, in two vectors each: those of [`Instructions::block`](super::Instructions::block).
 const ROWS: usize = 8;
 
 /// Multiplies two panels.
@@ -29,7 +29,7 @@ const ROWS: usize = 8;
 /// written and, if it is added to, read.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) unsafe fn multiply(panels: Panels) {
-    let Panels { a, b: [b0, b1], step: [step, _], words, c, row, add } = panels;
+    let Panels { a, b: [b0, b1, ..], step: [step, _], words, c, row, add, .. } = panels;
     let c = |i: usize| c.wrapping_add(i * row);
     let mut left = [_mm512_setzero_ps(); ROWS];
     let mut right = left;

@@ -6,6 +6,10 @@ use half::bf16;
 use pulp::x86::{V3, V4};
 use pulp::{Arch, Simd};
 
+/// Rows of C that are in registers, of 4 vectors where there are 32 registers: 10 loads for 24 multiply-adds. More loads are slower
+/// on CPUs of Intel while the core's other thread loads too.
+pub(super) const ROWS: usize = 6;
+
 /// The CPU's vectors.
 pub(super) fn arch(instructions: Instructions) -> Arch {
     match instructions {
@@ -43,60 +47,66 @@ pub(super) unsafe fn multiply(instructions: Instructions, panels: &Panels) {
             #[cfg(target_arch = "x86_64")]
             Arch::V3(simd) => with_avx2(simd, panels),
             #[cfg(target_arch = "aarch64")]
-            Arch::Neon(simd) => multiply_rows::<_, 8>(simd, panels),
-            _ => multiply_rows::<_, 4>(pulp::Scalar, panels),
+            Arch::Neon(simd) => multiply_columns::<_, 4>(simd, panels),
+            _ => multiply_columns::<_, 2>(pulp::Scalar, panels),
         }
     }
 }
 
-// As many rows as registers hold two vectors of C for, beside two of B and a value of A. Functions of their own, which have names
-// in a profile; pulp's have not.
+// Functions of their own, which have names in a profile; pulp's have not.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn with_avx512(simd: V4, panels: &Panels) {
     // SAFETY: the caller's promise.
-    unsafe { multiply_rows::<_, 8>(simd, panels) }
+    unsafe {
+        match panels.width {
+            PANEL => multiply_columns::<_, 2>(simd, panels),
+            _ => multiply_columns::<_, 4>(simd, panels),
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn with_avx2(simd: V3, panels: &Panels) {
     // SAFETY: the caller's promise.
-    unsafe { multiply_rows::<_, 4>(simd, panels) }
+    unsafe { multiply_columns::<_, 2>(simd, panels) }
 }
 
+/// Multiplies so many vectors of columns at a time: as many as registers hold of C, beside those of B and a value of A.
+///
 /// # Safety
 ///
 /// That of [`multiply`].
 #[inline(always)]
-unsafe fn multiply_rows<S: Simd, const ROWS: usize>(simd: S, panels: &Panels) {
-    let Panels { a, b, step, words, c, row, add } = *panels;
-    for column in (0..PANEL).step_by(2 * S::F32_LANES) {
-        for (from, a) in a.as_chunks::<ROWS>().0.iter().enumerate() {
-            let columns = [column, column + S::F32_LANES];
-            let c = |i: usize| columns.map(|column| c.wrapping_add((ROWS * from + i) * row + column));
-            let b = columns.map(|column| b[column / 16].cast::<f32>().wrapping_add(column % 16));
-            let mut sums = [[simd.splat_f32s(0.0); 2]; ROWS];
-            if add {
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    // SAFETY: row i of C has 32 values, of which these are some.
-                    *sums = c(i).map(|c| unsafe { c.cast::<S::f32s>().read_unaligned() });
+unsafe fn multiply_columns<S: Simd, const VECTORS: usize>(simd: S, panels: &Panels) {
+    let Panels { a, b, step, words, c, row, width, add } = *panels;
+    for column in (0..width).step_by(VECTORS * S::F32_LANES) {
+        let columns: [usize; VECTORS] = std::array::from_fn(|vector| column + vector * S::F32_LANES);
+        let c = |i: usize| columns.map(|column| c.wrapping_add(i * row + column));
+        let b = columns.map(|column| b[column / 16].cast::<f32>().wrapping_add(column % 16));
+        let mut sums = [[simd.splat_f32s(0.0); VECTORS]; ROWS];
+        if add {
+            for (i, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: row i of C has `width` values, of which these are some.
+                *sums = c(i).map(|c| unsafe { c.cast::<S::f32s>().read_unaligned() });
+            }
+        }
+        for k in 0..words {
+            // SAFETY: each half of a panel has 16 columns of `words` values, which vectors do not cross.
+            let b = b.map(|b| unsafe { b.add(k * step[1]).cast::<S::f32s>().read_unaligned() });
+            for (a, sums) in a.iter().zip(&mut sums) {
+                // SAFETY: each row of A has `words` values.
+                let a = simd.splat_f32s(unsafe { a.cast::<f32>().add(k * step[0]).read() });
+                for (sum, b) in sums.iter_mut().zip(b) {
+                    *sum = simd.mul_add_e_f32s(a, b, *sum);
                 }
             }
-            for k in 0..words {
-                // SAFETY: each half of a panel has 16 columns of `words` values, which vectors do not cross.
-                let b = b.map(|b| unsafe { b.add(k * step[1]).cast::<S::f32s>().read_unaligned() });
-                for (a, sums) in a.iter().zip(&mut sums) {
-                    // SAFETY: each row of A has `words` values.
-                    let a = simd.splat_f32s(unsafe { a.cast::<f32>().add(k * step[0]).read() });
-                    *sums = [0, 1].map(|vector| simd.mul_add_e_f32s(a, b[vector], sums[vector]));
-                }
-            }
-            for (i, sums) in sums.into_iter().enumerate() {
-                for (c, sum) in c(i).into_iter().zip(sums) {
-                    // SAFETY: as above.
-                    unsafe { c.cast::<S::f32s>().write_unaligned(sum) };
-                }
+        }
+        for (i, sums) in sums.into_iter().enumerate() {
+            for (c, sum) in c(i).into_iter().zip(sums) {
+                // SAFETY: as above.
+                unsafe { c.cast::<S::f32s>().write_unaligned(sum) };
             }
         }
     }

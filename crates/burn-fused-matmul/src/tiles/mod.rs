@@ -75,12 +75,14 @@ impl Instructions {
         self.values() == 1 && self != Self::F32OnRounded
     }
 
-    /// Rows of a panel of A that are multiplied at a time: their words stay in the first cache while panels of B pass by.
-    fn rows(self) -> usize {
+    /// Rows of A and columns of B that are multiplied at a time: words of the rows stay in the first cache while panels of B pass by.
+    fn block(self) -> [usize; 2] {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Amx => PANEL,
-            _ => 8,
+            Self::Amx => [PANEL, PANEL],
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => [8, PANEL],
+            _ => [float::ROWS, 2 * PANEL],
         }
     }
 
@@ -138,15 +140,16 @@ type Registers = std::convert::Infallible;
 struct Panels {
     /// The first word of each row; for AMX, the first tile of each half of a panel.
     a: [*const u32; 8],
-    /// The first words of each half, 16 of which follow each other.
-    b: [*const u32; 2],
+    /// The first words of each half of one panel or two, 16 of which follow each other.
+    b: [*const u32; 4],
     /// Words from one along K to the next, of A and of B; not for AMX.
     step: [usize; 2],
     /// Words along K to multiply.
     words: usize,
-    /// As many rows of 32 values, of which a row begins `row` values after the one before.
+    /// As many rows of `width` values, 32 or 64, of which a row begins `row` values after the one before.
     c: *mut f32,
     row: usize,
+    width: usize,
     /// Whether the product is added to C.
     add: bool,
 }

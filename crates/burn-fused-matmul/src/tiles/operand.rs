@@ -13,9 +13,6 @@ use std::ops::Range;
 /// With so few rows of A, a value of B is used less often than pays for packing it.
 const MOST_ROWS_IN_PLACE: usize = 256;
 
-/// The largest step along K in place, in words: with larger ones each word is on another page, and they share few sets of a cache.
-const LARGEST_STEP: usize = 1024;
-
 /// Tiles of an item of packing, about.
 const ITEM: usize = 96;
 
@@ -44,9 +41,8 @@ impl<'a> Operand<'a> {
     pub(super) fn rows(a: Matrix<'a>, instructions: Instructions) -> Self {
         let [line, step] = a.strides;
         let in_place = match (instructions, a.values) {
-            (_, Values::F32(values))
-                if instructions.words_are_f32() && (step == 1 || line == 1 && step <= LARGEST_STEP) =>
-            {
+            // Columns in place would have each word on another page.
+            (_, Values::F32(values)) if instructions.words_are_f32() && step == 1 => {
                 Some(InPlace { first: values.as_ptr().cast(), line, step })
             }
             // A word is not cut in two.
@@ -59,7 +55,7 @@ impl<'a> Operand<'a> {
             _ => None,
         };
         // AMX alone takes tiles of A row by row.
-        let is_column = instructions.rows() < PANEL;
+        let is_column = instructions.block()[0] < PANEL;
         Self { matrix: a, instructions, is_column, in_place, packed: std::ptr::null_mut() }
     }
 

@@ -273,7 +273,7 @@ impl Product<'_> {
             Output::F32 { .. } => even(depth.len(), DEPTH_IN_REGISTERS),
             Output::Bf16 { .. } => depth.len(),
         };
-        let height = self.instructions.rows();
+        let [height, width] = self.instructions.block();
         // From one line to the next of those that `Panels` asks for.
         let lines = if height == PANEL { 16 } else { 1 };
         let [m, n] = self.shape;
@@ -283,46 +283,52 @@ impl Product<'_> {
             let words = self.words.saturating_sub(16 * chunk.start).min(16 * chunk.len());
             for row in (PANEL * block_rows.start..m.min(PANEL * block_rows.end)).step_by(height) {
                 let a = std::array::from_fn(|i| self.a.words(row + lines * i, chunk.start, rows, depth));
-                for column in (PANEL * block_columns.start..n.min(PANEL * block_columns.end)).step_by(PANEL) {
-                    let b = [0, 16].map(|half| self.b.words(column + half, chunk.start, columns, depth));
-                    // SAFETY: the panels are packed or in place, and rows of 32 values are those of C or of `sums`.
+                for column in (PANEL * block_columns.start..n.min(PANEL * block_columns.end)).step_by(width) {
+                    let b =
+                        [0, 16, 32, 48].map(|half| self.b.words(column + half, chunk.start, columns, depth));
+                    let width = width.min(PANEL * block_columns.end - column);
+                    // SAFETY: the panels are packed or in place, and rows of `width` values are those of C or of `sums`.
                     let multiply = |c, row, add| unsafe {
-                        let panels =
-                            Panels { a, b, step: [self.a.step(), self.b.step()], words, c, row, add };
-                        self.instructions.multiply(panels, registers)
+                        let step = [self.a.step(), self.b.step()];
+                        self.instructions
+                            .multiply(Panels { a, b, step, words, c, row, width, add }, registers)
                     };
-                    let (height, width) = (height.min(m - row), PANEL.min(n - column));
+                    let (high, wide) =
+                        (height.min(m.min(PANEL * block_rows.end) - row), width.min(n - column));
                     match self.output {
                         Output::F32 { c, add } => {
                             let add = add || chunk.start > 0;
                             let c = c.wrapping_add(row * n + column);
-                            if (height, width) == (self.instructions.rows(), PANEL) {
-                                prefetch(c.wrapping_add(PANEL), n, height);
+                            if (high, wide) == (height, width) {
+                                prefetch(c.wrapping_add(width), n, [height, width]);
                                 multiply(c, n, add);
                                 continue;
                             }
                             // At an edge, beside C, in the same order. SAFETY: these values are C's and this block's, and
                             // initialised where they are read.
-                            let rows = (0..height).map(|i| (c.wrapping_add(i * n), PANEL * i));
+                            let rows = (0..high).map(|i| (c.wrapping_add(i * n), width * i));
                             if add {
                                 for (c, i) in rows.clone() {
-                                    unsafe {
-                                        c.copy_to_nonoverlapping(sums[i..][..width].as_mut_ptr(), width)
-                                    };
+                                    unsafe { c.copy_to_nonoverlapping(sums[i..][..wide].as_mut_ptr(), wide) };
                                 }
                             }
-                            multiply(sums.as_mut_ptr(), PANEL, add);
+                            multiply(sums.as_mut_ptr(), width, add);
                             for (c, i) in rows {
-                                unsafe { c.copy_from_nonoverlapping(sums[i..][..width].as_ptr(), width) };
+                                unsafe { c.copy_from_nonoverlapping(sums[i..][..wide].as_ptr(), wide) };
                             }
                         }
                         Output::Bf16 { c, bias } => {
-                            multiply(sums.as_mut_ptr(), PANEL, false);
-                            let bias = bias.map(|bias| &bias[column..][..width]);
-                            for (i, sums) in sums.chunks_exact(PANEL).enumerate().take(height) {
+                            multiply(sums.as_mut_ptr(), width, false);
+                            let bias = bias.map(|bias| &bias[column..][..wide]);
+                            for (i, sums) in sums.chunks_exact(width).enumerate().take(high) {
                                 let c = c.wrapping_add((row + i) * n + column);
-                                // SAFETY: these values are C's and this block's.
-                                unsafe { self.instructions.narrow(&sums[..width], bias, c) };
+                                for (part, sums) in sums[..wide].chunks(PANEL).enumerate() {
+                                    let bias = bias.map(|bias| &bias[PANEL * part..][..sums.len()]);
+                                    // SAFETY: these values are C's and this block's.
+                                    unsafe {
+                                        self.instructions.narrow(sums, bias, c.wrapping_add(PANEL * part))
+                                    };
+                                }
                             }
                         }
                     }
@@ -332,22 +338,20 @@ impl Product<'_> {
     }
 }
 
-/// Fetches rows of 32 values, which are written next, into the second cache.
+/// Fetches so many rows and columns, which are written next, into the second cache.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn prefetch(c: *const f32, row: usize, rows: usize) {
+pub(crate) fn prefetch(c: *const f32, row: usize, [rows, columns]: [usize; 2]) {
     use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
     for i in 0..rows {
-        let row = c.wrapping_add(i * row).cast::<i8>();
-        // SAFETY: every address may be prefetched.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_ET0>(row);
-            _mm_prefetch::<_MM_HINT_ET0>(row.wrapping_add(64));
+        for column in (0..columns).step_by(16) {
+            // SAFETY: every address may be prefetched.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(c.wrapping_add(i * row + column).cast()) };
         }
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn prefetch(_: *const f32, _: usize, _: usize) {}
+pub(crate) fn prefetch(_: *const f32, _: usize, _: [usize; 2]) {}
 
 #[cfg(test)]
 mod tests {
