@@ -26,7 +26,7 @@ measure() {
         operator_mimalloc) BURN_BERT_ALLOCATOR='mimalloc (Rust only)' bench compare_mimalloc ;;
         masked_lm) tuned bench compare_masked_lm ;;
         growth) tuned bench compare_masked_lm -- growth ;;
-        encoders) tuned bench compare_masked_lm -- encoders ;;
+        encoders) tuned bench compare_masked_lm -- encoders && echo && tuned bench compare_inference -- encoders ;;
         profile) tuned bench compare_masked_lm -- profile ;;
         classification) tuned bench compare_classification ;;
         inference) tuned bench compare_inference ;;

@@ -22,7 +22,7 @@ use mimalloc::MiMalloc;
 use race::{Peer, Race, contestants, time};
 use serde_json::json;
 use std::cell::RefCell;
-use whole_model::{BATCH, Exchange, SEQ, Training, assert_same_loss, models, note, rate, time_against};
+use whole_model::{Exchange, SHAPE, Training, assert_same_loss, models, note, rate, time_against};
 use whole_model::{attention_mask, lengths, padded};
 
 #[global_allocator]
@@ -57,24 +57,26 @@ impl Batch {
     fn new(device: &Device) -> Self {
         let labels: Vec<i32> = labels().into_iter().map(|label| label as i32).collect();
         Self {
-            input: BertEmbeddingsInput::from_rows(&padded(), device).expect("rows of one length"),
-            padding: PaddingMask::from_lengths(&lengths(), SEQ),
+            input: BertEmbeddingsInput::from_rows(&padded(SHAPE), device).expect("rows of one length"),
+            padding: PaddingMask::from_lengths(&lengths(SHAPE), SHAPE[1]),
             labels: Tensor::from_ints(labels.as_slice(), device),
         }
     }
 }
 
 fn labels() -> Vec<usize> {
-    (0..BATCH).map(|row| row % 3 % 2).collect()
+    (0..SHAPE[0]).map(|row| row % 3 % 2).collect()
 }
 
 fn main() {
     let torch = RefCell::new(Peer::python("bench_classification_torch.py"));
-    let tokens: usize = lengths().iter().sum();
+    let [batch, seq] = SHAPE;
+    let tokens: usize = lengths(SHAPE).iter().sum();
     println!("{}", contestants(&[&torch.borrow()]));
     println!(
-        "{BATCH} sequences of 8 to {SEQ} tokens, {tokens} of {}; medians of milliseconds\n",
-        BATCH * SEQ
+        "{batch} sequences of {} to {seq} tokens, {tokens} of {}; medians of milliseconds\n",
+        seq / batch,
+        batch * seq
     );
     println!(
         "| model | burn-bert | PyTorch | ratio | fused AdamW | ratio | burn-bert, bf16 | PyTorch, bf16 | ratio |"
@@ -128,8 +130,8 @@ fn exchange(model: &Classifier) -> Exchange {
     let weight = values(model.head.weight.val().transpose().into_data());
     let bias = model.head.bias.as_ref().map(|bias| values(bias.val().into_data()));
     let batch = json!({
-        "input_ids": padded(),
-        "attention_mask": attention_mask(),
+        "input_ids": padded(SHAPE),
+        "attention_mask": attention_mask(&lengths(SHAPE), SHAPE[1]),
         "labels": labels(),
         "weight": weight.chunks(hidden).collect::<Vec<_>>(),
         "bias": bias,

@@ -1,5 +1,5 @@
 //! Inference of an encoder on 16 sequences of 128 tokens, here and in what people deploy on CPUs, as a table: PyTorch, ONNX
-//! Runtime and OpenVINO.
+//! Runtime and OpenVINO. With `-- encoders`, newer families on short and long sequences, beside PyTorch.
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_inference
 //!
@@ -17,14 +17,12 @@ use burn_bert::functional::{Precision, matrix_kernel};
 use burn_bert::model::{BertModel, PretrainedModel};
 use burn_bert::{BertEmbeddingsInput, PaddingMask, cast_module, quantize_linear_layers};
 use mimalloc::MiMalloc;
-use race::{Peer, Race, contestants, time};
+use race::{Contestant, Peer, Race, contestants, time};
 use serde_json::json;
 use std::cell::RefCell;
 use std::hint::black_box;
-use whole_model::{
-    Exchange, SEQ, assert_same_loss, attention_mask, full, lengths, models_and_modern_bert, padded,
-};
-use whole_model::{rate, time_against};
+use whole_model::{Exchange, SHAPE, assert_same_loss, attention_mask, full, lengths, padded};
+use whole_model::{models_and_modern_bert, newer_encoders, rate, time_against};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -32,16 +30,37 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 const RACE: Race = Race { rounds: 5, turn: 1500.0, warm_up: 0 };
 const ENGINES: [&str; 3] = ["torch", "onnxruntime", "openvino"];
 
+/// Who takes part: the engine, none for burn-bert, and what it holds weights in. burn-bert comes before those that are compared
+/// with it.
+const CONTESTANTS: [(&str, Option<usize>, &str); 9] = [
+    ("burn-bert, f32", None, ""),
+    ("PyTorch", Some(0), ""),
+    ("ONNX Runtime", Some(1), ""),
+    ("OpenVINO", Some(2), ""),
+    ("burn-bert, bf16", None, "_bf16"),
+    ("PyTorch, bf16", Some(0), "_bf16"),
+    ("OpenVINO, bf16", Some(2), "_bf16"),
+    ("burn-bert, int8", None, "_int8"),
+    ("ONNX Runtime, int8", Some(1), "_int8"),
+];
+
 fn main() {
-    let peers = ENGINES.map(|_| RefCell::new(Peer::python("bench_inference.py")));
+    let is_encoders = std::env::args().any(|argument| argument == "encoders");
+    let (models, shapes, engines) = match is_encoders {
+        true => (newer_encoders(), vec![[8, 128], [8, 512], [1, 4096]], 1),
+        false => (models_and_modern_bert(), vec![SHAPE], ENGINES.len()),
+    };
+    let peers: Vec<_> = (0..engines).map(|_| RefCell::new(Peer::python("bench_inference.py"))).collect();
     println!("{}", contestants(&[&peers[0].borrow()]));
     println!("medians of milliseconds, ratios to burn-bert in the same precision\n");
-    println!(
-        "| model | batch | burn-bert, f32 | PyTorch | ratio | ONNX Runtime | ratio | OpenVINO | ratio \
-         | burn-bert, bf16 | PyTorch, bf16 | ratio | OpenVINO, bf16 | ratio | burn-bert, int8 | ONNX Runtime, int8 | ratio |"
-    );
-    println!("|{}", "---|".repeat(17));
-    for (name, config) in models_and_modern_bert() {
+    let shown = |engine: Option<usize>| engine.is_none_or(|engine| engine < engines);
+    let mut titles = vec!["model", "batch"];
+    for (title, engine, _) in CONTESTANTS.into_iter().filter(|contestant| shown(contestant.1)) {
+        titles.push(title);
+        titles.extend(engine.map(|_| "ratio"));
+    }
+    println!("| {} |\n|{}", titles.join(" | "), "---|".repeat(titles.len()));
+    for (name, config) in models {
         let device = Device::default();
         device.seed(0);
         let model = config.init(&device);
@@ -49,25 +68,30 @@ fn main() {
         let has_bf16 = !matrix_kernel(Precision::Bf16).starts_with("f32");
         let narrow = has_bf16.then(|| cast_module(model.clone(), FloatDType::BF16).expect("floats of Flex"));
         let quantized = quantize_linear_layers(model.clone());
-        let exchange = Exchange::new(
-            |dir| model.save_pretrained(dir).expect("a checkpoint"),
-            json!({ "padded": padded(), "full": full(), "attention_mask": attention_mask() }),
-        );
-        for (what, batch, rows, padding) in [
-            ("no padding", "full", full(), None),
-            ("half padding", "padded", padded(), Some(PaddingMask::from_lengths(&lengths(), SEQ))),
-        ] {
+        let longest = config.embeddings.max_position_embeddings;
+        let batches = shapes.iter().filter(|shape| shape[1] <= longest).flat_map(|&shape| {
+            // A single sequence has no padding.
+            [(shape, false), (shape, true)].into_iter().take(shape[0].min(2))
+        });
+        for (shape, is_padded) in batches {
+            let [batch, seq] = shape;
+            let (rows, lengths) =
+                if is_padded { (padded(shape), lengths(shape)) } else { (full(shape), vec![seq; batch]) };
+            let exchange = Exchange::new(
+                |dir| model.save_pretrained(dir).expect("a checkpoint"),
+                json!({ "input_ids": rows, "attention_mask": attention_mask(&lengths, seq) }),
+            );
+            let padding = is_padded.then(|| PaddingMask::from_lengths(&lengths, seq));
             let input = BertEmbeddingsInput::from_rows(&rows, &device).expect("rows of one length");
             let hidden = |model: &BertModel| model.forward(&input, padding.as_ref()).last_hidden_state;
-            let own = mean_absolute(hidden(&model), padding.as_ref());
+            let own = mean_absolute(hidden(&model), &lengths);
             // What an engine computes wrongly it does not race.
             let races: Vec<bool> = ENGINES
                 .iter()
                 .zip(&peers)
                 .map(|(engine, peer)| {
                     let mut peer = peer.borrow_mut();
-                    let theirs =
-                        peer.as_mut().map(|peer| peer.loss(&exchange.case(&format!("{engine} {batch}"))));
+                    let theirs = peer.as_mut().map(|peer| peer.loss(&exchange.case(engine)));
                     theirs.filter(|theirs| !theirs.is_nan()).is_some_and(|theirs| {
                         assert_same_loss(own, theirs);
                         true
@@ -78,42 +102,42 @@ fn main() {
                 black_box(hidden(model));
                 device.sync().expect("the device works");
             };
-            let ask = |engine: usize, variant: &str, runs| {
-                if !races[engine] || variant == "_bf16" && narrow.is_none() {
+            let run = |engine: Option<usize>, variant: &str, runs| {
+                let Some(engine) = engine else {
+                    let model = match variant {
+                        "" => Some(&model),
+                        "_bf16" => narrow.as_ref(),
+                        _ => Some(&quantized),
+                    };
+                    return model.map_or_else(Vec::new, |model| time(runs, || infer(model)));
+                };
+                if races.get(engine) != Some(&true) || variant == "_bf16" && narrow.is_none() {
                     return Vec::new();
                 }
-                let case = exchange.case(&format!("{}{variant} {batch}", ENGINES[engine]));
+                let case = exchange.case(&format!("{}{variant}", ENGINES[engine]));
                 peers[engine].borrow_mut().as_mut().map_or_else(Vec::new, |peer| peer.time(&case, runs))
             };
-            let [own, torch, onnx, openvino, own_bf16, torch_bf16, openvino_bf16, own_int8, int8] =
-                RACE.run([
-                    Box::new(|runs| time(runs, || infer(&model))),
-                    Box::new(|runs| ask(0, "", runs)),
-                    Box::new(|runs| ask(1, "", runs)),
-                    Box::new(|runs| ask(2, "", runs)),
-                    Box::new(|runs| {
-                        narrow.as_ref().map_or_else(Vec::new, |narrow| time(runs, || infer(narrow)))
-                    }),
-                    Box::new(|runs| ask(0, "_bf16", runs)),
-                    Box::new(|runs| ask(2, "_bf16", runs)),
-                    Box::new(|runs| time(runs, || infer(&quantized))),
-                    Box::new(|runs| ask(1, "_int8", runs)),
-                ]);
-            let others = [torch, onnx, openvino].map(|other| time_against(own, other)).join(" | ");
-            let in_bf16 = [torch_bf16, openvino_bf16].map(|other| time_against(own_bf16, other)).join(" | ");
-            println!(
-                "| {name} | {what} | {own:.0} | {others} | {} | {in_bf16} | {own_int8:.0} | {} |",
-                rate(own_bf16),
-                time_against(own_int8, int8)
-            );
+            let times = RACE.run(CONTESTANTS.map(|(_, engine, variant)| -> Contestant {
+                let run = &run;
+                Box::new(move |runs| run(engine, variant, runs))
+            }));
+            let mut cells = Vec::new();
+            let mut own = f64::NAN;
+            for ((_, engine, _), time) in CONTESTANTS.into_iter().zip(times).filter(|(of, _)| shown(of.1)) {
+                if engine.is_none() {
+                    own = time;
+                }
+                cells.push(if engine.is_none() { rate(own) } else { time_against(own, time) });
+            }
+            let what = if is_padded { "half padding" } else { "no padding" };
+            println!("| {name} | {batch} × {seq}, {what} | {} |", cells.join(" | "));
         }
     }
 }
 
-/// The mean of |x| over the tokens that are no padding.
-fn mean_absolute(hidden: Tensor<3>, padding: Option<&PaddingMask>) -> f64 {
-    let [batch, seq, width] = hidden.dims();
-    let lengths = padding.map_or_else(|| vec![seq; batch], |_| lengths());
+/// The mean of |x| over the first tokens of each sequence.
+fn mean_absolute(hidden: Tensor<3>, lengths: &[usize]) -> f64 {
+    let [_, seq, width] = hidden.dims();
     let tokens: usize = lengths.iter().sum();
     let values: Vec<f32> = hidden.abs().into_data().try_into_vec().expect("f32");
     let sum: f64 = lengths

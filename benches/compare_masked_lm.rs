@@ -18,7 +18,6 @@ mod profile;
 mod race;
 mod whole_model;
 
-use burn_bert::model::BertModelConfig;
 use counting_allocator::Counting;
 use masked_lm_table::Case;
 use mimalloc::MiMalloc;
@@ -42,15 +41,11 @@ fn main() {
         cases = [[2, 512], [8, 512], [32, 128]].map(|shape| Case { shape, ..Case::DEFAULT }).to_vec();
     }
     if is_asked("encoders") {
-        models.drain(..2);
-        let mut nomic = BertModelConfig::nomic_embed_text_v1_5();
-        nomic.embeddings.max_position_embeddings = 4096; // no weight depends on it
-        models.push(("nomic-embed-text-v1.5", nomic));
-        models.push(("DeBERTa-v3-base", BertModelConfig::deberta_v3_base()));
+        models = whole_model::newer_encoders();
         race.rounds = 2;
-        cases = [[8, 128], [2, 512], [1, 4096]]
-            .map(|shape| Case { shape, fastest: true, ..Case::DEFAULT })
-            .to_vec();
+        let shapes =
+            [([8, 128], false), ([8, 128], true), ([8, 512], false), ([8, 512], true), ([1, 4096], false)];
+        cases = shapes.map(|(shape, padded)| Case { shape, padded, fastest: true, ..Case::DEFAULT }).to_vec();
     }
     masked_lm_table::print(&models, &cases, race);
 }

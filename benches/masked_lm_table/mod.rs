@@ -2,7 +2,9 @@
 
 use crate::counting_allocator::count;
 use crate::race::{Peer, Race, contestants, time};
-use crate::whole_model::{Exchange, Training, assert_same_loss, note, rate, rate_against};
+use crate::whole_model::{
+    Exchange, Training, assert_same_loss, attention_mask, lengths, note, rate, rate_against,
+};
 use burn::prelude::*;
 use burn_bert::data::{MaskedLmCollatorConfig, MaskedLmExample};
 use burn_bert::functional::{Precision, autocast};
@@ -20,17 +22,20 @@ const MASK: u32 = 103;
 #[derive(Clone, Copy)]
 pub struct Case {
     pub shape: [usize; 2],
+    /// Whether sequences are of all lengths, so that half of the rectangle is padding.
+    pub padded: bool,
     pub drops: bool,
     /// Whether PyTorch takes part at its fastest alone: long steps take long enough.
     pub fastest: bool,
 }
 
 impl Case {
-    pub const DEFAULT: Self = Self { shape: [8, 128], drops: true, fastest: false };
+    pub const DEFAULT: Self = Self { shape: [8, 128], padded: false, drops: true, fastest: false };
 
     fn row(self, model: &str) -> String {
         let [batch, seq] = self.shape;
-        format!("{model}, {batch} × {seq}{}", if self.drops { "" } else { ", no dropout" })
+        let padding = if self.padded { ", half padding" } else { "" };
+        format!("{model}, {batch} × {seq}{padding}{}", if self.drops { "" } else { ", no dropout" })
     }
 }
 
@@ -54,12 +59,17 @@ pub fn print(models: &[(&str, BertModelConfig)], cases: &[Case], race: Race) {
         let device = Device::default().autodiff();
         device.seed(0);
         let model: BertForMaskedLm = BertForMaskedLmConfig::new(config.clone()).init(&device);
-        let windows = windows(&config, case.shape);
+        let lengths = if case.padded { lengths(case.shape) } else { vec![case.shape[1]; case.shape[0]] };
+        let windows = windows(&config, &lengths);
         let batch = collated(&windows, &device);
         let plain = collated(&windows, &device.clone().inner());
         let exchange = Exchange::new(
             |dir| model.save_pretrained(dir).expect("a checkpoint"),
-            json!({ "input_ids": rows(&plain), "labels": labels(&windows, &plain) }),
+            json!({
+                "input_ids": rows(&plain),
+                "labels": labels(&windows, &plain),
+                "attention_mask": case.padded.then(|| attention_mask(&lengths, case.shape[1])),
+            }),
         );
         if let Some(torch) = &mut *torch.borrow_mut() {
             let own = model.valid().forward(&plain).loss.into_scalar::<f64>();
@@ -91,7 +101,7 @@ pub fn print(models: &[(&str, BertModelConfig)], cases: &[Case], race: Race) {
                 Box::new(|steps| if can_bf16 { time(steps, &mut step_in_bf16) } else { Vec::new() }),
                 Box::new(|steps| ask("bf16", steps)),
             ])
-            .map(|milliseconds| case.shape.iter().product::<usize>() as f64 / milliseconds * 1e3);
+            .map(|milliseconds| lengths.iter().sum::<usize>() as f64 / milliseconds * 1e3);
         let others = [every, masked, fused, tf32].map(|other| rate_against(own, other)).join(" | ");
         let in_bf16 = rate_against(own_bf16, bf16);
         println!("| {name} | {own:.0} | {others} | {} | {in_bf16} |", rate(own_bf16));
@@ -111,7 +121,7 @@ pub fn print(models: &[(&str, BertModelConfig)], cases: &[Case], race: Race) {
 /// The batch that everyone trains on.
 #[allow(dead_code)] // every benchmark takes what it needs
 pub fn batch(config: &BertModelConfig, shape: [usize; 2], device: &Device) -> MaskedLmBatch {
-    collated(&windows(config, shape), device)
+    collated(&windows(config, &vec![shape[1]; shape[0]]), device)
 }
 
 fn with_dropout(config: &BertModelConfig, drops: bool) -> BertModelConfig {
@@ -125,11 +135,11 @@ fn with_dropout(config: &BertModelConfig, drops: bool) -> BertModelConfig {
 }
 
 /// Ids without a mask among them.
-fn windows(config: &BertModelConfig, [batch, seq]: [usize; 2]) -> Vec<Vec<u32>> {
+fn windows(config: &BertModelConfig, lengths: &[usize]) -> Vec<Vec<u32>> {
     let vocab_size = config.embeddings.vocab_size as u32;
     let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let mut window = || (0..seq).map(|_| rng.random_range(MASK + 1..vocab_size)).collect();
-    (0..batch).map(|_| window()).collect()
+    let mut window = |&seq| (0..seq).map(|_| rng.random_range(MASK + 1..vocab_size)).collect();
+    lengths.iter().map(&mut window).collect()
 }
 
 /// All masked tokens become `[MASK]`, so that the peer can be told which they are.
@@ -148,7 +158,13 @@ fn rows(batch: &MaskedLmBatch) -> Vec<Vec<u32>> {
 
 /// What the masked tokens were, −100 elsewhere.
 fn labels(windows: &[Vec<u32>], batch: &MaskedLmBatch) -> Vec<Vec<i64>> {
-    let label = |(&id, &shown): (&u32, &u32)| if shown == MASK { i64::from(id) } else { -100 };
+    let label = |(column, &shown): (usize, &u32), window: &[u32]| {
+        if shown == MASK { i64::from(window[column]) } else { -100 }
+    };
     let rows = rows(batch);
-    windows.iter().zip(&rows).map(|(window, row)| window.iter().zip(row).map(label).collect()).collect()
+    windows
+        .iter()
+        .zip(&rows)
+        .map(|(window, row)| row.iter().enumerate().map(|shown| label(shown, window)).collect())
+        .collect()
 }

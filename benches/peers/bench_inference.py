@@ -3,8 +3,8 @@ The peer of benches/compare_inference.rs: transformers' encoders as they are dep
 
     python benches/peers/bench_inference.py THREADS
 
-A case is `engine batch directory`, see peer.py; the directory holds a checkpoint and `batch.json`. The batch is `padded`
-or `full`; of the engines, `torch` and `torch_bf16` hold the weights in that dtype (SDPA),
+A case is `engine directory`, see peer.py; the directory holds a checkpoint and `batch.json`. Of the engines, `torch` and
+`torch_bf16` hold the weights in that dtype (SDPA where transformers has it),
 
     onnxruntime         ONNX Runtime, f32
     onnxruntime_int8    the same with weights quantised per channel and activations dynamically
@@ -91,11 +91,9 @@ def pytorch(directory, inputs, dtype):
     return infer
 
 
-def make(engine, batch, directory):
+def make(engine, directory):
     data = json.loads((Path(directory) / "batch.json").read_text())
-    ids = torch.tensor(data[batch])
-    mask = torch.tensor(data["attention_mask"]) if batch == "padded" else torch.ones_like(ids)
-    inputs = (ids, mask)
+    ids, mask = inputs = tuple(torch.tensor(data[name]) for name in ("input_ids", "attention_mask"))
     engine, _, variant = engine.partition("_")
     if engine == "torch":
         infer = pytorch(directory, inputs, torch.bfloat16 if variant else torch.float32)

@@ -25,14 +25,16 @@ def make(kind, directory):
     model = AutoModelForMaskedLM.from_pretrained(directory, dtype=torch.float32).to(DEVICE)
     batch = json.loads((Path(directory) / "batch.json").read_text())
     inputs = torch.tensor(batch["input_ids"])
+    mask = batch.get("attention_mask")
+    mask = mask and torch.tensor(mask)
     labels = torch.tensor(batch["labels"])  # -100 where a token is not masked
     is_masked = labels != -100
     head = model.cls if hasattr(model, "cls") else torch.nn.Sequential(model.head, model.decoder)
 
     def loss():
         if kind == "every":
-            return model(input_ids=inputs, labels=labels).loss
-        vectors = model.base_model(input_ids=inputs).last_hidden_state[is_masked]
+            return model(input_ids=inputs, attention_mask=mask, labels=labels).loss
+        vectors = model.base_model(input_ids=inputs, attention_mask=mask).last_hidden_state[is_masked]
         return cross_entropy(head(vectors), labels[is_masked])
 
     fused = kind in ("fused", "tf32", "bf16")

@@ -17,7 +17,7 @@ pub struct Race {
     pub rounds: usize,
     /// Milliseconds that a turn should take.
     pub turn: f64,
-    /// Runs before the race, beside the four that show how long one takes.
+    /// Runs before the race, beside two or four that show how long one takes.
     pub warm_up: usize,
 }
 
@@ -29,10 +29,11 @@ impl Race {
     pub fn run<const N: usize>(&self, mut contestants: [Contestant; N]) -> [f64; N] {
         let runs = contestants.each_mut().map(|contestant| {
             // A first run may compile kernels; one that takes so long twice is not in the race.
-            if !contestant(2).last().is_some_and(|&time| time < LONGEST_RUN) {
-                return 0;
-            }
-            let once = median(contestant(2));
+            let once = match contestant(2).last() {
+                Some(&time) if time < self.turn => median(contestant(2)),
+                Some(&time) if time < LONGEST_RUN => time,
+                _ => return 0,
+            };
             let runs = (self.turn / once).clamp(1.0, 200.0) as usize;
             if runs > 1 {
                 contestant(self.warm_up);

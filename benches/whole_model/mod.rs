@@ -23,36 +23,44 @@ pub fn models_and_modern_bert() -> Vec<(&'static str, BertModelConfig)> {
     models().into_iter().chain([("ModernBERT-base", BertModelConfig::modernbert_base())]).collect()
 }
 
-/// Sequences of a batch for classification or inference.
-pub const BATCH: usize = 16;
-/// Tokens of the longest.
-pub const SEQ: usize = 128;
-
-/// 8, 16, …, 128: 1,088 tokens in all, so that half of the rectangle is padding.
-pub fn lengths() -> Vec<usize> {
-    (1..=BATCH).map(|row| 8 * row).collect()
+/// Those whose positions are rotary or disentangled, and how long their sequences may be.
+pub fn newer_encoders() -> Vec<(&'static str, BertModelConfig)> {
+    let mut nomic = BertModelConfig::nomic_embed_text_v1_5();
+    nomic.embeddings.max_position_embeddings = 4096; // no weight depends on it
+    vec![
+        ("ModernBERT-base", BertModelConfig::modernbert_base()),
+        ("nomic-embed-text-v1.5", nomic),
+        ("DeBERTa-v3-base", BertModelConfig::deberta_v3_base()),
+    ]
 }
 
-/// [`BATCH`] sequences of [`SEQ`] tokens.
-pub fn full() -> Vec<Vec<u32>> {
-    (0..BATCH)
-        .map(|row| (0..SEQ).map(|column| 1000 + (row * SEQ + column) as u32 * 7919 % 29_000).collect())
+/// A batch for classification or inference, [B, S].
+pub const SHAPE: [usize; 2] = [16, 128];
+
+/// For [16, 128]: 8, 16, …, 128, 1,088 tokens in all, so that half of the rectangle is padding.
+pub fn lengths([batch, seq]: [usize; 2]) -> Vec<usize> {
+    (1..=batch).map(|row| row * seq / batch).collect()
+}
+
+/// Sequences without padding.
+pub fn full([batch, seq]: [usize; 2]) -> Vec<Vec<u32>> {
+    (0..batch)
+        .map(|row| (0..seq).map(|column| 1000 + (row * seq + column) as u32 * 7919 % 29_000).collect())
         .collect()
 }
 
 /// The same, with padding after their [`lengths`].
-pub fn padded() -> Vec<Vec<u32>> {
-    let mut rows = full();
-    for (row, length) in rows.iter_mut().zip(lengths()) {
+pub fn padded(shape: [usize; 2]) -> Vec<Vec<u32>> {
+    let mut rows = full(shape);
+    for (row, length) in rows.iter_mut().zip(lengths(shape)) {
         row[length..].fill(0);
     }
     rows
 }
 
-/// 1 for the tokens of [`padded`], 0 for its padding.
-pub fn attention_mask() -> Vec<Vec<u8>> {
-    let row = |length| (0..SEQ).map(|column| u8::from(column < length)).collect();
-    lengths().into_iter().map(row).collect()
+/// 1 for the tokens of sequences of these lengths, 0 for their padding.
+pub fn attention_mask(lengths: &[usize], seq: usize) -> Vec<Vec<u8>> {
+    lengths.iter().map(|&length| (0..seq).map(|column| u8::from(column < length)).collect()).collect()
 }
 
 /// A directory with a checkpoint and `batch.json`, which the peer reads.
