@@ -7,12 +7,13 @@ use pulp::Simd;
 /// Groups of words that are drawn side by side: more gain little, and AVX2 has no registers for them.
 const ABREAST: usize = 2;
 
-/// Calls `f` with the mask's factor (0 or the scale) and each pair of values.
+/// Calls `f` with the mask's factor (0 or the scale) and each pair of values, of which the first is in column `GROUP · group`.
 #[inline(always)]
 pub(crate) fn for_groups<S: Simd, W: Wide, A, B: Copy>(
     simd: S,
     mask: &Mask,
     token: u64,
+    mut group: u32,
     to: &mut [A],
     from: &[B],
     f: impl Fn(W, &mut A, B) + Copy,
@@ -25,7 +26,6 @@ pub(crate) fn for_groups<S: Simd, W: Wide, A, B: Copy>(
     };
     let (to_blocks, to_rest) = to.as_chunks_mut::<{ ABREAST * GROUP }>();
     let (from_blocks, from_rest) = from.as_chunks::<{ ABREAST * GROUP }>();
-    let mut group = 0;
     for (to, from) in to_blocks.iter_mut().zip(from_blocks) {
         apply(to, from, words::<S, ABREAST>(simd, mask, token, group).as_flattened());
         group += ABREAST as u32;
@@ -36,11 +36,11 @@ pub(crate) fn for_groups<S: Simd, W: Wide, A, B: Copy>(
     }
 }
 
-/// The mask's factors (0 or the scale) of a row.
+/// The mask's factors (0 or the scale) of a row from column `GROUP · group` on.
 #[inline(always)]
-pub(crate) fn factors<S: Simd, W: Wide>(simd: S, mask: &Mask, token: u64, factors: &mut [W]) {
+pub(crate) fn factors<S: Simd, W: Wide>(simd: S, mask: &Mask, token: u64, group: u32, factors: &mut [W]) {
     let nothing = vec![(); factors.len()]; // takes no memory
-    for_groups(simd, mask, token, factors, &nothing, |factor, to, ()| *to = factor);
+    for_groups(simd, mask, token, group, factors, &nothing, |factor, to, ()| *to = factor);
 }
 
 /// [`Mask::words`] of `N` groups from `group` on, by vectors.

@@ -103,7 +103,7 @@ impl<W: Wide> Block<W> {
                 *sum = x.widen() + bias + residual.widen();
             }),
             Some(mask) => {
-                factors(simd, mask, row as u64, factor);
+                factors(simd, mask, row as u64, 0, factor);
                 summands.zip(&*factor).for_each(|((((sum, x), &bias), residual), &factor)| {
                     *sum = (x.widen() + bias) * factor + residual.widen();
                 });

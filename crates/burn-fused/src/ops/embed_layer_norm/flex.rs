@@ -160,7 +160,7 @@ simd_fn! {
                 Some(mask) => {
                     // Wide, for the mask's loop to read: it draws words for whole groups.
                     let statistics = norm.forward(&sum, &mut scaled);
-                    for_groups(simd, mask, token as u64, y, &scaled, |factor, y, x| *y = T::narrow(x * factor));
+                    for_groups(simd, mask, token as u64, 0, y, &scaled, |factor, y, x| *y = T::narrow(x * factor));
                     statistics
                 }
             };
@@ -186,7 +186,7 @@ simd_fn! {
             let token = token as usize;
             add_rows(sources, token, &mut sum);
             if let Some(mask) = &norm.mask {
-                for_groups(simd, mask, token as u64, d, &nothing, |factor, d, ()| *d = *d * factor);
+                for_groups(simd, mask, token as u64, 0, d, &nothing, |factor, d, ()| *d = *d * factor);
             }
             norm.backward(&mut sum, statistics[token], d, [&mut *gamma, &mut *beta], needs_rows);
         }

@@ -7,6 +7,9 @@ use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape};
 use std::ops::Range;
 
+/// The most keys of a part of a block.
+const KEYS: usize = 512;
+
 /// One head of one sequence.
 #[derive(Clone)]
 pub(super) struct Head {
@@ -44,17 +47,15 @@ impl Head {
     /// The blocks of queries, with the keys that are in their window.
     pub(super) fn blocks(&self, window: usize, has_distances: bool) -> impl Iterator<Item = Block> + use<> {
         const BLOCK: usize = 128;
-        /// Logits of a block.
-        const VALUES: usize = 64 * 1024;
         /// Below it, a product runs on one thread.
         const PRODUCT: usize = 192 * 192 * 192;
         let length = self.length();
-        let keys = length.min(2 * window.min(length) + BLOCK); // at most
-        // Few enough for the block to stay in a core's cache, and for each of its products to run on one thread.
+        let keys = length.min(2 * window.min(length) + BLOCK).min(KEYS); // at most
+        // Few enough for each product of a part of the block to run on one thread.
         let widest = keys + if has_distances { BLOCK } else { 0 };
         let fits = (PRODUCT - 1) / (widest * self.columns.len()).max(1);
         // An empty sequence has no logits to divide by.
-        let step = BLOCK.min(VALUES / keys.max(1)).min(fits).max(1);
+        let step = BLOCK.min(fits).max(1);
         (0..length).step_by(step).map(move |first| {
             let end = length.min(first + step);
             Block { queries: first..end, keys: first.saturating_sub(window)..length.min(end + window) }
@@ -93,6 +94,16 @@ pub(super) struct Block {
 }
 
 impl Block {
+    /// The same queries and some of the keys: few enough for the logits, and for the rows that are multiplied with them, to stay
+    /// in a core's cache.
+    pub(super) fn parts(&self) -> impl ExactSizeIterator<Item = Block> + use<> {
+        let Self { queries, keys } = self.clone();
+        let step = keys.len().div_ceil(keys.len().div_ceil(KEYS).max(1)).max(1);
+        keys.clone()
+            .step_by(step)
+            .map(move |first| Block { queries: queries.clone(), keys: first..keys.end.min(first + step) })
+    }
+
     /// How many distances from query to key there are.
     pub(super) fn distances(&self) -> usize {
         self.queries.len() + self.keys.len() - 1

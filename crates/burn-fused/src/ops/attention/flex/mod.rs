@@ -1,8 +1,9 @@
 //! Flex, Burn's CPU backend: sequences and heads in parallel, a block of rows of the logits at a time.
 //!
-//! A block is computed, soft-maxed and multiplied while it is in the cache, by products on views of the inputs. Results do
-//! not depend on the number of threads: blocks have a fixed size, each product runs on one thread, and the blocks of a head
-//! are added up in their order.
+//! A block is computed, soft-maxed and multiplied while it is in the cache, by products on views of the inputs. Of a long
+//! sequence it is a part of the keys at a time, with the softmax of those before it rescaled (Milakov and Gimelshein, 2018,
+//! <https://arxiv.org/abs/1805.02867>). Results do not depend on the number of threads: blocks have a fixed size, each product
+//! runs on one thread, and the blocks of a head are added up in their order.
 
 mod blocks;
 
@@ -14,7 +15,7 @@ use crate::flex::scalar::Functions;
 use crate::flex::{
     HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, slice, statistics, tensor,
 };
-use crate::numerics::philox::Mask;
+use crate::numerics::philox::{GROUP, Mask};
 use blocks::{Block, Head, heads, parts, store, view};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
@@ -109,18 +110,22 @@ impl<'a, T: Scalar> Batch<'a, T> {
 
     /// The output of a head, and the statistics of its rows.
     fn forward(&self, head: &Head, mut output: Vec<&mut [T]>, statistics: &mut [[T::Wide; 2]]) {
+        let width = head.columns.len();
         for block in self.blocks(head) {
-            let queries = block.queries.clone();
-            let value = head.view::<T>(&self.input.value, &block.keys);
-            let mut products = self.products(head, &block);
-            softmax(self.scores(head, &block), products.storage_mut(), &mut statistics[queries.clone()]);
-            let context = multiply(products, value);
-            let rows = context.storage::<T::Wide>().chunks_exact(head.columns.len());
+            let mut context = vec![T::Wide::ZERO; block.queries.len() * width];
+            let statistics = &mut statistics[block.queries.clone()];
+            statistics.fill([T::Wide::from_f64(f64::NEG_INFINITY), T::Wide::ZERO]);
+            for part in block.parts() {
+                let value = head.view::<T>(&self.input.value, &part.keys);
+                let mut products = self.products(head, &part);
+                softmax(self.scores(head, &part), products.storage_mut(), statistics, &mut context);
+                accumulate(&mut context, multiply(products, value).storage());
+            }
             // O is divided by the sums, and not P: d values of a row and not L.
-            for ((context, output), &[_, inverse_sum]) in
-                rows.zip(&mut output[queries.clone()]).zip(&statistics[queries])
-            {
-                output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * inverse_sum));
+            let rows = context.chunks_exact(width).zip(&mut output[block.queries]);
+            for ((context, output), [_, sum]) in rows.zip(statistics) {
+                *sum = T::Wide::from_f64(1.0 / sum.to_f64());
+                output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * *sum));
             }
         }
     }
@@ -178,55 +183,80 @@ impl<'a, T: Scalar> Batch<'a, T> {
         let needs_vectors = !of_query.is_empty() || !of_key.is_empty();
         let needs_scores =
             !query_grad.is_empty() || !key_grad.is_empty() || bias_grad.is_some() || needs_vectors;
-        for block in self.blocks(head) {
-            let Block { queries, keys } = block.clone();
-            let [query, grad] = [&input.query, grad].map(|rows| head.view::<T>(rows, &queries));
-            // Views: matmuls read any strides.
-            let [key, value] = [&input.key, &input.value].map(|rows| head.view::<T>(rows, &keys));
-            let mut weights = self.products(head, &block);
-            // V's gradient needs the weights alone.
-            let mut scores_grad = needs_scores.then(|| multiply(grad.clone(), value.transpose(0, 1)));
+        // What a part of a block multiplies: weights, and the logits' gradient, which V's gradient does not need.
+        let soften = |part: &Block, along: &mut [T::Wide], is_known, bias_grad: Option<&mut [T]>| {
+            let mut weights = self.products(head, part);
+            let mut scores_grad = needs_scores.then(|| {
+                let value = head.view::<T>(&input.value, &part.keys);
+                multiply(head.view::<T>(grad, &part.queries), value.transpose(0, 1))
+            });
             softmax_backward(
-                self.scores(head, &block),
+                self.scores(head, part),
                 weights.storage_mut(),
                 scores_grad.as_mut().map(|grad| grad.storage_mut()).unwrap_or_default(),
-                &statistics[head.index * longest + queries.start..][..queries.len()],
-                bias_grad.as_mut().map(|bias| &mut bias[queries.start * longest..]),
+                &statistics[head.index * longest + part.queries.start..][..part.queries.len()],
+                along,
+                is_known,
+                bias_grad.map(|bias| &mut bias[part.queries.start * longest..]),
             );
-            let values = keys.start * width..keys.end * width;
-            if !value_grad.is_empty() {
-                accumulate(&mut value_sum[values.clone()], multiply(weights.transpose(0, 1), grad).storage());
+            (weights, scores_grad)
+        };
+        for block in self.blocks(head) {
+            let queries = block.queries.clone();
+            let [query, grad] = [&input.query, grad].map(|rows| head.view::<T>(rows, &queries));
+            let mut along = vec![T::Wide::ZERO; queries.len()];
+            // Sums over all keys come first.
+            let is_known = needs_scores && block.parts().len() > 1;
+            if is_known {
+                block.parts().for_each(|part| drop(soften(&part, &mut along, false, None)));
             }
-            let Some(mut scores_grad) = scores_grad else { continue };
-            let distances = block.first_distance(longest) * width..;
-            let mut of_queries = (!query_grad.is_empty()).then(|| multiply(scores_grad.clone(), key.clone()));
-            if let Some(vectors) = &input.by_query {
-                let grad = block.by_query(scores_grad.storage::<T::Wide>());
-                if let Some(of_queries) = &mut of_queries {
-                    let further = multiply(grad.clone(), self.vectors(head, &block, vectors));
-                    accumulate(of_queries.storage_mut::<T::Wide>(), further.storage());
+            let mut of_queries =
+                vec![T::Wide::ZERO; query_grad.get(queries.clone()).map_or(0, <[_]>::len) * width];
+            for block in block.parts() {
+                let keys = block.keys.clone();
+                // A view: matmuls read any strides.
+                let key = head.view::<T>(&input.key, &keys);
+                let (weights, scores_grad) = soften(&block, &mut along, is_known, bias_grad.as_deref_mut());
+                let values = keys.start * width..keys.end * width;
+                if !value_grad.is_empty() {
+                    accumulate(
+                        &mut value_sum[values.clone()],
+                        multiply(weights.transpose(0, 1), grad.clone()).storage(),
+                    );
                 }
-                if !of_query.is_empty() {
-                    let further = multiply(grad.transpose(0, 1), query.clone());
-                    accumulate(&mut of_query[distances.clone()], further.storage());
+                let Some(mut scores_grad) = scores_grad else { continue };
+                let distances = block.first_distance(longest) * width..;
+                if !of_queries.is_empty() {
+                    accumulate(&mut of_queries, multiply(scores_grad.clone(), key.clone()).storage());
                 }
-            }
-            if let Some(vectors) = &input.by_key {
-                let grad = block.by_key(scores_grad.storage_mut::<T::Wide>());
+                if let Some(vectors) = &input.by_query {
+                    let grad = block.by_query(scores_grad.storage::<T::Wide>());
+                    if !of_queries.is_empty() {
+                        let further = multiply(grad.clone(), self.vectors(head, &block, vectors));
+                        accumulate(&mut of_queries, further.storage());
+                    }
+                    if !of_query.is_empty() {
+                        let further = multiply(grad.transpose(0, 1), query.clone());
+                        accumulate(&mut of_query[distances.clone()], further.storage());
+                    }
+                }
+                if let Some(vectors) = &input.by_key {
+                    let grad = block.by_key(scores_grad.storage_mut::<T::Wide>());
+                    if !key_grad.is_empty() {
+                        let further = multiply(grad.clone(), self.vectors(head, &block, vectors));
+                        accumulate(&mut key_sum[values.clone()], further.storage());
+                    }
+                    if !of_key.is_empty() {
+                        accumulate(&mut of_key[distances], multiply(grad.transpose(0, 1), key).storage());
+                    }
+                }
                 if !key_grad.is_empty() {
-                    let further = multiply(grad.clone(), self.vectors(head, &block, vectors));
-                    accumulate(&mut key_sum[values.clone()], further.storage());
-                }
-                if !of_key.is_empty() {
-                    accumulate(&mut of_key[distances], multiply(grad.transpose(0, 1), key).storage());
+                    let grad = multiply(scores_grad.transpose(0, 1), query.clone());
+                    accumulate(&mut key_sum[values], grad.storage());
                 }
             }
-            if !key_grad.is_empty() {
-                let grad = multiply(scores_grad.transpose(0, 1), query);
-                accumulate(&mut key_sum[values], grad.storage());
-            }
-            if let Some(of_queries) = of_queries {
-                store(&mut query_grad[queries], of_queries.storage());
+            if !of_queries.is_empty() {
+                store(&mut query_grad[queries], &of_queries);
             }
         }
         store(&mut key_grad, &key_sum);
@@ -272,12 +302,13 @@ impl<T: Scalar> Scores<'_, T> {
         self.block.keys.len()
     }
 
-    /// The keys of a row of the block that are in its window.
+    /// The keys of a row of the block that are in its window; of a part of a block perhaps none.
     fn keys(&self, row: usize) -> Range<usize> {
         let query = self.block.queries.start + row;
         let Range { start, end } = self.block.keys;
         let window = self.batch.input.window;
-        start.max(query.saturating_sub(window))..end.min(query + window + 1)
+        let first = query.saturating_sub(window).clamp(start, end);
+        first..(query + window + 1).clamp(first, end)
     }
 
     /// Scales the products of a row and some keys, and adds their bias.
@@ -293,9 +324,12 @@ impl<T: Scalar> Scores<'_, T> {
         }
     }
 
-    /// Room for dropout's factors of a row, which are drawn from its first key on.
-    fn factors(&self) -> Vec<T::Wide> {
-        vec![T::Wide::ZERO; if self.batch.mask.is_some() { self.block.keys.end } else { 0 }]
+    /// Room for dropout's factors of a row, which are drawn from this group of keys on.
+    fn factors(&self) -> (u32, Vec<T::Wide>) {
+        let Range { start, end } = self.block.keys;
+        let group = start / GROUP;
+        let count = if self.batch.mask.is_some() { end - group * GROUP } else { 0 };
+        (group as u32, vec![T::Wide::ZERO; count])
     }
 }
 
@@ -309,27 +343,41 @@ fn inside<'r, W: Wide>(row: &'r mut [W], all: &Range<usize>, inside: &Range<usiz
 }
 
 simd_fn! {
-    /// From products Q·Kᵀ to mask · exp(S − max), row by row. The statistics are max and 1 / Σ exp(S − max).
+    /// From products Q·Kᵀ to mask · exp(S − max), row by row. The statistics are max and Σ exp(S − max) of the keys so far, and
+    /// `context` has the sum of mask · exp(S − max) · V of those before.
     fn softmax<S, T: Scalar>(
         simd,
         scores: Scores<'a, T>,
         products: &'a mut [T::Wide],
         statistics: &'a mut [[T::Wide; 2]],
+        context: &'a mut [T::Wide],
     ) {
-        let mut factor = scores.factors();
-        let rows = products.chunks_exact_mut(scores.length()).zip(statistics);
-        for (row, (values, statistics)) in rows.enumerate() {
+        let (group, mut factor) = scores.factors();
+        let width = context.len() / statistics.len().max(1);
+        let contexts = context.chunks_exact_mut(width.max(1));
+        let rows = products.chunks_exact_mut(scores.length()).zip(statistics).zip(contexts);
+        for (row, ((values, [max, sum]), context)) in rows.enumerate() {
             let keys = scores.keys(row);
             let values = inside(values, &scores.block.keys, &keys);
             scores.scale(row, &keys, values);
             // No exponent is above 0: nothing overflows.
             let highest = max_of(values);
-            values.iter_mut().for_each(|s| *s = (*s - highest).exp::<S>());
-            let sum = sum_of(values, |e| e).to_f64();
-            *statistics = [highest, T::Wide::from_f64(1.0 / sum)];
+            if highest > *max {
+                let rescale = (*max - highest).exp::<S>();
+                *max = highest;
+                *sum = *sum * rescale;
+                context.iter_mut().for_each(|c| *c = *c * rescale);
+            } else if highest == T::Wide::from_f64(f64::NEG_INFINITY) && values.iter().all(|s| *s == highest) {
+                // No key of these counts: e^(−∞ + ∞) would be no number, though others may.
+                values.fill(T::Wide::ZERO);
+                continue;
+            }
+            values.iter_mut().for_each(|s| *s = (*s - *max).exp::<S>());
+            *sum += sum_of(values, |e| e);
             if let Some(mask) = &scores.batch.mask {
-                factors(simd, mask, (scores.first + row) as u64, &mut factor);
-                values.iter_mut().zip(&factor[keys]).for_each(|(e, &factor)| *e = *e * factor);
+                factors(simd, mask, (scores.first + row) as u64, group, &mut factor);
+                let factor = &factor[keys.start - GROUP * group as usize..];
+                values.iter_mut().zip(factor).for_each(|(e, &factor)| *e = *e * factor);
             }
         }
     }
@@ -338,18 +386,21 @@ simd_fn! {
 simd_fn! {
     /// From products Q·Kᵀ to mask · P, and from ∂L/∂(mask · P) to scale · ∂L/∂S, row by row.
     ///
-    /// `grad` is empty if only V's gradient is asked for; `bias_grad` has the block's rows of all L keys.
+    /// `grad` is empty if only V's gradient is asked for; `bias_grad` has the block's rows of all L keys. `along` is Σ P · ∂L/∂P of
+    /// all keys of a row if it is known. If not, that of these keys is added to it, and what it is then is taken for all.
     fn softmax_backward<S, T: Scalar>(
         simd,
         scores: Scores<'a, T>,
         products: &'a mut [T::Wide],
         grad: &'a mut [T::Wide],
         statistics: &'a [[T::Wide; 2]],
+        along: &'a mut [T::Wide],
+        is_known: bool,
         bias_grad: Option<&'a mut [T]>,
     ) {
         let Batch { input, mask, .. } = scores.batch;
         let (scale, mut bias_grad) = (T::Wide::from_f64(input.scale), bias_grad);
-        let mut factor = scores.factors();
+        let (group, mut factor) = scores.factors();
         let mut grads = grad.chunks_exact_mut(scores.length());
         let rows = products.chunks_exact_mut(scores.length()).zip(statistics);
         for (row, (values, &[max, inverse_sum])) in rows.enumerate() {
@@ -358,15 +409,18 @@ simd_fn! {
             scores.scale(row, &keys, values);
             values.iter_mut().for_each(|s| *s = (*s - max).exp::<S>() * inverse_sum);
             if let Some(mask) = mask {
-                factors(simd, mask, (scores.first + row) as u64, &mut factor);
+                factors(simd, mask, (scores.first + row) as u64, group, &mut factor);
             }
+            let factor = factor.get(keys.start - GROUP * group as usize..).unwrap_or_default();
             if let Some(grad) = grads.next() {
                 let grad = inside(grad, &scores.block.keys, &keys);
                 if mask.is_some() {
-                    grad.iter_mut().zip(&factor[keys.clone()]).for_each(|(d, &factor)| *d = *d * factor);
+                    grad.iter_mut().zip(factor).for_each(|(d, &factor)| *d = *d * factor);
                 }
-                let along = dot(grad, values);
-                grad.iter_mut().zip(&*values).for_each(|(d, &p)| *d = p * (*d - along));
+                if !is_known {
+                    along[row] += dot(grad, values);
+                }
+                grad.iter_mut().zip(&*values).for_each(|(d, &p)| *d = p * (*d - along[row]));
                 if let Some(bias) = &mut bias_grad {
                     let bias = &mut bias[row * input.longest..][keys.clone()];
                     bias.iter_mut().zip(&*grad).for_each(|(bias, &d)| *bias = T::narrow(d));
@@ -375,7 +429,7 @@ simd_fn! {
                 grad.iter_mut().for_each(|d| *d = *d * scale);
             }
             if mask.is_some() {
-                values.iter_mut().zip(&factor[keys]).for_each(|(p, &factor)| *p = *p * factor);
+                values.iter_mut().zip(factor).for_each(|(p, &factor)| *p = *p * factor);
             }
         }
     }
