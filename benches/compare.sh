@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 : "${BURN_BERT_PYTHON:?names the interpreter of the peers}"
 export RAYON_NUM_THREADS="${RAYON_NUM_THREADS:-$(nproc)}" BURN_DEVICE=flex
 
-[ $# -gt 0 ] || set -- operator operator_tuned operator_mimalloc masked_lm growth encoders profile classification inference adamw matmul ranks
+[ $# -gt 0 ] || set -- operator operator_tuned operator_mimalloc masked_lm growth encoders profile classification inference encoders_inference adamw matmul ranks
 features=(--features mpi,train)
 bench() { cargo bench --quiet "${features[@]}" --bench "$@"; }
 # Allocators that keep their pages: glibc's for the peers, mimalloc's here.
@@ -26,7 +26,8 @@ measure() {
         operator_mimalloc) BURN_BERT_ALLOCATOR='mimalloc (Rust only)' bench compare_mimalloc ;;
         masked_lm) tuned bench compare_masked_lm ;;
         growth) tuned bench compare_masked_lm -- growth ;;
-        encoders) tuned bench compare_masked_lm -- encoders && echo && tuned bench compare_inference -- encoders ;;
+        encoders) tuned bench compare_masked_lm -- encoders ;;
+        encoders_inference) tuned bench compare_inference -- encoders ;;
         profile) tuned bench compare_masked_lm -- profile ;;
         classification) tuned bench compare_classification ;;
         inference) tuned bench compare_inference ;;
