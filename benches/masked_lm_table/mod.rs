@@ -111,6 +111,7 @@ pub fn print(models: &[(&str, BertModelConfig)], cases: &[Case], race: Race) {
             let name = format!("{name}, bf16");
             notes.push(note(&name, &rounded.breakdown(loss_in_bf16), peak.peak, theirs));
         }
+        drop(rounded);
         let ((), peak) = count(&mut step);
         let theirs = torch.borrow_mut().as_mut().map(|torch| torch.peak(&exchange.case("fused")));
         notes.push(note(&name, &training.breakdown(loss), peak.peak, theirs));

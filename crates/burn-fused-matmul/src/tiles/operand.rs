@@ -84,12 +84,13 @@ impl<'a> Operand<'a> {
         panels: &Range<usize>,
         depth: &Range<usize>,
     ) -> *const u32 {
+        // The last line stands for those beyond it, whose products are not C's.
         match &self.in_place {
-            // The last line stands for those beyond it, whose products are not C's.
             Some(InPlace { first, line: to_line, step }) => {
                 first.wrapping_add(line.min(self.matrix.shape()[0] - 1) * to_line + 16 * tile * step)
             }
             None => {
+                let line = line.min(PANEL * panels.end - 1);
                 let tile = self.packed.wrapping_add(place(line / 16, tile, panels, depth));
                 tile.cast::<u32>().wrapping_add(line % 16).cast_const()
             }
@@ -305,4 +306,23 @@ fn prefetch(values: Values, place: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Six rows from the 31st on are read, of which packed panels have two.
+    #[test]
+    fn rows_beyond_the_last_panel_are_not_read() {
+        let values = vec![0.0_f32; 32 * 40];
+        let mut packed = [const { Tile([[0; 16]; 16]) }; 6];
+        let mut a = Operand::rows(Matrix::rows(&values[..], [40, 32]).transpose(), Instructions::F32);
+        a.packed = packed.as_mut_ptr();
+        let words = packed.as_ptr_range();
+        for line in 0..38 {
+            let first = a.words(line, 2, &(0..1), &(0..3));
+            assert!(words.contains(&first.cast()), "row {line}");
+        }
+    }
 }
