@@ -23,6 +23,8 @@ impl Operand {
             Order::Wide => [columns + 3, 1],
             Order::Apart => [2 * columns + 1, 2],
             Order::Repeated => [0, 1],
+            Order::Constant => [3, 0],
+            Order::One => [0, 0],
         };
         let count =
             if rows * columns == 0 { 0 } else { (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1 };
@@ -58,6 +60,10 @@ enum Order {
     Wide,
     Apart,
     Repeated,
+    /// One column.
+    Constant,
+    /// One value.
+    One,
 }
 
 fn kernels() -> Vec<Kernel> {
@@ -111,7 +117,15 @@ fn size() -> impl Strategy<Value = usize> {
 }
 
 fn order() -> impl Strategy<Value = Order> {
-    prop::sample::select(vec![Order::Rows, Order::Columns, Order::Wide, Order::Apart, Order::Repeated])
+    prop::sample::select(vec![
+        Order::Rows,
+        Order::Columns,
+        Order::Wide,
+        Order::Apart,
+        Order::Repeated,
+        Order::Constant,
+        Order::One,
+    ])
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Matmuls in f32, with the vectors that the CPU has.
 
-use super::{Instructions, PANEL, Panels};
+use super::{Instructions, Panels};
 use half::bf16;
 #[cfg(target_arch = "x86_64")]
 use pulp::x86::{V3, V4};
@@ -32,7 +32,7 @@ pub(crate) fn name(instructions: Instructions) -> &'static str {
     }
 }
 
-/// Multiplies rows and a panel.
+/// Multiplies [`ROWS`] rows and one panel or two.
 ///
 /// # Safety
 ///
@@ -60,7 +60,7 @@ unsafe fn with_avx512(simd: V4, panels: &Panels) {
     // SAFETY: the caller's promise.
     unsafe {
         match panels.width {
-            PANEL => multiply_columns::<_, 2>(simd, panels),
+            super::PANEL => multiply_columns::<_, 2>(simd, panels),
             _ => multiply_columns::<_, 4>(simd, panels),
         }
     }

@@ -100,7 +100,7 @@ impl Instructions {
         }
     }
 
-    /// Multiplies two panels.
+    /// Multiplies a [`block`](Self::block).
     ///
     /// # Safety
     ///
@@ -136,7 +136,7 @@ impl Instructions {
 #[cfg(not(target_arch = "x86_64"))]
 type Registers = std::convert::Infallible;
 
-/// Rows of A, a panel of B, and where their product goes.
+/// Rows of A, one panel of B or two, and where their product goes.
 struct Panels {
     /// The first word of each row; for AMX, the first tile of each half of a panel.
     a: [*const u32; 8],
@@ -146,7 +146,7 @@ struct Panels {
     step: [usize; 2],
     /// Words along K to multiply.
     words: usize,
-    /// As many rows of `width` values, 32 or 64, of which a row begins `row` values after the one before.
+    /// The block's rows of `width` values, 32 or 64, of which a row begins `row` values after the one before.
     c: *mut f32,
     row: usize,
     width: usize,

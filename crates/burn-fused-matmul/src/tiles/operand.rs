@@ -41,7 +41,7 @@ impl<'a> Operand<'a> {
     pub(super) fn rows(a: Matrix<'a>, instructions: Instructions) -> Self {
         let [line, step] = a.strides;
         let in_place = match (instructions, a.values) {
-            // Columns in place would have each word on another page.
+            // In place, words of a transposed operand would be far apart: each on another page, and in few sets of a cache.
             (_, Values::F32(values)) if instructions.words_are_f32() && step == 1 => {
                 Some(InPlace { first: values.as_ptr().cast(), line, step })
             }
@@ -273,8 +273,9 @@ fn some<T: Copy>(values: &[T], step: usize, count: usize, word: impl Fn(T) -> u3
             *to = word(value);
         }
     } else {
-        for (to, &value) in words.iter_mut().zip(values.iter().step_by(step.max(1))).take(count) {
-            *to = word(value);
+        // A step of 0 repeats a value.
+        for (i, to) in words.iter_mut().enumerate().take(count) {
+            *to = word(values[i * step]);
         }
     }
     words

@@ -270,7 +270,7 @@ fn attentions() -> Vec<Sample> {
         (vec![300], [2, 3], false, 0.1),
         // Several parts of the keys.
         (vec![1100, 3], [1, 4], false, 0.0),
-        (vec![600], [1, 3], true, 0.1),
+        (vec![1030], [1, 3], true, 0.1),
     ];
     let mut samples: Vec<_> = cases.into_iter().map(|case| sample(case, None, [false; 2], false)).collect();
     samples.push(sample((vec![7, 5], [2, 4], false, 0.1), None, [false; 2], true));
@@ -294,7 +294,7 @@ fn attentions() -> Vec<Sample> {
         (vec![17, 40], [2, 7], false, 0.0, None, [false, true]),
         (vec![129, 70, 5], [2, 33], true, 0.1, None, [true, true]),
         (vec![300, 3], [1, 4], false, 0.0, Some(30), [true, true]),
-        (vec![530], [1, 3], true, 0.0, None, [true, true]),
+        (vec![1030], [1, 3], true, 0.0, None, [true, true]),
     ];
     samples.extend(distances.map(|(lengths, heads, bias, dropout, window, distances)| {
         sample((lengths, heads, bias, dropout), window, distances, false)

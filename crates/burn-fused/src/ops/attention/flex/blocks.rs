@@ -2,13 +2,22 @@
 
 use super::super::Attention;
 use crate::flex::{Scalar, Wide, tensor, widened};
+use crate::numerics::philox::GROUP;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape};
 use std::ops::Range;
 
-/// The most keys of a part of a block.
+/// As many keys as a block has at once: in parts its backward computes the logits twice.
+const WHOLE: usize = 1024;
+
+/// The most keys of a part of a block that has more.
 const KEYS: usize = 512;
+
+/// The most keys that are multiplied at a time, of so many: equal parts that begin at groups of random words.
+fn part(keys: usize) -> usize {
+    if keys <= WHOLE { keys.max(1) } else { keys.div_ceil(keys.div_ceil(KEYS)).next_multiple_of(GROUP) }
+}
 
 /// One head of one sequence.
 #[derive(Clone)]
@@ -47,15 +56,17 @@ impl Head {
     /// The blocks of queries, with the keys that are in their window.
     pub(super) fn blocks(&self, window: usize, has_distances: bool) -> impl Iterator<Item = Block> + use<> {
         const BLOCK: usize = 128;
+        /// Logits of a block, or of a part of one.
+        const VALUES: usize = 64 * 1024;
         /// Below it, a product runs on one thread.
         const PRODUCT: usize = 192 * 192 * 192;
         let length = self.length();
-        let keys = length.min(2 * window.min(length) + BLOCK).min(KEYS); // at most
-        // Few enough for each product of a part of the block to run on one thread.
+        let keys = part(length.min(2 * window.min(length) + BLOCK)); // at most
+        // Few enough for what is multiplied to stay in a core's cache, and for its products to run on one thread.
         let widest = keys + if has_distances { BLOCK } else { 0 };
         let fits = (PRODUCT - 1) / (widest * self.columns.len()).max(1);
         // An empty sequence has no logits to divide by.
-        let step = BLOCK.min(fits).max(1);
+        let step = BLOCK.min(VALUES / keys.max(1)).min(fits).max(1);
         (0..length).step_by(step).map(move |first| {
             let end = length.min(first + step);
             Block { queries: first..end, keys: first.saturating_sub(window)..length.min(end + window) }
@@ -86,7 +97,7 @@ pub(super) fn view<T: Scalar>(
     tensor(widened::<T>(&view), view.shape())
 }
 
-/// Some queries of a sequence, and the keys that one of them attends to.
+/// Some queries of a sequence, and the keys that one of them attends to, or some of these.
 #[derive(Clone)]
 pub(super) struct Block {
     pub(super) queries: Range<usize>,
@@ -94,11 +105,10 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// The same queries and some of the keys: few enough for the logits, and for the rows that are multiplied with them, to stay
-    /// in a core's cache.
+    /// The same queries, and some of the keys at a time.
     pub(super) fn parts(&self) -> impl ExactSizeIterator<Item = Block> + use<> {
         let Self { queries, keys } = self.clone();
-        let step = keys.len().div_ceil(keys.len().div_ceil(KEYS).max(1)).max(1);
+        let step = part(keys.len());
         keys.clone()
             .step_by(step)
             .map(move |first| Block { queries: queries.clone(), keys: first..keys.end.min(first + step) })

@@ -2,8 +2,8 @@
 //!
 //! A block is computed, soft-maxed and multiplied while it is in the cache, by products on views of the inputs. Of a long
 //! sequence it is a part of the keys at a time, with the softmax of those before it rescaled (Milakov and Gimelshein, 2018,
-//! <https://arxiv.org/abs/1805.02867>). Results do not depend on the number of threads: blocks have a fixed size, each product
-//! runs on one thread, and the blocks of a head are added up in their order.
+//! <https://arxiv.org/abs/1805.02867>). Results do not depend on the number of threads: blocks have a fixed size, products do
+//! not depend on it either, and the blocks of a head are added up in their order.
 
 mod blocks;
 
