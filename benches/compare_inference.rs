@@ -1,5 +1,5 @@
 //! Inference of an encoder on 16 sequences of 128 tokens, here and in what people deploy on CPUs, as a table: PyTorch, ONNX
-//! Runtime and OpenVINO. With `-- encoders`, newer families on short and long sequences, beside PyTorch.
+//! Runtime and OpenVINO. With `-- encoders [PART OF A ROW]`, newer families on short and long sequences, beside PyTorch.
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_inference
 //!
@@ -45,7 +45,9 @@ const CONTESTANTS: [(&str, Option<usize>, &str); 9] = [
 ];
 
 fn main() {
-    let is_encoders = std::env::args().any(|argument| argument == "encoders");
+    let mut arguments = std::env::args().skip_while(|argument| argument != "encoders");
+    let is_encoders = arguments.next().is_some();
+    let part = arguments.find(|argument| !argument.starts_with('-')).unwrap_or_default();
     let (models, shapes, engines) = match is_encoders {
         true => (newer_encoders(), vec![[8, 128], [8, 512], [1, 4096]], 1),
         false => (models_and_modern_bert(), vec![SHAPE], ENGINES.len()),
@@ -75,6 +77,11 @@ fn main() {
         });
         for (shape, is_padded) in batches {
             let [batch, seq] = shape;
+            let padding = if is_padded { "half padding" } else { "no padding" };
+            let row = format!("{name} | {batch} × {seq}, {padding}");
+            if !row.contains(&part) {
+                continue;
+            }
             let (rows, lengths) =
                 if is_padded { (padded(shape), lengths(shape)) } else { (full(shape), vec![seq; batch]) };
             let exchange = Exchange::new(
@@ -129,8 +136,7 @@ fn main() {
                 }
                 cells.push(if engine.is_none() { rate(own) } else { time_against(own, time) });
             }
-            let what = if is_padded { "half padding" } else { "no padding" };
-            println!("| {name} | {batch} × {seq}, {what} | {} |", cells.join(" | "));
+            println!("| {row} | {} |", cells.join(" | "));
         }
     }
 }

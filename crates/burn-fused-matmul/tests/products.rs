@@ -117,15 +117,8 @@ fn size() -> impl Strategy<Value = usize> {
 }
 
 fn order() -> impl Strategy<Value = Order> {
-    prop::sample::select(vec![
-        Order::Rows,
-        Order::Columns,
-        Order::Wide,
-        Order::Apart,
-        Order::Repeated,
-        Order::Constant,
-        Order::One,
-    ])
+    use Order::{Apart, Columns, Constant, One, Repeated, Rows, Wide};
+    prop::sample::select(vec![Rows, Columns, Wide, Apart, Repeated, Constant, One])
 }
 
 proptest! {

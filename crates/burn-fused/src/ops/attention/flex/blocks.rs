@@ -1,6 +1,7 @@
-//! Heads of sequences and blocks of their logits: which rows and columns of the inputs they read.
+//! Heads of sequences and blocks of their logits: which rows and columns of the inputs they read, and how they are scaled.
 
 use super::super::Attention;
+use super::Batch;
 use crate::flex::{Scalar, Wide, tensor, widened};
 use crate::numerics::philox::GROUP;
 use burn::backend::tensor::FloatTensor;
@@ -180,4 +181,62 @@ pub(super) fn store<T: Scalar>(parts: &mut [&mut [T]], values: &[T::Wide]) {
     for (part, row) in parts.iter_mut().zip(values.chunks_exact(columns)) {
         part.iter_mut().zip(row).for_each(|(part, &value)| *part = T::narrow(value));
     }
+}
+
+/// What is the same for all rows of a block.
+pub(super) struct Scores<'a, T> {
+    pub(super) batch: &'a Batch<'a, T>,
+    pub(super) block: &'a Block,
+    /// The first row of the block among all B · A · L of bias and mask.
+    pub(super) first: usize,
+}
+
+impl<T: Scalar> Scores<'_, T> {
+    /// Logits of a row.
+    pub(super) fn length(&self) -> usize {
+        self.block.keys.len()
+    }
+
+    /// The keys of a row of the block that are in its window; of a part of a block perhaps none.
+    pub(super) fn keys(&self, row: usize) -> Range<usize> {
+        let query = self.block.queries.start + row;
+        let Range { start, end } = self.block.keys;
+        let window = self.batch.input.window;
+        let first = query.saturating_sub(window).clamp(start, end);
+        first..(query + window + 1).clamp(first, end)
+    }
+
+    /// Scales the products of a row and some keys, and adds their bias.
+    #[inline(always)]
+    pub(super) fn scale(&self, row: usize, keys: &Range<usize>, products: &mut [T::Wide]) {
+        let scale = T::Wide::from_f64(self.batch.input.scale);
+        match self.batch.bias {
+            Some(bias) => {
+                let bias = &bias[(self.first + row) * self.batch.input.longest..][keys.clone()];
+                products.iter_mut().zip(bias).for_each(|(s, bias)| *s = *s * scale + bias.widen());
+            }
+            None => products.iter_mut().for_each(|s| *s = *s * scale),
+        }
+    }
+
+    /// Room for dropout's factors of a row, which are drawn from this group of keys on.
+    pub(super) fn factors(&self) -> (u32, Vec<T::Wide>) {
+        let Range { start, end } = self.block.keys;
+        let group = start / GROUP;
+        let count = if self.batch.mask.is_some() { end - group * GROUP } else { 0 };
+        (group as u32, vec![T::Wide::ZERO; count])
+    }
+}
+
+/// The part of a row for the keys `inside` the window, where the row is for `all`; the rest becomes zero.
+#[inline(always)]
+pub(super) fn inside<'r, W: Wide>(
+    row: &'r mut [W],
+    all: &Range<usize>,
+    inside: &Range<usize>,
+) -> &'r mut [W] {
+    let (first, end) = (inside.start - all.start, inside.end - all.start);
+    row[..first].fill(W::ZERO);
+    row[end..].fill(W::ZERO);
+    &mut row[first..end]
 }

@@ -16,11 +16,10 @@ use crate::flex::{
     HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, slice, statistics, tensor,
 };
 use crate::numerics::philox::{GROUP, Mask};
-use blocks::{Block, Head, heads, parts, store, view};
+use blocks::{Block, Head, Scores, heads, inside, parts, store, view};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
-use std::ops::Range;
 
 impl HostKernels for AttentionOp {
     fn forward<T: Scalar>(input: Attention<Flex>) -> Output<Self, Flex> {
@@ -286,60 +285,6 @@ fn joined<T: Scalar>(parts: &[[Vec<T::Wide>; 2]], which: usize, heads: usize, co
         sums.iter().flat_map(move |sum| sum[row..row + columns].iter().map(|&v| T::narrow(v)))
     })
     .collect()
-}
-
-/// What is the same for all rows of a block.
-struct Scores<'a, T> {
-    batch: &'a Batch<'a, T>,
-    block: &'a Block,
-    /// The first row of the block among all B · A · L of bias and mask.
-    first: usize,
-}
-
-impl<T: Scalar> Scores<'_, T> {
-    /// Logits of a row.
-    fn length(&self) -> usize {
-        self.block.keys.len()
-    }
-
-    /// The keys of a row of the block that are in its window; of a part of a block perhaps none.
-    fn keys(&self, row: usize) -> Range<usize> {
-        let query = self.block.queries.start + row;
-        let Range { start, end } = self.block.keys;
-        let window = self.batch.input.window;
-        let first = query.saturating_sub(window).clamp(start, end);
-        first..(query + window + 1).clamp(first, end)
-    }
-
-    /// Scales the products of a row and some keys, and adds their bias.
-    #[inline(always)]
-    fn scale(&self, row: usize, keys: &Range<usize>, products: &mut [T::Wide]) {
-        let scale = T::Wide::from_f64(self.batch.input.scale);
-        match self.batch.bias {
-            Some(bias) => {
-                let bias = &bias[(self.first + row) * self.batch.input.longest..][keys.clone()];
-                products.iter_mut().zip(bias).for_each(|(s, bias)| *s = *s * scale + bias.widen());
-            }
-            None => products.iter_mut().for_each(|s| *s = *s * scale),
-        }
-    }
-
-    /// Room for dropout's factors of a row, which are drawn from this group of keys on.
-    fn factors(&self) -> (u32, Vec<T::Wide>) {
-        let Range { start, end } = self.block.keys;
-        let group = start / GROUP;
-        let count = if self.batch.mask.is_some() { end - group * GROUP } else { 0 };
-        (group as u32, vec![T::Wide::ZERO; count])
-    }
-}
-
-/// The part of a row for the keys `inside` the window, where the row is for `all`; the rest becomes zero.
-#[inline(always)]
-fn inside<'r, W: Wide>(row: &'r mut [W], all: &Range<usize>, inside: &Range<usize>) -> &'r mut [W] {
-    let (first, end) = (inside.start - all.start, inside.end - all.start);
-    row[..first].fill(W::ZERO);
-    row[end..].fill(W::ZERO);
-    &mut row[first..end]
 }
 
 simd_fn! {
