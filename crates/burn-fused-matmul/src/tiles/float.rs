@@ -1,6 +1,6 @@
 //! Matmuls in f32, with the vectors that the CPU has.
 
-use super::{Instructions, Panels};
+use super::{Instructions, Panels, fetch};
 use half::bf16;
 #[cfg(target_arch = "x86_64")]
 use pulp::x86::{V3, V4};
@@ -32,7 +32,10 @@ pub(crate) fn name(instructions: Instructions) -> &'static str {
     }
 }
 
-/// Multiplies [`ROWS`] rows and one panel or two.
+/// Steps along K between a value of B that is fetched and one that is multiplied.
+const AHEAD: usize = 16;
+
+/// Multiplies up to [`ROWS`] rows, an even number, and one panel or two.
 ///
 /// # Safety
 ///
@@ -47,8 +50,8 @@ pub(super) unsafe fn multiply(instructions: Instructions, panels: &Panels) {
             #[cfg(target_arch = "x86_64")]
             Arch::V3(simd) => with_avx2(simd, panels),
             #[cfg(target_arch = "aarch64")]
-            Arch::Neon(simd) => multiply_columns::<_, 4>(simd, panels),
-            _ => multiply_columns::<_, 2>(pulp::Scalar, panels),
+            Arch::Neon(simd) => multiply_rows::<_, 4>(simd, panels),
+            _ => multiply_rows::<_, 2>(pulp::Scalar, panels),
         }
     }
 }
@@ -60,8 +63,8 @@ unsafe fn with_avx512(simd: V4, panels: &Panels) {
     // SAFETY: the caller's promise.
     unsafe {
         match panels.width {
-            super::PANEL => multiply_columns::<_, 2>(simd, panels),
-            _ => multiply_columns::<_, 4>(simd, panels),
+            super::PANEL => multiply_rows::<_, 2>(simd, panels),
+            _ => multiply_rows::<_, 4>(simd, panels),
         }
     }
 }
@@ -70,7 +73,24 @@ unsafe fn with_avx512(simd: V4, panels: &Panels) {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn with_avx2(simd: V3, panels: &Panels) {
     // SAFETY: the caller's promise.
-    unsafe { multiply_columns::<_, 2>(simd, panels) }
+    unsafe { multiply_rows::<_, 2>(simd, panels) }
+}
+
+/// [`multiply_columns`] of as many rows as there are.
+///
+/// # Safety
+///
+/// That of [`multiply`].
+#[inline(always)]
+unsafe fn multiply_rows<S: Simd, const VECTORS: usize>(simd: S, panels: &Panels) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match panels.height {
+            2 => multiply_columns::<_, 2, VECTORS>(simd, panels),
+            4 => multiply_columns::<_, 4, VECTORS>(simd, panels),
+            _ => multiply_columns::<_, ROWS, VECTORS>(simd, panels),
+        }
+    }
 }
 
 /// Multiplies so many vectors of columns at a time: as many as registers hold of C, beside those of B and a value of A.
@@ -79,8 +99,8 @@ unsafe fn with_avx2(simd: V3, panels: &Panels) {
 ///
 /// That of [`multiply`].
 #[inline(always)]
-unsafe fn multiply_columns<S: Simd, const VECTORS: usize>(simd: S, panels: &Panels) {
-    let Panels { a, b, step, words, c, row, width, add } = *panels;
+unsafe fn multiply_columns<S: Simd, const ROWS: usize, const VECTORS: usize>(simd: S, panels: &Panels) {
+    let Panels { a, b, step, words, c, row, width, add, .. } = *panels;
     for column in (0..width).step_by(VECTORS * S::F32_LANES) {
         let columns: [usize; VECTORS] = std::array::from_fn(|vector| column + vector * S::F32_LANES);
         let c = |i: usize| columns.map(|column| c.wrapping_add(i * row + column));
@@ -93,6 +113,8 @@ unsafe fn multiply_columns<S: Simd, const VECTORS: usize>(simd: S, panels: &Pane
             }
         }
         for k in 0..words {
+            // They come from the second cache, which the CPU does not foresee well in four streams.
+            b.iter().for_each(|b| fetch::<1>(b.wrapping_add((k + AHEAD) * step[1]).cast()));
             // SAFETY: each half of a panel has 16 columns of `words` values, which vectors do not cross.
             let b = b.map(|b| unsafe { b.add(k * step[1]).cast::<S::f32s>().read_unaligned() });
             for (a, sums) in a.iter().zip(&mut sums) {

@@ -86,6 +86,14 @@ impl Instructions {
         }
     }
 
+    /// Rows that are multiplied where so many of a block's are left.
+    fn rows(self, left: usize) -> usize {
+        match self.block() {
+            [float::ROWS, _] => left.next_multiple_of(2),
+            [height, _] => height,
+        }
+    }
+
     /// What a thread needs to multiply with AMX.
     ///
     /// # Safety
@@ -132,6 +140,19 @@ impl Instructions {
     }
 }
 
+/// Fetches what lies at an address, if anything does, into the first or the second cache.
+#[inline(always)]
+pub(crate) fn fetch<const CACHE: u8>(address: *const i8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every address may be fetched.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        if CACHE == 1 { _mm_prefetch::<_MM_HINT_T0>(address) } else { _mm_prefetch::<_MM_HINT_T1>(address) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Other CPUs have none.
 #[cfg(not(target_arch = "x86_64"))]
 type Registers = std::convert::Infallible;
@@ -146,9 +167,10 @@ struct Panels {
     step: [usize; 2],
     /// Words along K to multiply.
     words: usize,
-    /// The block's rows of `width` values, 32 or 64, of which a row begins `row` values after the one before.
+    /// The block's `height` rows of `width` values, 32 or 64, of which a row begins `row` values after the one before.
     c: *mut f32,
     row: usize,
+    height: usize,
     width: usize,
     /// Whether the product is added to C.
     add: bool,

@@ -3,7 +3,7 @@
 use super::float::{arch, round};
 #[cfg(target_arch = "x86_64")]
 use super::pairs;
-use super::{Instructions, PANEL, Tile, Words};
+use super::{Instructions, PANEL, Tile, Words, fetch};
 use crate::matrix::{Matrix, Values};
 #[cfg(target_arch = "x86_64")]
 use pulp::Arch;
@@ -165,7 +165,7 @@ impl<'a> Operand<'a> {
             _ => pairs::gathered(values, first, step, depth),
         };
         let across = |first, second, lines| pairs::across(values, first, second, lines);
-        self.pack_words::<2>(line, tile, along, across, |words| pairs::transposed(words), to);
+        self.pack_words::<2>(line, tile, along, across, |words| pairs::transpose(words), to);
     }
 
     /// Packs words of `VALUES` values: of `along` a line or, where lines are closer together, `across` them.
@@ -176,37 +176,47 @@ impl<'a> Operand<'a> {
         tile: usize,
         along: impl Fn(usize, usize, usize) -> Words,
         across: impl Fn(usize, Option<usize>, usize) -> Words,
-        transposed: impl Fn([Words; 16]) -> [Words; 16],
+        transpose: impl Fn(&mut [Words; 16]),
         to: &mut Tile,
     ) {
         let ([to_line, step], [lines, depth]) = (self.matrix.strides, self.matrix.shape());
         let k = 16 * VALUES * tile;
         let (lines, depth) = (lines.saturating_sub(line).min(16), depth.saturating_sub(k).min(16 * VALUES));
-        let mut words = [[0; 16]; 16];
         // Nothing to read: zeros are the same either way.
         let is_column = if lines == 0 || depth == 0 {
+            to.0.fill([0; 16]);
             self.is_column
         } else {
             let start = line * to_line + k * step;
             if to_line == 1 && step != 1 {
-                for (word, words) in words.iter_mut().enumerate().take(depth.div_ceil(VALUES)) {
+                let (words, rest) = to.0.split_at_mut(depth.div_ceil(VALUES));
+                rest.fill([0; 16]);
+                for (word, words) in words.iter_mut().enumerate() {
                     let first = start + VALUES * word * step;
                     let second = (VALUES * word + 1 < depth).then_some(first + step);
                     // The same lines are read a tile further on: far apart in memory, they are not foreseen.
                     for value in 0..VALUES {
-                        prefetch(self.matrix.values, first + (16 * VALUES + value) * step);
+                        let place = first + (16 * VALUES + value) * step;
+                        fetch::<2>(match self.matrix.values {
+                            Values::F32(values) => values.as_ptr().wrapping_add(place).cast(),
+                            Values::Bf16(values) => values.as_ptr().wrapping_add(place).cast(),
+                        });
                     }
                     *words = across(first, second, lines);
                 }
                 true
             } else {
-                for (i, words) in words.iter_mut().enumerate().take(lines) {
+                let (words, rest) = to.0.split_at_mut(lines);
+                rest.fill([0; 16]);
+                for (i, words) in words.iter_mut().enumerate() {
                     *words = along(start + i * to_line, step, depth);
                 }
                 false
             }
         };
-        to.0 = if is_column != self.is_column { transposed(words) } else { words };
+        if is_column != self.is_column {
+            transpose(&mut to.0);
+        }
     }
 }
 
@@ -249,8 +259,8 @@ impl WithSimd for Floats<'_> {
         let is_rounded = instructions == Instructions::F32OnRounded;
         let along = |first, step, depth| floats(values, first, step, depth, is_rounded);
         let across = |first, _, lines| floats(values, first, 1, lines, is_rounded);
-        let transposed = |words| transposed(words, instructions);
-        operand.pack_words::<1>(line, tile, along, across, transposed, to);
+        let transpose = |words: &mut _| transpose(words, instructions);
+        operand.pack_words::<1>(line, tile, along, across, transpose, to);
     }
 }
 
@@ -283,30 +293,13 @@ fn some<T: Copy>(values: &[T], step: usize, count: usize, word: impl Fn(T) -> u3
 
 /// Row i becomes column i.
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
-fn transposed(rows: [Words; 16], instructions: Instructions) -> [Words; 16] {
+fn transpose(words: &mut [Words; 16], instructions: Instructions) {
     #[cfg(target_arch = "x86_64")]
     if let Arch::V4(_) = arch(instructions) {
         // SAFETY: they have AVX-512.
-        return unsafe { pairs::transposed(rows) };
+        return unsafe { pairs::transpose(words) };
     }
-    std::array::from_fn(|i| rows.map(|row| row[i]))
-}
-
-/// Fetches a value's line into the second cache, if there is such a value.
-#[inline(always)]
-fn prefetch(values: Values, place: usize) {
-    let address: *const i8 = match values {
-        Values::F32(values) => values.as_ptr().wrapping_add(place).cast(),
-        Values::Bf16(values) => values.as_ptr().wrapping_add(place).cast(),
-    };
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every address may be prefetched.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T1>(address);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    *words = std::array::from_fn(|i| words.map(|row| row[i]));
 }
 
 #[cfg(test)]

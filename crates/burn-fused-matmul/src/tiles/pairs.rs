@@ -91,9 +91,9 @@ fn rounded(first: __m512, second: __m512) -> __m512i {
 /// Row i becomes column i.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn transposed(rows: [Words; 16]) -> [Words; 16] {
+pub(super) fn transpose(words: &mut [Words; 16]) {
     // SAFETY: 16 words are 64 bytes, without invalid values.
-    let rows = unsafe { transmute::<[Words; 16], [__m512i; 16]>(rows) };
+    let rows = unsafe { transmute::<[Words; 16], [__m512i; 16]>(*words) };
     // Of each four rows, the columns of their 4 × 4 blocks: block b of `quads[4 * r + c]` is column 4 b + c of rows 4 r on.
     let mut quads = rows;
     for (from, to) in rows.as_chunks::<4>().0.iter().zip(quads.as_chunks_mut::<4>().0) {
@@ -120,7 +120,7 @@ pub(super) fn transposed(rows: [Words; 16]) -> [Words; 16] {
         columns[12 + c] = _mm512_shuffle_i32x4::<0b1101_1101>(blocks_23, next_23);
     }
     // SAFETY: as above.
-    unsafe { transmute::<[__m512i; 16], [Words; 16]>(columns) }
+    *words = unsafe { transmute::<[__m512i; 16], [Words; 16]>(columns) };
 }
 
 #[inline]

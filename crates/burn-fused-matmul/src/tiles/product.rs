@@ -1,7 +1,7 @@
 //! A product, shared by threads.
 
 use super::operand::{Operand, part, stride};
-use super::{Instructions, PANEL, Panels, Registers, Tile};
+use super::{Instructions, PANEL, Panels, Registers, Tile, fetch};
 use crate::Output;
 use crate::matrix::Matrix;
 use crate::threads::on_threads;
@@ -287,14 +287,15 @@ impl Product<'_> {
                     let b =
                         [0, 16, 32, 48].map(|half| self.b.words(column + half, chunk.start, columns, depth));
                     let width = width.min(PANEL * block_columns.end - column);
+                    let (high, wide) =
+                        (height.min(m.min(PANEL * block_rows.end) - row), width.min(n - column));
+                    let height = self.instructions.rows(high);
                     // SAFETY: the panels are packed or in place, and rows of `width` values are those of C or of `sums`.
                     let multiply = |c, row, add| unsafe {
                         let step = [self.a.step(), self.b.step()];
                         self.instructions
-                            .multiply(Panels { a, b, step, words, c, row, width, add }, registers)
+                            .multiply(Panels { a, b, step, words, c, row, height, width, add }, registers)
                     };
-                    let (high, wide) =
-                        (height.min(m.min(PANEL * block_rows.end) - row), width.min(n - column));
                     match self.output {
                         Output::F32 { c, add } => {
                             let add = add || chunk.start > 0;
@@ -338,20 +339,12 @@ impl Product<'_> {
     }
 }
 
-/// Fetches so many rows and columns, which are written next, into the second cache.
-#[cfg(target_arch = "x86_64")]
+/// Fetches so many rows and columns, which are written next.
 pub(crate) fn prefetch(c: *const f32, row: usize, [rows, columns]: [usize; 2]) {
-    use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
     for i in 0..rows {
-        for column in (0..columns).step_by(16) {
-            // SAFETY: every address may be prefetched.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(c.wrapping_add(i * row + column).cast()) };
-        }
+        (0..columns).step_by(16).for_each(|column| fetch::<1>(c.wrapping_add(i * row + column).cast()));
     }
 }
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn prefetch(_: *const f32, _: usize, _: [usize; 2]) {}
 
 #[cfg(test)]
 mod tests {
