@@ -1,4 +1,4 @@
-//! A training step of a classifier on 16 sequences of 8 to 128 tokens, about half of whose rectangle is padding, here and
+//! A training step of a classifier on 16 sequences of 7 to 128 tokens, about half of whose rectangle is padding, here and
 //! in PyTorch, as a table.
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_classification
