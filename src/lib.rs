@@ -50,23 +50,6 @@
 //! Since Burn 0.22 the backend is a property of the [`Device`](burn::tensor::Device) and not a type parameter. One
 //! compiled model runs on every device that a cargo feature compiles in, chosen at run time, also on several at once.
 //!
-//! # Modules
-//!
-//! | module | contents |
-//! |---|---|
-//! | the crate itself | the embedding layer: [`BertEmbeddingsConfig`], [`BertEmbeddings`], [`BertEmbeddingsInput`], [`TokenEmbedding`] |
-//! | [`model`] | [`BertModel`](model::BertModel) and its heads: masked language modelling, sequence and token classification, question answering, sentence embeddings, ELECTRA's discriminator |
-//! | [`encoder`] | the transformer layers |
-//! | `pipeline` | a model with its tokenizer: texts in, labels, entities, answers, words and embeddings out |
-//! | `text` | text to batches |
-//! | [`data`] | labelled files, datasets, collators and loaders |
-//! | `training` | the trainer; models in Burn's `Learner` |
-//! | `metrics` | metrics of predictions, for the trainers too |
-//! | [`optim`] | AdamW, clipping by the global norm, learning-rate schedules, a learning rate per layer |
-//! | [`distributed`] | distributed (data-parallel) training by MPI |
-//! | [`functional`] | the fused operators on tensors |
-//! | `gradcheck` | gradients of any Burn module against central differences |
-//!
 //! # Features
 //!
 //! | feature | enables |

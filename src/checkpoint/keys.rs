@@ -102,8 +102,7 @@ impl ModelKeys {
 
     /// The first family that uses this prefix; `None` for an empty one.
     pub(crate) fn stated_family(&self) -> Option<Family> {
-        let base = self.layer_prefix.strip_suffix(&format!(".{MODEL_PREFIX}"))?;
-        FamilySpec::of_base(base, self.family.word).map(|spec| spec.family)
+        FamilySpec::of_prefix(&self.layer_prefix, self.family.word).map(|spec| spec.family)
     }
 
     pub(crate) fn named(&self, name: &str) -> String {
@@ -168,6 +167,7 @@ impl ModelKeys {
             false => [self.family.word, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
         }
     }
+
     /// Refuses a file or keys of a family whose positions are not those of `family`.
     pub(super) fn agree(&self, family: Family, fields: &Fields) -> Result<()> {
         let positions = |family: Family| family.architecture().input.positions;

@@ -163,11 +163,7 @@ fn ambiguous(path: &Path, keys: &[impl AsRef<str>]) -> Error {
 /// Whether keys of a supported family that calls its word embeddings `word` have this prefix: none, the layer's name, or the
 /// model's and the layer's.
 fn is_known(prefix: &str, word: &str) -> bool {
-    prefix.is_empty()
-        || prefix == MODEL_PREFIX
-        || prefix
-            .strip_suffix(&format!(".{MODEL_PREFIX}"))
-            .is_some_and(|base| FamilySpec::of_base(base, word).is_some())
+    prefix.is_empty() || prefix == MODEL_PREFIX || FamilySpec::of_prefix(prefix, word).is_some()
 }
 
 /// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.

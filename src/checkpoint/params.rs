@@ -4,7 +4,7 @@ use super::Checkpoint;
 use super::formats::safetensors::{Tensors, WriteTensor, write_values};
 use super::formats::{FLOATS, transposed};
 use crate::error::{Error, Result};
-use crate::layers::{LayerNorm, is_quantized};
+use crate::layers::{LayerNorm, dtype, is_quantized};
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -121,7 +121,6 @@ impl<'a> StoredParam<'a> {
 pub(crate) fn filled<M: Module>(module: &M, checkpoint: &Checkpoint, params: Vec<StoredParam>) -> Result<M> {
     // A bias that the module lacks is not read: transformers' layers have one, of zeros.
     let params: Vec<_> = params.into_iter().filter(StoredParam::is_of_module).collect();
-    // All of them are checked before gigabytes are read.
     for param in &params {
         let (stored, file) = checkpoint.float_tensor(&param.key)?;
         if stored.shape != param.shape {
@@ -217,10 +216,7 @@ struct Replace {
 impl ModuleMapper for Replace {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let Some(values) = self.values.remove(&param.id) else { return param };
-        let device = param.lazy_device();
-        // A lazy parameter has no dtype yet, and asking for one would initialise it.
-        let dtype =
-            if param.is_initialized() { param.base().dtype() } else { device.settings().float_dtype.into() };
+        let (device, dtype) = (param.lazy_device(), dtype(&param));
         // The same id, to which an optimizer's state belongs.
         let id = param.id;
         param.transform_for_load(Tensor::from_data(values, (&device, dtype)), id)

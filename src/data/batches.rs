@@ -130,14 +130,13 @@ impl<B: TryBatcher> Batches<B> {
         let mut drawn: Vec<usize> = drawn.into_iter().collect();
         // The nearest number, so that a small share of few sources is not nothing.
         let count = (share * drawn.len() as f64).round() as usize;
-        if count == 0 || count >= drawn.len() {
-            let problem = format!(
+        ensure((1..drawn.len()).contains(&count), "validation_share", || {
+            format!(
                 "is {share}, which leaves {count} of {} items for validation; there must be some for both: use more data, \
                  another share, validation data of their own, or none",
                 drawn.len()
-            );
-            return Err(Error::config("validation_share", problem));
-        }
+            )
+        })?;
         drawn.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
         let held_out: BTreeSet<usize> = drawn.drain(..count).collect();
         let (valid, train) = places.iter().partition(|&&place| held_out.contains(&source(place)));

@@ -15,20 +15,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// The columns of a file of [`LabelledTexts`](super::LabelledTexts) or [`SentencePairs`](super::SentencePairs), which say what
-/// they are by default; [`Examples`](super::Examples) has an example. Columns that are not chosen are not read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// they are by default; [`Examples`](super::Examples) has an example. Columns that are not chosen are not read. By default a table
+/// has a header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     pub(super) texts: Option<Vec<Column>>,
     pub(super) label: Option<Column>,
     pub(super) kind: LabelKind,
-    pub(super) has_header: bool,
-}
-
-/// With a header.
-impl Default for Columns {
-    fn default() -> Self {
-        Self { texts: None, label: None, kind: LabelKind::Class, has_header: true }
-    }
+    pub(super) without_header: bool,
 }
 
 impl Columns {
@@ -49,7 +43,7 @@ impl Columns {
 
     /// Treats the first row of a table as data. Columns are then selected by index.
     pub fn without_header(self) -> Self {
-        Self { has_header: false, ..self }
+        Self { without_header: true, ..self }
     }
 }
 

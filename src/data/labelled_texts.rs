@@ -94,7 +94,7 @@ impl LabelledTexts {
 
     fn read(path: &Path, columns: &Columns, names: Option<&[String]>) -> Result<Self> {
         let file = LabelledFile::read(path)?;
-        let (rows, mut classes) = (file.rows(columns.has_header)?, Classes::new(names));
+        let (rows, mut classes) = (file.rows(!columns.without_header)?, Classes::new(names));
         let (text, pair) = match columns.texts.as_deref() {
             None => (rows.column(&"text".into())?, None),
             Some([text]) => (rows.column(text)?, None),

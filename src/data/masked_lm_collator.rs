@@ -293,11 +293,7 @@ fn word_ids(row: usize, example: &MaskedLmExample) -> Result<&[Option<u32>]> {
 
 /// A field that is not as long as its example.
 fn one_a_token(input: &'static str, found: usize, example: &MaskedLmExample) -> Error {
-    Error::ShapeMismatch {
-        input,
-        found: vec![found],
-        expected: format!("[{}], one per token in every example", example.len()),
-    }
+    Error::shape(input, [found], format!("[{}], one per token in every example", example.len()))
 }
 
 /// One field of all examples, padded with 0; `None` if no example has it.

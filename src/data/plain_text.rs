@@ -23,7 +23,6 @@ const PIECE: usize = 1 << 20;
 /// use burn_bert::data::PlainText;
 ///
 /// let text = PlainText::new(["The cat sat on the mat.", "It slept."])?.with_whole_word_masking(true);
-/// # let _ = text;
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -31,7 +31,7 @@ impl SentencePairs {
     /// columns of sentences, or several may hold the labels.
     pub fn open(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
         let file = LabelledFile::read(path.as_ref())?;
-        let rows = file.rows(columns.has_header)?;
+        let rows = file.rows(!columns.without_header)?;
         let (sentences, label_column) = Self::find(columns, &rows, path.as_ref())?;
         let width = rows.all().len();
         let pairs = rows.read(|row| {

@@ -1,8 +1,4 @@
-//! Data-parallel training by MPI: the same program N times, with the mean of all gradients in each step.
-//!
-//! ```sh
-//! mpirun -n 4 target/release/examples/fine_tune classifier …
-//! ```
+//! Data-parallel training by MPI: `mpirun -n N` starts a program N times, and each step takes the mean of all gradients.
 //!
 //! Every rank computes the gradients of its own batch, and takes the same step as all others with their mean, which
 //! [`Ranks::mean_gradients`] weighs by what each loss counts: N ranks with batches of b take the steps of one process with

@@ -35,14 +35,10 @@ impl BertEmbeddingsConfig {
                 .build(device)
         };
         // Only positions that are counted from the padding leave a row for it.
-        let position_padding = match self.position_embedding_type {
-            PositionEmbeddingType::AfterPadding => self.pad_token_id,
-            _ => None,
-        };
-        let has_positions = self.position_embedding_type.has_table();
+        let positions = || table(self.max_position_embeddings, self.padding_of_positions());
         BertEmbeddings {
             word_embeddings: table(self.vocab_size, self.pad_token_id),
-            position_embeddings: has_positions.then(|| table(self.max_position_embeddings, position_padding)),
+            position_embeddings: self.position_embedding_type.has_table().then(positions),
             token_type_embeddings: (self.type_vocab_size > 0).then(|| table(self.type_vocab_size, None)),
             layer_norm: self.layer_norm(self.width(), device),
             dropout: DropoutConfig::new(self.hidden_dropout_prob).init(),
@@ -64,9 +60,8 @@ impl BertEmbeddingsConfig {
 ///
 /// # Padding and weight decay
 ///
-/// The padding row's gradient through the lookup is exactly 0.0, so a row that is zero stays zero. Weight decay is not a
-/// gradient: with AdamW a row that a checkpoint filled shrinks by (1 − lr·weight_decay) a step, as in PyTorch. A
-/// `ParamGroup` of `word_embeddings.weight` without decay prevents that.
+/// The padding row's gradient through the lookup is exactly 0.0. AdamW's weight decay still shrinks a row that a checkpoint
+/// filled, as in PyTorch, unless `word_embeddings.weight` is in a `ParamGroup` without decay.
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct BertEmbeddings {
@@ -271,7 +266,7 @@ impl BertEmbeddings {
         // Saturating from here on: the number is the caller's, and any sum beyond the table is the same error.
         let past = input.past_key_values_length;
         // Vectors have no padding that could be counted: their positions run on by ones, as transformers'.
-        let first = match (self.padding_of_positions(), &input.words) {
+        let first = match (self.config.padding_of_positions(), &input.words) {
             (None, _) => past,
             (Some(pad), Words::Embeds(_)) => past.saturating_add(pad + 1),
             (Some(pad), Words::Ids(ids)) => {
@@ -286,13 +281,6 @@ impl BertEmbeddings {
         }
         // Consecutive rows, which need no ids on the device.
         Ok(Rows::Range { table: table.weight.val(), first })
-    }
-
-    /// The padding id that positions are counted from, as RoBERTa's are.
-    fn padding_of_positions(&self) -> Option<usize> {
-        // A padding id alone does not count: BERT has one too.
-        let is_counted = self.position_embedding_type() == PositionEmbeddingType::AfterPadding;
-        self.config.pad_token_id.filter(|_| is_counted)
     }
 
     /// Everything that can be checked without the ids. Initialises no table.

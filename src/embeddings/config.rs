@@ -127,6 +127,13 @@ impl BertEmbeddingsConfig {
         self.embedding_size.unwrap_or(self.hidden_size)
     }
 
+    /// The padding id that positions are counted from, as RoBERTa's are.
+    pub(super) fn padding_of_positions(&self) -> Option<usize> {
+        // A padding id alone does not count: BERT has one too.
+        let is_counted = self.position_embedding_type == PositionEmbeddingType::AfterPadding;
+        self.pad_token_id.filter(|_| is_counted)
+    }
+
     /// Number of trainable values: all tables, γ and β.
     pub fn num_params(&self) -> usize {
         self.count_params() as usize
@@ -154,12 +161,9 @@ impl BertEmbeddingsConfig {
     /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) does not use the rows up to that of the padding: RoBERTa's
     /// 514 rows are 512 tokens.
     pub fn max_sequence_length(&self) -> Option<usize> {
-        let first = match self.position_embedding_type {
-            PositionEmbeddingType::AfterPadding => self.pad_token_id.map_or(0, |pad| pad + 1),
-            relative if relative.is_relative() => return None,
-            _ => 0,
-        };
-        Some(self.max_position_embeddings.saturating_sub(first))
+        let first = self.padding_of_positions().map_or(0, |pad| pad + 1);
+        let longest = self.max_position_embeddings.saturating_sub(first);
+        (!self.position_embedding_type.is_relative()).then_some(longest)
     }
 
     /// Checks that a module can be built from this config.

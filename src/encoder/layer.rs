@@ -175,11 +175,8 @@ impl BertLayer {
     /// What the feed-forward network computes of its input before D.
     fn inner(&self, rows: Tensor<2>) -> Tensor<2> {
         let inner = feed_forward(&self.intermediate, self.gate.as_ref(), rows, self.hidden_act);
-        if self.drops_inner {
-            drop_out(inner, active_prob(&self.dropout, &self.output.weight))
-        } else {
-            inner
-        }
+        let dropout = if self.drops_inner { active_prob(&self.dropout, &self.output.weight) } else { 0.0 };
+        drop_out(inner, dropout)
     }
 
     /// The operators with dropout.

@@ -7,7 +7,6 @@
 use super::MODEL_NAME;
 use super::regular_file::{self, SAVED, current, is_folder};
 use crate::error::{Error, Result};
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -159,11 +158,11 @@ fn create_inside(folder: &Path) -> io::Result<()> {
 }
 
 fn remove_abandoned(dir: &Path) -> io::Result<()> {
-    let is_part = |name: &OsStr| name.as_encoded_bytes().starts_with(PART.as_bytes());
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
+        let is_part = entry.file_name().as_encoded_bytes().starts_with(PART.as_bytes());
         // Who can lock it is alone with it.
-        if is_part(&entry.file_name()) && locked(&entry.path()).is_some() {
+        if is_part && locked(&entry.path()).is_some() {
             fs::remove_dir_all(entry.path())?;
         }
     }
@@ -179,15 +178,10 @@ fn locked(folder: &Path) -> Option<File> {
 
 /// Flushes what was renamed in a directory to disk, on systems and file systems that can sync a directory.
 fn sync(dir: &Path) -> Result<()> {
-    if cfg!(unix) {
-        let synced = File::open(dir).and_then(|dir| dir.sync_all());
-        if let Err(source) = synced
-            && !is_without_sync(&source)
-        {
-            return Err(Error::writing(dir, source));
-        }
+    match File::open(dir).and_then(|dir| dir.sync_all()) {
+        Err(source) if cfg!(unix) && !is_without_sync(&source) => Err(Error::writing(dir, source)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Whether a file system has no sync of directories, as SMB and some of FUSE's: the files are replaced all the same.

@@ -123,7 +123,7 @@ impl ModuleMapper for QuantizeLinear {
     }
 }
 
-/// The dtype that a parameter is read in.
+/// The dtype that a parameter is read in. Does not initialise it.
 pub(crate) fn dtype<const D: usize>(param: &Param<Tensor<D>>) -> DType {
     // What is not initialised will be drawn, and what is quantised dequantises, to the device's own dtype.
     if !param.is_initialized() || is_quantized(param) {

@@ -172,7 +172,8 @@ where
             return Err(Error::RaggedRows { input: name, row, found: ids.len(), expected: columns });
         }
         for (column, &id) in ids.iter().enumerate() {
-            let id = id.try_into().map_err(|_| overflow(name, vec![row, column]))?;
+            let id =
+                id.try_into().map_err(|_| Error::IdOverflow { input: name, index: vec![row, column] })?;
             values.push(i64::from(id));
         }
     }
@@ -191,13 +192,10 @@ fn host_values(
         return Ok(data.iter::<i64>().collect());
     }
     let fits = |(place, id): (usize, u64)| {
-        i64::try_from(id).map_err(|_| overflow(name, unravel(place, &data.shape().to_vec())))
+        let index = || unravel(place, &data.shape().to_vec());
+        i64::try_from(id).map_err(|_| Error::IdOverflow { input: name, index: index() })
     };
     data.iter::<u64>().enumerate().map(fits).collect()
-}
-
-fn overflow(input: &'static str, index: Vec<usize>) -> Error {
-    Error::IdOverflow { input, index }
 }
 
 /// The index, axis by axis, of the `flat`-th element of a row-major tensor.

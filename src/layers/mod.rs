@@ -11,8 +11,8 @@ mod parameter_check;
 mod resize;
 mod token_embedding;
 
-pub(crate) use dtype::is_quantized;
 pub use dtype::{cast_module, quantize_linear_layers};
+pub(crate) use dtype::{dtype, is_quantized};
 pub(crate) use ids::Ids;
 pub use ids::IntoIds;
 pub use initializer::EmbeddingInitializer;

@@ -4,13 +4,14 @@ use super::dtype::is_quantized;
 use super::initializer::EmbeddingInitializer;
 use super::token_embedding::TokenEmbedding;
 use crate::error::{EmbeddingTable, Error, Result};
+use burn::config::Config;
 use burn::module::ParamId;
 use burn::prelude::*;
 use burn::tensor::{Distribution, FloatDType};
 use burn_fused::computed_in;
 
 /// How [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary) initialises new rows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Config, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum NewRows {
     /// The module's initialiser: `resize_token_embeddings(…, mean_resizing=False)` of transformers.
@@ -26,34 +27,24 @@ pub enum NewRows {
 }
 
 /// How to resize a vocabulary; see [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Config, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct VocabularyResize {
-    vocab_size: usize,
-    pub(crate) new_rows: NewRows,
-    pad_to_multiple_of: Option<usize>,
+    /// The number of rows, before it is rounded up.
+    pub vocab_size: usize,
+    /// How new rows are initialised; by default as in transformers.
+    #[config(default = "NewRows::MeanCovariance")]
+    pub new_rows: NewRows,
+    /// Rounds the number of rows up to a multiple, such as 8 or 64 for tensor cores.
+    #[config(default = 1)]
+    pub pad_to_multiple_of: usize,
 }
 
 impl VocabularyResize {
-    /// To `vocab_size` rows, new ones drawn by [`NewRows::MeanCovariance`], as transformers does by default.
-    pub fn new(vocab_size: usize) -> Self {
-        Self { vocab_size, new_rows: NewRows::MeanCovariance, pad_to_multiple_of: None }
-    }
-
-    /// How new rows are initialised.
-    pub fn with_new_rows(self, new_rows: NewRows) -> Self {
-        Self { new_rows, ..self }
-    }
-
-    /// Rounds the number of rows up to a multiple, such as 8 or 64 for tensor cores.
-    pub fn with_pad_to_multiple_of(self, multiple: usize) -> Self {
-        Self { pad_to_multiple_of: Some(multiple), ..self }
-    }
-
     pub(crate) fn rows(&self) -> Result<usize> {
-        let multiple = self.pad_to_multiple_of.unwrap_or(1);
-        let rows = self.vocab_size.checked_next_multiple_of(multiple).filter(|&rows| rows > 0);
+        let (asked, multiple) = (self.vocab_size, self.pad_to_multiple_of);
+        let rows = asked.checked_next_multiple_of(multiple).filter(|&rows| rows > 0);
         rows.ok_or_else(|| {
-            let asked = self.vocab_size;
             let problem = format!(
                 "{asked} rows, rounded up to a multiple of {multiple}, cannot be a number of embeddings"
             );
@@ -207,10 +198,7 @@ fn draw_around_mean(rows: usize, old: &Tensor<2>) -> Tensor<2> {
 /// Row i is row i mod P: [P, H] → [rows, H].
 fn tile(positions: Tensor<2>, rows: usize) -> Tensor<2> {
     let [period, _] = positions.dims();
-    // The last block is cut where the rows are no multiple of the period.
-    let blocks =
-        (0..rows).step_by(period).map(|start| positions.clone().narrow(0, 0, period.min(rows - start)));
-    Tensor::cat(blocks.collect(), 0)
+    positions.repeat_dim(0, rows.div_ceil(period)).narrow(0, 0, rows)
 }
 
 /// Row i is the table read at i·(P − 1)/(rows − 1): [P, H] → [rows, H].

@@ -10,8 +10,6 @@
 //! let tokens = (LossMetric::new(), EntityMetric::f1(&names), EntityMetric::recall(&names));
 //! let sentences = (LossMetric::new(), SpearmanMetric::new(), RetrievalMetric::mrr(10));
 //! let triplets = (LossMetric::new(), TripletMetric::new().with_margin(0.1));
-//! # let _ = (classification, tokens, sentences, triplets);
-//! # Ok::<(), burn_bert::Error>(())
 //! ```
 
 mod confusion_matrix;

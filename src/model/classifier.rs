@@ -86,10 +86,11 @@ impl ClassifierTransform {
     }
 
     pub(super) fn part(&self, keys: &ModelKeys) -> Part<'_> {
-        let [dense, norm] = keys.family.transform.unwrap_or(["transform.dense", "transform.norm"]); // refused when it is saved
-        let params = StoredParam::linear(dense, &self.dense);
-        let params = params.into_iter().chain(StoredParam::norm(keys.norm(norm), &self.layer_norm));
-        Part::new(keys.family.masked_lm.prefix, keys.stored_of(params))
+        let names = &keys.family.masked_lm;
+        let params = StoredParam::linear(names.transform, &self.dense);
+        let params =
+            params.into_iter().chain(StoredParam::norm(keys.norm(names.layer_norm), &self.layer_norm));
+        Part::new(names.prefix, keys.stored_of(params))
     }
 }
 

@@ -104,26 +104,22 @@ impl Labels {
 
     /// The logits at the places that have a label, [B, S, C] or [B, C] → [N, C], and the labels; `None` without any.
     pub(super) fn labelled<const D: usize>(&self, logits: Tensor<D>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
-        self.tensor.clone().map(|labels| (self.select(logits), labels))
+        let labels = self.tensor.clone()?;
+        let device = logits.device();
+        let logits = logits.clone().reshape([-1, logits.dims()[D - 1] as i32]);
+        // Every place has a label: nothing to gather.
+        if logits.dims()[0] == self.places.len() {
+            return Some((logits, labels));
+        }
+        // Not `select`, whose gradient on GPUs is slow and serial over ids.
+        let moves = Moves::new(&self.rows(), logits.dims()[0], &device).expect("one label each");
+        Some((moves.apply(logits), labels))
     }
 
     /// Σ w of the labels, with w the weight of each class, or 1.
     pub(super) fn total_weight(&self, class_weights: Option<&[f64]>) -> f64 {
         let weight = |label: &i64| class_weights.map_or(1.0, |weights| weights[*label as usize]);
         self.values.iter().map(weight).sum()
-    }
-
-    /// The logits at the places that have a label: [B, S, C] or [B, C] → [N, C].
-    pub(super) fn select<const D: usize>(&self, logits: Tensor<D>) -> Tensor<2> {
-        let device = logits.device();
-        let logits = logits.clone().reshape([-1, logits.dims()[D - 1] as i32]);
-        // Every place has a label: nothing to gather.
-        if logits.dims()[0] == self.places.len() {
-            return logits;
-        }
-        // Not `select`, whose gradient on GPUs is slow and serial over ids.
-        let moves = Moves::new(&self.rows(), logits.dims()[0], &device).expect("one label each");
-        moves.apply(logits)
     }
 
     /// Whether these are labels of `input`, a public field of the batch that may have been replaced.

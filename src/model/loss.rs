@@ -2,18 +2,13 @@
 
 use super::labels::Labels;
 use burn::prelude::*;
-use burn::tensor::DType;
 use burn::tensor::activation::{log_sigmoid, log_softmax};
 use burn_fused::{computed_in, cross_entropy};
 
 /// 16-bit numbers as f32.
 pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     let dtype = computed_in(tensor.dtype());
-    narrowed(tensor, dtype)
-}
-
-pub(super) fn narrowed<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
-    if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }
+    tensor.cast(dtype)
 }
 
 /// Mean cross-entropy of the places that have a label: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1;
@@ -25,8 +20,7 @@ pub(super) fn labelled_cross_entropy<const D: usize>(
     labels: &Labels,
     class_weights: Option<&[f64]>,
 ) -> Tensor<1> {
-    let Some(classes) = labels.tensor.clone() else { return zero_loss(logits) };
-    let logits = labels.select(logits); // [N, C]
+    let Some((logits, classes)) = labels.labelled(logits.clone()) else { return zero_loss(logits) };
     let Some(weights) = class_weights else { return cross_entropy(logits, classes) };
     let dtype = logits.dtype();
     // Of Burn's operations, as class weights are rare: the fused kernel has none.
@@ -36,7 +30,7 @@ pub(super) fn labelled_cross_entropy<const D: usize>(
     let total = weights.clone().sum();
     // A batch of classes without weight costs 0/1 and not 0/0.
     let total = total.clone().mask_fill(total.equal_elem(0.0), 1.0);
-    narrowed((costs * weights).sum() / total, dtype)
+    ((costs * weights).sum() / total).cast(dtype)
 }
 
 /// Mean binary cross-entropy of every entry, −(y·log σ(x) + (1 − y)·log σ(−x)), times its class's weight: [B, C] twice → `[1]`.
@@ -49,7 +43,7 @@ pub(super) fn binary_cross_entropy(
 ) -> Tensor<1> {
     let dtype = logits.dtype();
     // Targets may be in f64, so that a model in f64 reads them unrounded.
-    let [logits, targets] = [logits, narrowed(targets, dtype)].map(widened);
+    let [logits, targets] = [logits, targets.cast(dtype)].map(widened);
     // log σ of both signs, as log(1 − σ) of a large logit is −∞.
     let absent = targets.clone().neg().add_scalar(1.0);
     let costs = (targets * log_sigmoid(logits.clone()) + absent * log_sigmoid(logits.neg())).neg();
@@ -57,13 +51,13 @@ pub(super) fn binary_cross_entropy(
         Some(weights) => (costs.clone() * vector(weights, &costs).unsqueeze()).mean(),
         None => costs.mean(),
     };
-    narrowed(mean, dtype)
+    mean.cast(dtype)
 }
 
 /// Mean squared error of every entry: [B, C] twice → `[1]`.
 pub(super) fn mean_squared_error(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
     let dtype = logits.dtype();
-    narrowed((widened(logits) - widened(narrowed(targets, dtype))).square().mean(), dtype)
+    (widened(logits) - widened(targets.cast(dtype))).square().mean().cast(dtype)
 }
 
 /// Zero in every dtype, for any values, that depends on `scores`: its gradients are zeros and not missing.

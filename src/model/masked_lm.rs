@@ -116,19 +116,13 @@ impl MaskedLmBatch {
 /// `ElectraForMaskedLM` (the generator) and so on, by the [family](crate::Family).
 ///
 /// ```
-/// use burn::prelude::*;
-/// use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch};
-/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
-///
-/// let device = Device::default().autodiff();
-/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);
-/// let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
-/// let model = BertForMaskedLmConfig::new(bert).init(&device);
-/// let input = BertEmbeddingsInput::from_rows(&[[2, 4, 9, 3]], &device)?; // 4 is [MASK]
-/// let output = model.forward(&MaskedLmBatch::new(input, None, &[[0, 1]], &[7])?); // and was 7
-/// assert_eq!(output.logits.unwrap().dims(), [1, 20]);
-/// let _gradients = output.loss.backward();
-/// # Ok::<(), burn_bert::Error>(())
+/// # use burn_bert::{BertEmbeddingsInput, Result};
+/// # use burn_bert::model::{BertForMaskedLm, MaskedLmBatch};
+/// # fn example(model: BertForMaskedLm, input: BertEmbeddingsInput) -> Result<()> {
+/// let batch = MaskedLmBatch::new(input, None, &[[0, 1]], &[7])?; // the token at row 0, column 1, was 7
+/// let _gradients = model.forward(&batch).loss.backward();
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Module, Debug)]
 pub struct BertForMaskedLm {
@@ -268,15 +262,12 @@ impl MaskedLmHead {
         let words = self.decoder.as_ref().unwrap_or(words);
         // Read here, at every call: a copy would not follow the embeddings in training.
         let table = words.weight.val();
-        let logits = linear(hidden.clone(), table.clone().transpose(), None); // [N, V]
-        let logits = match words.padding_idx {
+        let mut logits = linear(hidden.clone(), table.clone().transpose(), None); // [N, V]
+        if let Some(row) = words.padding_idx.filter(|_| !self.train_padding_row) {
             // The padding id's column again, from a row that is cut off from the table.
-            Some(row) if !self.train_padding_row => {
-                let column = linear(hidden, table.detach().narrow(0, row, 1).transpose(), None); // [N, 1]
-                logits.slice_assign([0..column.dims()[0], row..row + 1], column)
-            }
-            _ => logits,
-        };
+            let column = linear(hidden, table.detach().narrow(0, row, 1).transpose(), None); // [N, 1]
+            logits = logits.slice_assign([0..column.dims()[0], row..row + 1], column);
+        }
         logits + self.bias.val().unsqueeze()
     }
 }
@@ -287,12 +278,11 @@ impl Stored for BertForMaskedLm {
     fn config_of(fields: &Fields) -> Result<BertForMaskedLmConfig> {
         let bert = BertModelConfig::from_fields(fields)?;
         let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
-        let legacy = match fields.spec.keys.other_masked_lm {
-            Some(_) => fields.flag("legacy")?.unwrap_or(true),
-            None => true,
-        };
-        let config = BertForMaskedLmConfig::new(bert).with_tie_word_embeddings(tie_word_embeddings);
-        Ok(config.with_legacy(legacy))
+        let has_legacy = fields.spec.keys.other_masked_lm.is_some();
+        let legacy = if has_legacy { fields.flag("legacy")? } else { None };
+        Ok(BertForMaskedLmConfig::new(bert)
+            .with_tie_word_embeddings(tie_word_embeddings)
+            .with_legacy(legacy.unwrap_or(true)))
     }
 
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
@@ -312,16 +302,14 @@ impl Stored for BertForMaskedLm {
             _ => &names.bias[..1],
         };
         params.extend(biases.iter().map(|&name| StoredParam::new(name, &self.head.bias)));
+        let mut part = Part::new(names.prefix, params);
+        part.copies = [names.decoder, bias, decoder_bias].map(String::from).into();
         // A tied head has one table and one bias, so what a file has under two names must be the same twice.
-        let equal = match decoder {
-            None => {
-                let words = [keys.embedding(keys.family.word), names.decoder.into()];
-                vec![words, [bias, decoder_bias].map(String::from)]
-            }
-            Some(_) => Vec::new(),
-        };
-        let copies = [names.decoder, bias, decoder_bias].map(String::from).into();
-        vec![Part { equal, copies, ..Part::new(names.prefix, params) }]
+        if decoder.is_none() {
+            let words = [keys.embedding(keys.family.word), names.decoder.into()];
+            part.equal = vec![words, [bias, decoder_bias].map(String::from)];
+        }
+        vec![part]
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {

@@ -3,6 +3,7 @@
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::files::{SENTENCE_NAMES, read_json, regular_file};
+use crate::layers::ensure;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -81,10 +82,13 @@ const CLASSES: [(Activation, &str); 5] = [
     (Activation::Sigmoid, "torch.nn.modules.activation.Sigmoid"),
 ];
 
-/// The class of an activation; an error for the approximations of GELU, which are GELU's with an argument.
-pub(super) fn torch_class(activation: Activation) -> Result<&'static str, String> {
-    let class = CLASSES.into_iter().find(|(known, _)| *known == activation).map(|(_, class)| class);
-    class.ok_or_else(|| {
+/// The class of an activation; `None` for the approximations of GELU, which are GELU's with an argument.
+pub(super) fn torch_class(activation: Activation) -> Option<&'static str> {
+    CLASSES.into_iter().find(|(known, _)| *known == activation).map(|(_, class)| class)
+}
+
+pub(super) fn check_activation(field: &'static str, activation: Activation) -> Result<()> {
+    ensure(torch_class(activation).is_some(), field, || {
         format!("has the activation {activation:?}, but files can state {} only", torch_classes())
     })
 }

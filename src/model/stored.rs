@@ -250,8 +250,8 @@ impl BertModel {
                     params.extend(linear.flat_map(|linear| StoredParam::linear(&name(part), linear)));
                 }
             }
-            if let (Some(positions), Some(part)) = (&layer.attention.relative_positions, names.distances) {
-                params.push(StoredParam::new(name(part), &positions.distance_embedding.weight));
+            if let Some(positions) = &layer.attention.relative_positions {
+                params.push(StoredParam::new(name(names.distances), &positions.distance_embedding.weight));
             }
         }
         if let (Some(norm), Some(name)) = (&encoder.final_norm, names.final_norm) {
@@ -263,8 +263,7 @@ impl BertModel {
     /// The pooler, if there is one, for the [parts](Stored::parts) of a head that reads its output.
     pub fn pooler_part(&self, keys: &ModelKeys) -> Option<Part<'_>> {
         let pooler = self.pooler.as_ref()?;
-        let name = keys.family.pooler.unwrap_or("pooler.dense"); // refused when it is saved
-        Some(Part::linear(&keys.named(name), &pooler.dense))
+        Some(Part::linear(&keys.named(keys.family.pooler), &pooler.dense))
     }
 }
 

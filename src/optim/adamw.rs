@@ -1,6 +1,7 @@
 //! AdamW, in one pass over each parameter.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::layers::ensure;
 use burn::config::Config;
 use burn::module::ParamGroup;
 use burn::optim::{LearningRate, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource};
@@ -59,9 +60,7 @@ impl AdamWConfig {
             ("beta_2", self.beta_2, 0.0..1.0, "lie in [0, 1)"),
             ("epsilon", self.epsilon, least.into()..f64::INFINITY, &epsilons),
         ] {
-            if !range.contains(&value) {
-                return Err(Error::config(field, format!("is {value:?}, but must {allowed}")));
-            }
+            ensure(range.contains(&value), field, || format!("is {value:?}, but must {allowed}"))?;
         }
         Ok(AdamW { config: self.clone() })
     }
@@ -92,23 +91,6 @@ pub fn adamw(config: &AdamWConfig) -> Result<ModuleOptimizer> {
 #[derive(Clone, Debug)]
 pub struct AdamW {
     config: AdamWConfig,
-}
-
-impl AdamW {
-    /// Values and moments after step number `time`: `w ← keep·w − size·m / (root·√v + ε)`.
-    fn update<const D: usize>(
-        &self,
-        (rate, time): (LearningRate, usize),
-        values: Tensor<D>,
-        moments: [Tensor<D>; 2],
-        gradient: Tensor<D>,
-    ) -> (Tensor<D>, [Tensor<D>; 2]) {
-        let AdamWConfig { beta_1, beta_2, epsilon, weight_decay } = self.config;
-        let [correction_1, correction_2] = [beta_1, beta_2].map(|beta| 1.0 - beta.powf(time as f64));
-        // In f64 on the host, as torch computes them.
-        let (keep, root, size) = (1.0 - rate * weight_decay, 1.0 / correction_2.sqrt(), rate / correction_1);
-        adam(AdamStep { beta_1, beta_2, epsilon, keep, root, size }, values, moments, gradient)
-    }
 }
 
 /// The optimizer state of one parameter in [`adamw`] ([the module](super) has an example); in a record it has the form of Burn's,
@@ -182,7 +164,13 @@ impl Optimizer for AdamW {
             }
             None => (1, [(); 2].map(|()| Tensor::zeros(tensor.dims(), (&tensor.device(), dtype)))),
         };
-        let (tensor, moments) = self.update((learning_rate, time), tensor, moments, gradient);
+        let AdamWConfig { beta_1, beta_2, epsilon, weight_decay } = self.config;
+        let [correction_1, correction_2] = [beta_1, beta_2].map(|beta| 1.0 - beta.powf(time as f64));
+        // In f64 on the host, as torch computes them.
+        let (keep, root) = (1.0 - learning_rate * weight_decay, 1.0 / correction_2.sqrt());
+        let size = learning_rate / correction_1;
+        let step = AdamStep { beta_1, beta_2, epsilon, keep, root, size };
+        let (tensor, moments) = adam(step, tensor, moments, gradient);
         (tensor, Some(AdamWState { time, moments }))
     }
 

@@ -8,11 +8,10 @@ use burn::optim::GradientsParams;
 use burn::optim::MultiGradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
-use burn_fused::computed_in;
 #[cfg(feature = "flex")]
 use burn_fused::host;
-use burn_fused::{scaled, sums_of_squares};
-use std::collections::{HashMap, HashSet};
+use burn_fused::{computed_in, scaled, sums_of_squares};
+use std::collections::HashSet;
 
 /// Scales the gradients of a module so that their global norm is at most `max_norm`, and returns the norm before
 /// clipping, `[1]`; `None` if no parameter has a gradient. Returns [`Error::Data`] if `max_norm` is not above 0.
@@ -116,7 +115,6 @@ pub(crate) fn check_max_norm(max_norm: f64) -> Result<()> {
 }
 
 #[allow(clippy::large_enum_variant)] // one per step; how large depends on the devices that are compiled in
-#[derive(Clone, Debug)]
 enum Factor {
     Host(f64),
     /// On a device and not read back, `[1]`.
@@ -157,42 +155,35 @@ impl Factor {
             }
             // All of them together, in a few launches.
             Self::Device(factor) => {
-                let mut taken = Taken { gradients, ids: Vec::new(), tensors: Vec::new() };
+                let mut taken = Taken { gradients, tensors: Vec::new(), places: Vec::new() };
                 model.visit(&mut taken);
-                let Taken { ids, tensors, .. } = taken;
-                let scaled = ids.into_iter().zip(scaled(tensors, factor)).collect();
-                model.visit(&mut PutBack { gradients, tensors: scaled });
+                let Taken { gradients, tensors, places } = taken;
+                for ((id, put_back), tensor) in places.into_iter().zip(scaled(tensors, factor)) {
+                    put_back(gradients, id, tensor);
+                }
             }
         }
     }
 }
 
+/// Gives a parameter its gradient, as a tensor of its rank.
+type PutBack = fn(&mut GradientsParams, ParamId, DispatchTensor);
+
 /// Takes the gradients out.
 struct Taken<'a> {
     gradients: &'a mut GradientsParams,
-    ids: Vec<ParamId>,
     tensors: Vec<DispatchTensor>,
+    places: Vec<(ParamId, PutBack)>,
 }
 
 impl ModuleVisitor for Taken<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         // None where fields share a parameter and it has been taken.
         if let Some(gradient) = self.gradients.remove::<D>(param.id) {
-            self.ids.push(param.id);
             self.tensors.push(gradient.into_dispatch());
-        }
-    }
-}
-
-struct PutBack<'a> {
-    gradients: &'a mut GradientsParams,
-    tensors: HashMap<ParamId, DispatchTensor>,
-}
-
-impl ModuleVisitor for PutBack<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(tensor) = self.tensors.remove(&param.id) {
-            self.gradients.register(param.id, Tensor::<D>::from_dispatch(tensor));
+            self.places.push((param.id, |gradients, id, tensor| {
+                gradients.register(id, Tensor::<D>::from_dispatch(tensor));
+            }));
         }
     }
 }

@@ -1,12 +1,5 @@
 //! AdamW, gradient clipping by the global norm, and the learning-rate schedule of BERT.
 //!
-//! | PyTorch, transformers | here |
-//! |---|---|
-//! | `torch.optim.AdamW` | [`AdamWConfig`]; [`adamw()`] does not decay biases and LayerNorm |
-//! | `torch.nn.utils.clip_grad_norm_` | [`clip_by_global_norm`] |
-//! | `(loss / n).backward()` of n batches | the same, into Burn's `GradientsAccumulator` |
-//! | `get_linear_schedule_with_warmup` and the like | [`LrSchedule`]; [`layer_wise_decay`] and [`ScaledLr`] for groups |
-//!
 //! They work with Burn's `ModuleOptimizer`, parameter groups and records:
 //!
 //! ```
@@ -30,7 +23,6 @@
 //! let norm = clip_by_global_norm(&model, &mut gradients, 1.0)?.unwrap();
 //! assert_eq!(norm.into_scalar::<f32>(), 20.0); // sixteen gradients of 5, each 0.25 now
 //! let model = optimizer.step(schedule.step(), model, gradients);
-//! # let _ = model;
 //! # Ok::<(), burn_bert::Error>(())
 //! ```
 

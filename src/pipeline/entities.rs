@@ -29,17 +29,16 @@ impl Aggregation {
         let mean =
             |label: usize| tokens.iter().map(|scores| scores[label]).sum::<f64>() / tokens.len() as f64;
         let labels = 0..tokens[0].len();
-        let first = match self {
+        match self {
             Self::Average => best(labels.map(|label| (label, mean(label)))),
             Self::Max => best(tokens.iter().flat_map(|scores| scores.iter().copied().enumerate())),
             Self::None | Self::Simple | Self::First => best(tokens[0].iter().copied().enumerate()),
-        };
-        first.expect("a model has at least one label")
+        }
     }
 }
 
-fn best(scored: impl Iterator<Item = (usize, f64)>) -> Option<(usize, f64)> {
-    scored.reduce(|a, b| if b.1 > a.1 { b } else { a })
+fn best(scored: impl Iterator<Item = (usize, f64)>) -> (usize, f64) {
+    scored.reduce(|a, b| if b.1 > a.1 { b } else { a }).expect("a model has at least one label")
 }
 
 /// A part of a text with a label. Returned by [`Pipeline::entities`].
@@ -167,8 +166,7 @@ fn without_overlap(mut entities: Vec<Entity>) -> Vec<Entity> {
         let length = |entity: &Entity| entity.end - entity.start;
         match kept.last_mut().filter(|last| entity.start < last.end) {
             Some(last) => {
-                let (old, new) = (length(last), length(&entity));
-                if new > old || new == old && entity.score > last.score {
+                if (length(&entity), entity.score) > (length(last), last.score) {
                     *last = entity;
                 }
             }

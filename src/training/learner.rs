@@ -162,9 +162,9 @@ impl<M: Module> Training<M> {
     ///
     /// Where [`Precision::check`](crate::functional::Precision::check) returns an error for a device of the model.
     pub fn with_precision(self, precision: Precision) -> Self {
-        let checked: burn_fused::Result<()> =
-            self.model.devices().iter().try_for_each(|device| precision.check(device));
-        checked.unwrap_or_else(|error| panic!("{error}"));
+        for device in self.model.devices() {
+            precision.check(&device).unwrap_or_else(|error| panic!("{error}"));
+        }
         Self { precision, ..self }
     }
 

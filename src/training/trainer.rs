@@ -34,7 +34,6 @@ use std::sync::Arc;
 ///
 /// ```no_run
 /// use burn_bert::data::{Columns, LabelledTexts};
-/// use burn_bert::pipeline::TextOptions;
 /// use burn_bert::training::{EvalStrategy, Trainer, TrainingArguments, Tuning, evaluate};
 ///
 /// let columns = Columns::default();
@@ -49,8 +48,6 @@ use std::sync::Arc;
 /// let trained = trainer.with_validation_share(0.1)?.train()?;
 /// println!("{}", trained.history);
 /// println!("{:.4}", evaluate(&trained.pipeline, test, &arguments)?["Loss"]);
-/// let labels = trained.pipeline.classify(&["A film to remember."], &TextOptions::new())?;
-/// println!("{} ({:.2})", labels[0][0].label, labels[0][0].score);
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///

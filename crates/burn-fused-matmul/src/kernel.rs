@@ -6,14 +6,7 @@ use crate::tiles::{self, Instructions};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// What multiplies two matrices. Only a kernel that this CPU can run exists.
-///
-/// ```
-/// use burn_fused_matmul::Kernel;
-///
-/// assert!(Kernel::all_bf16().contains(&Kernel::bf16()));
-/// println!("bf16 products run on {}", Kernel::bf16()); // AMX, AVX512-BF16 or f32 on rounded operands
-/// ```
+/// What multiplies two matrices. Only a kernel that this CPU can run exists. [The crate](crate) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(Instructions);
 
@@ -55,9 +48,7 @@ impl Kernel {
     pub fn name(self) -> &'static str {
         match self.0 {
             Instructions::F32OnRounded => "f32 on rounded operands",
-            #[cfg(target_arch = "x86_64")]
             Instructions::Avx512 => "AVX512-BF16",
-            #[cfg(target_arch = "x86_64")]
             Instructions::Amx => "AMX",
             vectors => tiles::float::name(vectors),
         }

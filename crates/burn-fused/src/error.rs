@@ -2,19 +2,10 @@
 
 use burn::tensor::DType;
 
-/// The result of a function that can fail with an [`Error`].
+/// The result of a function that can fail with an [`Error`], as [`Precision::check`](crate::Precision::check) does.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What cannot be computed.
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_fused::Precision;
-///
-/// if let Err(error) = Precision::Bf16.check(&Device::default()) {
-///     println!("{error}"); // says which device has no such floats, and what to choose
-/// }
-/// ```
+/// What cannot be computed; see [`Precision::check`](crate::Precision::check) for an example.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

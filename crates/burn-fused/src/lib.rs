@@ -1,12 +1,10 @@
-//! Fused transformer operators for [Burn](https://burn.dev). Each has a reference, made of Burn's own operations, a
-//! backward of its own, and kernels.
+#![doc = include_str!("../README.md")]
 //!
-//! # Devices
+//! # Devices without kernels
 //!
-//! Flex and the CubeCL devices (wgpu, Vulkan, Metal, WebGPU, CUDA, ROCm, cpu) have kernels. NdArray runs the reference,
-//! made of Burn's own operations, with a backward that saves as little; so does a CubeCL device if dtypes are mixed or it
-//! has too few buffer bindings. Every other device runs the reference with Burn's backward, and dropout's mask is Burn's
-//! own there. [`on_reference_path`] runs the reference everywhere.
+//! NdArray runs the reference with a backward that saves as little as the kernels' does; so does a CubeCL device if dtypes
+//! are mixed or it has too few buffer bindings. Every other device runs the reference with Burn's backward, and dropout's
+//! mask is Burn's own there. [`on_reference_path`] runs the reference everywhere.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
@@ -90,9 +88,7 @@ pub use engine::operator::on_reference_path;
 pub use engine::recompute::{recomputed, recomputed_anywhere};
 pub use error::{Error, Result};
 #[cfg(feature = "flex")]
-pub use flex::matrix_kernel;
-#[cfg(feature = "flex")]
-pub use flex::optimizer as host;
+pub use flex::{matrix_kernel, optimizer as host};
 pub use numerics::dropout::with_one_draw;
 pub use numerics::precision::{Precision, autocast, computed_in};
 pub use ops::activation::{Activation, bias_activation, bias_gelu, gated_activation};
@@ -105,7 +101,3 @@ pub use ops::linear::{linear, linear_narrow};
 pub use ops::move_rows::{Moves, indices};
 pub use ops::optimizer::{AdamStep, adam, scaled, sums_of_squares};
 pub use ops::rotary::rotary;
-
-#[cfg(all(doctest, feature = "flex"))]
-#[doc = include_str!("../README.md")]
-mod readme {}

@@ -1,6 +1,6 @@
 //! One parameter's analytic gradient against difference quotients, or, in excluded rows, against an expected gradient.
 
-use super::error::GradCheckError;
+use super::error::{GradCheckError, Result};
 use super::probe::SplitMix;
 use super::report::{Coverage, ExcludedRowReport, ParameterReport, Place, Worst};
 use super::walk::Slot;
@@ -34,19 +34,12 @@ struct Compared {
     share: f64,
 }
 
-impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
+impl<L: Fn(Vec<f64>) -> Result<f64>> Comparison<'_, L> {
     /// Compares `entries`, or random directions through them that are drawn from `seed`.
-    pub fn report(
-        &self,
-        coverage: Coverage,
-        entries: &[usize],
-        seed: u64,
-    ) -> Result<ParameterReport, GradCheckError> {
+    pub fn report(&self, coverage: Coverage, entries: &[usize], seed: u64) -> Result<ParameterReport> {
         let compared = match coverage {
             Coverage::Frozen => Vec::new(),
-            Coverage::Entries(_) => {
-                entries.iter().map(|&entry| self.entry(entry)).collect::<Result<_, _>>()?
-            }
+            Coverage::Entries(_) => entries.iter().map(|&entry| self.entry(entry)).collect::<Result<_>>()?,
             Coverage::Directions(count) => self.directions(count, entries, seed)?,
         };
         // Not-a-number is above all others, and so remains.
@@ -66,17 +59,12 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
         })
     }
 
-    fn entry(&self, entry: usize) -> Result<Compared, GradCheckError> {
+    fn entry(&self, entry: usize) -> Result<Compared> {
         self.compare(Place::Entry(self.slot.index(entry)), &[(entry, 1.0)])
     }
 
     /// Up to the first direction that disagrees, and then the entry that is to blame, as the worst of all.
-    fn directions(
-        &self,
-        count: usize,
-        entries: &[usize],
-        seed: u64,
-    ) -> Result<Vec<Compared>, GradCheckError> {
+    fn directions(&self, count: usize, entries: &[usize], seed: u64) -> Result<Vec<Compared>> {
         // The same directions in every run: a report can be compared with the last one.
         let mut random = SplitMix(seed);
         let mut compared = Vec::new();
@@ -94,7 +82,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
     }
 
     /// Halves a direction that disagrees, following the half that disagrees more, down to one entry.
-    fn blamed(&self, direction: &[(usize, f64)], mut difference: f64) -> Result<usize, GradCheckError> {
+    fn blamed(&self, direction: &[(usize, f64)], mut difference: f64) -> Result<usize> {
         let mut part = direction;
         while part.len() > 1 {
             let (left, right) = part.split_at(part.len() / 2);
@@ -109,7 +97,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
         Ok(part[0].0)
     }
 
-    fn compare(&self, place: Place, direction: &[(usize, f64)]) -> Result<Compared, GradCheckError> {
+    fn compare(&self, place: Place, direction: &[(usize, f64)]) -> Result<Compared> {
         let [analytic, numeric] = self.derivatives(direction)?;
         // The length of the gradient's part that the direction sees is the typical size of either derivative.
         let length = direction.iter().map(|&(entry, _)| self.analytic[entry].powi(2)).sum::<f64>().sqrt();
@@ -129,7 +117,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64, GradCheckError>> Comparison<'_, L> {
     }
 
     /// The derivatives along a direction that is given by its entries other than 0: the analytic and the numeric one.
-    fn derivatives(&self, direction: &[(usize, f64)]) -> Result<[f64; 2], GradCheckError> {
+    fn derivatives(&self, direction: &[(usize, f64)]) -> Result<[f64; 2]> {
         let moved = |entry: usize, distance: f64| {
             let value = self.slot.values[entry] + distance;
             // As the parameter will hold it: the quotient needs the step that was really made.
@@ -187,7 +175,7 @@ impl Excluded {
     }
 
     /// Fails unless a trained parameter has this row.
-    pub fn check(&self, slots: &[Slot]) -> Result<(), GradCheckError> {
+    pub fn check(&self, slots: &[Slot]) -> Result<()> {
         let Self { path, row, .. } = self;
         let trained = || slots.iter().filter(|slot| slot.trained);
         let Some(slot) = trained().find(|slot| self.is_of(slot)) else {

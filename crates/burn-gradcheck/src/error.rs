@@ -2,6 +2,8 @@
 
 use burn::tensor::DType;
 
+pub(super) type Result<T, E = GradCheckError> = std::result::Result<T, E>;
+
 /// The reasons why a [`GradCheck`](crate::GradCheck) cannot be made. A wrong gradient is not an error; the report shows
 /// it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! What a loss is given beside the module, and what it must be.
 
-use super::error::GradCheckError;
+use super::error::{GradCheckError, Result};
 use burn::prelude::*;
 use burn::tensor::DType;
 
@@ -50,7 +50,7 @@ impl Probe {
     }
 
     /// `loss`, if it is one number of the check's dtype.
-    pub(super) fn one_number(&self, loss: Tensor<1>) -> Result<Tensor<1>, GradCheckError> {
+    pub(super) fn one_number(&self, loss: Tensor<1>) -> Result<Tensor<1>> {
         let (found, expected) = (loss.dtype(), self.dtype);
         match loss.shape().num_elements() {
             1 if found == expected => Ok(loss),
@@ -60,7 +60,7 @@ impl Probe {
     }
 
     /// Fails unless two losses of the same parameters are the same number.
-    pub(super) fn check_repeatable(&self, first: f64, second: f64) -> Result<(), GradCheckError> {
+    pub(super) fn check_repeatable(&self, first: f64, second: f64) -> Result<()> {
         if let Some(value) = [first, second].into_iter().find(|value| !value.is_finite()) {
             return Err(GradCheckError::NotFinite { value, place: "at the module's own parameters".into() });
         }

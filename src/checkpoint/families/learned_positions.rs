@@ -16,11 +16,11 @@ pub(super) const BERT_KEYS: FamilyKeys = FamilyKeys {
     gate_is_first: false,
     norms: ["attention.output.LayerNorm", "output.LayerNorm"],
     final_norm: None,
-    distances: Some("attention.self.distance_embedding.weight"),
+    distances: "attention.self.distance_embedding.weight",
     projection: None,
     relative_attention_bias: None,
     disentangled: None,
-    pooler: Some("pooler.dense"),
+    pooler: "pooler.dense",
     masked_lm: HeadKeys {
         prefix: "cls.predictions.",
         transform: "cls.predictions.transform.dense",
@@ -29,7 +29,6 @@ pub(super) const BERT_KEYS: FamilyKeys = FamilyKeys {
         decoder: "cls.predictions.decoder.weight",
     },
     other_masked_lm: None,
-    transform: None,
     answers: "qa_outputs",
     sequence_head: None,
     head_dropout: [Some("classifier_dropout"), Some("classifier_dropout"), None],
@@ -110,8 +109,6 @@ pub(super) const DISTILBERT: FamilySpec = FamilySpec {
         attention_output: "attention.out_lin",
         feed_forward: &["ffn.lin1", "ffn.lin2"],
         norms: ["sa_layer_norm", "output_layer_norm"],
-        distances: None,
-        pooler: None,
         masked_lm: HeadKeys {
             // The head has no module of its own, but a common start.
             prefix: "vocab_",
@@ -134,7 +131,6 @@ pub(super) const ELECTRA: FamilySpec = FamilySpec {
     defaults: Defaults { hidden_size: 256, num_attention_heads: 4, intermediate_size: 1024, ..BERT_DEFAULTS },
     keys: FamilyKeys {
         projection: Some("embeddings_project"),
-        pooler: None,
         masked_lm: HeadKeys {
             prefix: "generator_",
             transform: "generator_predictions.dense",
@@ -163,7 +159,6 @@ pub(super) const MPNET: FamilySpec = FamilySpec {
         query_key_value: ["attention.attn.q", "attention.attn.k", "attention.attn.v"],
         attention_output: "attention.attn.o",
         norms: ["attention.LayerNorm", "output.LayerNorm"],
-        distances: None,
         relative_attention_bias: Some("encoder.relative_attention_bias.weight"),
         head_dropout: [None; 3],
         ..ROBERTA_KEYS
@@ -195,9 +190,9 @@ pub(super) const ALBERT: FamilySpec = FamilySpec {
         attention_output: "attention.dense",
         feed_forward: &["ffn", "ffn_output"],
         norms: ["attention.LayerNorm", "full_layer_layer_norm"],
-        distances: Some("attention.distance_embedding.weight"),
+        distances: "attention.distance_embedding.weight",
         projection: Some("encoder.embedding_hidden_mapping_in"),
-        pooler: Some("pooler"),
+        pooler: "pooler",
         masked_lm: HeadKeys {
             prefix: "predictions.",
             transform: "predictions.dense",
@@ -240,14 +235,12 @@ pub(super) const DEBERTA_V2: FamilySpec = FamilySpec {
             "attention.self.key_proj",
             "attention.self.value_proj",
         ],
-        distances: None,
         disentangled: Some([
             "encoder.rel_embeddings",
             "encoder.LayerNorm",
             "attention.self.pos_key_proj",
             "attention.self.pos_query_proj",
         ]),
-        pooler: None,
         // What `"legacy": false` calls the head, and the published models do.
         other_masked_lm: Some(HeadKeys {
             prefix: "lm_predictions.lm_head.",

@@ -3,7 +3,8 @@
 mod learned_positions;
 mod rotary;
 
-use crate::family::{Architecture, Biases, Family, NormPlace, Pooler, PositionEmbeddingType};
+use super::MODEL_PREFIX;
+use crate::family::{Architecture, Biases, Family, NormPlace, PositionEmbeddingType};
 use Field::{Also, Named, Old};
 use burn_fused::Activation;
 use learned_positions::{ROBERTA, ROBERTA_DEFAULTS};
@@ -71,7 +72,8 @@ pub(crate) enum Unsupported {
     OtherWidth(&'static str, &'static str),
 }
 
-/// The keys of a family above its embedding layer. Those of encoder and pooler follow the model's prefix.
+/// The keys of a family above its embedding layer, of which those are used whose parameters a model has. Those of encoder and
+/// pooler follow the model's prefix.
 #[derive(Debug)]
 pub(crate) struct FamilyKeys {
     /// The word embeddings, below `embeddings.`, and their LayerNorm, with it where it is there.
@@ -91,18 +93,17 @@ pub(crate) struct FamilyKeys {
     /// That of the attention, and that of the feed-forward network.
     pub(crate) norms: [&'static str; 2],
     pub(crate) final_norm: Option<&'static str>,
-    /// `None` in a family that has no relative positions by query and key.
-    pub(crate) distances: Option<&'static str>,
+    /// Relative positions by query and key.
+    pub(crate) distances: &'static str,
     pub(crate) projection: Option<&'static str>,
     pub(crate) relative_attention_bias: Option<&'static str>,
     /// Vectors of distances and their norm, and in a layer the projections to their keys and queries.
     pub(crate) disentangled: Option<[&'static str; 4]>,
-    pub(crate) pooler: Option<&'static str>,
+    pub(crate) pooler: &'static str,
+    /// Classifiers that read its linear layer and norm have them under the same keys.
     pub(crate) masked_lm: HeadKeys,
     /// Other names of the same head.
     pub(crate) other_masked_lm: Option<HeadKeys>,
-    /// The linear layer and the norm that classifiers read, in a family that has them.
-    pub(crate) transform: Option<[&'static str; 2]>,
     /// The linear layer that scores answers.
     pub(crate) answers: &'static str,
     /// The two linear layers of a classifier of sequences that does not read the pooler.
@@ -165,15 +166,12 @@ const _: () = {
     while i < FAMILIES.len() {
         let FamilySpec { family, keys, .. } = &FAMILIES[i];
         assert!(*family as usize == i, "the entries are in the order of the variants");
-        let Architecture { input, encoder, heads } = family.architecture();
-        assert!(matches!(heads.pooler, Pooler::Never) == keys.pooler.is_none());
+        let Architecture { input, encoder, .. } = family.architecture();
         assert!(encoder.has_relative_attention_bias == keys.relative_attention_bias.is_some());
         let is_disentangled = matches!(input.positions, PositionEmbeddingType::Disentangled);
         assert!(is_disentangled == keys.disentangled.is_some());
-        assert!(encoder.relative_scores.is_some() == keys.distances.is_some());
         let has_all = matches!(encoder.biases, Biases { of_layers: true, of_inner: true, of_others: true });
         assert!(has_all || !keys.zero_biases);
-        assert!(heads.classifiers_have_transform == keys.transform.is_some());
         assert!(matches!(encoder.norm, NormPlace::Pre) == keys.final_norm.is_some());
         assert!(keys.feed_forward.len() == if encoder.is_gated { 3 } else { 2 });
         i += 1;
@@ -199,8 +197,9 @@ impl FamilySpec {
         FAMILIES.iter().find(is_of)
     }
 
-    /// The first family whose models have this prefix and this key of word embeddings.
-    pub(crate) fn of_base(base: &str, word: &str) -> Option<&'static Self> {
+    /// The first family whose embedding layers have this prefix below a model's, and this key of word embeddings.
+    pub(crate) fn of_prefix(prefix: &str, word: &str) -> Option<&'static Self> {
+        let base = prefix.strip_suffix(MODEL_PREFIX)?.strip_suffix('.')?;
         FAMILIES.iter().find(|spec| spec.base == base && spec.keys.word == word)
     }
 

@@ -51,8 +51,6 @@ pub(super) const MODERN_BERT: FamilySpec = FamilySpec {
         feed_forward: &["mlp.Wi", "mlp.Wi", "mlp.Wo"],
         norms: ["attn_norm", "mlp_norm"],
         final_norm: Some("final_norm"),
-        distances: None,
-        pooler: None,
         masked_lm: HeadKeys {
             prefix: "head.",
             transform: "head.dense",
@@ -60,7 +58,6 @@ pub(super) const MODERN_BERT: FamilySpec = FamilySpec {
             bias: &["decoder.bias"],
             decoder: "decoder.weight",
         },
-        transform: Some(["head.dense", "head.norm"]),
         answers: "classifier",
         head_dropout: [Some("classifier_dropout"); 3],
         ..BERT_KEYS
@@ -108,7 +105,6 @@ pub(super) const NOMIC_BERT: FamilySpec = FamilySpec {
         attention_output: "attn.out_proj",
         feed_forward: &["mlp.fc12", "mlp.fc11", "mlp.fc2"],
         norms: ["norm1", "norm2"],
-        distances: None,
         masked_lm: HeadKeys { layer_norm: "cls.predictions.transform.layer_norm", ..BERT_KEYS.masked_lm },
         ..BERT_KEYS
     },
@@ -134,7 +130,6 @@ pub(super) const GTE: FamilySpec = FamilySpec {
         feed_forward: &["mlp.up_gate_proj", "mlp.up_gate_proj", "mlp.down_proj"],
         gate_is_first: true,
         norms: ["attn_ln", "mlp_ln"],
-        distances: None,
         masked_lm: HeadKeys {
             layer_norm: "lm_head.norm",
             bias: &["lm_head.decoder.bias"],
@@ -169,7 +164,6 @@ pub(super) const JINA_EMBEDDINGS_V3: FamilySpec = FamilySpec {
         attention_output: "mixer.out_proj",
         feed_forward: &["mlp.fc1", "mlp.fc2"],
         norms: ["norm1", "norm2"],
-        distances: None,
         ..ROBERTA_KEYS
     },
     ..ROBERTA

@@ -23,16 +23,10 @@ pub(super) enum Value<'a> {
     /// A tuple, a list or a set.
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
-    // The ids of texts, as two texts would make every value larger.
-    Class {
-        module: Id,
-        name: Id,
-    },
-    /// An object that a call makes.
-    Call {
-        callable: Id,
-        args: Id,
-    },
+    /// A module and a name, by the ids of their texts, as two texts would make every value larger.
+    Class([Id; 2]),
+    /// An object that a call makes: the callable and its arguments.
+    Call(Id, Id),
     /// What an identifier stands for that is kept outside of the pickle.
     Persistent(Id),
     /// None, floats, bytes and integers of more than 64 bits, which describe no tensor.
@@ -86,7 +80,7 @@ impl<'a> Pickle<'a> {
     /// The module and the name of a class; empty of anything else.
     pub(super) fn class(&self, id: Id) -> [&'a str; 2] {
         let text = |id| if let Value::Text(text) = self.get(id) { *text } else { "" };
-        if let Value::Class { module, name } = *self.get(id) { [module, name].map(text) } else { [""; 2] }
+        if let Value::Class(names) = *self.get(id) { names.map(text) } else { [""; 2] }
     }
 
     /// The value of a key of a dictionary; `None` too of anything else.
@@ -137,7 +131,7 @@ impl<'a> Machine<'a> {
             }
             b'c' => {
                 let (module, name) = (Value::Text(self.line()?), Value::Text(self.line()?));
-                Value::Class { module: self.add(module)?, name: self.add(name)? }
+                Value::Class([self.add(module)?, self.add(name)?])
             }
             b'Q' => Value::Persistent(self.pop()?),
             b'R' | 0x81 => {
@@ -228,7 +222,7 @@ impl<'a> Machine<'a> {
     fn call(&mut self, callable: Id, args: Id) -> Result<Value<'a>> {
         let pickle = &self.pickle;
         if pickle.class(callable) != ["collections", "OrderedDict"] {
-            return Ok(Value::Call { callable, args });
+            return Ok(Value::Call(callable, args));
         }
         // Its items are mostly set later, so it must be a dictionary by then.
         let mut items = Vec::new();

@@ -33,7 +33,7 @@ fn read_pickle<'a>(file: &WeightFile, bytes: &'a [u8]) -> Result<Pickle<'a>> {
 /// The pickle of an archive, and its storages by key. `torch.save` compresses nothing, so what it unpacks to is no more than
 /// itself.
 fn read_archive(file: &WeightFile) -> Result<(Vec<u8>, HashMap<String, Storage>)> {
-    let (invalid, length) = (|problem: String| file.invalid(problem), file.length);
+    let length = file.length;
     let mut archive = ZipArchive::new(BufReader::new(&file.file)).map_err(|error| file.corrupt(error))?;
     let mut total = 0u64;
     let mut entries = Vec::new();
@@ -47,7 +47,7 @@ fn read_archive(file: &WeightFile) -> Result<(Vec<u8>, HashMap<String, Storage>)
             let size = entry.size();
             let problem =
                 format!("its data.pkl has {size} bytes, more than the {MAX_PICKLE_BYTES} that are read");
-            return Err(invalid(problem));
+            return Err(file.invalid(problem));
         }
         let is_plain = entry.compression() == CompressionMethod::Stored
             && entry.compressed_size() == entry.size()
@@ -60,17 +60,17 @@ fn read_archive(file: &WeightFile) -> Result<(Vec<u8>, HashMap<String, Storage>)
     if total > length {
         let problem =
             format!("it has {length} bytes and would unpack to {total}; torch.save compresses nothing");
-        return Err(invalid(problem));
+        return Err(file.invalid(problem));
     }
     // Folders are named after the file; that of the pickle is the root of all.
     let roots = entries.iter().filter_map(|(name, _)| name.strip_suffix("data.pkl"));
     let root = roots.filter(|root| root.is_empty() || root.ends_with('/')).min_by_key(|root| root.len());
-    let root = root.ok_or_else(|| invalid("the archive has no data.pkl".into()))?.to_string();
+    let root = root.ok_or_else(|| file.invalid("the archive has no data.pkl"))?.to_string();
     let mut storages = HashMap::new();
     for (name, storage) in entries {
         let Some(name) = name.strip_prefix(&root) else { continue };
         let Some(storage) = storage else {
-            return Err(invalid(format!("{} is compressed; torch.save compresses nothing", shown(name))));
+            return Err(file.invalid(format!("{} is compressed; torch.save compresses nothing", shown(name))));
         };
         if storage.start.checked_add(storage.length).is_none_or(|end| end > length) {
             return Err(file.corrupt(format!("{} reaches beyond the end of the file", shown(name))));
@@ -87,7 +87,7 @@ fn read_archive(file: &WeightFile) -> Result<(Vec<u8>, HashMap<String, Storage>)
         Ok(Some(bytes))
     };
     if read("byteorder")?.is_some_and(|order| order.trim_ascii() != b"little") {
-        return Err(invalid("its numbers are big-endian; save it on a little-endian machine".into()));
+        return Err(file.invalid("its numbers are big-endian; save it on a little-endian machine"));
     }
     let pickle = read("data.pkl")?.unwrap_or_default();
     Ok((pickle, storages))
@@ -115,10 +115,9 @@ fn read_legacy(file: &WeightFile) -> Result<BTreeMap<String, StoredTensor>> {
     }
     // Nothing but the pickle says how long a storage is.
     let references = object.values().filter_map(|value| match value {
-        Value::Persistent(id) => Some(StorageReference::read(&object, *id)),
+        Value::Persistent(id) => Some(StorageReference::read(&object, *id).map(|found| (found.key, found))),
         _ => None,
     });
-    let references = references.map(|found| found.map(|reference| (reference.key, reference)));
     let references: HashMap<&str, StorageReference> =
         references.collect::<Result<_, _>>().map_err(|problem| file.corrupt(problem))?;
     let Value::List(order) = keys.get(keys.root) else {

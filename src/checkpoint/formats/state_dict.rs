@@ -117,7 +117,7 @@ impl Collector<'_> {
                 let mut items = items.iter().enumerate();
                 items.try_for_each(|(index, item)| self.enter(&index.to_string(), *item, depth))
             }
-            Value::Call { callable, args } => self.visit_object(*callable, *args, depth),
+            Value::Call(callable, args) => self.visit_object(*callable, *args, depth),
             _ => Ok(()),
         }
     }

@@ -128,14 +128,13 @@ async fn download(
         if unknown.is_empty() {
             break;
         }
-        let files = || unknown.iter().filter_map(|name| listed.get(name));
-        transfer.bar.inc_length(files().fold(0, |sum, file| sum.saturating_add(file.size)));
-        unknown
-            .iter()
-            .filter(|name| !listed.contains_key(*name))
-            .try_for_each(|name| snapshot.note_missing(name))?;
-        for file in files() {
-            snapshot.link(&file.name, &transfer.blob(file).await?)?;
+        let sizes = unknown.iter().filter_map(|name| Some(listed.get(name)?.size));
+        transfer.bar.inc_length(sizes.fold(0, u64::saturating_add));
+        for name in &unknown {
+            match listed.get(name) {
+                Some(file) => snapshot.link(name, &transfer.blob(file).await?)?,
+                None => snapshot.note_missing(name)?,
+            }
         }
     }
     transfer.bar.finish_and_clear();

@@ -72,12 +72,8 @@ impl SequenceClassificationBatch {
         Self::new(input, padding, labels)
     }
 
-    /// One row of numbers per sequence, for [`ProblemType::Regression`].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ShapeMismatch`] if there is not one row per sequence, the rows differ in length, or `padding` is not
-    /// [B, S]; [`Error::Data`] if a number is not in ±10¹⁵.
+    /// One row of numbers per sequence, for [`ProblemType::Regression`]. Errors are those of
+    /// [`multi_label`](Self::multi_label), but the numbers may lie in ±10¹⁵.
     pub fn regression(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,

@@ -17,7 +17,7 @@ use crate::model::classifier::{ClassifierTransform, check_names, check_weights, 
 use crate::model::labels::check_batch;
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
 use crate::model::sentence::vectors::Pooling;
-use crate::model::sentence_transformers::{Prompts, torch_class};
+use crate::model::sentence_transformers::{Prompts, check_activation};
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
@@ -64,9 +64,7 @@ impl BertForSequenceClassificationConfig {
         self.bert.validate()?;
         self.prompts.validate()?;
         check_names(&self.id2label)?;
-        if let Some(problem) = self.activation.and_then(|activation| torch_class(activation).err()) {
-            return Err(Error::config("activation", problem));
-        }
+        self.activation.map_or(Ok(()), |activation| check_activation("activation", activation))?;
         self.bert.check_classifier_dropout(Classified::Sequences, self.classifier_dropout)?;
         check_dropout("pooler_dropout", self.pooler_dropout)?;
         check_weights(self.class_weights.as_deref(), self.num_labels())?;

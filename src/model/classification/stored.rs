@@ -4,7 +4,7 @@ use super::*;
 use crate::checkpoint::{Fields, ModelKeys};
 use crate::error::shown;
 use crate::model::classifier::{classifier_dropout, head_fields, names_of};
-use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_classes};
+use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -109,7 +109,7 @@ impl Stored for BertForSequenceClassification {
         if has_context_pooler(config.bert.embeddings.family) {
             fields.push(("pooler_dropout", json!(config.pooler_dropout)));
         }
-        if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
+        if let Some(class) = config.activation.and_then(torch_class) {
             // Both, as each version of sentence-transformers reads one of them.
             fields.push((CROSS_ENCODER, json!({ "activation_fn": class })));
             fields.push((OLD_CROSS_ENCODER, json!(class)));
@@ -125,7 +125,7 @@ impl Stored for BertForSequenceClassification {
         }
         own.fields.insert("model_type".into(), CROSS_ENCODER_KIND.into());
         own.set_prompts(&config.prompts);
-        if let Some(class) = config.activation.and_then(|activation| torch_class(activation).ok()) {
+        if let Some(class) = config.activation.and_then(torch_class) {
             own.fields.insert("activation_fn".into(), json!(class));
         }
         Ok(vec![(own.path, own.fields.into())])

@@ -13,7 +13,7 @@ use crate::model::bert::BertModel;
 use crate::model::labels::check_padding;
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
 use crate::model::sentence::vectors::{Pooling, Similarity, normalized};
-use crate::model::sentence_transformers::{Prompts, torch_class};
+use crate::model::sentence_transformers::{Prompts, check_activation};
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
@@ -287,7 +287,7 @@ pub struct SentenceDenseConfig {
 impl SentenceDenseConfig {
     fn validate(&self) -> Result<()> {
         ensure(self.out_features > 0, "dense", || "has 0 out_features, but must have at least 1".into())?;
-        torch_class(self.activation).map(drop).map_err(|problem| Error::config("dense", problem))
+        check_activation("dense", self.activation)
     }
 
     fn build(&self, width: usize, device: &Device) -> SentenceDense {

@@ -166,11 +166,6 @@ fn check_names(config: &SideConfig) -> Result<()> {
     Ok(())
 }
 
-/// The folder of a module, by its place in the list.
-fn folder(index: usize, class: &str) -> String {
-    format!("{index}_{class}")
-}
-
 impl Stored for BertForSentenceEmbedding {
     stored_head!(BertForSentenceEmbeddingConfig, None, bert);
 
@@ -209,7 +204,7 @@ impl Stored for BertForSentenceEmbedding {
             if dense.linear.bias.is_none() {
                 part.params.truncate(1); // sentence-transformers refuses a bias that the config does not have
             }
-            (folder(i + 2, "Dense"), part) // after Transformer and Pooling
+            (format!("{}_Dense", i + 2), part) // after Transformer and Pooling
         });
         parts.collect()
     }
@@ -239,16 +234,17 @@ impl Stored for BertForSentenceEmbedding {
     /// In the format that every version of sentence-transformers since 2.0 reads.
     fn files_beside(&self, dir: &Path) -> Result<Vec<(PathBuf, Value)>> {
         let config = self.config();
-        let (mut modules, mut files) = (Vec::new(), Vec::new());
-        let mut add = |class: &str, config: Option<Value>| {
-            let index = modules.len();
-            // The Transformer is the directory itself, whose config is the model's.
-            let folder = config.as_ref().map(|_| folder(index, class)).unwrap_or_default();
+        let module = |index: usize, folder: &str, class: &str| {
             let kind = format!("sentence_transformers.models.{class}");
-            modules.push(json!({ "idx": index, "name": index.to_string(), "path": folder, "type": kind }));
-            files.extend(config.map(|config| (dir.join(folder).join(CONFIG_NAME), config)));
+            json!({ "idx": index, "name": index.to_string(), "path": folder, "type": kind })
         };
-        add("Transformer", None);
+        // The Transformer is the directory itself, whose config is the model's.
+        let (mut modules, mut files) = (vec![module(0, "", "Transformer")], Vec::new());
+        let mut add = |class: &str, config: Value| {
+            let folder = format!("{}_{class}", modules.len());
+            modules.push(module(modules.len(), &folder, class));
+            files.push((dir.join(folder).join(CONFIG_NAME), config));
+        };
         let mut pooling = json!({ "word_embedding_dimension": self.bert.embeddings.hidden_size() });
         for (mode, _, flag) in MODES {
             pooling[flag] = json!(mode == config.pooling);
@@ -256,24 +252,21 @@ impl Stored for BertForSentenceEmbedding {
         if !config.include_prompt {
             pooling["include_prompt"] = json!(false);
         }
-        add("Pooling", Some(pooling));
+        add("Pooling", pooling);
         let mut in_features = self.bert.embeddings.hidden_size();
         for &SentenceDenseConfig { out_features, bias, activation } in &config.dense {
-            // One without a class was refused when the model was built.
-            let class = torch_class(activation).ok();
-            add(
-                "Dense",
-                Some(json!({
-                    "in_features": in_features,
-                    "out_features": out_features,
-                    "bias": bias,
-                    "activation_function": class,
-                })),
-            );
+            let dense = json!({
+                "in_features": in_features,
+                "out_features": out_features,
+                "bias": bias,
+                // One without a class was refused when the model was built.
+                "activation_function": torch_class(activation),
+            });
+            add("Dense", dense);
             in_features = out_features;
         }
         if config.normalize {
-            add("Normalize", Some(json!({ "module_input_name": "sentence_embedding" })));
+            add("Normalize", json!({ "module_input_name": "sentence_embedding" }));
         }
         let mut own = SideConfig::of_kind(dir, "SentenceTransformer")?;
         let says_nothing = config.prompts == Prompts::new()
@@ -288,17 +281,15 @@ impl Stored for BertForSentenceEmbedding {
             own.fields.extend(config.truncate_dim.map(|dim| ("truncate_dim".to_string(), json!(dim))));
             files.push((own.path, own.fields.into()));
         }
-        let transformer = dir.join(TRANSFORMER_NAMES[0]);
-        let is_there = regular_file::exists(&transformer);
-        let mut fields = SideConfig::if_there(transformer.clone())?.fields;
+        let SideConfig { path, mut fields } = SideConfig::if_there(dir.join(TRANSFORMER_NAMES[0]))?;
         fields.remove("max_seq_length");
         fields.extend(config.max_seq_length.map(|length| ("max_seq_length".to_string(), json!(length))));
         if config.do_lower_case || fields.contains_key("do_lower_case") {
             fields.insert("do_lower_case".into(), json!(config.do_lower_case));
         }
         // An empty file would be read in place of one under an older name.
-        if is_there || !fields.is_empty() {
-            files.push((transformer, fields.into()));
+        if regular_file::exists(&path) || !fields.is_empty() {
+            files.push((path, fields.into()));
         }
         files.push((dir.join(MODULES), modules.into()));
         Ok(files)

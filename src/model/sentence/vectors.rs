@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::layers::PaddingMask;
-use crate::model::loss::{narrowed, widened};
+use crate::model::loss::widened;
 use burn::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -81,26 +81,19 @@ impl Pooling {
         if batch == 0 || seq == 0 {
             return Err(Error::Empty { input: "hidden", shape: hidden.dims().into() });
         }
-        if let Some(mask) = padding {
-            mask.check([batch, seq])?;
-        }
         // Without padding the weights still differ by position.
         let full = PaddingMask::from_lengths(&vec![seq; batch], seq);
         let mask = padding.unwrap_or(&full);
+        mask.check([batch, seq])?;
         let weights = mask.rows().flat_map(|is_padding| self.weights(is_padding, prompt_length));
         // Every pooling but the maximum is a weighted sum, one matmul. In f64, and rounded once to what it is computed in.
         let weights: Vec<f64> = weights.collect();
-        Ok(match (self, mask.is_full()) {
-            (Self::Max, _) => {
-                let left_out =
-                    weights.chunks(seq).map(|row| row.iter().map(|&weight| weight == 0.0).collect());
-                let mask = PaddingMask::from_rows(&left_out.collect::<Vec<Vec<bool>>>())?;
-                if mask.is_full() { hidden.max_dim(1).squeeze_dim(1) } else { largest(hidden, &mask) }
-            }
-            (_, true) => weighted_sum(hidden, weights),
-            // Zeroed and not only weighted with 0: padding may hold NaN.
-            (_, false) => weighted_sum(without(hidden, mask, 0.0), weights),
-        })
+        if self == Self::Max {
+            let left_out = weights.chunks(seq).map(|row| row.iter().map(|&weight| weight == 0.0).collect());
+            return Ok(largest(hidden, &PaddingMask::from_rows(&left_out.collect::<Vec<Vec<bool>>>())?));
+        }
+        // Zeroed and not only weighted with 0: padding may hold NaN.
+        Ok(weighted_sum(without(hidden, mask, 0.0), weights))
     }
 
     fn weights(self, is_padding: &[bool], prompt_length: usize) -> Vec<f64> {
@@ -127,6 +120,9 @@ impl Pooling {
 
 /// [B, S, H] with the places without a token filled.
 fn without(hidden: Tensor<3>, mask: &PaddingMask, value: f64) -> Tensor<3> {
+    if mask.is_full() {
+        return hidden;
+    }
     let padding = mask.tensor(&hidden.device()).unsqueeze_dim::<3>(2); // [B, S, 1]
     let dims = hidden.dims();
     hidden.mask_fill(padding.expand(dims), value)
@@ -138,7 +134,7 @@ fn weighted_sum(hidden: Tensor<3>, weights: Vec<f64>) -> Tensor<2> {
     let hidden = widened(hidden);
     let weights = TensorData::new(weights, [batch, 1, seq]);
     let weights = Tensor::<3>::from_data(weights, (&hidden.device(), hidden.dtype()));
-    narrowed(weights.matmul(hidden).squeeze_dim(1), dtype)
+    weights.matmul(hidden).squeeze_dim::<2>(1).cast(dtype)
 }
 
 /// The largest of the tokens, feature by feature: [B, S, H] → [B, H].
@@ -165,7 +161,7 @@ pub(in crate::model) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
     let vectors = widened(vectors);
     // The square is clamped and not the root, whose gradient at 0 is infinite.
     let length = vectors.clone().square().sum_dim(1).clamp_min(1e-24).sqrt(); // [B, 1]
-    narrowed(vectors / length, dtype)
+    (vectors / length).cast(dtype)
 }
 
 /// How the similarity of two sentences is computed from their vectors; the larger, the more similar.

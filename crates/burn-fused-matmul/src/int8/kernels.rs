@@ -13,12 +13,7 @@ use std::sync::OnceLock;
 pub(super) const ROWS: usize = 8;
 
 /// What multiplies matrices in 8 bits. Only a kernel that this CPU can run exists, and all return the same bits for rows of finite values.
-///
-/// ```
-/// use burn_fused_matmul::Int8Kernel;
-///
-/// println!("products in 8 bits run on {}", Int8Kernel::best()); // AVX512-VNNI, for one
-/// ```
+/// [`Int8Matrix`](crate::Int8Matrix) has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Int8Kernel(Instructions);
 

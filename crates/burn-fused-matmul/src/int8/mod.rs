@@ -226,13 +226,8 @@ impl Pack<'_> {
 
     #[inline(always)]
     fn pack_columns(self) {
-        let Product {
-            weight: Int8Matrix { values, scales, shape: [_, n], block },
-            kernel,
-            blocks,
-            words,
-            ..
-        } = *self.product;
+        let Product { weight, kernel, blocks, words, .. } = *self.product;
+        let Int8Matrix { values, scales, shape: [_, n], block } = weight;
         let width = PANEL.min(n - self.line);
         let (to_scales, to) = self.to[PANEL..].split_at_mut(PANEL * blocks);
         for index in 0..blocks {

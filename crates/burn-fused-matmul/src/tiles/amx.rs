@@ -43,11 +43,14 @@ fn xcr0() -> u64 {
 }
 
 /// Asks Linux for the tiles' state (`arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`).
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 fn is_permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
     const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
     const XTILEDATA: u64 = 18;
+    // Other systems have other ways.
+    if !cfg!(all(target_os = "linux", target_pointer_width = "64")) {
+        return false;
+    }
     let result: i64;
     // SAFETY: the call reads and writes no memory of this process; the kernel changes rax, rcx and r11 alone.
     unsafe {
@@ -64,16 +67,11 @@ fn is_permitted() -> bool {
     result == 0
 }
 
-/// Other systems have other ways.
-#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-fn is_permitted() -> bool {
-    false
-}
-
 /// The shapes of this thread's tile registers, which are released when it is dropped.
 pub(super) struct Registers(PhantomData<*const ()>);
 
 /// What `ldtilecfg` reads.
+#[derive(Default)]
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -90,13 +88,7 @@ impl Registers {
     ///
     /// [`is_available`] must hold.
     pub(super) unsafe fn new() -> Self {
-        let mut configuration = Configuration {
-            palette: 1,
-            start_row: 0,
-            reserved: [0; 14],
-            bytes_of_row: [0; 16],
-            rows: [0; 16],
-        };
+        let mut configuration = Configuration { palette: 1, ..Default::default() };
         configuration.bytes_of_row[..8].fill(64);
         configuration.rows[..8].fill(16);
         // SAFETY: the CPU has the instruction, which reads 64 bytes. It changes the tile registers alone, in which no

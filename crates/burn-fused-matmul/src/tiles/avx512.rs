@@ -3,6 +3,7 @@
 use super::Panels;
 use half::bf16;
 use std::arch::x86_64::*;
+use std::mem::transmute;
 
 /// Whether the CPU has the instructions to pack and to multiply with.
 pub(crate) fn is_available() -> bool {
@@ -25,8 +26,7 @@ const ROWS: usize = 8;
 ///
 /// # Safety
 ///
-/// [`is_available`] must hold; `panels` must have `words` words of each row and column to read, and C must be valid for what is
-/// written and, if it is added to, read.
+/// That of [`Instructions::multiply`](super::Instructions::multiply).
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) unsafe fn multiply(panels: Panels) {
     let Panels { a, b: [b0, b1, ..], step: [step, _], words, c, row, add, .. } = panels;
@@ -39,12 +39,16 @@ pub(super) unsafe fn multiply(panels: Panels) {
             (left[i], right[i]) = unsafe { (_mm512_loadu_ps(c(i)), _mm512_loadu_ps(c(i).add(16))) };
         }
     }
+    // SAFETY: both types are 64 bytes without invalid values.
+    let pairs = |words: __m512i| unsafe { transmute::<__m512i, __m512bh>(words) };
     for word in 0..words {
+        let place = 16 * word;
         // SAFETY: each half of a panel has 16 columns of `words` words, and each row of A has as many.
-        let (b0, b1) = unsafe { (vector(b0.add(16 * word)), vector(b1.add(16 * word))) };
+        let b0 = pairs(unsafe { _mm512_load_si512(b0.add(place).cast()) });
+        let b1 = pairs(unsafe { _mm512_load_si512(b1.add(place).cast()) });
         for i in 0..ROWS {
             // SAFETY: as above.
-            let a = broadcast(unsafe { a[i].add(word * step).read_unaligned() });
+            let a = pairs(_mm512_set1_epi32(unsafe { a[i].add(word * step).read_unaligned() } as i32));
             left[i] = _mm512_dpbf16_ps(left[i], a, b0);
             right[i] = _mm512_dpbf16_ps(right[i], a, b1);
         }
@@ -82,33 +86,11 @@ pub(super) unsafe fn narrow(sums: &[f32], bias: Option<&[f32]>, to: *mut bf16) {
     };
     let values = _mm512_cvtne2ps_pbh(half(low, high), half(0, low));
     // SAFETY: both types are 64 bytes without invalid values, and the mask has as many bits as there are places.
-    unsafe {
-        _mm512_mask_storeu_epi16(to.cast(), bits(count), std::mem::transmute::<__m512bh, __m512i>(values))
-    };
+    unsafe { _mm512_mask_storeu_epi16(to.cast(), bits(count), transmute::<__m512bh, __m512i>(values)) };
 }
 
 /// The lowest `count` ≤ 32 bits.
 #[inline]
 pub(super) fn bits(count: usize) -> u32 {
     ((1_u64 << count) - 1) as u32
-}
-
-/// A row of a tile.
-///
-/// # Safety
-///
-/// There must be one.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bf16")]
-unsafe fn vector(row: *const u32) -> __m512bh {
-    // SAFETY: the caller's promise; both types are 64 bytes without invalid values.
-    unsafe { std::mem::transmute(_mm512_load_si512(row.cast())) }
-}
-
-/// A word 16 times.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bf16")]
-fn broadcast(word: u32) -> __m512bh {
-    // SAFETY: both types are 64 bytes without invalid values.
-    unsafe { std::mem::transmute(_mm512_set1_epi32(word as i32)) }
 }

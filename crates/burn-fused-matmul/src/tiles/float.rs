@@ -39,8 +39,7 @@ const AHEAD: usize = 16;
 ///
 /// # Safety
 ///
-/// `panels` must have `words` values of each row and column to read, and C must be valid for what is written and, if it is added
-/// to, read.
+/// That of [`Instructions::multiply`].
 pub(super) unsafe fn multiply(instructions: Instructions, panels: &Panels) {
     // SAFETY: the caller's promise; the vectors exist only where their instructions do.
     unsafe {

@@ -47,16 +47,14 @@ type Words = [u32; 16];
 
 /// What multiplies tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // other CPUs have f32's alone
 pub(crate) enum Instructions {
     F32,
     /// f32's without AVX-512.
-    #[cfg(target_arch = "x86_64")]
     F32Avx2,
     /// f32's on operands rounded to bf16.
     F32OnRounded,
-    #[cfg(target_arch = "x86_64")]
     Avx512,
-    #[cfg(target_arch = "x86_64")]
     Amx,
 }
 
@@ -64,7 +62,6 @@ impl Instructions {
     /// Values in a word.
     fn values(self) -> usize {
         match self {
-            #[cfg(target_arch = "x86_64")]
             Self::Avx512 | Self::Amx => 2,
             _ => 1,
         }
@@ -78,9 +75,7 @@ impl Instructions {
     /// Rows of A and columns of B that are multiplied at a time: words of the rows stay in the first cache while panels of B pass by.
     fn block(self) -> [usize; 2] {
         match self {
-            #[cfg(target_arch = "x86_64")]
             Self::Amx => [PANEL, PANEL],
-            #[cfg(target_arch = "x86_64")]
             Self::Avx512 => [8, PANEL],
             _ => [float::ROWS, 2 * PANEL],
         }

@@ -46,7 +46,6 @@ impl<'a> Operand<'a> {
                 Some(InPlace { first: values.as_ptr().cast(), line, step })
             }
             // A word is not cut in two.
-            #[cfg(target_arch = "x86_64")]
             (Instructions::Avx512, Values::Bf16(values))
                 if step == 1 && [line, a.shape()[1]].iter().all(|count| count.is_multiple_of(2)) =>
             {

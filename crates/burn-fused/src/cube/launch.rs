@@ -15,6 +15,7 @@ use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
+use burn_std::calculate_matmul_output;
 
 /// Units of a cube, at most: what every WebGPU device offers.
 pub(crate) const UNITS: usize = 256;
@@ -161,12 +162,10 @@ pub(crate) fn exact_buffer(tensor: CubeTensor) -> BufferArg {
 
 /// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], rounded to `dtype` once.
 pub(crate) fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> CubeTensor {
-    let (mut shape, columns) = (left.meta.shape().to_vec(), right.meta.shape().to_vec().pop());
-    let last = shape.len() - 1;
-    shape[last] = columns.expect("a matrix");
+    let shape = calculate_matmul_output(left.meta.shape(), right.meta.shape()).expect("matrices that fit");
     let (client, device) = (left.client.clone(), left.device.clone());
     // Values side by side: CUDA and ROCm begin each row of what Burn allocates at an aligned address.
-    let output = empty_device_contiguous_dtype(client, device, Shape::from(shape), dtype);
+    let output = empty_device_contiguous_dtype(client, device, shape, dtype);
     let product = matmul(left, right, Some(output), MatmulStrategy::default(), dtype);
     product.unwrap_or_else(|error| panic!("matmul: {error}"))
 }

@@ -1,6 +1,6 @@
 //! Operators on CubeCL's devices behind fusion's queue, which computes results when they are read.
 
-use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Spec, Tensors, Upstream};
+use crate::engine::operator::{Gradients, Kernels, Output, Path, Spec, Tensors, Upstream};
 use crate::engine::run::OnCube;
 use burn::backend::fusion::client::GlobalFusionClient;
 use burn::backend::fusion::custom::{CustomOpIr, HandleContainer, OperationFn, OperationIr, StreamId};
@@ -26,29 +26,32 @@ impl Tensors for Queued {
 
 impl<O: OnCube> Kernels<Cube> for O {
     fn forward(inputs: O::On<Cube>) -> Output<O, Cube> {
-        let mut results = queue::<O>(inputs, Vec::new(), None).into_iter();
+        let results = O::specs::<Cube>(&inputs);
+        let mut results = queue::<O>(inputs, results, Vec::new(), None).into_iter();
         (results.next().expect("an output"), array(results))
     }
 
     fn backward(inputs: O::On<Cube>, upstream: Upstream<O, Cube>) -> Gradients<Cube> {
         let Upstream { statistics, grad, needs } = upstream;
         let operands = O::operands::<Cube>(&inputs).into_iter().zip(needs.clone());
-        let has_result: Vec<_> = operands.map(|(operand, needed)| needed && operand.is_some()).collect();
+        let specs: Vec<_> =
+            operands.map(|(operand, needed)| operand.filter(|_| needed).map(Spec::of)).collect();
         let others = statistics.into_iter().chain([grad]).collect();
-        let mut results = queue::<O>(inputs, others, Some(needs)).into_iter();
-        // The queue gives no result for what is not needed.
-        has_result.into_iter().map(|is_next| if is_next { results.next() } else { None }).collect()
+        // The queue has results for what is needed alone.
+        let results = specs.iter().flatten().cloned().collect();
+        let mut results = queue::<O>(inputs, results, others, Some(needs)).into_iter();
+        specs.into_iter().map(|spec| spec.and_then(|_| results.next())).collect()
     }
 }
 
 /// Queues a forward, or, with `needs`, the backward of statistics and a gradient, which are `others`.
 fn queue<O: OnCube>(
     inputs: O::On<Cube>,
+    results: Vec<Spec>,
     others: Vec<FloatTensor<Cube>>,
     needs: Option<O::Needs>,
 ) -> Vec<FloatTensor<Cube>> {
     let client = O::operand::<Cube>(&inputs).client.clone();
-    let results = results::<O>(&inputs, &needs);
     let tensors = RefCell::new(Vec::new());
     let queued = |tensor: FloatTensor<Cube>| {
         let tensor = tensor.into_ir();
@@ -63,13 +66,10 @@ fn queue<O: OnCube>(
     register(&client, id, &tensors.into_inner(), results, move |handles| {
         // Both closures of `map` read from it.
         let from = RefCell::new(handles);
-        let float = |tensor: &TensorIr| from.borrow_mut().get_float_tensor::<CubeBackend>(tensor);
-        let int = |tensor: &TensorIr| from.borrow_mut().get_int_tensor::<CubeBackend>(tensor);
-        let inputs =
-            O::map::<Queued, CubeBackend>(inputs.clone(), &mut |tensor| float(&tensor), &mut |tensor| {
-                int(&tensor)
-            });
-        let mut others: Vec<_> = others.iter().map(float).collect();
+        let mut float = |tensor: TensorIr| from.borrow_mut().get_float_tensor::<CubeBackend>(&tensor);
+        let mut int = |tensor: TensorIr| from.borrow_mut().get_int_tensor::<CubeBackend>(&tensor);
+        let inputs = O::map::<Queued, CubeBackend>(inputs.clone(), &mut float, &mut int);
+        let mut others: Vec<_> = others.iter().cloned().map(float).collect();
         let Some(needs) = needs.clone() else {
             let (output, statistics) = match path {
                 Path::Fused => O::forward(inputs),
@@ -86,13 +86,6 @@ fn queue<O: OnCube>(
         };
         gradients.into_iter().flatten().collect()
     })
-}
-
-/// An output and its statistics, or the gradients that a backward is asked for.
-fn results<O: Operator>(inputs: &O::On<Cube>, needs: &Option<O::Needs>) -> Vec<Spec> {
-    let Some(needs) = needs.clone() else { return O::specs::<Cube>(inputs) };
-    let operands = O::operands::<Cube>(inputs).into_iter().zip(needs);
-    operands.filter_map(|(operand, needed)| operand.filter(|_| needed).map(Spec::of)).collect()
 }
 
 /// Queues what `run` computes from `inputs`.

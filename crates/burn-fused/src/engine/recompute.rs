@@ -104,7 +104,13 @@ where
         Ok((y, attach.leaves))
     });
     let kind = &operands[0].as_ref().expect("x").kind;
-    on_backend!(kind, B => sized::<B, _, _>(part, operands), compute(module, x, context))
+    // The parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of which a model has many.
+    on_backend!(kind, B => match operands.len() {
+        0..=32 => record::<B, _, _, 32>(part, operands),
+        33..=512 => record::<B, _, _, 512>(part, operands),
+        513..=OPERANDS => record::<B, _, _, OPERANDS>(part, operands),
+        count => Err(Error::TooManyParameters { found: count - 1, most: OPERANDS - 1 }.into()),
+    }, compute(module, x, context))
 }
 
 /// What is computed again: from `x`, which is outside autodiff, the output, and what has a gradient: of `x` and of the
@@ -120,23 +126,6 @@ impl<F> Debug for Part<F> {
 
 trait Run<E>: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Leaves), E> + Clone + Send + 'static {}
 impl<E, F: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Leaves), E> + Clone + Send + 'static> Run<E> for F {}
-
-/// The step for as many operands.
-fn sized<B, F, E>(part: Part<F>, operands: Vec<Option<DispatchTensor>>) -> Result<Tensor<2>, E>
-where
-    B: Backend,
-    F: Run<E>,
-    E: From<Error> + Debug + 'static,
-    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
-{
-    // The parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of which a model has many.
-    match operands.len() {
-        0..=32 => record::<B, F, E, 32>(part, operands),
-        33..=512 => record::<B, F, E, 512>(part, operands),
-        513..=OPERANDS => record::<B, F, E, OPERANDS>(part, operands),
-        count => Err(Error::TooManyParameters { found: count - 1, most: OPERANDS - 1 }.into()),
-    }
-}
 
 /// The output on autodiff over `B`; `operands` are `x` and the parameters.
 fn record<B, F, E, const N: usize>(

@@ -1,7 +1,6 @@
 //! An operator on the device that its tensors are on, and the choice between its kernels and its reference.
 
 use crate::engine::operator::{Kernels, Operator, record};
-use crate::numerics::dropout::DropoutOps;
 use burn::backend::autodiff::Autodiff;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{
@@ -57,33 +56,18 @@ where
     let inputs =
         O::map::<Dispatch, Dispatch>(inputs, &mut |tensor| merge(tensor), &mut |tensor| merge(tensor));
     on_backend!(&O::operand::<Dispatch>(&inputs).kind, B => match context.get() {
-        DispatchAutodiffContext::Disabled => on::<O, B>(inputs),
-        autodiff => DispatchTensor { autodiff, ..followed::<O, B, N>(inputs) },
+        DispatchAutodiffContext::Disabled => {
+            let inputs =
+                O::map::<Dispatch, B>(inputs, &mut |tensor| plain::<B>(tensor).float(), &mut int::<B>);
+            let (output, _) = <O as Kernels<B>>::forward(inputs);
+            DispatchTensor::from_backend(BackendTensor::<B>::Float(output))
+        }
+        autodiff => {
+            let inputs = O::map::<Dispatch, Autodiff<B>>(inputs, &mut follow::<B>, &mut int::<B>);
+            let output = BackendTensor::<Autodiff<B>>::Float(record::<O, B, N>(inputs));
+            DispatchTensor { autodiff, ..DispatchTensor::from_backend(output) }
+        }
     }, O::reference::<Dispatch>(inputs).0)
-}
-
-/// The output on backend `B`.
-#[cfg_attr(not(any(feature = "flex", feature = "ndarray", feature = "_cubecl")), allow(dead_code))]
-fn on<O, B>(inputs: O::On<Dispatch>) -> DispatchTensor
-where
-    O: Kernels<B>,
-    B: DropoutOps,
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    let inputs = O::map::<Dispatch, B>(inputs, &mut |tensor| plain::<B>(tensor).float(), &mut int::<B>);
-    DispatchTensor::from_backend(BackendTensor::<B>::Float(O::forward(inputs).0))
-}
-
-/// The output on autodiff over `B`.
-#[cfg_attr(not(any(feature = "flex", feature = "ndarray", feature = "_cubecl")), allow(dead_code))]
-fn followed<O, B, const N: usize>(inputs: O::On<Dispatch>) -> DispatchTensor
-where
-    O: Kernels<B> + Operator<Needs = [bool; N]>,
-    B: DropoutOps,
-    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
-{
-    let output = record::<O, B, N>(O::map::<Dispatch, Autodiff<B>>(inputs, &mut follow::<B>, &mut int::<B>));
-    DispatchTensor::from_backend(BackendTensor::<Autodiff<B>>::Float(output))
 }
 
 /// A float on autodiff over `B`, whatever the checkpointing; one from outside is a constant there.

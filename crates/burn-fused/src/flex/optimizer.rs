@@ -97,7 +97,8 @@ simd_fn! {
     }
 }
 
-/// Whether [`adam`] takes these operands: all in host memory, and of the dtypes of one parameter.
+/// Whether the [`adam`] here takes these operands of [`crate::adam`]: all in host memory, and of the dtypes of one
+/// parameter.
 pub fn takes<const D: usize>(
     values: &Tensor<D>,
     [mean, square]: [&Tensor<D>; 2],
@@ -109,22 +110,10 @@ pub fn takes<const D: usize>(
     is(values, dtype) && is(gradient, dtype) && is(mean, wide) && is(square, wide)
 }
 
-/// Values and optimizer state after a step of Adam.
+/// [`crate::adam`] of operands that this module [`takes`].
 ///
 /// The new values are in the gradient's memory: the old ones may be held by others, as Burn's `Learner` does, and need not be
 /// copied for that.
-///
-/// ```
-/// use burn::prelude::*;
-/// use burn_fused::host::{AdamStep, adam, takes};
-///
-/// let of = |value: f32| Tensor::<1>::from_floats([value], &Device::flex());
-/// let step = AdamStep { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-8, keep: 1.0, root: 1.0, size: 0.1 };
-/// let (values, state, gradient) = (of(1.0), [of(0.0), of(0.0)], of(2.0));
-/// assert!(takes(&values, state.each_ref(), &gradient));
-/// let (stepped, _state) = adam(step, values, state, gradient);
-/// assert!(stepped.into_scalar::<f32>() < 1.0);
-/// ```
 pub fn adam<const D: usize>(
     step: AdamStep,
     values: Tensor<D>,

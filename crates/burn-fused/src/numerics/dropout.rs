@@ -210,19 +210,18 @@ fn next_seed(device: &Device) -> Seed {
 }
 
 fn new_seed(device: &Device) -> Seed {
-    SHARED.with_borrow_mut(|shared| {
-        let Some(shared) = shared.as_mut().filter(|shared| shared.next < shared.count) else {
-            // More operators than were announced: each draws for itself.
-            return (draw(1, device), 0);
-        };
+    let shared = SHARED.with_borrow_mut(|shared| {
+        let shared = shared.as_mut().filter(|shared| shared.next < shared.count)?;
         let drawn = shared.drawn.get_or_insert_with(|| draw(shared.count, device));
         // A model may span devices; the draw is on one.
         if drawn.device() != *device {
-            return (draw(1, device), 0);
+            return None;
         }
         shared.next += 1;
-        (drawn.clone(), shared.next - 1)
-    })
+        Some((drawn.clone(), shared.next - 1))
+    });
+    // More operators than were announced: each draws for itself.
+    shared.unwrap_or_else(|| (draw(1, device), 0))
 }
 
 fn draw(count: usize, device: &Device) -> Tensor<2, Int> {

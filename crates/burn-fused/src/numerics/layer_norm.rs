@@ -31,8 +31,7 @@ pub(crate) fn layer_norm_backward<B: Backend>(
     [needs_x, needs_gamma, needs_beta]: [bool; 3],
 ) -> [Option<FloatTensor<B>>; 3] {
     let normalized = B::float_mul(B::float_sub(x, mean), rstd.clone());
-    let of_gamma = || total::<B>(B::float_mul(grad.clone(), normalized.clone()), gamma);
-    let of_gamma = needs_gamma.then(of_gamma);
+    let of_gamma = needs_gamma.then(|| total::<B>(B::float_mul(grad.clone(), normalized.clone()), gamma));
     let of_beta = needs_beta.then(|| total::<B>(grad.clone(), beta));
     let of_x = needs_x.then(|| {
         let rank = grad.shape().num_dims();

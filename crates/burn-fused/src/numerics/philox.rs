@@ -88,12 +88,8 @@ impl Mask {
     ///
     /// That of column `GROUP · group + LANES · i + l` is word i at counter (`LANES · group + l`, token, 0).
     pub(crate) fn words(&self, token: u64, group: u32) -> [u32; GROUP] {
-        let mut words = [0; GROUP];
-        let lanes = self.words_at(Plain::<LANES>, self::columns(group), token);
-        for (words, lanes) in words.chunks_exact_mut(LANES).zip(lanes) {
-            words.copy_from_slice(&lanes);
-        }
-        words
+        let words = self.words_at(Plain::<LANES>, self::columns(group), token);
+        std::array::from_fn(|column| words[column / LANES][column % LANES])
     }
 
     /// The four words of `token` at each of the counters `columns`.

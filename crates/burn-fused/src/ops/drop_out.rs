@@ -53,7 +53,6 @@ impl Operator for DropOutOp {
     }
 
     fn reference_backward<B: DropoutOps>(inputs: DropOut<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        let Upstream { grad, needs: [x], .. } = upstream;
-        vec![x.then(|| inputs.dropout.apply(grad))]
+        vec![Some(inputs.dropout.apply(upstream.grad))]
     }
 }

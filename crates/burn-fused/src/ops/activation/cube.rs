@@ -1,7 +1,7 @@
 //! CubeCL's devices: one kernel forward; two backward, of which one adds up the bias's gradient. Each is compiled for an
 //! activation.
 
-use super::{Activation, BiasActivation, BiasActivationOp, CUBIC};
+use super::{Activation, BiasActivation, BiasActivationOp};
 use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::row::{Split, column, zeros};
 use crate::cube::totals::{store, store_share};
@@ -82,8 +82,7 @@ impl Kernels<CubeBackend> for BiasActivationOp {
     }
 }
 
-/// What the formula of an activation multiplies by: for GELU 1 / √2 and 1 / √(2π); for its approximations twice the slope, and
-/// that times 0.044715; for what is a logistic function the slope.
+/// What the formula of an activation multiplies by: for GELU 1 / √2 and 1 / √(2π), otherwise those of [`Activation::logistic`].
 #[derive(CubeType, CubeLaunch)]
 struct Constants {
     first: InputScalar,
@@ -91,11 +90,9 @@ struct Constants {
 }
 
 fn constants(on: &RowLaunch, activation: Activation) -> ConstantsLaunch {
-    let slope = activation.slope();
     let [first, second] = match activation {
         Activation::Gelu => [FRAC_1_SQRT_2, 1.0 / (2.0 * PI).sqrt()],
-        Activation::GeluTanh | Activation::GeluFast => [2.0 * slope, 2.0 * slope * CUBIC],
-        _ => [slope, 0.0],
+        _ => activation.logistic(),
     };
     ConstantsLaunch::new(on.scalar(first), on.scalar(second))
 }
@@ -105,19 +102,17 @@ fn constants(on: &RowLaunch, activation: Activation) -> ConstantsLaunch {
 fn value<W: Float>(z: W, constants: &Constants, #[comptime] activation: Activation) -> W {
     if comptime!(activation == Activation::Gelu) {
         z * cumulative::<W>(z, constants)
-    } else if comptime!(matches!(activation, Activation::GeluTanh | Activation::GeluFast)) {
-        z * logistic::<W>(cubic::<W>(z, constants, 1.0))
     } else if comptime!(activation == Activation::Relu) {
         // NaN stays.
         select(z < W::new(0.0), W::new(0.0), z)
-    } else if comptime!(matches!(activation, Activation::QuickGelu | Activation::Silu)) {
-        z * logistic::<W>(z * constants.first.get::<W>())
     } else if comptime!(activation == Activation::Tanh) {
         z.tanh()
     } else if comptime!(activation == Activation::Sigmoid) {
         logistic::<W>(z)
-    } else {
+    } else if comptime!(activation == Activation::Identity) {
         z
+    } else {
+        z * logistic::<W>(cubic::<W>(z, constants, 1.0))
     }
 }
 
@@ -128,24 +123,20 @@ fn slope<W: Float>(z: W, constants: &Constants, #[comptime] activation: Activati
     if comptime!(activation == Activation::Gelu) {
         let density = constants.second.get::<W>() * (W::new(-0.5) * z * z).exp();
         cumulative::<W>(z, constants) + z * density
-    } else if comptime!(matches!(activation, Activation::GeluTanh | Activation::GeluFast)) {
-        let u = cubic::<W>(z, constants, 1.0);
-        let near = logistic::<W>(u);
-        // z times the derivative of the cubic is the cubic with three times its last term; 1 − σ(u) is σ(−u).
-        near + near * logistic::<W>(-u) * cubic::<W>(z, constants, 3.0)
     } else if comptime!(activation == Activation::Relu) {
         select(z > W::new(0.0), one, W::new(0.0))
-    } else if comptime!(matches!(activation, Activation::QuickGelu | Activation::Silu)) {
-        let u = z * constants.first.get::<W>();
-        let near = logistic::<W>(u);
-        near * (one + u * logistic::<W>(-u))
     } else if comptime!(activation == Activation::Tanh) {
         let y = z.tanh();
         one - y * y
     } else if comptime!(activation == Activation::Sigmoid) {
         logistic::<W>(z) * logistic::<W>(-z)
-    } else {
+    } else if comptime!(activation == Activation::Identity) {
         one
+    } else {
+        let u = cubic::<W>(z, constants, 1.0);
+        let near = logistic::<W>(u);
+        // z times the derivative of the cubic is the cubic with three times its last term; 1 − σ(u) is σ(−u).
+        near + near * logistic::<W>(-u) * cubic::<W>(z, constants, 3.0)
     }
 }
 
@@ -155,7 +146,7 @@ fn cumulative<W: Float>(z: W, constants: &Constants) -> W {
     W::new(0.5) * (W::new(1.0) + (z * constants.first.get::<W>()).erf())
 }
 
-/// 2 √(2/π) (z + `weight` · 0.044715 z³): its logistic function is (1 + tanh) / 2 of half of it.
+/// first · z + `weight` · second · z³.
 #[cube]
 fn cubic<W: Float>(z: W, constants: &Constants, #[comptime] weight: f32) -> W {
     // Both tails are flat there: z² of what is far would overflow.

@@ -1,6 +1,6 @@
 //! Flex, Burn's CPU backend: one pass over the rows, forward and backward, in parallel.
 
-use super::{Activation, BiasActivation, BiasActivationOp, CUBIC};
+use super::{Activation, BiasActivation, BiasActivationOp};
 use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::flex::row::accumulate;
 use crate::flex::scalar::Functions;
@@ -18,7 +18,7 @@ impl HostKernels for BiasActivationOp {
             Activation::Relu => forward::<T, _>(Relu, input),
             // Kernels where time goes: in feed-forward networks.
             Activation::Identity | Activation::Tanh | Activation::Sigmoid => return Self::reference(input),
-            logistic => forward::<T, _>(Logistic::of(logistic), input),
+            other => forward::<T, _>(Logistic(other.logistic()), input),
         };
         (y, [])
     }
@@ -30,7 +30,7 @@ impl HostKernels for BiasActivationOp {
             Activation::Identity | Activation::Tanh | Activation::Sigmoid => {
                 Self::reference_backward(input, upstream)
             }
-            logistic => backward::<T, _>(Logistic::of(logistic), &input, upstream),
+            other => backward::<T, _>(Logistic(other.logistic()), &input, upstream),
         }
     }
 }
@@ -52,30 +52,14 @@ impl Curve for Gelu {
     }
 }
 
-/// `z · σ(slope · (z + cubic · z³))`: SiLU and all approximations of GELU.
+/// With the factors of [`Activation::logistic`].
 #[derive(Clone, Copy)]
-struct Logistic {
-    slope: f64,
-    cubic: f64,
-}
-
-impl Logistic {
-    fn of(activation: Activation) -> Self {
-        match activation {
-            // (1 + tanh(u / 2)) / 2 is σ(u).
-            Activation::GeluTanh | Activation::GeluFast => {
-                Self { slope: 2.0 * activation.slope(), cubic: CUBIC }
-            }
-            _ => Self { slope: activation.slope(), cubic: 0.0 },
-        }
-    }
-}
+struct Logistic([f64; 2]);
 
 impl Curve for Logistic {
     #[inline(always)]
     fn at<S: Simd, W: Wide>(self, z: W) -> (W, W) {
-        let linear = W::from_f64(self.slope);
-        let cubic = linear * W::from_f64(self.cubic);
+        let (linear, cubic) = (W::from_f64(self.0[0]), W::from_f64(self.0[1]));
         let far = W::from_f64(1e3); // both tails are flat there
         let square = if z * z > far { far } else { z * z };
         let (cumulative, density) = logistic::<S, W>(z * (linear + cubic * square));

@@ -302,8 +302,18 @@ impl Activation {
         Self::ALL.map(Self::names).concat().join(", ")
     }
 
+    /// `[a, b]` of `z · σ(a · z + b · z³)`: SiLU and all approximations of GELU.
+    #[cfg(any(feature = "flex", feature = "_cubecl"))]
+    fn logistic(self) -> [f64; 2] {
+        match self {
+            // (1 + tanh(u / 2)) / 2 is σ(u).
+            Self::GeluTanh | Self::GeluFast => [2.0 * self.slope(), 2.0 * self.slope() * CUBIC],
+            _ => [self.slope(), 0.0],
+        }
+    }
+
     /// The factor of z in tanh or σ; of the tanh approximations of GELU, what they have for √(2/π).
-    pub(crate) fn slope(self) -> f64 {
+    fn slope(self) -> f64 {
         match self {
             Self::GeluFast => 0.797_884_560_8,
             Self::QuickGelu => 1.702,

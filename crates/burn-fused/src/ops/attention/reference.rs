@@ -2,26 +2,35 @@
 //! devices without kernels for such vectors compute.
 
 use super::{Attention, AttentionOp};
-use crate::engine::operator::{Fields, Gradients, Output, Upstream};
+use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Upstream};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{narrow, wide};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{Shape, Slice, TensorData};
 
-pub(super) fn forward<B: DropoutOps>(inputs: Attention<B>) -> Output<AttentionOp, B> {
-    let inputs = folded::<B>(inputs);
-    let rectangle = Rectangle::new(&inputs);
-    let (weights, statistics) = softmax::<B>(&inputs, &rectangle);
-    let context = B::float_matmul(inputs.dropout.apply(weights), rectangle.fill(&inputs.value));
-    (narrow::<B>(rectangle.empty(context), inputs.query.dtype()), statistics)
+impl Operator for AttentionOp {
+    fn specs<B: Backend>(inputs: &Attention<B>) -> Vec<Spec> {
+        let shape = [inputs.lengths.len(), inputs.heads, inputs.longest, 1];
+        let of_row = Spec::statistic(shape, inputs.query.dtype());
+        vec![Spec::of(&inputs.query), of_row.clone(), of_row]
+    }
+
+    fn reference<B: DropoutOps>(inputs: Attention<B>) -> Output<Self, B> {
+        let inputs = folded::<B>(inputs);
+        let rectangle = Rectangle::new(&inputs);
+        let (weights, statistics) = softmax::<B>(&inputs, &rectangle);
+        let context = B::float_matmul(inputs.dropout.apply(weights), rectangle.fill(&inputs.value));
+        (narrow::<B>(rectangle.empty(context), inputs.query.dtype()), statistics)
+    }
+
+    fn reference_backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        folded_backward(inputs, upstream, backward)
+    }
 }
 
 /// The gradients of query, key, value and bias, without vectors of distances.
-pub(super) fn backward<B: DropoutOps>(
-    inputs: Attention<B>,
-    upstream: Upstream<AttentionOp, B>,
-) -> Gradients<B> {
+fn backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<AttentionOp, B>) -> Gradients<B> {
     let Upstream { statistics: [max, inverse_sum], grad, needs: [query, key, value, bias, ..] } = upstream;
     let rectangle = Rectangle::new(&inputs);
     let rows = |tensor, of: &FloatTensor<B>| narrow::<B>(rectangle.empty(tensor), of.dtype());
@@ -187,7 +196,7 @@ pub(super) fn folded<B: Backend>(inputs: Attention<B>) -> Attention<B> {
     let of_query = Side::of_query(&inputs, &rectangle).map(logits);
     let of_key = Side::of_key(&inputs, &rectangle).map(|side| B::float_swap_dims(logits(side), 2, 3));
     let bias = inputs.bias.map(wide::<B>).into_iter().chain(of_query).chain(of_key);
-    let bias = bias.reduce(|sum, logits| B::float_add(sum, logits));
+    let bias = bias.reduce(B::float_add);
     let bias = bias.map(|bias| narrow::<B>(bias, inputs.query.dtype()));
     Attention { bias, by_query: None, by_key: None, ..inputs }
 }
@@ -222,8 +231,7 @@ pub(super) fn folded_backward<B: DropoutOps>(
     gradients[3] = bias.then_some(of_logits);
     for (operand, gradient) in further {
         let found = gradients[operand].take().map(wide::<B>);
-        gradients[operand] =
-            found.into_iter().chain(gradient).reduce(|sum, gradient| B::float_add(sum, gradient));
+        gradients[operand] = found.into_iter().chain(gradient).reduce(B::float_add);
     }
     let operands = AttentionOp::operands::<B>(&inputs);
     let dtypes = operands.into_iter().map(|operand| operand.map(FloatTensor::<B>::dtype));

@@ -43,15 +43,10 @@ inputs! {
 /// use burn::prelude::*;
 /// use burn_fused::cross_entropy;
 ///
-/// let device = Device::default().autodiff();
-/// let logits = Tensor::<2>::from_floats([[0.0, 0.0], [2.0, 2.0]], &device).require_grad();
-/// let labels = Tensor::from_ints([1, 0], &device);
-/// let loss = cross_entropy(logits.clone(), labels);
-/// let gradient = logits.grad(&loss.backward()).unwrap();
+/// let device = Device::default();
+/// let logits = Tensor::from_floats([[0.0, 0.0], [2.0, 2.0]], &device);
+/// let loss = cross_entropy(logits, Tensor::from_ints([1, 0], &device));
 /// assert!((loss.into_scalar::<f32>() - 2f32.ln()).abs() < 1e-6);
-/// let gradient: Vec<f32> = gradient.into_data().try_into_vec().unwrap();
-/// let expected = [0.25, -0.25, -0.25, 0.25]; // (softmax − one hot) / N
-/// assert!(gradient.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6));
 /// ```
 ///
 /// # Shapes
@@ -107,10 +102,7 @@ impl Operator for CrossEntropyOp {
         inputs: CrossEntropy<B>,
         upstream: Upstream<Self, B>,
     ) -> Gradients<B> {
-        let Upstream { statistics: [largest, log_sums], grad, needs: [needed] } = upstream;
-        if !needed {
-            return vec![None];
-        }
+        let Upstream { statistics: [largest, log_sums], grad, .. } = upstream;
         let CrossEntropy { logits, labels } = inputs;
         let dtype = logits.dtype();
         let [rows, _] = logits.shape().dims();

@@ -39,35 +39,25 @@ impl HostKernels for EmbedLayerNormOp {
         let hidden = norm.gamma.len();
         let tables = tables(&input);
         let sources = sources::<T>(&input, &tables);
-        let mut order: Vec<u32> = (0..tokens as u32).collect();
-        // By trained position row: the order in which all sums are taken.
-        if let Some(source) = sources[2].as_ref().filter(|_| positions) {
-            order.sort_by_key(|&token| source.rows[token as usize]); // a stable sort
-        }
         let statistics = of_rows(statistics);
         let mut data = wide::<Flex>(grad).into_data(); // the gradient's own memory, or a copy if something else holds it
         let d = data.as_mut_slice::<T::Wide>().expect("a gradient of the kernel's dtype");
-        let mut rows: Vec<_> = d.chunks_exact_mut(hidden).map(Some).collect();
-        let tasks = order.chunks(TASK).map(|tokens| {
-            let row = |&token: &u32| (token, rows[token as usize].take().expect("every token once"));
-            tokens.iter().map(row).collect()
-        });
+        let tasks = d.chunks_mut(TASK * hidden).zip(statistics.chunks(TASK)).enumerate();
         let needs_rows = words || types || positions;
-        let totals = total_of_each(tokens * hidden, tasks, 2 * hidden, |rows, partial| {
-            backward(&sources, &norm, &statistics, rows, needs_rows, partial);
+        let totals = total_of_each(tokens * hidden, tasks, 2 * hidden, |(task, (d, statistics)), partial| {
+            backward(task * TASK, &sources, &norm, statistics, d, needs_rows, partial);
         });
 
         let d = &*d;
-        let of_table = |i: usize, needed: bool, part: usize| {
+        let of_table = |i: usize, needed: bool| {
             let source = sources[i].as_ref().filter(|_| needed)?;
-            Some(tensor(table_gradient(source, &order, d, hidden, part), tables[i].as_ref()?.shape()))
+            Some(tensor(table_gradient(source, d, hidden), tables[i].as_ref()?.shape()))
         };
         let vector = |values: &[T::Wide]| tensor(T::narrow_all(values.to_vec()), input.gamma.shape());
         vec![
-            of_table(0, words, usize::MAX),
-            // Many tokens read one row: the sum of partial sums rounds less.
-            of_table(1, types, TASK),
-            of_table(2, positions, TASK),
+            of_table(0, words),
+            of_table(1, types),
+            of_table(2, positions),
             gamma.then(|| vector(&totals[..hidden])),
             beta.then(|| vector(&totals[hidden..])),
         ]
@@ -122,11 +112,8 @@ fn add_rows<T: Scalar>(sources: &[Option<Source<T>>; 3], token: usize, sum: &mut
     // As Burn's additions round: the reference adds tensors.
     let round = |wide: T::Wide| T::narrow(wide).widen();
     let hidden = sum.len();
-    let row = |source: &Source<'_, T>| {
-        let start = source.rows[token] as usize * hidden;
-        start..start + hidden
-    };
-    let mut present = sources.iter().flatten().map(|source| &source.values[row(source)]);
+    let present = sources.iter().flatten();
+    let mut present = present.map(|source| &source.values[source.rows[token] as usize * hidden..][..hidden]);
     match (present.next(), present.next(), present.next()) {
         (Some(a), Some(b), Some(c)) => {
             for (((x, a), b), c) in sum.iter_mut().zip(a).zip(b).zip(c) {
@@ -169,26 +156,27 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Some tokens with the gradients of their y, which become those of their sums if `needs_rows`; adds to those of γ and β.
+    /// Tokens from `first` on with the gradients of their y, which become those of their sums if `needs_rows`; adds to those of
+    /// γ and β.
     fn backward<S, T: Scalar>(
         simd,
+        first: usize,
         sources: &'a [Option<Source<'a, T>>; 3],
         norm: &'a Norm<T::Wide>,
         statistics: &'a [[T::Wide; 2]],
-        rows: Vec<(u32, &'a mut [T::Wide])>,
+        d: &'a mut [T::Wide],
         needs_rows: bool,
         partial: &'a mut [T::Wide],
     ) {
         let hidden = norm.gamma.len();
         let (gamma, beta) = partial.split_at_mut(hidden);
         let (mut sum, nothing) = (vec![T::Wide::ZERO; hidden], vec![(); hidden]);
-        for (token, d) in rows {
-            let token = token as usize;
+        for (token, (d, &statistics)) in (first..).zip(d.chunks_exact_mut(hidden).zip(statistics)) {
             add_rows(sources, token, &mut sum);
             if let Some(mask) = &norm.mask {
                 for_groups(simd, mask, token as u64, 0, d, &nothing, |factor, d, ()| *d = *d * factor);
             }
-            norm.backward(&mut sum, statistics[token], d, [&mut *gamma, &mut *beta], needs_rows);
+            norm.backward(&mut sum, statistics, d, [&mut *gamma, &mut *beta], needs_rows);
         }
     }
 }
@@ -196,17 +184,10 @@ simd_fn! {
 /// Above this many tokens in one row, its columns are summed in parallel.
 const LONG_RUN: usize = 64;
 
-/// A table's gradient: for each row the sum of `d` over the tokens that read it, in their `order`; 0 for the padding row.
-/// What lies in different parts of `part` tokens is added up apart first.
-fn table_gradient<T: Scalar>(
-    source: &Source<T>,
-    order: &[u32],
-    d: &[T::Wide],
-    hidden: usize,
-    part: usize,
-) -> Vec<T> {
-    // Sorted by row and then by place: a run is one row's tokens in their order.
-    let rows = order.iter().map(|&token| source.rows[token as usize] as usize);
+/// A table's gradient: for each row the sum of `d` over the tokens that read it, in their order; 0 for the padding row.
+fn table_gradient<T: Scalar>(source: &Source<T>, d: &[T::Wide], hidden: usize) -> Vec<T> {
+    // Sorted by row and then by token: a run is one row's tokens in their order.
+    let rows = source.rows.iter().map(|&row| row as usize);
     let mut keys: Vec<(usize, usize)> =
         rows.zip(0..).filter(|&(row, _)| Some(row) != source.padding_idx).collect();
     keys.sort_unstable();
@@ -222,16 +203,17 @@ fn table_gradient<T: Scalar>(
         work.extend(own.chunks_mut(columns).enumerate().map(|(i, own)| (own, i * columns, run)));
     }
     for_each(keys.len() * hidden, work.into_iter(), |(to, column, run)| {
-        let add_up = |to: &mut [T::Wide], places: &[(usize, usize)]| {
-            for &(_, place) in places {
-                accumulate(to, &d[order[place] as usize * hidden + column..]);
+        let add_up = |to: &mut [T::Wide], tokens: &[(usize, usize)]| {
+            for &(_, token) in tokens {
+                accumulate(to, &d[token * hidden + column..]);
             }
         };
-        let mut parts = run.chunk_by(|a, b| a.1 / part == b.1 / part);
-        add_up(to, parts.next().expect("a token"));
-        for places in parts {
+        // If many tokens read one row, the sum of partial sums rounds less.
+        let (first, further) = run.split_at(run.len().min(TASK));
+        add_up(to, first);
+        for tokens in further.chunks(TASK) {
             let mut sum = vec![T::Wide::ZERO; to.len()];
-            add_up(&mut sum, places);
+            add_up(&mut sum, tokens);
             accumulate(to, &sum);
         }
     });

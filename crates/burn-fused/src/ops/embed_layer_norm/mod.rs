@@ -157,8 +157,7 @@ impl Norm {
 /// let words = Rows::Lookup { table, ids, padding_idx: None };
 /// let norm = Norm { gamma: Tensor::ones([2], &device), beta: None, epsilon: 1e-12 };
 /// let y = embed_layer_norm([1, 2], [words, Rows::Absent, Rows::Absent], norm, 0.0);
-/// let y: Vec<f32> = y.into_data().try_into_vec().unwrap();
-/// assert_eq!(y, [-1.0, 1.0, 0.0, 0.0]);
+/// assert_eq!(y.into_data(), TensorData::from([[[-1.0f32, 1.0], [0.0, 0.0]]]));
 /// ```
 ///
 /// # Shapes

@@ -1,6 +1,6 @@
 //! CubeCL's devices: Burn's autotuned matmuls of operands in 16 bits, which reach tensor cores, added up in f32.
 
-use super::{Arithmetic, Linear, LinearOp, backward, forward};
+use super::{Linear, LinearOp, backward, forward};
 use crate::cube::launch::product;
 use crate::engine::operator::{Gradients, Kernels, Output, Upstream};
 use crate::numerics::layer_norm::vector;
@@ -13,34 +13,26 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
 use burn_cubecl::tensor::CubeTensor;
 
-struct Cube;
-
-impl Arithmetic<CubeBackend> for Cube {
-    fn rounded(operand: CubeTensor, dtype: DType) -> CubeTensor {
-        cast(operand, dtype)
-    }
-
-    fn affine(a: CubeTensor, b: CubeTensor, bias: Option<CubeTensor>, output: DType) -> CubeTensor {
-        let Some(bias) = bias else { return product(a, b, output) };
-        let (x, bias) = (product(a, b, DType::F32), cast(bias, DType::F32));
-        let sum = BiasActivation { x, bias, gate: None, activation: Activation::Identity };
-        // The matmul's own rounding would be before the bias.
-        if let Some(on) = launch(&sum) {
-            return activated(&on, sum, output);
-        }
-        let bias = vector::<CubeBackend>(&sum.bias, &sum.x);
-        narrow::<CubeBackend>(CubeBackend::float_add(sum.x, bias), output)
-    }
-}
-
 impl Kernels<CubeBackend> for LinearOp {
     fn forward(input: Linear<CubeBackend>) -> Output<Self, CubeBackend> {
-        forward::<_, Cube>(input)
+        forward::<CubeBackend>(input, affine)
     }
 
     fn backward(input: Linear<CubeBackend>, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
-        backward::<_, Cube>(input, upstream)
+        backward::<CubeBackend>(input, upstream, affine)
     }
+}
+
+fn affine(a: CubeTensor, b: CubeTensor, bias: Option<CubeTensor>, output: DType) -> CubeTensor {
+    let Some(bias) = bias else { return product(a, b, output) };
+    let (x, bias) = (product(a, b, DType::F32), cast(bias, DType::F32));
+    let sum = BiasActivation { x, bias, gate: None, activation: Activation::Identity };
+    // The matmul's own rounding would be before the bias.
+    if let Some(on) = launch(&sum) {
+        return activated(&on, sum, output);
+    }
+    let bias = vector::<CubeBackend>(&sum.bias, &sum.x);
+    narrow::<CubeBackend>(CubeBackend::float_add(sum.x, bias), output)
 }
 
 #[cfg(test)]
@@ -48,7 +40,7 @@ mod tests {
     use super::*;
     use crate::engine::operator::Operator;
     use burn::backend::try_read_sync;
-    use burn::tensor::TensorData;
+    use burn::tensor::{TensorData, Tolerance};
 
     fn tensor(shape: [usize; 2], step: usize) -> CubeTensor {
         let values: Vec<f32> =
@@ -59,16 +51,9 @@ mod tests {
     #[track_caller]
     fn assert_close(found: CubeTensor, expected: CubeTensor) {
         assert_eq!(found.dtype, expected.dtype);
-        let [found, expected] = [found, expected].map(|tensor| {
-            let data = try_read_sync(CubeBackend::float_into_data(tensor)).unwrap().unwrap();
-            data.iter::<f64>().collect::<Vec<_>>()
-        });
-        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            assert!(
-                (found - expected).abs() <= 2e-3 * expected.abs().max(1.0),
-                "[{i}]: {found}, not {expected}"
-            );
-        }
+        let [found, expected] = [found, expected]
+            .map(|tensor| try_read_sync(CubeBackend::float_into_data(tensor)).unwrap().unwrap());
+        found.assert_approx_eq::<f32>(&expected, Tolerance::rel_abs(2e-3, 2e-3));
     }
 
     /// In f16, for software adapters have no bf16: the code is the same.

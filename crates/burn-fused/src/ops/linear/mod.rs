@@ -181,53 +181,45 @@ fn has_matmuls<const D: usize>(_x: &Tensor<D>, _weight: &Tensor<2>) -> bool {
     false
 }
 
-/// How a backend multiplies: here by Burn's operations.
-pub(super) trait Arithmetic<B: Backend> {
-    /// `operand` rounded to `dtype`.
-    fn rounded(operand: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
-        narrow::<B>(operand, dtype)
-    }
+/// How a backend computes A · B + bias for each row, added up in f32 and rounded to a dtype once.
+type Affine<B> = fn(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>, DType) -> FloatTensor<B>;
 
-    /// A · B + bias for each row, added up in f32 and rounded to `output` once.
-    fn affine(
-        a: FloatTensor<B>,
-        b: FloatTensor<B>,
-        bias: Option<FloatTensor<B>>,
-        output: DType,
-    ) -> FloatTensor<B> {
-        // Rounded operands are widened again, so that sums are f32 on every backend.
-        let sum = B::float_matmul(wide::<B>(a), wide::<B>(b));
-        let sum = match bias {
-            Some(bias) => {
-                let bias = vector::<B>(&bias, &sum);
-                B::float_add(sum, bias)
-            }
-            None => sum,
-        };
-        narrow::<B>(sum, output)
-    }
-}
-
-struct Reference;
-
-impl<B: Backend> Arithmetic<B> for Reference {}
-
-fn forward<B: Backend, A: Arithmetic<B>>(input: Linear<B>) -> Output<LinearOp, B> {
+fn forward<B: Backend>(input: Linear<B>, affine: Affine<B>) -> Output<LinearOp, B> {
     let output = input.output();
-    let [x, weight] = [input.x, input.weight].map(|operand| A::rounded(operand, input.dtype));
-    (A::affine(x.clone(), weight.clone(), input.bias, output), [x, weight])
+    let [x, weight] = [input.x, input.weight].map(|operand| narrow::<B>(operand, input.dtype));
+    (affine(x.clone(), weight.clone(), input.bias, output), [x, weight])
 }
 
-fn backward<B: Backend, A: Arithmetic<B>>(input: Linear<B>, upstream: Upstream<LinearOp, B>) -> Gradients<B> {
+fn backward<B: Backend>(
+    input: Linear<B>,
+    upstream: Upstream<LinearOp, B>,
+    affine: Affine<B>,
+) -> Gradients<B> {
     let Upstream { statistics: [x, weight], grad, needs: [needs_x, needs_weight, needs_bias] } = upstream;
     let bias = input.bias.filter(|_| needs_bias).map(|bias| total::<B>(wide::<B>(grad.clone()), &bias));
-    let grad = A::rounded(grad, input.dtype);
+    let grad = narrow::<B>(grad, input.dtype);
     let transposed = |matrix| B::float_swap_dims(matrix, 0, 1);
     vec![
-        needs_x.then(|| A::affine(grad.clone(), transposed(weight), None, input.x.dtype())),
-        needs_weight.then(|| A::affine(transposed(x), grad.clone(), None, input.weight.dtype())),
+        needs_x.then(|| affine(grad.clone(), transposed(weight), None, input.x.dtype())),
+        needs_weight.then(|| affine(transposed(x), grad.clone(), None, input.weight.dtype())),
         bias,
     ]
+}
+
+/// By Burn's operations.
+fn affine<B: Backend>(
+    a: FloatTensor<B>,
+    b: FloatTensor<B>,
+    bias: Option<FloatTensor<B>>,
+    output: DType,
+) -> FloatTensor<B> {
+    // Rounded operands are widened again, so that sums are f32 on every backend.
+    let mut sum = B::float_matmul(wide::<B>(a), wide::<B>(b));
+    if let Some(bias) = bias {
+        let bias = vector::<B>(&bias, &sum);
+        sum = B::float_add(sum, bias);
+    }
+    narrow::<B>(sum, output)
 }
 
 impl Operator for LinearOp {
@@ -238,10 +230,10 @@ impl Operator for LinearOp {
     }
 
     fn reference<B: DropoutOps>(inputs: Linear<B>) -> Output<Self, B> {
-        forward::<B, Reference>(inputs)
+        forward::<B>(inputs, affine::<B>)
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Linear<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        backward::<B, Reference>(inputs, upstream)
+        backward::<B>(inputs, upstream, affine::<B>)
     }
 }

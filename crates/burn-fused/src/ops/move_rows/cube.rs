@@ -13,22 +13,16 @@ const BINDINGS: u32 = 5;
 
 impl Kernels<CubeBackend> for MoveRowsOp {
     fn forward(input: MoveRows<CubeBackend>) -> Output<Self, CubeBackend> {
-        match gathered(&input.x, &input.from, input.rows) {
-            Some(y) => (y, []),
-            None => Self::reference(input),
-        }
+        let Some(y) = gathered(&input.x, &input.from, input.rows) else { return Self::reference(input) };
+        (y, [])
     }
 
     fn backward(
         input: MoveRows<CubeBackend>,
         upstream: Upstream<Self, CubeBackend>,
     ) -> Gradients<CubeBackend> {
-        let rows = input.x.meta.shape()[0];
-        let dx = if upstream.needs == [true] { gathered(&upstream.grad, &input.to, rows) } else { None };
-        match dx {
-            Some(dx) => vec![Some(dx)],
-            None => Self::reference_backward(input, upstream),
-        }
+        let dx = gathered(&upstream.grad, &input.to, input.x.meta.shape()[0]);
+        if dx.is_some() { vec![dx] } else { Self::reference_backward(input, upstream) }
     }
 }
 

@@ -96,9 +96,7 @@ impl Moves {
 /// `values` as a tensor on `device`, outside autodiff, so that they fit tensors with and without gradient checkpointing, such
 /// as those of [`Moves`].
 pub fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {
-    let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
-    let length = values.len();
-    Tensor::from_data(TensorData::new(values, [length]), &device.clone().without_autodiff())
+    Tensor::from_data(values, &device.clone().without_autodiff())
 }
 
 impl Operator for MoveRowsOp {
@@ -112,9 +110,8 @@ impl Operator for MoveRowsOp {
     }
 
     fn reference_backward<B: DropoutOps>(inputs: MoveRows<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        let Upstream { grad, needs: [x], .. } = upstream;
         let has_others = inputs.moved < inputs.x.shape()[0];
-        vec![x.then(|| gather::<B>(grad, inputs.to, has_others))]
+        vec![Some(gather::<B>(upstream.grad, inputs.to, has_others))]
     }
 }
 

@@ -19,7 +19,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
 /// Whether kernels here take a tensor.
-pub(super) fn takes(tensor: &DispatchTensor) -> bool {
+fn takes(tensor: &DispatchTensor) -> bool {
     Path::current() == Path::Fused
         && matches!(tensor.kind, DispatchTensorKind::Cube(_))
         && is_computed(tensor.dtype())
@@ -31,28 +31,34 @@ fn dispatched(tensor: FloatTensor<Cube>) -> DispatchTensor {
 
 /// Adds the sums of those tensors that the kernel takes, and returns the others.
 pub(super) fn take(tensors: Vec<DispatchTensor>, sums: &mut Vec<DispatchTensor>) -> Vec<DispatchTensor> {
-    let (ours, others): (Vec<_>, Vec<_>) = tensors.into_iter().partition(takes);
-    let mut ours: Vec<_> = ours.into_iter().map(|tensor| plain::<Cube>(tensor).float()).collect();
+    let (mut ours, others): (Vec<_>, Vec<_>) = tensors.into_iter().partition(takes);
     // A launch reads one dtype on one device.
     while let Some(first) = ours.first() {
         let kind = (first.device(), first.dtype());
         let (alike, rest) = ours.into_iter().partition(|other| (other.device(), other.dtype()) == kind);
         ours = rest;
-        sums.push(dispatched(queue(alike)));
+        let sum = vec![Spec::statistic([1], kind.1)];
+        let run = |tensors| vec![sum_of_squares(tensors)];
+        sums.extend(queued("burn_fused::sum_of_squares", alike, sum, run));
     }
     others
 }
 
-/// Σ x² over all values of `tensors`, which are on one device and of one dtype, `[1]`.
-fn queue(tensors: Vec<FloatTensor<Cube>>) -> FloatTensor<Cube> {
-    let (client, dtype) = (tensors[0].client.clone(), tensors[0].dtype());
+/// Queues what `run` computes from `tensors`, which are on one device.
+fn queued(
+    id: &'static str,
+    tensors: Vec<DispatchTensor>,
+    results: Vec<Spec>,
+    run: impl Fn(Vec<CubeTensor>) -> Vec<CubeTensor> + Send + Sync + 'static,
+) -> Vec<DispatchTensor> {
+    let tensors: Vec<_> = tensors.into_iter().map(|tensor| plain::<Cube>(tensor).float()).collect();
+    let client = tensors[0].client.clone();
     let inputs: Vec<_> = tensors.into_iter().map(|tensor| tensor.into_ir()).collect();
     let tensors = inputs.clone();
     let run = move |handles: &mut Handles| {
-        let tensors = tensors.iter().map(|tensor| handles.get_float_tensor::<CubeBackend>(tensor));
-        vec![sum_of_squares(tensors.collect())]
+        run(tensors.iter().map(|tensor| handles.get_float_tensor::<CubeBackend>(tensor)).collect())
     };
-    register(&client, "burn_fused::sum_of_squares", &inputs, vec![Spec::statistic([1], dtype)], run).remove(0)
+    register(&client, id, &inputs, results, run).into_iter().map(dispatched).collect()
 }
 
 /// Tensors of a launch, at most.
@@ -138,23 +144,17 @@ pub(super) fn scales(tensors: &[DispatchTensor], factor: &DispatchTensor) -> boo
 /// `tensors` times `factor`. Each launch is an entry of the queue, so that the memory of what it reads is free after it.
 pub(super) fn scaled(tensors: Vec<DispatchTensor>, factor: DispatchTensor) -> Vec<DispatchTensor> {
     let factor = narrow::<Cube>(plain::<Cube>(factor).float(), computed_in(tensors[0].dtype()));
-    let client = factor.client.clone();
+    let factor = dispatched(factor);
     let mut results = Vec::with_capacity(tensors.len());
-    let mut tensors = tensors.into_iter().map(|tensor| plain::<Cube>(tensor).float()).peekable();
+    let mut tensors = tensors.into_iter().peekable();
     while tensors.peek().is_some() {
-        let some: Vec<_> = tensors.by_ref().take(SCALED).collect();
+        let mut some: Vec<_> = tensors.by_ref().take(SCALED).collect();
         let specs = some.iter().map(Spec::of).collect();
-        let inputs: Vec<_> =
-            some.into_iter().chain([factor.clone()]).map(|tensor| tensor.into_ir()).collect();
-        let queued = inputs.clone();
-        let run = move |handles: &mut Handles| {
-            let tensors = queued.iter().map(|tensor| handles.get_float_tensor::<CubeBackend>(tensor));
-            let mut tensors: Vec<_> = tensors.collect();
+        some.push(factor.clone());
+        results.extend(queued("burn_fused::scaled", some, specs, |mut tensors| {
             let factor = tensors.pop().expect("the factor");
             products(tensors, factor)
-        };
-        results
-            .extend(register(&client, "burn_fused::scaled", &inputs, specs, run).into_iter().map(dispatched));
+        }));
     }
     results
 }
@@ -229,19 +229,8 @@ pub(super) fn takes_step(tensors: &[DispatchTensor; 4]) -> bool {
 
 /// The new values and moments of `[values, mean, square, gradient]`.
 pub(super) fn adam(step: AdamStep, tensors: [DispatchTensor; 4]) -> [DispatchTensor; 3] {
-    let tensors = tensors.map(|tensor| plain::<Cube>(tensor).float());
-    let client = tensors[0].client.clone();
     let results = tensors[..3].iter().map(Spec::of).collect();
-    let inputs = tensors.map(|tensor| tensor.into_ir());
-    let queued = inputs.clone();
-    let run = move |handles: &mut Handles| {
-        let tensors = queued.each_ref().map(|tensor| handles.get_float_tensor::<CubeBackend>(tensor));
-        stepped(step, tensors)
-    };
-    let results = register(&client, "burn_fused::adam", &inputs, results, run);
-    array(
-        results.into_iter().map(|result| DispatchTensor::from_backend(BackendTensor::<Cube>::Float(result))),
-    )
+    array(queued("burn_fused::adam", tensors.into(), results, move |tensors| stepped(step, array(tensors))))
 }
 
 fn stepped(step: AdamStep, [values, mean, square, gradient]: [CubeTensor; 4]) -> Vec<CubeTensor> {
@@ -323,16 +312,21 @@ mod tests {
     use burn::backend::try_read_sync;
     use burn::tensor::TensorData;
 
+    fn tensor(values: &[f32]) -> CubeTensor {
+        CubeBackend::float_from_data(TensorData::from(values), &Default::default())
+    }
+
+    fn read(tensor: CubeTensor) -> Vec<f32> {
+        let data = try_read_sync(CubeBackend::float_into_data(tensor)).unwrap().unwrap();
+        data.try_into_vec().unwrap()
+    }
+
     /// As CUDA and ROCm allocate rows: values of something else lie behind the last one.
     #[test]
     fn what_lies_behind_the_last_value_is_not_added() {
-        let tensor = |count| {
-            CubeBackend::float_from_data(TensorData::from(&vec![2f32; count][..]), &Default::default())
-        };
-        let CubeTensor { client, device, handle, dtype, .. } = tensor(1000);
+        let CubeTensor { client, device, handle, dtype, .. } = tensor(&[2.0; 1000]);
         let padded = CubeTensor::new_contiguous(client, device, Shape::new([1, 300]), handle, dtype);
-        let sum = CubeBackend::float_into_data(sum_of_squares(vec![padded, tensor(5)]));
-        assert_eq!(try_read_sync(sum).unwrap().unwrap().iter::<f64>().next(), Some(4.0 * 305.0));
+        assert_eq!(read(sum_of_squares(vec![padded, tensor(&[2.0; 5])])), [4.0 * 305.0]);
     }
 
     /// β₁ = β₂ = 1/2 and w ← w − m / √v: with m = v = 0 and g = 2, m is 1 and v is 2.
@@ -342,37 +336,26 @@ mod tests {
             let data = TensorData::from([[value; 3]; 300]);
             CubeBackend::float_from_data(data, &Default::default())
         };
-        let first = |tensor| {
-            let data = try_read_sync(CubeBackend::float_into_data(tensor)).unwrap().unwrap();
-            data.iter::<f64>().collect::<Vec<_>>()
-        };
         let step = AdamStep { beta_1: 0.5, beta_2: 0.5, epsilon: 0.0, keep: 1.0, root: 1.0, size: 1.0 };
-        let stepped =
-            |tensors: [CubeTensor; 4]| stepped(step, tensors).into_iter().map(first).collect::<Vec<_>>();
-        let expected = [5.0 - 1.0 / 2f64.sqrt(), 1.0, 2.0];
-        let assert_stepped = |found: Vec<Vec<f64>>| {
-            for (found, expected) in found.into_iter().zip(expected) {
+        let assert_stepped = |tensors: [CubeTensor; 4]| {
+            let expected = [5.0 - 1.0 / 2f32.sqrt(), 1.0, 2.0];
+            for (found, expected) in stepped(step, tensors).into_iter().map(read).zip(expected) {
                 assert!(found.len() == 900 && found.iter().all(|value| (value - expected).abs() < 1e-6));
             }
         };
-        assert_stepped(stepped([5.0, 0.0, 0.0, 2.0].map(tensor)));
+        assert_stepped([5.0, 0.0, 0.0, 2.0].map(tensor));
         let held = [5.0, 0.0, 0.0, 2.0].map(tensor);
-        assert_stepped(stepped(held.clone()));
-        assert_eq!(held.map(|tensor| first(tensor)[899]), [5.0, 0.0, 0.0, 2.0]);
+        assert_stepped(held.clone());
+        assert_eq!(held.map(|tensor| read(tensor)[899]), [5.0, 0.0, 0.0, 2.0]);
     }
 
     #[test]
     fn tensors_without_values_are_scaled_beside_others_and_add_up_to_nothing() {
-        let tensor =
-            |values: &[f32]| CubeBackend::float_from_data(TensorData::from(values), &Default::default());
-        let read = |tensor| try_read_sync(CubeBackend::float_into_data(tensor)).unwrap().unwrap();
-        assert_eq!(read(sum_of_squares(vec![tensor(&[])])), TensorData::from([0f32]));
-        let scaled = products(vec![tensor(&[])], tensor(&[0.5]));
-        assert_eq!(scaled.into_iter().map(|tensor| read(tensor).num_elements()).collect::<Vec<_>>(), [0]);
+        assert_eq!(read(sum_of_squares(vec![tensor(&[])])), [0.0]);
+        let halves = |tensors| products(tensors, tensor(&[0.5])).into_iter().map(read).collect::<Vec<_>>();
+        assert_eq!(halves(vec![tensor(&[])]), [Vec::<f32>::new()]);
         let values: Vec<f32> = (0..3000).map(|i| i as f32).collect();
-        let scaled = products(vec![tensor(&values), tensor(&[]), tensor(&[3.0])], tensor(&[0.5]));
-        let halves: Vec<f32> = values.iter().map(|value| value / 2.0).collect();
-        let expected = [&halves[..], &[], &[1.5]].map(TensorData::from);
-        assert_eq!(scaled.into_iter().map(read).collect::<Vec<_>>(), expected);
+        let expected: [Vec<f32>; 3] = [values.iter().map(|value| value / 2.0).collect(), vec![], vec![1.5]];
+        assert_eq!(halves(vec![tensor(&values), tensor(&[]), tensor(&[3.0])]), expected);
     }
 }

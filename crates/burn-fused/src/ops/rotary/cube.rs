@@ -33,17 +33,13 @@ fn turned(input: &Rotary<CubeBackend>, x: &CubeTensor, direction: f64) -> Option
 
 impl Kernels<CubeBackend> for RotaryOp {
     fn forward(input: Rotary<CubeBackend>) -> Output<Self, CubeBackend> {
-        match turned(&input, &input.x, 1.0) {
-            Some(y) => (y, []),
-            None => Self::reference(input),
-        }
+        let Some(y) = turned(&input, &input.x, 1.0) else { return Self::reference(input) };
+        (y, [])
     }
 
     fn backward(input: Rotary<CubeBackend>, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
-        match turned(&input, &upstream.grad, -1.0) {
-            Some(x) => vec![upstream.needs[0].then_some(x)],
-            None => Self::reference_backward(input, upstream),
-        }
+        let x = turned(&input, &upstream.grad, -1.0);
+        if x.is_some() { vec![x] } else { Self::reference_backward(input, upstream) }
     }
 }
 

@@ -88,9 +88,8 @@ impl Operator for RotaryOp {
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Rotary<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        let Upstream { grad, needs: [x], .. } = upstream;
-        let back = Rotary { x: grad, sin: B::float_neg(inputs.sin), ..inputs };
-        vec![x.then(|| turned::<B>(back))]
+        let back = Rotary { x: upstream.grad, sin: B::float_neg(inputs.sin), ..inputs };
+        vec![Some(turned::<B>(back))]
     }
 }
 

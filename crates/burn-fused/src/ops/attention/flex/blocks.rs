@@ -50,21 +50,17 @@ pub(super) fn heads(input: &Attention<Flex>) -> Vec<Head> {
 }
 
 impl Head {
-    pub(super) fn length(&self) -> usize {
-        self.rows.len()
-    }
-
     /// The blocks of queries, with the keys that are in their window.
-    pub(super) fn blocks(&self, window: usize, has_distances: bool) -> impl Iterator<Item = Block> + use<> {
+    pub(super) fn blocks(&self, input: &Attention<Flex>) -> impl Iterator<Item = Block> + use<> {
         const BLOCK: usize = 128;
         /// Logits of a block, or of a part of one.
         const VALUES: usize = 64 * 1024;
         /// Below it, a product runs on one thread.
         const PRODUCT: usize = 192 * 192 * 192;
-        let length = self.length();
+        let (length, window) = (self.rows.len(), input.window);
         let keys = part(length.min(2 * window.min(length) + BLOCK)); // at most
         // Few enough for what is multiplied to stay in a core's cache, and for its products to run on one thread.
-        let widest = keys + if has_distances { BLOCK } else { 0 };
+        let widest = keys + if input.has_distances() { BLOCK } else { 0 };
         let fits = (PRODUCT - 1) / (widest * self.columns.len()).max(1);
         // An empty sequence has no logits to divide by.
         let step = BLOCK.min(VALUES / keys.max(1)).min(fits).max(1);
@@ -162,11 +158,11 @@ impl Block {
 /// The rows of [N, H] cut up: for each head, its part of each row of its sequence.
 pub(super) fn parts<'a, T>(heads: &[Head], values: &'a mut [T], count: usize) -> Vec<Vec<&'a mut [T]>> {
     // The columns of a head are apart in memory: a slice for each row, so that threads share nothing.
-    let mut parts: Vec<Vec<_>> = heads.iter().map(|head| Vec::with_capacity(head.length())).collect();
+    let mut parts: Vec<Vec<_>> = heads.iter().map(|head| Vec::with_capacity(head.rows.len())).collect();
     let Some(columns) = heads.first().map(|head| head.columns.len()) else { return parts };
     let mut rows = values.chunks_exact_mut(columns * count);
     for (sequence, parts) in heads.chunks(count).zip(parts.chunks_mut(count)) {
-        for row in rows.by_ref().take(sequence[0].length()) {
+        for row in rows.by_ref().take(sequence[0].rows.len()) {
             for (part, columns) in parts.iter_mut().zip(row.chunks_exact_mut(columns)) {
                 part.push(columns);
             }
@@ -192,11 +188,6 @@ pub(super) struct Scores<'a, T> {
 }
 
 impl<T: Scalar> Scores<'_, T> {
-    /// Logits of a row.
-    pub(super) fn length(&self) -> usize {
-        self.block.keys.len()
-    }
-
     /// The keys of a row of the block that are in its window; of a part of a block perhaps none.
     pub(super) fn keys(&self, row: usize) -> Range<usize> {
         let query = self.block.queries.start + row;

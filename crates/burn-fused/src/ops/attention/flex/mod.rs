@@ -29,8 +29,8 @@ impl HostKernels for AttentionOp {
         let mut output = vec![T::default(); shape.num_elements()];
         let mut found = vec![[T::Wide::ZERO; 2]; heads.len() * longest];
         let outputs = parts(&heads, &mut output, input.heads);
-        let tasks: Vec<_> = heads.iter().zip(outputs).zip(found.chunks_mut(longest)).collect();
-        for_each(tasks.len() * longest * longest, tasks.into_iter(), |((head, output), found)| {
+        let tasks = heads.iter().zip(outputs).zip(found.chunks_mut(longest));
+        for_each(heads.len() * longest * longest, tasks, |((head, output), found)| {
             batch.forward(head, output, found);
         });
         let of_row = Shape::new([input.lengths.len(), input.heads, longest, 1]);
@@ -61,8 +61,7 @@ impl HostKernels for AttentionOp {
             bias: bias_parts.next(),
             vectors,
         });
-        let tasks: Vec<_> = heads.iter().zip(outputs).collect();
-        for_each(tasks.len() * longest * longest, tasks.into_iter(), |(head, gradients)| {
+        for_each(heads.len() * longest * longest, heads.iter().zip(outputs), |(head, gradients)| {
             batch.backward(head, &grad, &statistics, gradients);
         });
         let mut rows = grads
@@ -71,14 +70,8 @@ impl HostKernels for AttentionOp {
             .map(|(values, needed)| needed.then(|| tensor(values, shape.clone())))
             .collect::<Vec<_>>();
         rows.push(input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())));
-        let of_vectors = |which| {
-            tensor(
-                joined::<T>(&vectors, which, input.heads, columns),
-                Shape::new([2 * longest - 1, shape[1]]),
-            )
-        };
-        rows.push(needs_by_query.then(|| of_vectors(0)));
-        rows.push(needs_by_key.then(|| of_vectors(1)));
+        rows.push(needs_by_query.then(|| joined::<T>(&vectors, 0, input.heads, columns)));
+        rows.push(needs_by_key.then(|| joined::<T>(&vectors, 1, input.heads, columns)));
         rows
     }
 }
@@ -110,7 +103,7 @@ impl<'a, T: Scalar> Batch<'a, T> {
     /// The output of a head, and the statistics of its rows.
     fn forward(&self, head: &Head, mut output: Vec<&mut [T]>, statistics: &mut [[T::Wide; 2]]) {
         let width = head.columns.len();
-        for block in self.blocks(head) {
+        for block in head.blocks(self.input) {
             let mut context = vec![T::Wide::ZERO; block.queries.len() * width];
             let statistics = &mut statistics[block.queries.clone()];
             statistics.fill([T::Wide::from_f64(f64::NEG_INFINITY), T::Wide::ZERO]);
@@ -127,11 +120,6 @@ impl<'a, T: Scalar> Batch<'a, T> {
                 output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * *sum));
             }
         }
-    }
-
-    /// The blocks of a head's queries.
-    fn blocks(&self, head: &Head) -> impl Iterator<Item = Block> + use<T> {
-        head.blocks(self.input.window, self.input.has_distances())
     }
 
     /// The logits of a block before they are scaled, without the bias.
@@ -200,7 +188,7 @@ impl<'a, T: Scalar> Batch<'a, T> {
             );
             (weights, scores_grad)
         };
-        for block in self.blocks(head) {
+        for block in head.blocks(input) {
             let queries = block.queries.clone();
             let [query, grad] = [&input.query, grad].map(|rows| head.view::<T>(rows, &queries));
             let mut along = vec![T::Wide::ZERO; queries.len()];
@@ -274,17 +262,21 @@ struct HeadGradients<'a, T: Scalar> {
 }
 
 /// The gradient of vectors of distances, [2L − 1, H], of what each head of each sequence adds to it.
-fn joined<T: Scalar>(parts: &[[Vec<T::Wide>; 2]], which: usize, heads: usize, columns: usize) -> Vec<T> {
+fn joined<T: Scalar>(
+    parts: &[[Vec<T::Wide>; 2]],
+    which: usize,
+    heads: usize,
+    columns: usize,
+) -> FloatTensor<Flex> {
     let (first, further) = parts.split_at(heads);
     let mut sums: Vec<_> = first.iter().map(|part| part[which].clone()).collect();
     for (i, part) in further.iter().enumerate() {
         accumulate(&mut sums[i % heads], &part[which]);
     }
-    let rows = (0..sums[0].len()).step_by(columns);
-    rows.flat_map(|row| {
-        sums.iter().flat_map(move |sum| sum[row..row + columns].iter().map(|&v| T::narrow(v)))
-    })
-    .collect()
+    let distances = sums[0].len() / columns;
+    let rows = (0..distances).flat_map(|row| sums.iter().map(move |sum| &sum[row * columns..][..columns]));
+    let values: Vec<T> = rows.flatten().map(|&value| T::narrow(value)).collect();
+    tensor(values, Shape::new([distances, heads * columns]))
 }
 
 simd_fn! {
@@ -300,7 +292,7 @@ simd_fn! {
         let (group, mut factor) = scores.factors();
         let width = context.len() / statistics.len().max(1);
         let contexts = context.chunks_exact_mut(width.max(1));
-        let rows = products.chunks_exact_mut(scores.length()).zip(statistics).zip(contexts);
+        let rows = products.chunks_exact_mut(scores.block.keys.len()).zip(statistics).zip(contexts);
         for (row, ((values, [max, sum]), context)) in rows.enumerate() {
             let keys = scores.keys(row);
             let values = inside(values, &scores.block.keys, &keys);
@@ -346,8 +338,8 @@ simd_fn! {
         let Batch { input, mask, .. } = scores.batch;
         let (scale, mut bias_grad) = (T::Wide::from_f64(input.scale), bias_grad);
         let (group, mut factor) = scores.factors();
-        let mut grads = grad.chunks_exact_mut(scores.length());
-        let rows = products.chunks_exact_mut(scores.length()).zip(statistics);
+        let mut grads = grad.chunks_exact_mut(scores.block.keys.len());
+        let rows = products.chunks_exact_mut(scores.block.keys.len()).zip(statistics);
         for (row, (values, &[max, inverse_sum])) in rows.enumerate() {
             let keys = scores.keys(row);
             let values = inside(values, &scores.block.keys, &keys);
