@@ -1,7 +1,6 @@
 //! AdamW, in one pass over each parameter.
 
-use crate::error::Result;
-use crate::layers::ensure;
+use crate::error::{Error, Result};
 use burn::config::Config;
 use burn::module::ParamGroup;
 use burn::optim::{LearningRate, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource};
@@ -60,7 +59,9 @@ impl AdamWConfig {
             ("beta_2", self.beta_2, 0.0..1.0, "lie in [0, 1)"),
             ("epsilon", self.epsilon, least.into()..f64::INFINITY, &epsilons),
         ] {
-            ensure(range.contains(&value), field, || format!("is {value:?}, but must {allowed}"))?;
+            if !range.contains(&value) {
+                return Err(Error::config(field, format!("is {value:?}, but must {allowed}")));
+            }
         }
         Ok(AdamW { config: self.clone() })
     }
