@@ -198,7 +198,10 @@ fn draw_around_mean(rows: usize, old: &Tensor<2>) -> Tensor<2> {
 /// Row i is row i mod P: [P, H] → [rows, H].
 fn tile(positions: Tensor<2>, rows: usize) -> Tensor<2> {
     let [period, _] = positions.dims();
-    positions.repeat_dim(0, rows.div_ceil(period)).narrow(0, 0, rows)
+    // The last block is cut where the rows are no multiple of the period.
+    let blocks =
+        (0..rows).step_by(period).map(|start| positions.clone().narrow(0, 0, period.min(rows - start)));
+    Tensor::cat(blocks.collect(), 0)
 }
 
 /// Row i is the table read at i·(P − 1)/(rows − 1): [P, H] → [rows, H].

@@ -8,7 +8,8 @@ use burn_fused::{computed_in, cross_entropy};
 /// 16-bit numbers as f32.
 pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     let dtype = computed_in(tensor.dtype());
-    tensor.cast(dtype)
+    // Burn's cast refuses the dtype of quantised tensors, which is no float's.
+    if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }
 }
 
 /// Mean cross-entropy of the places that have a label: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1;

@@ -107,8 +107,8 @@ impl Instructions {
     ///
     /// # Safety
     ///
-    /// The CPU must have the instructions; rows of A and panels of B must have their words to read, and C must be valid for what
-    /// is written and, if it is added to, read.
+    /// The CPU must have the instructions, and the height be one of [`rows`](Self::rows); rows of A and panels of B must have their
+    /// words to read, and C must be valid for what is written and, if it is added to, read.
     unsafe fn multiply(self, panels: Panels, registers: Option<&Registers>) {
         match (self, registers) {
             // SAFETY: the caller's promise, here and below.

@@ -183,6 +183,7 @@ pub(crate) struct Upstream<O: Operator, B: Backend> {
     pub(crate) statistics: O::Statistics<FloatTensor<B>>,
     /// The output's gradient.
     pub(crate) grad: FloatTensor<B>,
+    /// Which operands need a gradient: at least one.
     pub(crate) needs: O::Needs,
 }
 

@@ -30,6 +30,9 @@ impl Precision {
     /// use burn_fused::Precision;
     ///
     /// assert!(Precision::Bf16.check(&Device::flex()).is_ok());
+    /// if let Err(error) = Precision::Bf16.check(&Device::default()) {
+    ///     println!("{error}"); // says which device has no such floats, and what to choose
+    /// }
     /// ```
     ///
     /// # Errors
@@ -75,11 +78,15 @@ impl FromStr for Precision {
 /// change. Activations that only attention and GELU read are in 16 bits; LayerNorm, softmax, losses and logits are f32.
 ///
 /// ```
+/// use burn::nn::LinearConfig;
 /// use burn::prelude::*;
 /// use burn_fused::{Precision, autocast, linear};
 ///
-/// let [x, weight] = [[2, 8], [8, 4]].map(|shape| Tensor::<2>::ones(shape, &Device::default()));
-/// let y = autocast(Precision::Bf16, || linear(x, weight, None));
+/// let device = Device::default();
+/// let layer = LinearConfig::new(8, 4).init(&device);
+/// let x = Tensor::<2>::ones([2, 8], &device);
+/// let bias = layer.bias.as_ref().map(|bias| bias.val());
+/// let y = autocast(Precision::Bf16, || linear(x, layer.weight.val(), bias));
 /// assert_eq!(y.dims(), [2, 4]);
 /// ```
 ///
