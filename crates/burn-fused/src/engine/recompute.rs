@@ -65,8 +65,8 @@ where
     }
 }
 
-/// `compute(module, x, context)`; if `x` is under autodiff, as one step of the graph, which saves only `x` and the module's
-/// parameters for backward.
+/// [`recomputed`] whether the device has gradient checkpointing or not: if `x` is under autodiff, `compute` is one step of the
+/// graph, which saves only `x` and the module's parameters for backward.
 ///
 /// The backward computes the part again, with the same dropout masks. Gradients equal those of a graph that saves
 /// everything, up to the order of sums. Parts are not nested: within one, layers are saved until its backward ends.
