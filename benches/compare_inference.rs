@@ -22,7 +22,7 @@ use serde_json::json;
 use std::cell::RefCell;
 use std::hint::black_box;
 use whole_model::{Exchange, SHAPE, assert_same_loss, attention_mask, full, lengths, padded};
-use whole_model::{models_and_modern_bert, newer_encoders, rate, time_against};
+use whole_model::{models_and_modern_bert, newer_encoders, part_of_encoders, rate, time_against};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -45,13 +45,12 @@ const CONTESTANTS: [(&str, Option<usize>, &str); 9] = [
 ];
 
 fn main() {
-    let mut arguments = std::env::args().skip_while(|argument| argument != "encoders");
-    let is_encoders = arguments.next().is_some();
-    let part = arguments.find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    let (models, shapes, engines) = match is_encoders {
-        true => (newer_encoders(), vec![[8, 128], [8, 512], [1, 4096]], 1),
-        false => (models_and_modern_bert(), vec![SHAPE], ENGINES.len()),
+    let part = part_of_encoders();
+    let (models, shapes, engines) = match part {
+        Some(_) => (newer_encoders(), vec![[8, 128], [8, 512], [1, 4096]], 1),
+        None => (models_and_modern_bert(), vec![SHAPE], ENGINES.len()),
     };
+    let part = part.unwrap_or_default();
     let peers: Vec<_> = (0..engines).map(|_| RefCell::new(Peer::python("bench_inference.py"))).collect();
     println!("{}", contestants(&[&peers[0].borrow()]));
     println!("medians of milliseconds, ratios to burn-bert in the same precision\n");

@@ -5,7 +5,7 @@
 //! For allocators that do not return freed pages to the OS, mimalloc's here and glibc's in PyTorch, set `MIMALLOC_PURGE_DELAY=-1` and
 //! `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456`.
 //!
-//! With `-- growth`, the smaller model on more and longer windows; with `-- encoders`, newer families on short and long ones. With `-- profile`, where the time of a step goes, alone.
+//! With `-- growth`, the smaller model on more and longer windows; with `-- encoders [PART OF A ROW]`, newer families on short and long ones. With `-- profile`, where the time of a step goes, alone.
 //!
 //! A step is forward, loss, backward, clipping by the global norm and AdamW, with dropout, on 8 windows of 128 tokens
 //! of which 15 % are masked. The contestants have the same weights and the same batch, and their losses are compared
@@ -40,11 +40,12 @@ fn main() {
         race.rounds = 3;
         cases = [[2, 512], [8, 512], [32, 128]].map(|shape| Case { shape, ..Case::DEFAULT }).to_vec();
     }
-    if is_asked("encoders") {
+    let part = whole_model::part_of_encoders();
+    if part.is_some() {
         models = whole_model::newer_encoders();
         race.rounds = 2;
         let shapes = [([8, 128], false), ([8, 128], true), ([8, 512], false), ([1, 4096], false)];
         cases = shapes.map(|(shape, padded)| Case { shape, padded, fastest: true, ..Case::DEFAULT }).to_vec();
     }
-    masked_lm_table::print(&models, &cases, race);
+    masked_lm_table::print(&models, &cases, &part.unwrap_or_default(), race);
 }

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         "first" => print_first_steps(&models(is_quick)[..1]),
         "rates" => print_rates(is_quick),
         "profile" => print_profiles(&models(is_quick), &cases(is_quick), is_quick),
-        "steps" => masked_lm_table::print(&models(is_quick), &cases(is_quick), race(is_quick)),
+        "steps" => masked_lm_table::print(&models(is_quick), &cases(is_quick), "", race(is_quick)),
         "launches" => print_launches(shapes, &models(is_quick)),
         _ => {
             eprintln!("usage: gpu operator|first|rates|profile|steps|launches [quick]");

@@ -132,8 +132,7 @@ fn a_training_step_waits_for_nothing_and_uploads_no_more_than_the_batch() {
     assert!(traffic(&device, &mut twice).waits > 0, "a read is seen");
 }
 
-/// How often each kernel is launched in the forward and backward of two layers, once Burn has tuned its kernels and fused
-/// what it fuses.
+/// How often each kernel is launched in the forward and backward of two layers, once Burn has tuned and fused its kernels.
 fn launches_of_two_layers(lengths: [usize; 4], device: &Device) -> BTreeMap<String, i32> {
     let mut found = BTreeMap::<String, i32>::new();
     for (layers, sign) in [(1, -1), (3, 1)] {

@@ -39,8 +39,9 @@ impl Case {
     }
 }
 
-/// Trains each model for some steps and prints how fast, on the cases that are not too long for it.
-pub fn print(models: &[(&str, BertModelConfig)], cases: &[Case], race: Race) {
+/// Trains each model for some steps and prints how fast, on the cases that are not too long for it:
+/// rows whose name has `part`.
+pub fn print(models: &[(&str, BertModelConfig)], cases: &[Case], part: &str, race: Race) {
     let torch = RefCell::new(Peer::python("bench_masked_lm_torch.py"));
     println!("{}", contestants(&[&torch.borrow()]));
     println!("medians of tokens per second, ratios of burn-bert to them\n");
@@ -51,11 +52,12 @@ pub fn print(models: &[(&str, BertModelConfig)], cases: &[Case], race: Race) {
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     let has_tf32 = std::env::var("BURN_BERT_TORCH_DEVICE").is_ok_and(|device| device == "cuda");
     let mut notes = Vec::new();
-    for (name, case, config) in models.iter().flat_map(|(name, config)| {
+    let all = models.iter().flat_map(|(name, config)| {
         let longest = config.embeddings.max_position_embeddings;
         let cases = cases.iter().filter(move |case| case.shape[1] <= longest);
         cases.map(move |&case| (case.row(name), case, with_dropout(config, case.drops)))
-    }) {
+    });
+    for (name, case, config) in all.filter(|row| row.0.contains(part)) {
         let device = Device::default().autodiff();
         device.seed(0);
         let model: BertForMaskedLm = BertForMaskedLmConfig::new(config.clone()).init(&device);

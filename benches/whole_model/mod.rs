@@ -34,6 +34,13 @@ pub fn newer_encoders() -> Vec<(&'static str, BertModelConfig)> {
     ]
 }
 
+/// After `-- encoders`, which part of a row's name it has to have to be measured; empty for all rows.
+pub fn part_of_encoders() -> Option<String> {
+    let mut arguments = std::env::args().skip_while(|argument| argument != "encoders");
+    arguments.next()?;
+    Some(arguments.find(|argument| !argument.starts_with('-')).unwrap_or_default())
+}
+
 /// A batch for classification or inference, [B, S].
 pub const SHAPE: [usize; 2] = [16, 128];
 

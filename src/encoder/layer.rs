@@ -10,7 +10,7 @@ use crate::layers::{LayerNorm, ParameterCheck, active_prob, feed_forward, linear
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
-use burn_fused::{Activation, add_layer_norm, drop_out, recomputed};
+use burn_fused::{Activation, add_drop_out, add_layer_norm, drop_out, recomputed};
 use std::fmt::Display;
 
 /// One transformer layer:
@@ -157,9 +157,9 @@ impl BertLayer {
                 let context =
                     linear(&self.attention_output, self.attention.forward(normed, packing, positions));
                 let dropout = active_prob(&self.attention.dropout, &self.attention_output.weight);
-                let rows = rows + drop_out(context, dropout);
+                let rows = add_drop_out(context, rows, dropout);
                 let inner = self.inner(self.output_layer_norm.forward(rows.clone()));
-                rows + linear(&self.output, inner)
+                add_drop_out(linear(&self.output, inner), rows, 0.0)
             }
         }
     }

@@ -95,7 +95,7 @@ pub use ops::activation::{Activation, bias_activation, bias_gelu, gated_activati
 pub use ops::add_layer_norm::add_layer_norm;
 pub use ops::attention::{Positions, Sequences, attention, attention_weights};
 pub use ops::cross_entropy::cross_entropy;
-pub use ops::drop_out::drop_out;
+pub use ops::drop_out::{add_drop_out, drop_out};
 pub use ops::embed_layer_norm::{Norm, Rows, embed_layer_norm, lookup};
 pub use ops::linear::{linear, linear_narrow};
 pub use ops::move_rows::{Moves, indices};

@@ -16,8 +16,7 @@ pub fn ndarray() -> Device {
     Device::ndarray()
 }
 
-/// A device that a machine may lack. Fails where it does: a suite that skips itself would be green on a machine where nothing
-/// was tested.
+/// A device that a machine may lack. Fails where it does: a suite that skips itself would be green where nothing was tested.
 #[cfg(any(feature = "wgpu", feature = "vulkan", feature = "cuda", feature = "rocm"))]
 fn present(kind: burn::tensor::DeviceType, needs: &str, device: impl FnOnce() -> Device) -> Device {
     assert!(!Device::enumerate(kind.clone()).is_empty(), "{kind:?} finds no device; it needs {needs}");

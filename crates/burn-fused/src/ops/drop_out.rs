@@ -1,20 +1,20 @@
-//! Dropout alone, for what no other operator drops in its own pass.
+//! Dropout, and the sum with a residual, for what no other operator drops or adds in its own pass.
 
-use crate::engine::operator::{Gradients, Operator, Output, Upstream, inputs};
+use crate::engine::operator::{Fields, Gradients, Operator, Output, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
+use crate::numerics::precision::{narrow, wide};
+use burn::backend::{Dispatch, TensorMetadata};
 use burn::prelude::*;
 
 inputs! {
-    /// Those of [`drop_out`].
-    DropOut of DropOutOp, operands: 1, statistics: 0 {
+    /// Those of [`add_drop_out`]; without a residual, of [`drop_out`].
+    DropOut of DropOutOp, operands: 2, statistics: 0 {
         nested { dropout: Dropout, }
         floats { x, }
+        optional { residual, }
     }
 }
-
-#[cfg(feature = "flex")]
-impl crate::engine::operator::Kernels<burn::backend::Flex> for DropOutOp {}
 
 #[cfg(feature = "_cubecl")]
 impl crate::engine::operator::Kernels<burn_cubecl::CubeBackend> for DropOutOp {}
@@ -42,17 +42,125 @@ pub fn drop_out(x: Tensor<2>, prob: f64) -> Tensor<2> {
     if prob == 0.0 || x.dims().contains(&0) {
         return x;
     }
-    let mut input = DropOut { dropout: Dropout(None), x: x.into_dispatch() };
-    input.dropout = Dropout::choose(prob, vec![Some(&input.x)]);
+    compute(x, None, prob)
+}
+
+/// `residual + mask · x` in one pass, with the mask of [`drop_out`]: the end of a block whose LayerNorm comes first.
+///
+/// The sum is computed in f32 for f16 and bf16, otherwise in the dtype of x, and rounded to it once.
+///
+/// # Panics
+///
+/// If the shapes differ, or `prob` is not in [0, 1).
+pub fn add_drop_out(x: Tensor<2>, residual: Tensor<2>, prob: f64) -> Tensor<2> {
+    assert_eq!(residual.dims(), x.dims(), "residual must have the shape of x");
+    compute(x, Some(residual), prob)
+}
+
+fn compute(x: Tensor<2>, residual: Option<Tensor<2>>, prob: f64) -> Tensor<2> {
+    let residual = residual.map(|residual| residual.into_dispatch());
+    let mut input = DropOut { dropout: Dropout(None), x: x.into_dispatch(), residual };
+    input.dropout = Dropout::choose(prob, DropOutOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<DropOutOp, _>(input))
 }
 
 impl Operator for DropOutOp {
     fn reference<B: DropoutOps>(inputs: DropOut<B>) -> Output<Self, B> {
-        (inputs.dropout.apply(inputs.x), [])
+        let DropOut { dropout, x, residual } = inputs;
+        let y = match (residual, &dropout.0) {
+            (None, _) => dropout.apply(x),
+            (Some(residual), None) => B::float_add(x, residual),
+            (Some(residual), Some(_)) => {
+                // Rounded once.
+                let dtype = x.dtype();
+                let sum = B::float_add(dropout.apply(wide::<B>(x)), wide::<B>(residual));
+                narrow::<B>(sum, dtype)
+            }
+        };
+        (y, [])
     }
 
     fn reference_backward<B: DropoutOps>(inputs: DropOut<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        vec![Some(inputs.dropout.apply(upstream.grad))]
+        let Upstream { grad, needs: [x, residual], .. } = upstream;
+        let residual = inputs.residual.filter(|_| residual);
+        let residual = residual.map(|residual| narrow::<B>(grad.clone(), residual.dtype()));
+        vec![x.then(|| inputs.dropout.apply(grad)), residual]
+    }
+}
+
+/// Flex, Burn's CPU backend: rows in parallel, in place where nobody else holds them.
+#[cfg(feature = "flex")]
+mod flex {
+    use super::*;
+    use crate::flex::mask::for_groups;
+    use crate::flex::{HostKernels, Rows, Scalar, for_each, rows_per_task, simd_fn, slice};
+    use crate::numerics::philox::Mask;
+    use burn::backend::Flex;
+    use burn::backend::tensor::FloatTensor;
+
+    impl HostKernels for DropOutOp {
+        fn forward<T: Scalar>(input: DropOut<Flex>) -> Output<Self, Flex> {
+            (dropped::<T>(input.dropout.mask(), input.x, input.residual), [])
+        }
+
+        fn backward<T: Scalar>(input: DropOut<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
+            let Upstream { grad, needs: [x, residual], .. } = upstream;
+            let residual = (residual && input.residual.is_some()).then(|| grad.clone());
+            let x = x.then(|| match input.dropout.mask() {
+                None => grad,
+                mask => dropped::<T>(mask, grad, None),
+            });
+            vec![x, residual]
+        }
+    }
+
+    /// mask · x + residual.
+    fn dropped<T: Scalar>(
+        mask: Option<Mask>,
+        x: FloatTensor<Flex>,
+        residual: Option<FloatTensor<Flex>>,
+    ) -> FloatTensor<Flex> {
+        let ([_, columns], count) = (x.shape().dims(), x.shape().num_elements());
+        let size = rows_per_task(columns) * columns;
+        let residual = residual.map(|residual| residual.to_contiguous());
+        let residual = residual.as_ref().map(|residual| slice::<T>(residual));
+        let mut rows = Rows::new(x);
+        for_each(count, rows.tasks::<T>(size).enumerate(), |(task, (x, y))| {
+            let residual = residual.map(|residual| &residual[task * size..][..y.len()]);
+            drop_rows(mask.as_ref(), task * size / columns, columns, x, residual, y);
+        });
+        rows.output()
+    }
+
+    simd_fn! {
+        /// Rows from row `first` on; `x` where it is not in `y`.
+        fn drop_rows<S, T: Scalar>(
+            simd,
+            mask: Option<&'a Mask>,
+            first: usize,
+            columns: usize,
+            x: Option<&'a [T]>,
+            residual: Option<&'a [T]>,
+            y: &'a mut [T],
+        ) {
+            if let Some(x) = x {
+                y.copy_from_slice(x);
+            }
+            let nothing = vec![(); columns]; // takes no memory
+            for (row, y) in y.chunks_exact_mut(columns).enumerate() {
+                let residual = residual.map(|residual| &residual[row * columns..][..columns]);
+                let token = (first + row) as u64;
+                match (mask, residual) {
+                    (Some(mask), Some(residual)) => for_groups(simd, mask, token, 0, y, residual, |factor, y, r: T| {
+                        *y = T::narrow(y.widen() * factor + r.widen());
+                    }),
+                    (Some(mask), None) => for_groups(simd, mask, token, 0, y, &nothing, |factor, y: &mut T, ()| {
+                        *y = T::narrow(y.widen() * factor);
+                    }),
+                    (None, Some(residual)) => y.iter_mut().zip(residual).for_each(|(y, r)| *y = T::narrow(y.widen() + r.widen())),
+                    (None, None) => {}
+                }
+            }
+        }
     }
 }

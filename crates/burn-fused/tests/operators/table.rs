@@ -3,8 +3,8 @@
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::{
-    Activation, Moves, Norm, Positions, Precision, Rows, Sequences, add_layer_norm, attention, autocast,
-    bias_activation, cross_entropy, drop_out, embed_layer_norm, gated_activation, linear, rotary,
+    Activation, Moves, Norm, Positions, Precision, Rows, Sequences, add_drop_out, add_layer_norm, attention,
+    autocast, bias_activation, cross_entropy, drop_out, embed_layer_norm, gated_activation, linear, rotary,
 };
 
 type Forward = Box<dyn Fn(&[Tensor<1>]) -> Tensor<1> + Send + Sync>;
@@ -330,17 +330,19 @@ fn rotaries() -> Vec<Sample> {
 }
 
 fn drop_outs() -> Vec<Sample> {
-    let sample = |([rows, columns], dropout): ([usize; 2], f64)| {
-        let forward =
-            move |leaves: &[Tensor<1>]| flat(drop_out(leaves[0].clone().reshape([rows, columns]), dropout));
-        let name = format!("drop_out of {rows} x {columns}, dropout {dropout}");
-        let sample = Sample { dropout, ..Sample::new(name, &[rows * columns], forward) };
-        if dropout > 0.0 { sample } else { sample.naive(|leaves| leaves[0].clone()) }
+    let sample = |(([rows, columns], dropout), operands): (([usize; 2], f64), usize)| {
+        let forward = move |leaves: &[Tensor<1>]| {
+            let [x, residual] = [0, operands - 1].map(|i| leaves[i].clone().reshape([rows, columns]));
+            flat(if operands == 1 { drop_out(x, dropout) } else { add_drop_out(x, residual, dropout) })
+        };
+        let sum = move |leaves: &[Vec<f64>], i| leaves.iter().map(|x| x[i]).sum();
+        let name = format!("drop_out of {rows} x {columns}, dropout {dropout}, operands {operands}");
+        let sample = Sample { dropout, ..Sample::new(name, &vec![rows * columns; operands], forward) };
+        let naive = move |leaves: &[Vec<f64>]| (0..rows * columns).map(|i| sum(leaves, i)).collect();
+        if dropout > 0.0 { sample } else { sample.naive(naive) }
     };
-    [([0, 3], 0.1), ([3, 5], 0.0), ([1, 1], 0.1), ([70, 127], 0.1), ([65, 768], 0.9)]
-        .into_iter()
-        .map(sample)
-        .collect()
+    let shapes = [([0, 3], 0.1), ([3, 5], 0.0), ([1, 1], 0.1), ([70, 127], 0.1), ([65, 768], 0.9)];
+    shapes.into_iter().flat_map(|shape| [1, 2].map(|operands| sample((shape, operands)))).collect()
 }
 
 fn cross_entropies() -> Vec<Sample> {
