@@ -129,8 +129,7 @@ fn inference_computes_rows_in_their_place() {
     }
 }
 
-/// A kernel that is passed over for its reference gives the same values, and holds what the reference holds: more
-/// by about one [N, H] at least.
+/// A kernel that is passed over for its reference gives the same values, and holds more, by about one [N, H] at least.
 fn encoder_operators_hold_less_than_their_references() {
     let device = Device::flex().autodiff();
     let [sequences, length, hidden] = [8, 256, 64];

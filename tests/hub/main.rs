@@ -1,5 +1,4 @@
-//! Models by their names on the Hub, from a server on this machine. Each load runs in a process of its own, because the Hub's
-//! client reads the environment.
+//! Models by their names on the Hub, from a local server; each load in a process of its own, as the client reads the environment.
 
 #[path = "../support/files/mod.rs"]
 mod files;

@@ -1,5 +1,4 @@
-//! What depends on the random numbers that a device draws. A device has one generator for all threads, so each test
-//! that draws takes its [`turn`].
+//! What depends on a device's random numbers. It has one generator for all threads: each test that draws takes its [`turn`].
 
 #[cfg(feature = "train")]
 #[path = "../support/files/mod.rs"]

@@ -75,12 +75,15 @@ fn every_head_is_written_under_transformers_names_and_read_back() {
     assert_round_trip::<ElectraForPreTraining>(ElectraForPreTraining::fixtures());
 }
 
-/// Saves a model into a new directory, and has transformers compute by `command` what it computes: logits of random tokens
-/// in most cases.
-fn by_transformers(model: &impl PretrainedModel, command: &str) -> File {
-    let (saved, out) = (saved(model), tempdir().unwrap());
+/// Saves models, and has transformers compute by `command` what each computes: logits of random tokens in most cases.
+fn by_transformers(models: &[impl PretrainedModel], command: &str) -> Vec<File> {
+    let [saved, out] = [(); 2].map(|()| tempdir().unwrap());
+    for (i, model) in models.iter().enumerate() {
+        model.save_pretrained(saved.path().join(i.to_string())).unwrap();
+    }
+    // In one process, as it takes seconds to start.
     Python::named().check(command, saved.path(), out.path());
-    File::at(&out.path().join("f32.safetensors"))
+    (0..models.len()).map(|i| File::at(&out.path().join(format!("{i}/f32.safetensors")))).collect()
 }
 
 /// The logits of all words at every token.
@@ -99,12 +102,12 @@ fn assert_read_by_transformers<H: Head>(
     changed: impl Fn(H) -> H,
     logits: impl Fn(&H, &BertEmbeddingsInput, Option<&PaddingMask>) -> Vec<f64>,
 ) {
-    for fixture in models(H::fixtures()).iter().filter(|fixture| !is_relative(fixture)) {
-        let model = changed(H::from_pretrained(&fixture.model, &Device::default()).unwrap().0);
-        let case = by_transformers(&model, command);
+    let load = |fixture: &Fixture| changed(H::from_pretrained(&fixture.model, &Device::default()).unwrap().0);
+    let models: Vec<H> = models(H::fixtures()).iter().filter(|of| !is_relative(of)).map(load).collect();
+    for (model, case) in models.iter().zip(by_transformers(&models, command)) {
         let meant = |all: Vec<f64>| if command == "sequence_logits" { all } else { of_tokens(&all, &case) };
         let (input, padding) = case.batch(&Device::default());
-        let found = logits(&model, &input, Some(&padding));
+        let found = logits(model, &input, Some(&padding));
         assert_close(&meant(found), &meant(case.values("logits")), LOGITS_F32);
     }
 }
@@ -183,7 +186,7 @@ fn assert_same_logits_after_training(checkpoint: &Path) {
         // A rate at which the weights of a real checkpoint keep their size, and logits their rounding.
         model = optimizer.step(1e-3, model, gradients);
     }
-    let case = by_transformers(&model, "logits");
+    let case = by_transformers(std::slice::from_ref(&model), "logits").remove(0);
     let (input, padding) = case.batch(&Device::default());
     let found = of_tokens(&word_logits(&model.valid(), &input, Some(&padding)), &case);
     assert_close(&found, &of_tokens(&case.values("logits"), &case), LOGITS_F32);
