@@ -53,6 +53,7 @@ pub fn drop_out(x: Tensor<2>, prob: f64) -> Tensor<2> {
 ///
 /// If the shapes differ, or `prob` is not in [0, 1).
 pub fn add_drop_out(x: Tensor<2>, residual: Tensor<2>, prob: f64) -> Tensor<2> {
+    let [x, residual] = [x, residual].map(Tensor::dequantize);
     assert_eq!(residual.dims(), x.dims(), "residual must have the shape of x");
     compute(x, Some(residual), prob)
 }
@@ -157,7 +158,9 @@ mod flex {
                     (Some(mask), None) => for_groups(simd, mask, token, 0, y, &nothing, |factor, y: &mut T, ()| {
                         *y = T::narrow(y.widen() * factor);
                     }),
-                    (None, Some(residual)) => y.iter_mut().zip(residual).for_each(|(y, r)| *y = T::narrow(y.widen() + r.widen())),
+                    (None, Some(residual)) => for (y, r) in y.iter_mut().zip(residual) {
+                        *y = T::narrow(y.widen() + r.widen());
+                    }
                     (None, None) => {}
                 }
             }
