@@ -17,11 +17,11 @@
 mod kernels;
 
 use crate::matrix::{Matrix, Values};
-use crate::threads::on_threads;
-use crate::tiles::{PANEL, PHASE, Phase, Tile, even, phases, prefetch, threads, with_buffer, work_through};
+use crate::tiles::{PANEL, Packed, Schedule, Tile, Worker, prefetch, threads};
 pub use kernels::Int8Kernel;
 use kernels::{Panels, ROWS};
 use pulp::{Arch, Simd, WithSimd};
+use std::ops::Range;
 
 /// 8-bit integers of which each column has a scale for each so many rows: entry (k, j) is values\[k · N + j\] ·
 /// scales\[k / block · N + j\].
@@ -89,17 +89,12 @@ pub fn product_int8(a: Matrix, weight: Int8Matrix, bias: Option<&[f32]>, kernel:
     let (blocks, words) = (k / weight.block, weight.block.div_ceil(4));
     let lens = [PANEL * (2 + blocks * words), PANEL * (1 + blocks + blocks * words)];
     let tiles = lens.map(|len| len.div_ceil(size_of::<Tile>() / 4));
-    let panels = [m, n].map(|lines| lines.div_ceil(PANEL));
-    let step = [0, 1].map(|operand| even(panels[operand], PHASE / tiles[operand]));
     // Four values are multiplied in the time of one in f32.
     let threads = threads([m, k / 4, n]);
-    let phases = phases([panels[0], panels[1], 1], [step[0], step[1], 1], threads);
-    let to = c.as_mut_ptr();
-    with_buffer([tiles[0] * step[0], tiles[1] * step[1]], |packed| {
-        let packed = packed.map(<*mut Tile>::cast);
-        let product = Product { a, weight, bias, c: to, kernel, blocks, words, lens, packed };
-        on_threads(threads.min(phases[0].blocks()), || product.work(&phases));
-    });
+    let schedule =
+        Schedule::new([m, n], tiles.map(|tiles| (tiles, true)), std::iter::once(0..1), ROWS, threads);
+    let product = Product { a, weight, bias, c: c.as_mut_ptr(), kernel, blocks, words, lens };
+    schedule.run(|worker| product.work(&worker));
     // SAFETY: there is room for M · N values, and each was written by a block.
     unsafe { c.set_len(count) };
     c
@@ -114,54 +109,52 @@ struct Product<'a> {
     /// Blocks along K, and words of each.
     blocks: usize,
     words: usize,
-    /// Words of a panel of A and of one of W, each a multiple of a cache line, and where those of a phase are packed.
+    /// Words of a panel of A and of one of W, each a multiple of a cache line.
     lens: [usize; 2],
-    packed: [*mut u32; 2],
 }
 
-// SAFETY: threads write to different panels of the buffer and to different entries of C, since each item is taken once. They
-// read what another has written after a wait for all that write.
+// SAFETY: threads write to different entries of C, since each block is taken once.
 unsafe impl Sync for Product<'_> {}
 
 impl Product<'_> {
-    /// A packed panel: number `index` from the first of a phase on.
-    fn panel(&self, operand: usize, index: usize) -> *mut u32 {
-        self.packed[operand].wrapping_add(index * self.lens[operand])
+    /// A panel that is packed.
+    fn panel(&self, operand: usize, packed: Packed, panel: usize) -> *mut u32 {
+        let words = packed.tiles.cast::<u32>();
+        words.wrapping_add((panel - packed.panels.start) * self.lens[operand])
     }
 
-    fn work(&self, phases: &[Phase]) {
-        work_through(
-            phases,
-            |phase, operand| phase.panels(operand).len(),
-            |phase, operand, item| {
-                let (len, panel) = (self.lens[operand], self.panel(operand, item));
+    fn work(&self, worker: &Worker) {
+        worker.work(
+            |_, packed| packed.panels.len(),
+            |operand, packed, item| {
+                let panel = packed.panels.start + item;
                 // SAFETY: an item is a panel of its own, of the buffer, whose words are initialised.
-                let to = unsafe { std::slice::from_raw_parts_mut(panel, len) };
-                let line = PANEL * (phase.panels(operand).start + item);
-                Arch::new().dispatch(Pack { product: self, is_of_a: operand == 0, line, to });
+                let to = unsafe {
+                    std::slice::from_raw_parts_mut(self.panel(operand, packed, panel), self.lens[operand])
+                };
+                Arch::new().dispatch(Pack { product: self, is_of_a: operand == 0, line: PANEL * panel, to });
             },
-            |phase, block| self.compute(phase, block),
+            |rows, packed| self.compute(rows, packed),
         );
     }
 
     /// A block of C.
-    fn compute(&self, phase: &Phase, block: usize) {
-        let [rows, columns] = phase.block(block);
+    fn compute(&self, rows: &Range<usize>, packed: [Packed; 2]) {
         // Eight rows of A stay in the first cache while panels of W pass by.
         for row in (PANEL * rows.start..self.a.shape()[0].min(PANEL * rows.end)).step_by(ROWS) {
-            columns.clone().for_each(|column| self.multiply(phase, row, column));
+            packed[1].panels.clone().for_each(|column| self.multiply(packed, row, column));
         }
     }
 
     /// Eight rows from `row` on, and panel `column`.
-    fn multiply(&self, phase: &Phase, row: usize, column: usize) {
+    fn multiply(&self, packed: [Packed; 2], row: usize, column: usize) {
         let ([m, _], [_, n]) = (self.a.shape(), self.weight.shape);
         let first = PANEL * column;
         let panels = Panels {
-            a: self.panel(0, row / PANEL - phase.rows.start).cast_const(),
+            a: self.panel(0, packed[0], row / PANEL).cast_const(),
             row: row % PANEL,
             len: self.blocks * self.words,
-            b: self.panel(1, column - phase.columns.start).cast_const(),
+            b: self.panel(1, packed[1], column).cast_const(),
             blocks: self.blocks,
             words: self.words,
             bias: self.bias.map(|bias| &bias[first..n.min(first + PANEL)]),

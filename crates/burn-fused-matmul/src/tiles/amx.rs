@@ -1,8 +1,8 @@
 //! AMX: `tdpbf16ps` on eight tile registers of 16 rows of 64 bytes.
 
-use super::Panels;
+use super::{Instructions, PANEL, Panels, Rounding};
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid_count, _xgetbv};
+use std::arch::x86_64::{__cpuid_count, _mm512_loadu_ps, _xgetbv};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
@@ -81,6 +81,36 @@ struct Configuration {
     rows: [u8; 16],
 }
 
+/// Steps along K in which a block of 32 rows is rounded.
+const ROUNDING_STEPS: usize = PANEL / 2;
+
+/// No sums.
+macro_rules! zero {
+    () => {
+        "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3"
+    };
+}
+
+/// Adds the products of two tiles of A and two of B, and goes on to the next.
+macro_rules! step {
+    () => {
+        concat!(
+            "tileloadd tmm4, [{a0} + {line}]\n",
+            "tileloadd tmm6, [{b0} + {line}]\n",
+            "tdpbf16ps tmm0, tmm4, tmm6\n",
+            "tileloadd tmm7, [{b1} + {line}]\n",
+            "tdpbf16ps tmm1, tmm4, tmm7\n",
+            "tileloadd tmm5, [{a1} + {line}]\n",
+            "tdpbf16ps tmm2, tmm5, tmm6\n",
+            "tdpbf16ps tmm3, tmm5, tmm7\n",
+            "add {a0}, 1024\n",
+            "add {a1}, 1024\n",
+            "add {b0}, 1024\n",
+            "add {b1}, 1024",
+        )
+    };
+}
+
 impl Registers {
     /// Eight tiles of 16 rows of 64 bytes.
     ///
@@ -103,13 +133,33 @@ impl Registers {
         Self(PhantomData)
     }
 
+    /// Multiplies two panels, and rounds the sums of the block before: in the same time, if it is whole.
+    ///
+    /// # Safety
+    ///
+    /// That of [`Instructions::multiply`].
+    pub(super) unsafe fn multiply(&self, panels: Panels, before: Option<Rounding>) {
+        // SAFETY: the caller's promise; a block that is rounded goes where sums are, in rows of a panel.
+        match before {
+            Some(before) if before.shape == [PANEL; 2] && panels.words > 16 * (ROUNDING_STEPS - 1) => unsafe {
+                self.multiply_and_round(panels, before);
+            },
+            before => unsafe {
+                if let Some(before) = before {
+                    before.round(Instructions::Amx);
+                }
+                self.multiply_block(panels);
+            },
+        }
+    }
+
     /// Multiplies two panels: 2 × 2 tiles of C are in registers.
     ///
     /// # Safety
     ///
     /// `panels` must have a tile to read in each half for each 16 words, or one, and C must be valid for what is written and, if it is added to,
     /// read.
-    pub(super) unsafe fn multiply(&self, panels: Panels) {
+    unsafe fn multiply_block(&self, panels: Panels) {
         let Panels { a: [a0, a1, ..], b: [b0, b1, ..], words, c, row, add, .. } = panels;
         // SAFETY: the tiles are configured as long as `self` lives, on this thread, since `Registers` is not `Send`. Reads
         // and writes are those that the caller allows: 1024 bytes of each tile, whose rows of 64 bytes follow each other,
@@ -125,23 +175,9 @@ impl Registers {
                 "tileloadd tmm3, [{below} + {row} + 64]",
                 "jmp 3f",
                 "2:",
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
+                zero!(),
                 "3:",
-                "tileloadd tmm4, [{a0} + {line}]",
-                "tileloadd tmm6, [{b0} + {line}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{b1} + {line}]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tileloadd tmm5, [{a1} + {line}]",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "add {a0}, 1024",
-                "add {a1}, 1024",
-                "add {b0}, 1024",
-                "add {b1}, 1024",
+                step!(),
                 "dec {depth}",
                 "jnz 3b",
                 "tilestored [{c} + {row}], tmm0",
@@ -158,6 +194,70 @@ impl Registers {
                 row = in(reg) 4 * row,
                 line = in(reg) 64_usize,
                 add = in(reg) u32::from(add),
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            );
+        }
+    }
+
+    /// [`multiply_block`](Self::multiply_block) into sums in rows of a panel, rounding two rows of the block before in each of the first
+    /// steps: alone, they would wait for their sums and the next products for them.
+    ///
+    /// # Safety
+    ///
+    /// That of [`multiply`](Self::multiply).
+    #[target_feature(enable = "avx512f")]
+    unsafe fn multiply_and_round(&self, panels: Panels, before: Rounding) {
+        let Panels { a: [a0, a1, ..], b: [b0, b1, ..], words, c, .. } = panels;
+        let bias = before.bias.unwrap_or(&[0.0; PANEL]);
+        // SAFETY: as for `multiply_block`; of the block before, its 32 sums in 32 rows are read, and as many entries of C
+        // written.
+        unsafe {
+            asm!(
+                zero!(),
+                "2:",
+                step!(),
+                "vaddps {x}, {bias0}, [{sums}]",
+                "vaddps {y}, {bias1}, [{sums} + 64]",
+                "vcvtne2ps2bf16 {x}, {y}, {x}",
+                "vaddps {z}, {bias0}, [{sums} + 2048]",
+                "vaddps {y}, {bias1}, [{sums} + 2112]",
+                "vcvtne2ps2bf16 {z}, {y}, {z}",
+                "vmovdqu64 [{to}], {x}",
+                "vmovdqu64 [{below}], {z}",
+                "add {sums}, 128",
+                "add {to}, {row}",
+                "add {below}, {row}",
+                "dec {rounding}",
+                "jnz 2b",
+                "test {depth}, {depth}",
+                "jz 4f",
+                "3:",
+                step!(),
+                "dec {depth}",
+                "jnz 3b",
+                "4:",
+                "add {line}, 64",
+                "tilestored [{c} + {line}], tmm0",
+                "tilestored [{c} + {line} + 64], tmm1",
+                "tilestored [{c} + {line} + 2048], tmm2",
+                "tilestored [{c} + {line} + 2112], tmm3",
+                a0 = inout(reg) a0 => _,
+                a1 = inout(reg) a1 => _,
+                b0 = inout(reg) b0 => _,
+                b1 = inout(reg) b1 => _,
+                rounding = inout(reg) ROUNDING_STEPS => _,
+                depth = inout(reg) words.div_ceil(16) - ROUNDING_STEPS => _,
+                c = in(reg) c,
+                line = inout(reg) 64_usize => _,
+                sums = inout(reg) before.sums => _,
+                to = inout(reg) before.c => _,
+                below = inout(reg) before.c.add(16 * before.to_row) => _,
+                row = in(reg) 2 * before.to_row,
+                bias0 = in(zmm_reg) _mm512_loadu_ps(bias.as_ptr()),
+                bias1 = in(zmm_reg) _mm512_loadu_ps(bias.as_ptr().add(16)),
+                x = out(zmm_reg) _, y = out(zmm_reg) _, z = out(zmm_reg) _,
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                 options(nostack),

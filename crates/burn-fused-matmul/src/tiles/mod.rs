@@ -13,8 +13,8 @@
 //! Two tiles side by side are a panel of 32 rows of A or 32 columns of B, filled up with zeros. The values along K of
 //! the first half of a panel come first, then those of the second.
 //!
-//! Threads share two lists of items: parts of the operands to pack, then blocks of C to compute from what all have packed.
-//! Operands that are too large for the buffer are packed and multiplied in several phases. The values of an entry of C are
+//! Threads share two lists of items: parts of A to pack, then blocks of C to compute. Each packs the columns of B that it multiplies for
+//! itself, into its own cache. What is too large for the buffers is packed and multiplied in several phases. The values of an entry of C are
 //! added up in an order that follows from K alone, so that results depend neither on threads nor on blocks.
 
 #[cfg(target_arch = "x86_64")]
@@ -30,9 +30,7 @@ mod product;
 #[cfg(target_arch = "x86_64")]
 use amx::Registers;
 use half::bf16;
-pub(crate) use product::{
-    PHASE, Phase, even, multiply, phases, prefetch, threads, with_buffer, work_through,
-};
+pub(crate) use product::{Packed, Schedule, Worker, multiply, prefetch, threads};
 
 /// Rows of a panel of A, columns of a panel of B.
 pub(crate) const PANEL: usize = 32;
@@ -103,20 +101,26 @@ impl Instructions {
         }
     }
 
-    /// Multiplies a [`block`](Self::block).
+    /// Multiplies a [`block`](Self::block), and rounds the sums of the one before.
     ///
     /// # Safety
     ///
     /// The CPU must have the instructions, and the height be one of [`rows`](Self::rows); rows of A and panels of B must have their
-    /// words to read, and C must be valid for what is written and, if it is added to, read.
-    unsafe fn multiply(self, panels: Panels, registers: Option<&Registers>) {
-        match (self, registers) {
-            // SAFETY: the caller's promise, here and below.
+    /// words to read, C must be valid for what is written and, if it is added to, read, and the block before may be rounded.
+    unsafe fn multiply(self, panels: Panels, registers: Option<&Registers>, before: Option<Rounding>) {
+        // SAFETY: the caller's promise, here and below.
+        #[cfg(target_arch = "x86_64")]
+        if let Some(registers) = registers {
+            return unsafe { registers.multiply(panels, before) };
+        }
+        let _ = registers;
+        if let Some(before) = before {
+            unsafe { before.round(self) };
+        }
+        match self {
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx512, _) => unsafe { avx512::multiply(panels) },
-            #[cfg(target_arch = "x86_64")]
-            (Self::Amx, registers) => unsafe { registers.expect("a thread's registers").multiply(panels) },
-            (vectors, _) => unsafe { float::multiply(vectors, &panels) },
+            Self::Avx512 => unsafe { avx512::multiply(panels) },
+            vectors => unsafe { float::multiply(vectors, &panels) },
         }
     }
 
@@ -169,4 +173,38 @@ struct Panels {
     width: usize,
     /// Whether the product is added to C.
     add: bool,
+}
+
+/// Sums that are to be rounded to entries of C.
+struct Rounding<'a> {
+    sums: *const f32,
+    /// Sums from one row to the next.
+    to_sums: usize,
+    bias: Option<&'a [f32]>,
+    c: *mut bf16,
+    /// Entries of C from one row to the next.
+    to_row: usize,
+    /// Rows and columns, as many as `bias` has values.
+    shape: [usize; 2],
+}
+
+impl Rounding<'_> {
+    /// Rounds row by row.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must have the instructions; sums must be valid for reads, and the entries of C for writes.
+    unsafe fn round(&self, instructions: Instructions) {
+        for row in 0..self.shape[0] {
+            for first in (0..self.shape[1]).step_by(PANEL) {
+                let count = PANEL.min(self.shape[1] - first);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let sums = std::slice::from_raw_parts(self.sums.add(row * self.to_sums + first), count);
+                    let bias = self.bias.map(|bias| &bias[first..][..count]);
+                    instructions.narrow(sums, bias, self.c.add(row * self.to_row + first));
+                }
+            }
+        }
+    }
 }

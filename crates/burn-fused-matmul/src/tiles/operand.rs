@@ -3,6 +3,7 @@
 use super::float::{arch, round};
 #[cfg(target_arch = "x86_64")]
 use super::pairs;
+use super::product::Packed;
 use super::{Instructions, PANEL, Tile, Words, fetch};
 use crate::matrix::{Matrix, Values};
 #[cfg(target_arch = "x86_64")]
@@ -24,8 +25,6 @@ pub(super) struct Operand<'a> {
     /// Whether a line is a column of a tile, or a row.
     is_column: bool,
     in_place: Option<InPlace>,
-    /// Where the panels of a phase are packed.
-    pub(super) packed: *mut Tile,
 }
 
 /// The words of an operand that is not packed.
@@ -55,7 +54,7 @@ impl<'a> Operand<'a> {
         };
         // AMX alone takes tiles of A row by row.
         let is_column = instructions.block()[0] < PANEL;
-        Self { matrix: a, instructions, is_column, in_place, packed: std::ptr::null_mut() }
+        Self { matrix: a, instructions, is_column, in_place }
     }
 
     /// B, for a product with `rows` rows of A.
@@ -68,29 +67,23 @@ impl<'a> Operand<'a> {
             _ => None,
         };
         let matrix = b.transpose();
-        Self { matrix, instructions, is_column: true, in_place, packed: std::ptr::null_mut() }
+        Self { matrix, instructions, is_column: true, in_place }
     }
 
     pub(super) fn is_in_place(&self) -> bool {
         self.in_place.is_some()
     }
 
-    /// The first of a line's words from tile `tile` on, if `panels` and `depth` are packed.
-    pub(super) fn words(
-        &self,
-        line: usize,
-        tile: usize,
-        panels: &Range<usize>,
-        depth: &Range<usize>,
-    ) -> *const u32 {
+    /// The first of a line's words from tile `tile` on.
+    pub(super) fn words(&self, line: usize, tile: usize, packed: Packed) -> *const u32 {
         // The last line stands for those beyond it, whose products are not C's.
         match &self.in_place {
             Some(InPlace { first, line: to_line, step }) => {
                 first.wrapping_add(line.min(self.matrix.shape()[0] - 1) * to_line + 16 * tile * step)
             }
             None => {
-                let line = line.min(PANEL * panels.end - 1);
-                let tile = self.packed.wrapping_add(place(line / 16, tile, panels, depth));
+                let line = line.min(PANEL * packed.panels.end - 1);
+                let tile = packed.tiles.wrapping_add(place(line / 16, tile, packed));
                 tile.cast::<u32>().wrapping_add(line % 16).cast_const()
             }
         }
@@ -102,7 +95,7 @@ impl<'a> Operand<'a> {
     }
 
     /// How many items of packing there are in these panels.
-    pub(super) fn items(&self, panels: &Range<usize>, depth: &Range<usize>) -> usize {
+    pub(super) fn items(&self, Packed { panels, depth, .. }: Packed) -> usize {
         let halves = 2 * panels.len();
         match (&self.in_place, self.are_rows_in_memory()) {
             (Some(_), _) => 0,
@@ -117,12 +110,11 @@ impl<'a> Operand<'a> {
     ///
     /// The CPU must have the instructions; there must be room for all of the panels, and nobody else may use the tiles of this
     /// item.
-    pub(super) unsafe fn pack(&self, item: usize, panels: &Range<usize>, depth: &Range<usize>) {
+    pub(super) unsafe fn pack(&self, item: usize, packed: Packed) {
+        let Packed { tiles, panels, depth } = packed;
         let tile = |half: usize, tile: usize| {
             // SAFETY: the caller's promise.
-            unsafe {
-                self.pack_tile(16 * half, tile, &mut *self.packed.add(place(half, tile, panels, depth)));
-            }
+            unsafe { self.pack_tile(16 * half, tile, &mut *tiles.add(place(half, tile, packed))) };
         };
         let halves = 2 * panels.start..2 * panels.end;
         // In the order in which the operand is in memory.
@@ -231,7 +223,7 @@ pub(super) fn part(range: &Range<usize>, index: usize, step: usize) -> Range<usi
 }
 
 /// Where tile `tile` along K of half `half` is among the packed ones.
-fn place(half: usize, tile: usize, panels: &Range<usize>, depth: &Range<usize>) -> usize {
+fn place(half: usize, tile: usize, Packed { panels, depth, .. }: Packed) -> usize {
     (half - 2 * panels.start) * stride(depth.len()) + (tile - depth.start)
 }
 
@@ -310,11 +302,11 @@ mod tests {
     fn rows_beyond_the_last_panel_are_not_read() {
         let values = vec![0.0_f32; 32 * 40];
         let mut packed = [const { Tile([[0; 16]; 16]) }; 6];
-        let mut a = Operand::rows(Matrix::rows(&values[..], [40, 32]).transpose(), Instructions::F32);
-        a.packed = packed.as_mut_ptr();
+        let a = Operand::rows(Matrix::rows(&values[..], [40, 32]).transpose(), Instructions::F32);
         let words = packed.as_ptr_range();
+        let packed = Packed { tiles: packed.as_mut_ptr(), panels: &(0..1), depth: &(0..3) };
         for line in 0..38 {
-            let first = a.words(line, 2, &(0..1), &(0..3));
+            let first = a.words(line, 2, packed);
             assert!(words.contains(&first.cast()), "row {line}");
         }
     }

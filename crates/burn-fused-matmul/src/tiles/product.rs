@@ -1,7 +1,7 @@
 //! A product, shared by threads.
 
 use super::operand::{Operand, part, stride};
-use super::{Instructions, PANEL, Panels, Registers, Tile, fetch};
+use super::{Instructions, PANEL, Panels, Registers, Rounding, Tile, fetch};
 use crate::Output;
 use crate::matrix::Matrix;
 use crate::threads::on_threads;
@@ -15,18 +15,21 @@ const PARALLEL_FROM: usize = 1 << 23;
 /// Tiles along K of a phase.
 const PHASE_DEPTH: usize = 128;
 
-/// Tiles of A, and of B, that are packed in a phase: they stay in the third cache until they are read.
-pub(crate) const PHASE: usize = 4 * 1024;
+/// Tiles of A that are packed in a phase: they stay in the third cache until they are read.
+const SHARED: usize = 4 * 1024;
+
+/// Tiles of B that a thread packs for itself: they stay in its second cache while the rows of A pass by.
+const OWN: usize = 800;
 
 /// Tiles along K whose products are added up in registers: rows of A stay in the first cache meanwhile.
 const DEPTH_IN_REGISTERS: usize = 24;
 
-/// The most panels of A, and of B, in a block of C: what it needs of B stays in the second cache.
-const LARGEST_BLOCK: usize = 8;
+/// The most panels of A in a block of C.
+const MOST_ROWS: usize = 8;
 
 thread_local! {
-    /// What operands are packed into, kept for the next product.
-    static BUFFER: Cell<Vec<Tile>> = const { Cell::new(Vec::new()) };
+    /// What A and B are packed into, kept for the next product.
+    static BUFFERS: [Cell<Vec<Tile>>; 2] = const { [Cell::new(Vec::new()), Cell::new(Vec::new())] };
 }
 
 /// Multiplies.
@@ -36,29 +39,23 @@ thread_local! {
 /// That of [`Kernel::run`](crate::Kernel::run), there are entries in C, and the instructions are available.
 pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions: Instructions) {
     let ([m, k], [_, n]) = (a.shape(), b.shape());
-    let threads = threads([m, k, n]);
     // A sum without terms is that of a tile of zeros.
     let depth = k.div_ceil(16 * instructions.values()).max(1);
     // A sum that is rounded is complete first.
     let is_whole = matches!(output, Output::Bf16 { .. });
     let depth_step = if is_whole { depth } else { even(depth, PHASE_DEPTH) };
-    let tiles = 2 * stride(depth_step);
-    // Panels in a phase, and those that are packed.
-    let panels = |operand: &Operand, lines: usize| {
-        let panels = lines.div_ceil(PANEL);
-        if operand.is_in_place() { (panels, panels, 0) } else { (panels, even(panels, PHASE / tiles), 1) }
-    };
-    let (mut a, mut b) = (Operand::rows(a, instructions), Operand::columns(b, instructions, m));
-    let (rows, row_step, packs_a) = panels(&a, m);
-    let (columns, column_step, packs_b) = panels(&b, n);
-    let phases = phases([rows, columns, depth], [row_step, column_step, depth_step], threads);
-    with_buffer([packs_a * tiles * row_step, packs_b * tiles * column_step], |packed| {
-        [a.packed, b.packed] = packed;
-        let words = k.div_ceil(instructions.values());
-        let product = Product { a, b, output, instructions, shape: [m, n], words, phases };
-        // SAFETY: the instructions are available, and C and the buffer are valid.
-        on_threads(threads.min(product.phases[0].blocks()), || unsafe { product.work() });
-    });
+    let (a, b) = (Operand::rows(a, instructions), Operand::columns(b, instructions, m));
+    let schedule = Schedule::new(
+        [m, n],
+        [&a, &b].map(|operand| (2 * stride(depth_step), !operand.is_in_place())),
+        steps(0..depth, depth_step),
+        instructions.block()[0],
+        threads([m, k, n]),
+    );
+    let product =
+        Product { a, b, output, instructions, shape: [m, n], words: k.div_ceil(instructions.values()) };
+    // SAFETY: the instructions are available, and C is valid.
+    schedule.run(|worker| unsafe { product.work(&worker) });
 }
 
 /// How many threads a product of M, K and N is worth.
@@ -67,37 +64,20 @@ pub(crate) fn threads([m, k, n]: [usize; 3]) -> usize {
     if is_parallel { rayon::current_num_threads() } else { 1 }
 }
 
-/// Phases of so many panels of A and of B and tiles along K, in steps.
-pub(crate) fn phases(
-    [rows, columns, depth]: [usize; 3],
-    [row_step, column_step, depth_step]: [usize; 3],
-    threads: usize,
-) -> Vec<Phase> {
-    let mut phases = Vec::new();
-    for depth in steps(0..depth, depth_step) {
-        for rows in steps(0..rows, row_step) {
-            for columns in steps(0..columns, column_step) {
-                phases.push(Phase::new(rows.clone(), columns, depth.clone(), threads));
-            }
-        }
-    }
-    phases
-}
-
-/// Calls `f` with room for so many tiles of A and of B.
-pub(crate) fn with_buffer([a_tiles, b_tiles]: [usize; 2], f: impl FnOnce([*mut Tile; 2])) {
-    let mut buffer = BUFFER.take();
+/// Calls `f` with room for so many tiles of operand 0, A, or 1, B.
+fn with_buffer<T>(operand: usize, tiles: usize, f: impl FnOnce(*mut Tile) -> T) -> T {
+    let mut buffer = BUFFERS.with(|buffers| buffers[operand].take());
     // It never shrinks: the next matmul is often of the same size.
-    if buffer.len() < a_tiles + b_tiles {
-        buffer.resize(a_tiles + b_tiles, Tile([[0; 16]; 16]));
+    if buffer.len() < tiles {
+        buffer.resize(tiles, Tile([[0; 16]; 16]));
     }
-    let a = buffer.as_mut_ptr();
-    f([a, a.wrapping_add(a_tiles)]);
-    BUFFER.set(buffer);
+    let result = f(buffer.as_mut_ptr());
+    BUFFERS.with(|buffers| buffers[operand].set(buffer));
+    result
 }
 
 /// `count` in equal steps of at most `largest`, or of 1: the length of a step.
-pub(crate) fn even(count: usize, largest: usize) -> usize {
+fn even(count: usize, largest: usize) -> usize {
     count.div_ceil(count.div_ceil(largest.max(1)))
 }
 
@@ -106,29 +86,148 @@ fn steps(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>>
     range.clone().step_by(step).map(move |first| first..range.end.min(first + step))
 }
 
-/// What is packed and multiplied at a time.
-pub(crate) struct Phase {
-    /// Panels of A and of B.
-    pub(crate) rows: Range<usize>,
-    pub(crate) columns: Range<usize>,
-    /// Tiles along K.
-    depth: Range<usize>,
+/// How threads share a product: in each phase they pack A together; then each takes blocks of C, and packs the columns of B that
+/// it multiplies for itself.
+pub(crate) struct Schedule {
+    phases: Vec<Phase>,
+    /// Panels of B.
+    columns: Range<usize>,
     /// Panels of A and B in a block of C.
     block: [usize; 2],
+    /// Tiles to pack A, and B, into.
+    room: [usize; 2],
+    threads: usize,
+    /// Threads that have begun.
+    begun: AtomicUsize,
+}
+
+/// What is packed and multiplied at a time.
+struct Phase {
+    /// Panels of A.
+    rows: Range<usize>,
+    /// Tiles along K.
+    depth: Range<usize>,
     packing: List,
     computing: List,
 }
 
-/// Items that threads take in turn.
-#[derive(Default)]
+/// Panels of an operand, and where they are packed.
+#[derive(Clone, Copy)]
+pub(crate) struct Packed<'a> {
+    pub(crate) tiles: *mut Tile,
+    pub(crate) panels: &'a Range<usize>,
+    /// Tiles along K.
+    pub(crate) depth: &'a Range<usize>,
+}
+
+impl Schedule {
+    /// Of a product with M rows and N columns in steps along K, with a kernel of `height` rows. Of each operand, how many tiles a
+    /// panel has, and whether it is packed.
+    pub(crate) fn new(
+        lines: [usize; 2],
+        operands: [(usize, bool); 2],
+        depths: impl Iterator<Item = Range<usize>>,
+        height: usize,
+        threads: usize,
+    ) -> Self {
+        let [rows, columns] = lines.map(|lines| lines.div_ceil(PANEL));
+        let [(a_tiles, packs_a), (b_tiles, packs_b)] = operands;
+        let row_step = if packs_a { even(rows, SHARED / a_tiles) } else { rows };
+        let block = block([row_step, columns], (OWN / b_tiles).max(1), height, threads);
+        let threads = threads.min(row_step.div_ceil(block[0]) * columns.div_ceil(block[1]));
+        let phase =
+            |rows, depth| Phase { rows, depth, packing: List::new(threads), computing: List::new(threads) };
+        let phases = depths
+            .flat_map(|depth| steps(0..rows, row_step).map(move |rows| phase(rows, depth.clone())))
+            .collect();
+        let room = [a_tiles * row_step * usize::from(packs_a), b_tiles * block[1] * usize::from(packs_b)];
+        Self { phases, columns: 0..columns, block, room, threads, begun: AtomicUsize::new(0) }
+    }
+
+    /// Runs `work` on threads.
+    pub(crate) fn run(&self, work: impl Fn(Worker) + Sync) {
+        /// Where threads pack A.
+        struct Shared(*mut Tile);
+        // SAFETY: threads write to different tiles, and read what another has written after a wait for all that write.
+        unsafe impl Sync for Shared {}
+        impl Shared {
+            fn tiles(&self) -> *mut Tile {
+                self.0
+            }
+        }
+        with_buffer(0, self.room[0], |a| {
+            let a = Shared(a);
+            on_threads(self.threads, || {
+                let index = self.begun.fetch_add(1, Ordering::Relaxed);
+                with_buffer(1, self.room[1], |b| {
+                    work(Worker { schedule: self, index, tiles: [a.tiles(), b] })
+                });
+            });
+        });
+    }
+}
+
+/// A thread that works on a product.
+pub(crate) struct Worker<'a> {
+    schedule: &'a Schedule,
+    index: usize,
+    /// Where A, and B, are packed.
+    tiles: [*mut Tile; 2],
+}
+
+impl Worker<'_> {
+    /// Works until nothing is left to be taken: each of the `items` of operand 0 or 1 is to `pack`, and each block of C to `compute`, of
+    /// rows of what is packed of A.
+    pub(crate) fn work(
+        &self,
+        items: impl Fn(usize, Packed) -> usize,
+        pack: impl Fn(usize, Packed, usize),
+        compute: impl Fn(&Range<usize>, [Packed; 2]),
+    ) {
+        let Schedule { phases, columns: all_columns, block: [height, width], .. } = self.schedule;
+        let across = all_columns.len().div_ceil(*width);
+        let mut before: Option<(&Phase, usize)> = None;
+        // The columns of B that are packed, and the tiles along K.
+        let mut packed = (0..0, &(0..0));
+        for phase in phases {
+            let Phase { rows, depth, .. } = phase;
+            // The buffer is written again: nobody may read it any more.
+            if let Some((before, blocks)) = before {
+                before.computing.wait(blocks);
+            }
+            let a = Packed { tiles: self.tiles[0], panels: rows, depth };
+            let count = items(0, a);
+            phase.packing.take(self.index, count, |item| pack(0, a, item));
+            phase.packing.wait(count);
+            let down = rows.len().div_ceil(*height);
+            phase.computing.take(self.index, down * across, |block| {
+                let columns = part(all_columns, block / down, *width);
+                let b = Packed { tiles: self.tiles[1], panels: &columns, depth };
+                if packed != (columns.clone(), depth) {
+                    (0..items(1, b)).for_each(|item| pack(1, b, item));
+                    packed = (columns.clone(), depth);
+                }
+                compute(&part(rows, block % down, *height), [a, b]);
+            });
+            before = Some((phase, down * across));
+        }
+    }
+}
+
+/// Items that threads take: each those of a range of its own, which follow each other, then what others have left.
 struct List {
-    taken: AtomicUsize,
+    /// Items of each thread's range that are taken.
+    taken: Vec<AtomicUsize>,
     done: AtomicUsize,
 }
 
 impl List {
+    fn new(threads: usize) -> Self {
+        Self { taken: (0..threads).map(|_| AtomicUsize::new(0)).collect(), done: AtomicUsize::new(0) }
+    }
+
     /// Works on items until all of `count` are taken.
-    fn take(&self, count: usize, mut work: impl FnMut(usize)) {
+    fn take(&self, thread: usize, count: usize, mut work: impl FnMut(usize)) {
         /// Counts an item as done, also when a panic ends it: others would wait for ever.
         struct Done<'a>(&'a AtomicUsize);
         impl Drop for Done<'_> {
@@ -136,13 +235,17 @@ impl List {
                 self.0.fetch_add(1, Ordering::Release);
             }
         }
-        loop {
-            let item = self.taken.fetch_add(1, Ordering::Relaxed);
-            if item >= count {
-                return;
+        let threads = self.taken.len();
+        for range in (0..threads).map(|other| (thread + other) % threads) {
+            let [start, end] = [range, range + 1].map(|bound| bound * count / threads);
+            loop {
+                let item = start + self.taken[range].fetch_add(1, Ordering::Relaxed);
+                if item >= end {
+                    break;
+                }
+                let _done = Done(&self.done);
+                work(item);
             }
-            let _done = Done(&self.done);
-            work(item);
         }
     }
 
@@ -157,70 +260,21 @@ impl List {
     }
 }
 
-impl Phase {
-    fn new(rows: Range<usize>, columns: Range<usize>, depth: Range<usize>, threads: usize) -> Self {
-        let block = block([rows.len(), columns.len()], threads);
-        Self { rows, columns, depth, block, packing: List::default(), computing: List::default() }
-    }
-
-    /// The panels of operand 0, A, or 1, B.
-    pub(crate) fn panels(&self, operand: usize) -> &Range<usize> {
-        [&self.rows, &self.columns][operand]
-    }
-
-    /// The panels of A and of B that block `index` multiplies.
-    pub(crate) fn block(&self, index: usize) -> [Range<usize>; 2] {
-        let down = self.rows.len().div_ceil(self.block[0]);
-        [part(&self.rows, index % down, self.block[0]), part(&self.columns, index / down, self.block[1])]
-    }
-
-    pub(crate) fn blocks(&self) -> usize {
-        self.rows.len().div_ceil(self.block[0]) * self.columns.len().div_ceil(self.block[1])
-    }
-}
-
-/// Panels of A and of B in a block of C: of the sizes whose operands fit the caches, that with which the last thread is done first.
-fn block(panels: [usize; 2], threads: usize) -> [usize; 2] {
-    if threads == 1 {
-        return [LARGEST_BLOCK; 2];
-    }
-    let sizes = (1..=LARGEST_BLOCK).flat_map(|rows| (1..=LARGEST_BLOCK).map(move |columns| [rows, columns]));
-    // Twice the blocks that a thread takes, and one, since threads join at any time and wait for half a block in the end. To
-    // fetch a panel takes about a tenth of the time of multiplying two.
+/// Panels of A, and of at most `widest` of B, in a block of C: those with which the last thread is done first.
+fn block(panels: [usize; 2], widest: usize, height: usize, threads: usize) -> [usize; 2] {
+    let sizes = (1..=MOST_ROWS.min(panels[0]))
+        .flat_map(|rows| (1..=widest.min(panels[1])).map(move |columns| [rows, columns]));
     let time = |&[rows, columns]: &[usize; 2]| {
-        let blocks = panels[0].div_ceil(rows) * panels[1].div_ceil(columns);
-        (2 * blocks.div_ceil(threads) + 1) * (10 * rows * columns + rows + columns)
+        let (down, across) = (panels[0].div_ceil(rows), panels[1].div_ceil(columns));
+        let blocks = (down * across).div_ceil(threads);
+        // Rows that are multiplied: the last ones of a block may be few.
+        let rows = (PANEL * rows).next_multiple_of(height);
+        // To pack a panel of B takes about the time of multiplying it with one of A, and to fetch one of A a tenth of that.
+        let [packing, fetching] = [10 * PANEL * columns * blocks.div_ceil(down), rows];
+        // Twice the blocks that a thread takes, and one, since threads join at any time and wait for half a block in the end.
+        (2 * blocks + 1) * (10 * rows * columns + fetching) + 2 * packing
     };
     sizes.min_by_key(time).expect("a size")
-}
-
-/// Works until nothing is left to be taken: each of the `items` of operand 0 or 1 is to `pack`, then each block to `compute`.
-pub(crate) fn work_through(
-    phases: &[Phase],
-    items: impl Fn(&Phase, usize) -> usize,
-    pack: impl Fn(&Phase, usize, usize),
-    compute: impl Fn(&Phase, usize),
-) {
-    let mut before: Option<&Phase> = None;
-    for phase in phases {
-        // The buffer is written again: nobody may read it any more.
-        if let Some(before) = before {
-            before.computing.wait(before.blocks());
-        }
-        let [a_items, b_items] = [0, 1].map(|operand| {
-            // Consecutive phases with the same part of an operand share it.
-            let part = |phase: &Phase| (phase.panels(operand).clone(), phase.depth.clone());
-            let is_packed = before.is_some_and(|before| part(before) == part(phase));
-            if is_packed { 0 } else { items(phase, operand) }
-        });
-        phase.packing.take(a_items + b_items, |item| match item.checked_sub(a_items) {
-            None => pack(phase, 0, item),
-            Some(item) => pack(phase, 1, item),
-        });
-        phase.packing.wait(a_items + b_items);
-        phase.computing.take(phase.blocks(), |block| compute(phase, block));
-        before = Some(phase);
-    }
 }
 
 struct Product<'a> {
@@ -232,69 +286,69 @@ struct Product<'a> {
     shape: [usize; 2],
     /// Words along K.
     words: usize,
-    phases: Vec<Phase>,
 }
 
-// SAFETY: threads write to different tiles of the buffer and to different entries of C, since each item is taken once. They
-// read what another has written after a wait for all that write.
+// SAFETY: threads write to different entries of C, since each block is taken once.
 unsafe impl Sync for Product<'_> {}
+
+/// Sums of a block, aligned to a cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Sums([f32; PANEL * PANEL]);
 
 impl Product<'_> {
     /// Works until nothing is left to be taken.
     ///
     /// # Safety
     ///
-    /// The instructions must be available, and C and the buffer valid.
-    unsafe fn work(&self) {
+    /// The instructions must be available, and C and the worker's buffers valid.
+    unsafe fn work(&self, worker: &Worker) {
         // SAFETY: the caller's promise.
         let registers = unsafe { self.instructions.registers() };
         let operands = [&self.a, &self.b];
-        work_through(
-            &self.phases,
-            |phase, operand| operands[operand].items(phase.panels(operand), &phase.depth),
+        worker.work(
+            |operand, packed| operands[operand].items(packed),
             // SAFETY: each item is a part of the buffer of its own.
-            |phase, operand, item| unsafe {
-                operands[operand].pack(item, phase.panels(operand), &phase.depth);
-            },
+            |operand, packed, item| unsafe { operands[operand].pack(item, packed) },
             // SAFETY: all is packed, and each block is a part of C of its own.
-            |phase, block| unsafe { self.compute(phase, block, registers.as_ref()) },
+            |rows, packed| unsafe { self.compute(rows, packed, registers.as_ref()) },
         );
     }
 
-    /// A block of C.
+    /// A block of C: some of A's packed rows, and the packed columns.
     ///
     /// # Safety
     ///
-    /// That of [`work`](Self::work); the phase's panels are packed, and nobody else uses the block.
-    unsafe fn compute(&self, phase: &Phase, block: usize, registers: Option<&Registers>) {
-        let Phase { rows, columns, depth, .. } = phase;
-        let [block_rows, block_columns] = phase.block(block);
+    /// That of [`work`](Self::work); both are packed, and nobody else uses the block.
+    unsafe fn compute(&self, rows: &Range<usize>, [a, b]: [Packed; 2], registers: Option<&Registers>) {
         let step = match self.output {
-            Output::F32 { .. } => even(depth.len(), DEPTH_IN_REGISTERS),
-            Output::Bf16 { .. } => depth.len(),
+            Output::F32 { .. } => even(a.depth.len(), DEPTH_IN_REGISTERS),
+            Output::Bf16 { .. } => a.depth.len(),
         };
         let [height, width] = self.instructions.block();
         // From one line to the next of those that `Panels` asks for.
         let lines = if height == PANEL { 16 } else { 1 };
         let [m, n] = self.shape;
-        // Sums that are not C's, or not all.
-        let mut sums = [0.0; PANEL * PANEL];
-        for chunk in steps(depth.clone(), step) {
+        let (end, columns_end) = (m.min(PANEL * rows.end), PANEL * b.panels.end);
+        // Sums that are not C's, or not all, and those of the block before, not yet rounded.
+        let mut sums = [Sums([0.0; PANEL * PANEL]); 2];
+        let [mut sums, mut sums_before] = sums.each_mut().map(|sums| sums.0.as_mut_ptr());
+        let mut before = None;
+        for chunk in steps(a.depth.clone(), step) {
             let words = self.words.saturating_sub(16 * chunk.start).min(16 * chunk.len());
-            for row in (PANEL * block_rows.start..m.min(PANEL * block_rows.end)).step_by(height) {
-                let a = std::array::from_fn(|i| self.a.words(row + lines * i, chunk.start, rows, depth));
-                for column in (PANEL * block_columns.start..n.min(PANEL * block_columns.end)).step_by(width) {
-                    let b =
-                        [0, 16, 32, 48].map(|half| self.b.words(column + half, chunk.start, columns, depth));
-                    let width = width.min(PANEL * block_columns.end - column);
-                    let (high, wide) =
-                        (height.min(m.min(PANEL * block_rows.end) - row), width.min(n - column));
+            for row in (PANEL * rows.start..end).step_by(height) {
+                let a_words = std::array::from_fn(|i| self.a.words(row + lines * i, chunk.start, a));
+                for column in (PANEL * b.panels.start..n.min(columns_end)).step_by(width) {
+                    let b_words = [0, 16, 32, 48].map(|half| self.b.words(column + half, chunk.start, b));
+                    let width = width.min(columns_end - column);
+                    let (high, wide) = (height.min(end - row), width.min(n - column));
                     let height = self.instructions.rows(high);
                     // SAFETY: the panels are packed or in place, and rows of `width` values are those of C or of `sums`.
-                    let multiply = |c, row, add| unsafe {
+                    let multiply = |c, row, add, before: Option<Rounding>| unsafe {
                         let step = [self.a.step(), self.b.step()];
-                        self.instructions
-                            .multiply(Panels { a, b, step, words, c, row, height, width, add }, registers)
+                        let (a, b) = (a_words, b_words);
+                        let panels = Panels { a, b, step, words, c, row, height, width, add };
+                        self.instructions.multiply(panels, registers, before)
                     };
                     match self.output {
                         Output::F32 { c, add } => {
@@ -302,39 +356,41 @@ impl Product<'_> {
                             let c = c.wrapping_add(row * n + column);
                             if (high, wide) == (height, width) {
                                 prefetch(c.wrapping_add(width), n, [height, width]);
-                                multiply(c, n, add);
+                                multiply(c, n, add, None);
                                 continue;
                             }
-                            // At an edge, beside C, in the same order. SAFETY: these values are C's and this block's, and
-                            // initialised where they are read.
-                            let rows = (0..high).map(|i| (c.wrapping_add(i * n), width * i));
-                            if add {
-                                for (c, i) in rows.clone() {
-                                    unsafe { c.copy_to_nonoverlapping(sums[i..][..wide].as_mut_ptr(), wide) };
+                            // At an edge, beside C, in the same order.
+                            let rows =
+                                (0..high).map(|i| (c.wrapping_add(i * n), sums.wrapping_add(width * i)));
+                            // SAFETY: these values are C's and this block's, and initialised where they are read.
+                            unsafe {
+                                if add {
+                                    rows.clone().for_each(|(c, sums)| c.copy_to_nonoverlapping(sums, wide));
                                 }
-                            }
-                            multiply(sums.as_mut_ptr(), width, add);
-                            for (c, i) in rows {
-                                unsafe { c.copy_from_nonoverlapping(sums[i..][..wide].as_ptr(), wide) };
+                                multiply(sums, width, add, None);
+                                rows.for_each(|(c, sums)| c.copy_from_nonoverlapping(sums, wide));
                             }
                         }
                         Output::Bf16 { c, bias } => {
-                            multiply(sums.as_mut_ptr(), width, false);
-                            let bias = bias.map(|bias| &bias[column..][..wide]);
-                            for (i, sums) in sums.chunks_exact(width).enumerate().take(high) {
-                                let c = c.wrapping_add((row + i) * n + column);
-                                for (part, sums) in sums[..wide].chunks(PANEL).enumerate() {
-                                    let bias = bias.map(|bias| &bias[PANEL * part..][..sums.len()]);
-                                    // SAFETY: these values are C's and this block's.
-                                    unsafe {
-                                        self.instructions.narrow(sums, bias, c.wrapping_add(PANEL * part))
-                                    };
-                                }
-                            }
+                            // In the time of the next block.
+                            multiply(sums, width, false, before.take());
+                            before = Some(Rounding {
+                                sums,
+                                to_sums: width,
+                                bias: bias.map(|bias| &bias[column..][..wide]),
+                                c: c.wrapping_add(row * n + column),
+                                to_row: n,
+                                shape: [high, wide],
+                            });
+                            std::mem::swap(&mut sums, &mut sums_before);
                         }
                     }
                 }
             }
+        }
+        if let Some(before) = before {
+            // SAFETY: these values of C are this block's.
+            unsafe { before.round(self.instructions) };
         }
     }
 }
@@ -348,7 +404,7 @@ pub(crate) fn prefetch(c: *const f32, row: usize, [rows, columns]: [usize; 2]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{block, part};
+    use super::{OWN, block, part};
 
     /// The products of BERT-base's step, 1024 tokens: its hidden layers, the gradients of their weights, and a part of the
     /// vocabulary for 150 masked tokens.
@@ -358,7 +414,7 @@ mod tests {
             [([32, 24], 0.99), ([32, 96], 0.99), ([24, 24], 0.99), ([96, 24], 0.99), ([5, 41], 0.75)]
         {
             for threads in [2, 8, 16, 64] {
-                let size = block(panels, threads);
+                let size = block(panels, OWN / 98, 6, threads);
                 let lengths = |axis: usize| {
                     let steps = 0..panels[axis].div_ceil(size[axis]);
                     steps.map(move |step| part(&(0..panels[axis]), step, size[axis]).len())
