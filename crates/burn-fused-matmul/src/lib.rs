@@ -8,8 +8,8 @@
 //!
 //! # Memory
 //!
-//! Every thread that calls a product keeps the buffer in which operands are packed, of at most 8 MiB; a product rounded to bf16
-//! may need more if K is above 32768, 256 bytes for each value along K, and one with weights in 8 bits from 16384 on.
+//! Every thread that calls a product keeps the buffer in which A is packed, of at most 8 MiB, and every thread that multiplies one of
+//! 800 KiB for its part of B. Weights in 8 bits need more if K is above 25,000, 33 bytes for each value along K.
 
 mod int8;
 mod kernel;

@@ -8,7 +8,7 @@
 //! tile of B: word (p, j) = B[p, j]  (B[2p, j], B[2p + 1, j])      16 or 32 values of 16 columns
 //! ```
 //!
-//! AMX has tiles of A row by row, (i, p). The others read words of A that follow each other in memory from there.
+//! AMX has tiles of A row by row, (i, p). The others have no tiles of A: words of a row follow each other.
 //!
 //! Two tiles side by side are a panel of 32 rows of A or 32 columns of B, filled up with zeros. The values along K of
 //! the first half of a panel come first, then those of the second.

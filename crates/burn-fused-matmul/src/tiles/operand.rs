@@ -22,9 +22,19 @@ pub(super) struct Operand<'a> {
     /// A, or B transposed: lines are its rows.
     matrix: Matrix<'a>,
     instructions: Instructions,
-    /// Whether a line is a column of a tile, or a row.
-    is_column: bool,
+    layout: Layout,
     in_place: Option<InPlace>,
+}
+
+/// Where words of a packed operand are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// Tile by tile, of which a line is a column: B.
+    Columns,
+    /// Tile by tile, of which a line is a row: A for AMX.
+    Rows,
+    /// Line by line: what is read of a few rows of A fills as little as it can of the first cache.
+    Lines,
 }
 
 /// The words of an operand that is not packed.
@@ -52,9 +62,8 @@ impl<'a> Operand<'a> {
             }
             _ => None,
         };
-        // AMX alone takes tiles of A row by row.
-        let is_column = instructions.block()[0] < PANEL;
-        Self { matrix: a, instructions, is_column, in_place }
+        let layout = if instructions == Instructions::Amx { Layout::Rows } else { Layout::Lines };
+        Self { matrix: a, instructions, layout, in_place }
     }
 
     /// B, for a product with `rows` rows of A.
@@ -67,7 +76,7 @@ impl<'a> Operand<'a> {
             _ => None,
         };
         let matrix = b.transpose();
-        Self { matrix, instructions, is_column: true, in_place }
+        Self { matrix, instructions, layout: Layout::Columns, in_place }
     }
 
     pub(super) fn is_in_place(&self) -> bool {
@@ -83,15 +92,29 @@ impl<'a> Operand<'a> {
             }
             None => {
                 let line = line.min(PANEL * packed.panels.end - 1);
-                let tile = packed.tiles.wrapping_add(place(line / 16, tile, packed));
-                tile.cast::<u32>().wrapping_add(line % 16).cast_const()
+                let [first, to_line] = self.place(line / 16, tile, packed);
+                packed.tiles.cast::<u32>().wrapping_add(first + line % 16 * to_line).cast_const()
             }
         }
     }
 
     /// Words from one along K to the next.
     pub(super) fn step(&self) -> usize {
-        self.in_place.as_ref().map_or(16, |in_place| in_place.step)
+        match (&self.in_place, self.layout) {
+            (Some(in_place), _) => in_place.step,
+            (None, Layout::Lines) => 1,
+            (None, _) => 16,
+        }
+    }
+
+    /// Where the first word of tile `tile` along K of half `half` is among the packed ones, and words from one of its lines to the next.
+    fn place(&self, half: usize, tile: usize, Packed { panels, depth, .. }: Packed) -> [usize; 2] {
+        let (half, tile, stride) = (half - 2 * panels.start, tile - depth.start, stride(depth.len()));
+        match self.layout {
+            Layout::Columns => [256 * (half * stride + tile), 1],
+            Layout::Rows => [256 * (half * stride + tile), 16],
+            Layout::Lines => [16 * (16 * half * stride + tile), 16 * stride],
+        }
     }
 
     /// How many items of packing there are in these panels.
@@ -113,8 +136,19 @@ impl<'a> Operand<'a> {
     pub(super) unsafe fn pack(&self, item: usize, packed: Packed) {
         let Packed { tiles, panels, depth } = packed;
         let tile = |half: usize, tile: usize| {
-            // SAFETY: the caller's promise.
-            unsafe { self.pack_tile(16 * half, tile, &mut *tiles.add(place(half, tile, packed))) };
+            let [first, to_line] = self.place(half, tile, packed);
+            // SAFETY: the caller's promise; the lines of a tile are 64 bytes each.
+            unsafe {
+                let to = tiles.cast::<u32>().add(first);
+                if self.layout != Layout::Lines {
+                    return self.pack_tile(16 * half, tile, &mut *to.cast());
+                }
+                let mut lines = Tile([[0; 16]; 16]);
+                self.pack_tile(16 * half, tile, &mut lines);
+                for (i, line) in lines.0.into_iter().enumerate() {
+                    to.add(i * to_line).cast::<Words>().write(line);
+                }
+            }
         };
         let halves = 2 * panels.start..2 * panels.end;
         // In the order in which the operand is in memory.
@@ -173,10 +207,9 @@ impl<'a> Operand<'a> {
         let ([to_line, step], [lines, depth]) = (self.matrix.strides, self.matrix.shape());
         let k = 16 * VALUES * tile;
         let (lines, depth) = (lines.saturating_sub(line).min(16), depth.saturating_sub(k).min(16 * VALUES));
-        // Nothing to read: zeros are the same either way.
         let is_column = if lines == 0 || depth == 0 {
             to.0.fill([0; 16]);
-            self.is_column
+            return;
         } else {
             let start = line * to_line + k * step;
             if to_line == 1 && step != 1 {
@@ -205,7 +238,7 @@ impl<'a> Operand<'a> {
                 false
             }
         };
-        if is_column != self.is_column {
+        if is_column != (self.layout == Layout::Columns) {
             transpose(&mut to.0);
         }
     }
@@ -220,11 +253,6 @@ fn item_len(tiles: usize) -> usize {
 pub(super) fn part(range: &Range<usize>, index: usize, step: usize) -> Range<usize> {
     let first = range.start + index * step;
     first..range.end.min(first + step)
-}
-
-/// Where tile `tile` along K of half `half` is among the packed ones.
-fn place(half: usize, tile: usize, Packed { panels, depth, .. }: Packed) -> usize {
-    (half - 2 * panels.start) * stride(depth.len()) + (tile - depth.start)
 }
 
 /// Tiles from one half of a panel to the next. An odd number: those of a power of two would lie in the same few sets of a cache.

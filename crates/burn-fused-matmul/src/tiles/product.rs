@@ -12,17 +12,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Below so many multiplications one thread is faster than several.
 const PARALLEL_FROM: usize = 1 << 23;
 
-/// Tiles along K of a phase.
-const PHASE_DEPTH: usize = 128;
+/// Tiles along K of a phase, whose products are added up in registers: to read sums again costs more than to read a few rows of A from
+/// the second cache.
+const DEPTH: usize = 96;
 
 /// Tiles of A that are packed in a phase: they stay in the third cache until they are read.
-const SHARED: usize = 4 * 1024;
+const SHARED: usize = 8 * 1024;
 
 /// Tiles of B that a thread packs for itself: they stay in its second cache while the rows of A pass by.
 const OWN: usize = 800;
 
-/// Tiles along K whose products are added up in registers: rows of A stay in the first cache meanwhile.
-const DEPTH_IN_REGISTERS: usize = 24;
+/// Fewer tiles along K than this are multiplied before C has come from memory.
+const SHORT: usize = 12;
 
 /// The most panels of A in a block of C.
 const MOST_ROWS: usize = 8;
@@ -41,9 +42,22 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
     let ([m, k], [_, n]) = (a.shape(), b.shape());
     // A sum without terms is that of a tile of zeros.
     let depth = k.div_ceil(16 * instructions.values()).max(1);
-    // A sum that is rounded is complete first.
-    let is_whole = matches!(output, Output::Bf16 { .. });
-    let depth_step = if is_whole { depth } else { even(depth, PHASE_DEPTH) };
+    // A sum that is rounded is complete first, in registers or, if there are many steps, beside C.
+    let is_whole = match output {
+        Output::Bf16 { c, bias } if depth > 2 * DEPTH => {
+            let mut sums = vec![0.0; m * n];
+            let (to_sums, to_row) = (n, n);
+            // SAFETY: the caller's promise; there are as many sums as entries.
+            unsafe {
+                multiply(a, b, Output::F32 { c: sums.as_mut_ptr(), add: false }, instructions);
+                let sums = sums.as_ptr();
+                return Rounding { sums, to_sums, bias, c, to_row, shape: [m, n] }.round(instructions);
+            }
+        }
+        Output::Bf16 { .. } => true,
+        Output::F32 { .. } => false,
+    };
+    let depth_step = if is_whole { depth } else { even(depth, DEPTH) };
     let (a, b) = (Operand::rows(a, instructions), Operand::columns(b, instructions, m));
     let schedule = Schedule::new(
         [m, n],
@@ -182,7 +196,7 @@ impl Worker<'_> {
         &self,
         items: impl Fn(usize, Packed) -> usize,
         pack: impl Fn(usize, Packed, usize),
-        compute: impl Fn(&Range<usize>, [Packed; 2]),
+        mut compute: impl FnMut(&Range<usize>, [Packed; 2]),
     ) {
         let Schedule { phases, columns: all_columns, block: [height, width], .. } = self.schedule;
         let across = all_columns.len().div_ceil(*width);
@@ -296,6 +310,12 @@ unsafe impl Sync for Product<'_> {}
 #[repr(align(64))]
 struct Sums([f32; PANEL * PANEL]);
 
+/// Where a thread keeps sums that are not C's, or not all: of this block, and of the one before, which may not be rounded yet.
+struct Pending<'a> {
+    sums: [*mut f32; 2],
+    before: Option<Rounding<'a>>,
+}
+
 impl Product<'_> {
     /// Works until nothing is left to be taken.
     ///
@@ -305,14 +325,20 @@ impl Product<'_> {
     unsafe fn work(&self, worker: &Worker) {
         // SAFETY: the caller's promise.
         let registers = unsafe { self.instructions.registers() };
+        let mut sums = [Sums([0.0; PANEL * PANEL]); 2];
+        let mut pending = Pending { sums: sums.each_mut().map(|sums| sums.0.as_mut_ptr()), before: None };
         let operands = [&self.a, &self.b];
         worker.work(
             |operand, packed| operands[operand].items(packed),
             // SAFETY: each item is a part of the buffer of its own.
             |operand, packed, item| unsafe { operands[operand].pack(item, packed) },
             // SAFETY: all is packed, and each block is a part of C of its own.
-            |rows, packed| unsafe { self.compute(rows, packed, registers.as_ref()) },
+            |rows, packed| unsafe { self.compute(rows, packed, registers.as_ref(), &mut pending) },
         );
+        if let Some(before) = pending.before {
+            // SAFETY: these values of C are this thread's.
+            unsafe { before.round(self.instructions) };
+        }
     }
 
     /// A block of C: some of A's packed rows, and the packed columns.
@@ -320,77 +346,73 @@ impl Product<'_> {
     /// # Safety
     ///
     /// That of [`work`](Self::work); both are packed, and nobody else uses the block.
-    unsafe fn compute(&self, rows: &Range<usize>, [a, b]: [Packed; 2], registers: Option<&Registers>) {
-        let step = match self.output {
-            Output::F32 { .. } => even(a.depth.len(), DEPTH_IN_REGISTERS),
-            Output::Bf16 { .. } => a.depth.len(),
-        };
+    unsafe fn compute<'a>(
+        &'a self,
+        rows: &Range<usize>,
+        [a, b]: [Packed; 2],
+        registers: Option<&Registers>,
+        pending: &mut Pending<'a>,
+    ) {
         let [height, width] = self.instructions.block();
         // From one line to the next of those that `Panels` asks for.
         let lines = if height == PANEL { 16 } else { 1 };
         let [m, n] = self.shape;
         let (end, columns_end) = (m.min(PANEL * rows.end), PANEL * b.panels.end);
-        // Sums that are not C's, or not all, and those of the block before, not yet rounded.
-        let mut sums = [Sums([0.0; PANEL * PANEL]); 2];
-        let [mut sums, mut sums_before] = sums.each_mut().map(|sums| sums.0.as_mut_ptr());
-        let mut before = None;
-        for chunk in steps(a.depth.clone(), step) {
-            let words = self.words.saturating_sub(16 * chunk.start).min(16 * chunk.len());
-            for row in (PANEL * rows.start..end).step_by(height) {
-                let a_words = std::array::from_fn(|i| self.a.words(row + lines * i, chunk.start, a));
-                for column in (PANEL * b.panels.start..n.min(columns_end)).step_by(width) {
-                    let b_words = [0, 16, 32, 48].map(|half| self.b.words(column + half, chunk.start, b));
-                    let width = width.min(columns_end - column);
-                    let (high, wide) = (height.min(end - row), width.min(n - column));
-                    let height = self.instructions.rows(high);
-                    // SAFETY: the panels are packed or in place, and rows of `width` values are those of C or of `sums`.
-                    let multiply = |c, row, add, before: Option<Rounding>| unsafe {
-                        let step = [self.a.step(), self.b.step()];
-                        let (a, b) = (a_words, b_words);
-                        let panels = Panels { a, b, step, words, c, row, height, width, add };
-                        self.instructions.multiply(panels, registers, before)
-                    };
-                    match self.output {
-                        Output::F32 { c, add } => {
-                            let add = add || chunk.start > 0;
-                            let c = c.wrapping_add(row * n + column);
-                            if (high, wide) == (height, width) {
+        let (first, depth) = (a.depth.start, a.depth.len());
+        let words = self.words.saturating_sub(16 * first).min(16 * depth);
+        for row in (PANEL * rows.start..end).step_by(height) {
+            let a_words = std::array::from_fn(|i| self.a.words(row + lines * i, first, a));
+            for column in (PANEL * b.panels.start..n.min(columns_end)).step_by(width) {
+                let b_words = [0, 16, 32, 48].map(|half| self.b.words(column + half, first, b));
+                let width = width.min(columns_end - column);
+                let (high, wide) = (height.min(end - row), width.min(n - column));
+                let height = self.instructions.rows(high);
+                // SAFETY: the panels are packed or in place, and rows of `width` values are those of C or of `sums`.
+                let multiply = |c, row, add, before: Option<Rounding>| unsafe {
+                    let step = [self.a.step(), self.b.step()];
+                    let (a, b) = (a_words, b_words);
+                    let panels = Panels { a, b, step, words, c, row, height, width, add };
+                    self.instructions.multiply(panels, registers, before)
+                };
+                let sums = pending.sums[0];
+                match self.output {
+                    Output::F32 { c, add } => {
+                        let add = add || first > 0;
+                        let c = c.wrapping_add(row * n + column);
+                        if (high, wide) == (height, width) {
+                            // Few steps do not hide that C is far away.
+                            if depth < SHORT {
                                 prefetch(c.wrapping_add(width), n, [height, width]);
-                                multiply(c, n, add, None);
-                                continue;
                             }
-                            // At an edge, beside C, in the same order.
-                            let rows =
-                                (0..high).map(|i| (c.wrapping_add(i * n), sums.wrapping_add(width * i)));
-                            // SAFETY: these values are C's and this block's, and initialised where they are read.
-                            unsafe {
-                                if add {
-                                    rows.clone().for_each(|(c, sums)| c.copy_to_nonoverlapping(sums, wide));
-                                }
-                                multiply(sums, width, add, None);
-                                rows.for_each(|(c, sums)| c.copy_from_nonoverlapping(sums, wide));
+                            multiply(c, n, add, None);
+                            continue;
+                        }
+                        // At an edge, beside C, in the same order.
+                        let rows = (0..high).map(|i| (c.wrapping_add(i * n), sums.wrapping_add(width * i)));
+                        // SAFETY: these values are C's and this block's, and initialised where they are read.
+                        unsafe {
+                            if add {
+                                rows.clone().for_each(|(c, sums)| c.copy_to_nonoverlapping(sums, wide));
                             }
+                            multiply(sums, width, add, None);
+                            rows.for_each(|(c, sums)| c.copy_from_nonoverlapping(sums, wide));
                         }
-                        Output::Bf16 { c, bias } => {
-                            // In the time of the next block.
-                            multiply(sums, width, false, before.take());
-                            before = Some(Rounding {
-                                sums,
-                                to_sums: width,
-                                bias: bias.map(|bias| &bias[column..][..wide]),
-                                c: c.wrapping_add(row * n + column),
-                                to_row: n,
-                                shape: [high, wide],
-                            });
-                            std::mem::swap(&mut sums, &mut sums_before);
-                        }
+                    }
+                    Output::Bf16 { c, bias } => {
+                        // In the time of the next block.
+                        multiply(sums, width, false, pending.before.take());
+                        pending.before = Some(Rounding {
+                            sums,
+                            to_sums: width,
+                            bias: bias.map(|bias| &bias[column..][..wide]),
+                            c: c.wrapping_add(row * n + column),
+                            to_row: n,
+                            shape: [high, wide],
+                        });
+                        pending.sums.swap(0, 1);
                     }
                 }
             }
-        }
-        if let Some(before) = before {
-            // SAFETY: these values of C are this block's.
-            unsafe { before.round(self.instructions) };
         }
     }
 }
