@@ -138,7 +138,7 @@ impl Registers {
     /// # Safety
     ///
     /// That of [`Instructions::multiply`].
-    pub(super) unsafe fn multiply(&self, panels: Panels, before: Option<Rounding>) {
+    pub(super) unsafe fn multiply(&self, panels: Panels, before: Option<&Rounding>) {
         // SAFETY: the caller's promise; a block that is rounded goes where sums are, in rows of a panel.
         match before {
             Some(before) if before.shape == [PANEL; 2] && panels.words > 16 * (ROUNDING_STEPS - 1) => unsafe {
@@ -208,7 +208,7 @@ impl Registers {
     ///
     /// That of [`multiply`](Self::multiply).
     #[target_feature(enable = "avx512f")]
-    unsafe fn multiply_and_round(&self, panels: Panels, before: Rounding) {
+    unsafe fn multiply_and_round(&self, panels: Panels, before: &Rounding) {
         let Panels { a: [a0, a1, ..], b: [b0, b1, ..], words, c, .. } = panels;
         let bias = before.bias.unwrap_or(&[0.0; PANEL]);
         // SAFETY: as for `multiply_block`; of the block before, its 32 sums in 32 rows are read, and as many entries of C

@@ -107,7 +107,7 @@ impl Instructions {
     ///
     /// The CPU must have the instructions, and the height be one of [`rows`](Self::rows); rows of A and panels of B must have their
     /// words to read, C must be valid for what is written and, if it is added to, read, and the block before may be rounded.
-    unsafe fn multiply(self, panels: Panels, registers: Option<&Registers>, before: Option<Rounding>) {
+    unsafe fn multiply(self, panels: Panels, registers: Option<&Registers>, before: Option<&Rounding>) {
         // SAFETY: the caller's promise, here and below.
         #[cfg(target_arch = "x86_64")]
         if let Some(registers) = registers {

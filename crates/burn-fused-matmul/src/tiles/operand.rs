@@ -84,6 +84,7 @@ impl<'a> Operand<'a> {
     }
 
     /// The first of a line's words from tile `tile` on.
+    #[inline]
     pub(super) fn words(&self, line: usize, tile: usize, packed: Packed) -> *const u32 {
         // The last line stands for those beyond it, whose products are not C's.
         match &self.in_place {
@@ -108,6 +109,7 @@ impl<'a> Operand<'a> {
     }
 
     /// Where the first word of tile `tile` along K of half `half` is among the packed ones, and words from one of its lines to the next.
+    #[inline]
     fn place(&self, half: usize, tile: usize, Packed { panels, depth, .. }: Packed) -> [usize; 2] {
         let (half, tile, stride) = (half - 2 * panels.start, tile - depth.start, stride(depth.len()));
         match self.layout {

@@ -363,12 +363,14 @@ impl Product<'_> {
         for row in (PANEL * rows.start..end).step_by(height) {
             let a_words = std::array::from_fn(|i| self.a.words(row + lines * i, first, a));
             for column in (PANEL * b.panels.start..n.min(columns_end)).step_by(width) {
-                let b_words = [0, 16, 32, 48].map(|half| self.b.words(column + half, first, b));
+                // One by one: an array that a call fills is waited for.
+                let b_word = |half| self.b.words(column + half, first, b);
+                let b_words = [b_word(0), b_word(16), b_word(32), b_word(48)];
                 let width = width.min(columns_end - column);
                 let (high, wide) = (height.min(end - row), width.min(n - column));
                 let height = self.instructions.rows(high);
                 // SAFETY: the panels are packed or in place, and rows of `width` values are those of C or of `sums`.
-                let multiply = |c, row, add, before: Option<Rounding>| unsafe {
+                let multiply = |c, row, add, before: Option<&Rounding>| unsafe {
                     let step = [self.a.step(), self.b.step()];
                     let (a, b) = (a_words, b_words);
                     let panels = Panels { a, b, step, words, c, row, height, width, add };
@@ -400,7 +402,7 @@ impl Product<'_> {
                     }
                     Output::Bf16 { c, bias } => {
                         // In the time of the next block.
-                        multiply(sums, width, false, pending.before.take());
+                        multiply(sums, width, false, pending.before.as_ref());
                         pending.before = Some(Rounding {
                             sums,
                             to_sums: width,
