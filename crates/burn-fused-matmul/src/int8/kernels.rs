@@ -1,6 +1,8 @@
 //! Sums of products of 8-bit integers in 32 bits, with the instructions that the CPU has.
 
-use crate::tiles::PANEL;
+#[cfg(target_arch = "x86_64")]
+use crate::tiles::amx;
+use crate::tiles::{PANEL, Registers};
 use pulp::Simd;
 #[cfg(target_arch = "x86_64")]
 use pulp::x86::{V3, V4};
@@ -9,8 +11,8 @@ use std::arch::x86_64::*;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Rows of A that are multiplied at a time.
-pub(super) const ROWS: usize = 8;
+/// Rows of A that are multiplied at a time, but with AMX a panel.
+const ROWS: usize = 8;
 
 /// What multiplies matrices in 8 bits. Only a kernel that this CPU can run exists, and all return the same bits for rows of finite values.
 /// [`Int8Matrix`](crate::Int8Matrix) has an example.
@@ -19,6 +21,8 @@ pub struct Int8Kernel(Instructions);
 
 #[derive(Clone, Copy, Debug)]
 enum Instructions {
+    #[cfg(target_arch = "x86_64")]
+    Amx(V4),
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni(V4),
     #[cfg(target_arch = "x86_64")]
@@ -43,6 +47,7 @@ impl Int8Kernel {
             let avx512 = V4::try_new().filter(|_| is_x86_feature_detected!("avx512vnni"));
             let avx2 = V3::try_new();
             let avx_vnni = avx2.filter(|_| is_x86_feature_detected!("avxvnni"));
+            all.extend(avx512.filter(|_| amx::is_available()).map(Instructions::Amx));
             all.extend(avx512.map(Instructions::Avx512Vnni));
             all.extend(avx_vnni.map(Instructions::AvxVnni));
             all.extend(avx2.map(Instructions::Avx2));
@@ -51,15 +56,47 @@ impl Int8Kernel {
         all.into_iter().map(Self).collect()
     }
 
+    /// Itself, or the next that multiplies blocks of so many words.
+    pub(super) fn for_blocks(self, words: usize) -> Self {
+        match self.0 {
+            // A tile is not cut.
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Amx(simd) if !words.is_multiple_of(16) => Self(Instructions::Avx512Vnni(simd)),
+            _ => self,
+        }
+    }
+
+    /// Rows of A that are multiplied at a time.
+    pub(super) fn rows(self) -> usize {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Amx(_) => PANEL,
+            _ => ROWS,
+        }
+    }
+
+    /// What a thread needs to multiply with AMX.
+    pub(super) fn registers(self) -> Option<Registers> {
+        match self.0 {
+            // SAFETY: the kernel exists only where AMX does.
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Amx(_) => Some(unsafe { Registers::new() }),
+            _ => None,
+        }
+    }
+
     /// Multiplies rows and a panel.
     ///
     /// # Safety
     ///
     /// `panels` must point to packed panels, and C must be valid for writes of its rows.
-    pub(super) unsafe fn multiply(self, panels: &Panels) {
+    pub(super) unsafe fn multiply(self, panels: &Panels, registers: Option<&Registers>) {
+        let _ = registers; // other CPUs have none
         // SAFETY: the caller's promise; a kernel exists only where its instructions do.
         unsafe {
             match self.0 {
+                #[cfg(target_arch = "x86_64")]
+                Instructions::Amx(simd) => with_amx(simd, panels, registers.expect("a thread's registers")),
                 #[cfg(target_arch = "x86_64")]
                 Instructions::Avx512Vnni(simd) => with_avx512(simd, panels),
                 #[cfg(target_arch = "x86_64")]
@@ -77,6 +114,8 @@ impl fmt::Display for Int8Kernel {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(match self.0 {
             #[cfg(target_arch = "x86_64")]
+            Instructions::Amx(_) => "AMX",
+            #[cfg(target_arch = "x86_64")]
             Instructions::Avx512Vnni(_) => "AVX512-VNNI",
             #[cfg(target_arch = "x86_64")]
             Instructions::AvxVnni(_) => "AVX-VNNI",
@@ -87,7 +126,7 @@ impl fmt::Display for Int8Kernel {
     }
 }
 
-/// A panel of A, of which eight rows are multiplied, one of W, and where their product goes.
+/// A panel of A, of which some rows are multiplied, one of W, and where their product goes.
 pub(super) struct Panels<'a> {
     pub(super) a: *const u32,
     /// The first of the rows.
@@ -106,11 +145,11 @@ pub(super) struct Panels<'a> {
     pub(super) shape: [usize; 2],
 }
 
-/// Sums of eight rows and 32 columns, which are integers.
-type Sums = [[f32; PANEL]; ROWS];
+/// Sums of some rows and 32 columns, which are integers.
+type Sums<const COUNT: usize = ROWS> = [[f32; PANEL]; COUNT];
 
 /// Rows of A: where their words begin.
-type Rows = [*const u32; ROWS];
+type Rows<const COUNT: usize = ROWS> = [*const u32; COUNT];
 
 impl Panels<'_> {
     /// Multiplies with what returns the sums of so many words of rows of A and of a panel.
@@ -119,14 +158,18 @@ impl Panels<'_> {
     ///
     /// That of [`Int8Kernel::multiply`].
     #[inline(always)]
-    unsafe fn multiply<S: Simd>(&self, simd: S, sums: impl Fn(Rows, *const u32, usize) -> Sums) {
+    unsafe fn multiply<S: Simd, const COUNT: usize>(
+        &self,
+        simd: S,
+        sums: impl Fn(Rows<COUNT>, *const u32, usize) -> Sums<COUNT>,
+    ) {
         let floats = |words: *const u32| words.cast::<[f32; PANEL]>();
         // SAFETY: a panel of A begins with the steps and the zero points of its rows, one of W with totals and scales.
         let [steps, zeros] = [0, 1].map(|i| unsafe { &*floats(self.a).add(i) });
         let (totals, scales) = unsafe { (&*floats(self.b), floats(self.b).add(1)) };
         let rows = self.a.wrapping_add(PANEL * 2 + self.row * self.len);
         let columns = self.b.wrapping_add(PANEL * (1 + self.blocks));
-        let mut products = [[0.0; PANEL]; ROWS];
+        let mut products = [[0.0; PANEL]; COUNT];
         for block in 0..self.blocks {
             let first = block * self.words;
             let a = std::array::from_fn(|i| rows.wrapping_add(i * self.len + first));
@@ -161,6 +204,19 @@ impl Panels<'_> {
             }
         }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn with_amx(simd: V4, panels: &Panels, registers: &Registers) {
+    let sums = |rows: Rows<PANEL>, b: *const u32, words: usize| {
+        let mut sums = [[0; PANEL]; PANEL];
+        // SAFETY: a panel has 32 words for each step along K, and rows have one, in whole tiles.
+        unsafe { registers.multiply_int8(rows[0], panels.len, b, words / 16, &mut sums) };
+        sums.map(|sums| sums.map(|sum| sum as f32))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { panels.multiply(simd, sums) }
 }
 
 #[cfg(target_arch = "x86_64")]

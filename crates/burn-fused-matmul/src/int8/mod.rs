@@ -17,9 +17,9 @@
 mod kernels;
 
 use crate::matrix::{Matrix, Values};
-use crate::tiles::{PANEL, Packed, Schedule, Tile, Worker, prefetch, threads};
+use crate::tiles::{PANEL, Packed, Registers, Schedule, Tile, Worker, prefetch, threads};
 pub use kernels::Int8Kernel;
-use kernels::{Panels, ROWS};
+use kernels::Panels;
 use pulp::{Arch, Simd, WithSimd};
 use std::ops::Range;
 
@@ -87,12 +87,18 @@ pub fn product_int8(a: Matrix, weight: Int8Matrix, bias: Option<&[f32]>, kernel:
     }
     let mut c = Vec::with_capacity(count);
     let (blocks, words) = (k / weight.block, weight.block.div_ceil(4));
+    let kernel = kernel.for_blocks(words);
     let lens = [PANEL * (2 + blocks * words), PANEL * (1 + blocks + blocks * words)];
     let tiles = lens.map(|len| len.div_ceil(size_of::<Tile>() / 4));
     // Four values are multiplied in the time of one in f32.
     let threads = threads([m, k / 4, n]);
-    let schedule =
-        Schedule::new([m, n], tiles.map(|tiles| (tiles, true)), std::iter::once(0..1), ROWS, threads);
+    let schedule = Schedule::new(
+        [m, n],
+        tiles.map(|tiles| (tiles, true)),
+        std::iter::once(0..1),
+        kernel.rows(),
+        threads,
+    );
     let product = Product { a, weight, bias, c: c.as_mut_ptr(), kernel, blocks, words, lens };
     schedule.run(|worker| product.work(&worker));
     // SAFETY: there is room for M · N values, and each was written by a block.
@@ -124,6 +130,7 @@ impl Product<'_> {
     }
 
     fn work(&self, worker: &Worker) {
+        let registers = self.kernel.registers();
         worker.work(
             |_, packed| packed.panels.len(),
             |operand, packed, item| {
@@ -132,22 +139,29 @@ impl Product<'_> {
                 let to = unsafe {
                     std::slice::from_raw_parts_mut(self.panel(operand, packed, panel), self.lens[operand])
                 };
-                Arch::new().dispatch(Pack { product: self, is_of_a: operand == 0, line: PANEL * panel, to });
+                let line = PANEL * panel;
+                Arch::new().dispatch(Pack {
+                    product: self,
+                    registers: registers.as_ref(),
+                    is_of_a: operand == 0,
+                    line,
+                    to,
+                });
             },
-            |rows, packed| self.compute(rows, packed),
+            |rows, packed| self.compute(rows, packed, registers.as_ref()),
         );
     }
 
     /// A block of C.
-    fn compute(&self, rows: &Range<usize>, packed: [Packed; 2]) {
-        // Eight rows of A stay in the first cache while panels of W pass by.
-        for row in (PANEL * rows.start..self.a.shape()[0].min(PANEL * rows.end)).step_by(ROWS) {
-            packed[1].panels.clone().for_each(|column| self.multiply(packed, row, column));
+    fn compute(&self, rows: &Range<usize>, packed: [Packed; 2], registers: Option<&Registers>) {
+        // Rows of A stay in the first cache while panels of W pass by.
+        for row in (PANEL * rows.start..self.a.shape()[0].min(PANEL * rows.end)).step_by(self.kernel.rows()) {
+            packed[1].panels.clone().for_each(|column| self.multiply(packed, row, column, registers));
         }
     }
 
-    /// Eight rows from `row` on, and panel `column`.
-    fn multiply(&self, packed: [Packed; 2], row: usize, column: usize) {
+    /// Some rows from `row` on, and panel `column`.
+    fn multiply(&self, packed: [Packed; 2], row: usize, column: usize, registers: Option<&Registers>) {
         let ([m, _], [_, n]) = (self.a.shape(), self.weight.shape);
         let first = PANEL * column;
         let panels = Panels {
@@ -160,17 +174,18 @@ impl Product<'_> {
             bias: self.bias.map(|bias| &bias[first..n.min(first + PANEL)]),
             c: self.c.wrapping_add(row * n + first),
             to_row: n,
-            shape: [ROWS.min(m - row), PANEL.min(n - first)],
+            shape: [self.kernel.rows().min(m - row), PANEL.min(n - first)],
         };
         prefetch(panels.c, n, [panels.shape[0], PANEL]);
         // SAFETY: the panels are packed, and these entries of C are this block's.
-        unsafe { self.kernel.multiply(&panels) };
+        unsafe { self.kernel.multiply(&panels, registers) };
     }
 }
 
 /// Packs the panel of 32 lines from `line` on.
 struct Pack<'a> {
     product: &'a Product<'a>,
+    registers: Option<&'a Registers>,
     is_of_a: bool,
     line: usize,
     to: &'a mut [u32],
@@ -261,7 +276,7 @@ impl Pack<'_> {
             shape: [1, PANEL],
         };
         // SAFETY: both panels are packed, and there is room for a row of C.
-        unsafe { kernel.multiply(&panels) };
+        unsafe { kernel.multiply(&panels, self.registers) };
         self.to[..PANEL].copy_from_slice(&totals.map(f32::to_bits));
     }
 }

@@ -1,4 +1,4 @@
-//! AMX: `tdpbf16ps` on eight tile registers of 16 rows of 64 bytes.
+//! AMX: `tdpbf16ps` and `tdpbusd` on eight tile registers of 16 rows of 64 bytes.
 
 use super::{Instructions, PANEL, Panels, Rounding};
 use std::arch::asm;
@@ -6,7 +6,7 @@ use std::arch::x86_64::{__cpuid_count, _mm512_loadu_ps, _xgetbv};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-/// Whether this process may use AMX's tiles and the CPU has its instructions for bf16.
+/// Whether this process may use AMX's tiles and the CPU has its instructions for bf16 and 8 bits.
 ///
 /// Linux grants the tiles to a process that asks, once and for all of its threads.
 pub(crate) fn is_available() -> bool {
@@ -14,11 +14,12 @@ pub(crate) fn is_available() -> bool {
     *AVAILABLE.get_or_init(|| super::avx512::is_available() && has_instructions() && is_permitted())
 }
 
-/// AMX-TILE and AMX-BF16 in CPUID, tiles of the size that is used here, and tiles switched on by the system (bits 17 and
+/// AMX-TILE, AMX-BF16 and AMX-INT8 in CPUID, tiles of the size that is used here, and tiles switched on by the system (bits 17 and
 /// 18 of XCR0).
 fn has_instructions() -> bool {
     const AMX_BF16: u32 = 1 << 22;
     const AMX_TILE: u32 = 1 << 24;
+    const AMX_INT8: u32 = 1 << 25;
     const TILES: u64 = 0b11 << 17;
     if __cpuid_count(0, 0).eax < 0x1d {
         return false;
@@ -26,8 +27,8 @@ fn has_instructions() -> bool {
     let features = __cpuid_count(7, 0).edx;
     // Palette 1: bytes of a tile in the upper half of EAX, bytes of a row, then registers, in EBX, rows in ECX.
     let palette = __cpuid_count(0x1d, 1);
-    features & AMX_BF16 != 0
-        && features & AMX_TILE != 0
+    const ALL: u32 = AMX_BF16 | AMX_TILE | AMX_INT8;
+    features & ALL == ALL
         && (palette.eax >> 16) >= 1024
         && (palette.ebx & 0xffff) >= 64
         && (palette.ebx >> 16) >= 8
@@ -68,7 +69,7 @@ fn is_permitted() -> bool {
 }
 
 /// The shapes of this thread's tile registers, which are released when it is dropped.
-pub(super) struct Registers(PhantomData<*const ()>);
+pub(crate) struct Registers(PhantomData<*const ()>);
 
 /// What `ldtilecfg` reads.
 #[derive(Default)]
@@ -117,7 +118,7 @@ impl Registers {
     /// # Safety
     ///
     /// [`is_available`] must hold.
-    pub(super) unsafe fn new() -> Self {
+    pub(crate) unsafe fn new() -> Self {
         let mut configuration = Configuration { palette: 1, ..Default::default() };
         configuration.bytes_of_row[..8].fill(64);
         configuration.rows[..8].fill(16);
@@ -258,6 +259,56 @@ impl Registers {
                 bias0 = in(zmm_reg) _mm512_loadu_ps(bias.as_ptr()),
                 bias1 = in(zmm_reg) _mm512_loadu_ps(bias.as_ptr().add(16)),
                 x = out(zmm_reg) _, y = out(zmm_reg) _, z = out(zmm_reg) _,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            );
+        }
+    }
+
+    /// Sums of products of 32 rows and 32 columns in 8 bits, unsigned and signed: `steps` times 16 words of each row, and 16 steps along K
+    /// of 32 words, one for each column.
+    ///
+    /// # Safety
+    ///
+    /// The rows, which are `to_row` words apart, and the columns must have as many words to read.
+    pub(crate) unsafe fn multiply_int8(
+        &self,
+        rows: *const u32,
+        to_row: usize,
+        columns: *const u32,
+        steps: usize,
+        sums: &mut [[i32; PANEL]; PANEL],
+    ) {
+        // SAFETY: as for `multiply_block`; reads are those that the caller allows.
+        unsafe {
+            asm!(
+                zero!(),
+                "2:",
+                "tileloadd tmm4, [{a0} + {to_row}]",
+                "tileloadd tmm6, [{b} + {line}]",
+                "tdpbusd tmm0, tmm4, tmm6",
+                "tileloadd tmm7, [{b} + {line} + 64]",
+                "tdpbusd tmm1, tmm4, tmm7",
+                "tileloadd tmm5, [{a1} + {to_row}]",
+                "tdpbusd tmm2, tmm5, tmm6",
+                "tdpbusd tmm3, tmm5, tmm7",
+                "add {a0}, 64",
+                "add {a1}, 64",
+                "add {b}, 2048",
+                "dec {steps}",
+                "jnz 2b",
+                "tilestored [{sums} + {line}], tmm0",
+                "tilestored [{sums} + {line} + 64], tmm1",
+                "tilestored [{sums} + {line} + 2048], tmm2",
+                "tilestored [{sums} + {line} + 2112], tmm3",
+                a0 = inout(reg) rows => _,
+                a1 = inout(reg) rows.wrapping_add(16 * to_row) => _,
+                b = inout(reg) columns => _,
+                steps = inout(reg) steps => _,
+                to_row = in(reg) 4 * to_row,
+                line = in(reg) 4 * PANEL,
+                sums = in(reg) sums,
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                 options(nostack),

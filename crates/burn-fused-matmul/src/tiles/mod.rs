@@ -28,7 +28,7 @@ mod pairs;
 mod product;
 
 #[cfg(target_arch = "x86_64")]
-use amx::Registers;
+pub(crate) use amx::Registers;
 use half::bf16;
 pub(crate) use product::{Packed, Schedule, Worker, multiply, prefetch, threads};
 
@@ -154,7 +154,7 @@ pub(crate) fn fetch<const CACHE: u8>(address: *const i8) {
 
 /// Other CPUs have none.
 #[cfg(not(target_arch = "x86_64"))]
-type Registers = std::convert::Infallible;
+pub(crate) type Registers = std::convert::Infallible;
 
 /// Rows of A, one panel of B or two, and where their product goes.
 struct Panels {

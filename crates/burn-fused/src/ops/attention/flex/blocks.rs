@@ -104,8 +104,16 @@ pub(super) struct Block {
 impl Block {
     /// The same queries, and some of the keys at a time.
     pub(super) fn parts(&self) -> impl ExactSizeIterator<Item = Block> + use<> {
+        self.steps(part(self.keys.len()))
+    }
+
+    /// The same queries, and as many keys at a time: of more, most distances would be those of no pair.
+    pub(super) fn squares(&self) -> impl ExactSizeIterator<Item = Block> + use<> {
+        self.steps(self.queries.len())
+    }
+
+    fn steps(&self, step: usize) -> impl ExactSizeIterator<Item = Block> + use<> {
         let Self { queries, keys } = self.clone();
-        let step = part(keys.len());
         keys.clone()
             .step_by(step)
             .map(move |first| Block { queries: queries.clone(), keys: first..keys.end.min(first + step) })
@@ -121,14 +129,21 @@ impl Block {
         self.keys.start + longest - self.queries.end
     }
 
-    /// Calls `f` with each value of [queries, keys], and where its key and distance are in [keys, distances].
-    pub(super) fn for_each_pair<W>(&self, values: &mut [W], mut f: impl FnMut(&mut W, usize)) {
+    /// Calls `f` with each value of [queries, `all` keys] that is of these keys, and where its key and distance are in [keys,
+    /// distances].
+    pub(super) fn for_each_pair<W>(
+        &self,
+        all: &Range<usize>,
+        values: &mut [W],
+        mut f: impl FnMut(&mut W, usize),
+    ) {
         let ([queries, keys], distances) = ([self.queries.len(), self.keys.len()], self.distances());
+        let skipped = self.keys.start - all.start;
         // Some keys at a time: their rows stay in the nearest cache while the queries walk along them.
         for some in (0..keys).step_by(16).map(|first| first..keys.min(first + 16)) {
-            for (i, values) in values.chunks_exact_mut(keys).enumerate() {
+            for (i, values) in values.chunks_exact_mut(all.len()).enumerate() {
                 let first = queries - 1 - i;
-                values[some.clone()]
+                values[skipped..][some.clone()]
                     .iter_mut()
                     .zip(some.clone())
                     .for_each(|(value, j)| f(value, j * distances + j + first));
@@ -147,10 +162,10 @@ impl Block {
         tensor(found, Shape::new([queries, distances]))
     }
 
-    /// Gradients of pairs, by key and distance.
-    pub(super) fn by_key<W: Wide>(&self, pairs: &mut [W]) -> FloatTensor<Flex> {
+    /// Gradients of pairs of `all` keys, by these keys and distance.
+    pub(super) fn by_key<W: Wide>(&self, all: &Range<usize>, pairs: &mut [W]) -> FloatTensor<Flex> {
         let mut found = vec![W::ZERO; self.keys.len() * self.distances()];
-        self.for_each_pair(pairs, |&mut pair, at| found[at] = pair);
+        self.for_each_pair(all, pairs, |&mut pair, at| found[at] = pair);
         tensor(found, Shape::new([self.keys.len(), self.distances()]))
     }
 }

@@ -125,9 +125,9 @@ impl<'a, T: Scalar> Batch<'a, T> {
     /// The logits of a block before they are scaled, without the bias.
     fn products(&self, head: &Head, block: &Block) -> FloatTensor<Flex> {
         let Attention { query, key, by_query, by_key, .. } = self.input;
-        let [query, key] =
+        let [query, all_keys] =
             [(query, &block.queries), (key, &block.keys)].map(|(rows, range)| head.view::<T>(rows, range));
-        let mut logits = multiply(query.clone(), key.clone().transpose(0, 1));
+        let mut logits = multiply(query.clone(), all_keys.transpose(0, 1));
         let [queries, keys] = [block.queries.len(), block.keys.len()];
         if let Some(vectors) = by_query {
             let products = multiply(query, self.vectors(head, block, vectors).transpose(0, 1));
@@ -138,10 +138,13 @@ impl<'a, T: Scalar> Batch<'a, T> {
                 accumulate(logits, &products[queries - 1 - i..][..keys]);
             }
         }
-        if let Some(vectors) = by_key {
-            let products = multiply(key, self.vectors(head, block, vectors).transpose(0, 1));
-            let products = products.storage::<T::Wide>();
-            block.for_each_pair(logits.storage_mut(), |logit: &mut T::Wide, at| *logit += products[at]);
+        for (vectors, part) in
+            by_key.iter().flat_map(|vectors| block.squares().map(move |part| (vectors, part)))
+        {
+            let key = head.view::<T>(key, &part.keys);
+            let products = multiply(key, self.vectors(head, &part, vectors).transpose(0, 1));
+            let (products, logits) = (products.storage::<T::Wide>(), logits.storage_mut());
+            part.for_each_pair(&block.keys, logits, |logit: &mut T::Wide, at| *logit += products[at]);
         }
         logits
     }
@@ -212,9 +215,8 @@ impl<'a, T: Scalar> Batch<'a, T> {
                     );
                 }
                 let Some(mut scores_grad) = scores_grad else { continue };
-                let distances = block.first_distance(longest) * width..;
                 if !of_queries.is_empty() {
-                    accumulate(&mut of_queries, multiply(scores_grad.clone(), key.clone()).storage());
+                    accumulate(&mut of_queries, multiply(scores_grad.clone(), key).storage());
                 }
                 if let Some(vectors) = &input.by_query {
                     let grad = block.by_query(scores_grad.storage::<T::Wide>());
@@ -224,17 +226,25 @@ impl<'a, T: Scalar> Batch<'a, T> {
                     }
                     if !of_query.is_empty() {
                         let further = multiply(grad.transpose(0, 1), query.clone());
-                        accumulate(&mut of_query[distances.clone()], further.storage());
+                        let first = block.first_distance(longest) * width;
+                        accumulate(&mut of_query[first..], further.storage());
                     }
                 }
-                if let Some(vectors) = &input.by_key {
-                    let grad = block.by_key(scores_grad.storage_mut::<T::Wide>());
+                let squares =
+                    input.by_key.iter().flat_map(|vectors| block.squares().map(move |part| (vectors, part)));
+                for (vectors, part) in squares {
+                    let grad = part.by_key(&block.keys, scores_grad.storage_mut::<T::Wide>());
                     if !key_grad.is_empty() {
-                        let further = multiply(grad.clone(), self.vectors(head, &block, vectors));
-                        accumulate(&mut key_sum[values.clone()], further.storage());
+                        let further = multiply(grad.clone(), self.vectors(head, &part, vectors));
+                        accumulate(
+                            &mut key_sum[part.keys.start * width..part.keys.end * width],
+                            further.storage(),
+                        );
                     }
                     if !of_key.is_empty() {
-                        accumulate(&mut of_key[distances], multiply(grad.transpose(0, 1), key).storage());
+                        let key = head.view::<T>(&input.key, &part.keys);
+                        let further = multiply(grad.transpose(0, 1), key);
+                        accumulate(&mut of_key[part.first_distance(longest) * width..], further.storage());
                     }
                 }
                 if !key_grad.is_empty() {
