@@ -103,7 +103,9 @@ impl Int8Kernel {
                 Instructions::AvxVnni(simd) => with_avx_vnni(simd, panels),
                 #[cfg(target_arch = "x86_64")]
                 Instructions::Avx2(simd) => with_avx2(simd, panels),
-                Instructions::Portable => panels.multiply(pulp::Scalar, |a, b, words| portable(a, b, words)),
+                Instructions::Portable => {
+                    panels.multiply(pulp::Scalar, |a, b, words, to| portable(a, b, words, to))
+                }
             }
         }
     }
@@ -152,7 +154,7 @@ type Sums<const COUNT: usize = ROWS> = [[f32; PANEL]; COUNT];
 type Rows<const COUNT: usize = ROWS> = [*const u32; COUNT];
 
 impl Panels<'_> {
-    /// Multiplies with what returns the sums of so many words of rows of A and of a panel.
+    /// Multiplies with what writes the sums of so many words of rows of A and of a panel.
     ///
     /// # Safety
     ///
@@ -161,7 +163,7 @@ impl Panels<'_> {
     unsafe fn multiply<S: Simd, const COUNT: usize>(
         &self,
         simd: S,
-        sums: impl Fn(Rows<COUNT>, *const u32, usize) -> Sums<COUNT>,
+        add_up: impl Fn(Rows<COUNT>, *const u32, usize, &mut Sums<COUNT>),
     ) {
         let floats = |words: *const u32| words.cast::<[f32; PANEL]>();
         // SAFETY: a panel of A begins with the steps and the zero points of its rows, one of W with totals and scales.
@@ -169,11 +171,11 @@ impl Panels<'_> {
         let (totals, scales) = unsafe { (&*floats(self.b), floats(self.b).add(1)) };
         let rows = self.a.wrapping_add(PANEL * 2 + self.row * self.len);
         let columns = self.b.wrapping_add(PANEL * (1 + self.blocks));
-        let mut products = [[0.0; PANEL]; COUNT];
+        let [mut products, mut sums] = [[[0.0; PANEL]; COUNT]; 2];
         for block in 0..self.blocks {
             let first = block * self.words;
             let a = std::array::from_fn(|i| rows.wrapping_add(i * self.len + first));
-            let sums = sums(a, columns.wrapping_add(PANEL * first), self.words);
+            add_up(a, columns.wrapping_add(PANEL * first), self.words, &mut sums);
             // SAFETY: each block has its scales.
             let scales = S::as_simd_f32s(unsafe { &*scales.add(block) }).0;
             for (products, sums) in products.iter_mut().zip(&sums) {
@@ -209,20 +211,25 @@ impl Panels<'_> {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn with_amx(simd: V4, panels: &Panels, registers: &Registers) {
-    let sums = |rows: Rows<PANEL>, b: *const u32, words: usize| {
-        let mut sums = [[0; PANEL]; PANEL];
-        // SAFETY: a panel has 32 words for each step along K, and rows have one, in whole tiles.
-        unsafe { registers.multiply_int8(rows[0], panels.len, b, words / 16, &mut sums) };
-        sums.map(|sums| sums.map(|sum| sum as f32))
+    let add_up = |rows: Rows<PANEL>, b: *const u32, words: usize, sums: &mut Sums<PANEL>| {
+        // SAFETY: a panel has 32 words for each step along K, and rows have one, in whole tiles. An integer has a float's place,
+        // 16 of them a vector's.
+        unsafe {
+            registers.multiply_int8(rows[0], panels.len, b, words / 16, sums.as_mut_ptr().cast());
+            for vector in sums.as_flattened_mut().chunks_exact_mut(16) {
+                let integers = _mm512_loadu_si512(vector.as_ptr().cast());
+                _mm512_storeu_ps(vector.as_mut_ptr(), _mm512_cvtepi32_ps(integers));
+            }
+        }
     };
     // SAFETY: the caller's promise.
-    unsafe { panels.multiply(simd, sums) }
+    unsafe { panels.multiply(simd, add_up) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn with_avx512(simd: V4, panels: &Panels) {
-    let sums = |rows: Rows, b: *const u32, words: usize| {
+    let add_up = |rows: Rows, b: *const u32, words: usize, to: &mut Sums| {
         let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];
         for word in 0..words {
             // SAFETY: a panel has 32 words for each step along K, and a row has one.
@@ -232,17 +239,15 @@ unsafe fn with_avx512(simd: V4, panels: &Panels) {
                 *sums = [0, 1].map(|half| _mm512_dpbusd_epi32(sums[half], a, b[half]));
             }
         }
-        let mut floats = [[0.0; PANEL]; ROWS];
-        for (to, sums) in floats.iter_mut().zip(sums) {
+        for (to, sums) in to.iter_mut().zip(sums) {
             for (half, sums) in sums.into_iter().enumerate() {
                 // SAFETY: there are 16 floats in each half.
                 unsafe { _mm512_storeu_ps(to.as_mut_ptr().add(16 * half), _mm512_cvtepi32_ps(sums)) };
             }
         }
-        floats
     };
     // SAFETY: the caller's promise.
-    unsafe { panels.multiply(simd, sums) }
+    unsafe { panels.multiply(simd, add_up) }
 }
 
 /// Sums of four rows and 16 columns at a time, in vectors of eight, with what adds four products to each.
@@ -253,8 +258,8 @@ unsafe fn in_quarters(
     b: *const u32,
     words: usize,
     add: impl Fn(__m256i, __m256i, __m256i) -> __m256i,
-) -> Sums {
-    let mut all = [[0.0; PANEL]; ROWS];
+    all: &mut Sums,
+) {
     for (from, rows) in rows.as_chunks::<4>().0.iter().enumerate() {
         for column in [0, 16] {
             // SAFETY: the caller's promise, here and below.
@@ -278,7 +283,6 @@ unsafe fn in_quarters(
             }
         }
     }
-    all
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -286,7 +290,7 @@ unsafe fn in_quarters(
 unsafe fn with_avx_vnni(simd: V3, panels: &Panels) {
     let add = |sum, a, b| _mm256_dpbusd_avx_epi32(sum, a, b);
     // SAFETY: the caller's promise.
-    unsafe { panels.multiply(simd, |rows, b, words| in_quarters(rows, b, words, add)) }
+    unsafe { panels.multiply(simd, |rows, b, words, to| in_quarters(rows, b, words, add, to)) }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -301,11 +305,11 @@ unsafe fn with_avx2(simd: V3, panels: &Panels) {
         _mm256_add_epi32(sum, _mm256_add_epi32(even, odd))
     };
     // SAFETY: the caller's promise.
-    unsafe { panels.multiply(simd, |rows, b, words| in_quarters(rows, b, words, add)) }
+    unsafe { panels.multiply(simd, |rows, b, words, to| in_quarters(rows, b, words, add, to)) }
 }
 
 #[inline(always)]
-unsafe fn portable(rows: Rows, b: *const u32, words: usize) -> Sums {
+unsafe fn portable(rows: Rows, b: *const u32, words: usize, to: &mut Sums) {
     let mut sums = [[0_i32; PANEL]; ROWS];
     for word in 0..words {
         // SAFETY: a panel has 32 words for each step along K, and a row has one.
@@ -320,9 +324,7 @@ unsafe fn portable(rows: Rows, b: *const u32, words: usize) -> Sums {
             }
         }
     }
-    let mut floats = [[0.0; PANEL]; ROWS];
-    for (to, &sum) in floats.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+    for (to, &sum) in to.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
         *to = sum as f32;
     }
-    floats
 }

@@ -271,14 +271,15 @@ impl Registers {
     ///
     /// # Safety
     ///
-    /// The rows, which are `to_row` words apart, and the columns must have as many words to read.
+    /// The rows, which are `to_row` words apart, and the columns must have as many words to read, and there must be room for 32 rows of
+    /// sums.
     pub(crate) unsafe fn multiply_int8(
         &self,
         rows: *const u32,
         to_row: usize,
         columns: *const u32,
         steps: usize,
-        sums: &mut [[i32; PANEL]; PANEL],
+        sums: *mut [i32; PANEL],
     ) {
         // SAFETY: as for `multiply_block`; reads are those that the caller allows.
         unsafe {
