@@ -155,7 +155,7 @@ proptest! {
 /// Several phases along each axis, on several threads; long thin matrices; each with what remains at the edges.
 #[test]
 fn large_products_are_those_of_a_plain_loop() {
-    for (shape, orders) in [
+    for ([m, n, k], orders) in [
         ([1100, 600, 4200], [Order::Rows, Order::Rows]),
         ([1100, 600, 4200], [Order::Columns, Order::Columns]),
         ([1, 40_000, 3], [Order::Rows, Order::Rows]),
@@ -165,14 +165,14 @@ fn large_products_are_those_of_a_plain_loop() {
         ([5000, 3, 5000], [Order::Columns, Order::Rows]),
         ([9000, 70, 40], [Order::Rows, Order::Rows]),
     ] {
-        let [m, n, k] = shape;
         let a = Operand::new([m, k], orders[0], false, 1);
         let b = Operand::new([k, n], orders[1], false, 2);
+        let bias = Operand::new([1, n], Order::Rows, false, 3).values;
         for kernel in kernels() {
             let step = (m * n / 2000).max(1) | 1;
             check(&a, &b, |_| 0.0, &multiply(&a, &b, kernel), kernel, step);
-            let c = a.with(|a| b.with(|b| product_bf16(a, b, None, kernel)));
-            check(&a, &b, |_| 0.0, &c, kernel, step);
+            let c = a.with(|a| b.with(|b| product_bf16(a, b, Some(&bias), kernel)));
+            check(&a, &b, |place| bias[place % n], &c, kernel, step);
         }
     }
 }
