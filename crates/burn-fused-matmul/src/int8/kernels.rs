@@ -58,6 +58,7 @@ impl Int8Kernel {
 
     /// Itself, or the next that multiplies blocks of so many words.
     pub(super) fn for_blocks(self, words: usize) -> Self {
+        let _ = words; // other CPUs have no tiles
         match self.0 {
             // A tile is not cut.
             #[cfg(target_arch = "x86_64")]
