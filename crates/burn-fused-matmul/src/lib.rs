@@ -9,7 +9,8 @@
 //! # Memory
 //!
 //! Every thread that calls a product keeps the buffer in which A is packed, of at most 8 MiB, and every thread that multiplies one of
-//! 800 KiB for its part of B. Weights in 8 bits need more if K is above 25,000, 33 bytes for each value along K.
+//! 800 KiB for its part of B. Weights in 8 bits need more if K is above 20,000, about 36 bytes for each value along K. Results in bf16 of
+//! more than 6,144 values along K, with AMX and AVX512-BF16 12,288, are added up in a matrix in f32.
 
 mod int8;
 mod kernel;

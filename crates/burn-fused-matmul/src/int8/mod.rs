@@ -154,7 +154,7 @@ impl Product<'_> {
 
     /// A block of C.
     fn compute(&self, rows: &Range<usize>, packed: [Packed; 2], registers: Option<&Registers>) {
-        // Rows of A stay in the first cache while panels of W pass by.
+        // Rows of A stay in a near cache while panels of W pass by.
         for row in (PANEL * rows.start..self.a.shape()[0].min(PANEL * rows.end)).step_by(self.kernel.rows()) {
             packed[1].panels.clone().for_each(|column| self.multiply(packed, row, column, registers));
         }

@@ -134,7 +134,8 @@ impl Registers {
         Self(PhantomData)
     }
 
-    /// Multiplies two panels, and rounds the sums of the block before: in the same time, if it is whole.
+    /// Multiplies two panels, and rounds the sums of the block before: in the same time, if it is whole and there are
+    /// steps enough.
     ///
     /// # Safety
     ///

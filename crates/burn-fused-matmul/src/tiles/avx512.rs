@@ -29,7 +29,7 @@ const ROWS: usize = 8;
 /// That of [`Instructions::multiply`](super::Instructions::multiply).
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) unsafe fn multiply(panels: Panels) {
-    let Panels { a, b: [b0, b1, ..], step: [step, _], words, c, row, add, .. } = panels;
+    let Panels { a, b: [b0, b1, ..], words, c, row, add, .. } = panels;
     let c = |i: usize| c.wrapping_add(i * row);
     let mut left = [_mm512_setzero_ps(); ROWS];
     let mut right = left;
@@ -48,7 +48,7 @@ pub(super) unsafe fn multiply(panels: Panels) {
         let b1 = pairs(unsafe { _mm512_load_si512(b1.add(place).cast()) });
         for i in 0..ROWS {
             // SAFETY: as above.
-            let a = pairs(_mm512_set1_epi32(unsafe { a[i].add(word * step).read_unaligned() } as i32));
+            let a = pairs(_mm512_set1_epi32(unsafe { a[i].add(word).read_unaligned() } as i32));
             left[i] = _mm512_dpbf16_ps(left[i], a, b0);
             right[i] = _mm512_dpbf16_ps(right[i], a, b1);
         }

@@ -113,12 +113,12 @@ unsafe fn multiply_columns<S: Simd, const ROWS: usize, const VECTORS: usize>(sim
         }
         for k in 0..words {
             // They come from the second cache, which the CPU does not foresee well in four streams.
-            b.iter().for_each(|b| fetch::<1>(b.wrapping_add((k + AHEAD) * step[1]).cast()));
+            b.iter().for_each(|b| fetch::<1>(b.wrapping_add((k + AHEAD) * step).cast()));
             // SAFETY: each half of a panel has 16 columns of `words` values, which vectors do not cross.
-            let b = b.map(|b| unsafe { b.add(k * step[1]).cast::<S::f32s>().read_unaligned() });
+            let b = b.map(|b| unsafe { b.add(k * step).cast::<S::f32s>().read_unaligned() });
             for (a, sums) in a.iter().zip(&mut sums) {
                 // SAFETY: each row of A has `words` values.
-                let a = simd.splat_f32s(unsafe { a.cast::<f32>().add(k * step[0]).read() });
+                let a = simd.splat_f32s(unsafe { a.cast::<f32>().add(k).read() });
                 for (sum, b) in sums.iter_mut().zip(b) {
                     *sum = simd.mul_add_e_f32s(a, b, *sum);
                 }

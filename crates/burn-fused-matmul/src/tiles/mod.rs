@@ -4,11 +4,11 @@
 //!
 //! ```text
 //!                          f32       two of bf16
-//! tile of A: word (p, i) = A[i, p]  (A[i, 2p], A[i, 2p + 1])      16 rows of 16 or 32 values
+//! tile of A: word (i, p) = A[i, p]  (A[i, 2p], A[i, 2p + 1])      16 rows of 16 or 32 values
 //! tile of B: word (p, j) = B[p, j]  (B[2p, j], B[2p + 1, j])      16 or 32 values of 16 columns
 //! ```
 //!
-//! AMX has tiles of A row by row, (i, p). The others have no tiles of A: words of a row follow each other.
+//! Tiles of A are AMX's. For the others, words of a row follow each other.
 //!
 //! Two tiles side by side are a panel of 32 rows of A or 32 columns of B, filled up with zeros. The values along K of
 //! the first half of a panel come first, then those of the second.
@@ -70,7 +70,7 @@ impl Instructions {
         self.values() == 1 && self != Self::F32OnRounded
     }
 
-    /// Rows of A and columns of B that are multiplied at a time: words of the rows stay in the first cache while panels of B pass by.
+    /// Rows of A and columns of B that are multiplied at a time: words of the rows stay in a near cache while panels of B pass by.
     fn block(self) -> [usize; 2] {
         match self {
             Self::Amx => [PANEL, PANEL],
@@ -109,15 +109,12 @@ impl Instructions {
     /// words to read, C must be valid for what is written and, if it is added to, read, and the block before may be rounded.
     unsafe fn multiply(self, panels: Panels, registers: Option<&Registers>, before: Option<&Rounding>) {
         // SAFETY: the caller's promise, here and below.
-        #[cfg(target_arch = "x86_64")]
-        if let Some(registers) = registers {
-            return unsafe { registers.multiply(panels, before) };
-        }
-        let _ = registers;
-        if let Some(before) = before {
+        if let (Some(before), None) = (before, registers) {
             unsafe { before.round(self) };
         }
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => unsafe { registers.expect("a thread's registers").multiply(panels, before) },
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => unsafe { avx512::multiply(panels) },
             vectors => unsafe { float::multiply(vectors, &panels) },
@@ -162,8 +159,8 @@ struct Panels {
     a: [*const u32; 8],
     /// The first words of each half of one panel or two, 16 of which follow each other.
     b: [*const u32; 4],
-    /// Words from one along K to the next, of A and of B; not for AMX.
-    step: [usize; 2],
+    /// Words of B from one along K to the next; not for AMX. Those of A follow each other.
+    step: usize,
     /// Words along K to multiply.
     words: usize,
     /// The block's `height` rows of `width` values, 32 or 64, of which a row begins `row` values after the one before.

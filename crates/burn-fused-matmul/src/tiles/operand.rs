@@ -99,13 +99,9 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// Words from one along K to the next.
+    /// Words from one of B along K to the next.
     pub(super) fn step(&self) -> usize {
-        match (&self.in_place, self.layout) {
-            (Some(in_place), _) => in_place.step,
-            (None, Layout::Lines) => 1,
-            (None, _) => 16,
-        }
+        self.in_place.as_ref().map_or(16, |in_place| in_place.step)
     }
 
     /// Where the first word of tile `tile` along K of half `half` is among the packed ones, and words from one of its lines to the next.

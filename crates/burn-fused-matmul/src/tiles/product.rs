@@ -44,14 +44,14 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
     let depth = k.div_ceil(16 * instructions.values()).max(1);
     // A sum that is rounded is complete first, in registers or, if there are many steps, beside C.
     let is_whole = match output {
-        Output::Bf16 { c, bias } if depth > 2 * DEPTH => {
+        Output::Bf16 { c, bias } if depth > 4 * DEPTH => {
             let mut sums = vec![0.0; m * n];
-            let (to_sums, to_row) = (n, n);
             // SAFETY: the caller's promise; there are as many sums as entries.
             unsafe {
                 multiply(a, b, Output::F32 { c: sums.as_mut_ptr(), add: false }, instructions);
                 let sums = sums.as_ptr();
-                return Rounding { sums, to_sums, bias, c, to_row, shape: [m, n] }.round(instructions);
+                // On one thread: a value for so many multiplications.
+                return Rounding { sums, to_sums: n, bias, c, to_row: n, shape: [m, n] }.round(instructions);
             }
         }
         Output::Bf16 { .. } => true,
@@ -105,7 +105,7 @@ fn steps(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>>
 pub(crate) struct Schedule {
     phases: Vec<Phase>,
     /// Panels of B.
-    columns: Range<usize>,
+    columns: usize,
     /// Panels of A and B in a block of C.
     block: [usize; 2],
     /// Tiles to pack A, and B, into.
@@ -155,7 +155,7 @@ impl Schedule {
             .flat_map(|depth| steps(0..rows, row_step).map(move |rows| phase(rows, depth.clone())))
             .collect();
         let room = [a_tiles * row_step * usize::from(packs_a), b_tiles * block[1] * usize::from(packs_b)];
-        Self { phases, columns: 0..columns, block, room, threads, begun: AtomicUsize::new(0) }
+        Self { phases, columns, block, room, threads, begun: AtomicUsize::new(0) }
     }
 
     /// Runs `work` on threads.
@@ -199,7 +199,7 @@ impl Worker<'_> {
         mut compute: impl FnMut(&Range<usize>, [Packed; 2]),
     ) {
         let Schedule { phases, columns: all_columns, block: [height, width], .. } = self.schedule;
-        let across = all_columns.len().div_ceil(*width);
+        let across = all_columns.div_ceil(*width);
         let mut before: Option<(&Phase, usize)> = None;
         // The columns of B that are packed, and the tiles along K.
         let mut packed = (0..0, &(0..0));
@@ -215,7 +215,7 @@ impl Worker<'_> {
             phase.packing.wait(count);
             let down = rows.len().div_ceil(*height);
             phase.computing.take(self.index, down * across, |block| {
-                let columns = part(all_columns, block / down, *width);
+                let columns = part(&(0..*all_columns), block / down, *width);
                 let b = Packed { tiles: self.tiles[1], panels: &columns, depth };
                 if packed != (columns.clone(), depth) {
                     (0..items(1, b)).for_each(|item| pack(1, b, item));
@@ -252,7 +252,8 @@ impl List {
         let threads = self.taken.len();
         for range in (0..threads).map(|other| (thread + other) % threads) {
             let [start, end] = [range, range + 1].map(|bound| bound * count / threads);
-            loop {
+            // Threads that only look do not wait for each other.
+            while start + self.taken[range].load(Ordering::Relaxed) < end {
                 let item = start + self.taken[range].fetch_add(1, Ordering::Relaxed);
                 if item >= end {
                     break;
@@ -274,10 +275,13 @@ impl List {
     }
 }
 
+/// The most panels of B in a block of C.
+const MOST_COLUMNS: usize = 32;
+
 /// Panels of A, and of at most `widest` of B, in a block of C: those with which the last thread is done first.
 fn block(panels: [usize; 2], widest: usize, height: usize, threads: usize) -> [usize; 2] {
     let sizes = (1..=MOST_ROWS.min(panels[0]))
-        .flat_map(|rows| (1..=widest.min(panels[1])).map(move |columns| [rows, columns]));
+        .flat_map(|rows| (1..=widest.min(panels[1]).min(MOST_COLUMNS)).map(move |columns| [rows, columns]));
     let time = |&[rows, columns]: &[usize; 2]| {
         let (down, across) = (panels[0].div_ceil(rows), panels[1].div_ceil(columns));
         let blocks = (down * across).div_ceil(threads);
@@ -371,8 +375,7 @@ impl Product<'_> {
                 let height = self.instructions.rows(high);
                 // SAFETY: the panels are packed or in place, and rows of `width` values are those of C or of `sums`.
                 let multiply = |c, row, add, before: Option<&Rounding>| unsafe {
-                    let step = [self.a.step(), self.b.step()];
-                    let (a, b) = (a_words, b_words);
+                    let (a, b, step) = (a_words, b_words, self.b.step());
                     let panels = Panels { a, b, step, words, c, row, height, width, add };
                     self.instructions.multiply(panels, registers, before)
                 };
@@ -401,7 +404,7 @@ impl Product<'_> {
                         }
                     }
                     Output::Bf16 { c, bias } => {
-                        // In the time of the next block.
+                        // AMX does it in the time of the next block.
                         multiply(sums, width, false, pending.before.as_ref());
                         pending.before = Some(Rounding {
                             sums,

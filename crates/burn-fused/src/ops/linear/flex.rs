@@ -105,7 +105,7 @@ fn affine(
     let bias = bias.map(|bias| widened::<f32>(&narrow::<Flex>(bias, DType::F32)));
     let shape = Shape::new([a.shape()[0], b.shape()[1]]);
     let kernel = if dtype == DType::BF16 { Kernel::bf16() } else { Kernel::F32 };
-    // The matmul rounds its own sums: no f32 matrix is written.
+    // The matmul rounds its own sums.
     if [dtype, output] == [DType::BF16; 2] {
         let product = with_matrix(a, |a| with_matrix(b, |b| product_bf16(a, b, bias.as_deref(), kernel)));
         return tensor(product, shape);

@@ -107,9 +107,9 @@ impl Block {
         self.steps(part(self.keys.len()))
     }
 
-    /// The same queries, and as many keys at a time: of more, most distances would be those of no pair.
+    /// The same queries, and about as many keys at a time: of more, most distances would be those of no pair.
     pub(super) fn squares(&self) -> impl ExactSizeIterator<Item = Block> + use<> {
-        self.steps(self.queries.len())
+        self.steps(self.queries.len().max(32))
     }
 
     fn steps(&self, step: usize) -> impl ExactSizeIterator<Item = Block> + use<> {

@@ -138,13 +138,13 @@ impl<'a, T: Scalar> Batch<'a, T> {
                 accumulate(logits, &products[queries - 1 - i..][..keys]);
             }
         }
-        for (vectors, part) in
-            by_key.iter().flat_map(|vectors| block.squares().map(move |part| (vectors, part)))
-        {
-            let key = head.view::<T>(key, &part.keys);
-            let products = multiply(key, self.vectors(head, &part, vectors).transpose(0, 1));
-            let (products, logits) = (products.storage::<T::Wide>(), logits.storage_mut());
-            part.for_each_pair(&block.keys, logits, |logit: &mut T::Wide, at| *logit += products[at]);
+        if let Some(vectors) = by_key {
+            for part in block.squares() {
+                let key = head.view::<T>(key, &part.keys);
+                let products = multiply(key, self.vectors(head, &part, vectors).transpose(0, 1));
+                let (products, logits) = (products.storage::<T::Wide>(), logits.storage_mut());
+                part.for_each_pair(&block.keys, logits, |logit: &mut T::Wide, at| *logit += products[at]);
+            }
         }
         logits
     }
@@ -236,10 +236,8 @@ impl<'a, T: Scalar> Batch<'a, T> {
                     let grad = part.by_key(&block.keys, scores_grad.storage_mut::<T::Wide>());
                     if !key_grad.is_empty() {
                         let further = multiply(grad.clone(), self.vectors(head, &part, vectors));
-                        accumulate(
-                            &mut key_sum[part.keys.start * width..part.keys.end * width],
-                            further.storage(),
-                        );
+                        let values = part.keys.start * width..part.keys.end * width;
+                        accumulate(&mut key_sum[values], further.storage());
                     }
                     if !of_key.is_empty() {
                         let key = head.view::<T>(&input.key, &part.keys);
