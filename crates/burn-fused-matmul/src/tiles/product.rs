@@ -25,6 +25,9 @@ const OWN: usize = 800;
 /// Fewer tiles along K than this are multiplied before C has come from memory.
 const SHORT: usize = 12;
 
+/// More entries of C than these are not in the second cache.
+const LARGE: usize = 1 << 18;
+
 /// The most panels of A in a block of C.
 const MOST_ROWS: usize = 8;
 
@@ -280,6 +283,9 @@ const MOST_COLUMNS: usize = 32;
 
 /// Panels of A, and of at most `widest` of B, in a block of C: those with which the last thread is done first.
 fn block(panels: [usize; 2], widest: usize, height: usize, threads: usize) -> [usize; 2] {
+    if threads == 1 {
+        return [MOST_ROWS, widest.min(MOST_COLUMNS)];
+    }
     let sizes = (1..=MOST_ROWS.min(panels[0]))
         .flat_map(|rows| (1..=widest.min(panels[1]).min(MOST_COLUMNS)).map(move |columns| [rows, columns]));
     let time = |&[rows, columns]: &[usize; 2]| {
@@ -385,8 +391,8 @@ impl Product<'_> {
                         let add = add || first > 0;
                         let c = c.wrapping_add(row * n + column);
                         if (high, wide) == (height, width) {
-                            // Few steps do not hide that C is far away.
-                            if depth < SHORT {
+                            // Few steps do not hide that a large C is far away.
+                            if depth < SHORT && m * n > LARGE {
                                 prefetch(c.wrapping_add(width), n, [height, width]);
                             }
                             multiply(c, n, add, None);
