@@ -83,7 +83,7 @@ struct Configuration {
 }
 
 /// Steps along K in which a block of 32 rows is rounded.
-const ROUNDING_STEPS: usize = PANEL / 2;
+const ROUNDING_STEPS: usize = PANEL / 4;
 
 /// No sums.
 macro_rules! zero {
@@ -108,6 +108,25 @@ macro_rules! step {
             "add {a1}, 1024\n",
             "add {b0}, 1024\n",
             "add {b1}, 1024",
+        )
+    };
+}
+
+/// Rounds a row of each half of the block before, and goes on to the next.
+macro_rules! round {
+    () => {
+        concat!(
+            "vaddps {x}, {bias0}, [{sums}]\n",
+            "vaddps {y}, {bias1}, [{sums} + 64]\n",
+            "vcvtne2ps2bf16 {x}, {y}, {x}\n",
+            "vaddps {z}, {bias0}, [{sums} + 2048]\n",
+            "vaddps {y}, {bias1}, [{sums} + 2112]\n",
+            "vcvtne2ps2bf16 {z}, {y}, {z}\n",
+            "vmovdqu64 [{to}], {x}\n",
+            "vmovdqu64 [{below}], {z}\n",
+            "add {sums}, 128\n",
+            "add {to}, {row}\n",
+            "add {below}, {row}",
         )
     };
 }
@@ -203,7 +222,7 @@ impl Registers {
         }
     }
 
-    /// [`multiply_block`](Self::multiply_block) into sums in rows of a panel, rounding two rows of the block before in each of the first
+    /// [`multiply_block`](Self::multiply_block) into sums in rows of a panel, rounding four rows of the block before in each of the first
     /// steps: alone, they would wait for their sums and the next products for them.
     ///
     /// # Safety
@@ -220,17 +239,8 @@ impl Registers {
                 zero!(),
                 "2:",
                 step!(),
-                "vaddps {x}, {bias0}, [{sums}]",
-                "vaddps {y}, {bias1}, [{sums} + 64]",
-                "vcvtne2ps2bf16 {x}, {y}, {x}",
-                "vaddps {z}, {bias0}, [{sums} + 2048]",
-                "vaddps {y}, {bias1}, [{sums} + 2112]",
-                "vcvtne2ps2bf16 {z}, {y}, {z}",
-                "vmovdqu64 [{to}], {x}",
-                "vmovdqu64 [{below}], {z}",
-                "add {sums}, 128",
-                "add {to}, {row}",
-                "add {below}, {row}",
+                round!(),
+                round!(),
                 "dec {rounding}",
                 "jnz 2b",
                 "test {depth}, {depth}",

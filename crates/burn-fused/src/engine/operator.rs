@@ -201,6 +201,11 @@ pub(crate) trait Kernels<B: DropoutOps>: Operator {
     fn backward(inputs: Self::On<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
         Self::reference_backward::<B>(inputs, upstream)
     }
+
+    /// The inputs that are kept for the backward. What it does not read may be any tensor of the same shape and dtype.
+    fn saved(inputs: &Self::On<B>) -> Self::On<B> {
+        inputs.clone()
+    }
 }
 
 #[cfg(feature = "ndarray")]
@@ -231,8 +236,9 @@ where
     match Step::<O>(PhantomData).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prep) => {
             // Handles, no values: kernels that write in place see that the graph holds their memory too.
-            let (output, statistics) = O::forward(inputs.clone());
-            prep.finish((inputs, statistics, Path::current()), output)
+            let saved = O::saved(&inputs);
+            let (output, statistics) = O::forward(inputs);
+            prep.finish((saved, statistics, Path::current()), output)
         }
         // No gradient will be asked for: nothing is kept.
         OpsKind::UnTracked(prep) => prep.finish(O::forward(inputs).0),

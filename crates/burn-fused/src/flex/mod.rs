@@ -76,6 +76,11 @@ pub(crate) trait HostKernels: Operator {
 
     /// See [`Operator::reference_backward`].
     fn backward<T: Scalar>(inputs: Self::On<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex>;
+
+    /// See [`Kernels::saved`].
+    fn saved(inputs: &Self::On<Flex>) -> Self::On<Flex> {
+        inputs.clone()
+    }
 }
 
 impl<O: HostKernels> Kernels<Flex> for O {
@@ -90,6 +95,10 @@ impl<O: HostKernels> Kernels<Flex> for O {
             T => <O as HostKernels>::backward::<T>(inputs, upstream),
             O::reference_backward(inputs, upstream)
         )
+    }
+
+    fn saved(inputs: &O::On<Flex>) -> O::On<Flex> {
+        <O as HostKernels>::saved(inputs)
     }
 }
 
