@@ -11,7 +11,17 @@ use std::time::Duration;
 
 /// What functions whose names contain these do. The first that fits counts.
 const PARTS: [(&str, &[&str]); 6] = [
-    ("matmuls", &["tiles::product", "tiles::float", "tiles::avx512", "tiles::amx", "tiles::Rounding"]),
+    (
+        "matmuls",
+        &[
+            "tiles::product",
+            "tiles::float",
+            "tiles::avx512",
+            "tiles::amx",
+            "tiles::Rounding",
+            "matmul::threads",
+        ],
+    ),
     ("their operands packed", &["tiles::operand", "tiles::pairs"]),
     ("the other operators", &["pulp", "burn_fused"]),
     ("Burn's operations: sums of gradients", &["burn_flex", "macerator"]),

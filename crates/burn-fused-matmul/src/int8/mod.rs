@@ -17,7 +17,8 @@
 mod kernels;
 
 use crate::matrix::{Matrix, Values};
-use crate::tiles::{PANEL, Packed, Registers, Schedule, Tile, Worker, prefetch, threads};
+use crate::threads::{Packed, Schedule, Worker, threads};
+use crate::tiles::{PANEL, Registers, Tile, prefetch};
 pub use kernels::Int8Kernel;
 use kernels::Panels;
 use pulp::{Arch, Simd, WithSimd};

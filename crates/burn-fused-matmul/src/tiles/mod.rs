@@ -30,7 +30,7 @@ mod product;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use amx::Registers;
 use half::bf16;
-pub(crate) use product::{Packed, Schedule, Worker, multiply, prefetch, threads};
+pub(crate) use product::{multiply, prefetch};
 
 /// Rows of a panel of A, columns of a panel of B.
 pub(crate) const PANEL: usize = 32;
@@ -38,7 +38,7 @@ pub(crate) const PANEL: usize = 32;
 /// A tile, aligned to a cache line as AMX likes it.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(crate) struct Tile([Words; 16]);
+pub(crate) struct Tile(pub(crate) [Words; 16]);
 
 /// A row of a tile.
 type Words = [u32; 16];

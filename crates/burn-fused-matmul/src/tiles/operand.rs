@@ -3,13 +3,12 @@
 use super::float::{arch, round};
 #[cfg(target_arch = "x86_64")]
 use super::pairs;
-use super::product::Packed;
 use super::{Instructions, PANEL, Tile, Words, fetch};
 use crate::matrix::{Matrix, Values};
+use crate::threads::{Packed, part};
 #[cfg(target_arch = "x86_64")]
 use pulp::Arch;
 use pulp::{Simd, WithSimd};
-use std::ops::Range;
 
 /// With so few rows of A, a value of B is used less often than pays for packing it.
 const MOST_ROWS_IN_PLACE: usize = 256;
@@ -245,12 +244,6 @@ impl<'a> Operand<'a> {
 /// How many of what has `tiles` tiles each are in an item of packing.
 fn item_len(tiles: usize) -> usize {
     (ITEM / tiles).max(1)
-}
-
-/// Step `index` of a range.
-pub(super) fn part(range: &Range<usize>, index: usize, step: usize) -> Range<usize> {
-    let first = range.start + index * step;
-    first..range.end.min(first + step)
 }
 
 /// Tiles from one half of a panel to the next. An odd number: those of a power of two would lie in the same few sets of a cache.
