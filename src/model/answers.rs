@@ -11,8 +11,6 @@ use crate::model::classifier::{ClassifierTransform, classifier_dropout, head_fie
 use crate::model::labels::{IGNORED, Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
 use crate::model::stored::{Part, Stored, stored_head};
-use burn::config::Config;
-use burn::module::Module;
 use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
 use serde_json::Value;

@@ -6,7 +6,6 @@ use crate::encoder::{BertEncoder, PackedHidden};
 use crate::error::{Error, Result};
 use crate::family::Pooler;
 use crate::layers::{PaddingMask, ParameterCheck, linear};
-use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
 use burn_fused::with_one_draw;

@@ -6,7 +6,6 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
 use crate::family::{Classified, HeadDropout};
 use crate::layers::{LayerNorm, ParameterCheck, check_dropout, ensure, linear_activation};
-use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::Activation;

@@ -10,8 +10,6 @@ use crate::model::bert::BertModel;
 use crate::model::loss::{binary_cross_entropy, zero_loss};
 use crate::model::stored::{Part, Stored, stored_head};
 use crate::model::tokens::TokenClassificationBatch;
-use burn::config::Config;
-use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
 

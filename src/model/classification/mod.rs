@@ -18,8 +18,6 @@ use crate::model::labels::check_batch;
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
 use crate::model::sentence::vectors::Pooling;
 use crate::model::sentence_transformers::{Prompts, check_activation};
-use burn::config::Config;
-use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 

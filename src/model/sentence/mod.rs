@@ -14,8 +14,6 @@ use crate::model::labels::check_padding;
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
 use crate::model::sentence::vectors::{Pooling, Similarity, normalized};
 use crate::model::sentence_transformers::{Prompts, check_activation};
-use burn::config::Config;
-use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
 use burn_fused::recomputed_anywhere;

@@ -4,7 +4,6 @@ use crate::error::{Error, Result};
 use crate::layers::{ParameterCheck, ensure};
 use crate::model::loss::{mean_squared_error, vector, widened};
 use crate::model::sentence::vectors::{Similarity, normalized};
-use burn::config::Config;
 use burn::prelude::*;
 use burn::tensor::activation::relu;
 use burn_fused::cross_entropy;
