@@ -31,24 +31,17 @@
 //! use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
 //!
 //! let device = Device::default().autodiff(); // for inference, without `.autodiff()`
-//! let config = BertEmbeddingsConfig::bert_base_uncased().with_vocab_size(1000);
-//! let embeddings = config.init(&device);
-//!
-//! let ids = [[101, 592, 102, 0], [101, 88, 999, 102]];
-//! let input = BertEmbeddingsInput::from_rows(&ids, &device)?;
-//! let vectors = embeddings.forward(&input);
-//! assert_eq!(vectors.dims(), [2, 4, 768]);
-//!
+//! let embeddings = BertEmbeddingsConfig::bert_base_uncased().with_vocab_size(1000).init(&device);
+//! let input = BertEmbeddingsInput::from_rows(&[[101, 592, 102, 0], [101, 88, 999, 102]], &device)?;
+//! let vectors = embeddings.forward(&input); // [2, 4, 768]
 //! let gradients = vectors.square().sum().backward();
 //! let words = embeddings.word_embeddings.weight.grad(&gradients).unwrap();
 //! assert_eq!(words.narrow(0, 0, 1).abs().sum().into_scalar::<f32>(), 0.0); // [PAD]
 //! # Ok::<(), burn_bert::Error>(())
 //! ```
 //!
-//! # Generic over backend
-//!
-//! Since Burn 0.22 the backend is a property of the [`Device`](burn::tensor::Device) and not a type parameter. One
-//! compiled model runs on every device that a cargo feature compiles in, chosen at run time, also on several at once.
+//! **Generic over backend**: since Burn 0.22 it is a property of the [`Device`](burn::tensor::Device) and not a type parameter.
+//! One compiled model runs on every device that a cargo feature compiles in, chosen at run time, also on several at once.
 //!
 //! # Features
 //!
