@@ -27,11 +27,8 @@ pub struct BertForQuestionAnsweringConfig {
 }
 
 impl BertForQuestionAnsweringConfig {
-    /// Checks that a model can be built from this config.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`] if the dropout is not in [0, 1), or the family has none.
+    /// Checks that a model can be built from this config. Errors are those of [`BertModelConfig::validate`], and
+    /// [`Error::Config`] if the dropout is not in [0, 1), or the family has none.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.bert.check_classifier_dropout(Classified::Answers, self.qa_dropout)
@@ -68,11 +65,7 @@ pub struct QuestionAnsweringBatch {
 
 impl QuestionAnsweringBatch {
     /// One answer per sequence, the place of its first and of its last token. A place outside the sequence, or in padding, is
-    /// ignored, as in transformers.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ShapeMismatch`] if there is not one answer per sequence, or `padding` is not [B, S].
+    /// ignored, as in transformers. [`Error::ShapeMismatch`] if there is not one per sequence, or `padding` is not [B, S].
     pub fn new(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
@@ -163,11 +156,8 @@ impl BertForQuestionAnswering {
         BertForQuestionAnsweringConfig { bert, qa_dropout }
     }
 
-    /// The start and end logits, each [B, S].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit.
+    /// The start and end logits, each [B, S]. Errors are those of [`BertModel::try_forward`], and [`Error::Parameter`] if one
+    /// of the head does not fit.
     pub fn logits(
         &self,
         input: &BertEmbeddingsInput,
@@ -189,10 +179,7 @@ impl BertForQuestionAnswering {
     }
 
     /// The loss of a batch, and its logits. If no sequence contains its answer, the loss is 0, where transformers' is NaN.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`logits`](Self::logits), and if `batch.input` was replaced by one of another shape or device.
+    /// Errors are those of [`logits`](Self::logits), and another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &QuestionAnsweringBatch) -> Result<QuestionAnsweringOutput> {
         let [_, seq] = batch.input.dims();
         // Places are classes here, of which there are as many as tokens.

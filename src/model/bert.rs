@@ -108,26 +108,18 @@ impl BertModel {
         }
     }
 
-    /// Encodes a batch.
-    ///
-    /// # Shapes
-    ///
-    /// - `input`: ids [B, S], or vectors [B, S, H] ([B, S, E] where they are projected)
-    /// - `padding`: [B, S]; `None` without padding
-    ///
-    /// # Panics
-    ///
-    /// With the error of [`try_forward`](Self::try_forward).
+    /// [`try_forward`](Self::try_forward), which panics with its error.
     pub fn forward(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> BertModelOutput {
         self.try_forward(input, padding).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward`](Self::forward), with bad input as an error.
+    /// Encodes a batch: ids [B, S], or vectors [B, S, H] ([B, S, E] where they are projected), with `padding` [B, S], or `None`
+    /// without padding.
     ///
     /// # Errors
     ///
-    /// Those of [`BertEmbeddings::try_forward`] and [`BertEncoder::forward_packed`];
-    /// [`Error::Parameter`](crate::Error::Parameter) if the pooler does not fit.
+    /// Those of [`BertEmbeddings::try_forward`] and [`BertEncoder::forward_packed`]; [`Error::Parameter`] if the pooler does
+    /// not fit.
     pub fn try_forward(
         &self,
         input: &BertEmbeddingsInput,

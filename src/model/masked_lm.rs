@@ -79,9 +79,6 @@ pub struct MaskedLmBatch {
 
 impl MaskedLmBatch {
     /// A batch whose masked tokens are at `positions`, given as row and column; `labels` are their original ids.
-    ///
-    /// # Errors
-    ///
     /// [`Error::ShapeMismatch`] if there is not one label per position, or `padding` is not [B, S]; [`Error::Data`] if a
     /// position is outside the batch or occurs twice, or a label does not fit an `i32`.
     pub fn new(
@@ -170,9 +167,8 @@ impl BertForMaskedLm {
         Ok(self.head.forward(hidden, words))
     }
 
-    /// Predicts the masked tokens of a batch and returns the loss.
-    ///
-    /// The head runs on the N masked tokens only. Without any, the loss is 0 and its gradients are zeros.
+    /// Predicts the masked tokens of a batch, on which alone the head runs, and returns the loss. Without any it is 0, and its
+    /// gradients are zeros.
     ///
     /// # Errors
     ///

@@ -94,11 +94,8 @@ impl ElectraForPreTraining {
         ElectraForPreTrainingConfig::new(self.bert.config())
     }
 
-    /// The logit of each token, [B, S].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
+    /// The logit of each token, [B, S]. Errors are those of [`BertModel::try_forward`], and
+    /// [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         let (words, hidden) = (&self.bert.embeddings.word_embeddings, self.bert.embeddings.hidden_size());
         let head = &self.discriminator_predictions;
@@ -111,12 +108,9 @@ impl ElectraForPreTraining {
         Ok(linear(&head.dense_prediction, dense).reshape(input.dims()))
     }
 
-    /// The loss of a batch, and its logits.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) if a label is not 0, 1 or
-    /// −100; another shape or device if `batch.input` was replaced.
+    /// The loss of a batch, and its logits. Errors are those of [`logits`](Self::logits),
+    /// [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) if a label is not 0, 1 or −100, and another shape or device if
+    /// `batch.input` was replaced.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<ReplacedTokenOutput> {
         batch.labels.check_classes(&batch.input, 2)?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;

@@ -35,12 +35,9 @@ pub struct BertForTokenClassificationConfig {
 }
 
 impl BertForTokenClassificationConfig {
-    /// Checks that a model can be built from this config.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`](crate::Error::Config), naming the field, for no labels or two
-    /// of one name, a dropout not in [0, 1), or weights that are not one per class, each 0 or in [1e-30, 1e30].
+    /// Checks that a model can be built from this config. Errors are those of [`BertModelConfig::validate`], and
+    /// [`Error::Config`](crate::Error::Config), naming the field, for no labels or two of one name, a dropout not in [0, 1), or
+    /// weights that are not one per class, each 0 or in [1e-30, 1e30].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         check_names(&self.id2label)?;
@@ -71,9 +68,6 @@ pub struct TokenClassificationBatch {
 
 impl TokenClassificationBatch {
     /// One label per token, one row per sequence. Tokens with the label −100 are ignored, as in transformers.
-    ///
-    /// # Errors
-    ///
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there is not one label per token, or `padding` is not [B, S];
     /// [`Error::Data`](crate::Error::Data) if a label does not fit an `i32`.
     pub fn new(
@@ -153,11 +147,8 @@ pub struct TokenClassifierOutput {
 }
 
 impl BertForTokenClassification {
-    /// Logits of each class for every token, [B, S, C].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
+    /// Logits of each class for every token, [B, S, C]. Errors are those of [`BertModel::try_forward`], and
+    /// [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         let words = &self.bert.embeddings.word_embeddings;
         let (hidden_size, check) = (self.bert.embeddings.hidden_size(), ParameterCheck::beside(words));
@@ -169,12 +160,9 @@ impl BertForTokenClassification {
         Ok(linear(&self.classifier, drop_out(&self.dropout, &self.classifier.weight, hidden)))
     }
 
-    /// Classifies the tokens of a batch and returns the loss. Without labels it is 0, and its gradients are zeros.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) if a label is not in
-    /// 0..C or −100; another shape or device if `batch.input` was replaced.
+    /// Classifies the tokens of a batch and returns the loss. Without labels it is 0, and its gradients are zeros. Errors are
+    /// those of [`logits`](Self::logits), [`Error::LabelOutOfRange`](crate::Error::LabelOutOfRange) if a label is not in 0..C
+    /// or −100, and another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<TokenClassifierOutput> {
         batch.labels.check_classes(&batch.input, self.stated.num_labels())?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
@@ -183,8 +171,7 @@ impl BertForTokenClassification {
         Ok(TokenClassifierOutput { loss, logits })
     }
 
-    /// What the loss of a batch is a mean over, see
-    /// [`BertForSequenceClassification::loss_count`](crate::model::BertForSequenceClassification::loss_count).
+    /// As [`BertForSequenceClassification::loss_count`](crate::model::BertForSequenceClassification::loss_count).
     pub fn loss_count(&self, batch: &TokenClassificationBatch) -> f64 {
         batch.labels.total_weight(self.stated.class_weights.as_deref())
     }

@@ -39,13 +39,9 @@ pub(in crate::model) enum SequenceLabels {
 }
 
 impl SequenceClassificationBatch {
-    /// One class per sequence, for [`ProblemType::SingleLabelClassification`]. Sequences with the
-    /// label −100 are ignored, as in transformers.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ShapeMismatch`] if there is not one label per sequence, or `padding` is not [B, S]; [`Error::Data`] if
-    /// a label does not fit an `i32`.
+    /// One class per sequence, for [`ProblemType::SingleLabelClassification`]. Sequences with the label −100 are ignored, as in
+    /// transformers. [`Error::ShapeMismatch`] if there is not one label per sequence, or `padding` is not [B, S];
+    /// [`Error::Data`] if a label does not fit an `i32`.
     pub fn single_label(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
@@ -55,13 +51,9 @@ impl SequenceClassificationBatch {
         Self::new(input, padding, SequenceLabels::Classes(labels))
     }
 
-    /// Any number of classes per sequence, for [`ProblemType::MultiLabelClassification`]: one row
-    /// per sequence with the probability of each class, mostly 0 or 1.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ShapeMismatch`] if there is not one row per sequence, the rows differ in length, or `padding` is not
-    /// [B, S]; [`Error::Data`] if a number is not in [0, 1].
+    /// Any number of classes per sequence, for [`ProblemType::MultiLabelClassification`]: one row per sequence with the
+    /// probability of each class, mostly 0 or 1. [`Error::ShapeMismatch`] if there is not one row per sequence, the rows differ
+    /// in length, or `padding` is not [B, S]; [`Error::Data`] if a number is not in [0, 1].
     pub fn multi_label(
         input: BertEmbeddingsInput,
         padding: Option<PaddingMask>,
