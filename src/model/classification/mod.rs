@@ -185,12 +185,9 @@ pub struct SequenceClassifierOutput {
 }
 
 impl BertForSequenceClassification {
-    /// Logits of each class for every sequence, [B, C].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of the head does not fit; [`Error::Data`] if a
-    /// sequence is padded at its start, [`Error::Config`] if the pooler was removed.
+    /// Logits of each class for every sequence, [B, C]. Errors are those of [`BertModel::try_forward`], [`Error::Parameter`] if
+    /// one of the head does not fit, [`Error::Data`] if a sequence is padded at its start, and [`Error::Config`] if the pooler
+    /// was removed.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         let (embeddings, head) = (&self.bert.embeddings, &self.classifier);
         let pooling = self.stated.classifier_pooling.unwrap_or(Pooling::Cls);

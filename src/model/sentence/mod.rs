@@ -61,12 +61,9 @@ pub struct BertForSentenceEmbeddingConfig {
 }
 
 impl BertForSentenceEmbeddingConfig {
-    /// Checks that a model can be built from this config.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModelConfig::validate`] and [`SentenceLoss::validate`]; [`Error::Config`] if `max_seq_length`,
-    /// `truncate_dim`, `mini_batch_size` or a layer's `out_features` is 0, or the default prompt is missing.
+    /// Checks that a model can be built from this config. Errors are those of [`BertModelConfig::validate`] and
+    /// [`SentenceLoss::validate`], and [`Error::Config`] if `max_seq_length`, `truncate_dim`, `mini_batch_size` or a layer's
+    /// `out_features` is 0, or the default prompt is missing.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.prompts.validate()?;
@@ -197,11 +194,8 @@ impl BertForSentenceEmbedding {
         self.dense.last().map_or(self.bert.embeddings.hidden_size(), |dense| dense.config().out_features)
     }
 
-    /// One vector per sentence, [B, H], or as wide as the last of the [`dense`](Self::dense) layers.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModel::try_forward`]; [`Error::Parameter`] if one of a layer does not fit.
+    /// One vector per sentence, [B, H], or as wide as the last of the [`dense`](Self::dense) layers. Errors are those of
+    /// [`BertModel::try_forward`], and [`Error::Parameter`] if one of a layer does not fit.
     pub fn embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         self.embed_after(input, padding, 0)
     }
@@ -222,13 +216,9 @@ impl BertForSentenceEmbedding {
         Ok(if self.stated.normalize { normalized(vectors) } else { vectors })
     }
 
-    /// Embeds anchors and candidates and returns the loss.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`embed`](Self::embed) and [`SentenceLoss::try_forward`]; with
-    /// [mini-batches](BertForSentenceEmbeddingConfig::mini_batch_size), [`Error::Data`] for a batch of vectors and
-    /// [`Error::Fused`] for a model of more than 4,095 parameters.
+    /// Embeds anchors and candidates and returns the loss. Errors are those of [`embed`](Self::embed) and
+    /// [`SentenceLoss::try_forward`]; with [mini-batches](BertForSentenceEmbeddingConfig::mini_batch_size), [`Error::Data`] for
+    /// a batch of vectors and [`Error::Fused`] for a model of more than 4,095 parameters.
     pub fn try_forward(&self, batch: &SentencePairBatch) -> Result<SentenceEmbeddingOutput> {
         let anchors = self.embed_all(&batch.anchors, batch.anchor_padding.as_ref())?;
         let candidates = self.embed_all(&batch.candidates, batch.candidate_padding.as_ref())?;

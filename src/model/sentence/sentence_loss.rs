@@ -35,11 +35,8 @@ use serde::{Deserialize, Serialize};
 /// assert!(loss.into_scalar::<f32>() < 1e-6); // the cosines are in the order of the labels
 /// ```
 ///
-/// # Numerics
-///
-/// f16 and bf16 are computed in f32, and the loss is rounded once.
-///
-/// Source: `sentence_transformers.losses` of sentence-transformers 6.2.
+/// f16 and bf16 are computed in f32, and the loss is rounded once. Source: `sentence_transformers.losses` of
+/// sentence-transformers 6.2.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum SentenceLoss {
@@ -64,9 +61,7 @@ pub enum SentenceLoss {
 /// ```
 ///
 /// Anchors of one batch should have different positives, as that of one is a negative of the others. [`SentenceLoss`] has an
-/// example.
-///
-/// Source: `MultipleNegativesRankingLoss` of sentence-transformers 6.2; the symmetric loss is that with
+/// example. Source: `MultipleNegativesRankingLoss` of sentence-transformers 6.2; the symmetric loss is that with
 /// `directions=("query_to_doc", "doc_to_query")` and `partition_mode="per_direction"`.
 #[derive(Config, Debug, PartialEq)]
 pub struct MultipleNegativesRankingLoss {
@@ -169,12 +164,8 @@ from! {
 }
 
 impl SentenceLoss {
-    /// Checks that the loss can be computed of vectors of length `width`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if a scale is not finite and above 0, a margin or weight is not finite, there are no dims, a dim is
-    /// not in 1..=`width`, or there is not one weight for each.
+    /// Checks that the loss can be computed of vectors of length `width`; [`Error::Config`] if a scale is not finite and above
+    /// 0, a margin or weight is not finite, there are no dims, a dim is not in 1..=`width`, or there is not one weight for each.
     pub fn validate(&self, width: usize) -> Result<()> {
         match self {
             Self::MultipleNegativesRanking(MultipleNegativesRankingLoss { scale, .. })
@@ -207,22 +198,12 @@ impl SentenceLoss {
         }
     }
 
-    /// The loss, `[1]`.
-    ///
-    /// # Shapes
-    ///
-    /// - `anchors`: [B, H]
-    /// - `candidates`: [C, H], C as in the table above
-    /// - `labels`: B numbers
-    ///
-    /// # Panics
-    ///
-    /// Where [`try_forward`](Self::try_forward) returns an error, with the same message.
+    /// [`try_forward`](Self::try_forward), which panics with its error.
     pub fn forward(&self, anchors: Tensor<2>, candidates: Tensor<2>, labels: Option<&[f32]>) -> Tensor<1> {
         self.try_forward(anchors, candidates, labels).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward`](Self::forward), with bad input as an error.
+    /// The loss, `[1]`, of `anchors` [B, H], `candidates` [C, H], C as in the table above, and B `labels`.
     ///
     /// # Errors
     ///

@@ -22,11 +22,7 @@ use serde::{Deserialize, Serialize};
 /// assert_eq!(pooled.into_data(), TensorData::from([[2.0f32, 5.0]]));
 /// ```
 ///
-/// # Numerics
-///
-/// f16 and bf16 are summed in f32 and rounded once.
-///
-/// Source: `Pooling` of sentence-transformers 6.2.
+/// f16 and bf16 are summed in f32 and rounded once. Source: `Pooling` of sentence-transformers 6.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -46,26 +42,13 @@ pub enum Pooling {
 }
 
 impl Pooling {
-    /// One vector per sequence.
-    ///
-    /// # Shapes
-    ///
-    /// - `hidden`: [B, S, H]
-    /// - `padding`: [B, S]; `None` without padding
-    /// - output: [B, H]
-    ///
-    /// # Panics
-    ///
-    /// With the error of [`try_forward`](Self::try_forward).
+    /// [`try_forward`](Self::try_forward), which panics with its error.
     pub fn forward(self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<2> {
         self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward`](Self::forward), with bad input as an error.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Empty`] if B or S is 0, [`Error::ShapeMismatch`] if `padding` is not [B, S].
+    /// One vector per sequence: [B, S, H] with the padding [B, S], or `None` without padding → [B, H]. [`Error::Empty`] if B or
+    /// S is 0, [`Error::ShapeMismatch`] if `padding` is not [B, S].
     pub fn try_forward(self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         self.after_prompt(hidden, padding, 0)
     }
@@ -151,10 +134,7 @@ fn largest(hidden: Tensor<3>, mask: &PaddingMask) -> Tensor<2> {
     largest.mask_fill(Tensor::<2, Bool>::from_data(is_empty, &device).expand(dims), 0.0)
 }
 
-/// Vectors of length 1: x / max(‖x‖, 1e-12); zeros stay zeros. [B, H] → [B, H].
-///
-/// f16 and bf16 are normalised in f32.
-///
+/// Vectors of length 1: x / max(‖x‖, 1e-12); zeros stay zeros, and f16 and bf16 are normalised in f32. [B, H] → [B, H].
 /// Source: `torch.nn.functional.normalize` of PyTorch 2.15.
 pub(in crate::model) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
     let dtype = vectors.dtype();
@@ -177,11 +157,7 @@ pub(in crate::model) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
 /// assert_eq!(similarities.into_data(), TensorData::from([[-5.0f32, -4.0]]));
 /// ```
 ///
-/// # Numerics
-///
-/// f16 and bf16 are computed in, and returned as, f32.
-///
-/// Source: `SimilarityFunction` of sentence-transformers 6.2.
+/// f16 and bf16 are computed in, and returned as, f32. Source: `SimilarityFunction` of sentence-transformers 6.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Similarity {
@@ -197,11 +173,8 @@ pub enum Similarity {
 }
 
 impl Similarity {
-    /// The similarity of each row of `a` and the same row of `b`: [N, H] twice → `[N]`.
-    ///
-    /// # Panics
-    ///
-    /// If the shapes differ or are not of one device.
+    /// The similarity of each row of `a` and the same row of `b`: [N, H] twice → `[N]`. Panics if the shapes or the devices
+    /// differ.
     pub fn of_pairs(self, a: Tensor<2>, b: Tensor<2>) -> Tensor<1> {
         let [a, b] = [a, b].map(widened);
         let similarities = match self {
@@ -215,11 +188,8 @@ impl Similarity {
         similarities.squeeze_dim(1)
     }
 
-    /// The similarity of each row of `a` and each row of `b`: [N, H] and [M, H] → [N, M].
-    ///
-    /// # Panics
-    ///
-    /// If the vectors differ in width, or are not of one device.
+    /// The similarity of each row of `a` and each row of `b`: [N, H] and [M, H] → [N, M]. Panics if the widths or the devices
+    /// differ.
     pub fn between(self, a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
         let [a, b] = [a, b].map(widened);
         match self {
