@@ -83,12 +83,9 @@ pub struct Pipeline<M> {
 }
 
 impl<M: Stored> Pipeline<M> {
-    /// Reads a model and its tokenizer from a Hugging Face directory.
-    ///
-    /// # Errors
-    ///
-    /// Those of the model's [`from_pretrained`](PretrainedModel::from_pretrained), of
-    /// [`BertTokenizer::from_pretrained`] and of [`new`](Self::new); [`Error::File`] if the checkpoint lacks the model's head.
+    /// Reads a model and its tokenizer from a Hugging Face directory. Errors are those of the model's
+    /// [`from_pretrained`](PretrainedModel::from_pretrained), of [`BertTokenizer::from_pretrained`] and of [`new`](Self::new),
+    /// and [`Error::File`] if the checkpoint lacks the model's head.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = path.as_ref();
         let (model, report) = M::from_pretrained(path, device)?;
@@ -106,11 +103,7 @@ impl<M: Stored> Pipeline<M> {
     }
 
     /// A model and its tokenizer, also with a head that is newly initialised. The model is stored as inference:
-    /// [`valid`](burn::module::Module::valid).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`limit_tokenizer`](PretrainedModel::limit_tokenizer).
+    /// [`valid`](burn::module::Module::valid). Errors are those of [`limit_tokenizer`](PretrainedModel::limit_tokenizer).
     pub fn new(model: M, tokenizer: BertTokenizer) -> Result<Self> {
         let tokenizer = model.limit_tokenizer(tokenizer)?;
         Ok(Self { model: model.valid(), tokenizer })
@@ -132,12 +125,8 @@ impl<M: Stored> Pipeline<M> {
     }
 
     /// Writes the model and the files of its tokenizer into `dir`, so that Python and
-    /// [`from_pretrained`](Self::from_pretrained) read them.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertTokenizer::save_pretrained`] and of the model's
-    /// [`save_pretrained`](PretrainedModel::save_pretrained).
+    /// [`from_pretrained`](Self::from_pretrained) read them. Errors are those of [`BertTokenizer::save_pretrained`] and of the
+    /// model's [`save_pretrained`](PretrainedModel::save_pretrained).
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         let dir = dir.as_ref();
         // First what fails more often: its source may be gone.
@@ -238,9 +227,8 @@ fn sigmoid(logit: f64) -> f64 {
 /// Gives [`TextOptions`] each field with its setter, and a list of them by name.
 macro_rules! options {
     ($($(#[$doc:meta])* $setter:ident($field:ident: $value:ty);)*) => {
-        /// Options of the methods of a [`Pipeline`]. What is not set has the default of the task.
-        ///
-        /// An option that is set and that a task does not read is an error there: [`Error::Config`] names both.
+        /// Options of the methods of a [`Pipeline`]. What is not set has the default of the task; what is set and not read by
+        /// a task is an [`Error::Config`] there, which names both.
         #[derive(Clone, Debug, Default)]
         pub struct TextOptions {
             $($field: Option<$value>,)*
