@@ -4,6 +4,7 @@ use super::{Pipeline, TextOptions, sigmoid, softmax};
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::model::{BertForSequenceClassification, ProblemType};
+use crate::text::{BertTokenizer, Encoding};
 use burn::prelude::*;
 use burn_fused::bias_activation;
 
@@ -27,14 +28,14 @@ pub struct Ranked {
 
 /// What is classified. The module is private, which seals the trait.
 pub trait TextOrPair: Sync {
-    fn texts(&self) -> (&str, Option<&str>);
+    fn encoded(&self, tokenizer: &BertTokenizer) -> Result<Encoding>;
 }
 
 macro_rules! text {
     ($($text:ty)*) => {$(
         impl TextOrPair for $text {
-            fn texts(&self) -> (&str, Option<&str>) {
-                (self, None)
+            fn encoded(&self, tokenizer: &BertTokenizer) -> Result<Encoding> {
+                tokenizer.encode(self)
             }
         }
     )*};
@@ -43,8 +44,8 @@ macro_rules! text {
 text! { &str String &String }
 
 impl<A: AsRef<str> + Sync, B: AsRef<str> + Sync> TextOrPair for (A, B) {
-    fn texts(&self) -> (&str, Option<&str>) {
-        (self.0.as_ref(), Some(self.1.as_ref()))
+    fn encoded(&self, tokenizer: &BertTokenizer) -> Result<Encoding> {
+        tokenizer.encode_pair(self.0.as_ref(), self.1.as_ref())
     }
 }
 
@@ -69,23 +70,16 @@ impl Pipeline<BertForSequenceClassification> {
         let found = self.of_windows(
             texts,
             options,
-            |text| {
-                let encoding = match text.texts() {
-                    (text, Some(pair)) => self.tokenizer.encode_pair(text, pair),
-                    (text, None) => self.tokenizer.encode(text),
-                };
-                Ok(vec![encoding?])
-            },
+            |text| Ok(vec![text.encoded(&self.tokenizer)?]),
             |batch| Ok(self.model.logits(&batch.input, batch.padding.as_ref())?.unsqueeze_dim(1)),
             |_, _, logits| {
                 let scores = match config.problem_type {
                     Some(ProblemType::Regression) => logits.to_vec(),
-                    Some(ProblemType::MultiLabelClassification) => {
-                        logits.iter().copied().map(sigmoid).collect()
-                    }
                     // The softmax of one label is 1, whatever its logit.
-                    _ if logits.len() == 1 => vec![sigmoid(logits[0])],
-                    Some(ProblemType::SingleLabelClassification) | None => softmax(logits),
+                    Some(ProblemType::SingleLabelClassification) | None if logits.len() > 1 => {
+                        softmax(logits)
+                    }
+                    _ => logits.iter().copied().map(sigmoid).collect(),
                 };
                 let labels = config.id2label.iter().cloned().zip(scores);
                 let mut labels: Vec<_> = labels.map(|(label, score)| ScoredLabel { label, score }).collect();

@@ -86,10 +86,9 @@ impl BertForSentenceEmbeddingConfig {
             width = config.out_features;
             dense
         });
-        let dense = dense.collect();
         BertForSentenceEmbedding {
+            dense: dense.collect(),
             bert: self.bert.build(false, device),
-            dense,
             // The layers state their own config, so that the two cannot differ.
             stated: Self { dense: Vec::new(), ..self.clone() },
         }

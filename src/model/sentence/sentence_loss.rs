@@ -305,13 +305,9 @@ pub(in crate::model) fn check_labels(labels: &[f32], batch: usize) -> Result<()>
         let problem = format!("are {}, but there must be one for each of the {batch} anchors", labels.len());
         return Err(Error::data("the labels", problem));
     }
-    match labels.iter().position(|label| !label.is_finite()) {
-        Some(place) => {
-            let problem = format!("is {}, but must be finite", labels[place]);
-            Err(Error::data(format!("the label of pair {place}"), problem))
-        }
-        None => Ok(()),
-    }
+    let Some(place) = labels.iter().position(|label| !label.is_finite()) else { return Ok(()) };
+    let problem = format!("is {}, but must be finite", labels[place]);
+    Err(Error::data(format!("the label of pair {place}"), problem))
 }
 
 /// log(1 + Σ exp(sⱼ − sᵢ)) over all i, j with yᵢ > yⱼ: `[B]` twice → `[1]`.
