@@ -120,10 +120,7 @@ const OF_PADDING: f64 = -65504.0;
 /// # }
 /// ```
 ///
-/// # Numerics
-///
-/// Padding has the logit −65504, so that neither loss nor answers depend on it. In transformers the loss of a padded batch
-/// depends on the logits of padding.
+/// Padding has the logit −65504, so that neither loss nor answers depend on it; transformers' loss does.
 ///
 /// Source: `BertForQuestionAnswering` of transformers 5.23 and its like in the other [families](crate::Family).
 #[derive(Module, Debug)]

@@ -14,7 +14,6 @@ pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
 
 /// Mean cross-entropy of the places that have a label: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1;
 /// 0 without labels or if all weights are 0, where PyTorch gives NaN. As in all losses here, f16 and bf16 are computed in f32.
-///
 /// Source: `torch.nn.functional.cross_entropy` of PyTorch 2.15.
 pub(super) fn labelled_cross_entropy<const D: usize>(
     logits: Tensor<D>,
@@ -35,7 +34,6 @@ pub(super) fn labelled_cross_entropy<const D: usize>(
 }
 
 /// Mean binary cross-entropy of every entry, −(y·log σ(x) + (1 − y)·log σ(−x)), times its class's weight: [B, C] twice → `[1]`.
-///
 /// Source: `torch.nn.functional.binary_cross_entropy_with_logits` of PyTorch 2.15.
 pub(super) fn binary_cross_entropy(
     logits: Tensor<2>,

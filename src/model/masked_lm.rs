@@ -148,13 +148,9 @@ impl BertForMaskedLm {
         }
     }
 
-    /// The head's logits: [N, H] → [N, V].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the vectors are not of length H, of
-    /// the word embeddings' dtype and on their device; [`Error::Parameter`] if a parameter of the head is not;
-    /// [`Error::Data`] if the word embeddings were resized without the head.
+    /// The head's logits: [N, H] → [N, V]. [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if
+    /// the vectors are not of length H, of the word embeddings' dtype and on their device; [`Error::Parameter`] if a parameter
+    /// of the head is not; [`Error::Data`] if the word embeddings were resized without the head.
     pub fn scores(&self, hidden: Tensor<2>) -> Result<Tensor<2>> {
         let words = &self.bert.embeddings.word_embeddings;
         let hidden_size = self.bert.embeddings.hidden_size();
@@ -168,12 +164,8 @@ impl BertForMaskedLm {
     }
 
     /// Predicts the masked tokens of a batch, on which alone the head runs, and returns the loss. Without any it is 0, and its
-    /// gradients are zeros.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModel::try_forward`] and [`scores`](Self::scores); [`Error::IdOutOfRange`] if a label is not in the
-    /// vocabulary; another shape or device if `batch.input` was replaced.
+    /// gradients are zeros. Errors are those of [`BertModel::try_forward`] and [`scores`](Self::scores),
+    /// [`Error::IdOutOfRange`] if a label is not in the vocabulary, and another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &MaskedLmBatch) -> Result<MaskedLmOutput> {
         let masked = &batch.masked;
         masked.check(&batch.input)?;
@@ -196,10 +188,8 @@ impl BertForMaskedLm {
     }
 }
 
-/// The head of [`BertForMaskedLm`]: `logits = LayerNorm(f(x·A + a))·Wᵀ + b`, with f the activation.
-///
-/// A tied head does not hold W: the word embeddings are passed to [`forward`](Self::forward). A copy in a parameter would
-/// differ after the first step.
+/// The head of [`BertForMaskedLm`]: `logits = LayerNorm(f(x·A + a))·Wᵀ + b`, with f the activation. A tied head does not hold
+/// W, of which a copy would differ after the first step: [`forward`](Self::forward) is given the word embeddings.
 #[derive(Module, Debug)]
 pub struct MaskedLmHead {
     /// A and a, [H, E], with E the width of the word embeddings (H but in ELECTRA and ALBERT).
@@ -240,17 +230,8 @@ impl MaskedLmHead {
         decoder.try_for_each(|table| check.param("head.decoder.weight", &table.weight, [rows, width]))
     }
 
-    /// The logits of every word for every vector.
-    ///
-    /// # Shapes
-    ///
-    /// - `hidden`: [N, H]
-    /// - `words`: the word embeddings, [V, E], which a tied head reads
-    /// - output: [N, V]
-    ///
-    /// # Panics
-    ///
-    /// If the shapes are not these.
+    /// The logits of every word for every vector, [N, H] → [N, V], with `words` the word embeddings, [V, E], which a tied head
+    /// reads. Panics if the shapes are not these.
     pub fn forward(&self, hidden: Tensor<2>, words: &TokenEmbedding) -> Tensor<2> {
         let hidden = linear_activation(&self.transform, hidden, self.activation);
         let hidden = self.layer_norm.forward(hidden); // [N, E]

@@ -16,12 +16,9 @@ macro_rules! head {
                 Ok(self.build(device))
             }
 
-            /// Reads a Hugging Face `config.json`: the file, or the directory that holds it.
-            ///
-            /// # Errors
-            ///
-            /// Those of [`BertModelConfig::from_pretrained`]; [`Error::ConfigFile`](crate::Error::ConfigFile), naming the
-            /// field, if one of the head cannot be read or [`validate`](Self::validate) refuses it.
+            /// Reads a Hugging Face `config.json`: the file, or the directory that holds it. Errors are those of
+            /// [`BertModelConfig::from_pretrained`], and [`Error::ConfigFile`](crate::Error::ConfigFile), naming the field, if
+            /// one of the head cannot be read or [`validate`](Self::validate) refuses it.
             pub fn from_pretrained(path: impl AsRef<std::path::Path>) -> $crate::error::Result<Self> {
                 let fields = $crate::checkpoint::Fields::at(path.as_ref())?;
                 let config = <$model as $crate::model::Stored>::config_of(&fields)?;

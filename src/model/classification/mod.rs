@@ -51,13 +51,10 @@ pub struct BertForSequenceClassificationConfig {
 }
 
 impl BertForSequenceClassificationConfig {
-    /// Checks that a model can be built from this config.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertModelConfig::validate`]; [`Error::Config`], naming the field, for no labels or two of one name,
-    /// `SingleLabelClassification` of one label, a missing default prompt, a dropout not in [0, 1), a pooling that the family
-    /// has not, or weights of a regression or that are not one per class, each 0 or in [1e-30, 1e30].
+    /// Checks that a model can be built from this config. Errors are those of [`BertModelConfig::validate`], and
+    /// [`Error::Config`], naming the field, for no labels or two of one name, `SingleLabelClassification` of one label, a
+    /// missing default prompt, a dropout not in [0, 1), a pooling that the family has not, or weights of a regression or that
+    /// are not one per class, each 0 or in [1e-30, 1e30].
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.prompts.validate()?;
@@ -259,9 +256,8 @@ impl BertForSequenceClassification {
 
     /// What the loss of a batch is a mean over: the number of sequences that have labels, or, with class weights and one class
     /// per sequence, Σ w of their classes. Gradients of several batches are averaged by it, on ranks by
-    /// [`mean_gradients`](crate::distributed::Ranks::mean_gradients).
-    ///
-    /// Panics if a class is not below the number of class weights, which [`try_forward`](Self::try_forward) refuses.
+    /// [`mean_gradients`](crate::distributed::Ranks::mean_gradients). Panics on a class that has no weight, which
+    /// [`try_forward`](Self::try_forward) refuses.
     pub fn loss_count(&self, batch: &SequenceClassificationBatch) -> f64 {
         match &batch.labels {
             SequenceLabels::Classes(labels) => labels.total_weight(self.stated.class_weights.as_deref()),

@@ -276,9 +276,8 @@ impl SentenceDenseConfig {
     }
 }
 
-/// `f(x·W + b)` of the vectors of sentences, part of a [`BertForSentenceEmbedding`].
-///
-/// Source: `Dense` of sentence-transformers 6.2, without a residual.
+/// `f(x·W + b)` of the vectors of sentences, part of a [`BertForSentenceEmbedding`]. Source: `Dense` of sentence-transformers
+/// 6.2, without a residual.
 #[derive(Module, Debug)]
 pub struct SentenceDense {
     /// W, and b if there is one.

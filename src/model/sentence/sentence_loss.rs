@@ -94,9 +94,8 @@ impl MultipleNegativesRankingLoss {
 /// loss = log( 1 + Σ exp(scale · (cos(aⱼ, cⱼ) − cos(aᵢ, cᵢ))) ),  over all i, j with yᵢ > yⱼ
 /// ```
 ///
-/// Only the order of the y matters. [`SentenceLoss`] has an example.
-///
-/// Source: `CoSENTLoss` of sentence-transformers 6.2 (Huang et al. 2024).
+/// Only the order of the y matters. [`SentenceLoss`] has an example. Source: `CoSENTLoss` of sentence-transformers 6.2 (Huang
+/// et al. 2024).
 #[derive(Config, Debug, PartialEq)]
 pub struct CoSentLoss {
     /// The factor of the cosines, the inverse of the temperature; above 0.
@@ -104,9 +103,8 @@ pub struct CoSentLoss {
     pub scale: f64,
 }
 
-/// The loss of triplets: the mean of max(0, d(aᵢ, pᵢ) − d(aᵢ, nᵢ) + margin). [`SentenceLoss`] has an example.
-///
-/// Source: `TripletLoss` of sentence-transformers 6.2.
+/// The loss of triplets: the mean of max(0, d(aᵢ, pᵢ) − d(aᵢ, nᵢ) + margin). [`SentenceLoss`] has an example. Source:
+/// `TripletLoss` of sentence-transformers 6.2.
 #[derive(Config, Debug, PartialEq)]
 pub struct TripletLoss {
     /// The distance d, which is the negative similarity, of the cosine 1 − cos.
@@ -118,11 +116,8 @@ pub struct TripletLoss {
 }
 
 /// A loss of vectors that stay useful when only their first values are kept: Σₖ weightₖ · loss(the first dimₖ values of each
-/// vector, normalised).
-///
-/// The width of the model should be one of the dims, or full vectors are not trained. [`SentenceLoss`] has an example.
-///
-/// Source: `MatryoshkaLoss` of sentence-transformers 6.2 (Kusupati et al. 2022).
+/// vector, normalised). The width of the model should be one of the dims, or full vectors are not trained.
+/// [`SentenceLoss`] has an example. Source: `MatryoshkaLoss` of sentence-transformers 6.2 (Kusupati et al. 2022).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MatryoshkaLoss {
     /// The loss of each width.
