@@ -111,8 +111,7 @@ const OF_PADDING: f64 = -65504.0;
 /// `[start_logits, end_logits] = Dropout(last_hidden_state)·W + b`.
 ///
 /// ```
-/// # use burn_bert::{BertEmbeddingsInput, Result};
-/// # use burn_bert::model::{BertForQuestionAnswering, QuestionAnsweringBatch};
+/// # use burn_bert::{BertEmbeddingsInput, Result, model::{BertForQuestionAnswering, QuestionAnsweringBatch}};
 /// # fn example(model: BertForQuestionAnswering, input: BertEmbeddingsInput) -> Result<()> {
 /// let batch = QuestionAnsweringBatch::new(input, None, &[[3, 4]])?; // the answer's first and last token
 /// let _gradients = model.forward(&batch).loss.backward();

@@ -112,8 +112,7 @@ impl MaskedLmBatch {
 /// `ElectraForMaskedLM` (the generator) and so on, by the [family](crate::Family).
 ///
 /// ```
-/// # use burn_bert::{BertEmbeddingsInput, Result};
-/// # use burn_bert::model::{BertForMaskedLm, MaskedLmBatch};
+/// # use burn_bert::{BertEmbeddingsInput, Result, model::{BertForMaskedLm, MaskedLmBatch}};
 /// # fn example(model: BertForMaskedLm, input: BertEmbeddingsInput) -> Result<()> {
 /// let batch = MaskedLmBatch::new(input, None, &[[0, 1]], &[7])?; // the token at row 0, column 1, was 7
 /// let _gradients = model.forward(&batch).loss.backward();

@@ -52,8 +52,7 @@ head!(ElectraForPreTrainingConfig, ElectraForPreTraining, TokenClassificationBat
 /// ignored, such as padding.
 ///
 /// ```
-/// # use burn_bert::{BertEmbeddingsInput, Result};
-/// # use burn_bert::model::{ElectraForPreTraining, TokenClassificationBatch};
+/// # use burn_bert::{BertEmbeddingsInput, Result, model::{ElectraForPreTraining, TokenClassificationBatch}};
 /// # fn example(model: ElectraForPreTraining, input: BertEmbeddingsInput) -> Result<()> {
 /// let batch = TokenClassificationBatch::new(input, None, &[[0, 1, 0, 0]])?;
 /// let _gradients = model.forward(&batch).loss.backward();

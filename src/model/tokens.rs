@@ -113,8 +113,7 @@ classifier!(
 /// BERT with a token classifier: `logits = Dropout(last_hidden_state)·W + b`.
 ///
 /// ```
-/// # use burn_bert::{BertEmbeddingsInput, Result};
-/// # use burn_bert::model::{BertForTokenClassification, TokenClassificationBatch};
+/// # use burn_bert::{BertEmbeddingsInput, Result, model::{BertForTokenClassification, TokenClassificationBatch}};
 /// # fn example(model: BertForTokenClassification, input: BertEmbeddingsInput) -> Result<()> {
 /// let batch = TokenClassificationBatch::new(input, None, &[[-100, 2, 0, -100]])?; // −100: no label
 /// let _gradients = model.forward(&batch).loss.backward();

@@ -39,9 +39,8 @@ impl Pipeline<BertForQuestionAnswering> {
     /// 128; where there is no room for as many, half of the maximum length, as in transformers' pipeline, or half of the room.
     /// The logit of an answer is the sum of the logits of its first and last tokens; that of no answer is the lowest of `[CLS]`
     /// in all windows, as for SQuAD. Without a valid span, and without `no_answer_threshold`, the list is empty. Reads `top_k`,
-    /// by default 20 and no answer, `stride`, `max_answer_len` and `no_answer_threshold`.
-    ///
-    /// Errors are those of [every method](Pipeline#errors) and of [`BertTokenizer::encode_pair_windows`].
+    /// by default 20 and no answer, `stride`, `max_answer_len` and `no_answer_threshold`. Errors are those of
+    /// [every method](Pipeline#errors) and of [`BertTokenizer::encode_pair_windows`].
     ///
     /// Source: `postprocess_qa_predictions` of transformers' example `run_qa.py`, 4.57, with `n_best_size` of 20 or `top_k`, but
     /// a span of several windows is listed once, and spans without a character are not.

@@ -55,9 +55,8 @@ impl Pipeline<BertForSequenceClassification> {
     /// The score is the softmax over the labels, or, if the model has one label or its `problem_type` is
     /// [`MultiLabelClassification`](ProblemType::MultiLabelClassification), the sigmoid of each. For a
     /// [`Regression`](ProblemType::Regression) it is the number itself. A pair is cut as by
-    /// [`encode_pair`](crate::text::BertTokenizer::encode_pair). Reads `top_k`, by default all labels.
-    ///
-    /// Errors are those of [every method](Pipeline#errors).
+    /// [`encode_pair`](BertTokenizer::encode_pair). Reads `top_k`, by default all labels. Errors are those of
+    /// [every method](Pipeline#errors).
     ///
     /// Source: `TextClassificationPipeline` of transformers 5.23 with `top_k=None`.
     pub fn classify<T: TextOrPair>(
@@ -96,13 +95,11 @@ impl Pipeline<BertForSequenceClassification> {
     /// list.
     ///
     /// The model has one label and reads the query and a text as a pair, which is cut as by
-    /// [`encode_pair`](crate::text::BertTokenizer::encode_pair). Before the query comes a prompt, by default that of the
-    /// model's [`Prompts`](crate::model::Prompts). The score is the model's [activation](Activation) of the logit, by default
-    /// the sigmoid. To train one, give [`multi_label`](crate::model::SequenceClassificationBatch::multi_label) a relevance in
-    /// [0, 1] for each pair. Reads `top_k`, by default all texts, and the prompt.
-    ///
-    /// Errors are those of [every method](Pipeline#errors), and [`Error::Config`] if the model has not one label, or there is no
-    /// prompt of the name.
+    /// [`encode_pair`](BertTokenizer::encode_pair). Before the query comes a prompt, by default that of the model's
+    /// [`Prompts`](crate::model::Prompts). The score is the model's [activation](Activation) of the logit, by default the
+    /// sigmoid. To train one, give [`multi_label`](crate::model::SequenceClassificationBatch::multi_label) a relevance in
+    /// [0, 1] for each pair. Reads `top_k`, by default all texts, and the prompt. Errors are those of
+    /// [every method](Pipeline#errors), and [`Error::Config`] if the model has not one label, or there is no prompt of the name.
     ///
     /// Source: `CrossEncoder.rank` of sentence-transformers 6.2.
     pub fn rank<T: AsRef<str> + Sync>(

@@ -71,9 +71,7 @@ impl Pipeline<BertForTokenClassification> {
     /// anything else. Another prefix, such as `E-` and `S-` of BIOES, makes a separate entity, as there. A text longer than
     /// the model reads is read in windows that share `stride` tokens, by default 0: no entity of at most this length is cut in
     /// two. Of entities that overlap, the longest remains, and of those the one with the highest score. Reads `stride`,
-    /// `aggregation` and `ignored_labels`.
-    ///
-    /// Errors are those of [every method](Pipeline#errors), of
+    /// `aggregation` and `ignored_labels`. Errors are those of [every method](Pipeline#errors), of
     /// [`encode_windows`](crate::text::BertTokenizer::encode_windows), and [`Error::Config`] with a stride and
     /// [`Aggregation::None`], which would return tokens twice.
     ///

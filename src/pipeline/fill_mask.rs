@@ -23,10 +23,8 @@ pub struct FilledMask {
 
 impl Pipeline<BertForMaskedLm> {
     /// Fills the masks of each text (`[MASK]` for BERT, `<mask>` for RoBERTa): for each mask, in their order, the most
-    /// probable words, the best first. Several masks of a text are each filled on its own. Reads `top_k`, by default 5.
-    ///
-    /// Errors are those of [every method](Pipeline#errors), and [`Error::Data`] if a text has no mask, or only behind the tokens
-    /// that are read.
+    /// probable words, the best first. Several masks of a text are each filled on its own. Reads `top_k`, by default 5. Errors
+    /// are those of [every method](Pipeline#errors), and [`Error::Data`] if a text has no mask in the tokens that are read.
     ///
     /// Source: `FillMaskPipeline` of transformers 5.23.
     pub fn fill_mask<T: AsRef<str> + Sync>(

@@ -13,9 +13,8 @@ const CORPUS: usize = 1 << 16;
 
 impl Pipeline<BertForSentenceEmbedding> {
     /// Sentence embeddings, [N, H]: the [embedding](BertForSentenceEmbedding::embed) of prompt and text, of which the first
-    /// `truncate_dim` values are kept. Reads the prompt, by default the model's default prompt, and `truncate_dim`.
-    ///
-    /// Errors are those of [every method](Pipeline#errors), and [`Error::Config`] if there is no prompt of the name.
+    /// `truncate_dim` values are kept. Reads the prompt, by default the model's default prompt, and `truncate_dim`. Errors are
+    /// those of [every method](Pipeline#errors), and [`Error::Config`] if there is no prompt of the name.
     ///
     /// Source: `SentenceTransformer.encode` of sentence-transformers 6.2.
     pub fn encode<T: AsRef<str> + Sync>(&self, texts: &[T], options: &TextOptions) -> Result<Tensor<2>> {
@@ -98,10 +97,8 @@ impl Pipeline<BertForSentenceEmbedding> {
     }
 
     /// Semantic search: for each of N query embeddings the `top_k` embeddings of a corpus that are most similar to it, the most
-    /// similar first; of equal ones, the first of the corpus.
-    ///
-    /// Errors are those of [`similarity`](Self::similarity), [`Error::Config`] if `top_k` is 0, and [`Error::Data`] if a
-    /// similarity is NaN or infinite.
+    /// similar first; of equal ones, the first of the corpus. Errors are those of [`similarity`](Self::similarity),
+    /// [`Error::Config`] if `top_k` is 0, and [`Error::Data`] if a similarity is NaN or infinite.
     ///
     /// Source: `semantic_search` of sentence-transformers 6.2.
     pub fn search(&self, queries: &Tensor<2>, corpus: &Tensor<2>, top_k: usize) -> Result<Vec<Vec<Ranked>>> {

@@ -140,8 +140,7 @@ impl SentencePairBatch {
 /// Sentence embeddings: the vectors of the tokens, pooled, and optionally passed through layers and normalised.
 ///
 /// ```
-/// # use burn_bert::{BertEmbeddingsInput, Result};
-/// # use burn_bert::model::{BertForSentenceEmbedding, SentencePairBatch};
+/// # use burn_bert::{BertEmbeddingsInput, Result, model::{BertForSentenceEmbedding, SentencePairBatch}};
 /// # fn example(model: BertForSentenceEmbedding, [questions, answers]: [BertEmbeddingsInput; 2]) -> Result<()> {
 /// let _vectors = model.embed(&questions, None)?; // [B, H]
 /// let batch = SentencePairBatch::new((questions, None), (answers, None))?;
