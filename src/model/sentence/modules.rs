@@ -1,13 +1,10 @@
 //! How `BertForSentenceEmbedding` is stored: beside the model, sentence-transformers' list of modules.
 
+use super::*;
 use crate::checkpoint::{Fields, ModelKeys};
-use crate::encoder::Activation;
-use crate::encoder::config::BertModelConfig;
-use crate::error::{Error, Result, shown};
+use crate::error::shown;
 use crate::files::{CONFIG_NAME, SENTENCE_NAMES, TRANSFORMER_NAMES, read_json, regular_file};
-use crate::model::sentence::vectors::{Pooling, Similarity};
-use crate::model::sentence::{BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDenseConfig};
-use crate::model::sentence_transformers::{Prompts, SideConfig, of_torch_class, torch_class, torch_classes};
+use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Part, Stored, stored_head};
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
