@@ -1,15 +1,7 @@
 //! A model with its tokenizer: texts in, labels, entities, answers, words and embeddings out.
 //!
 //! A [`Pipeline`] is loaded from a directory, used and saved as one thing; it has a method for each task of its model, all of
-//! which take the same [`TextOptions`]:
-//!
-//! | model | methods |
-//! |---|---|
-//! | [`BertForSequenceClassification`](crate::model::BertForSequenceClassification) | `classify`, and `rank` with one label |
-//! | [`BertForTokenClassification`](crate::model::BertForTokenClassification) | `entities` |
-//! | [`BertForQuestionAnswering`](crate::model::BertForQuestionAnswering) | `answers` |
-//! | [`BertForMaskedLm`](crate::model::BertForMaskedLm) | `fill_mask` |
-//! | [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding) | `encode`, `encode_query`, `encode_document`, `similarity`, `search` |
+//! which take the same [`TextOptions`].
 
 mod answers;
 mod classify;
