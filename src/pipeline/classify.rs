@@ -1,6 +1,6 @@
 //! Texts to labels, and texts by their relevance for a query.
 
-use super::{Pipeline, TextOptions, sigmoid, softmax};
+use super::{Pipeline, TextOptions, softmax};
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::model::{BertForSequenceClassification, ProblemType};
@@ -78,7 +78,7 @@ impl Pipeline<BertForSequenceClassification> {
                     Some(ProblemType::SingleLabelClassification) | None if logits.len() > 1 => {
                         softmax(logits)
                     }
-                    _ => logits.iter().copied().map(sigmoid).collect(),
+                    _ => logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect(), // sigmoid
                 };
                 let labels = config.id2label.iter().cloned().zip(scores);
                 let mut labels: Vec<_> = labels.map(|(label, score)| ScoredLabel { label, score }).collect();

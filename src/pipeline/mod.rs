@@ -212,10 +212,6 @@ fn softmax(logits: &[f64]) -> Vec<f64> {
     exponentials.into_iter().map(|exponential| exponential / sum).collect()
 }
 
-fn sigmoid(logit: f64) -> f64 {
-    1.0 / (1.0 + (-logit).exp())
-}
-
 /// Gives [`TextOptions`] each field with its setter, and a list of them by name.
 macro_rules! options {
     ($($(#[$doc:meta])* $setter:ident($field:ident: $value:ty);)*) => {

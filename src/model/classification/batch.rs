@@ -99,18 +99,14 @@ impl SequenceClassificationBatch {
     }
 
     fn labels(&self) -> Option<&Labels> {
-        match &self.labels {
-            SequenceLabels::Classes(labels) => Some(labels),
-            SequenceLabels::Numbers(..) => None,
-        }
+        let SequenceLabels::Classes(labels) = &self.labels else { return None };
+        Some(labels)
     }
 
     /// The numbers of each sequence, [B, C]; `None` if the labels are one class each.
     pub fn targets(&self) -> Option<Tensor<2>> {
-        match &self.labels {
-            SequenceLabels::Classes(_) => None,
-            SequenceLabels::Numbers(_, labels) => Some(labels.clone()),
-        }
+        let SequenceLabels::Numbers(_, labels) = &self.labels else { return None };
+        Some(labels.clone())
     }
 }
 

@@ -149,10 +149,9 @@ impl SentencePairBatch {
 /// # }
 /// ```
 ///
-/// # Checkpoints
-///
-/// Directories of sentence-transformers, and of transformers: without `modules.json` it is mean pooling without normalisation,
-/// as there. A checkpoint's pooler is [unused](crate::model::LoadReport::unused), and saving into its directory keeps it.
+/// Checkpoints are directories of sentence-transformers, or of transformers: without `modules.json` it is mean pooling without
+/// normalisation, as there. A checkpoint's pooler is [unused](crate::model::LoadReport::unused), and saving into its directory
+/// keeps it.
 ///
 /// Source: `SentenceTransformer` of sentence-transformers 6.2.
 #[derive(Module, Debug)]
