@@ -40,7 +40,7 @@
 //! # Ok::<(), burn_bert::Error>(())
 //! ```
 //!
-//! **Generic over backend**: since Burn 0.22 the [`Device`](burn::tensor::Device) has the backend, and not a type parameter.
+//! **Generic over backend**: since Burn 0.22 the backend is part of the [`Device`](burn::tensor::Device), not a type parameter.
 //! One compiled model runs on every device that a cargo feature compiles in, chosen at run time, also on several at once.
 //!
 //! # Features
