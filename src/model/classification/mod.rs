@@ -146,20 +146,12 @@ classifier!(
 /// BERT with a classifier of sequences.
 ///
 /// ```
-/// use burn::prelude::*;
-/// use burn_bert::model::{BertForSequenceClassificationConfig, BertModelConfig, SequenceClassificationBatch};
-/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
-///
-/// let device = Device::default().autodiff();
-/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);
-/// let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
-/// let model = BertForSequenceClassificationConfig::new(bert)
-///     .with_id2label(["negative", "neutral", "positive"].map(String::from).into())
-///     .init(&device);
-/// let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 5, 3]], &device)?;
-/// let batch = SequenceClassificationBatch::single_label(input, None, &[0, 2])?;
+/// # use burn_bert::{BertEmbeddingsInput, Result, model::{BertForSequenceClassification, SequenceClassificationBatch}};
+/// # fn example(model: BertForSequenceClassification, input: BertEmbeddingsInput) -> Result<()> {
+/// let batch = SequenceClassificationBatch::single_label(input, None, &[0, 2])?; // a class for each sequence
 /// let _gradients = model.forward(&batch).loss.backward();
-/// # Ok::<(), burn_bert::Error>(())
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Module, Debug)]
 pub struct BertForSequenceClassification {
