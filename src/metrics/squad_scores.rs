@@ -1,5 +1,3 @@
-//! SQuAD's scores.
-
 use crate::data::SquadExample;
 use std::collections::HashMap;
 

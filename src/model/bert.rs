@@ -1,5 +1,3 @@
-//! `BertModel`: BERT without a head.
-
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::{BertEncoder, PackedHidden};

@@ -1,5 +1,3 @@
-//! `BertForMaskedLm`: the model, its head and its batch.
-
 use crate::checkpoint::{FamilySpec, Fields, ModelKeys, StoredParam};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::encoder::Activation;

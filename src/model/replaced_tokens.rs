@@ -1,5 +1,3 @@
-//! `ElectraForPreTraining`: the model, whose batch is that of token classification.
-
 use crate::checkpoint::{Fields, ModelKeys};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;

@@ -1,5 +1,3 @@
-//! `BertForTokenClassification`: the model and its batch.
-
 use crate::checkpoint::{Fields, ModelKeys};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;

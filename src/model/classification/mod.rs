@@ -1,5 +1,3 @@
-//! `BertForSequenceClassification`: the model.
-
 pub(super) mod batch;
 mod stored;
 

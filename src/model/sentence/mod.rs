@@ -1,5 +1,3 @@
-//! `BertForSentenceEmbedding`: one vector per sentence.
-
 mod modules;
 pub(super) mod sentence_loss;
 pub(super) mod vectors;
