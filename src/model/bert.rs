@@ -12,8 +12,7 @@ use burn_fused::with_one_draw;
 ///
 /// ```
 /// use burn::prelude::*;
-/// use burn_bert::model::BertModelConfig;
-/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
+/// use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, model::BertModelConfig};
 ///
 /// let device = Device::default();
 /// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);

@@ -27,19 +27,16 @@ use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 ///
 /// ```no_run
 /// use burn::prelude::*;
-/// use burn_bert::model::{
-///     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification as Classifier,
-///     BertForTokenClassification,
-/// };
+/// use burn_bert::model::*;
 /// use burn_bert::pipeline::{Pipeline, TextOptions};
 ///
 /// let (device, options) = (Device::default(), TextOptions::new());
-/// let classifier = Pipeline::<Classifier>::from_pretrained("path/to/classifier", &device)?;
+/// let classifier = Pipeline::<BertForSequenceClassification>::from_pretrained("path/to/classifier", &device)?;
 /// let best = options.clone().with_top_k(1);
 /// let labels = classifier.classify(&["A film to remember.", "Dull."], &best)?;
 /// println!("{} ({:.2})", labels[0][0].label, labels[0][0].score);
 ///
-/// let reranker = Pipeline::<Classifier>::from_pretrained("path/to/cross-encoder", &device)?;
+/// let reranker = Pipeline::<BertForSequenceClassification>::from_pretrained("path/to/cross-encoder", &device)?;
 /// let texts = ["Rain is expected in the evening.", "Bread needs flour, water and salt."];
 /// let ranked = reranker.rank("What will the weather be like?", &texts, &options)?;
 /// println!("{}", texts[ranked[0].index]);

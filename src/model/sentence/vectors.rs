@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// use burn::prelude::*;
-/// use burn_bert::PaddingMask;
-/// use burn_bert::model::Pooling;
+/// use burn_bert::{PaddingMask, model::Pooling};
 ///
 /// let device = Device::default();
 /// let hidden = Tensor::<3>::from_data([[[1.0, 8.0], [3.0, 2.0], [9.0, 9.0]]], &device);
