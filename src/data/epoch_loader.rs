@@ -135,10 +135,11 @@ impl<B: TryBatcher> EpochLoader<B> {
             round[..=own].rotate_right(1); // its own batch comes first
             for (place, (items, seed)) in round.iter_mut().enumerate() {
                 let items = take(items);
-                let round = if place == 0 { count } else { 0 };
-                let sent = (items.len(), round, self.batches.read(items, *seed, &self.device));
-                // The receiver was dropped: nobody takes the rest.
-                if sender.send(sent).is_err() {
+                let (size, round) = (items.len(), if place == 0 { count } else { 0 });
+                let batch = self.batches.read(items, *seed, &self.device);
+                let is_last = batch.is_err();
+                // If it cannot be sent, the receiver was dropped: nobody takes the rest.
+                if sender.send((size, round, batch)).is_err() || is_last {
                     return;
                 }
             }
@@ -180,7 +181,7 @@ impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
         let (sender, batches) = sync_channel(AHEAD);
         let loader = self.clone();
         let thread = Some(thread::spawn(move || loader.send(epoch, &sender)));
-        Box::new(Epoch { loader: self, batches: Some(batches), thread, done: 0 })
+        Box::new(Epoch { loader: self, batches, thread, done: 0 })
     }
 
     fn num_items(&self) -> usize {
@@ -206,8 +207,7 @@ type Sent<T> = (usize, usize, Result<T, DatasetError>);
 /// The batches of one epoch, from a thread that ends once this is dropped. If it panics, so does the taker.
 struct Epoch<'a, B: TryBatcher> {
     loader: &'a EpochLoader<B>,
-    /// `None` after the last one, or an error.
-    batches: Option<Receiver<Sent<B::Batch>>>,
+    batches: Receiver<Sent<B::Batch>>,
     thread: Option<JoinHandle<()>>,
     /// Items in the batches so far.
     done: usize,
@@ -217,8 +217,7 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
     type Item = Result<B::Batch, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Ok((count, round, batch)) = self.batches.as_ref()?.recv() else {
-            self.batches = None;
+        let Ok((count, round, batch)) = self.batches.recv() else {
             if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
                 resume_unwind(panic);
             }
@@ -226,9 +225,6 @@ impl<B: TryBatcher> Iterator for Epoch<'_, B> {
         };
         self.loader.ranks.begin_output(round);
         self.done += count;
-        if batch.is_err() {
-            self.batches = None;
-        }
         Some(batch)
     }
 }
