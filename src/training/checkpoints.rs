@@ -19,14 +19,12 @@ pub(super) const UNFINISHED: &str = ".unfinished";
 pub(super) struct Checkpoints {
     folder: PathBuf,
     name: &'static str,
-    /// Saves and deletes nothing: another rank does.
-    is_read_only: bool,
 }
 
 impl Checkpoints {
-    pub(super) fn all(training: &Path, is_read_only: bool) -> [Self; 3] {
+    pub(super) fn all(training: &Path) -> [Self; 3] {
         let folder = training.join("checkpoint");
-        ["model", "optim", "scheduler"].map(|name| Self { folder: folder.clone(), name, is_read_only })
+        ["model", "optim", "scheduler"].map(|name| Self { folder: folder.clone(), name })
     }
 
     /// Removes what a killed process left half written.
@@ -74,9 +72,6 @@ impl Checkpoints {
 
 impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
     fn save(&self, epoch: usize, record: R) -> Result<(), CheckpointerError> {
-        if self.is_read_only {
-            return Ok(());
-        }
         let path = self.path(epoch);
         let save = |path: &Path| {
             record.save(path.to_path_buf()).map_err(io::Error::other)?;
@@ -90,9 +85,6 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
     }
 
     fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
-        if self.is_read_only {
-            return Ok(());
-        }
         match fs::remove_file(self.path(epoch)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(CheckpointerError::IOError(error)),
             _ => Ok(()),

@@ -110,6 +110,10 @@ impl CheckpointingStrategy for Keeper {
         }
         // Before the checkpoint, after which a resumed run would not log this epoch again.
         self.run.log.save();
+        // Of several ranks, the first saves for all.
+        if !self.run.arguments.ranks.is_first() {
+            return Vec::new();
+        }
         let best = self.best();
         let saved = self.run.checkpoints.iter().flat_map(|files| files.epochs().unwrap_or_default());
         let old: BTreeSet<_> = saved.filter(|&old| old + 1 < epoch && Some(old) != best).collect();

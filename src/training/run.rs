@@ -55,7 +55,7 @@ impl Run {
     /// damaged; [`Error::Rank`] if the settings of a rank differ.
     pub(super) fn open(arguments: &TrainingArguments) -> Result<Self> {
         let (arguments, folder) = (arguments.clone(), arguments.output_dir.join(TRAINING));
-        let checkpoints = Checkpoints::all(&folder, !arguments.ranks.is_first());
+        let checkpoints = Checkpoints::all(&folder);
         let log = Log::new(&match arguments.ranks.rank() {
             0 => folder.clone(),
             rank => folder.join(format!("rank-{rank}")),
