@@ -79,8 +79,7 @@ impl BertTokenizer {
         tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
         // `batch` pads, and `encode` cuts.
         tokenizer.with_padding(None);
-        let added_ids = added_ids(&tokenizer).map_err(|source| corrupt(&path, source))?;
-        Ok(Self::new(&path, tokenizer, special, model_max_length, added_ids))
+        Self::new(&path, tokenizer, special, model_max_length).map_err(|source| corrupt(&path, source))
     }
 
     /// Copies the files that the tokenizer was read from into `dir`, which may be where they are: `tokenizer.json` or
@@ -137,15 +136,6 @@ fn is_json(path: &Path) -> bool {
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     refuse_large(path)?;
     serde_json::from_slice(&regular_file::read_whole(path)?).map_err(|source| corrupt(path, source.into()))
-}
-
-/// The ids that the post-processor adds to a text, and to a pair.
-fn added_ids(tokenizer: &Tokenizer) -> tokenizers::Result<Vec<u32>> {
-    // Of empty texts what is left is what it adds.
-    let empty = tokenizers::Encoding::default;
-    let one = guarded(|| tokenizer.post_process(empty(), None, true))?;
-    let two = guarded(|| tokenizer.post_process(empty(), Some(empty()), true))?;
-    Ok([one.get_ids(), two.get_ids()].concat())
 }
 
 /// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents, ideographs and the space before a text:

@@ -61,20 +61,23 @@ pub(super) struct SpecialTokens {
 }
 
 impl BertTokenizer {
-    /// A library's tokenizer, which neither truncates nor pads, with the ids that its post-processor adds.
+    /// A library's tokenizer, which neither truncates nor pads. Returns the error of its post-processor.
     pub(super) fn new(
         path: &Path,
         mut tokenizer: Tokenizer,
         special: SpecialTokens,
         model_max_length: Option<usize>,
-        added_ids: Vec<u32>,
-    ) -> Self {
+    ) -> tokenizers::Result<Self> {
+        // The post-processor has ids of its own, all of an empty text, which need not be those of the vocabulary.
+        let empty = tokenizers::Encoding::default;
+        let one = guarded(|| tokenizer.post_process(empty(), None, true))?;
+        let two = guarded(|| tokenizer.post_process(empty(), Some(empty()), true))?;
+        let added = one.get_ids().iter().chain(two.get_ids()).copied();
+        let largest = tokenizer.get_vocab(true).into_values().chain(added).max();
         let post_processor = tokenizer.get_post_processor().cloned();
         // Applied by hand in `finish`: see the field `tokenizer`.
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
-        // The post-processor has ids of its own, which need not be those of the vocabulary.
-        let largest = tokenizer.get_vocab(true).into_values().chain(added_ids).max();
-        Self {
+        Ok(Self {
             path: path.into(),
             special_token_ids: special.ids(&tokenizer),
             vocab_size: largest.map_or(0, |id| id as usize + 1),
@@ -87,7 +90,7 @@ impl BertTokenizer {
             own_max_length: None,
             readable_length: None,
             pad_to_multiple_of: None,
-        }
+        })
     }
 
     /// The tokenizer of a model with this embedding layer; `PretrainedModel::limit_tokenizer` says what that means.
