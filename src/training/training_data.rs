@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::layers::ensure;
 use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
 use crate::model::{
-    BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding,
+    BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding as Embedder,
     BertForSequenceClassification as Classifier, BertForTokenClassification as Tagger, CoSentLoss,
     MultipleNegativesRankingLoss, ProblemType, Stored,
 };
@@ -204,14 +204,10 @@ impl TrainingData<BertForMaskedLm> for PlainText {
 
 /// Sentence embeddings; the loss of a model from a checkpoint is [`CoSentLoss`] of pairs with labels, and
 /// [`MultipleNegativesRankingLoss`] of others.
-impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
+impl TrainingData<Embedder> for SentencePairs {
     type Batcher = SentencePairBatcher;
 
-    fn config(
-        &self,
-        config: Config<BertForSentenceEmbedding>,
-        arguments: &TrainingArguments,
-    ) -> Config<BertForSentenceEmbedding> {
+    fn config(&self, config: Config<Embedder>, arguments: &TrainingArguments) -> Config<Embedder> {
         let loss = arguments.sentence_loss.clone().unwrap_or_else(|| match self.has_labels() {
             true => CoSentLoss::new().into(),
             false => MultipleNegativesRankingLoss::new().into(),
@@ -221,7 +217,7 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
         config.with_loss(loss).with_max_seq_length(length)
     }
 
-    fn batches(self, reader: &Reader<BertForSentenceEmbedding>) -> Result<Batches<SentencePairBatcher>> {
+    fn batches(self, reader: &Reader<Embedder>) -> Result<Batches<SentencePairBatcher>> {
         let texts = (!self.has_labels()).then(|| self.text_hashes());
         let batches = Batches::new(self, SentencePairBatcher::new(reader.tokenizer.clone()));
         Ok(texts.into_iter().fold(batches, Batches::with_texts))
@@ -229,7 +225,7 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
 
     /// Spearman's correlation with labels, the accuracy of triplets with negatives, else how often the positive of an anchor is
     /// the nearest of all.
-    fn metrics(&self, _: &BertForSentenceEmbedding) -> Metrics<BertForSentenceEmbedding> {
+    fn metrics(&self, _: &Embedder) -> Metrics<Embedder> {
         let metrics = Metrics::new();
         match (self.has_labels(), self.num_negatives()) {
             (true, _) => metrics.with(SpearmanMetric::new()),
@@ -238,7 +234,7 @@ impl TrainingData<BertForSentenceEmbedding> for SentencePairs {
         }
     }
 
-    checked_by_forward!(BertForSentenceEmbedding);
+    checked_by_forward!(Embedder);
 }
 
 /// The batches of some data, with texts cut to the length of the arguments.
