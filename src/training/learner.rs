@@ -22,24 +22,16 @@ use std::fmt;
 /// for the last step of an epoch, which may have fewer, and for several devices.
 ///
 /// ```no_run
-/// use burn::optim::ModuleOptimizer;
-/// use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
-/// use burn::train::metric::LossMetric;
 /// use burn::train::{Learner, SupervisedTraining};
-/// use burn_bert::model::BertForMaskedLm;
 /// use burn_bert::training::Training;
+/// # use burn::optim::{ModuleOptimizer, lr_scheduler::module_lr_scheduler::ModuleLrScheduler};
+/// # use burn_bert::model::BertForMaskedLm;
 /// # type Loader = std::sync::Arc<dyn burn::data::dataloader::DataLoader<burn_bert::model::MaskedLmBatch>>;
-/// # fn fine_tune(
-/// #     (train, valid): (Loader, Loader),
-/// #     (model, optimizer, schedule): (BertForMaskedLm, ModuleOptimizer, ModuleLrScheduler),
-/// # ) -> BertForMaskedLm {
+/// # fn fine_tune(train: Loader, valid: Loader, parts: (BertForMaskedLm, ModuleOptimizer, ModuleLrScheduler)) {
+/// # let (model, optimizer, schedule) = parts;
 ///
-/// let training = SupervisedTraining::new("artifacts", train, valid)
-///     .metrics((LossMetric::new(),))
-///     .grads_accumulation(4)
-///     .with_default_checkpointers()
-///     .num_epochs(3);
-/// training.launch(Learner::new(Training::new(model), optimizer, schedule)).model.model
+/// let training = SupervisedTraining::new("artifacts", train, valid).grads_accumulation(4).num_epochs(3);
+/// let model = training.launch(Learner::new(Training::new(model), optimizer, schedule)).model.model;
 /// # }
 /// ```
 #[derive(Module, Debug)]

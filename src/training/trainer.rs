@@ -131,12 +131,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// Lets `interrupter` stop the run after the current batch, on all ranks: for Ctrl-C, whose handler is the program's.
     ///
     /// ```no_run
-    /// use burn::train::Interrupter;
-    ///
-    /// let interrupter = Interrupter::new();
-    /// let on_ctrl_c = interrupter.clone();
-    /// ctrlc::set_handler(move || on_ctrl_c.stop(Some("Ctrl-C")))?;
-    /// // trainer.with_interrupter(&interrupter)
+    /// let interrupter = burn::train::Interrupter::new();
+    /// // let trainer = trainer.with_interrupter(&interrupter);
+    /// ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C")))?;
     /// # Ok::<(), ctrlc::Error>(())
     /// ```
     pub fn with_interrupter(self, interrupter: &Interrupter) -> Self {
