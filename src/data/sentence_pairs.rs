@@ -22,13 +22,9 @@ const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
 pub type SentencePairs = Examples<SentencePair>;
 
 impl SentencePairs {
-    /// Reads a file.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`LabelledTexts::open`](super::LabelledTexts::open); [`Error::Row`] also if a row has another number of columns
-    /// than the first, an empty sentence or a label that is not a finite number; [`Error::Data`] also if there are fewer than two
-    /// columns of sentences, or several may hold the labels.
+    /// Reads a file. Errors are those of [`LabelledTexts::open`](super::LabelledTexts::open); [`Error::Row`] also if a row has
+    /// another number of columns than the first, an empty sentence or a label that is not a finite number; [`Error::Data`] also if
+    /// there are fewer than two columns of sentences, or several may hold the labels.
     pub fn open(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
         let file = LabelledFile::read(path.as_ref())?;
         let rows = file.rows(!columns.without_header)?;

@@ -247,12 +247,8 @@ impl BertTokenizer {
         guarded(|| self.tokenizer.decode(ids, skips_special_tokens)).map_err(failed)
     }
 
-    /// Encodes one text: `[CLS] text [SEP]`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if [`model_max_length`](Self::model_max_length) has no room for the special tokens,
-    /// [`Error::Tokenize`] if the tokenizer fails on the text.
+    /// Encodes one text: `[CLS] text [SEP]`. [`Error::Data`] if [`model_max_length`](Self::model_max_length) has no room
+    /// for the special tokens, [`Error::Tokenize`] if the tokenizer fails on the text.
     pub fn encode(&self, text: &str) -> Result<Encoding> {
         self.encode_truncated(text, None)
     }

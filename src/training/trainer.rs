@@ -299,11 +299,8 @@ impl<M: TrainableModel> Trained<M> {
 }
 
 /// The loss and the metrics of a model on some data, by name, with the batch size, precision, lengths and number of items of the
-/// arguments. [`Trainer`] has an example.
-///
-/// # Errors
-///
-/// Those of [`Trainer::train`](Trainer::train) before the first step; [`Error::Training`] for a batch that cannot be made.
+/// arguments. [`Trainer`] has an example. Errors are those of [`Trainer::train`](Trainer::train) before the first step;
+/// [`Error::Training`] for a batch that cannot be made.
 pub fn evaluate<M: TrainableModel, D: TrainingData<M>>(
     pipeline: &Pipeline<M>,
     data: D,
