@@ -6,6 +6,7 @@
 use crate::error::{Error, shown};
 use crate::files::regular_file;
 use serde_json::{Map, Value};
+use std::collections::VecDeque;
 use std::path::Path;
 use tokenizers::utils::SysRegex;
 
@@ -150,31 +151,25 @@ fn check_map(base64: &str) -> Result<f64, String> {
     let mut is_seen = vec![false; units.len()];
     let mut growth: f64 = 1.0;
     // Breadth first, so that a node that several keys reach counts with the shortest of them.
-    let mut nodes = vec![offset(units[0])];
-    let mut depth = 0;
-    while !nodes.is_empty() {
-        depth += 1;
-        let mut children = Vec::new();
-        for node in nodes {
-            for label in 1..=255 {
-                let child = node ^ label;
-                let unit = *units.get(child).ok_or_else(outside)?;
-                // Each once: a circle of nodes would not end.
-                if unit & (1 << 31 | 0xFF) != label as u32 || std::mem::replace(&mut is_seen[child], true) {
-                    continue;
-                }
-                let next = child ^ offset(unit);
-                if unit >> 8 & 1 == 1 {
-                    let start = *units.get(next).ok_or_else(outside)? & !(1 << 31);
-                    let replacement = replacements.get(start as usize..).ok_or_else(outside)?;
-                    let length = replacement.find('\0').unwrap_or(replacement.len());
-                    // A node is as deep as its key has bytes.
-                    growth = growth.max(length as f64 / f64::from(depth));
-                }
-                children.push(next);
+    let mut nodes = VecDeque::from([(offset(units[0]), 1_u32)]);
+    while let Some((node, depth)) = nodes.pop_front() {
+        for label in 1..=255 {
+            let child = node ^ label;
+            let unit = *units.get(child).ok_or_else(outside)?;
+            // Each once: a circle of nodes would not end.
+            if unit & (1 << 31 | 0xFF) != label as u32 || std::mem::replace(&mut is_seen[child], true) {
+                continue;
             }
+            let next = child ^ offset(unit);
+            if unit >> 8 & 1 == 1 {
+                let start = *units.get(next).ok_or_else(outside)? & !(1 << 31);
+                let replacement = replacements.get(start as usize..).ok_or_else(outside)?;
+                let length = replacement.find('\0').unwrap_or(replacement.len());
+                // A node is as deep as its key has bytes.
+                growth = growth.max(length as f64 / f64::from(depth));
+            }
+            nodes.push_back((next, depth + 1));
         }
-        nodes = children;
     }
     Ok(growth)
 }
