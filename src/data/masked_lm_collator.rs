@@ -261,16 +261,11 @@ impl super::TryBatcher for MaskedLmCollator {
     type Item = MaskedLmExample;
     type Batch = MaskedLmBatch;
 
-    fn try_batch(&self, items: Vec<MaskedLmExample>, device: &Device) -> Result<MaskedLmBatch> {
+    fn try_batch(&self, items: Vec<Self::Item>, device: &Device) -> Result<Self::Batch> {
         self.try_batch_seeded(items, 0, device)
     }
 
-    fn try_batch_seeded(
-        &self,
-        items: Vec<MaskedLmExample>,
-        seed: u64,
-        device: &Device,
-    ) -> Result<MaskedLmBatch> {
+    fn try_batch_seeded(&self, items: Vec<Self::Item>, seed: u64, device: &Device) -> Result<Self::Batch> {
         // Seeds come from a generator, so that seed + 1 is no other batch's.
         for seed in (0..19).map(|attempt| seed.wrapping_add(attempt)) {
             let batch = self.collate(&items, seed, device)?;
