@@ -268,15 +268,10 @@ impl Row {
     }
 
     /// A label, which in a table is text, and in JSON a value of any kind.
-    pub(super) fn label(
-        &self,
-        column: &Column,
-        classes: &mut Classes,
-        kind: LabelKind,
-    ) -> Result<Label, String> {
+    pub(super) fn label(&self, column: &Column, classes: &mut Classes) -> Result<Label, String> {
         match (column, self.field(column)?) {
-            (Column::Index(_), Value::String(field)) => classes.in_field(field, kind),
-            (_, value) => classes.in_json(value, kind),
+            (Column::Index(_), Value::String(field)) => classes.in_field(field),
+            (_, value) => classes.in_json(value),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::batches::TryBatcher;
 use super::examples::{Example, Examples, check, counted};
 use super::labelled_file::{LabelledFile, extension, is_json};
-use super::labels::{Classes, class_id};
+use super::labels::{Classes, LabelKind, class_id};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::text::{Encoding, TextBatch};
@@ -78,7 +78,7 @@ impl LabelledSentences {
 
     fn read(path: &Path, names: Option<&[String]>) -> Result<Self> {
         let file = LabelledFile::read(path)?;
-        let mut classes = Classes::new(names);
+        let mut classes = Classes::new(LabelKind::Class, names);
         let sentences = match extension(path).as_str() {
             "conllu" => of_columns(&file, &mut classes, true),
             other if is_json(other) => of_json(&file, &mut classes),

@@ -94,7 +94,8 @@ impl LabelledTexts {
 
     fn read(path: &Path, columns: &Columns, names: Option<&[String]>) -> Result<Self> {
         let file = LabelledFile::read(path)?;
-        let (rows, mut classes) = (file.rows(!columns.without_header)?, Classes::new(names));
+        let rows = file.rows(!columns.without_header)?;
+        let mut classes = Classes::new(columns.kind, names);
         let (text, pair) = match columns.texts.as_deref() {
             None => (rows.column(&"text".into())?, None),
             Some([text]) => (rows.column(text)?, None),
@@ -106,7 +107,7 @@ impl LabelledTexts {
         };
         let label = rows.column(columns.label.as_ref().unwrap_or(&"label".into()))?;
         let texts = rows.read(|row| {
-            let label = row.label(&label, &mut classes, columns.kind)?;
+            let label = row.label(&label, &mut classes)?;
             let pair = pair.as_ref().map(|pair| row.text(pair)).transpose()?;
             Ok(LabelledText { text: row.text(&text)?, pair, label })
         })?;

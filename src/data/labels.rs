@@ -90,15 +90,16 @@ impl LabelKind {
 
 /// The classes of a file: those of given names, or those that it has, collected as it is read.
 pub(super) struct Classes<'a> {
+    kind: LabelKind,
     given: Option<&'a [String]>,
     /// The id of each label; without given names, in the order in which they were found.
     ids: BTreeMap<String, usize>,
 }
 
 impl<'a> Classes<'a> {
-    pub(super) fn new(given: Option<&'a [String]>) -> Self {
+    pub(super) fn new(kind: LabelKind, given: Option<&'a [String]>) -> Self {
         let names = given.unwrap_or_default();
-        Self { given, ids: names.iter().cloned().zip(0..).collect() }
+        Self { kind, given, ids: names.iter().cloned().zip(0..).collect() }
     }
 
     /// The id of a class that is written as a name or as an id.
@@ -124,28 +125,28 @@ impl<'a> Classes<'a> {
         id.ok_or_else(|| format!("has the label {label:?}, but the labels are {names:?}"))
     }
 
-    pub(super) fn in_field(&mut self, field: &str, kind: LabelKind) -> Result<Label, String> {
+    pub(super) fn in_field(&mut self, field: &str) -> Result<Label, String> {
         let field = field.trim();
         let is_list = field.starts_with('[');
         // A field of a table may hold a JSON list, of any kind that JSON lines hold.
         if is_list && let Ok(list) = serde_json::from_str(field) {
-            return self.in_json(&list, kind);
+            return self.in_json(&list);
         }
         let unfit = |wanted| format!("has the label {field:?}, which is not {wanted}");
-        match kind {
+        match self.kind {
             LabelKind::Class => self.id(field, false).map(Label::Class),
             LabelKind::Classes if is_list => Err(unfit("a JSON list")),
             LabelKind::Classes => {
                 let names = field.split(',').map(str::trim).filter(|name| !name.is_empty());
                 names.map(|name| self.id(name, false)).collect::<Result<_, _>>().map(Label::Classes)
             }
-            LabelKind::Value | LabelKind::Relevance => kind.number(field.parse().ok()).map_err(unfit),
+            LabelKind::Value | LabelKind::Relevance => self.kind.number(field.parse().ok()).map_err(unfit),
         }
     }
 
-    pub(super) fn in_json(&mut self, value: &Value, kind: LabelKind) -> Result<Label, String> {
+    pub(super) fn in_json(&mut self, value: &Value) -> Result<Label, String> {
         let unfit = |wanted| format!("has the label {value}, which is not {wanted}");
-        match kind {
+        match self.kind {
             LabelKind::Class => self.class(value).map(Label::Class),
             LabelKind::Classes => {
                 let list = value.as_array().ok_or_else(|| unfit("a list"))?;
@@ -153,7 +154,7 @@ impl<'a> Classes<'a> {
             }
             LabelKind::Value | LabelKind::Relevance => {
                 // As models compute with it; beyond its range it is infinite, and refused.
-                kind.number(value.as_f64().map(|number| number as f32)).map_err(unfit)
+                self.kind.number(value.as_f64().map(|number| number as f32)).map_err(unfit)
             }
         }
     }

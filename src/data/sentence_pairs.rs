@@ -43,7 +43,7 @@ impl SentencePairs {
             let (anchor, positive) = (next()?, next()?);
             let negatives = sentences.collect::<Result<_, _>>()?;
             // Numbers alone: no class is ever looked up.
-            let label = |column| row.label(column, &mut Classes::new(None), LabelKind::Value);
+            let label = |column| row.label(column, &mut Classes::new(LabelKind::Value, None));
             let label = label_column.as_ref().map(label).transpose()?.and_then(|label| label.number());
             Ok(SentencePair { anchor, positive, negatives, label })
         })?;
