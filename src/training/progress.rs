@@ -1,6 +1,6 @@
 //! Progress of a training run: Burn's dashboard in a terminal, plain lines elsewhere.
 
-use crate::distributed::Ranks;
+use super::run::Run;
 use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
 use burn::train::metric::{MetricDefinition, MetricEntry, MetricId, MetricName};
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
@@ -15,19 +15,15 @@ use std::io::{self, IsTerminal, Write};
 /// Lines that a split prints, the one at its end included.
 const LINES: usize = 5;
 
-/// The dashboard in a terminal, whose keys stop `keys`, lines of text elsewhere, and nothing where `is_silent` and on ranks that
-/// are not the first.
-pub(super) fn renderer(
-    keys: &Interrupter,
-    finished_epochs: usize,
-    ranks: &Ranks,
-    is_silent: bool,
-) -> Box<dyn MetricsRenderer> {
-    let is_silent = is_silent || !ranks.is_first();
+/// The dashboard in a terminal, whose keys stop `keys`, lines of text elsewhere, and nothing in a silent run and on ranks
+/// that are not the first.
+pub(super) fn renderer(run: &Run, keys: &Interrupter) -> Box<dyn MetricsRenderer> {
+    let ranks = &run.arguments.ranks;
+    let is_silent = run.arguments.silent || !ranks.is_first();
     // mpirun gives every rank a terminal of its own, which nobody sees, and a lone one no keys: there the dashboard panics.
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     if !is_silent && ranks.size() == 1 && is_terminal {
-        return Box::new(TuiMetricsRendererWrapper::new(keys.clone(), Some(finished_epochs)));
+        return Box::new(TuiMetricsRendererWrapper::new(keys.clone(), Some(run.finished_epochs)));
     }
     Box::new(ProgressLines { is_silent, ..Default::default() })
 }

@@ -224,13 +224,12 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let (model, interrupted) = if keeper.is_over() || run.finished_epochs >= plan.evaluations {
             (run.model_of(run.finished_epochs, training.valid())?, None)
         } else {
-            let progress = renderer(&keeper.keys, run.finished_epochs, ranks, arguments.silent);
             let launch = SupervisedTraining::new(&run.folder, loader, validating)
                 .grads_accumulation(arguments.gradient_accumulation_steps)
                 .num_epochs(plan.evaluations)
                 .with_training_strategy(TrainingStrategy::Default(strategy(&arguments)))
                 .with_application_logger(None)
-                .renderer(progress)
+                .renderer(renderer(&run, &keeper.keys))
                 .with_interrupter(training.interrupter());
             let launch =
                 if arguments.gradient_checkpointing { launch.gradient_checkpointing() } else { launch };
