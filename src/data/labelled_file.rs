@@ -251,11 +251,10 @@ impl Row {
 
     fn field(&self, column: &Column) -> Result<&Value, String> {
         match column {
-            Column::Index(index) => self
-                .0
-                .get(*index)
-                .map(|(_, value)| value)
-                .ok_or_else(|| format!("has {}, but none at index {index}", counted(self.len(), "field"))),
+            Column::Index(index) => match self.0.get(*index) {
+                Some((_, value)) => Ok(value),
+                None => Err(format!("has {}, but none at index {index}", counted(self.len(), "field"))),
+            },
             Column::Name(name) => self.get(name).ok_or_else(|| format!("has no field {name:?}")),
         }
     }

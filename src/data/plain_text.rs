@@ -61,11 +61,8 @@ impl PlainText {
         if lines.is_empty() { Err(Error::no_text(path)) } else { Self::new(lines) }
     }
 
-    /// The text in windows of `seq_len` tokens, `[CLS]` and `[SEP]` included.
-    ///
-    /// # Errors
-    ///
-    /// Those of the tokenizer; [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
+    /// The text in windows of `seq_len` tokens, `[CLS]` and `[SEP]` included. Errors are those of the tokenizer;
+    /// [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
     /// [`model_max_length`](BertTokenizer::model_max_length); [`Error::Data`] if an id is 2³¹ or more.
     pub fn windows(&self, tokenizer: BertTokenizer, seq_len: usize) -> Result<TextWindows> {
         let too_short = || format!("is {seq_len}, but a token between [CLS] and [SEP] needs at least 3");

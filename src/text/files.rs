@@ -71,10 +71,9 @@ impl BertTokenizer {
             };
             tokenizer.with_post_processor(Some(processor));
         }
-        let truncation = tokenizer.get_truncation().map(|truncation| truncation.max_length);
         let model_max_length = match settings.config.get::<f64>("model_max_length")? {
             Some(length) => (length < NO_LIMIT).then_some(length as usize),
-            None => truncation,
+            None => tokenizer.get_truncation().map(|truncation| truncation.max_length),
         };
         tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
         // `batch` pads, and `encode` cuts.
@@ -85,10 +84,8 @@ impl BertTokenizer {
     /// Copies the files that the tokenizer was read from into `dir`, which may be where they are: `tokenizer.json` or
     /// `vocab.txt`, and the settings and files of other libraries beside it. Limits that were set since are not in them.
     ///
-    /// # Errors
-    ///
-    /// [`Error::Io`] if a file is gone or cannot be written; [`Error::File`] if `dir` has a file of another tokenizer, which
-    /// would be read along with them. Each file is then as it was.
+    /// Returns [`Error::Io`] if a file is gone or cannot be written; [`Error::File`] if `dir` has a file of another
+    /// tokenizer, which would be read along with them. Each file is then as it was.
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         let dir = dir.as_ref();
         regular_file::create_directory(dir)?;
