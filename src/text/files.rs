@@ -17,7 +17,6 @@ use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::processors::bert::BertProcessing;
 use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::{AddedToken, Model, ModelWrapper, Tokenizer};
@@ -62,15 +61,14 @@ impl BertTokenizer {
 
         let special = SpecialTokens::find(&tokenizer, &settings, &path)?;
         special.register(&mut tokenizer);
-        if tokenizer.get_post_processor().is_none() {
+        let post_processor = tokenizer.get_post_processor().cloned().unwrap_or_else(|| {
             let [cls, sep] = [&special.cls, &special.sep].map(|token| (token.content.clone(), token.id));
             // MPNet's vocabulary is WordPiece's, and its special tokens are RoBERTa's, two between texts.
-            let processor: PostProcessorWrapper = match cls.0.as_str() {
+            match cls.0.as_str() {
                 "<s>" => RobertaProcessing::new(sep, cls).add_prefix_space(false).into(),
                 _ => BertProcessing::new(sep, cls).into(),
-            };
-            tokenizer.with_post_processor(Some(processor));
-        }
+            }
+        });
         let model_max_length = match settings.config.get::<f64>("model_max_length")? {
             Some(length) => (length < NO_LIMIT).then_some(length as usize),
             None => tokenizer.get_truncation().map(|truncation| truncation.max_length),
@@ -78,7 +76,8 @@ impl BertTokenizer {
         tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
         // `batch` pads, and `encode` cuts.
         tokenizer.with_padding(None);
-        Self::new(&path, tokenizer, special, model_max_length).map_err(|source| corrupt(&path, source))
+        Self::new(&path, tokenizer, post_processor, special, model_max_length)
+            .map_err(|source| corrupt(&path, source))
     }
 
     /// Copies the files that the tokenizer was read from into `dir`, which may be where they are: `tokenizer.json` or

@@ -30,7 +30,7 @@ pub struct BertTokenizer {
     /// Whether the start of a text has the tokens that it has in the whole text.
     pub(super) is_local: bool,
     lowers_case: bool,
-    post_processor: Option<PostProcessorWrapper>,
+    post_processor: PostProcessorWrapper,
     pub(super) special: SpecialTokens,
     special_token_ids: Vec<u32>,
     vocab_size: usize,
@@ -61,20 +61,20 @@ pub(super) struct SpecialTokens {
 }
 
 impl BertTokenizer {
-    /// A library's tokenizer, which neither truncates nor pads. Returns the error of its post-processor.
+    /// A library's tokenizer, which neither truncates nor pads. Returns the error of the post-processor.
     pub(super) fn new(
         path: &Path,
         mut tokenizer: Tokenizer,
+        post_processor: PostProcessorWrapper,
         special: SpecialTokens,
         model_max_length: Option<usize>,
     ) -> tokenizers::Result<Self> {
         // The post-processor has ids of its own, all of an empty text, which need not be those of the vocabulary.
         let empty = tokenizers::Encoding::default;
-        let one = guarded(|| tokenizer.post_process(empty(), None, true))?;
-        let two = guarded(|| tokenizer.post_process(empty(), Some(empty()), true))?;
+        let one = guarded(|| post_processor.process(empty(), None, true))?;
+        let two = guarded(|| post_processor.process(empty(), Some(empty()), true))?;
         let added = one.get_ids().iter().chain(two.get_ids()).copied();
         let largest = tokenizer.get_vocab(true).into_values().chain(added).max();
-        let post_processor = tokenizer.get_post_processor().cloned();
         // Applied by hand in `finish`: see the field `tokenizer`.
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         Ok(Self {
@@ -352,17 +352,14 @@ impl BertTokenizer {
             pair.as_mut().map(tokenizers::Encoding::take_overflowing);
         }
         let first = text.len();
-        let finished = guarded(|| match &self.post_processor {
-            Some(post_processor) => post_processor.process(text, pair, true),
-            None => self.tokenizer.post_process(text, pair, true),
-        });
+        let finished = guarded(|| self.post_processor.process(text, pair, true));
         finished.map(|encoding| Encoding::new(&encoding, first)).map_err(failed)
     }
 
     /// The places that special tokens leave; `None` for any number.
     pub(super) fn room(&self, is_pair: bool) -> Result<Option<usize>> {
         let Some(max_length) = self.model_max_length() else { return Ok(None) };
-        let special_tokens = self.post_processor.as_ref().map_or(0, |post| post.added_tokens(is_pair));
+        let special_tokens = self.post_processor.added_tokens(is_pair);
         max_length.checked_sub(special_tokens).map(Some).ok_or_else(|| {
             let problem = format!(
                 "have no room for the {special_tokens} special tokens; set a larger model_max_length"
