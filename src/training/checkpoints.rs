@@ -80,8 +80,7 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
             let mut file = File::options().append(true).open(path)?;
             file.write_all(&sum.to_le_bytes())
         };
-        let saved = fs::create_dir_all(&self.folder).and_then(|()| whole(&path, save));
-        saved.map_err(CheckpointerError::IOError)
+        whole(&path, save).map_err(CheckpointerError::IOError)
     }
 
     fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
@@ -105,8 +104,10 @@ pub(super) fn names(folder: &Path) -> Result<Vec<OsString>> {
     }
 }
 
-/// Writes a file under another name and renames it, so that `path` never holds half of it, not even after a power failure.
-pub(super) fn whole<T>(path: &Path, write: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<()> {
+/// Writes a file under another name and renames it, so that `path` never holds half of it, not even after a power failure. Its
+/// folder need not exist.
+pub(super) fn whole(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(UNFINISHED);
     let unfinished = Path::new(&unfinished);

@@ -109,9 +109,7 @@ impl Log {
     pub(super) fn save(&self) {
         // Not JSON, which rounds some numbers: a resumed run must find the same best evaluation.
         let bytes = rmp_serde::to_vec(&*self.lock()).expect("plain data");
-        // The folder of another rank than the first does not exist yet.
-        let written = self.path.parent().map_or(Ok(()), fs::create_dir_all);
-        let _ = written.and_then(|()| whole(&self.path, |path| fs::write(path, bytes)));
+        let _ = whole(&self.path, |path| fs::write(path, bytes));
     }
 
     /// The history of evaluations after so many steps each, in some metrics: the run may have begun with others.
