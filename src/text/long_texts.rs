@@ -21,14 +21,10 @@ impl BertTokenizer {
     ///
     /// A start of the text has the same tokens as the whole, but for its last words, if the tokenizer
     /// [is local](Self::is_local).
-    pub(super) fn tokenize_start(
-        &self,
-        text: &str,
-        room: Option<usize>,
-    ) -> Result<(tokenizers::Encoding, bool)> {
+    pub(super) fn tokenize_start(&self, text: &str, room: usize) -> Result<(tokenizers::Encoding, bool)> {
         // English has about 5 bytes a token. Shorter texts are tokenised at once, so the margin costs only the long ones.
-        let mut bytes = room.map_or(usize::MAX, |room| room.saturating_add(UNSETTLED).saturating_mul(16));
-        while let Some(room) = room.filter(|_| self.is_local && bytes < text.len()) {
+        let mut bytes = room.saturating_add(UNSETTLED).saturating_mul(16);
+        while self.is_local && bytes < text.len() {
             // Space before the cut may belong to a token after it that takes the space on its left.
             let start = text[..text.floor_char_boundary(bytes)].trim_end();
             let mut tokens = self.tokenize(start)?;
@@ -66,7 +62,7 @@ impl BertTokenizer {
     /// no more than `stride` tokens beside the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
         let windows = self.windows(self.tokenize(text)?, self.room(false)?, stride, String::new)?;
-        windows.into_iter().map(|window| self.finish(window, None, None)).collect()
+        windows.into_iter().map(|window| self.finish(window, None, usize::MAX)).collect()
     }
 
     /// Encodes a pair whose second text has any length as windows: each has the first text, and as much of the second
@@ -75,25 +71,27 @@ impl BertTokenizer {
     /// text leaves room for no more than `stride` tokens of the second.
     pub fn encode_pair_windows(&self, text: &str, pair: &str, stride: usize) -> Result<Vec<Encoding>> {
         let first = self.tokenize(text)?;
-        let room = self.room(true)?.map(|room| room.saturating_sub(first.len()));
+        let room = self.room(true)?.saturating_sub(first.len());
         let beside = || {
             let start: String = text.chars().take(40).collect();
             format!(" and the {} tokens of {start:?}{}", first.len(), if start == text { "" } else { "…" })
         };
         let windows = self.windows(self.tokenize(pair)?, room, stride, beside)?;
-        windows.into_iter().map(|window| self.finish(first.clone(), Some(window), None)).collect()
+        windows.into_iter().map(|window| self.finish(first.clone(), Some(window), usize::MAX)).collect()
     }
 
     /// The tokens of a text in windows of at most `room` tokens.
     fn windows(
         &self,
         text: tokenizers::Encoding,
-        room: Option<usize>,
+        room: usize,
         stride: usize,
         beside: impl Fn() -> String,
     ) -> Result<Vec<tokenizers::Encoding>> {
         // A text that fits is one window, whatever the stride.
-        let Some(room) = room.filter(|&room| text.len() > room) else { return Ok(vec![text]) };
+        if text.len() <= room {
+            return Ok(vec![text]);
+        }
         if stride >= room {
             let problem = format!(
                 "must hold more than that, but have room for only {room} beside the special tokens{}; set a smaller \

@@ -269,16 +269,16 @@ impl BertTokenizer {
             word => format!(" {word}"),
         };
         let words: Vec<String> = words.iter().enumerate().map(spaced).collect();
-        let max_length = self.room(false)?;
+        let room = self.room(false)?;
         // No more words than may fit, with one token each: of the rest none is kept.
-        let mut count = max_length.map_or(words.len(), |room| words.len().min(room + 1));
+        let mut count = words.len().min(room.saturating_add(1));
         let mut pieces = self.tokenize(&words[..count])?;
         // A word has the same pieces whatever follows; some have none.
-        while count < words.len() && max_length.is_some_and(|room| pieces.len() < room) {
+        while count < words.len() && pieces.len() < room {
             count = words.len().min(4 * count); // so that long texts take few rounds
             pieces = self.tokenize(&words[..count])?;
         }
-        self.finish(pieces, None, max_length)
+        self.finish(pieces, None, room)
     }
 
     /// Encodes texts one by one, on as many threads as tokenizers uses (`TOKENIZERS_PARALLELISM=false`: one).
@@ -324,7 +324,7 @@ impl BertTokenizer {
         if let Some(pair) = pair {
             let (mut tokens, is_second_cut) = self.tokenize_start(pair, room)?;
             // Of an odd room the longer text gets a token more, and what was cut may be the longer one.
-            let is_open = room.is_some_and(|room| room % 2 == 1 && first.len().min(tokens.len()) > room);
+            let is_open = room % 2 == 1 && first.len().min(tokens.len()) > room;
             if is_open && (is_first_cut || is_second_cut) {
                 (first, tokens) = (self.tokenize(text)?, self.tokenize(pair)?);
             }
@@ -340,27 +340,25 @@ impl BertTokenizer {
     /// Cuts texts to `room` tokens together, the longer one first, and adds the special tokens.
     pub(super) fn finish(
         &self,
-        mut text: tokenizers::Encoding,
-        mut pair: Option<tokenizers::Encoding>,
-        room: Option<usize>,
+        text: tokenizers::Encoding,
+        pair: Option<tokenizers::Encoding>,
+        room: usize,
     ) -> Result<Encoding> {
-        if let Some(max_length) = room {
-            let params = TruncationParams { max_length, ..Default::default() };
-            (text, pair) = truncate_encodings(text, pair, &params).map_err(failed)?;
-            // What was cut off would be combined, each piece of the one with each of the other.
-            text.take_overflowing();
-            pair.as_mut().map(tokenizers::Encoding::take_overflowing);
-        }
+        let params = TruncationParams { max_length: room, ..Default::default() };
+        let (mut text, mut pair) = truncate_encodings(text, pair, &params).map_err(failed)?;
+        // What was cut off would be combined, each piece of the one with each of the other.
+        text.take_overflowing();
+        pair.as_mut().map(tokenizers::Encoding::take_overflowing);
         let first = text.len();
         let finished = guarded(|| self.post_processor.process(text, pair, true));
         finished.map(|encoding| Encoding::new(&encoding, first)).map_err(failed)
     }
 
-    /// The places that special tokens leave; `None` for any number.
-    pub(super) fn room(&self, is_pair: bool) -> Result<Option<usize>> {
-        let Some(max_length) = self.model_max_length() else { return Ok(None) };
+    /// The places that special tokens leave; without a limit more than any text has tokens.
+    pub(super) fn room(&self, is_pair: bool) -> Result<usize> {
+        let max_length = self.model_max_length().unwrap_or(usize::MAX);
         let special_tokens = self.post_processor.added_tokens(is_pair);
-        max_length.checked_sub(special_tokens).map(Some).ok_or_else(|| {
+        max_length.checked_sub(special_tokens).ok_or_else(|| {
             let problem = format!(
                 "have no room for the {special_tokens} special tokens; set a larger model_max_length"
             );
