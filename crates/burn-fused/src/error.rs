@@ -7,48 +7,28 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What cannot be computed; see [`Precision::check`](crate::Precision::check) for an example.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+// Fields are documented by the message that names them. A device is text there: an error is moved often.
+#[allow(missing_docs)]
 #[non_exhaustive]
 pub enum Error {
     /// A precision that a device has no floats for.
     #[error(
         "the precision is {precision}, which {device} cannot compute with; choose f32, or a device with {dtype:?}"
     )]
-    UnsupportedPrecision {
-        /// The precision that was asked for.
-        precision: crate::Precision,
-        /// The device, as text: an error is moved often.
-        device: String,
-        /// The dtype that it lacks.
-        dtype: DType,
-    },
+    UnsupportedPrecision { precision: crate::Precision, device: String, dtype: DType },
 
-    /// A dtype in which a device computes wrong values.
+    /// A dtype in which a device computes wrong values, of this function first.
     #[error("{device} computes {function} in {dtype:?} wrongly; choose f32 there, or another device")]
-    WrongDtype {
-        /// The device, as text: an error is moved often.
-        device: String,
-        /// The dtype.
-        dtype: DType,
-        /// The first function whose values are wrong.
-        function: &'static str,
-    },
+    WrongDtype { device: String, dtype: DType, function: &'static str },
 
     /// A part of a model that the backward is to compute again has too many parameters for one step of autodiff's graph.
     #[error(
         "the part to compute again in the backward has {found} parameters, but at most {most} are possible; compute \
          smaller parts, such as layers, or leave out mini-batches"
     )]
-    TooManyParameters {
-        /// The parameters of the part.
-        found: usize,
-        /// The most that are possible.
-        most: usize,
-    },
+    TooManyParameters { found: usize, most: usize },
 
     /// A text that names no precision.
     #[error("the precision is {found:?}, but must be f32 or bf16")]
-    UnknownPrecision {
-        /// The text.
-        found: String,
-    },
+    UnknownPrecision { found: String },
 }
