@@ -130,33 +130,25 @@ impl TokenEmbedding {
 
 /// The values of a table that can be resized to so many `rows`, detached from autodiff.
 fn resizable(table: &TokenEmbedding, name: EmbeddingTable, rows: usize) -> Result<Tensor<2>> {
-    let failed = |problem: &str| Err(Error::Resize { table: name, problem: problem.into() });
+    let failed = |problem: String| Err(Error::Resize { table: name, problem });
     if table.weight.adapter().is_some() {
-        return failed("a LoRA adapter of the old size is attached; merge or remove it first");
+        return failed("a LoRA adapter of the old size is attached; merge or remove it first".into());
     }
     if is_quantized(&table.weight) {
-        return failed("it is quantised; resize first and quantise afterwards");
+        return failed("it is quantised; resize first and quantise afterwards".into());
     }
     let old = table.weight.val().detach();
-    check_memory(name, rows, &old)?;
-    Ok(old)
-}
-
-/// Checks that a table of `rows` rows like those of `old` fits into memory: an allocation that fails here is an error, one
-/// that fails in Burn ends the process.
-fn check_memory(table: EmbeddingTable, rows: usize, old: &Tensor<2>) -> Result<()> {
-    let [_, hidden] = old.dims();
+    let ([_, hidden], dtype) = (old.dims(), old.dtype());
     // Twice: the new table is concatenated from its new rows, which are in memory at the same time.
-    let bytes = 2 * rows as u128 * hidden as u128 * old.dtype().size() as u128;
+    let bytes = 2 * rows as u128 * hidden as u128 * dtype.size() as u128;
+    // An allocation that fails here is an error, one that fails in Burn ends the process.
     if usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok()) {
-        return Ok(());
+        return Ok(old);
     }
-    let problem = format!(
-        "{rows} rows of {hidden} values ({:?}) need {} of memory while they are made, more than there is",
-        old.dtype(),
-        in_binary_units(bytes)
-    );
-    Err(Error::Resize { table, problem })
+    let memory = in_binary_units(bytes);
+    failed(format!(
+        "{rows} rows of {hidden} values ({dtype:?}) need {memory} of memory while they are made, more than there is"
+    ))
 }
 
 /// A number of bytes in the largest unit that it reaches: `1536` is `1.5 KiB`.

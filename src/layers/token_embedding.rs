@@ -138,9 +138,7 @@ impl TokenEmbedding {
         if found != expected {
             return Err(Error::device_mismatch("ids", found, expected));
         }
-        // As one row, because the lookup takes two axes whatever the rank.
-        let ids = ids.reshape([1, -1]);
-        Ids::from_tensor("ids", ids.clone())
+        Ids::from_tensor("ids", ids.clone().reshape([1, -1]))
             .check(EmbeddingTable::Embedding, self.num_embeddings())
             // The ids were checked as one row: errors name their index in the caller's shape.
             .map_err(|mut error| {
@@ -149,31 +147,22 @@ impl TokenEmbedding {
                 }
                 error
             })?;
-        Ok(self.restore_rank(self.lookup(ids), shape))
+        Ok(self.forward_unchecked(ids))
     }
 
     /// As [`forward`](Self::forward), without a check: an id outside 0..V takes the nearest row that exists. Memory outside
     /// the table is never read.
     pub fn forward_unchecked<const D: usize, const E: usize>(&self, ids: Tensor<D, Int>) -> Tensor<E> {
-        let shape = ids.dims();
-        self.restore_rank(self.lookup(ids.reshape([1, -1])), shape)
-    }
-
-    fn restore_rank<const D: usize, const E: usize>(&self, rows: Tensor<3>, shape: [usize; D]) -> Tensor<E> {
         // The compiler cannot state D + 1 in a type yet.
         const { assert!(E == D + 1, "the output of a lookup has one axis more than its ids") };
         let mut dims = [self.embedding_dim(); E];
-        dims[..D].copy_from_slice(&shape);
-        rows.reshape(dims)
+        dims[..D].copy_from_slice(&ids.dims());
+        // As one row, because the lookup takes two axes whatever the rank.
+        lookup(self.weight.val(), ids.reshape([1, -1]), self.padding_idx).reshape(dims)
     }
 
     /// The lookup of ids that were checked, [B, S] or [1, S], as a summand.
     pub(crate) fn rows(&self, ids: Tensor<2, Int>) -> Rows {
         Rows::Lookup { table: self.weight.val(), ids, padding_idx: self.padding_idx }
-    }
-
-    /// `weight[ids]`: [B, S] → [B, S, H].
-    pub(crate) fn lookup(&self, ids: Tensor<2, Int>) -> Tensor<3> {
-        lookup(self.weight.val(), ids, self.padding_idx)
     }
 }
