@@ -4,7 +4,7 @@ use super::compare::{Comparison, Excluded, Tolerance, scale};
 use super::error::GradCheckError;
 use super::probe::Probe;
 use super::report::{Coverage, GradCheckReport};
-use super::walk::{self, Slot};
+use super::walk::{Replace, Slot, slots};
 use burn::module::{Module, Param};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
@@ -110,21 +110,21 @@ impl GradCheck {
         loss: impl Fn(&M, &Probe) -> Tensor<1>,
         name: fn(&str) -> &str,
     ) -> Result<GradCheckReport, GradCheckError> {
-        let slots = walk::slots(module, name, None);
-        let first = slots.first().ok_or(GradCheckError::NothingTrained)?;
+        let before = slots(module, name, None);
+        let first = before.first().ok_or(GradCheckError::NothingTrained)?;
         if !first.device.is_autodiff() {
             return Err(GradCheckError::NoAutodiff { path: first.path().to_owned() });
         }
         let (dtype, tolerance, step) = self.settings(&first.device)?;
         let probe = Probe { device: first.device.clone(), dtype, seed: self.seed };
-        self.excluded.iter().try_for_each(|row| row.check(&slots))?;
-        if !slots.iter().any(|slot| slot.trained) {
+        self.excluded.iter().try_for_each(|row| row.check(&before))?;
+        if !before.iter().any(|slot| slot.trained) {
             return Err(GradCheckError::NothingTrained);
         }
         // Every parameter is replaced by itself in the check's dtype.
-        let module = slots
-            .into_iter()
-            .fold(module.clone(), |module, Slot { id, values, .. }| walk::replace(module, id, values, dtype));
+        let module = before.into_iter().fold(module.clone(), |module, Slot { id, values, .. }| {
+            module.map(&mut Replace { id, values, dtype })
+        });
 
         let loss_of = |module: &M| probe.one_number(loss(module, &probe));
         let root = loss_of(&module)?;
@@ -134,7 +134,7 @@ impl GradCheck {
         if !root.is_tracked() {
             return Err(GradCheckError::NoGraph);
         }
-        let slots = walk::slots(&module, name, Some(&root.backward()));
+        let slots = slots(&module, name, Some(&root.backward()));
         // Thousands of graphs that no backward ever walks would all be freed in the next one that does.
         let untracked = module.clone().no_grad();
 
@@ -166,7 +166,7 @@ impl GradCheck {
                 h,
                 dtype,
                 loss_at: |values: Vec<f64>| {
-                    let moved = walk::replace(untracked.clone(), slot.id, values, dtype);
+                    let moved = untracked.clone().map(&mut Replace { id: slot.id, values, dtype });
                     loss_of(&moved).map(Tensor::into_scalar)
                 },
                 // A large loss has lost the digits that a small difference is made of.
@@ -209,7 +209,7 @@ impl GradCheck {
         input: Tensor<D>,
         loss: impl Fn(&M, Tensor<D>, &Probe) -> Tensor<1>,
     ) -> Result<GradCheckReport, GradCheckError> {
-        let input = match walk::slots(module, |path| path, None).first() {
+        let input = match slots(module, |path| path, None).first() {
             // The input is cast here, as parameters are: its gradient is compared in the same dtype.
             Some(Slot { device, .. }) => {
                 let (dtype, ..) = self.settings(device)?;

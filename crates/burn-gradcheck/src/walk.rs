@@ -88,15 +88,11 @@ impl ModuleVisitor for Collect<'_> {
     }
 }
 
-/// `module` with other values in the parameter `id`, in `dtype`.
-pub(super) fn replace<M: Module>(module: M, id: ParamId, values: Vec<f64>, dtype: DType) -> M {
-    module.map(&mut Replace { id, values, dtype })
-}
-
-struct Replace {
-    id: ParamId,
-    values: Vec<f64>,
-    dtype: DType,
+/// Puts other values into the parameter `id`, in `dtype`.
+pub(super) struct Replace {
+    pub id: ParamId,
+    pub values: Vec<f64>,
+    pub dtype: DType,
 }
 
 impl ModuleMapper for Replace {
