@@ -189,7 +189,8 @@ where
 pub(crate) struct Rows {
     /// Read where something else, such as autodiff, holds them too.
     source: Option<FloatTensor<Flex>>,
-    output: FloatTensor<Flex>,
+    /// What [`tasks`](Self::tasks) write.
+    pub(crate) output: FloatTensor<Flex>,
 }
 
 impl Rows {
@@ -214,10 +215,6 @@ impl Rows {
             .chunks_mut(size)
             .enumerate()
             .map(move |(task, output)| (source.map(|source| &source[task * size..][..output.len()]), output))
-    }
-
-    pub(crate) fn output(self) -> FloatTensor<Flex> {
-        self.output
     }
 }
 

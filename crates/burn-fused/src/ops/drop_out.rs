@@ -141,7 +141,7 @@ mod flex {
             let residual = residual.map(|residual| &residual[task * size..][..y.len()]);
             drop_rows(mask.as_ref(), task * size / columns, columns, x, residual, y);
         });
-        rows.output()
+        rows.output
     }
 
     simd_fn! {

@@ -101,7 +101,7 @@ fn forward<T: Scalar, C: Curve>(curve: C, input: BiasActivation<Flex>) -> FloatT
         let gate = gate.map(|gate| &gate[task * size..][..y.len()]);
         forward_rows(curve, &bias, x, gate, y);
     });
-    rows.output()
+    rows.output
 }
 
 /// Cost per value, relative to LayerNorm.

@@ -25,7 +25,7 @@ impl HostKernels for AddLayerNormOp {
         for_each(residual.len(), tasks.enumerate(), |(task, (((x, y), residual), found))| {
             forward(task * step, &block, x, residual, y, found);
         });
-        (x.output(), statistics(&found, Shape::new([rows, 1])))
+        (x.output, statistics(&found, Shape::new([rows, 1])))
     }
 
     fn backward<T: Scalar>(input: AddLayerNorm<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {

@@ -29,7 +29,7 @@ fn turned<T: Scalar>(Rotary { x, cos, sin, heads }: Rotary<Flex>, direction: f64
     for_each(count, tasks.zip(sin.chunks(per_task * half)), |(((x, y), cos), sin)| {
         turn::<T>([cos, sin], half, hidden, T::Wide::from_f64(direction), x, y);
     });
-    rows.output()
+    rows.output
 }
 
 simd_fn! {
