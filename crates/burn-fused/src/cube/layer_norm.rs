@@ -1,7 +1,4 @@
 //! LayerNorm of rows that are added up as they are read: the kernels of `add_layer_norm` and `embed_layer_norm`.
-//!
-//! One kernel forward, one cube a row. One backward, in which a cube takes several rows in turn and stores its share of
-//! the gradients that are sums over rows.
 
 use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::mask::Mask;
@@ -214,7 +211,7 @@ impl RowLaunch {
     }
 }
 
-/// y = (x − mean) · rstd · γ + β of each row x, with its mean and rstd.
+/// y = (x − mean) · rstd · γ + β of each row x, with its mean and rstd; one cube a row.
 #[cube(launch, address_type = "dynamic")]
 fn forward<T: Float, W: Float>(
     summands: &Summands<T>,

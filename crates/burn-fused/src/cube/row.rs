@@ -79,9 +79,8 @@ pub(crate) fn factors<W: Float>(
     factors
 }
 
-/// Σ `value` over the cube's units, for all of them, in an order that depends on their number alone.
-///
-/// `scratch` has a place for each unit and sixteen more.
+/// Σ `value` over the cube's units, for all of them, in an order that depends on their number alone. `scratch` has a place
+/// for each unit and sixteen more.
 #[cube]
 pub(crate) fn cube_sum<W: Float>(value: W, scratch: &mut Shared<[W]>, #[comptime] units: usize) -> W {
     cube_reduce::<W>(value, scratch, units, false)

@@ -5,10 +5,9 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use std::sync::{Mutex, PoisonError};
 
-/// Makes `into_data` and records copy values from a CubeCL device when they are called, in the whole process.
-///
-/// Burn 0.22.1 copies them when the data are first accessed, and may have overwritten the tensor by then. It reads at once
-/// in an asynchronous runtime; this setting decides nothing else.
+/// Makes `into_data` and records copy values from a CubeCL device when they are called, in the whole process. Burn 0.22.1
+/// copies them when the data are first accessed, and may have overwritten the tensor by then, unless the runtime is
+/// asynchronous: this sets it so, which decides nothing else.
 ///
 /// ```
 /// burn_fused::read_at_once(); // once, before the first tensor is read
@@ -21,7 +20,7 @@ pub fn read_at_once() {
 /// Checks that a device computes the functions of attention, activations and losses correctly in `dtype`.
 ///
 /// Some GPU drivers accept f64 but compute its exponential, logarithm, tanh or error function wrongly (Mesa's Vulkan), so
-/// known values are computed, once per process and device. f32 is trusted; the operators compute 16-bit floats in it.
+/// known values are computed, once per process and device. f32 is trusted; 16-bit floats are computed in it.
 ///
 /// ```
 /// use burn::prelude::*;

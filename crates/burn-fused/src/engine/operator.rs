@@ -159,8 +159,7 @@ macro_rules! inputs {
 }
 pub(crate) use inputs;
 
-/// An operator with a backward of its own: its reference, made of Burn's primitive operations, which every kernel must
-/// equal and which a backend without a kernel runs.
+/// An operator with a backward of its own: its reference, made of Burn's operations, which kernels must equal.
 pub(crate) trait Operator: Fields {
     /// Of the output, then of the statistics: of an output like the first operand, unless an operator says otherwise.
     #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
@@ -283,9 +282,8 @@ thread_local! {
 
 /// Runs `f` with the reference instead of every kernel, on this thread.
 ///
-/// Use it to compare a kernel with the reference, which is made of Burn's own operations. A forward in `f` runs references,
-/// and so will its backward, wherever that is called. For ids in range, results equal the kernels' up to rounding; a seed
-/// gives the same dropout mask.
+/// Use it to compare a kernel with the reference, which is made of Burn's own operations. The backward of what runs in `f`
+/// is the reference's, too. For ids in range, results equal the kernels' up to rounding; a seed gives the same dropout mask.
 ///
 /// ```
 /// use burn::prelude::*;

@@ -162,7 +162,6 @@ where
     Ok(Tensor::from_dispatch(DispatchTensor { autodiff, ..output }))
 }
 
-/// The step in the graph.
 #[derive(Debug)]
 // Burn allows a step no state: that is the graph's.
 struct Step<P, E>(PhantomData<fn(P) -> E>);

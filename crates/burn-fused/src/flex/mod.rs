@@ -251,12 +251,8 @@ pub(crate) fn with_matrix<R>(matrix: &FloatTensor<Flex>, f: impl FnOnce(Matrix) 
 /// | f32 | `"AVX-512"`, `"AVX2 + FMA"`, `"NEON"` or `"scalar"` |
 /// | bf16 | `"AMX"`, `"AVX512-BF16"` or `"f32 on rounded operands"` |
 ///
-/// They are those of the crate `burn-fused-matmul`. All other kernels use the detected CPU's instructions as well.
-///
 /// ```
-/// use burn_fused::Precision;
-///
-/// println!("matmuls run on {}", burn_fused::matrix_kernel(Precision::F32));
+/// println!("matmuls run on {}", burn_fused::matrix_kernel(burn_fused::Precision::F32));
 /// ```
 pub fn matrix_kernel(precision: Precision) -> &'static str {
     match precision {

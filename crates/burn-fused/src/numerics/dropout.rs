@@ -82,15 +82,11 @@ impl<B: Backend> Dropout<B> {
     }
 }
 
-/// Dropout with a mask that is a function of its seed.
-///
-/// The default body draws the mask on the host: right for devices whose memory is the host's. A kernel must give the
-/// same bits.
+/// Dropout with a mask that is a function of its seed. The default body draws it on the host: right for devices whose memory
+/// is the host's. A kernel must give the same bits.
 pub(crate) trait DropoutOps: Backend {
-    /// `tensor` [.., H] times its mask.
-    ///
-    /// A token is an index into all axes but the last, row-major; a column is an index into the last. f16 and bf16 are
-    /// multiplied in f32.
+    /// `tensor` [.., H] times its mask: a token is an index into all axes but the last, row-major, a column one into the last.
+    /// f16 and bf16 are multiplied in f32.
     ///
     /// # Panics
     ///
@@ -165,20 +161,15 @@ struct Shared {
 /// Runs `f`, whose first `count` operators with dropout on one device get the rows of one draw, in the order in which they
 /// are called.
 ///
-/// A queue such as that of Burn's fusion can run independent draws in another order than
-/// they were asked for. Inside another call `f` goes on with that call's seeds.
+/// A queue such as that of Burn's fusion can run independent draws in another order than they were asked for. Inside another
+/// call `f` goes on with that call's seeds.
 ///
 /// ```
 /// use burn::prelude::*;
-/// use burn_fused::{Norm, add_layer_norm, with_one_draw};
+/// use burn_fused::{drop_out, with_one_draw};
 ///
-/// let device = Device::default().autodiff();
-/// let x = Tensor::<2>::ones([2, 4], &device).require_grad();
-/// let norm = || Norm { gamma: Tensor::ones([4], &device), beta: None, epsilon: 1e-12 };
-/// let y = with_one_draw(2, || {
-///     let y = add_layer_norm(x.clone(), None, x.clone(), norm(), 0.1);
-///     add_layer_norm(y.clone(), None, y, norm(), 0.1)
-/// });
+/// let x = Tensor::<2>::ones([2, 4], &Device::default().autodiff());
+/// let y = with_one_draw(2, || drop_out(drop_out(x, 0.1), 0.1));
 /// assert_eq!(y.dims(), [2, 4]);
 /// ```
 pub fn with_one_draw<T>(count: usize, f: impl FnOnce() -> T) -> T {

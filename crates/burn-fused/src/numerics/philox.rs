@@ -74,9 +74,7 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    /// The mask of four seed integers in 0..65536 at drop probability `prob` in [0, 1).
-    ///
-    /// `prob` is rounded to a multiple of 2⁻³².
+    /// The mask of four seed integers in 0..65536 at drop probability `prob` in [0, 1), rounded to a multiple of 2⁻³².
     pub(crate) fn new(seed: [u32; 4], prob: f64) -> Self {
         // What is out of range wraps, and does not reach into the other half of a word.
         let [a, b, c, d] = seed.map(|word| word & 0xFFFF);
@@ -84,9 +82,8 @@ impl Mask {
         Self { key: [a | b << 16, c | d << 16], threshold, scale }
     }
 
-    /// The random words of `token` in columns `GROUP · group ..`.
-    ///
-    /// That of column `GROUP · group + LANES · i + l` is word i at counter (`LANES · group + l`, token, 0).
+    /// The random words of `token` in columns `GROUP · group ..`: that of column `GROUP · group + LANES · i + l` is word i at
+    /// counter (`LANES · group + l`, token, 0).
     pub(crate) fn words(&self, token: u64, group: u32) -> [u32; GROUP] {
         let words = self.words_at(Plain::<LANES>, self::columns(group), token);
         std::array::from_fn(|column| words[column / LANES][column % LANES])

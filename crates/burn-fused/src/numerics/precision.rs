@@ -30,9 +30,6 @@ impl Precision {
     /// use burn_fused::Precision;
     ///
     /// assert!(Precision::Bf16.check(&Device::flex()).is_ok());
-    /// if let Err(error) = Precision::Bf16.check(&Device::default()) {
-    ///     println!("{error}"); // says which device has no such floats, and what to choose
-    /// }
     /// ```
     ///
     /// # Errors
@@ -74,8 +71,8 @@ impl FromStr for Precision {
 ///
 /// Matmuls with f32 parameters round their operands to 16 bits and add up in f32, and so does their backward, wherever that
 /// is called. Use [`linear`](crate::linear) in custom modules; Burn's own operations, such as `Linear::forward`, are not
-/// affected. Parameters stay f32, so gradients, clipping, optimizers, checkpoints, LoRA and frozen parameters need no
-/// change. Activations that only attention and GELU read are in 16 bits; LayerNorm, softmax, losses and logits are f32.
+/// affected. Parameters, LayerNorm, softmax, losses and logits stay f32; activations that only attention and GELU read are in
+/// 16 bits.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -85,8 +82,7 @@ impl FromStr for Precision {
 /// let device = Device::default();
 /// let layer = LinearConfig::new(8, 4).init(&device);
 /// let x = Tensor::<2>::ones([2, 8], &device);
-/// let bias = layer.bias.as_ref().map(|bias| bias.val());
-/// let y = autocast(Precision::Bf16, || linear(x, layer.weight.val(), bias));
+/// let y = autocast(Precision::Bf16, || linear(x, layer.weight.val(), None));
 /// assert_eq!(y.dims(), [2, 4]);
 /// ```
 ///
