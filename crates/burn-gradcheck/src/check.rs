@@ -28,8 +28,7 @@ impl Default for GradCheck {
 }
 
 impl GradCheck {
-    /// A check with the defaults: f64 where there is one, the table's tolerance and step, every entry of
-    /// parameters of up to 1024 values, 8 directions for larger ones.
+    /// A check with the [defaults](crate#options).
     pub fn new() -> Self {
         Self {
             dtype: None,
@@ -76,9 +75,8 @@ impl GradCheck {
 
     /// Holds one row of a parameter against an expected gradient instead of a difference quotient.
     ///
-    /// For rows where the two differ by design, such as the padding row of a lookup table: the loss depends
-    /// on it, and its gradient is 0 all the same. `row` counts along the outermost axis; every entry must be
-    /// exactly `expected`.
+    /// For rows where the two differ by design, such as the padding row of a lookup table, whose gradient is 0 although the
+    /// loss depends on it. `row` counts along the outermost axis; every entry must be exactly `expected`.
     pub fn with_excluded_row(mut self, path: impl Into<String>, row: usize, expected: f64) -> Self {
         self.excluded.push(Excluded { path: path.into(), row, expected });
         self
@@ -86,15 +84,13 @@ impl GradCheck {
 
     /// Checks the gradients of all float parameters of `module`.
     ///
-    /// `loss` is called with the module, cast and with a parameter changed, many times over: it must be a
-    /// function of the module alone. To check several tensors without a module around them, pass a tuple of
-    /// `Param`s as the module.
+    /// `loss` is called with the module, cast and with a parameter changed, many times over: it must be a function of the
+    /// module alone. To check several tensors without a module around them, pass a tuple of `Param`s as the module.
     ///
     /// # Errors
     ///
-    /// A [`GradCheckError`] if the loss cannot be checked: it is random, not finite, not one number, of another
-    /// dtype, or nothing in the module is trained; or if a setting makes no sense. A gradient that is wrong is
-    /// no error but a report that does not [pass](GradCheckReport::passes).
+    /// A [`GradCheckError`] if the loss or the settings cannot be checked. A gradient that is wrong is no error but a report
+    /// that does not [pass](GradCheckReport::passes).
     pub fn run<M: Module>(
         &self,
         module: &M,
@@ -181,9 +177,8 @@ impl GradCheck {
         Ok(report)
     }
 
-    /// Checks the gradient of an input beside those of the module's parameters; the report calls it `input`.
-    ///
-    /// The input is copied to the module's device, wherever it lies.
+    /// Checks the gradient of an input, which is copied to the module's device, beside those of the module's parameters; the
+    /// report calls it `input`.
     ///
     /// ```
     /// use burn::nn::LayerNormConfig;

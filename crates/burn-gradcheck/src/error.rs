@@ -1,11 +1,10 @@
-//! Errors.
+//! The crate's error type.
 
 use burn::tensor::DType;
 
 pub(super) type Result<T, E = GradCheckError> = std::result::Result<T, E>;
 
-/// The reasons why a [`GradCheck`](crate::GradCheck) cannot be made. A wrong gradient is not an error; the report shows
-/// it.
+/// Why a [`GradCheck`](crate::GradCheck) cannot be made. A wrong gradient is not an error: the report shows it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 // Fields are documented by the message that names them.

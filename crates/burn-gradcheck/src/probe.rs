@@ -28,12 +28,7 @@ impl Probe {
         tensor.cast(self.dtype)
     }
 
-    /// Σ w ⊙ y with weights w uniform in [−1, 1], the same for every call with the same number of values.
-    ///
-    /// # Shapes
-    ///
-    /// - `output`: any
-    /// - returned: \[1\]
+    /// Σ w ⊙ y, `[1]`, with weights w uniform in [−1, 1], the same for every call with the same number of values.
     pub fn weighted_sum<const D: usize>(&self, output: Tensor<D>) -> Tensor<1> {
         let shape = output.shape();
         let mut random = SplitMix(self.seed);
@@ -72,8 +67,7 @@ impl Probe {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): a few lines
-/// that give every platform the same directions.
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 pub(super) struct SplitMix(pub u64);
 
 impl SplitMix {

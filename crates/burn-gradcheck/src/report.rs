@@ -26,25 +26,21 @@ pub struct GradCheckReport {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ParameterReport {
-    /// Its path in the module, as in a record: `layer_norm.gamma`. `input` for a checked input, empty where
-    /// the module is itself one `Param`.
+    /// Its path in the module, as in a record; `input` for a checked input, empty where the module is itself one `Param`.
     pub path: String,
     /// Its shape.
     pub shape: Vec<usize>,
     /// What was compared.
     pub coverage: Coverage,
-    /// The tolerance that decided: that of the check, its absolute part larger by 4·ε·|L| / h, the rounding of the loss.
-    ///
-    /// A gradient that is smaller than the absolute part passes whatever it is. Make the loss smaller, or check in f64.
+    /// The tolerance that decided: that of the check, its absolute part larger by 4·ε·|L| / h, the rounding of the loss. A
+    /// gradient that is smaller than the absolute part passes whatever it is: make the loss smaller, or check in f64.
     pub tolerance: Tolerance,
     /// Whether the backward pass produced a gradient. Where it did not, 0 was compared.
     pub has_gradient: bool,
     /// The largest |analytic − numeric|.
     pub max_absolute_error: f64,
-    /// The largest |analytic − numeric| / max(|analytic|, |numeric|, absolute / relative tolerance of the check), for
-    /// a direction with ‖∇L‖ among those.
-    ///
-    /// The tolerance keeps differences between numbers that are both next to zero from counting.
+    /// The largest |analytic − numeric| / max(|analytic|, |numeric|, absolute / relative tolerance of the check), for a
+    /// direction with ‖∇L‖ among those. The tolerance is there because two numbers next to zero may differ.
     pub max_relative_error: f64,
     /// The comparison that came closest to its tolerance, or went furthest past it.
     pub worst: Option<Worst>,
@@ -109,11 +105,7 @@ impl GradCheckReport {
             && self.excluded_rows.iter().all(|row| row.passed)
     }
 
-    /// Fails a test unless the check [`passes`](Self::passes).
-    ///
-    /// # Panics
-    ///
-    /// If it does not, with the table as the message.
+    /// Panics, with the table as the message, unless the check [`passes`](Self::passes).
     #[track_caller]
     pub fn assert_passes(&self) {
         assert!(self.passes(), "the analytic gradient is wrong\n{self}");
