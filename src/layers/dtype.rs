@@ -31,12 +31,8 @@ pub(crate) fn is_quantized<const D: usize>(param: &Param<Tensor<D>>) -> bool {
 pub fn cast_module<M: Module>(module: M, dtype: FloatDType) -> Result<M> {
     let mut cast = Cast { dtype, refused_by: None };
     let module = module.map(&mut cast);
-    match cast.refused_by {
-        Some(device) => {
-            Err(Error::data(format!("{device:?}"), format!("does not compute in {dtype:?}: keep f32 there")))
-        }
-        None => Ok(module),
-    }
+    let problem = format!("does not compute in {dtype:?}: keep f32 there");
+    cast.refused_by.map_or(Ok(module), |device| Err(Error::data(format!("{device:?}"), problem)))
 }
 
 struct Cast {

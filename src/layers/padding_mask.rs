@@ -42,11 +42,9 @@ impl PaddingMask {
     pub fn from_rows<R: AsRef<[bool]>>(rows: &[R]) -> Result<Self> {
         let seq = rows.first().map_or(0, |row| row.as_ref().len());
         // Rows of one length are what makes the mask a matrix; without rows it is [0, 0].
-        for (row, values) in rows.iter().enumerate() {
-            let found = values.as_ref().len();
-            if found != seq {
-                return Err(Error::RaggedRows { input: "padding", row, found, expected: seq });
-            }
+        if let Some(row) = rows.iter().position(|row| row.as_ref().len() != seq) {
+            let found = rows[row].as_ref().len();
+            return Err(Error::RaggedRows { input: "padding", row, found, expected: seq });
         }
         let is_padding = rows.iter().flat_map(|row| row.as_ref().iter().copied());
         Ok(Self::new(is_padding.collect(), [rows.len(), seq]))
