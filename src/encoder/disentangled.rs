@@ -137,7 +137,6 @@ impl DistanceEmbedding {
         Self { table, layer_norm, config }
     }
 
-    /// Whether the parameters fit layers of vectors of length `hidden`.
     pub(super) fn check(&self, check: &ParameterCheck, hidden: usize) -> Result<()> {
         let rows = 2 * self.config.span();
         check.param("distances.table.weight", &self.table.weight, [rows, hidden])?;

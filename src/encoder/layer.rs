@@ -103,7 +103,6 @@ impl BertLayer {
         of_attention.into_iter().chain(gate).chain([("output", &self.output)]).collect()
     }
 
-    /// The norms, with the names of their fields.
     pub(crate) fn norms(&self) -> [(&'static str, Option<&LayerNorm>); 2] {
         [
             ("attention_layer_norm", self.attention_layer_norm.as_ref()),

@@ -33,7 +33,6 @@ impl RelativeAttentionBias {
         config.encoder().has_relative_attention_bias.then(|| Self { table: table.build(device) })
     }
 
-    /// Whether the table fits layers of so many heads.
     pub(super) fn check(&self, check: &ParameterCheck, heads: usize) -> Result<()> {
         check.param("relative_attention_bias.table.weight", &self.table.weight, [BUCKETS, heads])
     }

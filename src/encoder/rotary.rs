@@ -56,7 +56,6 @@ impl RotaryConfig {
         ])
     }
 
-    /// θ and window of a layer.
     pub(super) fn of_layer(&self, layer: usize) -> Rotary {
         match layer % self.global_attn_every_n_layers {
             0 => Rotary { theta: self.global_rope_theta, window: None },

@@ -11,11 +11,9 @@ use std::ops::Range;
 /// Everything that the comparison of one parameter needs.
 pub(super) struct Comparison<'a, L> {
     pub slot: &'a Slot,
-    /// The gradient of the backward pass.
     pub analytic: Vec<f64>,
     /// The step.
     pub h: f64,
-    /// The dtype of the parameter's values.
     pub dtype: DType,
     /// The loss with other values in this parameter.
     pub loss_at: L,

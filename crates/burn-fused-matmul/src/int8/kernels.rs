@@ -67,7 +67,6 @@ impl Int8Kernel {
         }
     }
 
-    /// Rows of A that are multiplied at a time.
     pub(super) fn rows(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]

@@ -102,7 +102,6 @@ impl RowLaunch {
         calculate_cube_count_elemwise(&self.client, count, CubeDim::new_1d(1))
     }
 
-    /// The units of a cube that works on a row.
     pub(crate) fn cube_dim(&self) -> CubeDim {
         CubeDim::new_1d(self.split.units as u32)
     }

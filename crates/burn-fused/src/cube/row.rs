@@ -10,7 +10,6 @@ use burn_cubecl::cubecl::{self, prelude::*};
 /// How a row is split among the units of a cube. A kernel is compiled for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Split {
-    /// Units of a cube.
     pub(crate) units: usize,
     /// Columns that one unit takes at most.
     pub(crate) slots: usize,

@@ -15,7 +15,6 @@ const SHARES: usize = 1024;
 const LANES: usize = 8;
 
 impl RowLaunch {
-    /// How many rows a cube takes.
     pub(crate) fn rows_per_cube(&self) -> usize {
         // At least four, so that the shares are few beside the rows themselves.
         self.rows.div_ceil(SHARES).max(4)

@@ -110,7 +110,6 @@ pub(crate) fn register(
     client.register(StreamId::current(), OperationIr::Custom(ir), operation)
 }
 
-/// An array of what `items` gives.
 pub(crate) fn array<X, A: TryFrom<Vec<X>>>(items: impl IntoIterator<Item = X>) -> A {
     let array = A::try_from(items.into_iter().collect());
     array.ok().expect("as many items as the operator declares")

@@ -31,7 +31,6 @@ impl<B: Backend> Tensors for B {
     type Int = IntTensor<B>;
 }
 
-/// The shape and the dtype of a tensor.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))] // devices that compute later
 pub(crate) struct Spec {
@@ -180,7 +179,6 @@ pub(crate) type Output<O, B> = (FloatTensor<B>, <O as Fields>::Statistics<FloatT
 /// What the backward of operator `O` is given beside the inputs.
 pub(crate) struct Upstream<O: Operator, B: Backend> {
     pub(crate) statistics: O::Statistics<FloatTensor<B>>,
-    /// The output's gradient.
     pub(crate) grad: FloatTensor<B>,
     /// Which operands need a gradient: at least one.
     pub(crate) needs: O::Needs,
@@ -191,12 +189,10 @@ pub(crate) type Gradients<B> = Vec<Option<FloatTensor<B>>>;
 
 /// An operator on backend `B`: the reference, where a kernel does not take its place.
 pub(crate) trait Kernels<B: DropoutOps>: Operator {
-    /// See [`Operator::reference`].
     fn forward(inputs: Self::On<B>) -> Output<Self, B> {
         Self::reference::<B>(inputs)
     }
 
-    /// See [`Operator::reference_backward`].
     fn backward(inputs: Self::On<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
         Self::reference_backward::<B>(inputs, upstream)
     }

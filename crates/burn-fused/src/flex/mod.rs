@@ -71,12 +71,8 @@ pub(crate) use simd_fn;
 
 /// An operator whose kernels compute in the dtype that all float inputs share; the reference takes other inputs.
 pub(crate) trait HostKernels: Operator {
-    /// See [`Operator::reference`].
     fn forward<T: Scalar>(inputs: Self::On<Flex>) -> Output<Self, Flex>;
-
-    /// See [`Operator::reference_backward`].
     fn backward<T: Scalar>(inputs: Self::On<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex>;
-
     /// See [`Kernels::saved`].
     fn saved(inputs: &Self::On<Flex>) -> Self::On<Flex> {
         inputs.clone()
@@ -145,13 +141,11 @@ fn kernel_dtype<O: HostKernels>(inputs: &O::On<Flex>) -> Option<DType> {
     (Path::current() == Path::Fused && alike && !empty).then_some(dtype)
 }
 
-/// Rows of a task.
 pub(crate) fn rows_per_task(columns: usize) -> usize {
     // Enough to be worth handing out, and as many on any number of threads, on which no sum may depend.
     (48 * 1024 / columns).clamp(1, 64)
 }
 
-/// A tensor of `values`.
 pub(crate) fn tensor<T: Scalar>(values: Vec<T>, shape: Shape) -> FloatTensor<Flex> {
     Flex::float_from_data(TensorData::new(values, shape), &Default::default())
 }

@@ -9,7 +9,6 @@ use std::ops::{Add, AddAssign, Div, Mul, Sub};
 
 /// What a tensor holds.
 pub(crate) trait Scalar: Element + Pod + Send + Sync {
-    /// What arithmetic is done in.
     type Wide: Wide;
 
     fn widen(self) -> Self::Wide;
@@ -139,7 +138,6 @@ const TAIL: [f32; 10] = [
     0.5,
 ];
 
-/// a · b + c.
 #[inline(always)]
 fn multiply_add<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
     // Where it is no instruction, `mul_add` is a slow function.

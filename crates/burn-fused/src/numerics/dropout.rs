@@ -64,7 +64,6 @@ impl<T: Tensors> Dropout<T> {
 }
 
 impl<B: Backend> Dropout<B> {
-    /// The mask, its seed read back.
     #[cfg(feature = "flex")]
     pub(crate) fn mask(&self) -> Option<Mask> {
         self.0.as_ref().map(read_mask::<B>)

@@ -133,7 +133,6 @@ pub(crate) fn wide<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
     narrow::<B>(tensor, dtype)
 }
 
-/// `tensor` in `dtype`.
 pub(crate) fn narrow<B: Backend>(tensor: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
     if tensor.dtype() == dtype { tensor } else { B::float_cast(tensor, dtype.into()) }
 }
