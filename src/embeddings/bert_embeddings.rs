@@ -1,5 +1,3 @@
-//! `BertEmbeddings`: the embedding layer.
-
 use super::config::BertEmbeddingsConfig;
 use super::input::{BertEmbeddingsInput, Words};
 use crate::error::{EmbeddingTable, Error, Result};

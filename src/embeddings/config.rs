@@ -1,5 +1,3 @@
-//! Configuration of `BertEmbeddings`.
-
 use crate::error::{Error, Result};
 use crate::family::{Family, PositionEmbeddingType, Projection, TokenTypes};
 use crate::layers::{

@@ -1,5 +1,3 @@
-//! The input of a `BertEmbeddings`.
-
 use crate::error::{Error, Result};
 use crate::layers::{Ids, IntoIds};
 use burn::prelude::*;

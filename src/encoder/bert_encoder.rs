@@ -1,5 +1,3 @@
-//! `BertEncoder`: the layers, one after the other.
-
 use super::config::BertModelConfig;
 use super::disentangled::{DistanceEmbedding, SharedPositions};
 use super::layer::BertLayer;

@@ -1,5 +1,3 @@
-//! The configuration of a whole model.
-
 use super::disentangled::DisentangledConfig;
 use super::rotary::RotaryConfig;
 use crate::embeddings::BertEmbeddingsConfig;

@@ -1,5 +1,3 @@
-//! Positions of all layers as vectors that queries and keys are multiplied with (DeBERTa).
-
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::Result;
 use crate::layers::{

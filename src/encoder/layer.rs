@@ -1,5 +1,3 @@
-//! One transformer layer.
-
 use super::config::{BertModelConfig, layer_shapes};
 use super::disentangled::SharedPositions;
 use super::packing::Packing;

@@ -1,5 +1,3 @@
-//! The tokens of a batch as rows, without padding.
-
 use super::rotary::Angles;
 use crate::error::Result;
 use crate::layers::PaddingMask;

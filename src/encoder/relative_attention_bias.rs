@@ -1,5 +1,3 @@
-//! Positions of all layers, by distance alone.
-
 use super::config::BertModelConfig;
 use crate::error::Result;
 use crate::layers::{ParameterCheck, TokenEmbedding, TokenEmbeddingConfig};

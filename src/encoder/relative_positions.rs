@@ -1,5 +1,3 @@
-//! Positions of each layer, by query or key and distance.
-
 use super::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{PositionEmbeddingType, RelativeScores};

@@ -1,5 +1,3 @@
-//! Rotary positions, and windows of attention with them.
-
 use crate::error::Result;
 use crate::layers::{check_sizes, ensure};
 use burn::config::Config;

@@ -1,5 +1,3 @@
-//! Multi-head self-attention.
-
 use super::config::BertModelConfig;
 use super::disentangled::{DisentangledAttention, SharedPositions};
 use super::packing::Packing;

@@ -1,5 +1,3 @@
-//! Initial values of tables and linear layers.
-
 use super::limits::ensure;
 use crate::error::Result;
 use burn::config::Config;

@@ -1,5 +1,3 @@
-//! `LayerNorm` on the fused operators.
-
 use burn::module::{Module, Param};
 use burn::nn::Initializer;
 use burn::prelude::*;

@@ -1,5 +1,3 @@
-//! `PaddingMask`: sequences of unequal length in one batch.
-
 use super::ids::IntoIds;
 use crate::error::{Error, Result};
 use burn::prelude::*;

@@ -1,5 +1,3 @@
-//! Whether the parameters of a module fit each other.
-
 use super::dtype::{dtype, is_quantized};
 use super::layer_norm::LayerNorm;
 use super::token_embedding::TokenEmbedding;

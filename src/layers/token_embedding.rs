@@ -1,5 +1,3 @@
-//! A lookup table with a padding index.
-
 use super::ids::{Ids, unravel};
 use super::initializer::EmbeddingInitializer;
 use super::limits::{MAX_ROWS, MAX_WIDTH, check_num_params, check_sizes, ensure};

@@ -1,5 +1,3 @@
-//! The crate's error type.
-
 use burn::tensor::DType;
 
 /// The result of a function that can fail with an [`Error`], as [`Precision::check`](crate::Precision::check) does.

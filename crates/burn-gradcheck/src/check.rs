@@ -1,5 +1,3 @@
-//! The check: its settings, and how it runs.
-
 use super::compare::{Comparison, Excluded, Tolerance, scale};
 use super::error::GradCheckError;
 use super::probe::Probe;

@@ -1,5 +1,3 @@
-//! The crate's error type.
-
 use burn::tensor::DType;
 
 pub(super) type Result<T, E = GradCheckError> = std::result::Result<T, E>;

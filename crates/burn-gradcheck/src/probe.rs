@@ -1,5 +1,3 @@
-//! What a loss is given beside the module, and what it must be.
-
 use super::error::{GradCheckError, Result};
 use burn::prelude::*;
 use burn::tensor::DType;

@@ -1,5 +1,3 @@
-//! What a check found, and how it is printed.
-
 use super::compare::Tolerance;
 use burn::tensor::DType;
 use std::fmt;
