@@ -9,8 +9,8 @@ use burn::backend::{
 };
 use std::cell::Cell;
 
-/// `$on`, in which `$backend` is the backend of a tensor of `$kind`, whatever autodiff there is, or `$elsewhere` on a device that another crate
-/// compiles in.
+/// `$on`, in which `$backend` is the backend of a tensor of `$kind`, whatever autodiff there is, or `$elsewhere` on a device
+/// that another crate compiles in.
 macro_rules! on_backend {
     ($kind:expr, $backend:ident => $on:expr, $elsewhere:expr) => {
         // Under autodiff, the device's kind is inside.
@@ -94,7 +94,6 @@ where
     DispatchTensor::try_into_backend(tensor).unwrap_or_else(|error| panic!("tensors on two devices: {error}"))
 }
 
-/// Integers, which are the same under autodiff.
 fn int<B: Backend>(tensor: DispatchTensor) -> IntTensor<B>
 where
     DispatchTensor: DispatchKindConversion<B>,
