@@ -212,10 +212,8 @@ impl BertEmbeddings {
     ///
     /// # Errors
     ///
-    /// - [`Error::IdOutOfRange`] if an id has no row in its table, [`Error::SequenceTooLong`] if a default position has none,
-    ///   and [`Error::IdOverflow`] if an unsigned id is past 63 bits, except after [`BertEmbeddingsInput::unchecked_ids`];
-    /// - [`Error::UnreadableIds`] if ids are in a tensor whose device cannot be read;
-    /// - [`Error::Data`] if there are explicit positions, but positions are relative;
+    /// - [`Error::IdOutOfRange`], [`Error::SequenceTooLong`], [`Error::IdOverflow`] or [`Error::UnreadableIds`], except after
+    ///   [`BertEmbeddingsInput::unchecked_ids`], and [`Error::Data`] for explicit positions where they are relative;
     /// - [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the input does not fit the word
     ///   embeddings (autodiff makes no difference), [`Error::Parameter`] if another parameter does not (γ and β may be f32
     ///   over 16 bits), and [`Error::Config`] if a table that the config asks for was removed, or another added.

@@ -14,10 +14,8 @@ pub(crate) fn is_quantized<const D: usize>(param: &Param<Tensor<D>>) -> bool {
 /// Casts every float parameter of `module` to `dtype`, as `module.to(dtype)` does in PyTorch.
 ///
 /// Parameters keep their ids, their device and whether they are trained. Lazy ones are initialised, quantised ones stay,
-/// and one that several fields share becomes one leaf for each.
-///
-/// Returns [`Error::Data`] if a parameter's device does not compute in `dtype` ([`Device::supports_dtype`]), as WebGPU does
-/// not in bf16.
+/// and one that several fields share becomes one leaf for each. Returns [`Error::Data`] if a parameter's device does not
+/// compute in `dtype` ([`Device::supports_dtype`]), as WebGPU does not in bf16.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -75,9 +73,8 @@ impl ModuleMapper for Cast {
 ///
 /// let device = Device::default();
 /// let model = BertModelConfig::bert_base_uncased().with_num_hidden_layers(1).init(&device);
-/// let model = quantize_linear_layers(model);
 /// let input = BertEmbeddingsInput::from_rows(&[[1, 5, 2]], &device)?;
-/// let hidden = model.forward(&input, None).last_hidden_state;
+/// let hidden = quantize_linear_layers(model).forward(&input, None).last_hidden_state;
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 pub fn quantize_linear_layers<M: Module>(module: M) -> M {

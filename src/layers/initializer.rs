@@ -6,9 +6,8 @@ use burn::prelude::*;
 use burn::tensor::{DType, Distribution};
 
 /// The distribution that a [`TokenEmbedding`](crate::TokenEmbedding) and the weights of linear layers are initialised
-/// from. Biases start at zero.
-///
-/// Values come from the device's generator, so [`Device::seed`] makes them reproducible, and are drawn on first use.
+/// from; biases start at zero. Values come from the device's generator, so [`Device::seed`] makes them reproducible, and are
+/// drawn on first use.
 #[derive(Config, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum EmbeddingInitializer {

@@ -49,12 +49,8 @@ impl PaddingMask {
     }
 
     /// The mask that transformers calls `attention_mask`: 1 at tokens, 0 at padding; rows on the host of any integer type, or
-    /// a tensor [B, S], which is read back.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if a value is neither 0 nor 1; [`Error::Empty`] without rows or columns; [`Error::RaggedRows`] if the rows
-    /// differ in length; [`Error::UnreadableIds`] if the tensor cannot be read.
+    /// a tensor [B, S], which is read back. Returns [`Error::Data`] if a value is neither 0 nor 1, [`Error::Empty`] without
+    /// rows or columns, [`Error::RaggedRows`] or [`Error::UnreadableIds`].
     pub fn from_attention_mask<I>(attention_mask: impl IntoIds<I>) -> Result<Self> {
         let (values, dims) = attention_mask.into_values("attention_mask")?;
         if let Some(at) = values.iter().position(|value| ![0, 1].contains(value)) {
