@@ -1,5 +1,3 @@
-//! BERT's embedding layer: config, input and module.
-
 mod bert_embeddings;
 mod config;
 mod input;

@@ -1,5 +1,3 @@
-//! The dtype of parameters.
-
 use crate::error::{Error, Result};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;

@@ -1,5 +1,3 @@
-//! A batch of ids, and the check of their range.
-
 use crate::error::{EmbeddingTable, Error, Result};
 use burn::backend::{ExecutionError, try_read_sync};
 use burn::prelude::*;

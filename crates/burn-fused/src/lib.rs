@@ -37,16 +37,12 @@ mod error;
 #[cfg(feature = "flex")]
 mod flex;
 mod numerics {
-    //! Dtypes, precision, random masks and LayerNorm.
-
     pub(crate) mod dropout;
     pub(crate) mod layer_norm;
     pub(crate) mod philox;
     pub(crate) mod precision;
 }
 mod ops {
-    //! The operators.
-
     pub(crate) mod activation;
     pub(crate) mod add_layer_norm;
     pub(crate) mod attention;
