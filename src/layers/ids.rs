@@ -118,13 +118,9 @@ impl Ids {
         // Unchecked ids have no copy, and pass.
         let ids = self.host()?.unwrap_or_default();
         let is_valid = |id: i64| usize::try_from(id).is_ok_and(|id| id < rows);
-        match ids.iter().position(|&id| !is_valid(id)) {
-            Some(at) => {
-                let index = unravel(at, &self.dims());
-                Err(Error::IdOutOfRange { input: self.name, index, id: ids[at], table, rows })
-            }
-            None => Ok(()),
-        }
+        let Some(at) = ids.iter().position(|&id| !is_valid(id)) else { return Ok(()) };
+        let index = unravel(at, &self.dims());
+        Err(Error::IdOutOfRange { input: self.name, index, id: ids[at], table, rows })
     }
 
     /// The largest number of ids in one sequence that are not `id`, and the sequence; `None` where unchecked.
