@@ -52,9 +52,7 @@ pub fn check_dtype(device: &Device, dtype: DType) -> Result<()> {
     }
 }
 
-/// # Panics
-///
-/// Where [`check_dtype`] returns an error for the device and the dtype of `tensor`.
+/// Panics where [`check_dtype`] returns an error for the device and the dtype of `tensor`.
 pub(crate) fn assert_computes<const D: usize>(tensor: &Tensor<D>) {
     check_dtype(&tensor.device(), tensor.dtype()).unwrap_or_else(|error| panic!("{error}"));
 }

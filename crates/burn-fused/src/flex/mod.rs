@@ -109,11 +109,7 @@ pub(crate) fn widened<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T::Wide> {
     slice::<T>(&tensor).iter().map(|value| value.widen()).collect()
 }
 
-/// The integers, row-major.
-///
-/// # Panics
-///
-/// If one is not in 0..`end`: with what `refused` says of its place and itself.
+/// The integers, row-major. Panics if one is not in 0..`end`, with what `refused` says of its place and itself.
 pub(crate) fn indices(
     ints: &IntTensor<Flex>,
     end: usize,

@@ -30,11 +30,8 @@ pub(crate) struct Seeded<T: Tensors> {
 }
 
 impl Dropout<Dispatch> {
-    /// The dropout of an operator with these operands: active on an autodiff device, if `prob` > 0.
-    ///
-    /// # Panics
-    ///
-    /// If `prob` is not in [0, 1).
+    /// The dropout of an operator with these operands: active on an autodiff device, if `prob` > 0. Panics if `prob` is not in
+    /// [0, 1).
     pub(crate) fn choose(prob: f64, operands: Vec<Option<&FloatTensor<Dispatch>>>) -> Self {
         assert!((0.0..1.0).contains(&prob), "dropout: the probability is {prob}, but must lie in [0, 1)");
         // Without dropout no seed is drawn: other random numbers stay the same.
@@ -85,11 +82,8 @@ impl<B: Backend> Dropout<B> {
 /// is the host's. A kernel must give the same bits.
 pub(crate) trait DropoutOps: Backend {
     /// `tensor` [.., H] times its mask: a token is an index into all axes but the last, row-major, a column one into the last.
-    /// f16 and bf16 are multiplied in f32.
-    ///
-    /// # Panics
-    ///
-    /// The default body panics on a device that cannot be read without waiting for a browser's event loop.
+    /// f16 and bf16 are multiplied in f32. The default body panics on a device that cannot be read without waiting for a
+    /// browser's event loop.
     fn dropout(tensor: FloatTensor<Self>, seeded: &Seeded<Self>) -> FloatTensor<Self> {
         let mask = read_mask::<Self>(seeded);
         let shape = tensor.shape();

@@ -101,9 +101,7 @@ thread_local! {
     static SUPPORTED: RefCell<Vec<Device>> = const { RefCell::new(Vec::new()) };
 }
 
-/// # Panics
-///
-/// Where [`Precision::check`] returns an error for bf16.
+/// Panics where [`Precision::check`] returns an error for bf16.
 pub(crate) fn assert_supported(device: &Device) {
     SUPPORTED.with_borrow_mut(|supported| {
         if !supported.contains(device) {
