@@ -15,7 +15,7 @@ pub enum Error {
     )]
     UnsupportedPrecision { precision: crate::Precision, device: String, dtype: DType },
 
-    /// A dtype in which a device computes wrong values, of this function first.
+    /// A dtype in which a device computes wrong values; `function` is the first that it gets wrong.
     #[error("{device} computes {function} in {dtype:?} wrongly; choose f32 there, or another device")]
     WrongDtype { device: String, dtype: DType, function: &'static str },
 

@@ -38,7 +38,7 @@ pub struct ParameterReport {
     /// The largest |analytic − numeric|.
     pub max_absolute_error: f64,
     /// The largest |analytic − numeric| / max(|analytic|, |numeric|, absolute / relative tolerance of the check), for a
-    /// direction with ‖∇L‖ among those. The tolerance is there because two numbers next to zero may differ.
+    /// direction with ‖∇L‖ among those. The tolerance keeps differences between two numbers next to zero from counting.
     pub max_relative_error: f64,
     /// The comparison that came closest to its tolerance, or went furthest past it.
     pub worst: Option<Worst>,
