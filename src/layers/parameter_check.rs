@@ -45,7 +45,27 @@ impl ParameterCheck {
         param: &Param<Tensor<D>>,
         shape: [usize; D],
     ) -> Result<()> {
-        self.param_of(name, param, shape, self.dtype)
+        let invalid = |problem| Err(Error::Parameter { name: name.to_string(), problem });
+        let found = param.lazy_shape().to_vec();
+        if found != shape {
+            return invalid(format!("has shape {found:?}, but expected {shape:?}"));
+        }
+        // Lazy, so that a check does not initialise tables that a load would replace.
+        let (found, reference) = (param.lazy_device(), self.reference);
+        if found != self.device {
+            let [found, expected] = [&found, &self.device].map(|device| device.clone().inner());
+            return invalid(format!(
+                "is on {found:?}, but {reference} is on {expected:?}; move the whole model with to_device"
+            ));
+        }
+        let found = dtype(param);
+        if found != self.dtype && !is_quantized(param) {
+            return invalid(format!(
+                "is {found:?}, but {reference} is {:?}; cast the whole model with cast_module",
+                self.dtype
+            ));
+        }
+        Ok(())
     }
 
     /// As [`param`](Self::param), of a linear layer with as many inputs and outputs.
@@ -63,37 +83,8 @@ impl ParameterCheck {
             let Some(param) = param else { continue };
             // γ and β of a 16-bit model may stay in f32, as LayerNorm computes in it.
             let expected = if dtype(param) == wide { wide } else { self.dtype };
-            self.param_of(format_args!("{name}.{part}"), param, [width], expected)?;
-        }
-        Ok(())
-    }
-
-    fn param_of<const D: usize>(
-        &self,
-        name: impl Display,
-        param: &Param<Tensor<D>>,
-        shape: [usize; D],
-        expected: DType,
-    ) -> Result<()> {
-        let invalid = |problem| Err(Error::Parameter { name: name.to_string(), problem });
-        let found = param.lazy_shape().to_vec();
-        if found != shape {
-            return invalid(format!("has shape {found:?}, but expected {shape:?}"));
-        }
-        // Lazy, so that a check does not initialise tables that a load would replace.
-        let (found, reference) = (param.lazy_device(), self.reference);
-        if found != self.device {
-            let [found, expected] = [&found, &self.device].map(|device| device.clone().inner());
-            return invalid(format!(
-                "is on {found:?}, but {reference} is on {expected:?}; move the whole model with to_device"
-            ));
-        }
-        let found = dtype(param);
-        if found != expected && !is_quantized(param) {
-            return invalid(format!(
-                "is {found:?}, but {reference} is {:?}; cast the whole model with cast_module",
-                self.dtype
-            ));
+            let check = Self { dtype: expected, device: self.device.clone(), ..*self };
+            check.param(format_args!("{name}.{part}"), param, [width])?;
         }
         Ok(())
     }
