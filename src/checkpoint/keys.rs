@@ -78,23 +78,6 @@ impl ModelKeys {
         Self { layer_prefix, gamma_beta: GAMMA_BETA[0], family, stored: None }
     }
 
-    /// Refuses a checkpoint with fewer than `stored` layers, before any layer is built.
-    pub(crate) fn check_depth(
-        &self,
-        checkpoint: &Checkpoint,
-        stored: usize,
-        num_hidden_layers: usize,
-    ) -> Result<()> {
-        // The last layer: the keys of a checkpoint with fewer end before it. Saturating, as a config of none is refused later.
-        let last = stored.saturating_sub(1);
-        let key = self.layer(last, &format!("{}.weight", self.family.query_key_value[0]));
-        if self.is_stored(&key) {
-            return Ok(());
-        }
-        let hint = format!("num_hidden_layers is {num_hidden_layers}, so this layer should be there");
-        Err(Error::missing_key(&checkpoint.path, key, hint))
-    }
-
     /// What the keys of all but the head start with, `bert.` or nothing; `None` for a file of the embedding layer alone.
     pub(crate) fn model_prefix(&self) -> Option<&str> {
         self.layer_prefix.strip_suffix(MODEL_PREFIX)

@@ -215,8 +215,14 @@ fn built<M: Stored>(
     let checkpoint = Checkpoint::open(path)?;
     let bert = M::bert_config(config);
     let keys = ModelKeys::of_model(&checkpoint, bert.embeddings.family, fields)?;
-    // Before the model is built: a config can state more layers than fit into memory.
-    keys.check_depth(&checkpoint, bert.num_stored_layers(), bert.num_hidden_layers)?;
+    // Before the model is built: a config can state more layers than fit into memory, and the keys of a checkpoint with fewer
+    // end before the last one. Saturating, as a config of none is refused later.
+    let last = bert.num_stored_layers().saturating_sub(1);
+    let key = keys.layer(last, &format!("{}.weight", keys.family.query_key_value[0]));
+    if !keys.is_stored(&key) {
+        let hint = format!("num_hidden_layers is {}, so this layer should be there", bert.num_hidden_layers);
+        return Err(Error::missing_key(&checkpoint.path, key, hint));
+    }
     read(&M::build(config, device)?, fields, &checkpoint, &keys, misfit)
 }
 
