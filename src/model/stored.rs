@@ -228,10 +228,13 @@ impl BertModel {
             params.push(StoredParam::new(keys.named(&format!("{table}.weight")), &distances.table.weight));
             params.extend(distances.layer_norm.iter().flat_map(|own| of_norm(&keys.named(norm), own)));
         }
+        // In the order of a layer's own.
+        let linear_names =
+            [&names.query_key_value[..], &[names.attention_output], names.feed_forward].concat();
         // ALBERT's one layer is stored once, whatever the number of rounds.
         for (i, layer) in encoder.layers.iter().enumerate() {
             let name = |part: &str| keys.layer(i, part);
-            let mut linears: Vec<_> = names.linears().into_iter().zip(layer.linears()).collect();
+            let mut linears: Vec<_> = linear_names.iter().copied().zip(layer.linears()).collect();
             // U and G, which a layer has in this order.
             if names.gate_is_first {
                 linears.swap(4, 5);

@@ -123,13 +123,6 @@ pub(crate) struct HeadKeys {
     pub(crate) decoder: &'static str,
 }
 
-impl FamilyKeys {
-    /// The linear layers in the order of [`BertLayer`](crate::encoder::BertLayer)'s.
-    pub(crate) fn linears(&self) -> Vec<&'static str> {
-        [&self.query_key_value[..], &[self.attention_output], self.feed_forward].concat()
-    }
-}
-
 /// One entry for each [`Family`], in the order of its variants.
 pub(super) static FAMILIES: [FamilySpec; 15] = [
     learned_positions::BERT,
