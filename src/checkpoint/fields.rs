@@ -257,14 +257,16 @@ impl Fields {
         allowed: &str,
         known: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Option<T>> {
-        let Some(name) = self.text(field)? else { return Ok(None) };
-        let error = || self.invalid(field, format!("is {:?}, but must be {allowed}", shown(name)));
-        known(name).map(Some).ok_or_else(error)
+        self.value(field, allowed, |value| known(value.as_str()?))
     }
 
     /// What is wrong with a field, which BERT calls `field`.
     pub(crate) fn invalid(&self, field: &'static str, problem: String) -> Error {
-        Error::ConfigFile { path: self.path.clone(), field: self.spec.name_of(field), problem }
+        let field = match self.spec.fields.iter().find(|(bert, _)| *bert == field) {
+            Some((_, Field::Named(name) | Field::Also(name))) => *name,
+            _ => field,
+        };
+        Error::ConfigFile { path: self.path.clone(), field, problem }
     }
 
     /// [`invalid`](Self::invalid) of a field that is not valid.
@@ -301,13 +303,12 @@ fn whole(value: &Value) -> Option<usize> {
     value.as_u64().and_then(|value| value.try_into().ok())
 }
 
-/// A value for a message: in full if it is short, else its kind.
+/// A value for a message: in full if it can be short, else its kind.
 fn brief(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "an object".into(),
-        // A message is one line, and the file's text may be any.
-        Value::String(text) if text.chars().count() > 40 => "a long text".into(),
+        Value::String(text) => format!("{:?}", shown(text)),
         short => short.to_string(),
     }
 }

@@ -211,12 +211,4 @@ impl FamilySpec {
         }
         fields
     }
-
-    /// The name in `config.json` of a field that BERT calls `field`, or `field` if this family has none.
-    pub(crate) fn name_of(&self, field: &'static str) -> &'static str {
-        match self.fields.iter().find(|(bert, _)| *bert == field) {
-            Some((_, Named(name) | Also(name))) => name,
-            _ => field,
-        }
-    }
 }
