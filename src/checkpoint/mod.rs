@@ -17,7 +17,7 @@ pub(crate) use families::FamilySpec;
 pub use fields::Fields;
 pub(crate) use fields::{merged_fields, replace_changed};
 pub use keys::ModelKeys;
-pub(crate) use params::{StoredParam, check_stored, filled, torch_name};
+pub(crate) use params::{StoredParam, check_stored, filled, stored_dtype};
 
 use crate::error::{Error, Result, shown};
 use crate::files::{WEIGHT_NAMES, read_json, regular_file};

@@ -223,12 +223,8 @@ impl ModuleMapper for Replace {
     }
 }
 
-/// PyTorch's name for a dtype that weights can have.
-pub(crate) fn torch_name(dtype: DType) -> Option<&'static str> {
-    stored_dtype(dtype).map(|(_, name)| name)
-}
-
-fn stored_dtype(dtype: DType) -> Option<(safetensors::Dtype, &'static str)> {
+/// The dtype in files, and PyTorch's name, of one that weights can have.
+pub(crate) fn stored_dtype(dtype: DType) -> Option<(safetensors::Dtype, &'static str)> {
     // Flex32 is f32 in memory.
     let dtype = if dtype == DType::Flex32 { DType::F32 } else { dtype };
     FLOATS.into_iter().find(|(_, own, _)| *own == dtype).map(|(stored, _, name)| (stored, name))

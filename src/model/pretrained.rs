@@ -4,7 +4,7 @@ use super::bert::BertModel;
 use super::stored::{Part, Stored};
 use crate::checkpoint::{
     Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, check_stored, filled, merged_fields,
-    replace_changed, torch_name,
+    replace_changed, stored_dtype,
 };
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result, shown};
@@ -314,7 +314,7 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         fields.insert("architectures".into(), json!([class]));
     }
     // transformers loads in the dtype that the config names; before 4.56 it had another name.
-    if let Some(dtype) = torch_name(words.val().dtype()) {
+    if let Some((_, dtype)) = stored_dtype(words.val().dtype()) {
         fields.insert("dtype".into(), dtype.into());
         fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
     }
