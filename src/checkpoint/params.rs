@@ -186,13 +186,9 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
             return invalid(format!("belongs to a LayerNorm with ε {own:e} and not {stored:e}; {says}"));
         }
     }
-    match built.iter().find(|built| own.iter().all(|param| param.key != built.key)) {
-        Some(missing) => {
-            let problem = "is missing, but the model that the module's config builds has it";
-            Err(Error::data(&missing.key, problem))
-        }
-        None => Ok(()),
-    }
+    let missing = built.iter().find(|built| own.iter().all(|param| param.key != built.key));
+    let problem = "is missing, but the model that the module's config builds has it";
+    missing.map_or(Ok(()), |missing| Err(Error::data(&missing.key, problem)))
 }
 
 pub(super) fn tensors<'a>(params: Vec<StoredParam<'a>>, path: &Path) -> Result<Tensors<'a>> {
