@@ -84,7 +84,7 @@ impl Ranks {
         let Some(group) = &self.0.group else { return Ok(module) };
         let word = Word::new(Call::Parameters, Parameters::of(&module, None).kinds());
         // Held until the end: another thread of this rank would exchange in between.
-        let _meeting = self.0.meet(word, &[], "holds other parameters than rank 0")?;
+        let _meeting = self.0.meet(group, word, &[], "holds other parameters than rank 0")?;
         Ok(module.map(&mut OfFirst(group)))
     }
 
@@ -139,7 +139,7 @@ impl Ranks {
         let is_finite = count == 0.0 || parameters.are_finite::<T>(factor);
         let weight = if is_finite { count } else { f64::NAN };
         let word = Word { weight, ..Word::new(Call::Gradients, parameters.kinds()) };
-        let mut meeting = self.0.meet(word, &[], "trains other parameters than rank 0")?;
+        let mut meeting = self.0.meet(group, word, &[], "trains other parameters than rank 0")?;
         if let Some(rank) = meeting.words.iter().position(|word| word.weight.is_nan()) {
             meeting.state.part(rank, "has a gradient that is infinite or NaN".into())?;
         }
@@ -170,12 +170,13 @@ impl Ranks {
     /// returns one, in the order of the batches, so that metrics see what they see in one process.
     #[cfg(feature = "train")]
     pub(crate) fn output(&self, own: impl FnOnce() -> Vec<u8>) -> Result<Option<Vec<u8>>> {
-        let Some(round) = self.0.lock().round.take().filter(|_| self.size() > 1) else { return Ok(None) };
+        let Some(group) = &self.0.group else { return Ok(None) };
+        let Some(round) = self.0.lock().round.take() else { return Ok(None) };
         if round > 0 {
             // In the last round some ranks may have no batch, and take part with nothing.
             let own = if self.rank() < round { own() } else { Vec::new() };
             let word = Word::new(Call::Outputs, round);
-            let mut meeting = self.0.meet(word, &own, "validates other batches than rank 0")?;
+            let mut meeting = self.0.meet(group, word, &own, "validates other batches than rank 0")?;
             // Ranks without a batch have sent nothing.
             meeting.messages.truncate(round);
             meeting.state.outputs = std::mem::take(&mut meeting.messages).into();
@@ -199,7 +200,7 @@ impl Ranks {
         let Some(group) = &self.0.group else { return Ok(values) };
         let word = Word::new(Call::Sum, values.len());
         // Held as in `broadcast`.
-        let _meeting = self.0.meet(word, &[], "adds up other numbers than rank 0")?;
+        let _meeting = self.0.meet(group, word, &[], "adds up other numbers than rank 0")?;
         weighted_sum::<f64, f64>(group, vec![&mut values], 1.0, &vec![1.0; self.size()]);
         Ok(values)
     }
@@ -210,11 +211,9 @@ impl Ranks {
     ///
     /// [`Error::Rank`] that names the first rank with another `value` than rank 0.
     pub fn same(&self, what: &str, value: &impl Debug) -> Result<()> {
-        if self.0.group.is_none() {
-            return Ok(());
-        }
+        let Some(group) = &self.0.group else { return Ok(()) };
         let word = Word::new(Call::Same, format!("{value:?}"));
-        self.0.meet(word, &[], &format!("has another {what} than rank 0")).map(drop)
+        self.0.meet(group, word, &[], &format!("has another {what} than rank 0")).map(drop)
     }
 
     /// Asks for a stop, from any thread, as for Ctrl-C: [`is_stopped`](Self::is_stopped) is true on all ranks after the next
@@ -339,12 +338,12 @@ impl Inner {
     }
 
     /// Waits until every rank is here, and makes sure that all want the same, or what differs: `other`.
-    fn meet(&self, own: Word, message: &[u8], other: &str) -> Result<Meeting<'_>> {
+    fn meet(&self, group: &Group, own: Word, message: &[u8], other: &str) -> Result<Meeting<'_>> {
         let mut state = self.lock();
         state.check()?;
         // Relaxed, as the meeting itself is what orders it between threads and ranks.
-        let (words, messages) =
-            self.exchange(Word { stops: self.stop.load(Ordering::Relaxed), ..own }, message);
+        let own = Word { stops: self.stop.load(Ordering::Relaxed), ..own };
+        let (words, messages) = exchange(group, own, message);
         // All know it after the same meeting, whichever of them was asked to stop.
         state.is_stopped |= words.iter().any(|word| word.stops);
         let first = |is: &dyn Fn(&Word) -> bool| words.iter().position(is);
@@ -358,30 +357,29 @@ impl Inner {
         Ok(Meeting { state, words, messages })
     }
 
-    fn exchange(&self, own: Word, message: &[u8]) -> (Vec<Word>, Vec<Vec<u8>>) {
-        let Some(group) = &self.group else { return (Vec::new(), Vec::new()) };
-        let mut all = vec![0; Word::LENGTH * group.size];
-        group.all_gather(&Word { message: message.len(), ..own }.to_bits(), &mut all);
-        let words: Vec<Word> = all.chunks(Word::LENGTH).map(Word::from_bits).collect();
-        let message_of = |(rank, word): (usize, &Word)| {
-            // Its length came with the word: MPI writes into a buffer that has to fit.
-            let mut bytes = if rank == group.rank { message.to_vec() } else { vec![0u8; word.message] };
-            group.broadcast(rank, &mut bytes);
-            bytes
-        };
-        let messages = words.iter().enumerate().map(message_of).collect();
-        (words, messages)
-    }
-
     /// Tells the others that this rank takes no further part, and why, if it does not end as they do.
     fn leave(&self, problem: Option<String>) {
         let mut state = self.lock();
         let Some(group) = self.group.as_ref().filter(|_| state.parted.is_none()) else { return };
         // Where the others end too, nobody reads it.
         let said = problem.unwrap_or_else(|| "has left the run".into());
-        self.exchange(Word::new(Call::Leave, ()), said.as_bytes());
+        exchange(group, Word::new(Call::Leave, ()), said.as_bytes());
         state.parted = Some((group.rank, said));
     }
+}
+
+fn exchange(group: &Group, own: Word, message: &[u8]) -> (Vec<Word>, Vec<Vec<u8>>) {
+    let mut all = vec![0; Word::LENGTH * group.size];
+    group.all_gather(&Word { message: message.len(), ..own }.to_bits(), &mut all);
+    let words: Vec<Word> = all.chunks(Word::LENGTH).map(Word::from_bits).collect();
+    let message_of = |(rank, word): (usize, &Word)| {
+        // Its length came with the word: MPI writes into a buffer that has to fit.
+        let mut bytes = if rank == group.rank { message.to_vec() } else { vec![0u8; word.message] };
+        group.broadcast(rank, &mut bytes);
+        bytes
+    };
+    let messages = words.iter().enumerate().map(message_of).collect();
+    (words, messages)
 }
 
 /// A rank that ends otherwise than by [`Ranks::run`] panicked.
