@@ -75,11 +75,8 @@ impl Ranks {
         gpus().into_iter().cycle().nth(group.local_rank).unwrap_or_default()
     }
 
-    /// `module` with the parameters of rank 0: values, whatever is trained.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Rank`], also if the modules of two ranks differ in their parameters' shapes or dtypes.
+    /// `module` with the parameters of rank 0: values, whatever is trained. Returns [`Error::Rank`] also if the modules of two
+    /// ranks differ in their parameters' shapes or dtypes.
     pub fn broadcast<M: Module>(&self, module: M) -> Result<M> {
         let Some(group) = &self.0.group else { return Ok(module) };
         let word = Word::new(Call::Parameters, Parameters::of(&module, None).kinds());
@@ -190,11 +187,8 @@ impl Ranks {
         self.0.lock().check()
     }
 
-    /// The sums of some numbers over all ranks, such as of a shared validation: losses times counts, and counts.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Rank`], also if a rank gives another number of them.
+    /// The sums of some numbers over all ranks, such as of a shared validation: losses times counts, and counts. Returns
+    /// [`Error::Rank`] also if a rank gives another number of them.
     pub fn sum(&self, values: &[f64]) -> Result<Vec<f64>> {
         let mut values = values.to_vec();
         let Some(group) = &self.0.group else { return Ok(values) };
@@ -205,10 +199,7 @@ impl Ranks {
         Ok(values)
     }
 
-    /// Makes sure that settings, or what was read from files, are the same on all ranks, as `Debug` writes them.
-    ///
-    /// # Errors
-    ///
+    /// Makes sure that settings, or what was read from files, are the same on all ranks, as `Debug` writes them. Returns
     /// [`Error::Rank`] that names the first rank with another `value` than rank 0.
     pub fn same(&self, what: &str, value: &impl Debug) -> Result<()> {
         let Some(group) = &self.0.group else { return Ok(()) };

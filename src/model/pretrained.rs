@@ -64,9 +64,7 @@ pub trait PretrainedModel: Stored {
 
     /// Reads a checkpoint with another config, for example with other dropout; `config.json` is only compared with it.
     ///
-    /// # Errors
-    ///
-    /// Those of the config's `validate` and of [`from_pretrained`](Self::from_pretrained);
+    /// Errors are those of the config's `validate` and of [`from_pretrained`](Self::from_pretrained), and
     /// [`Error::ConfigFile`] if the positions of the file's family are others.
     fn from_pretrained_with(
         config: &Self::Config,

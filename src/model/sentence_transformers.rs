@@ -44,11 +44,8 @@ impl Prompts {
         Self { default: Some(name.into()), ..self }
     }
 
-    /// The prompt of this name, or without a name the default; empty if there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if there is no prompt of the name.
+    /// The prompt of this name, or without a name the default; empty if there is none. Returns [`Error::Config`] if there is no
+    /// prompt of the name.
     pub fn text(&self, name: Option<&str>) -> Result<&str> {
         let Some(name) = name.or(self.default.as_deref()) else { return Ok("") };
         self.texts.get(name).map(String::as_str).ok_or_else(|| {

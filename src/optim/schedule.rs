@@ -37,9 +37,7 @@ impl LrSchedule {
     /// (`total` − `warmup`), at most 1, it is `peak` times 1 − x, (1 + cos πx) / 2 or 1. A record holds the step alone, so a
     /// run that is continued with another `total` follows the new schedule from there on.
     ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if `peak` is not in (0, 1] or `warmup` is not below `total`.
+    /// Returns [`Error::Data`] if `peak` is not in (0, 1] or `warmup` is not below `total`.
     pub fn with_warmup(self, peak: f64, warmup: usize, total: usize) -> Result<ModuleLrScheduler> {
         self.at_step(None, peak, warmup, total)
     }
@@ -148,6 +146,7 @@ impl LrScheduler for ScaledLr {
 ///
 /// The embeddings' projection and MPNet's table of relative positions count as embeddings, ALBERT's one layer as L = 1.
 /// Parameters are recognised by their paths, in every model of this crate. Groups that are added later take precedence.
+/// Returns [`Error::Data`] if `decay` is not in (0, 1].
 ///
 /// ```
 /// use burn_bert::optim::{LrSchedule, layer_wise_decay};
@@ -160,10 +159,6 @@ impl LrScheduler for ScaledLr {
 /// assert_eq!(rate("bert.encoder.layers.10.output.weight"), 0.25e-4);
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
-///
-/// # Errors
-///
-/// [`Error::Data`] if `decay` is not in (0, 1].
 ///
 /// Source: `LayerDecayValueAssigner` of microsoft/unilm (BEiT). ELECTRA's `_get_layer_lrs` has one power more in
 /// layers and embeddings.
