@@ -67,9 +67,9 @@ struct SumOfSquares {
 impl SumOfSquares {
     /// That of all gradients of a module; a parameter that several fields share counts once.
     fn of<M: Module>(model: &M, gradients: &mut GradientsParams) -> Self {
-        let mut squares = Self::default();
-        model.visit(&mut ForEach { gradients, change: &mut squares, seen: HashSet::new() });
-        squares
+        let mut visitor = Squares { gradients, sum: Self::default(), seen: HashSet::new() };
+        model.visit(&mut visitor);
+        visitor.sum
     }
 
     /// The norm of the gradients times `share`, `[1]`, and the factor that makes them their share, with a norm of at most
@@ -146,30 +146,29 @@ impl Factor {
         }
     }
 
-    fn apply_to_all<M: Module>(&self, model: &M, gradients: &mut GradientsParams) {
-        match self {
-            // Most steps are not clipped: their gradients are not touched.
-            Self::Host(1.0) => {}
-            Self::Host(_) => {
-                model.visit(&mut ForEach { gradients, change: &mut &*self, seen: HashSet::new() });
-            }
+    fn apply_to_all<M: Module>(self, model: &M, gradients: &mut GradientsParams) {
+        // Most steps are not clipped: their gradients are not touched.
+        if matches!(self, Self::Host(1.0)) {
+            return;
+        }
+        let mut taken = Taken { gradients, tensors: Vec::new(), places: Vec::new() };
+        model.visit(&mut taken);
+        let Taken { gradients, tensors, places } = taken;
+        let (tensors, factor) = match self {
+            Self::Host(factor) => (tensors, factor),
             // All of them together, in a few launches.
-            Self::Device(factor) => {
-                let mut taken = Taken { gradients, tensors: Vec::new(), places: Vec::new() };
-                model.visit(&mut taken);
-                let Taken { gradients, tensors, places } = taken;
-                for ((id, put_back), tensor) in places.into_iter().zip(scaled(tensors, factor)) {
-                    put_back(gradients, id, tensor);
-                }
-            }
+            Self::Device(factor) => (scaled(tensors, &factor), 1.0),
+        };
+        for ((id, put_back), tensor) in places.into_iter().zip(tensors) {
+            put_back(gradients, id, tensor, factor);
         }
     }
 }
 
-/// Gives a parameter its gradient, as a tensor of its rank.
-type PutBack = fn(&mut GradientsParams, ParamId, DispatchTensor);
+/// Gives a parameter its gradient times a factor, as a tensor of its rank.
+type PutBack = fn(&mut GradientsParams, ParamId, DispatchTensor, f64);
 
-/// Takes the gradients out.
+/// Takes the gradients out, so that they can be changed in their own memory.
 struct Taken<'a> {
     gradients: &'a mut GradientsParams,
     tensors: Vec<DispatchTensor>,
@@ -181,58 +180,44 @@ impl ModuleVisitor for Taken<'_> {
         // None where fields share a parameter and it has been taken.
         if let Some(gradient) = self.gradients.remove::<D>(param.id) {
             self.tensors.push(gradient.into_dispatch());
-            self.places.push((param.id, |gradients, id, tensor| {
-                gradients.register(id, Tensor::<D>::from_dispatch(tensor));
+            self.places.push((param.id, |gradients, id, tensor, factor| {
+                gradients.register(id, Factor::Host(factor).apply(Tensor::<D>::from_dispatch(tensor)));
             }));
         }
     }
 }
 
-trait Change {
-    fn change<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D>;
-}
-
-impl Change for SumOfSquares {
-    fn change<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D> {
-        #[cfg(feature = "flex")]
-        if host::is_on_host(&gradient) {
-            let (device, wide) = (gradient.device(), computed_in(gradient.dtype()));
-            let (square, gradient) = host::sum_of_squares(gradient);
-            let (sum, _, dtype) = self.host.get_or_insert((0.0, device, wide));
-            *sum += square;
-            if wide == DType::F64 {
-                *dtype = wide;
-            }
-            return gradient;
-        }
-        // Their sum is computed for all at once, in a few launches.
-        // A handle, not a copy: the values stay where they are.
-        self.gradients.push(gradient.clone().into_dispatch());
-        gradient
-    }
-}
-
-impl Change for &Factor {
-    fn change<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D> {
-        self.apply(gradient)
-    }
-}
-
-struct ForEach<'a, C> {
+/// Adds up the squares of the gradients.
+struct Squares<'a> {
     gradients: &'a mut GradientsParams,
-    change: &'a mut C,
+    sum: SumOfSquares,
     /// A parameter that fields share is visited in each of them.
     seen: HashSet<ParamId>,
 }
 
-impl<C: Change> ModuleVisitor for ForEach<'_, C> {
+impl ModuleVisitor for Squares<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if self.seen.insert(param.id)
-            // Taken out, so that it can be changed in its own memory.
-            && let Some(gradient) = self.gradients.remove::<D>(param.id)
-        {
-            self.gradients.register(param.id, self.change.change(gradient));
+        if !self.seen.insert(param.id) {
+            return;
         }
+        // Taken out, so that it can be read in its own memory.
+        let Some(gradient) = self.gradients.remove::<D>(param.id) else { return };
+        #[cfg(feature = "flex")]
+        if host::is_on_host(&gradient) {
+            let (device, wide) = (gradient.device(), computed_in(gradient.dtype()));
+            let (square, gradient) = host::sum_of_squares(gradient);
+            let (sum, _, dtype) = self.sum.host.get_or_insert((0.0, device, wide));
+            *sum += square;
+            if wide == DType::F64 {
+                *dtype = wide;
+            }
+            self.gradients.register(param.id, gradient);
+            return;
+        }
+        // Their sum is computed for all at once, in a few launches.
+        // A handle, not a copy: the values stay where they are.
+        self.sum.gradients.push(gradient.clone().into_dispatch());
+        self.gradients.register(param.id, gradient);
     }
 }
 
