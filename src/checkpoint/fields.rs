@@ -173,16 +173,14 @@ impl Fields {
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
         let allowed = "\"absolute\", \"relative_key\" or \"relative_key_query\"";
-        let known = |name: &str| match name {
-            // The family's own, whatever they are.
-            "absolute" => Some(None),
-            _ => RELATIVE.into_iter().find(|(_, own)| *own == name).map(|(positions, _)| Some(positions)),
-        };
-        let stated = self.known("position_embedding_type", allowed, known)?.flatten();
-        let own = stated.unwrap_or(self.spec.family.architecture().input.positions);
-        let is_biased =
-            own == PositionEmbeddingType::Disentangled && self.flag("position_biased_input")?.unwrap_or(true);
-        Ok(if is_biased { PositionEmbeddingType::Absolute } else { own })
+        let own = self.spec.family.architecture().input.positions;
+        // "absolute" are the family's own, whatever they are.
+        let mut all = RELATIVE.into_iter().chain([(own, "absolute")]);
+        let known = |name: &str| all.find(|(_, known)| *known == name).map(|(positions, _)| positions);
+        let stated = self.known("position_embedding_type", allowed, known)?.unwrap_or(own);
+        let is_biased = stated == PositionEmbeddingType::Disentangled
+            && self.flag("position_biased_input")?.unwrap_or(true);
+        Ok(if is_biased { PositionEmbeddingType::Absolute } else { stated })
     }
 
     fn pad_token_id(&self, default: usize) -> Result<Option<usize>> {
