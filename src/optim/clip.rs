@@ -46,36 +46,38 @@ pub(crate) fn average_and_clip<M: Module>(
     batches: Tensor<1>,
     max_norm: f64,
 ) {
+    let share = Factor::share(batches);
     // An infinite norm clips nothing, so nothing is summed.
-    let squares = match max_norm.is_finite() {
-        true => SumOfSquares::of(model, gradients),
-        false => SumOfSquares::default(),
+    let (_, factor) = match max_norm.is_finite() {
+        true => SumOfSquares::of(model, gradients).clip(share, max_norm),
+        false => (None, share),
     };
-    let (_, factor) = squares.clip(Factor::share(batches), max_norm);
     factor.apply_to_all(model, gradients);
 }
 
 /// The squares of gradients: on the host added up at once, elsewhere of all gradients together.
-#[derive(Default)]
-struct SumOfSquares {
+struct SumOfSquares<'a> {
+    gradients: &'a mut GradientsParams,
+    /// A parameter that fields share is visited in each of them, and counts once.
+    seen: HashSet<ParamId>,
     /// With the device of the gradients, and F64 if one of them is, otherwise F32.
     host: Option<(f64, Device, DType)>,
     /// Gradients on other devices.
-    gradients: Vec<DispatchTensor>,
+    elsewhere: Vec<DispatchTensor>,
 }
 
-impl SumOfSquares {
-    /// That of all gradients of a module; a parameter that several fields share counts once.
-    fn of<M: Module>(model: &M, gradients: &mut GradientsParams) -> Self {
-        let mut visitor = Squares { gradients, sum: Self::default(), seen: HashSet::new() };
-        model.visit(&mut visitor);
-        visitor.sum
+impl<'a> SumOfSquares<'a> {
+    /// That of all gradients of a module.
+    fn of<M: Module>(model: &M, gradients: &'a mut GradientsParams) -> Self {
+        let mut squares = Self { gradients, seen: HashSet::new(), host: None, elsewhere: Vec::new() };
+        model.visit(&mut squares);
+        squares
     }
 
     /// The norm of the gradients times `share`, `[1]`, and the factor that makes them their share, with a norm of at most
     /// `max_norm`. Without any gradient there is no norm, and the factor is the share.
     fn clip(self, share: Factor, max_norm: f64) -> (Option<Tensor<1>>, Factor) {
-        let host = self.host.as_ref().filter(|_| self.gradients.is_empty());
+        let host = self.host.as_ref().filter(|_| self.elsewhere.is_empty());
         if let (Some((sum, device, dtype)), Factor::Host(share)) = (host, &share) {
             let norm = sum.sqrt() * share;
             let clip = max_norm / (norm + 1e-6);
@@ -97,7 +99,7 @@ impl SumOfSquares {
         let host = self
             .host
             .map(|(sum, device, dtype)| Tensor::from_data(TensorData::from([sum]), (&device, dtype)));
-        sums_of_squares(self.gradients).into_iter().chain(host).reduce(|total, sum| {
+        sums_of_squares(self.elsewhere).into_iter().chain(host).reduce(|total, sum| {
             let sum = sum.to_device(&total.device());
             if total.dtype() == sum.dtype() {
                 return total + sum;
@@ -105,6 +107,32 @@ impl SumOfSquares {
             // A gradient in f64 has its sum there; the norm keeps the wider dtype.
             total.cast(FloatDType::F64) + sum.cast(FloatDType::F64)
         })
+    }
+}
+
+impl ModuleVisitor for SumOfSquares<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if !self.seen.insert(param.id) {
+            return;
+        }
+        // Taken out, so that it can be read in its own memory.
+        let Some(gradient) = self.gradients.remove::<D>(param.id) else { return };
+        #[cfg(feature = "flex")]
+        if host::is_on_host(&gradient) {
+            let (device, wide) = (gradient.device(), computed_in(gradient.dtype()));
+            let (square, gradient) = host::sum_of_squares(gradient);
+            let (sum, _, dtype) = self.host.get_or_insert((0.0, device, wide));
+            *sum += square;
+            if wide == DType::F64 {
+                *dtype = wide;
+            }
+            self.gradients.register(param.id, gradient);
+            return;
+        }
+        // Their sum is computed for all at once, in a few launches.
+        // A handle, not a copy: the values stay where they are.
+        self.elsewhere.push(gradient.clone().into_dispatch());
+        self.gradients.register(param.id, gradient);
     }
 }
 
@@ -184,40 +212,6 @@ impl ModuleVisitor for Taken<'_> {
                 gradients.register(id, Factor::Host(factor).apply(Tensor::<D>::from_dispatch(tensor)));
             }));
         }
-    }
-}
-
-/// Adds up the squares of the gradients.
-struct Squares<'a> {
-    gradients: &'a mut GradientsParams,
-    sum: SumOfSquares,
-    /// A parameter that fields share is visited in each of them.
-    seen: HashSet<ParamId>,
-}
-
-impl ModuleVisitor for Squares<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if !self.seen.insert(param.id) {
-            return;
-        }
-        // Taken out, so that it can be read in its own memory.
-        let Some(gradient) = self.gradients.remove::<D>(param.id) else { return };
-        #[cfg(feature = "flex")]
-        if host::is_on_host(&gradient) {
-            let (device, wide) = (gradient.device(), computed_in(gradient.dtype()));
-            let (square, gradient) = host::sum_of_squares(gradient);
-            let (sum, _, dtype) = self.sum.host.get_or_insert((0.0, device, wide));
-            *sum += square;
-            if wide == DType::F64 {
-                *dtype = wide;
-            }
-            self.gradients.register(param.id, gradient);
-            return;
-        }
-        // Their sum is computed for all at once, in a few launches.
-        // A handle, not a copy: the values stay where they are.
-        self.sum.gradients.push(gradient.clone().into_dispatch());
-        self.gradients.register(param.id, gradient);
     }
 }
 
