@@ -146,25 +146,21 @@ impl Optimizer for AdamW {
             learning_rate.is_finite() && learning_rate >= 0.0,
             "the learning rate is {learning_rate}, but must be finite and not negative"
         );
-        let dtype = computed_in(tensor.dtype());
+        let (shape, dtype) = (tensor.dims(), computed_in(tensor.dtype()));
+        let zeros = || Tensor::zeros(shape, (&tensor.device(), dtype));
+        let state = state.unwrap_or_else(|| AdamWState { time: 0, moments: [zeros(), zeros()] });
+        let moments = state.moments.map(|moment| {
+            let found = moment.dims();
+            assert!(
+                found == shape,
+                "the state of AdamW has shape {found:?}, but the parameter has shape {shape:?}; was the record saved with \
+                 another model?"
+            );
+            // Burn's records may have another dtype; a cast to the same one would copy.
+            if moment.dtype() == dtype { moment } else { moment.cast(dtype) }
+        });
         // Steps are counted for each parameter: without a gradient it takes none.
-        let (time, moments) = match state {
-            Some(AdamWState { time, moments }) => {
-                let shape = tensor.dims();
-                let moments = moments.map(|moment| {
-                    let found = moment.dims();
-                    assert!(
-                        found == shape,
-                        "the state of AdamW has shape {found:?}, but the parameter has shape {shape:?}; was the record \
-                         saved with another model?"
-                    );
-                    // Burn's records may have another dtype; a cast to the same one would copy.
-                    if moment.dtype() == dtype { moment } else { moment.cast(dtype) }
-                });
-                (time + 1, moments)
-            }
-            None => (1, [(); 2].map(|()| Tensor::zeros(tensor.dims(), (&tensor.device(), dtype)))),
-        };
+        let time = state.time + 1;
         let AdamWConfig { beta_1, beta_2, epsilon, weight_decay } = self.config;
         let [correction_1, correction_2] = [beta_1, beta_2].map(|beta| 1.0 - beta.powf(time as f64));
         // In f64 on the host, as torch computes them.
