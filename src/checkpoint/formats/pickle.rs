@@ -39,7 +39,7 @@ const TRUE: Id = Id(1);
 const FALSE: Id = Id(2);
 
 pub(super) struct Pickle<'a> {
-    values: Vec<Value<'a>>,
+    pub(super) values: Vec<Value<'a>>,
     pub(super) root: Id,
     /// Its bytes, to the full stop that ends it.
     pub(super) length: usize,
@@ -62,10 +62,6 @@ impl<'a> Pickle<'a> {
 
     pub(super) fn get(&self, id: Id) -> &Value<'a> {
         &self.values[id.0 as usize]
-    }
-
-    pub(super) fn values(&self) -> impl Iterator<Item = &Value<'a>> {
-        self.values.iter()
     }
 
     /// The items of a tuple or a list; none of anything else.

@@ -114,7 +114,7 @@ fn read_legacy(file: &WeightFile) -> Result<BTreeMap<String, StoredTensor>> {
         return Err(file.corrupt("its numbers are big-endian"));
     }
     // Nothing but the pickle says how long a storage is.
-    let references = object.values().filter_map(|value| match value {
+    let references = object.values.iter().filter_map(|value| match value {
         Value::Persistent(id) => Some(StorageReference::read(&object, *id).map(|found| (found.key, found))),
         _ => None,
     });
