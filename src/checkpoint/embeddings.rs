@@ -102,8 +102,8 @@ impl BertEmbeddings {
     /// - [`Error::File`] if it is not a regular file or a git-LFS pointer, or the layer's keys are ambiguous;
     /// - [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is truncated, corrupted, of another format,
     ///   describes more than it holds, or has negative views;
-    /// - [`Error::MissingKey`] if one of the layer's keys is missing;
-    /// - [`Error::CheckpointDType`], [`Error::CheckpointShape`] if a tensor is not of floats or not of the module's shape.
+    /// - [`Error::MissingKey`], [`Error::CheckpointDType`] or [`Error::CheckpointShape`] if one of the layer's tensors is missing,
+    ///   not of floats or not of the module's shape.
     ///
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
@@ -137,14 +137,13 @@ impl BertEmbeddings {
     ///
     /// # Errors
     ///
-    /// - [`Error::Io`] if a file cannot be read or written;
+    /// - [`Error::Io`] if a file cannot be read or written, [`Error::CheckpointDType`] if a parameter is quantised;
     /// - the errors of [`load`](Self::load) if there is a `model.safetensors` that is not a checkpoint of this layer,
     ///   and of [`BertEmbeddingsConfig::from_pretrained`] if there is an invalid `config.json`;
     /// - [`Error::ConfigFile`] if that config is of another family, position scheme or hidden size; [`Error::Config`] if the
     ///   family's `config.json` cannot state the position scheme;
     /// - [`Error::NotACheckpoint`] if the directory holds its weights in another form (shards, `.bin`), which a new
     ///   `model.safetensors` would hide;
-    /// - [`Error::CheckpointDType`] if a parameter is quantised;
     /// - those of [`BertEmbeddingsConfig::try_init`] and [`Error::Data`] if the module's config does not build a module of
     ///   the same parameters, because its fields were changed.
     ///

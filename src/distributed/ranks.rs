@@ -33,10 +33,8 @@ impl Ranks {
 
     /// Runs a program on all ranks, whose gradients travel in `wire`. An error that it returns on one rank ends all.
     ///
-    /// # Errors
-    ///
-    /// The error of `program`; [`Error::Data`] if `mpirun` started a program that was built without the feature `mpi`, or
-    /// if the process was connected before.
+    /// Returns the error of `program`; [`Error::Data`] if `mpirun` started a program that was built without the feature `mpi`,
+    /// or if the process was connected before.
     pub fn run<T, E: From<Error> + Display>(
         wire: Wire,
         program: impl FnOnce(&Self) -> std::result::Result<T, E>,
