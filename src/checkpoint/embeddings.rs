@@ -102,8 +102,8 @@ impl BertEmbeddings {
     /// - [`Error::File`] if it is not a regular file or a git-LFS pointer, or the layer's keys are ambiguous;
     /// - [`Error::NotACheckpoint`] or [`Error::CorruptCheckpoint`] if it is truncated, corrupted, of another format,
     ///   describes more than it holds, or has negative views;
-    /// - [`Error::MissingKey`], [`Error::CheckpointDType`] or [`Error::CheckpointShape`] if one of the layer's tensors is missing,
-    ///   not of floats or not of the module's shape.
+    /// - [`Error::MissingKey`], [`Error::CheckpointDType`] or [`Error::CheckpointShape`] if one of the layer's tensors is
+    ///   missing, not of floats or not of the module's shape.
     ///
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
