@@ -15,17 +15,14 @@ use std::path::{Path, PathBuf};
 
 pub(crate) struct Directory {
     path: PathBuf,
-    pub(crate) fields: Option<Fields>,
-    /// The keys of the model there.
-    pub(crate) keys: Option<ModelKeys>,
     model: Option<Checkpoint>,
     family: Family,
 }
 
 impl Directory {
-    /// Creates the directory if it does not exist, and opens the model in it. Refuses weights in another form, and keys with
-    /// a wrapper's prefix.
-    pub(crate) fn open(dir: &Path, family: Family) -> Result<Self> {
+    /// Creates the directory if it does not exist, and opens the model in it, whose fields and keys are returned. Refuses
+    /// weights in another form, and keys with a wrapper's prefix.
+    pub(crate) fn open(dir: &Path, family: Family) -> Result<(Self, Option<Fields>, Option<ModelKeys>)> {
         regular_file::create_directory(dir)?;
         // A complete save that was interrupted counts as the old model.
         finish(dir)?;
@@ -57,7 +54,7 @@ impl Directory {
             return Err(Error::not_a_checkpoint(path, problem));
         }
         let keys = model.as_ref().map(|model| ModelKeys::of_layer(model, family)).transpose()?;
-        Ok(Self { path: dir.to_path_buf(), fields, keys, model, family })
+        Ok((Self { path: dir.to_path_buf(), model, family }, fields, keys))
     }
 
     /// Writes weights, config (with BERT's names, which become those of the family) and `beside`, with those tensors of the

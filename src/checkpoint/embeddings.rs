@@ -150,9 +150,9 @@ impl BertEmbeddings {
     /// Nothing is written then.
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         let (config, family) = (self.config(), self.family());
-        let mut directory = Directory::open(dir.as_ref(), family)?;
-        let fields = merged_fields(&config, directory.fields.take())?;
-        let keys = directory.keys.take().unwrap_or_else(|| ModelKeys::written("", family));
+        let (directory, fields, keys) = Directory::open(dir.as_ref(), family)?;
+        let fields = merged_fields(&config, fields)?;
+        let keys = keys.unwrap_or_else(|| ModelKeys::written("", family));
         // A module whose fields were changed may not be what its config builds, and could not be read back.
         let device = self.word_embeddings.weight.lazy_device();
         let (params, built) = (self.stored_params(&keys), config.try_init(&device)?);

@@ -284,8 +284,7 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let bert = model.bert();
     let family = bert.embeddings.family();
     let spec = FamilySpec::of(family);
-    let mut directory = Directory::open(dir, family)?;
-    let old_keys = directory.keys.take();
+    let (directory, old_fields, old_keys) = Directory::open(dir, family)?;
     let old_prefix = old_keys.as_ref().and_then(|keys| keys.model_prefix());
     // Beside a head the model's keys need a prefix.
     let prefix = match M::CLASS {
@@ -299,8 +298,8 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let device = words.lazy_device();
     let own = own_fields(model);
     // Fields that still mean what the old file meant are written as they were.
-    let was = directory.fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
-    let mut fields = merged_fields(&bert.embeddings.config(), directory.fields.take())?;
+    let was = old_fields.as_ref().and_then(|old| M::build(&M::config_of(old).ok()?, &device).ok());
+    let mut fields = merged_fields(&bert.embeddings.config(), old_fields)?;
     let mut same = was.as_ref().map(own_fields).unwrap_or_default();
     // transformers gives a head as many outputs as there are labels, so another head's labels stay only if they are as many.
     if num_labels(&fields) != num_labels(&own) {
