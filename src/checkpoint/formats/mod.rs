@@ -82,14 +82,11 @@ impl WeightFile {
             return Err(file.invalid("it is empty"));
         }
         regular_file::refuse_lfs_pointer(path, &start)?;
-        let tensors = match pytorch::tensors(&file, &start)? {
-            Some(tensors) => tensors,
-            None => {
-                let (tensors, metadata) = safetensors::read_header(&file, &start)?;
-                file.metadata = Some(metadata);
-                tensors
-            }
-        };
+        if let Some(tensors) = pytorch::tensors(&file, &start)? {
+            return Ok((file, tensors));
+        }
+        let (tensors, metadata) = safetensors::read_header(&file, &start)?;
+        file.metadata = Some(metadata);
         Ok((file, tensors))
     }
 

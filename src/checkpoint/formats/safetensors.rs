@@ -97,14 +97,12 @@ impl<'a> Tensors<'a> {
         // transformers refuses a file that does not say which framework's tensors it holds.
         self.metadata.entry("format".into()).or_insert_with(|| "pt".into());
         let mut end = 0;
-        let mut infos = Vec::new();
-        for (key, dtype, shape, _) in &self.tensors {
+        let infos = self.tensors.iter().map(|(key, dtype, shape, _)| {
             let start = end;
             end += shape.iter().product::<usize>() * dtype.bitsize() / 8;
-            let info = TensorInfo { dtype: *dtype, shape: shape.clone(), data_offsets: (start, end) };
-            infos.push((key.clone(), info));
-        }
-        let tensors = Metadata::new(None, infos).map_err(io::Error::other)?;
+            (key.clone(), TensorInfo { dtype: *dtype, shape: shape.clone(), data_offsets: (start, end) })
+        });
+        let tensors = Metadata::new(None, infos.collect()).map_err(io::Error::other)?;
         let mut header = serde_json::to_vec(&WrittenHeader { metadata: &self.metadata, tensors })?;
         // So that the values start aligned.
         header.resize(header.len().next_multiple_of(8), b' ');
