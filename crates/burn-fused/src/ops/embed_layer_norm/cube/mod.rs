@@ -21,11 +21,15 @@ type Input = EmbedLayerNorm<CubeBackend>;
 fn launch(input: &Input) -> Option<RowLaunch> {
     let shape = [input.shape.iter().product(), input.gamma.meta.shape()[0]];
     let floats: Vec<_> = EmbedLayerNormOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+    let has_ids = |summand: &&Summand<CubeBackend>| matches!(summand.rows, Index::Ids { .. });
+    let ids = summands(input).into_iter().filter(has_ids).count();
+    // At most, in the backward: mean, rstd, grad, two outputs and CubeCL's own for sizes and scalars, but no beta.
+    let bindings = floats.len() + ids + usize::from(input.dropout.0.is_some()) + 5;
     // A table without rows has none that is nearest to an id.
     if floats.iter().any(|float| float.meta.shape()[0] == 0) {
         return None;
     }
-    let mut on = RowLaunch::of(&floats, shape, bindings(input))?;
+    let mut on = RowLaunch::of(&floats, shape, bindings as u32)?;
     on.address_type = on.address_type.max(address_type(floats));
     Some(on)
 }
@@ -45,18 +49,6 @@ fn source<T: Float>(summand: &Summand<CubeBackend>) -> Option<SourceLaunch<T>> {
     };
     let last = table.meta.shape()[0] - 1;
     Some(SourceLaunch::new(table.into_tensor_arg(), ids.into(), first, period, last as u32))
-}
-
-/// Buffers that the backward binds at most; the forward binds fewer.
-fn bindings(input: &Input) -> u32 {
-    let of_source = |summand: &Summand<_>| {
-        let has_ids = matches!(summand.rows, Index::Ids { .. });
-        u32::from(summand.table.is_some()) + u32::from(has_ids)
-    };
-    let sources = summands(input).map(of_source).iter().sum::<u32>();
-    let mask = u32::from(input.dropout.0.is_some());
-    // gamma, mean, rstd, grad, two outputs, and CubeCL's own for sizes and scalars
-    sources + mask + 7
 }
 
 impl Kernels<CubeBackend> for EmbedLayerNormOp {
