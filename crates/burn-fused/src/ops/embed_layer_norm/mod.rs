@@ -316,7 +316,8 @@ fn looked_up<B: Backend>(
     ids: &IntTensor<B>,
     padding_idx: Option<usize>,
 ) -> FloatTensor<B> {
-    let found = B::embedding(table.clone(), in_range::<B>(ids, table));
+    let ids = in_range::<B>(ids, table);
+    let found = B::embedding(table.clone(), ids.clone());
     let Some(pad) = padding_idx.filter(|_| B::ad_enabled(&table.device())) else {
         return found;
     };
@@ -354,14 +355,15 @@ fn rows_backward<B: Backend>(summand: &Summand<B>, grad: FloatTensor<B>) -> Opti
         Index::Ids { ids, padding_idx } => {
             let [rows, _] = ids.shape().dims();
             let grad = if rows < batch { B::float_sum_dim(grad, 0) } else { grad };
+            let ids = in_range::<B>(ids, table);
             let grad = match padding_idx {
                 Some(pad) => {
-                    let mask = is_pad::<B>(ids, *pad, grad.shape());
+                    let mask = is_pad::<B>(ids.clone(), *pad, grad.shape());
                     B::float_mask_fill(grad, mask, 0.0.into())
                 }
                 None => grad,
             };
-            B::embedding_backward(table.clone(), grad, in_range::<B>(ids, table))
+            B::embedding_backward(table.clone(), grad, ids)
         }
     })
 }
@@ -369,21 +371,18 @@ fn rows_backward<B: Backend>(summand: &Summand<B>, grad: FloatTensor<B>) -> Opti
 /// The ids, each moved to the nearest row of `table`: no lookup leaves it, whatever the backend checks.
 fn in_range<B: Backend>(ids: &IntTensor<B>, table: &FloatTensor<B>) -> IntTensor<B> {
     let last = table.shape()[0].saturating_sub(1) as i64;
-    B::int_clamp(widened::<B>(ids), 0i64.into(), last.into())
-}
-
-/// The ids in a dtype that counts to the end of every table: 8 and 16 bits are widened.
-fn widened<B: Backend>(ids: &IntTensor<B>) -> IntTensor<B> {
-    match ids.dtype() {
+    let ids = match ids.dtype() {
+        // 8 and 16 bits do not count to the end of every table.
         DType::I8 | DType::U8 | DType::I16 | DType::U16 => B::int_cast(ids.clone(), IntDType::I32),
         _ => ids.clone(),
-    }
+    };
+    B::int_clamp(ids, 0i64.into(), last.into())
 }
 
 /// Where `ids` are `pad`, expanded to `shape` [B, S, H].
-fn is_pad<B: Backend>(ids: &IntTensor<B>, pad: usize, shape: Shape) -> BoolTensor<B> {
+fn is_pad<B: Backend>(ids: IntTensor<B>, pad: usize, shape: Shape) -> BoolTensor<B> {
     let [rows, seq] = ids.shape().dims();
     let dtype = get_or_init_device_settings::<B>(&ids.device()).bool_dtype;
-    let mask = B::int_equal_elem(widened::<B>(ids), (pad as i64).into(), dtype);
+    let mask = B::int_equal_elem(ids, (pad as i64).into(), dtype);
     B::bool_expand(B::bool_reshape(mask, Shape::new([rows, seq, 1])), shape)
 }
