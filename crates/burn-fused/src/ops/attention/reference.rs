@@ -188,13 +188,12 @@ pub(super) fn folded<B: Backend>(inputs: Attention<B>) -> Attention<B> {
     if !inputs.has_distances() {
         return inputs;
     }
-    let rectangle = Rectangle::new(&inputs);
     let logits = |side: Side<B>| {
         let products = B::float_matmul(side.rows, B::float_swap_dims(side.vectors, 2, 3));
         B::float_mul_scalar(by_key::<B>(products), inputs.scale.into())
     };
-    let of_query = Side::of_query(&inputs, &rectangle).map(logits);
-    let of_key = Side::of_key(&inputs, &rectangle).map(|side| B::float_swap_dims(logits(side), 2, 3));
+    let [of_query, of_key] = Side::both(&inputs, &Rectangle::new(&inputs)).map(|side| side.map(logits));
+    let of_key = of_key.map(|logits| B::float_swap_dims(logits, 2, 3));
     let bias = inputs.bias.map(wide::<B>).into_iter().chain(of_query).chain(of_key);
     let bias = bias.reduce(B::float_add);
     let bias = bias.map(|bias| narrow::<B>(bias, inputs.query.dtype()));
@@ -216,27 +215,28 @@ pub(super) fn folded_backward<B: DropoutOps>(
     gradients.resize(6, None);
     let Some(of_logits) = gradients[3].take() else { return gradients };
     let rectangle = Rectangle::new(&inputs);
-    let scaled = B::float_mul_scalar(wide::<B>(of_logits.clone()), inputs.scale.into());
-    // By operand: what the vectors add to its gradient.
-    let mut further = Vec::new();
-    if let Some(side) = Side::of_query(&inputs, &rectangle) {
+    let [of_query, of_key] = Side::both(&inputs, &rectangle);
+    let of_bias = inputs.bias.as_ref().filter(|_| bias);
+    gradients[3] = of_bias.map(|bias| narrow::<B>(of_logits.clone(), bias.dtype()));
+    let scaled = B::float_mul_scalar(wide::<B>(of_logits), inputs.scale.into());
+    let operands = AttentionOp::operands::<B>(&inputs);
+    let mut add = |operand: usize, further: Option<FloatTensor<B>>| {
+        let found = gradients[operand].take().map(wide::<B>);
+        let sum = found.into_iter().chain(further).reduce(B::float_add);
+        gradients[operand] = sum.zip(operands[operand]).map(|(sum, of)| narrow::<B>(sum, of.dtype()));
+    };
+    if let Some(side) = of_query {
         let [of_rows, of_vectors] = side.gradients(scaled.clone(), &rectangle, [query, by_query]);
-        further.extend([(0, of_rows), (4, of_vectors)]);
+        add(0, of_rows);
+        add(4, of_vectors);
     }
-    if let Some(side) = Side::of_key(&inputs, &rectangle) {
+    if let Some(side) = of_key {
         let scaled = B::float_swap_dims(scaled, 2, 3);
         let [of_rows, of_vectors] = side.gradients(scaled, &rectangle, [key, by_key]);
-        further.extend([(1, of_rows), (5, of_vectors.map(|vectors| B::float_flip(vectors, &[0])))]);
+        add(1, of_rows);
+        add(5, of_vectors.map(|vectors| B::float_flip(vectors, &[0])));
     }
-    gradients[3] = bias.then_some(of_logits);
-    for (operand, gradient) in further {
-        let found = gradients[operand].take().map(wide::<B>);
-        gradients[operand] = found.into_iter().chain(gradient).reduce(B::float_add);
-    }
-    let operands = AttentionOp::operands::<B>(&inputs);
-    let dtypes = operands.into_iter().map(|operand| operand.map(FloatTensor::<B>::dtype));
-    let narrowed = |(gradient, dtype): (Option<_>, Option<_>)| Some(narrow::<B>(gradient?, dtype?));
-    gradients.into_iter().zip(dtypes).map(narrowed).collect()
+    gradients
 }
 
 /// Rows, and the vectors of distances that they are multiplied with, both wide.
@@ -248,25 +248,21 @@ struct Side<B: Backend> {
 }
 
 impl<B: Backend> Side<B> {
-    fn of_query(inputs: &Attention<B>, rectangle: &Rectangle<B>) -> Option<Self> {
-        let vectors = inputs.by_query.clone()?;
-        Some(Self::new(&inputs.query, vectors, rectangle))
-    }
-
-    fn of_key(inputs: &Attention<B>, rectangle: &Rectangle<B>) -> Option<Self> {
-        // Distances are from query to key: they fall where the query's place rises.
-        let vectors = B::float_flip(inputs.by_key.clone()?, &[0]);
-        Some(Self::new(&inputs.key, vectors, rectangle))
-    }
-
-    fn new(rows: &FloatTensor<B>, vectors: FloatTensor<B>, rectangle: &Rectangle<B>) -> Self {
+    /// Queries and keys.
+    fn both(inputs: &Attention<B>, rectangle: &Rectangle<B>) -> [Option<Self>; 2] {
         let [batch, heads, _, columns] = rectangle.dims;
-        let distances = vectors.shape()[0];
-        let vectors = B::float_reshape(wide::<B>(vectors), Shape::new([distances, heads, columns]));
-        let vectors =
-            B::float_reshape(B::float_swap_dims(vectors, 0, 1), Shape::new([1, heads, distances, columns]));
-        let vectors = B::float_expand(vectors, Shape::new([batch, heads, distances, columns]));
-        Self { rows: rectangle.fill(rows), vectors }
+        let Attention { query, key, by_query, by_key, .. } = inputs;
+        // Distances are from query to key: they fall where the query's place rises.
+        let by_key = by_key.clone().map(|vectors| B::float_flip(vectors, &[0]));
+        [(query, by_query.clone()), (key, by_key)].map(|(rows, vectors)| {
+            let vectors = vectors?;
+            let distances = vectors.shape()[0];
+            let vectors = B::float_reshape(wide::<B>(vectors), Shape::new([distances, heads, columns]));
+            let vectors = B::float_swap_dims(vectors, 0, 1);
+            let vectors = B::float_reshape(vectors, Shape::new([1, heads, distances, columns]));
+            let vectors = B::float_expand(vectors, Shape::new([batch, heads, distances, columns]));
+            Some(Self { rows: rectangle.fill(rows), vectors })
+        })
     }
 
     /// Those of the rows, [N, H], and of the vectors, [2L − 1, H], of the scaled logits' [B, A, L, L], where they are needed.
@@ -315,8 +311,7 @@ fn by_distance<B: Backend>(pairs: FloatTensor<B>) -> FloatTensor<B> {
     let zeros = |shape: Vec<usize>| B::float_zeros(Shape::from(shape), &device, dtype.into());
     let rows = B::float_cat(vec![pairs, zeros(vec![batch, heads, length, length - 2])], 3);
     let flat = B::float_reshape(rows, Shape::new([batch, heads, length * (2 * length - 2)]));
-    let ends = [length - 1, 1].map(|count| zeros(vec![batch, heads, count]));
-    let [first, last] = ends;
+    let [first, last] = [length - 1, 1].map(|count| zeros(vec![batch, heads, count]));
     let flat = B::float_cat(vec![first, flat, last], 2);
     B::float_reshape(flat, Shape::new([batch, heads, length, 2 * length - 1]))
 }
