@@ -49,10 +49,6 @@ impl Heads {
         u32::cast_from(self.starts[sequence]) as usize
     }
 
-    pub(super) fn longest(&self) -> usize {
-        self.longest
-    }
-
     /// The keys of a row of logits [B, A, L, L]; none past the sequence's end.
     fn keys(&self, row: usize) -> Keys {
         let sequence = row / self.longest / self.heads;
@@ -184,7 +180,7 @@ pub(super) fn softmax<T: Float, W: Float>(
     if row >= rows {
         terminate!();
     }
-    let longest = scores.layout.longest();
+    let longest = scores.layout.longest;
     let keys = scores.layout.keys(row);
     let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
     let mut x = Array::<W>::new(split.slots);
@@ -249,7 +245,7 @@ pub(super) fn backward<T: Float, W: Float>(
     if row >= rows {
         terminate!();
     }
-    let longest = scores.layout.longest();
+    let longest = scores.layout.longest;
     let keys = scores.layout.keys(row);
     let largest = statistics.max[row];
     let inverse_sum = statistics.inverse_sum[row];

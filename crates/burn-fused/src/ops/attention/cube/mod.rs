@@ -34,7 +34,6 @@ struct Setup<'a> {
     /// [B, A, L, d].
     dims: [usize; 4],
     starts: CubeTensor,
-    bias: Option<CubeTensor>,
 }
 
 impl<'a> Setup<'a> {
@@ -51,7 +50,7 @@ impl<'a> Setup<'a> {
         // `fill` writes up to four tensors to one buffer.
         on.address_type = on.address_type.max(AddressType::from_len(4 * dims.iter().product::<usize>()));
         let starts = cast(input.starts.clone(), DType::I32);
-        Some(Self { input, on, dims, starts, bias: input.bias.clone().map(into_contiguous) })
+        Some(Self { input, on, dims, starts })
     }
 
     /// The heads [B, A, L, d] of rows [N, H].
@@ -106,7 +105,7 @@ impl<'a> Setup<'a> {
     }
 
     fn scores<T: Float>(&self) -> ScoresLaunch<T> {
-        let bias = self.bias.clone().map(CubeTensor::into_buffer_arg);
+        let bias = self.input.bias.clone().map(buffer);
         ScoresLaunch::new(self.on.scalar(self.input.scale), bias.into(), self.heads())
     }
 
@@ -199,5 +198,5 @@ fn backward(input: Input, upstream: Upstream<AttentionOp, CubeBackend>) -> Gradi
     let mut rows = setup.empty(heads, scaled).into_iter();
     let [query, key, value] =
         [of_query, of_key, of_value].map(|needed| if needed { rows.next() } else { None });
-    vec![query, key, value, setup.bias.is_some().then_some(scores_grad).filter(|_| of_bias)]
+    vec![query, key, value, (of_bias && input.bias.is_some()).then_some(scores_grad)]
 }
