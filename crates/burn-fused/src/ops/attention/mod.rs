@@ -62,10 +62,9 @@ impl Sequences {
     /// Sequences of these lengths, one after the other; 0 is allowed.
     pub fn new(lengths: Vec<usize>, device: &Device) -> Self {
         let mut starts = vec![0];
-        starts.extend(lengths.iter().scan(0, |end, length| {
-            *end += length;
-            Some(*end)
-        }));
+        for length in &lengths {
+            starts.push(starts[starts.len() - 1] + length);
+        }
         Self { lengths, window: None, starts: indices(&starts, device) }
     }
 
