@@ -18,11 +18,13 @@ use burn::tensor::Shape;
 ///
 /// ```
 /// use burn::prelude::*;
+/// use burn_fused::{scaled, sums_of_squares};
 ///
-/// let x = Tensor::<1>::from_floats([3.0, 4.0], &Device::default());
-/// let sums = burn_fused::sums_of_squares(vec![x.into_dispatch()]);
-/// let total: f32 = sums.into_iter().map(|sum| sum.into_scalar::<f32>()).sum();
-/// assert_eq!(total, 25.0);
+/// let device = Device::default();
+/// let x = Tensor::<1>::from_floats([3.0, 4.0], &device).into_dispatch();
+/// let sum = sums_of_squares(vec![x.clone()]).into_iter().reduce(|a, b| a + b).unwrap(); // 25
+/// let unit = Tensor::<1>::from_dispatch(scaled(vec![x], &sum.sqrt().recip()).remove(0));
+/// assert!(unit.all_close(Tensor::from_floats([0.6, 0.8], &device), None, None));
 /// ```
 pub fn sums_of_squares(tensors: Vec<DispatchTensor>) -> Vec<Tensor<1>> {
     let mut sums = Vec::new();
@@ -37,16 +39,8 @@ fn sum_of_squares<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
     B::float_sum(B::float_mul(tensor.clone(), tensor))
 }
 
-/// All `tensors` times `factor`, `[1]`, each rounded to its dtype once. On a CubeCL device a launch takes several.
-///
-/// ```
-/// use burn::prelude::*;
-///
-/// let device = Device::default();
-/// let x = Tensor::<1>::from_floats([3.0, 4.0], &device).into_dispatch();
-/// let half = burn_fused::scaled(vec![x], &Tensor::from_floats([0.5], &device)).remove(0);
-/// assert_eq!(Tensor::<1>::from_dispatch(half).into_data(), TensorData::from([1.5f32, 2.0]));
-/// ```
+/// All `tensors` times `factor`, `[1]`, each rounded to its dtype once, as in the example of [`sums_of_squares`]. On a CubeCL
+/// device a launch takes several.
 pub fn scaled(tensors: Vec<DispatchTensor>, factor: &Tensor<1>) -> Vec<DispatchTensor> {
     let factor = factor.clone().into_dispatch();
     #[cfg(feature = "_cubecl")]
