@@ -326,6 +326,26 @@ fn the_gradient_of_a_table_is_exact_for_any_number_of_tokens() {
     }
 }
 
+/// β₁ = β₂ = 1/2 and w ← w − m / √v: with m = v = 0 and g = 2, m is 1 and v is 2.
+#[test]
+fn adam_changes_nothing_that_others_hold() {
+    let step = AdamStep { beta_1: 0.5, beta_2: 0.5, epsilon: 0.0, keep: 1.0, root: 1.0, size: 1.0 };
+    for device in all() {
+        let tensors = || [5.0, 0.0, 0.0, 2.0].map(|value| Tensor::<2>::full([300, 3], value, &device));
+        let assert_stepped = |[w, m, v, g]: [Tensor<2>; 4]| {
+            let (w, [m, v]) = adam(step, w, [m, v], g);
+            for (found, expected) in [w, m, v].map(values).iter().zip([5.0 - 1.0 / 2f64.sqrt(), 1.0, 2.0]) {
+                let is_near = found.iter().all(|value| (value - expected).abs() < 1e-6);
+                assert!(found.len() == 900 && is_near, "{device:?}");
+            }
+        };
+        assert_stepped(tensors());
+        let held = tensors();
+        assert_stepped(held.clone());
+        assert_eq!(held.map(|tensor| values(tensor)[899]), [5.0, 0.0, 0.0, 2.0], "{device:?}");
+    }
+}
+
 #[test]
 fn adam_leaves_operands_of_another_dtype_to_tensors() {
     use DType::{BF16, F32, F64};
