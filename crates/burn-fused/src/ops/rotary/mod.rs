@@ -39,7 +39,7 @@ inputs! {
 /// use burn_fused::rotary;
 ///
 /// let device = Device::default();
-/// let angles = [[1.0, 0.0], [0.0, 1.0]].map(|row| Tensor::from_floats([row], &device)); // cos and sin of 0 and π/2
+/// let angles = [[1.0, 0.0], [0.0, 1.0]].map(|row| Tensor::from_floats([row], &device)); // of 0 and π/2
 /// let y = rotary(Tensor::from_floats([[1.0, 2.0, 3.0, 4.0]], &device), angles, 1);
 /// assert_eq!(y.into_data(), TensorData::from([[1.0f32, -4.0, 3.0, 2.0]]));
 /// ```
