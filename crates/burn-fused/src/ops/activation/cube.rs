@@ -45,8 +45,7 @@ pub(crate) fn activated(on: &RowLaunch, input: BiasActivation<CubeBackend>, outp
 impl Kernels<CubeBackend> for BiasActivationOp {
     fn forward(input: BiasActivation<CubeBackend>) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
-        let dtype = input.x.dtype;
-        (activated(&on, input, dtype), [])
+        (activated(&on, input, on.float), [])
     }
 
     fn backward(

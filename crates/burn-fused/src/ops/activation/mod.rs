@@ -13,7 +13,6 @@ use crate::numerics::layer_norm::{total, vector};
 use crate::numerics::precision::{narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
-use burn::config::Config;
 use burn::prelude::*;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 

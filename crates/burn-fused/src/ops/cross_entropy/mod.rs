@@ -13,7 +13,7 @@ use crate::numerics::precision::{narrow, wide};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
-use burn::tensor::{IndexingUpdateOp, Shape};
+use burn::tensor::IndexingUpdateOp;
 
 inputs! {
     /// Those of [`cross_entropy`], N and V above 0. The statistics are of each row the largest logit m and the log of the sum l,

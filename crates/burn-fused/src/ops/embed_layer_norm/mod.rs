@@ -13,7 +13,7 @@ use crate::numerics::precision::{narrow, wide};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, Dispatch, TensorMetadata, get_or_init_device_settings};
 use burn::prelude::*;
-use burn::tensor::{DType, IntDType, Shape, Slice};
+use burn::tensor::{DType, IntDType, Slice};
 
 inputs! {
     /// B sequences of S tokens, vectors of length H. The statistics are mean and rstd of each token, [B, S, 1] in the dtype of the

@@ -10,7 +10,7 @@ use crate::numerics::precision::narrow;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex, TensorMetadata};
 use burn::prelude::*;
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 use burn_fused_matmul::{Int8Kernel, Int8Matrix, Kernel, product, product_bf16, product_int8};
 use std::borrow::Cow;
 

@@ -13,7 +13,7 @@ use crate::numerics::precision::{Precision, assert_supported, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 
 inputs! {
     /// N rows of I values to N rows of O. The statistics are x and W as they are multiplied: to round them again in the backward

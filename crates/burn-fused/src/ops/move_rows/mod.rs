@@ -9,7 +9,6 @@ use crate::numerics::dropout::DropoutOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
-use burn::tensor::Shape;
 
 inputs! {
     /// N rows of length C, which become M.

@@ -9,7 +9,6 @@ use crate::numerics::precision::{computed_in, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, DispatchTensor, TensorMetadata};
 use burn::prelude::*;
-use burn::tensor::Shape;
 
 /// Numbers that add up to Σ x² over all values of all `tensors`, outside autodiff: each `[1]`, in
 /// [`computed_in`](crate::computed_in) of a tensor's dtype.

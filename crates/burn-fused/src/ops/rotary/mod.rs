@@ -13,7 +13,6 @@ use crate::numerics::precision::{computed_in, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
-use burn::tensor::Shape;
 
 inputs! {
     /// Those of [`rotary`].
