@@ -55,14 +55,10 @@ impl HostKernels for AttentionOp {
             heads.iter().map(|_| [needs_by_query, needs_by_key].map(distances)).collect();
         let [query, key, value] = grads.each_mut().map(|values| parts(&heads, values, input.heads));
         let mut bias_parts = bias_grad.chunks_mut(longest * longest);
-        let outputs = query.into_iter().zip(key).zip(value).zip(&mut vectors);
-        let outputs = outputs.map(|(((query, key), value), vectors)| HeadGradients {
-            rows: [query, key, value],
-            bias: bias_parts.next(),
-            vectors,
-        });
-        for_each(heads.len() * longest * longest, heads.iter().zip(outputs), |(head, gradients)| {
-            batch.backward(head, &grad, &statistics, gradients);
+        let rows = query.into_iter().zip(key).zip(value).map(|((query, key), value)| [query, key, value]);
+        let tasks = heads.iter().zip(rows).zip(&mut vectors).map(|task| (task, bias_parts.next()));
+        for_each(heads.len() * longest * longest, tasks, |(((head, rows), vectors), bias)| {
+            batch.backward(head, &grad, &statistics, rows, bias, vectors);
         });
         let mut rows = grads
             .into_iter()
@@ -155,19 +151,21 @@ impl<'a, T: Scalar> Batch<'a, T> {
         view::<T>(vectors, first..first + block.distances(), &head.columns)
     }
 
-    /// Stores the gradients of a head, where they are asked for. The output's gradient and the statistics are those of all rows.
+    /// Stores the gradients of a head: of query, key and value, a part for each row of its sequence, of the bias, [L, L], and
+    /// of `by_query` and `by_key`, [2L − 1, d]. What is not asked for is empty or `None`. The output's gradient and the
+    /// statistics are those of all rows.
     fn backward(
         &self,
         head: &Head,
         grad: &FloatTensor<Flex>,
         statistics: &[[T::Wide; 2]],
-        HeadGradients { rows, bias: mut bias_grad, vectors }: HeadGradients<T>,
+        [mut query_grad, mut key_grad, mut value_grad]: [Vec<&mut [T]>; 3],
+        mut bias_grad: Option<&mut [T]>,
+        [of_query, of_key]: &mut [Vec<T::Wide>; 2],
     ) {
-        let [mut query_grad, mut key_grad, mut value_grad] = rows;
-        let [of_query, of_key] = vectors;
         let Batch { input, .. } = *self;
         let (longest, width) = (input.longest, head.columns.len());
-        // Blocks are added up in their order, whatever the threads.
+        // Blocks are added up in their order, whatever the threads; what is not asked for stays empty.
         let [mut key_sum, mut value_sum] =
             [&key_grad, &value_grad].map(|parts| vec![T::Wide::ZERO; parts.len() * width]);
         let needs_vectors = !of_query.is_empty() || !of_key.is_empty();
@@ -208,11 +206,8 @@ impl<'a, T: Scalar> Batch<'a, T> {
                 let key = head.view::<T>(&input.key, &keys);
                 let (weights, scores_grad) = soften(&block, &mut along, is_known, bias_grad.as_deref_mut());
                 let values = keys.start * width..keys.end * width;
-                if !value_grad.is_empty() {
-                    accumulate(
-                        &mut value_sum[values.clone()],
-                        multiply(weights.transpose(0, 1), grad.clone()).storage(),
-                    );
+                if let Some(sum) = value_sum.get_mut(values.clone()) {
+                    accumulate(sum, multiply(weights.transpose(0, 1), grad.clone()).storage());
                 }
                 let Some(mut scores_grad) = scores_grad else { continue };
                 if !of_queries.is_empty() {
@@ -234,10 +229,9 @@ impl<'a, T: Scalar> Batch<'a, T> {
                     input.by_key.iter().flat_map(|vectors| block.squares().map(move |part| (vectors, part)));
                 for (vectors, part) in squares {
                     let grad = part.by_key(&block.keys, scores_grad.storage_mut::<T::Wide>());
-                    if !key_grad.is_empty() {
-                        let further = multiply(grad.clone(), self.vectors(head, &part, vectors));
-                        let values = part.keys.start * width..part.keys.end * width;
-                        accumulate(&mut key_sum[values], further.storage());
+                    let values = part.keys.start * width..part.keys.end * width;
+                    if let Some(sum) = key_sum.get_mut(values) {
+                        accumulate(sum, multiply(grad.clone(), self.vectors(head, &part, vectors)).storage());
                     }
                     if !of_key.is_empty() {
                         let key = head.view::<T>(&input.key, &part.keys);
@@ -245,9 +239,8 @@ impl<'a, T: Scalar> Batch<'a, T> {
                         accumulate(&mut of_key[part.first_distance(longest) * width..], further.storage());
                     }
                 }
-                if !key_grad.is_empty() {
-                    let grad = multiply(scores_grad.transpose(0, 1), query.clone());
-                    accumulate(&mut key_sum[values], grad.storage());
+                if let Some(sum) = key_sum.get_mut(values) {
+                    accumulate(sum, multiply(scores_grad.transpose(0, 1), query.clone()).storage());
                 }
             }
             if !of_queries.is_empty() {
@@ -257,16 +250,6 @@ impl<'a, T: Scalar> Batch<'a, T> {
         store(&mut key_grad, &key_sum);
         store(&mut value_grad, &value_sum);
     }
-}
-
-/// Where the gradients of one head of one sequence are stored; empty or `None` where they are not asked for.
-struct HeadGradients<'a, T: Scalar> {
-    /// Of query, key and value, a part for each row of the sequence.
-    rows: [Vec<&'a mut [T]>; 3],
-    /// [L, L].
-    bias: Option<&'a mut [T]>,
-    /// Of `by_query` and `by_key`, [2L − 1, d].
-    vectors: &'a mut [Vec<T::Wide>; 2],
 }
 
 /// The gradient of vectors of distances, [2L − 1, H], of what each head of each sequence adds to it.
