@@ -51,36 +51,27 @@ fn add_runs<T: Float, W: Float>(
     }
     let mut total = W::new(0.0);
     for place in first..end {
-        let next = places[2 * place];
-        if next != row {
-            if is_open {
-                partials[2 * segment * hidden + column] = total;
-            } else {
-                let start = row as usize * table.stride(0);
-                table[start + column] = T::cast_from(total);
-            }
-            row = next;
-            is_open = false;
-            total = W::new(0.0);
-        }
         if row < rows {
             // Tokens that train no row are last, with `rows` as row.
             total += sum[places[2 * place + 1] as usize * hidden + column];
         }
-    }
-    if row < rows {
-        let mut goes_on = false;
-        if end < tokens {
-            goes_on = places[2 * end] == row;
+        let mut next = rows;
+        if place + 1 < tokens {
+            next = places[2 * place + 2];
         }
-        if is_open {
-            partials[2 * segment * hidden + column] = total;
-        } else if goes_on {
-            partials[(2 * segment + 1) * hidden + column] = total;
-        } else {
-            let start = row as usize * table.stride(0);
-            table[start + column] = T::cast_from(total);
+        if row < rows && (next != row || place + 1 == end) {
+            if is_open {
+                partials[2 * segment * hidden + column] = total;
+            } else if next == row {
+                partials[(2 * segment + 1) * hidden + column] = total;
+            } else {
+                let start = row as usize * table.stride(0);
+                table[start + column] = T::cast_from(total);
+            }
+            is_open = false;
+            total = W::new(0.0);
         }
+        row = next;
     }
 }
 
