@@ -44,8 +44,8 @@ impl HostKernels for AttentionOp {
         let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest);
         let (batch, statistics) = (Batch::<T>::new(&input), of_rows(statistics));
         let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
-        let needs = [needs_query, needs_key, needs_value];
-        let mut grads = needs.map(|needed| buffer(needed, shape.num_elements()));
+        let mut grads =
+            [needs_query, needs_key, needs_value].map(|needed| buffer(needed, shape.num_elements()));
         let mut bias_grad = buffer(needs_bias, heads.len() * longest * longest);
         // Apart for each sequence, and added up in their order: heads are worked on in parallel.
         let columns = shape[1] / input.heads;
@@ -60,15 +60,13 @@ impl HostKernels for AttentionOp {
         for_each(heads.len() * longest * longest, tasks, |(((head, rows), vectors), bias)| {
             batch.backward(head, &grad, &statistics, rows, bias, vectors);
         });
-        let mut rows = grads
-            .into_iter()
-            .zip(needs)
-            .map(|(values, needed)| needed.then(|| tensor(values, shape.clone())))
-            .collect::<Vec<_>>();
-        rows.push(input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())));
-        rows.push(needs_by_query.then(|| joined::<T>(&vectors, 0, input.heads, columns)));
-        rows.push(needs_by_key.then(|| joined::<T>(&vectors, 1, input.heads, columns)));
-        rows
+        // What is not needed has no values.
+        let of_rows = |rows: Vec<T>| (!rows.is_empty()).then(|| tensor(rows, shape.clone()));
+        let mut grads = Vec::from(grads.map(of_rows));
+        grads.push(input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())));
+        grads.push(needs_by_query.then(|| joined::<T>(&vectors, 0, input.heads, columns)));
+        grads.push(needs_by_key.then(|| joined::<T>(&vectors, 1, input.heads, columns)));
+        grads
     }
 }
 
