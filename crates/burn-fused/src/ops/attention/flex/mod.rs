@@ -61,8 +61,8 @@ impl HostKernels for AttentionOp {
             batch.backward(head, &grad, &statistics, rows, bias, vectors);
         });
         // What is not needed has no values.
-        let of_rows = |rows: Vec<T>| (!rows.is_empty()).then(|| tensor(rows, shape.clone()));
-        let mut grads = Vec::from(grads.map(of_rows));
+        let gradient = |rows: Vec<T>| (!rows.is_empty()).then(|| tensor(rows, shape.clone()));
+        let mut grads = Vec::from(grads.map(gradient));
         grads.push(input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())));
         grads.push(needs_by_query.then(|| joined::<T>(&vectors, 0, input.heads, columns)));
         grads.push(needs_by_key.then(|| joined::<T>(&vectors, 1, input.heads, columns)));

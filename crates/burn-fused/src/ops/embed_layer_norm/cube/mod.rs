@@ -12,7 +12,6 @@ use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Index, Summ
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::{cast, into_contiguous};
-use burn_cubecl::tensor::CubeTensor;
 use scatter::{scatter, scatter_cyclic};
 
 type Input = EmbedLayerNorm<CubeBackend>;
@@ -62,23 +61,19 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
         let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
         let Upstream { statistics, grad, needs: [words, token_types, positions, gamma, beta] } = upstream;
         let tables = summands(&input).into_iter().zip([words, token_types, positions]);
-        let tables =
-            tables.map(|(summand, needed)| (summand.table.as_ref().filter(|_| needed), &summand.rows));
-        let needed = || tables.clone().filter(|(table, _)| table.is_some()).map(|(_, rows)| rows);
-        let is_total = |rows: &Index<_>| matches!(rows, Index::Cyclic { period: 1, .. });
+        let is_total =
+            |summand: &Summand<CubeBackend>| matches!(summand.rows, Index::Cyclic { period: 1, .. });
+        let has = |total: bool| tables.clone().any(|(summand, needed)| needed && is_total(summand) == total);
         // A row that all tokens read gets the total of ∂L/∂x: nothing is stored for it.
-        let totals = gamma || beta || needed().any(is_total);
-        let stores = needed().any(|rows| !is_total(rows));
-
+        let partials = on.partials(if gamma || beta || has(true) { 3 } else { 0 });
         // Wide: tables add up the gradients of many tokens, which are rounded after that.
-        let sum = stores.then(|| on.empty([on.rows, on.hidden], on.wide));
-        let partials = on.partials(if totals { 3 } else { 0 });
+        let sum = has(false).then(|| on.empty([on.rows, on.hidden], on.wide));
         let (sources, outputs) = (sources(&input), [&sum, &None, &partials]);
         on.layer_norm_backward(sources, input.gamma.clone(), &input.dropout, statistics, grad, outputs);
 
-        let gradient = |(table, rows): (Option<&CubeTensor>, &Index<CubeTensor>)| {
-            let table = table?;
-            Some(match rows {
+        let gradient = |(summand, needed): (&Summand<CubeBackend>, bool)| {
+            let table = summand.table.as_ref().filter(|_| needed)?;
+            Some(match &summand.rows {
                 Index::Cyclic { first, period: 1 } => {
                     let output = on.zeros(table.meta.shape().clone(), on.float);
                     let start = first * output.meta.strides()[0];
@@ -93,7 +88,7 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
                 Index::Ids { ids, padding_idx } => scatter(&on, sum.clone()?, table, ids, *padding_idx),
             })
         };
-        let mut gradients: Vec<_> = tables.clone().map(gradient).collect();
+        let mut gradients: Vec<_> = tables.map(gradient).collect();
         let vectors = partials.filter(|_| gamma || beta).map(|partials| on.totals(&partials, 2));
         let vector = |needed: bool, i: usize| vectors.as_ref().filter(|_| needed).map(|all| all[i].clone());
         gradients.extend([vector(gamma, 0), vector(beta, 1)]);
