@@ -66,7 +66,7 @@ mod tests {
                 weight: tensor([inputs, outputs], 11),
                 bias: has_bias.then(|| CubeBackend::float_reshape(tensor([1, outputs], 5), [outputs].into())),
                 dtype: DType::F16,
-                narrow: true,
+                output: DType::F16,
             };
             let (y, statistics) = <LinearOp as Kernels<CubeBackend>>::forward(input());
             let (expected, others) = LinearOp::reference::<CubeBackend>(input());

@@ -5,7 +5,7 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::operator::{Gradients, Operator, Output, Spec, Tensors, Upstream, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::layer_norm::{total, vector};
@@ -32,16 +32,9 @@ inputs! {
         plain {
             /// What operands are rounded to: F32 or BF16.
             dtype: DType,
-            /// Whether the output is in 16 bits, otherwise in f32.
-            narrow: bool,
+            /// The output's dtype: the same, or F32.
+            output: DType,
         }
-    }
-}
-
-impl<T: Tensors> Linear<T> {
-    /// The output's dtype.
-    fn output(&self) -> DType {
-        if self.narrow { self.dtype } else { DType::F32 }
     }
 }
 
@@ -140,7 +133,7 @@ fn compute<const D: usize>(
         weight: weight.into_dispatch(),
         bias: bias.map(|bias| bias.dequantize().into_dispatch()),
         dtype,
-        narrow: narrow || weight_dtype != DType::F32,
+        output: if narrow || weight_dtype != DType::F32 { dtype } else { DType::F32 },
     };
     Tensor::<2>::from_dispatch(run::<LinearOp, _>(input)).reshape(dims)
 }
@@ -185,9 +178,8 @@ fn has_matmuls<const D: usize>(_x: &Tensor<D>, _weight: &Tensor<2>) -> bool {
 type Affine<B> = fn(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>, DType) -> FloatTensor<B>;
 
 fn forward<B: Backend>(input: Linear<B>, affine: Affine<B>) -> Output<LinearOp, B> {
-    let output = input.output();
     let [x, weight] = [input.x, input.weight].map(|operand| narrow::<B>(operand, input.dtype));
-    (affine(x.clone(), weight.clone(), input.bias, output), [x, weight])
+    (affine(x.clone(), weight.clone(), input.bias, input.output), [x, weight])
 }
 
 fn backward<B: Backend>(
@@ -226,7 +218,7 @@ impl Operator for LinearOp {
     fn specs<B: Backend>(inputs: &Linear<B>) -> Vec<Spec> {
         let shape = Shape::new([inputs.x.shape()[0], inputs.weight.shape()[1]]);
         let rounded = |operand: &FloatTensor<B>| Spec { shape: operand.shape(), dtype: inputs.dtype };
-        vec![Spec { shape, dtype: inputs.output() }, rounded(&inputs.x), rounded(&inputs.weight)]
+        vec![Spec { shape, dtype: inputs.output }, rounded(&inputs.x), rounded(&inputs.weight)]
     }
 
     fn reference<B: DropoutOps>(inputs: Linear<B>) -> Output<Self, B> {
