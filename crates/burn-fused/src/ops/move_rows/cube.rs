@@ -13,7 +13,7 @@ const BINDINGS: u32 = 5;
 
 impl Kernels<CubeBackend> for MoveRowsOp {
     fn forward(input: MoveRows<CubeBackend>) -> Output<Self, CubeBackend> {
-        let Some(y) = gathered(&input.x, &input.from, input.rows) else { return Self::reference(input) };
+        let Some(y) = gathered(&input.x, &input.from) else { return Self::reference(input) };
         (y, [])
     }
 
@@ -21,14 +21,14 @@ impl Kernels<CubeBackend> for MoveRowsOp {
         input: MoveRows<CubeBackend>,
         upstream: Upstream<Self, CubeBackend>,
     ) -> Gradients<CubeBackend> {
-        let dx = gathered(&upstream.grad, &input.to, input.x.meta.shape()[0]);
+        let dx = gathered(&upstream.grad, &input.to);
         if dx.is_some() { vec![dx] } else { Self::reference_backward(input, upstream) }
     }
 }
 
 /// The rows of `x` with these indices, zero behind the last; `None` for what the kernel does not take.
-fn gathered(x: &CubeTensor, index: &CubeTensor, rows: usize) -> Option<CubeTensor> {
-    let [of_x, columns] = x.meta.shape().dims();
+fn gathered(x: &CubeTensor, index: &CubeTensor) -> Option<CubeTensor> {
+    let ([of_x, columns], rows) = (x.meta.shape().dims(), index.meta.shape()[0]);
     let on = RowLaunch::of(&[x], [rows.max(of_x), columns], BINDINGS)?;
     if rows == 0 || of_x == 0 {
         return None;

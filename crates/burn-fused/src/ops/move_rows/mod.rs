@@ -21,8 +21,6 @@ inputs! {
             to,
         }
         plain {
-            /// M.
-            rows: usize,
             /// The rows of x that are somewhere.
             moved: usize,
         }
@@ -84,11 +82,10 @@ impl Moves {
     ///
     /// If there are other than N rows.
     pub fn apply(&self, x: Tensor<2>) -> Tensor<2> {
-        let ([rows], [of_x]) = (self.from.dims(), self.to.dims());
-        assert_eq!(x.dims()[0], of_x, "move_rows: the number of rows");
+        assert_eq!(x.dims()[0], self.to.dims()[0], "move_rows: the number of rows");
         let [from, to] = [&self.from, &self.to].map(|index| index.clone().into_dispatch());
         let (x, moved) = (x.into_dispatch(), self.moved);
-        Tensor::from_dispatch(run::<MoveRowsOp, _>(MoveRows { x, from, to, rows, moved }))
+        Tensor::from_dispatch(run::<MoveRowsOp, _>(MoveRows { x, from, to, moved }))
     }
 }
 
@@ -100,12 +97,13 @@ pub fn indices(values: &[usize], device: &Device) -> Tensor<1, Int> {
 
 impl Operator for MoveRowsOp {
     fn specs<B: Backend>(inputs: &MoveRows<B>) -> Vec<Spec> {
-        let shape = Shape::new([inputs.rows, inputs.x.shape()[1]]);
+        let shape = Shape::new([inputs.from.shape()[0], inputs.x.shape()[1]]);
         vec![Spec { shape, dtype: inputs.x.dtype() }]
     }
 
     fn reference<B: DropoutOps>(inputs: MoveRows<B>) -> Output<Self, B> {
-        (gather::<B>(inputs.x, inputs.from, inputs.moved < inputs.rows), [])
+        let has_zeros = inputs.moved < inputs.from.shape()[0];
+        (gather::<B>(inputs.x, inputs.from, has_zeros), [])
     }
 
     fn reference_backward<B: DropoutOps>(inputs: MoveRows<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
