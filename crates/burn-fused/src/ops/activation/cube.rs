@@ -99,19 +99,14 @@ fn constants(on: &RowLaunch, activation: Activation) -> ConstantsLaunch {
 /// f(z).
 #[cube]
 fn value<W: Float>(z: W, constants: &Constants, #[comptime] activation: Activation) -> W {
-    if comptime!(activation == Activation::Gelu) {
-        z * cumulative::<W>(z, constants)
-    } else if comptime!(activation == Activation::Relu) {
+    match comptime!(activation) {
+        Activation::Gelu => z * cumulative::<W>(z, constants),
         // NaN stays.
-        select(z < W::new(0.0), W::new(0.0), z)
-    } else if comptime!(activation == Activation::Tanh) {
-        z.tanh()
-    } else if comptime!(activation == Activation::Sigmoid) {
-        logistic::<W>(z)
-    } else if comptime!(activation == Activation::Identity) {
-        z
-    } else {
-        z * logistic::<W>(cubic::<W>(z, constants, 1.0))
+        Activation::Relu => select(z < W::new(0.0), W::new(0.0), z),
+        Activation::Tanh => z.tanh(),
+        Activation::Sigmoid => logistic::<W>(z),
+        Activation::Identity => z,
+        _ => z * logistic::<W>(cubic::<W>(z, constants, 1.0)),
     }
 }
 
@@ -119,23 +114,24 @@ fn value<W: Float>(z: W, constants: &Constants, #[comptime] activation: Activati
 #[cube]
 fn slope<W: Float>(z: W, constants: &Constants, #[comptime] activation: Activation) -> W {
     let one = W::new(1.0);
-    if comptime!(activation == Activation::Gelu) {
-        let density = constants.second.get::<W>() * (W::new(-0.5) * z * z).exp();
-        cumulative::<W>(z, constants) + z * density
-    } else if comptime!(activation == Activation::Relu) {
-        select(z > W::new(0.0), one, W::new(0.0))
-    } else if comptime!(activation == Activation::Tanh) {
-        let y = z.tanh();
-        one - y * y
-    } else if comptime!(activation == Activation::Sigmoid) {
-        logistic::<W>(z) * logistic::<W>(-z)
-    } else if comptime!(activation == Activation::Identity) {
-        one
-    } else {
-        let u = cubic::<W>(z, constants, 1.0);
-        let near = logistic::<W>(u);
-        // z times the derivative of the cubic is the cubic with three times its last term; 1 − σ(u) is σ(−u).
-        near + near * logistic::<W>(-u) * cubic::<W>(z, constants, 3.0)
+    match comptime!(activation) {
+        Activation::Gelu => {
+            let density = constants.second.get::<W>() * (W::new(-0.5) * z * z).exp();
+            cumulative::<W>(z, constants) + z * density
+        }
+        Activation::Relu => select(z > W::new(0.0), one, W::new(0.0)),
+        Activation::Tanh => {
+            let y = z.tanh();
+            one - y * y
+        }
+        Activation::Sigmoid => logistic::<W>(z) * logistic::<W>(-z),
+        Activation::Identity => one,
+        _ => {
+            let u = cubic::<W>(z, constants, 1.0);
+            let near = logistic::<W>(u);
+            // z times the derivative of the cubic is the cubic with three times its last term; 1 − σ(u) is σ(−u).
+            near + near * logistic::<W>(-u) * cubic::<W>(z, constants, 3.0)
+        }
     }
 }
 
