@@ -147,13 +147,6 @@ impl<T: Float> Scores<T> {
     }
 }
 
-/// Of each row of logits: its maximum, and 1 / Σ exp(S − max).
-#[derive(CubeType, CubeLaunch)]
-pub(super) struct Statistics<W: Float> {
-    max: Box<[W]>,
-    inverse_sum: Box<[W]>,
-}
-
 /// Writes `value` in the place of what it was computed from, or, in 16 bits, elsewhere.
 #[cube]
 fn store<T: Float, W: Float>(value: W, place: usize, wide: &mut [W], narrow: &mut ComptimeOption<Box<[T]>>) {
@@ -164,14 +157,16 @@ fn store<T: Float, W: Float>(value: W, place: usize, wide: &mut [W], narrow: &mu
     }
 }
 
-/// The weights mask · P of products Q · Kᵀ [rows, L], in their place.
+/// The weights mask · P of products Q · Kᵀ [rows, L], in their place, and of each row of logits its maximum and
+/// 1 / Σ exp(S − max).
 #[cube(launch, address_type = "dynamic")]
 pub(super) fn softmax<T: Float, W: Float>(
     products: &mut [W],
     scores: &Scores<T>,
     mask: &ComptimeOption<Mask>,
     mut weights: ComptimeOption<Box<[T]>>,
-    statistics: &mut Statistics<W>,
+    maxima: &mut [W],
+    inverse_sums: &mut [W],
     rows: usize,
     #[comptime] split: Split,
     #[define(T, W)] _dtypes: [ElemType; 2],
@@ -221,8 +216,8 @@ pub(super) fn softmax<T: Float, W: Float>(
         }
     }
     if UNIT_POS == 0 {
-        statistics.max[row] = largest;
-        statistics.inverse_sum[row] = inverse_sum;
+        maxima[row] = largest;
+        inverse_sums[row] = inverse_sum;
     }
 }
 
@@ -234,7 +229,8 @@ pub(super) fn backward<T: Float, W: Float>(
     grad: &mut [W],
     scores: &Scores<T>,
     mask: &ComptimeOption<Mask>,
-    statistics: &Statistics<W>,
+    maxima: &[W],
+    inverse_sums: &[W],
     mut weights: ComptimeOption<Box<[T]>>,
     mut scores_grad: ComptimeOption<Box<[T]>>,
     rows: usize,
@@ -247,8 +243,8 @@ pub(super) fn backward<T: Float, W: Float>(
     }
     let longest = scores.layout.longest;
     let keys = scores.layout.keys(row);
-    let largest = statistics.max[row];
-    let inverse_sum = statistics.inverse_sum[row];
+    let largest = maxima[row];
+    let inverse_sum = inverse_sums[row];
     let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
     let factors = factors::<W>(mask, row, split);
     let mut x = Array::<W>::new(split.slots);

@@ -19,7 +19,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
-use kernels::{HeadsLaunch, ScoresLaunch, StatisticsLaunch};
+use kernels::{HeadsLaunch, ScoresLaunch};
 
 type Input = Attention<CubeBackend>;
 
@@ -117,10 +117,6 @@ impl<'a> Setup<'a> {
     }
 }
 
-fn arguments<W: Float>([max, inverse_sum]: [CubeTensor; 2]) -> StatisticsLaunch<W> {
-    StatisticsLaunch::new(buffer(max), buffer(inverse_sum))
-}
-
 /// The last two axes swapped.
 fn transposed(tensor: CubeTensor) -> CubeTensor {
     CubeBackend::float_swap_dims(tensor, 2, 3)
@@ -136,7 +132,7 @@ impl Kernels<CubeBackend> for AttentionOp {
         let products = product(query, transposed(key), on.wide);
         let weights = setup.narrow();
         let [batch, heads, longest, _] = setup.dims;
-        let statistics = [(); 2].map(|()| on.empty([batch, heads, longest, 1], on.wide));
+        let [maxima, inverse_sums] = [(); 2].map(|()| on.empty([batch, heads, longest, 1], on.wide));
         kernels::softmax::launch(
             &on.client,
             on.cubes(on.rows),
@@ -146,7 +142,8 @@ impl Kernels<CubeBackend> for AttentionOp {
             setup.scores(),
             on.mask(&input.dropout).into(),
             output(&weights).into(),
-            arguments(statistics.clone()),
+            maxima.clone().into_buffer_arg(),
+            inverse_sums.clone().into_buffer_arg(),
             on.rows,
             on.split,
             on.floats(),
@@ -154,7 +151,7 @@ impl Kernels<CubeBackend> for AttentionOp {
         // In f32 the weights have taken the place of the logits.
         let context = product(weights.unwrap_or(products), value, on.float);
         let output = setup.empty(vec![context], 0).remove(0);
-        (output, statistics)
+        (output, [maxima, inverse_sums])
     }
 
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
@@ -172,6 +169,7 @@ fn backward(input: Input, upstream: Upstream<AttentionOp, CubeBackend>) -> Gradi
     let products = product(query.clone(), transposed(key.clone()), on.wide);
     let scores_grad = product(grad.clone(), transposed(value), on.wide);
     let (weights, narrow_grad) = (setup.narrow(), setup.narrow());
+    let [maxima, inverse_sums] = statistics.map(buffer);
     kernels::backward::launch(
         &on.client,
         on.cubes(on.rows),
@@ -181,7 +179,8 @@ fn backward(input: Input, upstream: Upstream<AttentionOp, CubeBackend>) -> Gradi
         scores_grad.clone().into_buffer_arg(),
         setup.scores(),
         on.mask(&input.dropout).into(),
-        arguments(statistics),
+        maxima,
+        inverse_sums,
         output(&weights).into(),
         output(&narrow_grad).into(),
         on.rows,
