@@ -116,8 +116,7 @@ impl<B: Backend> Rectangle<B> {
         let device = input.query.device();
         let settings = get_or_init_device_settings::<B>(&device);
         let int = |values: Vec<i64>| {
-            let count = values.len();
-            let data = TensorData::new(values, [count]).convert_dtype(settings.int_dtype.into());
+            let data = TensorData::from(values.as_slice()).convert_dtype(settings.int_dtype.into());
             B::int_from_data(data, &device)
         };
         let bools = |ones: Vec<i64>, shape| {

@@ -21,7 +21,6 @@ fn part(keys: usize) -> usize {
 }
 
 /// One head of one sequence.
-#[derive(Clone)]
 pub(super) struct Head {
     /// Which of B · A.
     pub(super) index: usize,
@@ -38,11 +37,8 @@ pub(super) fn heads(input: &Attention<Flex>) -> Vec<Head> {
     let mut first = 0;
     for &length in &input.lengths {
         for head in 0..input.heads {
-            heads.push(Head {
-                index: heads.len(),
-                rows: first..first + length,
-                columns: head * columns..(head + 1) * columns,
-            });
+            let (rows, columns) = (first..first + length, head * columns..(head + 1) * columns);
+            heads.push(Head { index: heads.len(), rows, columns });
         }
         first += length;
     }
