@@ -13,17 +13,19 @@ use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
+type Input = BiasActivation<CubeBackend>;
+
 /// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
 const BINDINGS: u32 = 9;
 
 /// `None` for inputs that the kernels do not take.
-pub(crate) fn launch(input: &BiasActivation<CubeBackend>) -> Option<RowLaunch> {
+pub(crate) fn launch(input: &Input) -> Option<RowLaunch> {
     let operands: Vec<_> = BiasActivationOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
     RowLaunch::of(&operands, input.x.meta.shape().dims(), BINDINGS)
 }
 
 /// f(x + bias) ∘ gate in `output`, one launch, for rows that have a [`launch`].
-pub(crate) fn activated(on: &RowLaunch, input: BiasActivation<CubeBackend>, output: DType) -> CubeTensor {
+pub(crate) fn activated(on: &RowLaunch, input: Input, output: DType) -> CubeTensor {
     let y = on.empty([on.rows, on.hidden], output);
     forward_kernel::launch(
         &on.client,
@@ -43,15 +45,12 @@ pub(crate) fn activated(on: &RowLaunch, input: BiasActivation<CubeBackend>, outp
 }
 
 impl Kernels<CubeBackend> for BiasActivationOp {
-    fn forward(input: BiasActivation<CubeBackend>) -> Output<Self, CubeBackend> {
+    fn forward(input: Input) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
         (activated(&on, input, on.float), [])
     }
 
-    fn backward(
-        input: BiasActivation<CubeBackend>,
-        upstream: Upstream<Self, CubeBackend>,
-    ) -> Gradients<CubeBackend> {
+    fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
         let Upstream { grad, needs: [x, bias, gate], .. } = upstream;
         let dx = x.then(|| on.empty([on.rows, on.hidden], on.float));

@@ -7,31 +7,30 @@ use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 
+type Input = AddLayerNorm<CubeBackend>;
+
 /// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
 const BINDINGS: u32 = 13;
 
 /// `None` for inputs that the kernels do not take.
-fn launch(input: &AddLayerNorm<CubeBackend>) -> Option<RowLaunch> {
+fn launch(input: &Input) -> Option<RowLaunch> {
     let AddLayerNorm { x, bias, residual, gamma, beta, .. } = input;
     RowLaunch::of(&[x, bias, residual, gamma, beta], x.meta.shape().dims(), BINDINGS)
 }
 
-fn summands<T: Float>(input: &AddLayerNorm<CubeBackend>) -> SummandsArgs<T> {
+fn summands<T: Float>(input: &Input) -> SummandsArgs<T> {
     let [x, bias, residual] = [&input.x, &input.bias, &input.residual].map(|tensor| buffer(tensor.clone()));
     SummandsArgs::Residual(ResidualLaunch::new(x, bias, residual))
 }
 
 impl Kernels<CubeBackend> for AddLayerNormOp {
-    fn forward(input: AddLayerNorm<CubeBackend>) -> Output<Self, CubeBackend> {
+    fn forward(input: Input) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
         let vectors = [input.gamma.clone(), input.beta.clone()];
         on.layer_norm(&[on.rows], summands(&input), vectors, input.epsilon, &input.dropout)
     }
 
-    fn backward(
-        input: AddLayerNorm<CubeBackend>,
-        upstream: Upstream<Self, CubeBackend>,
-    ) -> Gradients<CubeBackend> {
+    fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
         let Upstream { statistics, grad, needs: [x, bias, residual, gamma, beta] } = upstream;
         let matrix = |needed: bool| needed.then(|| on.empty([on.rows, on.hidden], on.float));

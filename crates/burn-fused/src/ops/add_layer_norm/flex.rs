@@ -29,11 +29,8 @@ impl HostKernels for AddLayerNormOp {
     }
 
     fn backward<T: Scalar>(input: AddLayerNorm<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
-        let Upstream {
-            statistics,
-            grad,
-            needs: [needs_x, needs_bias, needs_residual, needs_gamma, needs_beta],
-        } = upstream;
+        let Upstream { statistics, grad, needs } = upstream;
+        let [needs_x, needs_bias, needs_residual, needs_gamma, needs_beta] = needs;
         let block = Block::new::<T>(&input);
         let hidden = block.bias.len();
         let step = rows_per_task(hidden);

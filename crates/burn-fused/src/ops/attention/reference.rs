@@ -194,8 +194,7 @@ pub(super) fn folded<B: Backend>(inputs: Attention<B>) -> Attention<B> {
     let [of_query, of_key] = Side::both(&inputs, &Rectangle::new(&inputs)).map(|side| side.map(logits));
     let of_key = of_key.map(|logits| B::float_swap_dims(logits, 2, 3));
     let bias = inputs.bias.map(wide::<B>).into_iter().chain(of_query).chain(of_key);
-    let bias = bias.reduce(B::float_add);
-    let bias = bias.map(|bias| narrow::<B>(bias, inputs.query.dtype()));
+    let bias = bias.reduce(B::float_add).map(|bias| narrow::<B>(bias, inputs.query.dtype()));
     Attention { bias, by_query: None, by_key: None, ..inputs }
 }
 
