@@ -62,10 +62,7 @@ fn gather<T: Float>(
         terminate!();
     }
     let row = u32::cast_from(index[ABSOLUTE_POS / columns]) as usize;
-    let mut value = T::new(0.0);
     // Indices behind the last row ask for zeros.
-    if row < rows {
-        value = x[row * columns + ABSOLUTE_POS % columns];
-    }
+    let value = if row < rows { x[row * columns + ABSOLUTE_POS % columns] } else { T::new(0.0) };
     y[ABSOLUTE_POS] = value;
 }

@@ -89,10 +89,7 @@ pub(super) fn fill<T: Float>(
     #[unroll]
     for i in 0..rows.len() {
         // What lies past a sequence's end takes part in matmuls: there it must add nothing.
-        let mut value = T::new(0.0);
-        if place.exists {
-            value = rows[i][place.of_rows];
-        }
+        let value = if place.exists { rows[i][place.of_rows] } else { T::new(0.0) };
         heads[i * stride + ABSOLUTE_POS] = value;
     }
 }
@@ -201,11 +198,8 @@ pub(super) fn softmax<T: Float, W: Float>(
         }
     }
     let sum = cube_sum::<W>(sum, &mut scratch, split.units);
-    let mut inverse_sum = W::new(0.0);
     // A row past its sequence's end has no weights: 1 / 0 would be infinite.
-    if keys.end > 0 {
-        inverse_sum = W::new(1.0) / sum;
-    }
+    let inverse_sum = if keys.end > 0 { W::new(1.0) / sum } else { W::new(0.0) };
     let factors = factors::<W>(mask, row, split);
     #[unroll(split.slots <= 16)]
     for i in 0..split.slots {

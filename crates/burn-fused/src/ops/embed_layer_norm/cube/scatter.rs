@@ -44,21 +44,15 @@ fn add_runs<T: Float, W: Float>(
     }
     let end = clamp_max(first + per_segment, tokens);
     let mut row = places[2 * first];
-    let mut is_open = false;
-    if first > 0 {
-        // A run that began in an earlier segment is not this one's to write.
-        is_open = places[2 * first - 2] == row;
-    }
+    // A run that began in an earlier segment is not this one's to write.
+    let mut is_open = first > 0 && places[2 * first - 2] == row;
     let mut total = W::new(0.0);
     for place in first..end {
         if row < rows {
             // Tokens that train no row are last, with `rows` as row.
             total += sum[places[2 * place + 1] as usize * hidden + column];
         }
-        let mut next = rows;
-        if place + 1 < tokens {
-            next = places[2 * place + 2];
-        }
+        let next = if place + 1 < tokens { places[2 * place + 2] } else { rows };
         if row < rows && (next != row || place + 1 == end) {
             if is_open {
                 partials[2 * segment * hidden + column] = total;
@@ -95,21 +89,14 @@ fn join<T: Float, W: Float>(
         terminate!();
     }
     let row = places[2 * end];
-    let mut begins_here = places[2 * end - 2] == row && row < rows;
-    if begins_here && first > 0 {
-        begins_here = places[2 * first - 2] != row;
-    }
-    if begins_here {
+    let mut goes_on = places[2 * end - 2] == row && row < rows;
+    if goes_on && (first == 0 || places[2 * first - 2] != row) {
         let mut total = partials[(2 * segment + 1) * hidden + column];
         let mut next = segment + 1;
-        let mut goes_on = true;
         while goes_on {
             total += partials[2 * next * hidden + column];
             next += 1;
-            goes_on = false;
-            if next * per_segment < tokens {
-                goes_on = places[2 * next * per_segment] == row;
-            }
+            goes_on = next * per_segment < tokens && places[2 * next * per_segment] == row;
         }
         let start = row as usize * table.stride(0);
         table[start + column] = T::cast_from(total);
@@ -302,10 +289,7 @@ fn sort(
     let token = of_cube + unit;
     let first = of_cube / run * run;
     let end = clamp_max(first + run, tokens);
-    let mut own = rows;
-    if token < end {
-        own = trained_row(ids, token, rows, pad);
-    }
+    let own = if token < end { trained_row(ids, token, rows, pad) } else { rows };
     let mut tile = Shared::<[u32]>::new_slice(units);
     let mut place = first;
     for i in 0..(end - first).div_ceil(units) {
