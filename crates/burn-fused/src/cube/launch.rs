@@ -58,7 +58,8 @@ impl RowLaunch {
         }
     }
 
-    /// For kernels that bind `bindings` buffers and whose float inputs all have one dtype; `None` for what they do not take.
+    /// For kernels that bind at most `bindings` buffers, CubeCL's own for sizes and scalars among them, and whose float inputs
+    /// all have one dtype; `None` for what they do not take.
     pub(crate) fn of(inputs: &[&CubeTensor], shape: [usize; 2], bindings: u32) -> Option<Self> {
         let dtype = inputs[0].dtype;
         let alike = inputs.iter().all(|input| input.dtype == dtype);

@@ -15,10 +15,8 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 type Input = BiasActivation<CubeBackend>;
 
-/// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
 const BINDINGS: u32 = 9;
 
-/// `None` for inputs that the kernels do not take.
 pub(crate) fn launch(input: &Input) -> Option<RowLaunch> {
     let operands: Vec<_> = BiasActivationOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
     RowLaunch::of(&operands, input.x.meta.shape().dims(), BINDINGS)

@@ -9,10 +9,8 @@ use burn_cubecl::cubecl::prelude::*;
 
 type Input = AddLayerNorm<CubeBackend>;
 
-/// Buffers that the backward binds, with CubeCL's own for sizes and scalars; the forward binds fewer.
 const BINDINGS: u32 = 13;
 
-/// `None` for inputs that the kernels do not take.
 fn launch(input: &Input) -> Option<RowLaunch> {
     let AddLayerNorm { x, bias, residual, gamma, beta, .. } = input;
     RowLaunch::of(&[x, bias, residual, gamma, beta], x.meta.shape().dims(), BINDINGS)

@@ -10,10 +10,8 @@ use burn_cubecl::kernel::into_contiguous;
 
 type Input = CrossEntropy<CubeBackend>;
 
-/// Buffers that a kernel binds at most, with CubeCL's own for sizes and scalars.
 const BINDINGS: u32 = 8;
 
-/// `None` for inputs that the kernels do not take.
 fn launch(input: &Input) -> Option<RowLaunch> {
     let shape = input.logits.meta.shape().dims();
     RowLaunch::of(&[&input.logits], shape, BINDINGS)

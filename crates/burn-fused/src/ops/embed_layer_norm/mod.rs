@@ -29,7 +29,6 @@ inputs! {
     }
 }
 
-/// One of the three summands.
 #[derive(Clone, Debug)]
 pub(crate) struct Summand<T: Tensors> {
     /// [V, H]: what the gradient flows to. Nothing is added without one.
@@ -241,7 +240,6 @@ pub fn lookup(table: Tensor<2>, ids: Tensor<2, Int>, padding_idx: Option<usize>)
     Tensor::from_dispatch(looked_up::<Dispatch>(&table, &ids.into_dispatch(), padding_idx))
 }
 
-/// The three summands.
 pub(crate) fn summands<T: Tensors>(input: &EmbedLayerNorm<T>) -> [&Summand<T>; 3] {
     [&input.words, &input.token_types, &input.positions]
 }

@@ -140,7 +140,6 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Adds rows to their `total`.
     fn add_up<S, T: Scalar>(simd, rows: &'a [T], total: &'a mut [T::Wide]) {
         for row in rows.chunks_exact(total.len()) {
             total.iter_mut().zip(row).for_each(|(total, x)| *total += x.widen());

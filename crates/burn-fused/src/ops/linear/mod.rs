@@ -138,7 +138,6 @@ fn compute<const D: usize>(
     Tensor::<2>::from_dispatch(run::<LinearOp, _>(input)).reshape(dims)
 }
 
-/// With a quantised W.
 fn quantized<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
     let dtype = x.dtype();
     let y = in_integers(&x, &weight, bias.as_ref()).unwrap_or_else(|| match dtype {

@@ -8,7 +8,6 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
 
-/// Buffers that a launch binds, with CubeCL's own for sizes.
 const BINDINGS: u32 = 5;
 
 impl Kernels<CubeBackend> for MoveRowsOp {

@@ -18,7 +18,6 @@ use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// Whether kernels here take a tensor.
 fn takes(tensor: &DispatchTensor) -> bool {
     Path::current() == Path::Fused
         && matches!(tensor.kind, DispatchTensorKind::Cube(_))

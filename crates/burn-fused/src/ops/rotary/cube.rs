@@ -7,7 +7,6 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
 
-/// Buffers that a launch binds, with CubeCL's own for sizes and scalars.
 const BINDINGS: u32 = 6;
 
 /// `x` turned by the angles, or back; `None` if the kernel does not take it.

@@ -23,7 +23,6 @@ use kernels::{HeadsLaunch, ScoresLaunch};
 
 type Input = Attention<CubeBackend>;
 
-/// Buffers that a launch binds at most, CubeCL's own for sizes and scalars among them.
 const BINDINGS: u32 = 11;
 
 /// The launches for one input.
@@ -117,7 +116,6 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// The last two axes swapped.
 fn transposed(tensor: CubeTensor) -> CubeTensor {
     CubeBackend::float_swap_dims(tensor, 2, 3)
 }

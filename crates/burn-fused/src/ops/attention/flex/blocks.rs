@@ -26,7 +26,6 @@ pub(super) struct Head {
     pub(super) index: usize,
     /// Rows of the sequence in [N, H].
     pub(super) rows: Range<usize>,
-    /// Columns of the head.
     pub(super) columns: Range<usize>,
 }
 
