@@ -257,15 +257,13 @@ fn joined<T: Scalar>(
     heads: usize,
     columns: usize,
 ) -> FloatTensor<Flex> {
-    let (first, further) = parts.split_at(heads);
-    let mut sums: Vec<_> = first.iter().map(|part| part[which].clone()).collect();
-    for (i, part) in further.iter().enumerate() {
-        accumulate(&mut sums[i % heads], &part[which]);
+    let mut sums = vec![T::Wide::ZERO; parts[0][which].len() * heads];
+    for (i, part) in parts.iter().enumerate() {
+        let rows = sums.chunks_exact_mut(heads * columns).zip(part[which].chunks_exact(columns));
+        rows.for_each(|(sum, row)| accumulate(&mut sum[i % heads * columns..], row));
     }
-    let distances = sums[0].len() / columns;
-    let rows = (0..distances).flat_map(|row| sums.iter().map(move |sum| &sum[row * columns..][..columns]));
-    let values: Vec<T> = rows.flatten().map(|&value| T::narrow(value)).collect();
-    tensor(values, Shape::new([distances, heads * columns]))
+    let distances = sums.len() / (heads * columns);
+    tensor(T::narrow_all(sums), Shape::new([distances, heads * columns]))
 }
 
 simd_fn! {
