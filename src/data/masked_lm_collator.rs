@@ -4,7 +4,6 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
 use crate::layers::{PaddingMask, check_multiple, ensure};
 use crate::model::MaskedLmBatch;
-use burn::config::Config;
 use burn::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -3,7 +3,6 @@
 use super::group::{Group, gpus};
 use super::parameters::{Number, OfFirst, Parameters, Wire, weighted_sum};
 use crate::error::{Error, Result};
-use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::Element;

@@ -4,7 +4,6 @@ use crate::layers::{
     EmbeddingInitializer, LayerNorm, MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_num_params,
     check_sizes, ensure,
 };
-use burn::config::Config;
 use burn::prelude::*;
 use std::fmt::Debug;
 

@@ -7,7 +7,6 @@ use super::rotary::RotaryConfig;
 use crate::error::{Error, Result};
 use crate::family::NormPlace;
 use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, check_dropout, linear};
-use burn::module::Module;
 use burn::nn::Linear;
 use burn::prelude::*;
 use burn_fused::with_one_draw;

@@ -4,7 +4,6 @@ use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::Result;
 use crate::family::{Biases, Encoder, NormPlace, PositionEmbeddingType};
 use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, ensure};
-use burn::config::Config;
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
 use burn_fused::Activation;

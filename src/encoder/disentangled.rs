@@ -4,8 +4,6 @@ use crate::layers::{
     LayerNorm, MAX_ROWS, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, active_prob, check_sizes,
     ensure, linear,
 };
-use burn::config::Config;
-use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::{drop_out, lookup};

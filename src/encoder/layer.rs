@@ -5,7 +5,6 @@ use super::self_attention::BertSelfAttention;
 use crate::error::{Error, Result};
 use crate::family::{Biases, InnerDropout, NormPlace};
 use crate::layers::{LayerNorm, ParameterCheck, active_prob, feed_forward, linear, product};
-use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::{Activation, add_drop_out, add_layer_norm, drop_out, recomputed};

@@ -1,7 +1,6 @@
 use super::config::BertModelConfig;
 use crate::error::Result;
 use crate::layers::{ParameterCheck, TokenEmbedding, TokenEmbeddingConfig};
-use burn::module::Module;
 use burn::prelude::*;
 
 /// Distances are put into this many buckets.

@@ -2,7 +2,6 @@ use super::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{PositionEmbeddingType, RelativeScores};
 use crate::layers::{TokenEmbedding, TokenEmbeddingConfig};
-use burn::module::Module;
 use burn::prelude::*;
 
 /// What the distance between two tokens adds to their attention logit in a

@@ -1,6 +1,5 @@
 use crate::error::Result;
 use crate::layers::{check_sizes, ensure};
-use burn::config::Config;
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::computed_in;

@@ -4,7 +4,6 @@ use super::packing::Packing;
 use super::relative_positions::RelativePositions;
 use super::rotary::Rotary;
 use crate::layers::{active_prob, linear, linear_narrow};
-use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::{Positions, Sequences, attention, attention_weights, rotary};

@@ -1,5 +1,5 @@
 use crate::error::{Error, Result};
-use burn::module::{Module, ModuleMapper, Param};
+use burn::module::{ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, FloatDType};

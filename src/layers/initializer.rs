@@ -1,6 +1,5 @@
 use super::limits::ensure;
 use crate::error::Result;
-use burn::config::Config;
 use burn::module::{Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::{DType, Distribution};

@@ -1,4 +1,4 @@
-use burn::module::{Module, Param};
+use burn::module::Param;
 use burn::nn::Initializer;
 use burn::prelude::*;
 use burn_fused::{Norm, Rows, embed_layer_norm};

@@ -4,7 +4,6 @@ use super::dtype::is_quantized;
 use super::initializer::EmbeddingInitializer;
 use super::token_embedding::TokenEmbedding;
 use crate::error::{EmbeddingTable, Error, Result};
-use burn::config::Config;
 use burn::module::ParamId;
 use burn::prelude::*;
 use burn::tensor::{Distribution, FloatDType};

@@ -2,7 +2,6 @@ use super::ids::{Ids, unravel};
 use super::initializer::EmbeddingInitializer;
 use super::limits::{MAX_ROWS, MAX_WIDTH, check_num_params, check_sizes, ensure};
 use crate::error::{EmbeddingTable, Error, Result};
-use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::prelude::*;
 use burn_fused::{Rows, lookup, read_at_once};

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::layers::VocabularyResize;
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
-use burn::module::{Module, Param};
+use burn::module::Param;
 use burn::nn::Linear;
 use burn::prelude::*;
 use serde_json::Value;
@@ -15,77 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// How a model maps to a checkpoint. A model that implements it is a [`PretrainedModel`](super::PretrainedModel).
 ///
-/// A custom head is any module that contains a [`BertModel`], here with a linear layer that reads the pooler's output:
-///
-/// ```
-/// use burn::module::Module;
-/// use burn::nn::{Linear, LinearConfig};
-/// use burn::prelude::*;
-/// use burn_bert::model::{BertModel, BertModelConfig, Fields, ModelKeys, Part, PretrainedModel, Stored};
-/// use burn_bert::{BertEmbeddingsConfig, Result};
-///
-/// #[derive(Module, Debug)]
-/// struct BertForIntents {
-///     bert: BertModel,
-///     intents: Linear,
-/// }
-///
-/// struct IntentsConfig {
-///     bert: BertModelConfig,
-///     num_intents: usize,
-/// }
-///
-/// impl Stored for BertForIntents {
-///     type Config = IntentsConfig;
-///     const CLASS: Option<&'static str> = Some("ForIntents");
-///
-///     fn config_of(fields: &Fields) -> Result<IntentsConfig> {
-///         let num_intents = fields.size("num_intents", 2)?;
-///         Ok(IntentsConfig { bert: BertModelConfig::from_fields(fields)?, num_intents })
-///     }
-///
-///     fn bert_config(config: &IntentsConfig) -> &BertModelConfig {
-///         &config.bert
-///     }
-///
-///     fn build(config: &IntentsConfig, device: &Device) -> Result<Self> {
-///         let hidden_size = config.bert.embeddings.hidden_size;
-///         let intents = LinearConfig::new(hidden_size, config.num_intents).init(device);
-///         Ok(Self { bert: config.bert.try_init(device)?, intents })
-///     }
-///
-///     fn stored_config(&self) -> IntentsConfig {
-///         IntentsConfig { bert: self.bert.config(), num_intents: self.intents.weight.lazy_shape()[1] }
-///     }
-///
-///     fn bert(&self) -> &BertModel {
-///         &self.bert
-///     }
-///
-///     fn bert_mut(&mut self) -> &mut BertModel {
-///         &mut self.bert
-///     }
-///
-///     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-///         self.bert.pooler_part(keys).into_iter().chain([Part::linear("intents", &self.intents)]).collect()
-///     }
-///
-///     fn head_fields(&self) -> Vec<(&'static str, serde_json::Value)> {
-///         vec![("num_intents", self.stored_config().num_intents.into())]
-///     }
-/// }
-///
-/// let device = Device::default();
-/// let embeddings = BertEmbeddingsConfig::new().with_vocab_size(20).with_hidden_size(12);
-/// let bert = BertModelConfig::new(embeddings).with_num_hidden_layers(1);
-/// let model = BertForIntents::build(&IntentsConfig { bert, num_intents: 3 }, &device)?;
-/// let dir = tempfile::tempdir()?;
-/// model.save_pretrained(dir.path())?;
-///
-/// let (_, report) = BertForIntents::from_pretrained(dir.path(), &device)?;
-/// assert!(report.is_complete() && report.unused.is_empty());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+#[doc = include_str!("custom_head.md")]
 pub trait Stored: Module {
     /// The model's config.
     type Config;

@@ -1,7 +1,6 @@
 //! AdamW, in one pass over each parameter.
 
 use crate::error::{Error, Result};
-use burn::config::Config;
 use burn::module::ParamGroup;
 use burn::optim::{LearningRate, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource};
 use burn::prelude::*;

@@ -2,7 +2,6 @@
 
 use crate::case::*;
 use crate::tolerance::{all_values, parameters};
-use burn::module::Module;
 use burn::prelude::*;
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig};
 

@@ -3,7 +3,6 @@
 use crate::models::{Architecture, ForHead, Head, Texts, VOCABULARY, architectures, for_each_head};
 use crate::refusals::unless_panics;
 use crate::tolerance::values;
-use burn::module::Module;
 use burn::prelude::*;
 use burn_bert::PositionEmbeddingType;
 use std::panic::{set_hook, take_hook};

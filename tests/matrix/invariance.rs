@@ -1,7 +1,6 @@
 //! A text's logits have the same bits alone, in any batch, at any place in it, with any padding, on any number of threads.
 
 use crate::models::{Architecture, ForHead, Head, Run, Texts, VOCABULARY, architectures, for_each_head};
-use burn::module::Module;
 use burn::prelude::*;
 use burn_bert::Family;
 use burn_bert::PositionEmbeddingType::Absolute;

@@ -3,7 +3,7 @@ use super::error::GradCheckError;
 use super::probe::Probe;
 use super::report::{Coverage, GradCheckReport};
 use super::walk::{Replace, Slot, slots};
-use burn::module::{Module, Param};
+use burn::module::Param;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 

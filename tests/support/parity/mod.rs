@@ -6,7 +6,6 @@
 pub use crate::tolerance::collected;
 use crate::tolerance::{F64, MODEL_F32, Tolerance, values};
 use crate::whole_model::{File, places};
-use burn::module::Module;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::cast_module;

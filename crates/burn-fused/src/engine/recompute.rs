@@ -15,7 +15,7 @@ use burn::backend::{
     AutodiffBackend, Backend, BackendTensor, DispatchKindConversion, DispatchTensor,
     GradientCheckpointingStrategy,
 };
-use burn::module::{Module, ModuleMapper, Param};
+use burn::module::{ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::DType;
 use std::fmt::{self, Debug, Formatter};
