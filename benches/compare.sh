@@ -26,7 +26,8 @@ measure() {
         operator_mimalloc) BURN_BERT_ALLOCATOR='mimalloc (Rust only)' bench compare_mimalloc ;;
         masked_lm) tuned bench compare_masked_lm ;;
         growth) tuned bench compare_masked_lm -- growth ;;
-        encoders) tuned bench compare_masked_lm -- encoders ;;
+        # In processes of their own: PyTorch's keeps the memory of the longest sequences.
+        encoders) for model in ModernBERT nomic DeBERTa; do tuned bench compare_masked_lm -- encoders "$model"; done ;;
         encoders_inference) tuned bench compare_inference -- encoders ;;
         profile) tuned bench compare_masked_lm -- profile ;;
         classification) tuned bench compare_classification ;;

@@ -42,12 +42,8 @@ fn output(classes: usize, predicted: &[usize], truth: &[usize]) -> Classificatio
     let one_hot = predicted.iter().flat_map(|&best| (0..classes).map(move |class| f32::from(class == best)));
     let logits = TensorData::new(one_hot.collect::<Vec<_>>(), [predicted.len(), classes]);
     let labels = TensorData::new(truth.iter().map(|&id| id as i64).collect::<Vec<_>>(), [truth.len()]);
-    let device = device();
-    ClassificationOutput::new(
-        Tensor::zeros([1], &device),
-        Tensor::from_data(logits, &device),
-        Tensor::from_data(labels, &device),
-    )
+    let (logits, labels) = (Tensor::from_data(logits, &device()), Tensor::from_data(labels, &device()));
+    ClassificationOutput::new(Tensor::zeros([1], &device()), logits, labels)
 }
 
 #[test]
@@ -113,9 +109,9 @@ fn a_confusion_matrix_prints_as_a_table_and_its_classes_may_be_far_apart() {
                     yes |         0         2 | 0.8000\n";
     assert_eq!(matrix.to_text(&names), expected);
     let mut matrix = ConfusionMatrix::default();
-    [(0, 0), (usize::MAX, usize::MAX), (usize::MAX, 1 << 40)]
-        .into_iter()
-        .for_each(|(truth, predicted)| matrix.add(truth, predicted));
+    for (truth, predicted) in [(0, 0), (usize::MAX, usize::MAX), (usize::MAX, 1 << 40)] {
+        matrix.add(truth, predicted);
+    }
     assert_eq!(matrix.num_classes(), usize::MAX);
     assert_eq!((matrix.total(), matrix.count(usize::MAX, 1 << 40)), (3, 1));
     assert!((matrix.macro_f1() - (1.0 + 2.0 / 3.0) / 3.0).abs() < 1e-12);
@@ -171,12 +167,8 @@ fn what_has_no_label_counts_in_no_metric() {
     let model = BertForSequenceClassificationConfig::new(bert()).init(&device);
     check(&model, sequences([1, -100, 0, 1, 0]), sequences([-100; 5]));
     let tokens = |labels: [i64; 3]| {
-        TokenClassificationBatch::new(
-            input(),
-            None,
-            &[labels, [-100; 3], [-100; 3], [-100; 3], [-100, 0, -100]],
-        )
-        .unwrap()
+        let rows = [labels, [-100; 3], [-100; 3], [-100; 3], [-100, 0, -100]];
+        TokenClassificationBatch::new(input(), None, &rows).unwrap()
     };
     let model = BertForTokenClassificationConfig::new(bert()).init(&device);
     check(&model, tokens([1, 0, 1]), TokenClassificationBatch::new(input(), None, &[[-100; 3]; 5]).unwrap());
@@ -338,11 +330,8 @@ fn scores_of_retrieval_equal_sentence_transformers() {
                 ] {
                     let mut metric = metric.with_similarity(similarity);
                     assert!(metric.final_value().current().is_nan(), "there is no query");
-                    let all = RetrievalInput {
-                        queries: matrix(&queries),
-                        documents: matrix(&documents),
-                        relevant: relevant.clone(),
-                    };
+                    let (queries, documents) = (matrix(&queries), matrix(&documents));
+                    let all = RetrievalInput { queries, documents, relevant: relevant.clone() };
                     metric.update(&all, &metadata()).unwrap();
                     assert!(metric.value().is_none());
                     is_score(metric.final_value().current(), &case[name][score][i], 1e-12);
@@ -379,11 +368,9 @@ fn retrieval_is_among_the_documents_of_all_batches_and_of_none_of_the_training_s
     let input = RetrievalInput { queries: nan.clone(), documents: nan, relevant: vec![vec![0]] };
     metric.update(&input, &metadata()).unwrap();
     assert!(metric.final_value().current().is_nan(), "there is no ranking");
-    let vectors = || Tensor::from_data([[1.0, 0.0], [0.0, 1.0]], &device);
-    let input = |relevant: [usize; 2]| RetrievalInput {
-        queries: vectors(),
-        documents: vectors(),
-        relevant: relevant.map(|document| vec![document]).to_vec(),
+    let input = |relevant: [usize; 2]| {
+        let [queries, documents] = [0, 1].map(|_| Tensor::eye(2, &device));
+        RetrievalInput { queries, documents, relevant: relevant.map(|document| vec![document]).to_vec() }
     };
     let mut metric = RetrievalMetric::accuracy(1);
     let training = MetricMetadata { lr: Some(1e-3.into()), ..metadata() };

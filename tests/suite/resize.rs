@@ -154,13 +154,10 @@ fn a_table_that_does_not_fit_the_memory_is_refused_with_the_memory_it_needs() {
         for new_rows in [NewRows::Initializer, NewRows::MeanCovariance] {
             let resize = VocabularyResize::new(rows).with_new_rows(new_rows);
             let error = module.resize_vocabulary(&resize).unwrap_err();
-            assert_eq!(
-                error.to_string(),
-                format!(
-                    "cannot resize the word embeddings: {rows} rows of 4 values (F32) need {needed} of memory while \
-                     they are made, more than there is"
-                )
+            let problem = format!(
+                "{rows} rows of 4 values (F32) need {needed} of memory while they are made, more than there is"
             );
+            assert_eq!(error.to_string(), format!("cannot resize the word embeddings: {problem}"));
         }
         for fill in [PositionFill::Tile, PositionFill::Interpolate] {
             let result = module.extend_positions(rows, fill);
