@@ -26,6 +26,8 @@ use burn_bert::text::BertTokenizer;
 use burn_bert::training::{Trainer, TrainingArguments};
 use counting_allocator::{Counting, count};
 use files::{fixture, vocabulary, walk};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use small_bert::small_bert;
 use std::alloc::System;
 use std::collections::BTreeMap;
@@ -197,15 +199,11 @@ fn read_run(dir: &Path) -> Outcome {
     Ok(run(dir, true)?)
 }
 
-/// SplitMix64.
-struct Random(u64);
+struct Random(ChaCha8Rng);
 
 impl Random {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % bound.max(1) as u64) as usize
+        self.0.random_range(0..bound.max(1))
     }
 
     fn of<T: Copy>(&mut self, items: &[T]) -> T {
@@ -314,7 +312,7 @@ fn no_mutated_file_panics_hangs_or_takes_much_memory() {
     let first = setting("BURN_BERT_MUTANTS_SEED", 0);
     let mut problems: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for seed in first..first + setting("BURN_BERT_MUTANTS", 20_000) {
-        let mut random = Random(seed << 20);
+        let mut random = Random(ChaCha8Rng::seed_from_u64(seed));
         let kind = random.of(&draws);
         let ((name, _, _, read), (dir, files)) = (KINDS[kind], &dirs[kind]);
         files.iter().for_each(|(bytes, file)| fs::write(dir.join(file), bytes).unwrap());

@@ -4,7 +4,9 @@
 //!
 //! With an interpreter that has PyTorch and transformers, PyTorch's as well.
 
-use burn_fused_matmul::{Int8Kernel, Int8Matrix, Kernel, Matrix, add_product, on_threads, product_int8};
+use burn_fused_matmul::{
+    Int8Kernel, Int8Matrix, Kernel, Matrix, add_product, bf16, on_threads, product_bf16, product_int8,
+};
 use pulp::{Arch, Simd, WithSimd};
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
@@ -39,6 +41,11 @@ fn shapes() -> Vec<(String, [usize; 3])> {
         }
     }
     shapes
+}
+
+/// The operands of a forward pass and of both gradients, of x, w and dy.
+fn passes<'a>([x, w, dy]: [Matrix<'a>; 3]) -> [(Matrix<'a>, Matrix<'a>); 3] {
+    [(x, w), (dy, w.transpose()), (x.transpose(), dy)]
 }
 
 /// Multiply-adds of f32 vectors in registers, without memory: what the CPU can do at most.
@@ -130,6 +137,7 @@ fn main() {
     let int8 = Int8Kernel::all();
     let names = kernels.iter().map(|kernel| kernel.name().into());
     names
+        .chain(["bf16 alone".into()])
         .chain(int8.iter().map(|kernel| format!("8 bits {kernel}")))
         .chain(dtypes.iter().map(|dtype| format!("PyTorch {dtype}")))
         .for_each(|name: String| print!("{name:>24}"));
@@ -143,14 +151,18 @@ fn main() {
             };
             (0..count).map(|_| next()).collect()
         };
-        let (x, w, dy) = (random(m * k, 1), random(k * n, 2), random(m * n, 3));
-        let [x, w, dy] =
-            [(&x, [m, k]), (&w, [k, n]), (&dy, [m, n])].map(|(v, shape)| Matrix::rows(&v[..], shape));
+        let shapes = [[m, k], [k, n], [m, n]];
+        let values = [0, 1, 2].map(|i| random(shapes[i].iter().product(), i as u32 + 1));
+        let rounded =
+            values.each_ref().map(|values| values.iter().copied().map(bf16::from_f32).collect::<Vec<_>>());
+        let operands = [0, 1, 2].map(|i| Matrix::rows(&values[i][..], shapes[i]));
+        let rounded = [0, 1, 2].map(|i| Matrix::rows(&rounded[i][..], shapes[i]));
         let integers: Vec<i8> = random(k * n, 4).iter().map(|value| (127.0 * value) as i8).collect();
         let scales = vec![1e-2; k / BLOCK * n];
         // Forward passes alone have weights in 8 bits, and tables of embeddings have none.
         let quantised = k.is_multiple_of(BLOCK).then(|| Int8Matrix::new(&integers, &scales, [k, n], BLOCK));
-        for (pass, a, b) in [("nn", x, w), ("nt", dy, w.transpose()), ("tn", x.transpose(), dy)] {
+        for (i, pass) in ["nn", "nt", "tn"].into_iter().enumerate() {
+            let [(a, b), (a_rounded, b_rounded)] = [operands, rounded].map(|operands| passes(operands)[i]);
             let name = format!("{name} {pass}");
             let case = format!("{pass} {} {} {}", a.shape()[0], a.shape()[1], b.shape()[1]);
             if !name.contains(&filter) {
@@ -158,7 +170,7 @@ fn main() {
             }
             // There before: the system takes a tenth of a product's time to hand out new memory.
             let mut c = vec![0.0; a.shape()[0] * b.shape()[1]];
-            let mut times = vec![Vec::new(); kernels.len() + int8.len() + dtypes.len()];
+            let mut times = vec![Vec::new(); kernels.len() + 1 + int8.len() + dtypes.len()];
             let mut limits = Vec::new();
             for _ in 0..ROUNDS {
                 limits.push(multiply_adds(STEPS));
@@ -167,15 +179,19 @@ fn main() {
                     add_product(&mut c, a, b, *kernel);
                     times.push(start.elapsed().as_secs_f64());
                 }
+                // As a model in bf16 has them, with results in bf16.
+                let start = Instant::now();
+                black_box(product_bf16(a_rounded, b_rounded, None, Kernel::bf16()));
+                times[kernels.len()].push(start.elapsed().as_secs_f64());
                 if let Some(quantised) = quantised.filter(|_| pass == "nn") {
-                    for (kernel, times) in int8.iter().zip(&mut times[kernels.len()..]) {
+                    for (kernel, times) in int8.iter().zip(&mut times[kernels.len() + 1..]) {
                         let start = Instant::now();
                         black_box(product_int8(a, quantised, None, *kernel));
                         times.push(start.elapsed().as_secs_f64());
                     }
                 }
             }
-            for (dtype, times) in dtypes.iter().zip(&mut times[kernels.len() + int8.len()..]) {
+            for (dtype, times) in dtypes.iter().zip(&mut times[kernels.len() + 1 + int8.len()..]) {
                 times.extend(torch.iter_mut().flat_map(|torch| torch.times(&format!("{dtype} {case}"))));
             }
             let median = |times: &mut Vec<f64>| {

@@ -1,10 +1,11 @@
 //! One parameter's analytic gradient against difference quotients, or, in excluded rows, against an expected gradient.
 
 use super::error::{GradCheckError, Result};
-use super::probe::SplitMix;
 use super::report::{Coverage, ExcludedRowReport, ParameterReport, Place, Worst};
 use super::walk::Slot;
 use burn::tensor::DType;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::fmt;
 use std::ops::Range;
 
@@ -64,10 +65,11 @@ impl<L: Fn(Vec<f64>) -> Result<f64>> Comparison<'_, L> {
     /// Up to the first direction that disagrees, and then the entry that is to blame, as the worst of all.
     fn directions(&self, count: usize, entries: &[usize], seed: u64) -> Result<Vec<Compared>> {
         // The same directions in every run: a report can be compared with the last one.
-        let mut random = SplitMix(seed);
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut compared = Vec::new();
         for number in 0..count {
-            let direction: Vec<_> = entries.iter().map(|&entry| (entry, random.sign())).collect();
+            let mut sign = || if random.random() { 1.0 } else { -1.0 };
+            let direction: Vec<_> = entries.iter().map(|&entry| (entry, sign())).collect();
             compared.push(self.compare(Place::Direction(number), &direction)?);
             let Compared { worst: Worst { analytic, numeric, .. }, share, .. } = compared[number];
             if share > 1.0 {
