@@ -27,7 +27,9 @@ measure() {
         masked_lm) tuned bench compare_masked_lm ;;
         growth) tuned bench compare_masked_lm -- growth ;;
         # In processes of their own: PyTorch's keeps the memory of the longest sequences.
-        encoders) for model in ModernBERT nomic DeBERTa; do tuned bench compare_masked_lm -- encoders "$model"; done ;;
+        encoders) for model in ModernBERT nomic DeBERTa; do
+            tuned bench compare_masked_lm -- encoders "$model" || echo "The run ended there."
+        done ;;
         encoders_inference) tuned bench compare_inference -- encoders ;;
         profile) tuned bench compare_masked_lm -- profile ;;
         classification) tuned bench compare_classification ;;
