@@ -94,17 +94,16 @@ impl GradCheck {
         module: &M,
         loss: impl Fn(&M, &Probe) -> Tensor<1>,
     ) -> Result<GradCheckReport, GradCheckError> {
-        self.run_named(module, loss, |path| path)
+        self.run_pair((module.clone(), None::<Param<Tensor<1>>>), |(module, _), probe| loss(module, probe))
     }
 
-    /// [`run`](Self::run), with each parameter under the name that `name` gives its path.
-    fn run_named<M: Module>(
+    /// Of a module and an input, or none.
+    fn run_pair<P: Module>(
         &self,
-        module: &M,
-        loss: impl Fn(&M, &Probe) -> Tensor<1>,
-        name: fn(&str) -> &str,
+        pair: P,
+        loss: impl Fn(&P, &Probe) -> Tensor<1>,
     ) -> Result<GradCheckReport, GradCheckError> {
-        let before = slots(module, name, None);
+        let before = slots(&pair, None);
         let first = before.first().ok_or(GradCheckError::NothingTrained)?;
         if !first.device.is_autodiff() {
             return Err(GradCheckError::NoAutodiff { path: first.path().to_owned() });
@@ -116,21 +115,21 @@ impl GradCheck {
             return Err(GradCheckError::NothingTrained);
         }
         // Every parameter is replaced by itself in the check's dtype.
-        let module = before.into_iter().fold(module.clone(), |module, Slot { id, values, .. }| {
-            module.map(&mut Replace { id, values, dtype })
-        });
+        let pair = before
+            .into_iter()
+            .fold(pair, |pair, Slot { id, values, .. }| pair.map(&mut Replace { id, values, dtype }));
 
-        let loss_of = |module: &M| probe.one_number(loss(module, &probe));
-        let root = loss_of(&module)?;
+        let loss_of = |pair: &P| probe.one_number(loss(pair, &probe));
+        let root = loss_of(&pair)?;
         let value: f64 = root.clone().into_scalar();
         // Twice: a random loss has no difference quotient.
-        probe.check_repeatable(value, loss_of(&module)?.into_scalar())?;
+        probe.check_repeatable(value, loss_of(&pair)?.into_scalar())?;
         if !root.is_tracked() {
             return Err(GradCheckError::NoGraph);
         }
-        let slots = slots(&module, name, Some(&root.backward()));
+        let slots = slots(&pair, Some(&root.backward()));
         // Thousands of graphs that no backward ever walks would all be freed in the next one that does.
-        let untracked = module.clone().no_grad();
+        let untracked = pair.no_grad();
 
         let mut report = GradCheckReport {
             dtype,
@@ -202,7 +201,7 @@ impl GradCheck {
         input: Tensor<D>,
         loss: impl Fn(&M, Tensor<D>, &Probe) -> Tensor<1>,
     ) -> Result<GradCheckReport, GradCheckError> {
-        let input = match slots(module, |path| path, None).first() {
+        let input = match slots(module, None).first() {
             // The input is cast here, as parameters are: its gradient is compared in the same dtype.
             Some(Slot { device, .. }) => {
                 let (dtype, ..) = self.settings(device)?;
@@ -210,16 +209,8 @@ impl GradCheck {
             }
             None => input.detach(),
         };
-        // A pair's fields are called 0 and 1: the closure below takes the names apart again.
         let pair = (module.clone(), Param::from_tensor(input));
-        self.run_named(
-            &pair,
-            |(module, input), probe| loss(module, input.val(), probe),
-            |path| match path.strip_prefix('0') {
-                Some(inner) => inner.strip_prefix('.').unwrap_or(inner),
-                None => "input",
-            },
-        )
+        self.run_pair(pair, |(module, input), probe| loss(module, input.val(), probe))
     }
 
     /// The dtype, the tolerance and the step on `device`.

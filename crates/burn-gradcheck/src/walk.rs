@@ -35,19 +35,14 @@ impl Slot {
     }
 }
 
-/// The float parameters of `module`, in its own order, each path as `name` has it.
-pub(super) fn slots<M: Module>(
-    module: &M,
-    name: fn(&str) -> &str,
-    gradients: Option<&Gradients>,
-) -> Vec<Slot> {
-    let mut collect = Collect { name, gradients, path: Vec::new(), slots: Vec::new() };
-    module.visit(&mut collect);
+/// The float parameters of a module and of an input, in this order.
+pub(super) fn slots<P: Module>(pair: &P, gradients: Option<&Gradients>) -> Vec<Slot> {
+    let mut collect = Collect { gradients, path: Vec::new(), slots: Vec::new() };
+    pair.visit(&mut collect);
     collect.slots
 }
 
 struct Collect<'a> {
-    name: fn(&str) -> &str,
     gradients: Option<&'a Gradients>,
     path: Vec<String>,
     slots: Vec<Slot>,
@@ -63,7 +58,11 @@ impl ModuleVisitor for Collect<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let path = (self.name)(&self.path.join(".")).to_owned();
+        // A pair's fields are called 0, the module, and 1, the input.
+        let path = match self.path.split_first() {
+            Some((field, inner)) if field == "0" => inner.join("."),
+            _ => "input".to_owned(),
+        };
         let tensor = param.val();
         let gradient = self.gradients.and_then(|gradients| tensor.grad(gradients)).map(host);
         // One tensor under several paths is varied once.
