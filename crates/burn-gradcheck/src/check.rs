@@ -1,4 +1,4 @@
-use super::compare::{Comparison, Excluded, Tolerance, scale};
+use super::compare::{Comparison, Excluded, Tolerance};
 use super::error::GradCheckError;
 use super::probe::Probe;
 use super::report::{Coverage, GradCheckReport};
@@ -119,11 +119,26 @@ impl GradCheck {
             .into_iter()
             .fold(pair, |pair, Slot { id, values, .. }| pair.map(&mut Replace { id, values, dtype }));
 
-        let loss_of = |pair: &P| probe.one_number(loss(pair, &probe));
+        let loss_of = |pair: &P| {
+            let loss = loss(pair, &probe);
+            match (loss.shape().num_elements(), loss.dtype()) {
+                (1, found) if found == dtype => Ok(loss),
+                (1, found) => Err(GradCheckError::LossDtype { found, expected: dtype }),
+                (found, _) => Err(GradCheckError::NotScalar { found }),
+            }
+        };
         let root = loss_of(&pair)?;
-        let value: f64 = root.clone().into_scalar();
+        let first: f64 = root.clone().into_scalar();
         // Twice: a random loss has no difference quotient.
-        probe.check_repeatable(value, loss_of(&pair)?.into_scalar())?;
+        let second: f64 = loss_of(&pair)?.into_scalar();
+        if let Some(value) = [first, second].into_iter().find(|value| !value.is_finite()) {
+            return Err(GradCheckError::NotFinite { value, place: "at the module's own parameters".into() });
+        }
+        let epsilon = dtype.finfo().map_or(f64::EPSILON, |info| info.epsilon);
+        // Devices that add in no fixed order may differ in the last bits; randomness differs in the first.
+        if (first - second).abs() > 16.0 * epsilon * first.abs() {
+            return Err(GradCheckError::NotRepeatable { first, second });
+        }
         if !root.is_tracked() {
             return Err(GradCheckError::NoGraph);
         }
@@ -134,7 +149,7 @@ impl GradCheck {
         let mut report = GradCheckReport {
             dtype,
             tolerance,
-            loss: value,
+            loss: first,
             parameters: Vec::with_capacity(slots.len()),
             excluded_rows: Vec::new(),
         };
@@ -151,8 +166,9 @@ impl GradCheck {
                 count if count == 0 || slot.values.len() <= self.max_entries => Coverage::Entries(count),
                 _ => Coverage::Directions(self.directions),
             };
-            // A table drawn from N(0, 0.02²) bends on another scale than one around 1.
-            let h = step * scale(&slot.values);
+            // A table drawn from N(0, 0.02²) bends on another scale than one around 1; zeros would leave no step.
+            let mean_square = slot.values.iter().map(|x| x * x).sum::<f64>() / slot.values.len() as f64;
+            let h = if mean_square > 0.0 { step * mean_square.sqrt() } else { step };
             let comparison = Comparison {
                 slot,
                 analytic,
@@ -164,7 +180,7 @@ impl GradCheck {
                 },
                 // A large loss has lost the digits that a small difference is made of.
                 tolerance: Tolerance {
-                    absolute: tolerance.absolute + 4.0 * probe.epsilon() * value.abs() / h,
+                    absolute: tolerance.absolute + 4.0 * epsilon * first.abs() / h,
                     ..tolerance
                 },
                 floor: tolerance.absolute / tolerance.relative,

@@ -147,13 +147,6 @@ impl<L: Fn(Vec<f64>) -> Result<f64>> Comparison<'_, L> {
     }
 }
 
-/// The root mean square of a parameter's values; 1 where that is 0.
-pub(super) fn scale(values: &[f64]) -> f64 {
-    let mean_square = values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
-    // Zeros would leave no step.
-    if mean_square > 0.0 { mean_square.sqrt() } else { 1.0 }
-}
-
 /// One row of a parameter, and the gradient that every entry of it must have.
 #[derive(Debug, Clone)]
 pub(super) struct Excluded {

@@ -1,4 +1,3 @@
-use super::error::{GradCheckError, Result};
 use burn::prelude::*;
 use burn::tensor::DType;
 use rand::{RngExt, SeedableRng};
@@ -37,32 +36,5 @@ impl Probe {
         let weights = TensorData::new::<f64, _>(weights, shape);
         let weights = Tensor::from_data(weights, (&output.device(), output.dtype()));
         (output * weights).sum()
-    }
-
-    /// The distance from 1 to the next number of the check's dtype.
-    pub(super) fn epsilon(&self) -> f64 {
-        self.dtype.finfo().map_or(f64::EPSILON, |info| info.epsilon)
-    }
-
-    /// `loss`, if it is one number of the check's dtype.
-    pub(super) fn one_number(&self, loss: Tensor<1>) -> Result<Tensor<1>> {
-        let (found, expected) = (loss.dtype(), self.dtype);
-        match loss.shape().num_elements() {
-            1 if found == expected => Ok(loss),
-            1 => Err(GradCheckError::LossDtype { found, expected }),
-            count => Err(GradCheckError::NotScalar { found: count }),
-        }
-    }
-
-    /// Fails unless two losses of the same parameters are the same number.
-    pub(super) fn check_repeatable(&self, first: f64, second: f64) -> Result<()> {
-        if let Some(value) = [first, second].into_iter().find(|value| !value.is_finite()) {
-            return Err(GradCheckError::NotFinite { value, place: "at the module's own parameters".into() });
-        }
-        // Devices that add in no fixed order may differ in the last bits; randomness differs in the first.
-        if (first - second).abs() > 16.0 * self.epsilon() * first.abs() {
-            return Err(GradCheckError::NotRepeatable { first, second });
-        }
-        Ok(())
     }
 }
