@@ -5,7 +5,7 @@ use rayon::{Scope, ThreadPool, ThreadPoolBuilder};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Below so many multiplications one thread is faster than several.
 const PARALLEL_FROM: usize = 1 << 23;
@@ -61,12 +61,6 @@ thread_local! {
     static BUFFERS: [Cell<Vec<Tile>>; 2] = const { [Cell::new(Vec::new()), Cell::new(Vec::new())] };
 }
 
-/// How many threads a product of M, K and N is worth.
-pub(crate) fn threads([m, k, n]: [usize; 3]) -> usize {
-    let is_parallel = m.saturating_mul(n).saturating_mul(k) >= PARALLEL_FROM;
-    if is_parallel { rayon::current_num_threads() } else { 1 }
-}
-
 /// Calls `f` with room for so many tiles of operand 0, A, or 1, B.
 fn with_buffer<T>(operand: usize, tiles: usize, f: impl FnOnce(*mut Tile) -> T) -> T {
     let mut buffer = BUFFERS.with(|buffers| buffers[operand].take());
@@ -91,23 +85,8 @@ pub(crate) fn even(count: usize, largest: usize) -> usize {
 }
 
 /// A range cut into steps.
-pub(crate) fn steps(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
+fn steps(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
     range.clone().step_by(step).map(move |first| first..range.end.min(first + step))
-}
-
-/// How threads share a product: in each phase they pack A together; then each takes blocks of C, and packs the columns of B that
-/// it multiplies for itself.
-pub(crate) struct Schedule {
-    phases: Vec<Phase>,
-    /// Panels of B.
-    columns: usize,
-    /// Panels of A and B in a block of C.
-    block: [usize; 2],
-    /// Tiles to pack A, and B, into.
-    room: [usize; 2],
-    threads: usize,
-    /// Threads that have begun.
-    begun: AtomicUsize,
 }
 
 /// What is packed and multiplied at a time.
@@ -129,56 +108,49 @@ pub(crate) struct Packed<'a> {
     pub(crate) depth: &'a Range<usize>,
 }
 
-impl Schedule {
-    /// Of a product with M rows and N columns in steps along K, with a kernel of `height` rows. Of each operand, how many tiles a
-    /// panel has, and whether it is packed.
-    pub(crate) fn new(
-        lines: [usize; 2],
-        operands: [(usize, bool); 2],
-        depths: impl Iterator<Item = Range<usize>>,
-        height: usize,
-        threads: usize,
-    ) -> Self {
-        let [rows, columns] = lines.map(|lines| lines.div_ceil(PANEL));
-        let [(a_tiles, packs_a), (b_tiles, packs_b)] = operands;
-        let row_step = if packs_a { even(rows, SHARED / a_tiles) } else { rows };
-        let block = block([row_step, columns], (OWN / b_tiles).max(1), height, threads);
-        let threads = threads.min(row_step.div_ceil(block[0]) * columns.div_ceil(block[1]));
-        let phase =
-            |rows, depth| Phase { rows, depth, packing: List::new(threads), computing: List::new(threads) };
-        let phases = depths
-            .flat_map(|depth| steps(0..rows, row_step).map(move |rows| phase(rows, depth.clone())))
-            .collect();
-        let room = [a_tiles * row_step * usize::from(packs_a), b_tiles * block[1] * usize::from(packs_b)];
-        Self { phases, columns, block, room, threads, begun: AtomicUsize::new(0) }
-    }
-
-    /// Runs `work` on threads.
-    pub(crate) fn run(&self, work: impl Fn(Worker) + Sync) {
-        /// Where threads pack A.
-        struct Shared(*mut Tile);
-        // SAFETY: threads write to different tiles, and read what another has written after a wait for all that write.
-        unsafe impl Sync for Shared {}
-        impl Shared {
-            fn tiles(&self) -> *mut Tile {
-                self.0
-            }
-        }
-        with_buffer(0, self.room[0], |a| {
-            let a = Shared(a);
-            on_threads(self.threads, || {
-                let index = self.begun.fetch_add(1, Ordering::Relaxed);
-                with_buffer(1, self.room[1], |b| {
-                    work(Worker { schedule: self, index, tiles: [a.tiles(), b] })
-                });
+/// Shares a product of M · K · N multiplications, with a kernel of `height` rows, among as many threads as it is worth, each of which
+/// runs `work`: in each phase they pack A together; then each takes blocks of C, and packs the columns of B that it multiplies for
+/// itself. Of each operand, how many tiles a panel has, and whether it is packed; along K, how many tiles there are, and in a phase.
+pub(crate) fn share_product(
+    [m, k, n]: [usize; 3],
+    operands: [(usize, bool); 2],
+    [depth, depth_step]: [usize; 2],
+    height: usize,
+    work: impl Fn(Worker) + Sync,
+) {
+    let is_parallel = m.saturating_mul(n).saturating_mul(k) >= PARALLEL_FROM;
+    let threads = if is_parallel { rayon::current_num_threads() } else { 1 };
+    let [rows, columns] = [m, n].map(|lines| lines.div_ceil(PANEL));
+    let [(a_tiles, packs_a), (b_tiles, packs_b)] = operands;
+    let row_step = if packs_a { even(rows, SHARED / a_tiles) } else { rows };
+    let block = block([row_step, columns], (OWN / b_tiles).max(1), height, threads);
+    let threads = threads.min(row_step.div_ceil(block[0]) * columns.div_ceil(block[1]));
+    let phase =
+        |rows, depth| Phase { rows, depth, packing: List::new(threads), computing: List::new(threads) };
+    let phases: Vec<_> = steps(0..depth, depth_step)
+        .flat_map(|depth| steps(0..rows, row_step).map(move |rows| phase(rows, depth.clone())))
+        .collect();
+    let begun = AtomicUsize::new(0);
+    with_buffer(0, a_tiles * row_step * usize::from(packs_a), |a| {
+        // Threads write to different tiles, and read what another has written after a wait for all that write.
+        let a = AtomicPtr::new(a);
+        on_threads(threads, || {
+            let index = begun.fetch_add(1, Ordering::Relaxed);
+            with_buffer(1, b_tiles * block[1] * usize::from(packs_b), |b| {
+                let tiles = [a.load(Ordering::Relaxed), b];
+                work(Worker { phases: &phases, columns, block, index, tiles });
             });
         });
-    }
+    });
 }
 
 /// A thread that works on a product.
 pub(crate) struct Worker<'a> {
-    schedule: &'a Schedule,
+    phases: &'a [Phase],
+    /// Panels of B.
+    columns: usize,
+    /// Panels of A and B in a block of C.
+    block: [usize; 2],
     index: usize,
     /// Where A, and B, are packed.
     tiles: [*mut Tile; 2],
@@ -193,8 +165,8 @@ impl Worker<'_> {
         pack: impl Fn(usize, Packed, usize),
         mut compute: impl FnMut(&Range<usize>, [Packed; 2]),
     ) {
-        let Schedule { phases, columns: all_columns, block: [height, width], .. } = self.schedule;
-        let across = all_columns.div_ceil(*width);
+        let Self { phases, columns: all_columns, block: [height, width], .. } = *self;
+        let across = all_columns.div_ceil(width);
         let mut before: Option<(&Phase, usize)> = None;
         // The columns of B that are packed, and the tiles along K.
         let mut packed = (0..0, &(0..0));
@@ -208,15 +180,15 @@ impl Worker<'_> {
             let count = items(0, a);
             phase.packing.take(self.index, count, |item| pack(0, a, item));
             phase.packing.wait(count);
-            let down = rows.len().div_ceil(*height);
+            let down = rows.len().div_ceil(height);
             phase.computing.take(self.index, down * across, |block| {
-                let columns = part(&(0..*all_columns), block / down, *width);
+                let columns = part(&(0..all_columns), block / down, width);
                 let b = Packed { tiles: self.tiles[1], panels: &columns, depth };
                 if packed != (columns.clone(), depth) {
                     (0..items(1, b)).for_each(|item| pack(1, b, item));
                     packed = (columns.clone(), depth);
                 }
-                compute(&part(rows, block % down, *height), [a, b]);
+                compute(&part(rows, block % down, height), [a, b]);
             });
             before = Some((phase, down * across));
         }

@@ -17,7 +17,7 @@
 mod kernels;
 
 use crate::matrix::{Matrix, Values};
-use crate::threads::{Packed, Schedule, Worker, threads};
+use crate::threads::{Packed, Worker, share_product};
 use crate::tiles::{PANEL, Registers, Tile, prefetch};
 pub use kernels::Int8Kernel;
 use kernels::Panels;
@@ -90,18 +90,10 @@ pub fn product_int8(a: Matrix, weight: Int8Matrix, bias: Option<&[f32]>, kernel:
     let (blocks, words) = (k / weight.block, weight.block.div_ceil(4));
     let kernel = kernel.for_blocks(words);
     let lens = [PANEL * (2 + blocks * words), PANEL * (1 + blocks + blocks * words)];
-    let tiles = lens.map(|len| len.div_ceil(size_of::<Tile>() / 4));
-    // Four values are multiplied in the time of one in f32.
-    let threads = threads([m, k / 4, n]);
-    let schedule = Schedule::new(
-        [m, n],
-        tiles.map(|tiles| (tiles, true)),
-        std::iter::once(0..1),
-        kernel.rows(),
-        threads,
-    );
+    let operands = lens.map(|len| (len.div_ceil(size_of::<Tile>() / 4), true));
     let product = Product { a, weight, bias, c: c.as_mut_ptr(), kernel, blocks, words, lens };
-    schedule.run(|worker| product.work(&worker));
+    // Four values are multiplied in the time of one in f32; all of K is in one phase.
+    share_product([m, k / 4, n], operands, [1, 1], kernel.rows(), |worker| product.work(&worker));
     // SAFETY: there is room for M · N values, and each was written by a block.
     unsafe { c.set_len(count) };
     c

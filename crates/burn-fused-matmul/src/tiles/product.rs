@@ -4,7 +4,7 @@ use super::operand::{Operand, stride};
 use super::{Instructions, PANEL, Panels, Registers, Rounding, fetch};
 use crate::Output;
 use crate::matrix::Matrix;
-use crate::threads::{Packed, Schedule, Worker, even, steps, threads};
+use crate::threads::{Packed, Worker, even, share_product};
 use std::ops::Range;
 
 /// Tiles along K of a phase, whose products are added up in registers: to read sums again costs more than to read a few rows of A from
@@ -43,17 +43,14 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
     };
     let depth_step = if is_whole { depth } else { even(depth, DEPTH) };
     let (a, b) = (Operand::rows(a, instructions), Operand::columns(b, instructions, m));
-    let schedule = Schedule::new(
-        [m, n],
-        [&a, &b].map(|operand| (2 * stride(depth_step), !operand.is_in_place())),
-        steps(0..depth, depth_step),
-        instructions.block()[0],
-        threads([m, k, n]),
-    );
-    let product =
-        Product { a, b, output, instructions, shape: [m, n], words: k.div_ceil(instructions.values()) };
+    let operands = [&a, &b].map(|operand| (2 * stride(depth_step), !operand.is_in_place()));
+    let words = k.div_ceil(instructions.values());
+    let product = Product { a, b, output, instructions, shape: [m, n], words };
+    let height = instructions.block()[0];
     // SAFETY: the instructions are available, and C is valid.
-    schedule.run(|worker| unsafe { product.work(&worker) });
+    share_product([m, k, n], operands, [depth, depth_step], height, |worker| unsafe {
+        product.work(&worker)
+    });
 }
 
 struct Product<'a> {
