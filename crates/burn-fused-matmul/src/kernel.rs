@@ -1,14 +1,12 @@
 //! What multiplies, and its choice when the program runs.
 
-use crate::Output;
-use crate::matrix::Matrix;
 use crate::tiles::{self, Instructions};
 use std::fmt;
 use std::sync::OnceLock;
 
 /// What multiplies two matrices. Only a kernel that this CPU can run exists. [The crate](crate) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kernel(Instructions);
+pub struct Kernel(pub(crate) Instructions);
 
 impl Kernel {
     /// Products in f32, with the widest vectors of this CPU.
@@ -52,20 +50,6 @@ impl Kernel {
             Instructions::Amx => "AMX",
             vectors => tiles::float::name(vectors),
         }
-    }
-
-    /// Multiplies, with as many columns in A as rows in B.
-    ///
-    /// # Safety
-    ///
-    /// The output must be valid for writes of M · N values, and if it is added to, for reads of as many that are initialised.
-    /// They are initialised when this returns. A bias must have N values.
-    pub(crate) unsafe fn run(self, a: Matrix, b: Matrix, output: Output) {
-        if a.shape()[0] == 0 || b.shape()[1] == 0 {
-            return;
-        }
-        // SAFETY: the caller's promise; a kernel exists only where its instructions do.
-        unsafe { tiles::multiply(a, b, output, self.0) }
     }
 }
 

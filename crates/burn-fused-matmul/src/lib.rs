@@ -46,9 +46,9 @@ enum Output<'a> {
 pub fn product(a: Matrix, b: Matrix, kernel: Kernel) -> Vec<f32> {
     let count = check(&a, &b);
     let mut c = Vec::with_capacity(count);
-    // SAFETY: there is room for M · N values, which `run` initialises.
+    // SAFETY: a kernel exists only where its instructions do; there is room for M · N values, which are initialised.
     unsafe {
-        kernel.run(a, b, Output::F32 { c: c.as_mut_ptr(), add: false });
+        tiles::multiply(a, b, Output::F32 { c: c.as_mut_ptr(), add: false }, kernel.0);
         c.set_len(count);
     }
     c
@@ -78,9 +78,9 @@ pub fn product_bf16(a: Matrix, b: Matrix, bias: Option<&[f32]>, kernel: Kernel) 
         assert_eq!(bias.len(), b.shape()[1], "the bias must have as many values as B has columns");
     }
     let mut c = Vec::with_capacity(count);
-    // SAFETY: there is room for M · N values, which `run` initialises, and `bias` has N.
+    // SAFETY: as for `product`, and `bias` has N values.
     unsafe {
-        kernel.run(a, b, Output::Bf16 { c: c.as_mut_ptr(), bias });
+        tiles::multiply(a, b, Output::Bf16 { c: c.as_mut_ptr(), bias }, kernel.0);
         c.set_len(count);
     }
     c
@@ -108,8 +108,8 @@ pub fn product_bf16(a: Matrix, b: Matrix, bias: Option<&[f32]>, kernel: Kernel) 
 pub fn add_product(c: &mut [f32], a: Matrix, b: Matrix, kernel: Kernel) {
     let count = check(&a, &b);
     assert_eq!(c.len(), count, "C must have the rows of A times the columns of B");
-    // SAFETY: C has M · N values.
-    unsafe { kernel.run(a, b, Output::F32 { c: c.as_mut_ptr(), add: true }) };
+    // SAFETY: as for `product`; C has M · N values.
+    unsafe { tiles::multiply(a, b, Output::F32 { c: c.as_mut_ptr(), add: true }, kernel.0) };
 }
 
 /// M · N.

@@ -17,13 +17,17 @@ const SHORT: usize = 12;
 /// More entries of C than these are not in the second cache.
 const LARGE: usize = 1 << 18;
 
-/// Multiplies.
+/// Multiplies, with as many columns in A as rows in B.
 ///
 /// # Safety
 ///
-/// That of [`Kernel::run`](crate::Kernel::run), there are entries in C, and the instructions are available.
+/// The instructions must be available. The output must be valid for writes of M · N values, and if it is added to, for reads of as
+/// many that are initialised. They are initialised when this returns. A bias must have N values.
 pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions: Instructions) {
     let ([m, k], [_, n]) = (a.shape(), b.shape());
+    if m == 0 || n == 0 {
+        return;
+    }
     // A sum without terms is that of a tile of zeros.
     let depth = k.div_ceil(16 * instructions.values()).max(1);
     // A sum that is rounded is complete first, in registers or, if there are many steps, beside C.
