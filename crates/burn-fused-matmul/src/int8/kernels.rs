@@ -133,8 +133,6 @@ pub(super) struct Panels<'a> {
     pub(super) a: *const u32,
     /// The first of the rows.
     pub(super) row: usize,
-    /// Words of a row.
-    pub(super) len: usize,
     pub(super) b: *const u32,
     /// Blocks along K, and words of each.
     pub(super) blocks: usize,
@@ -169,12 +167,13 @@ impl Panels<'_> {
         // SAFETY: a panel of A begins with the steps and the zero points of its rows, one of W with totals and scales.
         let [steps, zeros] = [0, 1].map(|i| unsafe { &*floats(self.a).add(i) });
         let (totals, scales) = unsafe { (&*floats(self.b), floats(self.b).add(1)) };
-        let rows = self.a.wrapping_add(PANEL * 2 + self.row * self.len);
+        let len = self.blocks * self.words;
+        let rows = self.a.wrapping_add(PANEL * 2 + self.row * len);
         let columns = self.b.wrapping_add(PANEL * (1 + self.blocks));
         let [mut products, mut sums] = [[[0.0; PANEL]; COUNT]; 2];
         for block in 0..self.blocks {
             let first = block * self.words;
-            let a = std::array::from_fn(|i| rows.wrapping_add(i * self.len + first));
+            let a = std::array::from_fn(|i| rows.wrapping_add(i * len + first));
             add_up(a, columns.wrapping_add(PANEL * first), self.words, &mut sums);
             // SAFETY: each block has its scales.
             let scales = S::as_simd_f32s(unsafe { &*scales.add(block) }).0;
@@ -211,11 +210,12 @@ impl Panels<'_> {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn with_amx(simd: V4, panels: &Panels, registers: &Registers) {
+    let to_row = panels.blocks * panels.words;
     let add_up = |rows: Rows<PANEL>, b: *const u32, words: usize, sums: &mut Sums<PANEL>| {
         // SAFETY: a panel has 32 words for each step along K, and rows have one, in whole tiles. An integer has a float's place,
         // 16 of them a vector's.
         unsafe {
-            registers.multiply_int8(rows[0], panels.len, b, words / 16, sums.as_mut_ptr().cast());
+            registers.multiply_int8(rows[0], to_row, b, words / 16, sums.as_mut_ptr().cast());
             for vector in sums.as_flattened_mut().chunks_exact_mut(16) {
                 let integers = _mm512_loadu_si512(vector.as_ptr().cast());
                 _mm512_storeu_ps(vector.as_mut_ptr(), _mm512_cvtepi32_ps(integers));

@@ -133,13 +133,7 @@ impl Product<'_> {
                     std::slice::from_raw_parts_mut(self.panel(operand, packed, panel), self.lens[operand])
                 };
                 let line = PANEL * panel;
-                Arch::new().dispatch(Pack {
-                    product: self,
-                    registers: registers.as_ref(),
-                    is_of_a: operand == 0,
-                    line,
-                    to,
-                });
+                Arch::new().dispatch(Pack { product: self, is_of_a: operand == 0, line, to });
             },
             |rows, packed| self.compute(rows, packed, registers.as_ref()),
         );
@@ -160,7 +154,6 @@ impl Product<'_> {
         let panels = Panels {
             a: self.panel(0, packed[0], row / PANEL).cast_const(),
             row: row % PANEL,
-            len: self.blocks * self.words,
             b: self.panel(1, packed[1], column).cast_const(),
             blocks: self.blocks,
             words: self.words,
@@ -178,7 +171,6 @@ impl Product<'_> {
 /// Packs the panel of 32 lines from `line` on.
 struct Pack<'a> {
     product: &'a Product<'a>,
-    registers: Option<&'a Registers>,
     is_of_a: bool,
     line: usize,
     to: &'a mut [u32],
@@ -227,15 +219,14 @@ impl Pack<'_> {
 
     #[inline(always)]
     fn pack_columns(self) {
-        let Product { weight, kernel, blocks, words, .. } = *self.product;
+        let Product { weight, blocks, words, .. } = *self.product;
         let Int8Matrix { values, scales, shape: [_, n], block } = weight;
         let width = PANEL.min(n - self.line);
-        let (to_scales, to) = self.to[PANEL..].split_at_mut(PANEL * blocks);
+        let (to_totals, to) = self.to.split_at_mut(PANEL);
+        let (to_scales, to) = to.split_at_mut(PANEL * blocks);
+        let mut totals = [0.0_f32; PANEL];
         for index in 0..blocks {
-            let scales = &scales[index * n + self.line..][..width];
-            for (j, to) in to_scales[PANEL * index..][..PANEL].iter_mut().enumerate() {
-                *to = scales.get(j).map_or(0, |scale| scale.to_bits());
-            }
+            let mut sums = [0_i32; PANEL];
             for word in 0..words {
                 let rows = block.min(4 * word + 4) - 4 * word;
                 let mut four = [[0; PANEL]; 4];
@@ -247,30 +238,21 @@ impl Pack<'_> {
                         _ => to[..width].copy_from_slice(&from[..width]),
                     }
                 }
+                for row in &four {
+                    sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum += i32::from(value));
+                }
                 let to = to[PANEL * (index * words + word)..].first_chunk_mut().expect("a panel's words");
                 interleave(&four, to);
             }
+            let mut scales_of_block = [0.0; PANEL];
+            scales_of_block[..width].copy_from_slice(&scales[index * n + self.line..][..width]);
+            to_scales[PANEL * index..][..PANEL].copy_from_slice(&scales_of_block.map(f32::to_bits));
+            // In the order in which kernels add up products.
+            for ((total, sum), scale) in totals.iter_mut().zip(sums).zip(scales_of_block) {
+                *total = scale.mul_add(sum as f32, *total);
+            }
         }
-        // Σ c Σ v is the product with a row of ones, whose step is 1 and zero point 0.
-        self.to[..PANEL].fill(0);
-        let ones = [[1.0_f32.to_bits(); PANEL], [0; PANEL]].into_iter().flatten();
-        let ones: Vec<u32> = ones.chain(std::iter::repeat_n(0x0101_0101, blocks * words)).collect();
-        let mut totals = [0.0; PANEL];
-        let panels = Panels {
-            a: ones.as_ptr(),
-            row: 0,
-            len: 0, // all rows are the first
-            b: self.to.as_ptr(),
-            blocks,
-            words,
-            bias: None,
-            c: totals.as_mut_ptr(),
-            to_row: PANEL,
-            shape: [1, PANEL],
-        };
-        // SAFETY: both panels are packed, and there is room for a row of C.
-        unsafe { kernel.multiply(&panels, self.registers) };
-        self.to[..PANEL].copy_from_slice(&totals.map(f32::to_bits));
+        to_totals.copy_from_slice(&totals.map(f32::to_bits));
     }
 }
 
