@@ -21,7 +21,7 @@ use crate::threads::{Packed, Worker, share_product};
 use crate::tiles::{PANEL, Registers, Tile, prefetch};
 pub use kernels::Int8Kernel;
 use kernels::Panels;
-use pulp::{Arch, Simd, WithSimd};
+use pulp::Arch;
 use std::ops::Range;
 
 /// 8-bit integers of which each column has a scale for each so many rows: entry (k, j) is values\[k · N + j\] ·
@@ -133,7 +133,10 @@ impl Product<'_> {
                     std::slice::from_raw_parts_mut(self.panel(operand, packed, panel), self.lens[operand])
                 };
                 let line = PANEL * panel;
-                Arch::new().dispatch(Pack { product: self, is_of_a: operand == 0, line, to });
+                Arch::new().dispatch(
+                    #[inline(always)]
+                    move || if operand == 0 { self.pack_rows(line, to) } else { self.pack_columns(line, to) },
+                );
             },
             |rows, packed| self.compute(rows, packed, registers.as_ref()),
         );
@@ -166,37 +169,19 @@ impl Product<'_> {
         // SAFETY: the panels are packed, and these entries of C are this block's.
         unsafe { self.kernel.multiply(&panels, registers) };
     }
-}
 
-/// Packs the panel of 32 lines from `line` on.
-struct Pack<'a> {
-    product: &'a Product<'a>,
-    is_of_a: bool,
-    line: usize,
-    to: &'a mut [u32],
-}
-
-impl WithSimd for Pack<'_> {
-    type Output = ();
-
+    /// Packs the panel of 32 rows of A from `line` on.
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        if self.is_of_a { self.pack_rows() } else { self.pack_columns() }
-    }
-}
-
-impl Pack<'_> {
-    #[inline(always)]
-    fn pack_rows(self) {
-        let Product { a, weight: Int8Matrix { block, .. }, blocks, words, .. } = *self.product;
+    fn pack_rows(&self, line: usize, to: &mut [u32]) {
+        let Self { a, weight: Int8Matrix { block, .. }, blocks, words, .. } = *self;
         let [m, k] = a.shape();
-        let (heads, words_of_rows) = self.to.split_at_mut(2 * PANEL);
+        let (heads, words_of_rows) = to.split_at_mut(2 * PANEL);
         let len = blocks * words;
         let mut values: Vec<f32>;
         // Rows beyond the last are multiplied, whatever they are, and their products not written.
-        for i in 0..PANEL.min(m - self.line) {
+        for i in 0..PANEL.min(m - line) {
             let to = &mut words_of_rows[i * len..][..len];
-            let start = (self.line + i) * a.strides[0];
+            let start = (line + i) * a.strides[0];
             let row = match a.values {
                 Values::F32(all) if a.strides[1] == 1 => &all[start..][..k],
                 Values::F32(all) => {
@@ -217,12 +202,13 @@ impl Pack<'_> {
         }
     }
 
+    /// Packs the panel of 32 columns of W from `line` on.
     #[inline(always)]
-    fn pack_columns(self) {
-        let Product { weight, blocks, words, .. } = *self.product;
+    fn pack_columns(&self, line: usize, to: &mut [u32]) {
+        let Self { weight, blocks, words, .. } = *self;
         let Int8Matrix { values, scales, shape: [_, n], block } = weight;
-        let width = PANEL.min(n - self.line);
-        let (to_totals, to) = self.to.split_at_mut(PANEL);
+        let width = PANEL.min(n - line);
+        let (to_totals, to) = to.split_at_mut(PANEL);
         let (to_scales, to) = to.split_at_mut(PANEL * blocks);
         let mut totals = [0.0_f32; PANEL];
         for index in 0..blocks {
@@ -231,7 +217,7 @@ impl Pack<'_> {
                 let rows = block.min(4 * word + 4) - 4 * word;
                 let mut four = [[0; PANEL]; 4];
                 for (row, to) in four.iter_mut().enumerate().take(rows) {
-                    let from = &values[(index * block + 4 * word + row) * n + self.line..];
+                    let from = &values[(index * block + 4 * word + row) * n + line..];
                     // The usual width apart: its loop has a fixed length.
                     match from.first_chunk::<PANEL>() {
                         Some(from) if width == PANEL => *to = *from,
@@ -245,7 +231,7 @@ impl Pack<'_> {
                 interleave(&four, to);
             }
             let mut scales_of_block = [0.0; PANEL];
-            scales_of_block[..width].copy_from_slice(&scales[index * n + self.line..][..width]);
+            scales_of_block[..width].copy_from_slice(&scales[index * n + line..][..width]);
             to_scales[PANEL * index..][..PANEL].copy_from_slice(&scales_of_block.map(f32::to_bits));
             // In the order in which kernels add up products.
             for ((total, sum), scale) in totals.iter_mut().zip(sums).zip(scales_of_block) {
