@@ -1,8 +1,8 @@
 //! Sums of products of 8-bit integers in 32 bits, with the instructions that the CPU has.
 
+use crate::tiles::PANEL;
 #[cfg(target_arch = "x86_64")]
-use crate::tiles::amx;
-use crate::tiles::{PANEL, Registers};
+use crate::tiles::amx::{self, Registers};
 use pulp::Simd;
 #[cfg(target_arch = "x86_64")]
 use pulp::x86::{V3, V4};
@@ -19,16 +19,13 @@ const ROWS: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub struct Int8Kernel(Instructions);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // other CPUs have the last alone
 enum Instructions {
-    #[cfg(target_arch = "x86_64")]
-    Amx(V4),
-    #[cfg(target_arch = "x86_64")]
-    Avx512Vnni(V4),
-    #[cfg(target_arch = "x86_64")]
-    AvxVnni(V3),
-    #[cfg(target_arch = "x86_64")]
-    Avx2(V3),
+    Amx,
+    Avx512Vnni,
+    AvxVnni,
+    Avx2,
     Portable,
 }
 
@@ -44,13 +41,13 @@ impl Int8Kernel {
         let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            let avx512 = V4::try_new().filter(|_| is_x86_feature_detected!("avx512vnni"));
-            let avx2 = V3::try_new();
-            let avx_vnni = avx2.filter(|_| is_x86_feature_detected!("avxvnni"));
-            all.extend(avx512.filter(|_| amx::is_available()).map(Instructions::Amx));
-            all.extend(avx512.map(Instructions::Avx512Vnni));
-            all.extend(avx_vnni.map(Instructions::AvxVnni));
-            all.extend(avx2.map(Instructions::Avx2));
+            let avx512 = V4::is_available() && is_x86_feature_detected!("avx512vnni");
+            let avx2 = V3::is_available();
+            let avx_vnni = avx2 && is_x86_feature_detected!("avxvnni");
+            all.extend((avx512 && amx::is_available()).then_some(Instructions::Amx));
+            all.extend(avx512.then_some(Instructions::Avx512Vnni));
+            all.extend(avx_vnni.then_some(Instructions::AvxVnni));
+            all.extend(avx2.then_some(Instructions::Avx2));
         }
         all.push(Instructions::Portable);
         all.into_iter().map(Self).collect()
@@ -58,54 +55,36 @@ impl Int8Kernel {
 
     /// Itself, or the next that multiplies blocks of so many words.
     pub(super) fn for_blocks(self, words: usize) -> Self {
-        let _ = words; // other CPUs have no tiles
-        match self.0 {
-            // A tile is not cut.
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Amx(simd) if !words.is_multiple_of(16) => Self(Instructions::Avx512Vnni(simd)),
-            _ => self,
-        }
+        // A tile is not cut.
+        if self.is_amx() && !words.is_multiple_of(16) { Self(Instructions::Avx512Vnni) } else { self }
+    }
+
+    pub(super) fn is_amx(self) -> bool {
+        self.0 == Instructions::Amx
     }
 
     pub(super) fn rows(self) -> usize {
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Amx(_) => PANEL,
-            _ => ROWS,
-        }
-    }
-
-    /// What a thread needs to multiply with AMX.
-    pub(super) fn registers(self) -> Option<Registers> {
-        match self.0 {
-            // SAFETY: the kernel exists only where AMX does.
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Amx(_) => Some(unsafe { Registers::new() }),
-            _ => None,
-        }
+        if self.is_amx() { PANEL } else { ROWS }
     }
 
     /// Multiplies rows and a panel.
     ///
     /// # Safety
     ///
-    /// `panels` must point to packed panels, and C must be valid for writes of its rows.
-    pub(super) unsafe fn multiply(self, panels: &Panels, registers: Option<&Registers>) {
-        let _ = registers; // other CPUs have none
+    /// `panels` must point to packed panels, C must be valid for writes of its rows, and for AMX this thread must have `Registers`.
+    pub(super) unsafe fn multiply(self, panels: &Panels) {
         // SAFETY: the caller's promise; a kernel exists only where its instructions do.
         unsafe {
             match self.0 {
                 #[cfg(target_arch = "x86_64")]
-                Instructions::Amx(simd) => with_amx(simd, panels, registers.expect("a thread's registers")),
+                Instructions::Amx => with_amx(panels),
                 #[cfg(target_arch = "x86_64")]
-                Instructions::Avx512Vnni(simd) => with_avx512(simd, panels),
+                Instructions::Avx512Vnni => with_avx512(panels),
                 #[cfg(target_arch = "x86_64")]
-                Instructions::AvxVnni(simd) => with_avx_vnni(simd, panels),
+                Instructions::AvxVnni => with_avx_vnni(panels),
                 #[cfg(target_arch = "x86_64")]
-                Instructions::Avx2(simd) => with_avx2(simd, panels),
-                Instructions::Portable => {
-                    panels.multiply(pulp::Scalar, |a, b, words, to| portable(a, b, words, to))
-                }
+                Instructions::Avx2 => with_avx2(panels),
+                _ => panels.multiply(pulp::Scalar, |a, b, words, to| portable(a, b, words, to)),
             }
         }
     }
@@ -115,14 +94,10 @@ impl Int8Kernel {
 impl fmt::Display for Int8Kernel {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Amx(_) => "AMX",
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512Vnni(_) => "AVX512-VNNI",
-            #[cfg(target_arch = "x86_64")]
-            Instructions::AvxVnni(_) => "AVX-VNNI",
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx2(_) => "AVX2 on widened integers",
+            Instructions::Amx => "AMX",
+            Instructions::Avx512Vnni => "AVX512-VNNI",
+            Instructions::AvxVnni => "AVX-VNNI",
+            Instructions::Avx2 => "AVX2 on widened integers",
             Instructions::Portable => "scalar",
         })
     }
@@ -209,13 +184,13 @@ impl Panels<'_> {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn with_amx(simd: V4, panels: &Panels, registers: &Registers) {
+unsafe fn with_amx(panels: &Panels) {
     let to_row = panels.blocks * panels.words;
     let add_up = |rows: Rows<PANEL>, b: *const u32, words: usize, sums: &mut Sums<PANEL>| {
         // SAFETY: a panel has 32 words for each step along K, and rows have one, in whole tiles. An integer has a float's place,
         // 16 of them a vector's.
         unsafe {
-            registers.multiply_int8(rows[0], to_row, b, words / 16, sums.as_mut_ptr().cast());
+            Registers::multiply_int8(rows[0], to_row, b, words / 16, sums.as_mut_ptr().cast());
             for vector in sums.as_flattened_mut().chunks_exact_mut(16) {
                 let integers = _mm512_loadu_si512(vector.as_ptr().cast());
                 _mm512_storeu_ps(vector.as_mut_ptr(), _mm512_cvtepi32_ps(integers));
@@ -223,12 +198,12 @@ unsafe fn with_amx(simd: V4, panels: &Panels, registers: &Registers) {
         }
     };
     // SAFETY: the caller's promise.
-    unsafe { panels.multiply(simd, add_up) }
+    unsafe { panels.multiply(V4::new_unchecked(), add_up) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn with_avx512(simd: V4, panels: &Panels) {
+unsafe fn with_avx512(panels: &Panels) {
     let add_up = |rows: Rows, b: *const u32, words: usize, to: &mut Sums| {
         let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];
         for word in 0..words {
@@ -247,7 +222,7 @@ unsafe fn with_avx512(simd: V4, panels: &Panels) {
         }
     };
     // SAFETY: the caller's promise.
-    unsafe { panels.multiply(simd, add_up) }
+    unsafe { panels.multiply(V4::new_unchecked(), add_up) }
 }
 
 /// Sums of four rows and 16 columns at a time, in vectors of eight, with what adds four products to each.
@@ -287,15 +262,15 @@ unsafe fn in_quarters(
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,avxvnni")]
-unsafe fn with_avx_vnni(simd: V3, panels: &Panels) {
+unsafe fn with_avx_vnni(panels: &Panels) {
     let add = |sum, a, b| _mm256_dpbusd_avx_epi32(sum, a, b);
     // SAFETY: the caller's promise.
-    unsafe { panels.multiply(simd, |rows, b, words, to| in_quarters(rows, b, words, add, to)) }
+    unsafe { panels.multiply(V3::new_unchecked(), |a, b, words, to| in_quarters(a, b, words, add, to)) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn with_avx2(simd: V3, panels: &Panels) {
+unsafe fn with_avx2(panels: &Panels) {
     // Products of bytes, added in pairs, do not fit into 16 bits: even and odd bytes are widened, and multiplied apart.
     let add = |sum, a, b| {
         let low = _mm256_set1_epi16(0xff);
@@ -305,7 +280,7 @@ unsafe fn with_avx2(simd: V3, panels: &Panels) {
         _mm256_add_epi32(sum, _mm256_add_epi32(even, odd))
     };
     // SAFETY: the caller's promise.
-    unsafe { panels.multiply(simd, |rows, b, words, to| in_quarters(rows, b, words, add, to)) }
+    unsafe { panels.multiply(V3::new_unchecked(), |a, b, words, to| in_quarters(a, b, words, add, to)) }
 }
 
 #[inline(always)]

@@ -18,7 +18,9 @@ mod kernels;
 
 use crate::matrix::{Matrix, Values};
 use crate::threads::{Packed, Worker, share_product};
-use crate::tiles::{PANEL, Registers, Tile, prefetch};
+#[cfg(target_arch = "x86_64")]
+use crate::tiles::amx::Registers;
+use crate::tiles::{PANEL, Tile, prefetch};
 pub use kernels::Int8Kernel;
 use kernels::Panels;
 use pulp::Arch;
@@ -123,7 +125,9 @@ impl Product<'_> {
     }
 
     fn work(&self, worker: &Worker) {
-        let registers = self.kernel.registers();
+        // SAFETY: the kernel exists only where AMX does.
+        #[cfg(target_arch = "x86_64")]
+        let _registers = self.kernel.is_amx().then(|| unsafe { Registers::new() });
         worker.work(
             |_, packed| packed.panels.len(),
             |operand, packed, item| {
@@ -138,36 +142,33 @@ impl Product<'_> {
                     move || if operand == 0 { self.pack_rows(line, to) } else { self.pack_columns(line, to) },
                 );
             },
-            |rows, packed| self.compute(rows, packed, registers.as_ref()),
+            |rows, packed| self.compute(rows, packed),
         );
     }
 
     /// A block of C.
-    fn compute(&self, rows: &Range<usize>, packed: [Packed; 2], registers: Option<&Registers>) {
-        // Rows of A stay in a near cache while panels of W pass by.
-        for row in (PANEL * rows.start..self.a.shape()[0].min(PANEL * rows.end)).step_by(self.kernel.rows()) {
-            packed[1].panels.clone().for_each(|column| self.multiply(packed, row, column, registers));
-        }
-    }
-
-    /// Some rows from `row` on, and panel `column`.
-    fn multiply(&self, packed: [Packed; 2], row: usize, column: usize, registers: Option<&Registers>) {
+    fn compute(&self, rows: &Range<usize>, [a, b]: [Packed; 2]) {
         let ([m, _], [_, n]) = (self.a.shape(), self.weight.shape);
-        let first = PANEL * column;
-        let panels = Panels {
-            a: self.panel(0, packed[0], row / PANEL).cast_const(),
-            row: row % PANEL,
-            b: self.panel(1, packed[1], column).cast_const(),
-            blocks: self.blocks,
-            words: self.words,
-            bias: self.bias.map(|bias| &bias[first..n.min(first + PANEL)]),
-            c: self.c.wrapping_add(row * n + first),
-            to_row: n,
-            shape: [self.kernel.rows().min(m - row), PANEL.min(n - first)],
-        };
-        prefetch(panels.c, n, [panels.shape[0], PANEL]);
-        // SAFETY: the panels are packed, and these entries of C are this block's.
-        unsafe { self.kernel.multiply(&panels, registers) };
+        // Rows of A stay in a near cache while panels of W pass by.
+        for row in (PANEL * rows.start..m.min(PANEL * rows.end)).step_by(self.kernel.rows()) {
+            for panel in b.panels.clone() {
+                let column = PANEL * panel;
+                let panels = Panels {
+                    a: self.panel(0, a, row / PANEL).cast_const(),
+                    row: row % PANEL,
+                    b: self.panel(1, b, panel).cast_const(),
+                    blocks: self.blocks,
+                    words: self.words,
+                    bias: self.bias.map(|bias| &bias[column..n.min(column + PANEL)]),
+                    c: self.c.wrapping_add(row * n + column),
+                    to_row: n,
+                    shape: [self.kernel.rows().min(m - row), PANEL.min(n - column)],
+                };
+                prefetch(panels.c, n, [panels.shape[0], PANEL]);
+                // SAFETY: the panels are packed, these entries of C are this block's, and for AMX this thread has registers.
+                unsafe { self.kernel.multiply(&panels) };
+            }
+        }
     }
 
     /// Packs the panel of 32 rows of A from `line` on.

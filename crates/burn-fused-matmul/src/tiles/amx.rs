@@ -68,7 +68,7 @@ fn is_permitted() -> bool {
     result == 0
 }
 
-/// The shapes of this thread's tile registers, which are released when it is dropped.
+/// The shapes of this thread's tile registers, which are released when it is dropped: while it lives, the thread may multiply.
 pub(crate) struct Registers(PhantomData<*const ()>);
 
 /// What `ldtilecfg` reads.
@@ -159,17 +159,17 @@ impl Registers {
     /// # Safety
     ///
     /// That of [`Instructions::multiply`].
-    pub(super) unsafe fn multiply(&self, panels: Panels, before: Option<&Rounding>) {
+    pub(super) unsafe fn multiply(panels: Panels, before: Option<&Rounding>) {
         // SAFETY: the caller's promise; a block that is rounded goes where sums are, in rows of a panel.
         match before {
             Some(before) if before.shape == [PANEL; 2] && panels.words > 16 * (ROUNDING_STEPS - 1) => unsafe {
-                self.multiply_and_round(panels, before);
+                Self::multiply_and_round(panels, before);
             },
             before => unsafe {
                 if let Some(before) = before {
                     before.round(Instructions::Amx);
                 }
-                self.multiply_block(panels);
+                Self::multiply_block(panels);
             },
         }
     }
@@ -178,11 +178,11 @@ impl Registers {
     ///
     /// # Safety
     ///
-    /// `panels` must have a tile to read in each half for each 16 words, or one, and C must be valid for what is written and, if it is added to,
-    /// read.
-    unsafe fn multiply_block(&self, panels: Panels) {
+    /// This thread must have registers, `panels` a tile to read in each half for each 16 words, or one, and C must be valid for what is
+    /// written and, if it is added to, read.
+    unsafe fn multiply_block(panels: Panels) {
         let Panels { a: [a0, a1, ..], b: [b0, b1, ..], words, c, row, add, .. } = panels;
-        // SAFETY: the tiles are configured as long as `self` lives, on this thread, since `Registers` is not `Send`. Reads
+        // SAFETY: the tiles are configured as long as this thread's `Registers` live, which are not `Send`. Reads
         // and writes are those that the caller allows: 1024 bytes of each tile, whose rows of 64 bytes follow each other,
         // and 16 rows of 64 bytes at the four quarters of C.
         unsafe {
@@ -229,7 +229,7 @@ impl Registers {
     ///
     /// That of [`multiply`](Self::multiply).
     #[target_feature(enable = "avx512f")]
-    unsafe fn multiply_and_round(&self, panels: Panels, before: &Rounding) {
+    unsafe fn multiply_and_round(panels: Panels, before: &Rounding) {
         let Panels { a: [a0, a1, ..], b: [b0, b1, ..], words, c, .. } = panels;
         let bias = before.bias.unwrap_or(&[0.0; PANEL]);
         // SAFETY: as for `multiply_block`; of the block before, its 32 sums in 32 rows are read, and as many entries of C
@@ -282,10 +282,9 @@ impl Registers {
     ///
     /// # Safety
     ///
-    /// The rows, which are `to_row` words apart, and the columns must have as many words to read, and there must be room for 32 rows of
-    /// sums.
+    /// This thread must have registers; the rows, which are `to_row` words apart, and the columns must have as many words to read, and
+    /// there must be room for 32 rows of sums.
     pub(crate) unsafe fn multiply_int8(
-        &self,
         rows: *const u32,
         to_row: usize,
         columns: *const u32,

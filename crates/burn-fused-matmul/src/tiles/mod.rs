@@ -27,8 +27,6 @@ mod operand;
 mod pairs;
 mod product;
 
-#[cfg(target_arch = "x86_64")]
-pub(crate) use amx::Registers;
 use half::bf16;
 pub(crate) use product::{multiply, prefetch};
 
@@ -87,34 +85,21 @@ impl Instructions {
         }
     }
 
-    /// What a thread needs to multiply with AMX.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must have the instructions.
-    unsafe fn registers(self) -> Option<Registers> {
-        match self {
-            // SAFETY: the caller's promise.
-            #[cfg(target_arch = "x86_64")]
-            Self::Amx => Some(unsafe { Registers::new() }),
-            _ => None,
-        }
-    }
-
     /// Multiplies a [`block`](Self::block), and rounds the sums of the one before.
     ///
     /// # Safety
     ///
-    /// The CPU must have the instructions, and the height be one of [`rows`](Self::rows); rows of A and panels of B must have their
-    /// words to read, C must be valid for what is written and, if it is added to, read, and the block before may be rounded.
-    unsafe fn multiply(self, panels: Panels, registers: Option<&Registers>, before: Option<&Rounding>) {
+    /// The CPU must have the instructions, for AMX this thread its registers, and the height be one of [`rows`](Self::rows); rows of A
+    /// and panels of B must have their words to read, C must be valid for what is written and, if it is added to, read, and the block
+    /// before may be rounded.
+    unsafe fn multiply(self, panels: Panels, before: Option<&Rounding>) {
         // SAFETY: the caller's promise, here and below.
-        if let (Some(before), None) = (before, registers) {
+        if let Some(before) = before.filter(|_| self != Self::Amx) {
             unsafe { before.round(self) };
         }
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Amx => unsafe { registers.expect("a thread's registers").multiply(panels, before) },
+            Self::Amx => unsafe { amx::Registers::multiply(panels, before) },
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => unsafe { avx512::multiply(panels) },
             vectors => unsafe { float::multiply(vectors, &panels) },
@@ -148,10 +133,6 @@ pub(crate) fn fetch<const CACHE: u8>(address: *const i8) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
 }
-
-/// Other CPUs have none.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) type Registers = std::convert::Infallible;
 
 /// Rows of A, one panel of B or two, and where their product goes.
 struct Panels {

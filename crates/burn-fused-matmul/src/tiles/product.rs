@@ -1,7 +1,9 @@
 //! A product, block by block.
 
+#[cfg(target_arch = "x86_64")]
+use super::amx::Registers;
 use super::operand::{Operand, stride};
-use super::{Instructions, PANEL, Panels, Registers, Rounding, fetch};
+use super::{Instructions, PANEL, Panels, Rounding, fetch};
 use crate::Output;
 use crate::matrix::Matrix;
 use crate::threads::{Packed, Worker, even, share_product};
@@ -90,7 +92,8 @@ impl Product<'_> {
     /// The instructions must be available, and C and the worker's buffers valid.
     unsafe fn work(&self, worker: &Worker) {
         // SAFETY: the caller's promise.
-        let registers = unsafe { self.instructions.registers() };
+        #[cfg(target_arch = "x86_64")]
+        let _registers = (self.instructions == Instructions::Amx).then(|| unsafe { Registers::new() });
         let mut sums = [Sums([0.0; PANEL * PANEL]); 2];
         let mut pending = Pending { sums: sums.each_mut().map(|sums| sums.0.as_mut_ptr()), before: None };
         let operands = [&self.a, &self.b];
@@ -99,7 +102,7 @@ impl Product<'_> {
             // SAFETY: each item is a part of the buffer of its own.
             |operand, packed, item| unsafe { operands[operand].pack(item, packed) },
             // SAFETY: all is packed, and each block is a part of C of its own.
-            |rows, packed| unsafe { self.compute(rows, packed, registers.as_ref(), &mut pending) },
+            |rows, packed| unsafe { self.compute(rows, packed, &mut pending) },
         );
         if let Some(before) = pending.before {
             // SAFETY: these values of C are this thread's.
@@ -111,14 +114,8 @@ impl Product<'_> {
     ///
     /// # Safety
     ///
-    /// That of [`work`](Self::work); both are packed, and nobody else uses the block.
-    unsafe fn compute<'a>(
-        &'a self,
-        rows: &Range<usize>,
-        [a, b]: [Packed; 2],
-        registers: Option<&Registers>,
-        pending: &mut Pending<'a>,
-    ) {
+    /// That of [`work`](Self::work); both are packed, nobody else uses the block, and for AMX this thread has registers.
+    unsafe fn compute<'a>(&'a self, rows: &Range<usize>, [a, b]: [Packed; 2], pending: &mut Pending<'a>) {
         let [height, width] = self.instructions.block();
         // From one line to the next of those that `Panels` asks for.
         let lines = if height == PANEL { 16 } else { 1 };
@@ -139,7 +136,7 @@ impl Product<'_> {
                 let multiply = |c, row, add, before: Option<&Rounding>| unsafe {
                     let (a, b, step) = (a_words, b_words, self.b.step());
                     let panels = Panels { a, b, step, words, c, row, height, width, add };
-                    self.instructions.multiply(panels, registers, before)
+                    self.instructions.multiply(panels, before)
                 };
                 let sums = pending.sums[0];
                 match self.output {
