@@ -1,7 +1,6 @@
 //! AVX512-BF16: `vdpbf16ps` on vectors of 16 columns.
 
 use super::Panels;
-use half::bf16;
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
@@ -60,37 +59,4 @@ pub(super) unsafe fn multiply(panels: Panels) {
             _mm512_storeu_ps(c(i).add(16), right[i]);
         }
     }
-}
-
-/// Writes up to 32 sums, plus a bias for each, rounded to nearest, ties to even.
-///
-/// # Safety
-///
-/// `to` must be valid for writes of as many values as there are sums.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-pub(super) unsafe fn narrow(sums: &[f32], bias: Option<&[f32]>, to: *mut bf16) {
-    let count = sums.len();
-    let (low, high) = (count.min(16), count.saturating_sub(16));
-    let bias = bias.unwrap_or(&[0.0; 32][..count]);
-    let half = |from: usize, count: usize| {
-        let (sums, bias) = (&sums[from..][..count], &bias[from..][..count]);
-        let mask = bits(count) as __mmask16;
-        // SAFETY: the mask has as many bits as there are values; others are not read.
-        unsafe {
-            _mm512_add_ps(
-                _mm512_maskz_loadu_ps(mask, sums.as_ptr()),
-                _mm512_maskz_loadu_ps(mask, bias.as_ptr()),
-            )
-        }
-    };
-    let values = _mm512_cvtne2ps_pbh(half(low, high), half(0, low));
-    // SAFETY: both types are 64 bytes without invalid values, and the mask has as many bits as there are places.
-    unsafe { _mm512_mask_storeu_epi16(to.cast(), bits(count), transmute::<__m512bh, __m512i>(values)) };
-}
-
-/// The lowest `count` ≤ 32 bits.
-#[inline]
-pub(super) fn bits(count: usize) -> u32 {
-    ((1_u64 << count) - 1) as u32
 }

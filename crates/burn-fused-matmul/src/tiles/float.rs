@@ -138,11 +138,10 @@ unsafe fn multiply_columns<S: Simd, const ROWS: usize, const VECTORS: usize>(sim
 /// # Safety
 ///
 /// `to` must be valid for writes of as many values as there are sums.
-pub(super) unsafe fn narrow(sums: &[f32], bias: Option<&[f32]>, to: *mut bf16) {
-    for (j, sum) in sums.iter().enumerate() {
-        let sum = sum + bias.map_or(0.0, |bias| bias[j]);
+pub(super) unsafe fn narrow(sums: &[f32], bias: &[f32], to: *mut bf16) {
+    for (j, (sum, bias)) in sums.iter().zip(bias).enumerate() {
         // SAFETY: the caller's promise.
-        unsafe { to.add(j).write(bf16::from_f32(sum)) };
+        unsafe { to.add(j).write(bf16::from_f32(sum + bias)) };
     }
 }
 

@@ -105,20 +105,6 @@ impl Instructions {
             vectors => unsafe { float::multiply(vectors, &panels) },
         }
     }
-
-    /// Writes up to 32 sums, plus a bias for each, rounded to nearest, ties to even.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must have the instructions, and `to` must be valid for writes of as many values as there are sums.
-    unsafe fn narrow(self, sums: &[f32], bias: Option<&[f32]>, to: *mut bf16) {
-        match self {
-            // SAFETY: the caller's promise, here and below.
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512 | Self::Amx => unsafe { avx512::narrow(sums, bias, to) },
-            _ => unsafe { float::narrow(sums, bias, to) },
-        }
-    }
 }
 
 /// Fetches what lies at an address, if anything does, into the first or the second cache.
@@ -176,11 +162,16 @@ impl Rounding<'_> {
         for row in 0..self.shape[0] {
             for first in (0..self.shape[1]).step_by(PANEL) {
                 let count = PANEL.min(self.shape[1] - first);
+                let bias = self.bias.map_or(&[0.0; PANEL][..count], |bias| &bias[first..][..count]);
                 // SAFETY: the caller's promise.
                 unsafe {
                     let sums = std::slice::from_raw_parts(self.sums.add(row * self.to_sums + first), count);
-                    let bias = self.bias.map(|bias| &bias[first..][..count]);
-                    instructions.narrow(sums, bias, self.c.add(row * self.to_row + first));
+                    let to = self.c.add(row * self.to_row + first);
+                    match instructions {
+                        #[cfg(target_arch = "x86_64")]
+                        Instructions::Avx512 | Instructions::Amx => pairs::narrow(sums, bias, to),
+                        _ => float::narrow(sums, bias, to),
+                    }
                 }
             }
         }

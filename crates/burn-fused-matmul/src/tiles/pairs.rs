@@ -1,8 +1,8 @@
 //! Words of two bf16 values, with AVX-512.
 
 use super::Words;
-use super::avx512::bits;
 use crate::matrix::Values;
+use half::bf16;
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
@@ -72,6 +72,21 @@ pub(super) fn gathered(values: Values, first: usize, step: usize, depth: usize) 
     along(Values::F32(&line), 0, 32)
 }
 
+/// Writes up to 32 sums, plus a bias for each, rounded to nearest, ties to even.
+///
+/// # Safety
+///
+/// `to` must be valid for writes of as many values as there are sums.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub(super) unsafe fn narrow(sums: &[f32], bias: &[f32], to: *mut bf16) {
+    let half = |from: usize, to: usize| _mm512_add_ps(some(&sums[from..to]), some(&bias[from..to]));
+    let (count, middle) = (sums.len(), sums.len().min(16));
+    let values = rounded(half(0, middle), half(middle, count));
+    // SAFETY: the mask has as many bits as there are places.
+    unsafe { _mm512_mask_storeu_epi16(to.cast(), bits(count), values) };
+}
+
 /// Up to 16 values, then zeros.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -86,6 +101,12 @@ fn some(values: &[f32]) -> __m512 {
 fn rounded(first: __m512, second: __m512) -> __m512i {
     // SAFETY: both types are 64 bytes without invalid values.
     unsafe { transmute(_mm512_cvtne2ps_pbh(second, first)) }
+}
+
+/// The lowest `count` ≤ 32 bits.
+#[inline]
+fn bits(count: usize) -> u32 {
+    ((1_u64 << count) - 1) as u32
 }
 
 /// Row i becomes column i.
