@@ -222,37 +222,33 @@ impl<'a> Operand<'a> {
         let ([to_line, step], [lines, depth]) = (self.matrix.strides, self.matrix.shape());
         let k = 16 * VALUES * tile;
         let (lines, depth) = (lines.saturating_sub(line).min(16), depth.saturating_sub(k).min(16 * VALUES));
-        let is_column = if lines == 0 || depth == 0 {
+        if lines == 0 || depth == 0 {
             to.0.fill([0; 16]);
             return;
-        } else {
-            let start = line * to_line + k * step;
-            if to_line == 1 && step != 1 {
-                let (words, rest) = to.0.split_at_mut(depth.div_ceil(VALUES));
-                rest.fill([0; 16]);
-                for (word, words) in words.iter_mut().enumerate() {
-                    let first = start + VALUES * word * step;
-                    let second = (VALUES * word + 1 < depth).then_some(first + step);
-                    // The same lines are read a tile further on: far apart in memory, they are not foreseen.
-                    for value in 0..VALUES {
-                        let place = first + (16 * VALUES + value) * step;
-                        fetch::<2>(match self.matrix.values {
-                            Values::F32(values) => values.as_ptr().wrapping_add(place).cast(),
-                            Values::Bf16(values) => values.as_ptr().wrapping_add(place).cast(),
-                        });
-                    }
-                    *words = across(first, second, lines);
+        }
+        let start = line * to_line + k * step;
+        let is_column = to_line == 1 && step != 1;
+        let (words, rest) = to.0.split_at_mut(if is_column { depth.div_ceil(VALUES) } else { lines });
+        rest.fill([0; 16]);
+        if is_column {
+            for (word, words) in words.iter_mut().enumerate() {
+                let first = start + VALUES * word * step;
+                let second = (VALUES * word + 1 < depth).then_some(first + step);
+                // The same lines are read a tile further on: far apart in memory, they are not foreseen.
+                for value in 0..VALUES {
+                    let place = first + (16 * VALUES + value) * step;
+                    fetch::<2>(match self.matrix.values {
+                        Values::F32(values) => values.as_ptr().wrapping_add(place).cast(),
+                        Values::Bf16(values) => values.as_ptr().wrapping_add(place).cast(),
+                    });
                 }
-                true
-            } else {
-                let (words, rest) = to.0.split_at_mut(lines);
-                rest.fill([0; 16]);
-                for (i, words) in words.iter_mut().enumerate() {
-                    *words = along(start + i * to_line, step, depth);
-                }
-                false
+                *words = across(first, second, lines);
             }
-        };
+        } else {
+            for (i, words) in words.iter_mut().enumerate() {
+                *words = along(start + i * to_line, step, depth);
+            }
+        }
         if is_column != (self.layout == Layout::Columns) {
             transpose(&mut to.0);
         }
