@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::amx::Registers;
 use super::operand::{Operand, stride};
-use super::{Instructions, PANEL, Panels, Rounding, fetch};
+use super::{Instructions, PANEL, Panels, Rounding, Tile, fetch};
 use crate::Output;
 use crate::matrix::Matrix;
 use crate::threads::{Packed, Worker, even, share_product};
@@ -73,11 +73,6 @@ struct Product<'a> {
 // SAFETY: threads write to different entries of C, since each block is taken once.
 unsafe impl Sync for Product<'_> {}
 
-/// Sums of a block, aligned to a cache line.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Sums([f32; PANEL * PANEL]);
-
 /// Where a thread keeps sums that are not C's, or not all: of this block, and of the one before, which may not be rounded yet.
 struct Pending<'a> {
     sums: [*mut f32; 2],
@@ -94,8 +89,10 @@ impl Product<'_> {
         // SAFETY: the caller's promise.
         #[cfg(target_arch = "x86_64")]
         let _registers = (self.instructions == Instructions::Amx).then(|| unsafe { Registers::new() });
-        let mut sums = [Sums([0.0; PANEL * PANEL]); 2];
-        let mut pending = Pending { sums: sums.each_mut().map(|sums| sums.0.as_mut_ptr()), before: None };
+        // Of 32 × 32 sums each.
+        let mut sums = [[Tile([[0; 16]; 16]); 4]; 2];
+        let sums = sums.each_mut().map(|tiles| tiles.as_mut_ptr().cast());
+        let mut pending = Pending { sums, before: None };
         let operands = [&self.a, &self.b];
         worker.work(
             |operand, packed| operands[operand].items(packed),
