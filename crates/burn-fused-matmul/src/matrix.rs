@@ -11,15 +11,6 @@ pub enum Values<'a> {
     Bf16(&'a [bf16]),
 }
 
-impl Values<'_> {
-    fn len(self) -> usize {
-        match self {
-            Self::F32(values) => values.len(),
-            Self::Bf16(values) => values.len(),
-        }
-    }
-}
-
 impl<'a> From<&'a [f32]> for Values<'a> {
     fn from(values: &'a [f32]) -> Self {
         Self::F32(values)
@@ -63,7 +54,10 @@ impl<'a> Matrix<'a> {
         if !shape.contains(&0) {
             let end = |axis: usize| (shape[axis] - 1).checked_mul(strides[axis]);
             let last = end(0).zip(end(1)).and_then(|(rows, columns)| rows.checked_add(columns));
-            let count = values.len();
+            let count = match values {
+                Values::F32(values) => values.len(),
+                Values::Bf16(values) => values.len(),
+            };
             assert!(
                 last.is_some_and(|last| last < count),
                 "a matrix of shape {shape:?} and strides {strides:?} reaches beyond its {count} values"

@@ -62,15 +62,14 @@ thread_local! {
 }
 
 /// Calls `f` with room for so many tiles of operand 0, A, or 1, B.
-fn with_buffer<T>(operand: usize, tiles: usize, f: impl FnOnce(*mut Tile) -> T) -> T {
+fn with_buffer(operand: usize, tiles: usize, f: impl FnOnce(*mut Tile)) {
     let mut buffer = BUFFERS.with(|buffers| buffers[operand].take());
     // It never shrinks: the next matmul is often of the same size.
     if buffer.len() < tiles {
         buffer.resize(tiles, Tile([[0; 16]; 16]));
     }
-    let result = f(buffer.as_mut_ptr());
+    f(buffer.as_mut_ptr());
     BUFFERS.with(|buffers| buffers[operand].set(buffer));
-    result
 }
 
 /// Step `index` of a range.
