@@ -4,14 +4,12 @@ use super::{Instructions, PANEL, Panels, Rounding};
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _mm512_loadu_ps, _xgetbv};
 use std::marker::PhantomData;
-use std::sync::OnceLock;
 
 /// Whether this process may use AMX's tiles and the CPU has its instructions for bf16 and 8 bits.
 ///
 /// Linux grants the tiles to a process that asks, once and for all of its threads.
 pub(crate) fn is_available() -> bool {
-    static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| super::avx512::is_available() && has_instructions() && is_permitted())
+    super::avx512::is_available() && has_instructions() && is_permitted()
 }
 
 /// AMX-TILE, AMX-BF16 and AMX-INT8 in CPUID, tiles of the size that is used here, and tiles switched on by the system (bits 17 and
@@ -33,14 +31,8 @@ fn has_instructions() -> bool {
         && (palette.ebx & 0xffff) >= 64
         && (palette.ebx >> 16) >= 8
         && (palette.ecx & 0xffff) >= 16
-        // SAFETY: a CPU with AVX-512 that the system has switched on has XSAVE, and with it `xgetbv`.
-        && unsafe { xcr0() } & TILES == TILES
-}
-
-#[target_feature(enable = "xsave")]
-fn xcr0() -> u64 {
-    // SAFETY: register 0 exists wherever `xgetbv` does.
-    unsafe { _xgetbv(0) }
+        // SAFETY: a CPU with AVX-512 that the system has switched on has XSAVE, and with it `xgetbv` and register 0.
+        && unsafe { _xgetbv(0) } & TILES == TILES
 }
 
 /// Asks Linux for the tiles' state (`arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`).
