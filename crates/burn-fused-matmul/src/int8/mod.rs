@@ -24,6 +24,7 @@ use crate::tiles::{PANEL, Tile, prefetch};
 pub use kernels::Int8Kernel;
 use kernels::Panels;
 use pulp::Arch;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// 8-bit integers of which each column has a scale for each so many rows: entry (k, j) is values\[k · N + j\] ·
@@ -178,23 +179,16 @@ impl Product<'_> {
         let [m, k] = a.shape();
         let (heads, words_of_rows) = to.split_at_mut(2 * PANEL);
         let len = blocks * words;
-        let mut values: Vec<f32>;
         // Rows beyond the last are multiplied, whatever they are, and their products not written.
         for i in 0..PANEL.min(m - line) {
             let to = &mut words_of_rows[i * len..][..len];
             let start = (line + i) * a.strides[0];
-            let row = match a.values {
-                Values::F32(all) if a.strides[1] == 1 => &all[start..][..k],
-                Values::F32(all) => {
-                    values = (0..k).map(|k| all[start + k * a.strides[1]]).collect();
-                    &values
-                }
-                Values::Bf16(all) => {
-                    values = (0..k).map(|k| all[start + k * a.strides[1]].to_f32()).collect();
-                    &values
-                }
+            let row: Cow<[f32]> = match a.values {
+                Values::F32(all) if a.strides[1] == 1 => Cow::Borrowed(&all[start..][..k]),
+                Values::F32(all) => (0..k).map(|k| all[start + k * a.strides[1]]).collect(),
+                Values::Bf16(all) => (0..k).map(|k| all[start + k * a.strides[1]].to_f32()).collect(),
             };
-            let (step, zero) = step_and_zero(row);
+            let (step, zero) = step_and_zero(&row);
             (heads[i], heads[PANEL + i]) = (step.to_bits(), zero.to_bits());
             let inverse = if step > 0.0 { step.recip() } else { 0.0 };
             for (values, to) in row.chunks(block).zip(to.chunks_exact_mut(words)) {
