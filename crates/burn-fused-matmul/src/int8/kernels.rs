@@ -127,11 +127,7 @@ type Sums<const COUNT: usize = ROWS> = [[f32; PANEL]; COUNT];
 type Rows<const COUNT: usize = ROWS> = [*const u32; COUNT];
 
 impl Panels<'_> {
-    /// Multiplies with what writes the sums of so many words of rows of A and of a panel.
-    ///
-    /// # Safety
-    ///
-    /// That of [`Int8Kernel::multiply`].
+    /// Multiplies with what writes the sums of so many words of rows of A and of a panel. Safe where [`Int8Kernel::multiply`] is.
     #[inline(always)]
     unsafe fn multiply<S: Simd, const COUNT: usize>(
         &self,

@@ -146,11 +146,7 @@ impl Registers {
     }
 
     /// Multiplies two panels, and rounds the sums of the block before: in the same time, if it is whole and there are
-    /// steps enough.
-    ///
-    /// # Safety
-    ///
-    /// That of [`Instructions::multiply`].
+    /// steps enough. Safe where [`Instructions::multiply`] is.
     pub(super) unsafe fn multiply(panels: Panels, before: Option<&Rounding>) {
         // SAFETY: the caller's promise; a block that is rounded goes where sums are, in rows of a panel.
         match before {
@@ -215,11 +211,7 @@ impl Registers {
     }
 
     /// [`multiply_block`](Self::multiply_block) into sums in rows of a panel, rounding four rows of the block before in each of the first
-    /// steps: alone, they would wait for their sums and the next products for them.
-    ///
-    /// # Safety
-    ///
-    /// That of [`multiply`](Self::multiply).
+    /// steps: alone, they would wait for their sums and the next products for them. Safe where [`multiply`](Self::multiply) is.
     #[target_feature(enable = "avx512f")]
     unsafe fn multiply_and_round(panels: Panels, before: &Rounding) {
         let Panels { a: [a0, a1, ..], b: [b0, b1, ..], words, c, .. } = panels;

@@ -21,11 +21,7 @@ pub(crate) fn is_fast() -> bool {
 /// Rows of C that are in registers, in two vectors each: those of [`Instructions::block`](super::Instructions::block).
 const ROWS: usize = 8;
 
-/// Multiplies two panels.
-///
-/// # Safety
-///
-/// That of [`Instructions::multiply`](super::Instructions::multiply).
+/// Multiplies two panels. Safe where [`Instructions::multiply`](super::Instructions::multiply) is.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) unsafe fn multiply(panels: Panels) {
     let Panels { a, b: [b0, b1, ..], words, c, row, add, .. } = panels;

@@ -35,11 +35,7 @@ pub(crate) fn name(instructions: Instructions) -> &'static str {
 /// Steps along K between a value of B that is fetched and one that is multiplied.
 const AHEAD: usize = 16;
 
-/// Multiplies up to [`ROWS`] rows, an even number, and one panel or two.
-///
-/// # Safety
-///
-/// That of [`Instructions::multiply`].
+/// Multiplies up to [`ROWS`] rows, an even number, and one panel or two. Safe where [`Instructions::multiply`] is.
 pub(super) unsafe fn multiply(instructions: Instructions, panels: &Panels) {
     // SAFETY: the caller's promise; the vectors exist only where their instructions do.
     unsafe {
@@ -75,11 +71,7 @@ unsafe fn with_avx2(simd: V3, panels: &Panels) {
     unsafe { multiply_rows::<_, 2>(simd, panels) }
 }
 
-/// [`multiply_columns`] of as many rows as there are.
-///
-/// # Safety
-///
-/// That of [`multiply`].
+/// [`multiply_columns`] of as many rows as there are. Safe where [`multiply`] is.
 #[inline(always)]
 unsafe fn multiply_rows<S: Simd, const VECTORS: usize>(simd: S, panels: &Panels) {
     // SAFETY: the caller's promise.
@@ -92,11 +84,8 @@ unsafe fn multiply_rows<S: Simd, const VECTORS: usize>(simd: S, panels: &Panels)
     }
 }
 
-/// Multiplies so many vectors of columns at a time: as many as registers hold of C, beside those of B and a value of A.
-///
-/// # Safety
-///
-/// That of [`multiply`].
+/// Multiplies so many vectors of columns at a time: as many as registers hold of C, beside those of B and a value of A. Safe where
+/// [`multiply`] is.
 #[inline(always)]
 unsafe fn multiply_columns<S: Simd, const ROWS: usize, const VECTORS: usize>(simd: S, panels: &Panels) {
     let Panels { a, b, step, words, c, row, width, add, .. } = *panels;
