@@ -8,36 +8,21 @@ use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 
 /// A check of analytic gradients against central differences; see the [crate's documentation](crate).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GradCheck {
     dtype: Option<FloatDType>,
     tolerance: Option<Tolerance>,
     step: Option<f64>,
-    max_entries: usize,
-    directions: usize,
+    max_entries: Option<usize>,
+    directions: Option<usize>,
     seed: u64,
     excluded: Vec<Excluded>,
-}
-
-impl Default for GradCheck {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl GradCheck {
     /// A check with the [defaults](crate#options).
     pub fn new() -> Self {
-        Self {
-            dtype: None,
-            tolerance: None,
-            step: None,
-            // Two losses for each entry and each direction: more would take long for whole models.
-            max_entries: 1024,
-            directions: 8,
-            seed: 0,
-            excluded: Vec::new(),
-        }
+        Self::default()
     }
 
     /// Works in `dtype`, F64 or F32, instead of the widest that the device has.
@@ -57,13 +42,13 @@ impl GradCheck {
 
     /// Checks parameters of up to so many values entry by entry.
     pub fn with_max_entries(self, max_entries: usize) -> Self {
-        Self { max_entries, ..self }
+        Self { max_entries: Some(max_entries), ..self }
     }
 
     /// Checks larger parameters along so many random directions, at least 1.
     pub fn with_directions(self, directions: usize) -> Self {
         // Along none a large parameter would pass whatever its gradient is.
-        Self { directions: directions.max(1), ..self }
+        Self { directions: Some(directions.max(1)), ..self }
     }
 
     /// Draws directions and the weights of [`Probe::weighted_sum`] from another seed.
@@ -153,6 +138,8 @@ impl GradCheck {
             parameters: Vec::with_capacity(slots.len()),
             excluded_rows: Vec::new(),
         };
+        // Two losses for each entry and each direction: more would take long for whole models.
+        let (max_entries, directions) = (self.max_entries.unwrap_or(1024), self.directions.unwrap_or(8));
         for slot in &slots {
             let analytic = slot.gradient.clone().unwrap_or_else(|| vec![0.0; slot.values.len()]);
             let mut is_compared = vec![true; slot.values.len()];
@@ -163,8 +150,8 @@ impl GradCheck {
             let entries: Vec<usize> = (0..is_compared.len()).filter(|&entry| is_compared[entry]).collect();
             let coverage = match entries.len() {
                 _ if !slot.trained => Coverage::Frozen,
-                count if count == 0 || slot.values.len() <= self.max_entries => Coverage::Entries(count),
-                _ => Coverage::Directions(self.directions),
+                count if count == 0 || slot.values.len() <= max_entries => Coverage::Entries(count),
+                _ => Coverage::Directions(directions),
             };
             // A table drawn from N(0, 0.02²) bends on another scale than one around 1; zeros would leave no step.
             let mean_square = slot.values.iter().map(|x| x * x).sum::<f64>() / slot.values.len() as f64;
