@@ -96,9 +96,10 @@ impl LabelledFile {
         Ok(Self { path: path.to_path_buf(), text: regular_file::read_text(path)? })
     }
 
-    /// The lines, counted from 1, without their line breaks.
-    pub(super) fn lines(&self) -> impl Iterator<Item = (u64, &str)> {
-        (1..).zip(self.text.lines())
+    /// The lines without their line breaks, and the place at which each begins.
+    pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        let text = self.text.as_ptr().addr();
+        self.text.lines().map(move |line| (line.as_ptr().addr() - text, line))
     }
 
     pub(super) fn not_empty<T>(&self, rows: Vec<T>) -> Result<Vec<T>> {
@@ -108,8 +109,12 @@ impl LabelledFile {
         Ok(rows)
     }
 
-    pub(super) fn bad_row(&self, line: u64, problem: String) -> Error {
-        Error::Row { path: self.path.clone(), line, problem }
+    /// The error of a row that begins at this place.
+    pub(super) fn bad_row(&self, place: usize, problem: String) -> Error {
+        let before = &self.text[..place];
+        // A bare carriage return ends a line, as it ends a record of CSV.
+        let breaks = before.matches(['\r', '\n']).count() - before.matches("\r\n").count();
+        Error::Row { path: self.path.clone(), line: 1 + breaks as u64, problem }
     }
 
     /// All rows of JSON lines, or of a table. The extension decides which.
@@ -127,9 +132,9 @@ impl LabelledFile {
 
     fn json(&self) -> Result<Rows<'_>> {
         let lines = self.lines().filter(|(_, text)| !text.trim().is_empty());
-        let mut rows = lines.map(|(line, text)| match serde_json::from_str::<Row>(text) {
-            Ok(row) => Ok((line, row)),
-            Err(error) => Err(self.bad_row(line, format!("is not a JSON object: {error}"))),
+        let mut rows = lines.map(|(place, text)| match serde_json::from_str::<Row>(text) {
+            Ok(row) => Ok((place, row)),
+            Err(error) => Err(self.bad_row(place, format!("is not a JSON object: {error}"))),
         });
         // Read ahead, since the columns are chosen before the rows are read.
         let first = rows.next().transpose()?.ok_or_else(|| Error::no_text(&self.path))?;
@@ -159,7 +164,7 @@ impl LabelledFile {
                 }
                 _ => format!("cannot be read: {error}"),
             };
-            self.bad_row(1 + line_breaks(&self.text[..place(error.position())]), problem)
+            self.bad_row(place(error.position()), problem)
         };
         // The parser would take all of the file from there as one field.
         if delimiter == b','
@@ -167,19 +172,14 @@ impl LabelledFile {
         {
             let problem =
                 "has a quote that is not closed; close it, or double a quote that is part of a quoted field";
-            return Err(self.bad_row(1 + line_breaks(&self.text[..place]), problem.into()));
+            return Err(self.bad_row(place, problem.into()));
         }
         let first = reader.headers().map_err(refused)?.clone();
         let names = has_header.then(|| first.iter().map(|name| name.trim().to_string()).collect());
-        let (mut line, mut last) = (1, 0);
         let rows = reader.into_records().map(move |record| {
             let record = record.map_err(refused)?;
-            // From the row before: from the start of the file, all rows together would take the square of its length.
-            let begins = place(record.position());
-            line += line_breaks(&self.text[last..begins]);
-            last = begins;
             let fields = record.iter().map(|field| (String::new(), field.into()));
-            Ok((line, Row(fields.collect())))
+            Ok((place(record.position()), Row(fields.collect())))
         });
         Ok(Rows { file: self, names, width: Some(first.len()), rows: Box::new(rows) })
     }
@@ -191,16 +191,16 @@ pub(super) struct Rows<'a> {
     pub(super) names: Option<Vec<String>>,
     /// The number of columns of a table; `None` of JSON objects.
     width: Option<usize>,
-    /// Read one by one: all of them would take more memory than the file.
-    rows: Box<dyn Iterator<Item = Result<(u64, Row)>> + 'a>,
+    /// Each with its place in the file. Read one by one: all of them would take more memory than the file.
+    rows: Box<dyn Iterator<Item = Result<(usize, Row)>> + 'a>,
 }
 
 impl Rows<'_> {
     /// What `item` makes of each row, of which there must be one.
     pub(super) fn read<T>(self, mut item: impl FnMut(&Row) -> Result<T, String>) -> Result<Vec<T>> {
         let items = self.rows.map(|row| {
-            let (line, row) = row?;
-            item(&row).map_err(|problem| self.file.bad_row(line, problem))
+            let (place, row) = row?;
+            item(&row).map_err(|problem| self.file.bad_row(place, problem))
         });
         self.file.not_empty(items.collect::<Result<_>>()?)
     }
@@ -312,12 +312,6 @@ pub(super) fn extension(path: &Path) -> String {
 /// Whether files with this extension hold one JSON object per line.
 pub(super) fn is_json(extension: &str) -> bool {
     matches!(extension, "jsonl" | "ndjson" | "json")
-}
-
-/// A bare carriage return ends a line, as it ends a record of CSV.
-fn line_breaks(text: &str) -> u64 {
-    let bare = text.matches('\r').count() - text.matches("\r\n").count();
-    (text.matches('\n').count() + bare) as u64
 }
 
 /// Where a quoted field begins that goes on to the end of a comma-separated file.

@@ -112,7 +112,7 @@ fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> R
     let usual = usual.map_or(0, |(_, text)| columns(text).len());
     let mut sentences = Vec::new();
     let mut sentence = LabelledTokens::default();
-    for (line, text) in file.lines() {
+    for (place, text) in file.lines() {
         if is_break(text) {
             sentences.push(std::mem::take(&mut sentence));
             continue;
@@ -120,7 +120,7 @@ fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> R
         // `str::lines` takes a carriage return only together with a line feed.
         if text.contains('\r') {
             let problem = "has a carriage return inside; end lines with a line feed";
-            return Err(file.bad_row(line, problem.into()));
+            return Err(file.bad_row(place, problem.into()));
         }
         let columns = columns(text);
         let (word, tag) = match columns[..] {
@@ -133,7 +133,7 @@ fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> R
         };
         let tag = tag.and_then(|tag| classes.id(tag, false));
         let tag = tag.and_then(|tag| if word.is_empty() { Err("has no word".into()) } else { Ok(tag) });
-        sentence.tags.push(tag.map_err(|problem| file.bad_row(line, problem))?);
+        sentence.tags.push(tag.map_err(|problem| file.bad_row(place, problem))?);
         sentence.tokens.push(word.to_string());
     }
     // The last sentence may end without a blank line.
