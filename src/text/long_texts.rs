@@ -1,11 +1,12 @@
 //! Long texts: their start, which has the tokens of the whole text, and their windows.
 
 use super::Encoding;
-use super::tokenizer::{BertTokenizer, failed};
+use super::tokenizer::BertTokenizer;
 use crate::error::{Error, Result};
+use std::iter::once;
 use tokenizers::normalizers::{NormalizerWrapper, Replace};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
+use tokenizers::utils::truncation::TruncationDirection;
 use tokenizers::{NormalizedString, Normalizer, Tokenizer};
 
 /// The most characters that a normaliser, or an added token, may look ahead. Where a text is cut, so many at the end of
@@ -61,8 +62,7 @@ impl BertTokenizer {
     /// `return_overflowing_tokens`). Errors are those of [`encode`](Self::encode), and [`Error::Data`] if a window has
     /// no more than `stride` tokens beside the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
-        let windows = self.windows(self.tokenize(text)?, self.room(false)?, stride, String::new)?;
-        windows.into_iter().map(|window| self.finish(window, None, usize::MAX)).collect()
+        self.windows(None, text, stride)
     }
 
     /// Encodes a pair whose second text has any length as windows: each has the first text, and as much of the second
@@ -70,40 +70,34 @@ impl BertTokenizer {
     /// `return_overflowing_tokens`). Errors are those of [`encode`](Self::encode), and [`Error::Data`] if the first
     /// text leaves room for no more than `stride` tokens of the second.
     pub fn encode_pair_windows(&self, text: &str, pair: &str, stride: usize) -> Result<Vec<Encoding>> {
-        let first = self.tokenize(text)?;
-        let room = self.room(true)?.saturating_sub(first.len());
-        let beside = || {
-            let start: String = text.chars().take(40).collect();
-            format!(" and the {} tokens of {start:?}{}", first.len(), if start == text { "" } else { "…" })
-        };
-        let windows = self.windows(self.tokenize(pair)?, room, stride, beside)?;
-        windows.into_iter().map(|window| self.finish(first.clone(), Some(window), usize::MAX)).collect()
+        self.windows(Some(text), pair, stride)
     }
 
-    /// The tokens of a text in windows of at most `room` tokens.
-    fn windows(
-        &self,
-        text: tokenizers::Encoding,
-        room: usize,
-        stride: usize,
-        beside: impl Fn() -> String,
-    ) -> Result<Vec<tokenizers::Encoding>> {
+    /// The windows of a text, each with the text `before` it.
+    fn windows(&self, before: Option<&str>, text: &str, stride: usize) -> Result<Vec<Encoding>> {
+        let first = before.map(|before| self.tokenize(before)).transpose()?;
+        let taken = first.as_ref().map_or(0, tokenizers::Encoding::len);
+        let room = self.room(before.is_some())?.saturating_sub(taken);
+        let mut window = self.tokenize(text)?;
         // A text that fits is one window, whatever the stride.
-        if text.len() <= room {
-            return Ok(vec![text]);
-        }
-        if stride >= room {
+        if window.len() > room && stride >= room {
+            let beside = before.map_or(String::new(), |before| {
+                let start: String = before.chars().take(40).collect();
+                format!(" and the {taken} tokens of {start:?}{}", if start == before { "" } else { "…" })
+            });
             let problem = format!(
-                "must hold more than that, but have room for only {room} beside the special tokens{}; set a smaller \
-                 stride or a larger model_max_length",
-                beside()
+                "must hold more than that, but have room for only {room} beside the special tokens{beside}; set a \
+                 smaller stride or a larger model_max_length"
             );
             return Err(Error::data(format!("windows that overlap by {stride} tokens"), problem));
         }
-        let params = TruncationParams { max_length: room, stride, ..Default::default() };
-        let (mut first, _) = truncate_encodings(text, None, &params).map_err(failed)?;
-        let rest = first.take_overflowing();
-        Ok(std::iter::once(first).chain(rest).collect())
+        window.truncate(room, stride, TruncationDirection::Right);
+        let rest = window.take_overflowing();
+        let windows = once(window).chain(rest).map(|window| match &first {
+            Some(first) => self.finish(first.clone(), Some(window), usize::MAX),
+            None => self.finish(window, None, usize::MAX),
+        });
+        windows.collect()
     }
 }
 

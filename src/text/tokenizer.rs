@@ -377,6 +377,6 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokeni
     })
 }
 
-pub(super) fn failed(source: tokenizers::Error) -> Error {
+fn failed(source: tokenizers::Error) -> Error {
     Error::Tokenize { source }
 }
