@@ -1,7 +1,7 @@
 //! The files of a tokenizer, read and written: vocabulary, settings and special tokens.
 
 use super::check::{check, check_length, refuse_large};
-use super::tokenizer::{BertTokenizer, SpecialToken, SpecialTokens, guarded};
+use super::tokenizer::{BertTokenizer, SpecialTokens, guarded};
 use crate::error::{Error, Result};
 use crate::files::hub::{Wanted, directory};
 use crate::files::{Replacement, TOKENIZER_NAMES, directory_of, regular_file};
@@ -62,7 +62,7 @@ impl BertTokenizer {
         let special = SpecialTokens::find(&tokenizer, &settings, &path)?;
         special.register(&mut tokenizer);
         let post_processor = tokenizer.get_post_processor().cloned().unwrap_or_else(|| {
-            let [cls, sep] = [&special.cls, &special.sep].map(|token| (token.content.clone(), token.id));
+            let (cls, sep) = (special.cls.clone(), special.sep.clone());
             // MPNet's vocabulary is WordPiece's, and its special tokens are RoBERTa's, two between texts.
             match cls.0.as_str() {
                 "<s>" => RobertaProcessing::new(sep, cls).add_prefix_space(false).into(),
@@ -313,10 +313,7 @@ enum Tokens {
 impl SpecialTokens {
     /// Looks each up under the name that the settings give it; without one, under BERT's and RoBERTa's names.
     fn find(tokenizer: &Tokenizer, settings: &Settings, path: &Path) -> Result<Self> {
-        let look_up = |content: &str| {
-            let id = tokenizer.token_to_id(content)?;
-            Some(SpecialToken { content: content.to_string(), id })
-        };
+        let look_up = |content: &str| Some((content.to_string(), tokenizer.token_to_id(content)?));
         let find = |role: &str, usual: [&str; 2]| {
             let stated = settings.token(role)?;
             let looked_for = stated.as_deref().map_or(usual.to_vec(), |stated| vec![stated]);
@@ -332,19 +329,19 @@ impl SpecialTokens {
             unk: find("unk_token", ["[UNK]", "<unk>"]).ok(),
             others: settings.other_tokens()?.iter().filter_map(|token| look_up(token)).collect(),
         };
-        special.all().try_for_each(|token| check_token(path, &token.content))?;
+        special.all().try_for_each(|(content, _)| check_token(path, content))?;
         Ok(special)
     }
 
-    fn all(&self) -> impl Iterator<Item = &SpecialToken> {
+    fn all(&self) -> impl Iterator<Item = &(String, u32)> {
         [&self.pad, &self.cls, &self.sep, &self.mask].into_iter().chain(&self.unk).chain(&self.others)
     }
 
     /// Has the tokenizer find them in a text as they are written, where its file does not say how.
     fn register(&self, tokenizer: &mut Tokenizer) {
         let known: BTreeSet<u32> = tokenizer.get_added_tokens_decoder().into_keys().collect();
-        let missing = self.all().filter(|token| !known.contains(&token.id));
-        let missing: Vec<_> = missing.map(|token| AddedToken::from(&token.content, true)).collect();
+        let missing = self.all().filter(|(_, id)| !known.contains(id));
+        let missing: Vec<_> = missing.map(|(content, _)| AddedToken::from(content, true)).collect();
         tokenizer.add_special_tokens(&missing);
     }
 
@@ -353,7 +350,7 @@ impl SpecialTokens {
         let added = tokenizer.get_added_tokens_decoder().into_iter();
         let called_special = added.filter_map(|(id, token)| token.special.then_some(id));
         // A set, as one token may have several roles.
-        let ids: BTreeSet<u32> = self.all().map(|token| token.id).chain(called_special).collect();
+        let ids: BTreeSet<u32> = self.all().map(|(_, id)| *id).chain(called_special).collect();
         ids.into_iter().collect()
     }
 }

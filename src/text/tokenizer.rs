@@ -43,21 +43,16 @@ pub struct BertTokenizer {
     pad_to_multiple_of: Option<usize>,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct SpecialToken {
-    pub(super) content: String,
-    pub(super) id: u32,
-}
-
+/// Each with its id.
 #[derive(Clone, Debug)]
 pub(super) struct SpecialTokens {
-    pub(super) pad: SpecialToken,
-    pub(super) cls: SpecialToken,
-    pub(super) sep: SpecialToken,
-    pub(super) mask: SpecialToken,
-    pub(super) unk: Option<SpecialToken>,
+    pub(super) pad: (String, u32),
+    pub(super) cls: (String, u32),
+    pub(super) sep: (String, u32),
+    pub(super) mask: (String, u32),
+    pub(super) unk: Option<(String, u32)>,
     /// Other special tokens, which are never masked.
-    pub(super) others: Vec<SpecialToken>,
+    pub(super) others: Vec<(String, u32)>,
 }
 
 impl BertTokenizer {
@@ -184,22 +179,22 @@ impl BertTokenizer {
 
     /// The id of `[PAD]`.
     pub fn pad_token_id(&self) -> u32 {
-        self.special.pad.id
+        self.special.pad.1
     }
 
     /// The id of `[CLS]`, which starts a sequence.
     pub fn cls_token_id(&self) -> u32 {
-        self.special.cls.id
+        self.special.cls.1
     }
 
     /// The id of `[SEP]`, which ends a text.
     pub fn sep_token_id(&self) -> u32 {
-        self.special.sep.id
+        self.special.sep.1
     }
 
     /// The id of `[MASK]`.
     pub fn mask_token_id(&self) -> u32 {
-        self.special.mask.id
+        self.special.mask.1
     }
 
     /// The ids of all special tokens, `[UNK]` included, ascending.
@@ -221,7 +216,7 @@ impl BertTokenizer {
     /// `TokenClassificationPipeline` of transformers 5.23: in vocabularies with a prefix such as `##`, if the token is
     /// not as long as its text; in others, if there is no space before it. An unknown token begins a word.
     pub(crate) fn continues_word(&self, id: u32, text: &str, start: usize, end: usize) -> bool {
-        if self.special.unk.as_ref().is_some_and(|unk| unk.id == id) {
+        if self.special.unk.as_ref().is_some_and(|unk| unk.1 == id) {
             return false;
         }
         let prefix = match self.tokenizer.get_model() {
