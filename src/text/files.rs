@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
@@ -19,7 +20,7 @@ use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::bert::BertProcessing;
 use tokenizers::processors::roberta::RobertaProcessing;
-use tokenizers::{AddedToken, Model, ModelWrapper, Tokenizer};
+use tokenizers::{AddedToken, Model, ModelWrapper, PostProcessor, PostProcessorWrapper, Tokenizer};
 
 const TOKENIZER_NAME: &str = TOKENIZER_NAMES[0];
 const VOCAB_NAME: &str = TOKENIZER_NAMES[1];
@@ -69,15 +70,37 @@ impl BertTokenizer {
                 _ => BertProcessing::new(sep, cls).into(),
             }
         });
-        let model_max_length = match settings.config.get::<f64>("model_max_length")? {
+        let stated_max_length = match settings.config.get::<f64>("model_max_length")? {
             Some(length) => (length < NO_LIMIT).then_some(length as usize),
             None => tokenizer.get_truncation().map(|truncation| truncation.max_length),
         };
         tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
         // `batch` pads, and `encode` cuts.
         tokenizer.with_padding(None);
-        Self::new(&path, tokenizer, post_processor, special, model_max_length)
-            .map_err(|source| corrupt(&path, source))
+        // Applied by hand in `finish`: see the field `tokenizer`.
+        tokenizer.with_post_processor(None::<PostProcessorWrapper>);
+        // The post-processor has ids of its own, all of an empty text, which need not be those of the vocabulary.
+        let added = |pair| {
+            let empty = tokenizers::Encoding::default();
+            guarded(|| post_processor.process(empty, pair, true)).map_err(|source| corrupt(&path, source))
+        };
+        let (one, two) = (added(None)?, added(Some(tokenizers::Encoding::default()))?);
+        let added = one.get_ids().iter().chain(two.get_ids()).copied();
+        let largest = tokenizer.get_vocab(true).into_values().chain(added).max();
+        Ok(Self {
+            special_token_ids: special.ids(&tokenizer),
+            vocab_size: largest.map_or(0, |id| id as usize + 1),
+            is_local: Self::is_local(&tokenizer),
+            lowers_case: false,
+            tokenizer: Arc::new(tokenizer),
+            path: path.into(),
+            post_processor,
+            special,
+            stated_max_length,
+            own_max_length: None,
+            readable_length: None,
+            pad_to_multiple_of: None,
+        })
     }
 
     /// Copies the files that the tokenizer was read from into `dir`, which may be where they are: `tokenizer.json` or

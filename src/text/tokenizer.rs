@@ -29,18 +29,18 @@ pub struct BertTokenizer {
     pub(super) tokenizer: Arc<Tokenizer>,
     /// Whether the start of a text has the tokens that it has in the whole text.
     pub(super) is_local: bool,
-    lowers_case: bool,
-    post_processor: PostProcessorWrapper,
+    pub(super) lowers_case: bool,
+    pub(super) post_processor: PostProcessorWrapper,
     pub(super) special: SpecialTokens,
-    special_token_ids: Vec<u32>,
-    vocab_size: usize,
+    pub(super) special_token_ids: Vec<u32>,
+    pub(super) vocab_size: usize,
     /// The limit of the files.
-    stated_max_length: Option<usize>,
+    pub(super) stated_max_length: Option<usize>,
     /// The caller's, in place of that of the files.
-    own_max_length: Option<usize>,
+    pub(super) own_max_length: Option<usize>,
     /// What the model can read.
-    readable_length: Option<usize>,
-    pad_to_multiple_of: Option<usize>,
+    pub(super) readable_length: Option<usize>,
+    pub(super) pad_to_multiple_of: Option<usize>,
 }
 
 /// Each with its id.
@@ -56,38 +56,6 @@ pub(super) struct SpecialTokens {
 }
 
 impl BertTokenizer {
-    /// A library's tokenizer, which neither truncates nor pads. Returns the error of the post-processor.
-    pub(super) fn new(
-        path: &Path,
-        mut tokenizer: Tokenizer,
-        post_processor: PostProcessorWrapper,
-        special: SpecialTokens,
-        model_max_length: Option<usize>,
-    ) -> tokenizers::Result<Self> {
-        // The post-processor has ids of its own, all of an empty text, which need not be those of the vocabulary.
-        let empty = tokenizers::Encoding::default;
-        let one = guarded(|| post_processor.process(empty(), None, true))?;
-        let two = guarded(|| post_processor.process(empty(), Some(empty()), true))?;
-        let added = one.get_ids().iter().chain(two.get_ids()).copied();
-        let largest = tokenizer.get_vocab(true).into_values().chain(added).max();
-        // Applied by hand in `finish`: see the field `tokenizer`.
-        tokenizer.with_post_processor(None::<PostProcessorWrapper>);
-        Ok(Self {
-            path: path.into(),
-            special_token_ids: special.ids(&tokenizer),
-            vocab_size: largest.map_or(0, |id| id as usize + 1),
-            is_local: Self::is_local(&tokenizer),
-            lowers_case: false,
-            tokenizer: Arc::new(tokenizer),
-            post_processor,
-            special,
-            stated_max_length: model_max_length,
-            own_max_length: None,
-            readable_length: None,
-            pad_to_multiple_of: None,
-        })
-    }
-
     /// The tokenizer of a model with this embedding layer; `PretrainedModel::limit_tokenizer` says what that means.
     pub(crate) fn limited_to(self, config: &BertEmbeddingsConfig) -> Result<Self> {
         self.check_vocabulary(config.vocab_size)?;
