@@ -61,7 +61,7 @@ impl BertTokenizer {
             if is_json(&path) { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
 
         let special = SpecialTokens::find(&tokenizer, &settings, &path)?;
-        special.register(&mut tokenizer);
+        let special_token_ids = special.register(&mut tokenizer);
         let post_processor = tokenizer.get_post_processor().cloned().unwrap_or_else(|| {
             let (cls, sep) = (special.cls.clone(), special.sep.clone());
             // MPNet's vocabulary is WordPiece's, and its special tokens are RoBERTa's, two between texts.
@@ -88,14 +88,14 @@ impl BertTokenizer {
         let added = one.get_ids().iter().chain(two.get_ids()).copied();
         let largest = tokenizer.get_vocab(true).into_values().chain(added).max();
         Ok(Self {
-            special_token_ids: special.ids(&tokenizer),
+            path: path.into(),
             vocab_size: largest.map_or(0, |id| id as usize + 1),
             is_local: Self::is_local(&tokenizer),
             lowers_case: false,
             tokenizer: Arc::new(tokenizer),
-            path: path.into(),
             post_processor,
             special,
+            special_token_ids,
             stated_max_length,
             own_max_length: None,
             readable_length: None,
@@ -360,20 +360,16 @@ impl SpecialTokens {
         [&self.pad, &self.cls, &self.sep, &self.mask].into_iter().chain(&self.unk).chain(&self.others)
     }
 
-    /// Has the tokenizer find them in a text as they are written, where its file does not say how.
-    fn register(&self, tokenizer: &mut Tokenizer) {
-        let known: BTreeSet<u32> = tokenizer.get_added_tokens_decoder().into_keys().collect();
-        let missing = self.all().filter(|(_, id)| !known.contains(id));
+    /// Has the tokenizer find them in a text as they are written, where its file does not say how. Returns the ids of these and
+    /// of all that the tokenizer calls special, ascending.
+    fn register(&self, tokenizer: &mut Tokenizer) -> Vec<u32> {
+        let known = tokenizer.get_added_tokens_decoder();
+        let missing = self.all().filter(|(_, id)| !known.contains_key(id));
         let missing: Vec<_> = missing.map(|(content, _)| AddedToken::from(content, true)).collect();
         tokenizer.add_special_tokens(&missing);
-    }
-
-    /// The ids of these and of all that the tokenizer calls special, ascending.
-    pub(super) fn ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
-        let added = tokenizer.get_added_tokens_decoder().into_iter();
-        let called_special = added.filter_map(|(id, token)| token.special.then_some(id));
+        let called_special = known.iter().filter_map(|(id, token)| token.special.then_some(id));
         // A set, as one token may have several roles.
-        let ids: BTreeSet<u32> = self.all().map(|(_, id)| *id).chain(called_special).collect();
+        let ids: BTreeSet<u32> = self.all().map(|(_, id)| id).chain(called_special).copied().collect();
         ids.into_iter().collect()
     }
 }
