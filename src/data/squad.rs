@@ -88,7 +88,7 @@ impl SquadExample {
                     answers.into_iter().map(|answer| (answer.text, answer.answer_start)).collect();
                 // Each with its own text, so that any of them can be left out or shuffled.
                 let example = Self { id, question, context: context.clone(), answers };
-                example.check().map_err(|problem| {
+                example.spans().map_err(|problem| {
                     Error::data(format!("question {:?} of {}", example.id, path.display()), problem)
                 })?;
                 examples.push(example);
@@ -100,23 +100,23 @@ impl SquadExample {
         Ok(examples)
     }
 
-    fn check(&self) -> Result<(), String> {
-        for (answer, start) in &self.answers {
+    /// The bytes of each answer in the context. SQuAD counts characters, the tokenizer bytes.
+    fn spans(&self) -> Result<Vec<(usize, usize)>, String> {
+        let span = |(answer, start): &(String, usize)| {
             if answer.is_empty() {
                 let problem = "has an answer without text; a question that its text does not answer has none";
-                return Err(problem.into());
+                return Err(problem.to_string());
             }
-            let mut rest = self.context.chars();
-            // `nth` consumes the characters before the answer, so that `rest` begins at it.
-            let is_there = *start == 0 || rest.nth(start - 1).is_some();
-            if !is_there || !rest.as_str().starts_with(answer.as_str()) {
-                return Err(format!(
+            let mut starts = self.context.char_indices().map(|(byte, _)| byte);
+            match starts.nth(*start).filter(|&byte| self.context[byte..].starts_with(answer.as_str())) {
+                Some(byte) => Ok((byte, byte + answer.len())),
+                None => Err(format!(
                     "has the answer {answer:?} at character {start}, but its text is another there; correct \
                      answer_start, which counts characters"
-                ));
+                )),
             }
-        }
-        Ok(())
+        };
+        self.answers.iter().map(span).collect()
     }
 }
 
@@ -142,12 +142,7 @@ impl QuestionWindow {
         let mut windows = Vec::new();
         for (number, example) in examples.iter().enumerate() {
             let misplaced = |problem| Error::data(format!("question {:?}", example.id), problem);
-            example.check().map_err(misplaced)?;
-            let span = example.answers.first().map(|(text, start)| {
-                // SQuAD counts characters, the tokenizer bytes.
-                let start = example.context.char_indices().nth(*start).map_or(0, |(byte, _)| byte);
-                (start, start + text.len())
-            });
+            let span = example.spans().map_err(misplaced)?.first().copied();
             // As run_qa.py: some questions begin with many spaces, which would take room from the text.
             let question = example.question.trim_start();
             for encoding in tokenizer.encode_pair_windows(question, &example.context, doc_stride)? {
