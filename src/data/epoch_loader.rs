@@ -1,5 +1,3 @@
-//! Batches of a dataset, epoch after epoch.
-
 use super::batches::{Batches, EpochOrder, Purpose, TryBatcher};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};

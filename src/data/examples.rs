@@ -1,5 +1,3 @@
-//! Examples in memory, and the names of their classes.
-
 use super::labels::Classes;
 use crate::error::{Error, Result};
 use burn::data::dataset::{Dataset, DatasetError};

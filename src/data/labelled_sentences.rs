@@ -1,5 +1,3 @@
-//! Tagged words in JSON lines and CoNLL's columns, and their batches.
-
 use super::batches::TryBatcher;
 use super::examples::{Example, Examples, check, counted};
 use super::labelled_file::{LabelledFile, extension, is_json};

@@ -1,5 +1,3 @@
-//! Labelled texts in CSV, TSV and JSON lines, and their batches.
-
 use super::batches::TryBatcher;
 use super::examples::{Example, Examples, check};
 use super::labelled_file::{Columns, LabelledFile};

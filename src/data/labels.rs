@@ -1,5 +1,3 @@
-//! Labels of texts, and the classes of a file.
-
 use crate::error::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;

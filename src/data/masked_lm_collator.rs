@@ -1,5 +1,3 @@
-//! Token ids to batches with masked tokens.
-
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
 use crate::layers::{PaddingMask, check_multiple, ensure};

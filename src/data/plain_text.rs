@@ -1,5 +1,3 @@
-//! A text for masked language modelling, and its windows.
-
 use super::masked_lm_collator::MaskedLmExample;
 use crate::error::{Error, Result};
 use crate::files::regular_file;

@@ -1,5 +1,3 @@
-//! Pairs and triplets of sentences: files and batches.
-
 use super::batches::TryBatcher;
 use super::examples::{Example, Examples, check, counted};
 use super::labelled_file::{Column, Columns, LabelledFile, Rows};

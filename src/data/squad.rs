@@ -1,5 +1,3 @@
-//! SQuAD's questions: files, windows of their texts, and batches.
-
 use super::batches::TryBatcher;
 use crate::error::{Error, Result};
 use crate::files::regular_file;

@@ -1,5 +1,3 @@
-//! The confusion matrix, the scores that follow from it, and a metric of them.
-
 use super::entities::EntityCounts;
 use super::epoch_metric::{Collected, EpochMetric, classes, has_nan};
 use burn::tensor::TensorReadError;

@@ -1,5 +1,3 @@
-//! Scores of whole entities.
-
 use super::epoch_metric::{Collected, EpochMetric, classes, has_nan};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;

@@ -1,5 +1,3 @@
-//! What metrics of an epoch have in common.
-
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use burn::train::metric::{

@@ -1,5 +1,3 @@
-//! Scores of retrieval, and of triplets.
-
 use super::epoch_metric::{Collected, EpochMetric};
 use crate::model::Similarity;
 use burn::prelude::*;

@@ -1,5 +1,3 @@
-//! Spearman's rank correlation, and a metric of it.
-
 use super::epoch_metric::{Collected, EpochMetric};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;

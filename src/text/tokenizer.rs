@@ -1,5 +1,3 @@
-//! Text to token ids and batches.
-
 use super::{Encoding, TextBatch};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
