@@ -326,20 +326,18 @@ fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize
     let mut left: VecDeque<usize> = items.iter().copied().collect();
     let mut chosen = Vec::with_capacity(items.len());
     while !left.is_empty() {
-        let (mut seen, mut skipped) = (HashSet::new(), Vec::new());
+        let (mut seen, mut skipped) = (HashSet::<u64>::new(), Vec::new());
         let end = chosen.len() + batch_size.min(left.len());
         while chosen.len() < end
             // Where most items share a text, a batch would otherwise look at all that are left.
             && skipped.len() < BUCKET * batch_size
             && let Some(item) = left.pop_front()
         {
-            // Both texts of one item may be equal.
-            let own: HashSet<u64> = texts[item].iter().copied().collect();
-            if seen.is_disjoint(&own) {
-                seen.extend(own);
-                chosen.push(item);
-            } else {
+            if texts[item].iter().any(|text| seen.contains(text)) {
                 skipped.push(item);
+            } else {
+                seen.extend(&texts[item]);
+                chosen.push(item);
             }
         }
         // All that were looked at share a text with one of the batch.
