@@ -32,7 +32,6 @@ impl BertTokenizer {
             let settled = settled(&tokens);
             if settled > room {
                 tokens.truncate(settled, 0, TruncationDirection::Right);
-                tokens.take_overflowing();
                 return Ok((tokens, true));
             }
             bytes = bytes.saturating_mul(4); // so that no text is tokenised many times
