@@ -36,9 +36,8 @@ impl ConfusionMatrix {
 
     /// The number of classes: one more than the largest that was seen.
     pub fn num_classes(&self) -> usize {
-        let largest = self.counts.keys().map(|&(truth, predicted)| truth.max(predicted)).max();
         // Saturating: any number can be a class.
-        largest.map_or(0, |largest| largest.saturating_add(1))
+        self.classes().last_key_value().map_or(0, |(largest, _)| largest.saturating_add(1))
     }
 
     /// The number of predictions.
