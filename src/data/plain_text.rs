@@ -70,17 +70,11 @@ impl PlainText {
         ensure(seq_len <= limit, "seq_len", too_long)?;
         let (room, cls_token_id, sep_token_id) =
             (seq_len - 2, tokenizer.cls_token_id(), tokenizer.sep_token_id());
-        // Lines are cut by the window, not by the model.
-        let tokenizer = tokenizer.without_limit();
         let mut tokens = Vec::new();
         for line in self.lines.iter().flat_map(|line| pieces(line)) {
-            let encoding = tokenizer.encode(line)?;
+            let encoding = tokenizer.tokenize(line)?;
             let mut last_word = None;
-            let words = encoding.input_ids().iter().zip(encoding.word_ids());
-            for ((&id, &word), &is_special) in words.zip(encoding.special_tokens_mask()) {
-                if is_special {
-                    continue;
-                }
+            for (&id, &word) in encoding.get_ids().iter().zip(encoding.get_word_ids()) {
                 if id >= CONTINUES {
                     let what = format!("the id {id} of a token in the text");
                     return Err(Error::data(what, "is too large; ids must be below 2³¹"));

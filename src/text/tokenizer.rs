@@ -83,11 +83,6 @@ impl BertTokenizer {
         Self { stated_max_length: Some(max_seq_length), own_max_length, ..self }
     }
 
-    #[cfg(feature = "train")]
-    pub(crate) fn without_limit(self) -> Self {
-        Self { stated_max_length: None, own_max_length: None, readable_length: None, ..self }
-    }
-
     /// Converts texts to lower case, but for special tokens, before anything else: `do_lower_case` of
     /// sentence-transformers.
     pub(crate) fn with_lower_case(self) -> Self {
@@ -294,7 +289,8 @@ impl BertTokenizer {
         self.finish(first, second, room)
     }
 
-    pub(super) fn tokenize<'s>(&self, text: impl Into<EncodeInput<'s>>) -> Result<tokenizers::Encoding> {
+    /// The tokens of a text, without special ones that the text does not have, and not cut.
+    pub(crate) fn tokenize<'s>(&self, text: impl Into<EncodeInput<'s>>) -> Result<tokenizers::Encoding> {
         guarded(|| self.tokenizer.encode(text, false)).map_err(failed)
     }
 
