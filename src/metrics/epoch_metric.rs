@@ -99,14 +99,11 @@ impl<C: Collected> Metric for EpochMetric<C> {
         metadata: &MetricMetadata,
     ) -> Result<SerializedEntry, TensorReadError> {
         // The trainer gives the learning rate in training alone.
-        if C::IS_FOR_VALIDATION && metadata.lr.is_some() {
-            return Ok(SerializedEntry::not_available(None));
+        if !C::IS_FOR_VALIDATION || metadata.lr.is_none() {
+            self.has_nan |= self.collected.add(input)?;
         }
-        self.has_nan |= self.collected.add(input)?;
-        Ok(match self.so_far() {
-            Some(entry) => serialized(&entry),
-            None => SerializedEntry::not_available(None), // until the epoch ends
-        })
+        // Some scores have no value until the epoch ends.
+        Ok(self.so_far().map_or_else(|| SerializedEntry::not_available(None), |entry| serialized(&entry)))
     }
 
     fn compute(&mut self) -> Result<SerializedEntry, TensorReadError> {
