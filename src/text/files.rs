@@ -17,7 +17,6 @@ use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::bert::BertProcessing;
 use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::{AddedToken, Model, ModelWrapper, PostProcessor, PostProcessorWrapper, Tokenizer};
@@ -172,7 +171,7 @@ fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
     if let (Some(PreTokenizerWrapper::ByteLevel(byte_level)), Some(add_prefix_space)) =
         (tokenizer.get_pre_tokenizer(), settings.config.get("add_prefix_space")?)
     {
-        let byte_level = ByteLevel::new(add_prefix_space, byte_level.trim_offsets, byte_level.use_regex);
+        let byte_level = byte_level.add_prefix_space(add_prefix_space);
         tokenizer.with_pre_tokenizer(Some(byte_level));
     }
     require_unk(&tokenizer, path)?;
