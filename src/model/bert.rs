@@ -132,8 +132,8 @@ impl BertModel {
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<PackedHidden> {
-        // One draw of all seeds: a fused queue can run separate draws in another order.
-        with_one_draw(self.draws(), || {
+        // One draw of all seeds, the embeddings' and the encoder's: a fused queue can run separate draws in another order.
+        with_one_draw(1 + self.encoder.draws(), || {
             let packed = self.packed(input, padding)?;
             Ok(self.encoder.run(packed, |_, _, _| ()))
         })
@@ -147,7 +147,7 @@ impl BertModel {
         padding: Option<&PaddingMask>,
     ) -> Result<BertModelOutput> {
         let run = || Ok::<_, Error>(self.encoder.run_all(self.packed(input, padding)?));
-        let all = with_one_draw(self.draws(), run)?;
+        let all = with_one_draw(1 + self.encoder.draws(), run)?;
         // There is at least that of the embeddings.
         let last_hidden_state = all.hidden_states[all.hidden_states.len() - 1].clone();
         let (hidden_states, attentions) = (Some(all.hidden_states), Some(all.attentions));
@@ -158,11 +158,6 @@ impl BertModel {
     fn packed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
         let positions = if self.encoder.rotary.is_some() { input.positions()? } else { None };
         self.encoder.packed(self.embeddings.try_forward(input)?, padding, positions)
-    }
-
-    /// The operators with dropout: the embeddings, and those of the encoder.
-    fn draws(&self) -> usize {
-        1 + self.encoder.draws()
     }
 
     fn output(&self, last_hidden_state: Tensor<3>) -> Result<BertModelOutput> {
