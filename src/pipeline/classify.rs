@@ -1,6 +1,6 @@
 //! Texts to labels, and texts by their relevance for a query.
 
-use super::{Pipeline, TextOptions, softmax};
+use super::{Pipeline, TextOptions, largest, softmax};
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::model::{BertForSequenceClassification, ProblemType};
@@ -80,12 +80,9 @@ impl Pipeline<BertForSequenceClassification> {
                     }
                     _ => logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect(), // sigmoid
                 };
-                let labels = config.id2label.iter().cloned().zip(scores);
-                let mut labels: Vec<_> = labels.map(|(label, score)| ScoredLabel { label, score }).collect();
-                // A stable sort: of equal scores, the label with the smaller id.
-                labels.sort_by(|a, b| b.score.total_cmp(&a.score));
-                labels.truncate(options.top_k.unwrap_or(usize::MAX));
-                labels
+                let best = largest(&scores, options.top_k.unwrap_or(usize::MAX)).into_iter();
+                let label = |id: usize| ScoredLabel { label: config.id2label[id].clone(), score: scores[id] };
+                best.map(label).collect::<Vec<_>>()
             },
         )?;
         Ok(found.concat())
@@ -117,7 +114,7 @@ impl Pipeline<BertForSequenceClassification> {
         // Tokenised with the query, and not by itself: words may merge across the border.
         let query = format!("{}{query}", options.prompt(&config.prompts, config.prompts.text(None))?);
         let activation = config.activation.unwrap_or(Activation::Sigmoid);
-        let ranked = self.of_windows(
+        let scores = self.of_windows(
             texts,
             options,
             |text| Ok(vec![self.tokenizer.encode_pair(&query, text.as_ref())?]),
@@ -127,12 +124,10 @@ impl Pipeline<BertForSequenceClassification> {
                 let no_bias = Tensor::zeros([1], (&logits.device(), logits.dtype()));
                 Ok(bias_activation(logits, no_bias, activation).unsqueeze_dim(1))
             },
-            |index, _, scores| Ranked { index, score: scores[0] },
+            |_, _, scores| scores[0],
         )?;
-        let mut ranked = ranked.concat();
-        // A stable sort: of equal scores, the first of the list.
-        ranked.sort_by(|a, b| b.score.total_cmp(&a.score));
-        ranked.truncate(options.top_k.unwrap_or(usize::MAX));
-        Ok(ranked)
+        let scores = scores.concat();
+        let best = largest(&scores, options.top_k.unwrap_or(usize::MAX)).into_iter();
+        Ok(best.map(|index| Ranked { index, score: scores[index] }).collect())
     }
 }
