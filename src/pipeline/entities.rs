@@ -25,7 +25,7 @@ pub enum Aggregation {
 impl Aggregation {
     /// The label of a word and its score, given the scores of all labels for each of its tokens. Of equal scores, the first
     /// counts.
-    fn label_of(self, tokens: &[&[f64]]) -> (usize, f64) {
+    fn label_of(self, tokens: &[Vec<f64>]) -> (usize, f64) {
         let mean =
             |label: usize| tokens.iter().map(|scores| scores[label]).sum::<f64>() / tokens.len() as f64;
         let labels = 0..tokens[0].len();
@@ -54,13 +54,6 @@ pub struct Entity {
     pub label: String,
     /// The probability of the label, the mean over its tokens or words.
     pub score: f64,
-}
-
-struct Scored {
-    scores: Vec<f64>,
-    start: usize,
-    end: usize,
-    continues_word: bool,
 }
 
 impl Pipeline<BertForTokenClassification> {
@@ -117,21 +110,20 @@ impl Pipeline<BertForTokenClassification> {
         logits: &[f64],
         aggregation: Aggregation,
     ) -> Vec<Entity> {
-        let logits = logits.chunks(self.model.id2label().len());
+        let logits: Vec<&[f64]> = logits.chunks(self.model.id2label().len()).collect();
         // The tokenizer's own tokens are no part of the text.
-        let tokens = (0..window.len()).zip(logits).filter(|&(i, _)| !window.special_tokens_mask()[i]);
-        let scored = |(i, logits): (usize, &[f64])| {
-            let (start, end) = window.place(i, text);
-            let continues_word = self.tokenizer.continues_word(window.input_ids()[i], text, start, end);
-            Scored { scores: softmax(logits), start, end, continues_word }
+        let tokens = (0..window.len()).filter(|&token| !window.special_tokens_mask()[token]);
+        let tokens: Vec<usize> = tokens.collect();
+        let continues_word = |token: usize| {
+            let (start, end) = window.place(token, text);
+            self.tokenizer.continues_word(window.input_ids()[token], text, start, end)
         };
-        let tokens: Vec<Scored> = tokens.map(scored).collect();
         // The other two label tokens, so that a word may be cut.
         let labels_words = !matches!(aggregation, Aggregation::None | Aggregation::Simple);
-        let words = tokens.chunk_by(|_, token| labels_words && token.continues_word);
+        let words = tokens.chunk_by(|_, &token| labels_words && continues_word(token));
         let labelled = words.map(|word| {
-            let (start, end) = (word[0].start, word[word.len() - 1].end);
-            let scores: Vec<&[f64]> = word.iter().map(|token| &token.scores[..]).collect();
+            let (start, end) = (window.place(word[0], text).0, window.place(word[word.len() - 1], text).1);
+            let scores: Vec<Vec<f64>> = word.iter().map(|&token| softmax(logits[token])).collect();
             let (id, score) = aggregation.label_of(&scores);
             let label = self.model.id2label()[id].clone();
             Entity { text: text[start..end].into(), start, end, label, score }
