@@ -73,21 +73,6 @@ pub struct MultipleNegativesRankingLoss {
     pub symmetric: bool,
 }
 
-impl MultipleNegativesRankingLoss {
-    fn of(&self, anchors: Tensor<2>, candidates: Tensor<2>) -> Tensor<1> {
-        let scores = Similarity::Cosine.between(anchors, candidates).mul_scalar(self.scale); // [B, C]
-        let [batch, _] = scores.dims();
-        let own = Tensor::<1, Int>::arange(0..batch as i64, &scores.device());
-        let to_candidates = cross_entropy(scores.clone(), own.clone());
-        if !self.symmetric {
-            return to_candidates;
-        }
-        // Hard negatives, the columns from B on, have no anchor.
-        let to_anchors = cross_entropy(scores.narrow(1, 0, batch).transpose(), own);
-        (to_candidates + to_anchors).div_scalar(2.0)
-    }
-}
-
 /// The loss of pairs with similarities whose cosines are not in the order of the similarities y:
 ///
 /// ```text
@@ -265,7 +250,17 @@ impl SentenceLoss {
             (cosines, labels)
         };
         match self {
-            Self::MultipleNegativesRanking(loss) => loss.of(anchors, candidates),
+            Self::MultipleNegativesRanking(MultipleNegativesRankingLoss { scale, symmetric }) => {
+                let scores = Similarity::Cosine.between(anchors, candidates).mul_scalar(*scale); // [B, C]
+                let own = Tensor::<1, Int>::arange(0..batch as i64, &scores.device());
+                let to_candidates = cross_entropy(scores.clone(), own.clone());
+                if !symmetric {
+                    return to_candidates;
+                }
+                // Hard negatives, the columns from B on, have no anchor.
+                let to_anchors = cross_entropy(scores.narrow(1, 0, batch).transpose(), own);
+                (to_candidates + to_anchors).div_scalar(2.0)
+            }
             Self::CoSent(CoSentLoss { scale }) => {
                 let (cosines, labels) = labelled(anchors, candidates);
                 co_sent(cosines.mul_scalar(*scale), labels)
