@@ -6,7 +6,7 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
-use crate::layers::{PaddingMask, ParameterCheck, TokenEmbedding, check_sizes, ensure, linear_activation};
+use crate::layers::{PaddingMask, ParameterCheck, check_sizes, ensure, linear_activation};
 use crate::model::bert::BertModel;
 use crate::model::labels::check_padding;
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
@@ -65,7 +65,12 @@ impl BertForSentenceEmbeddingConfig {
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.prompts.validate()?;
-        self.dense.iter().try_for_each(SentenceDenseConfig::validate)?;
+        for dense in &self.dense {
+            ensure(dense.out_features > 0, "dense", || {
+                "has 0 out_features, but must have at least 1".into()
+            })?;
+            check_activation("dense", dense.activation)?;
+        }
         let width = self.dense.last().map_or(self.bert.embeddings.hidden_size, |dense| dense.out_features);
         self.loss.validate(width)?;
         let sizes = [
@@ -78,11 +83,12 @@ impl BertForSentenceEmbeddingConfig {
 
     fn build(&self, device: &Device) -> BertForSentenceEmbedding {
         let mut width = self.bert.embeddings.hidden_size;
-        // Each layer reads vectors as wide as those that the one before gives.
-        let dense = self.dense.iter().map(|config| {
-            let dense = config.build(width, device);
-            width = config.out_features;
-            dense
+        let dense = self.dense.iter().map(|&SentenceDenseConfig { out_features, bias, activation }| {
+            // Burn's own initialiser, which is PyTorch's.
+            let linear = LinearConfig::new(width, out_features).with_bias(bias).init(device);
+            // Each layer reads vectors as wide as those that the one before gives.
+            width = out_features;
+            SentenceDense { linear, activation }
         });
         BertForSentenceEmbedding {
             dense: dense.collect(),
@@ -204,10 +210,13 @@ impl BertForSentenceEmbedding {
     ) -> Result<Tensor<2>> {
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         let pooled = self.stated.pooling.after_prompt(hidden, padding, prompt_length)?;
+        let check = ParameterCheck::beside(&self.bert.embeddings.word_embeddings);
+        let vectors = self.dense.iter().try_fold(pooled, |x, SentenceDense { linear, activation }| {
+            let [_, outputs] = linear.weight.lazy_shape().dims();
+            check.linear("dense.linear", linear, [x.dims()[1], outputs])?;
+            Ok::<_, Error>(linear_activation(linear, x, *activation))
+        })?;
         // Normalised last: a layer would give the vectors another length.
-        let words = &self.bert.embeddings.word_embeddings;
-        let vectors =
-            self.dense.iter().try_fold(pooled, |vectors, dense| dense.try_forward(vectors, words))?;
         Ok(if self.stated.normalize { normalized(vectors) } else { vectors })
     }
 
@@ -259,19 +268,6 @@ pub struct SentenceDenseConfig {
     pub activation: Activation,
 }
 
-impl SentenceDenseConfig {
-    fn validate(&self) -> Result<()> {
-        ensure(self.out_features > 0, "dense", || "has 0 out_features, but must have at least 1".into())?;
-        check_activation("dense", self.activation)
-    }
-
-    fn build(&self, width: usize, device: &Device) -> SentenceDense {
-        // Burn's own initialiser, which is PyTorch's.
-        let linear = LinearConfig::new(width, self.out_features).with_bias(self.bias).init(device);
-        SentenceDense { linear, activation: self.activation }
-    }
-}
-
 /// `f(x·W + b)` of the vectors of sentences, part of a [`BertForSentenceEmbedding`]. Source: `Dense` of sentence-transformers
 /// 6.2, without a residual.
 #[derive(Module, Debug)]
@@ -290,12 +286,5 @@ impl SentenceDense {
             bias: self.linear.bias.is_some(),
             activation: self.activation,
         }
-    }
-
-    /// [B, in] → [B, out], or what is wrong with W and b beside the word embeddings.
-    fn try_forward(&self, x: Tensor<2>, words: &TokenEmbedding) -> Result<Tensor<2>> {
-        let shape = [x.dims()[1], self.config().out_features];
-        ParameterCheck::beside(words).linear("dense.linear", &self.linear, shape)?;
-        Ok(linear_activation(&self.linear, x, self.activation))
     }
 }
