@@ -23,65 +23,38 @@ const MODES: [(Pooling, &str, &str); 6] = [
     (Pooling::LastToken, "lasttoken", "pooling_mode_lasttoken"),
 ];
 
-struct Modules {
-    pooling: PathBuf,
-    dense: Vec<PathBuf>,
-    normalize: Option<PathBuf>,
-}
-
-impl Modules {
-    fn read(dir: &Path) -> Result<Self> {
-        let path = dir.join(MODULES);
-        let invalid = |problem: String| Error::ConfigFile { path: path.clone(), field: "modules", problem };
-        let Value::Array(modules) = read_json(&path)? else { return Err(invalid("are not a list".into())) };
-        let texts = |field: &str| -> Vec<&str> {
-            modules.iter().map(|module| module[field].as_str().unwrap_or_default()).collect()
-        };
-        let (paths, kinds) = (texts("path"), texts("type"));
-        let kinds: Vec<&str> = kinds.into_iter().map(kind).collect();
-        let unsupported = || {
-            let problem =
-                "but supported are Transformer, Pooling, then any number of Dense and, if need be, Normalize";
-            invalid(format!("are {}, {problem}", kinds.join(", ")))
-        };
-        let ["Transformer", "Pooling", rest @ ..] = &kinds[..] else { return Err(unsupported()) };
+/// The folders of the pooling, of the layers and, if there is one, of the normalisation.
+fn modules_of(dir: &Path) -> Result<(PathBuf, Vec<PathBuf>, Option<PathBuf>)> {
+    let path = dir.join(MODULES);
+    let invalid = |problem: String| Err(Error::ConfigFile { path: path.clone(), field: "modules", problem });
+    let Value::Array(modules) = read_json(&path)? else { return invalid("are not a list".into()) };
+    let texts = |field: &str| -> Vec<&str> {
+        modules.iter().map(|module| module[field].as_str().unwrap_or_default()).collect()
+    };
+    let (paths, kinds) = (texts("path"), texts("type"));
+    let kinds: Vec<&str> = kinds.into_iter().map(kind).collect();
+    let dense = match &kinds[..] {
         // The normalisation is optional, and nothing follows it.
-        let dense = rest.strip_suffix(&["Normalize"]).unwrap_or(rest);
-        if dense.iter().any(|kind| *kind != "Dense") {
-            return Err(unsupported());
-        }
-        // Weights in a folder of their own would be missed by the loader, which reads the directory.
-        if !paths[0].is_empty() {
-            let problem = format!("have the Transformer in {:?}, but it must be beside {MODULES}", paths[0]);
-            return Err(invalid(problem));
-        }
-        let (dense, normalize) = paths[2..].split_at(dense.len());
-        // The path is the file's word, and could lead to weights anywhere.
-        if let Some(path) = dense.iter().find(|path| !regular_file::is_plain_name(path)) {
-            return Err(invalid(format!("have a Dense in {path:?}, which is no name of a folder")));
-        }
-        Ok(Self {
-            pooling: dir.join(paths[1]),
-            dense: dense.iter().map(|path| dir.join(path)).collect(),
-            normalize: normalize.first().map(|path| dir.join(path)),
-        })
+        ["Transformer", "Pooling", rest @ ..] => rest.strip_suffix(&["Normalize"]).or(Some(rest)),
+        _ => None,
+    };
+    let Some(dense) = dense.filter(|dense| dense.iter().all(|kind| *kind == "Dense")) else {
+        let problem =
+            "but supported are Transformer, Pooling, then any number of Dense and, if need be, Normalize";
+        return invalid(format!("are {}, {problem}", kinds.join(", ")));
+    };
+    // Weights in a folder of their own would be missed by the loader, which reads the directory.
+    if !paths[0].is_empty() {
+        let problem = format!("have the Transformer in {:?}, but it must be beside {MODULES}", paths[0]);
+        return invalid(problem);
     }
-
-    fn applied(self, config: BertForSentenceEmbeddingConfig) -> Result<BertForSentenceEmbeddingConfig> {
-        let mut width = config.bert.embeddings.hidden_size;
-        let (pooling, include_prompt) = pooling_of(&SideConfig::at(self.pooling.join(CONFIG_NAME))?, width)?;
-        let dense = self.dense.iter().map(|folder| {
-            let dense = dense_of(&SideConfig::at(folder.join(CONFIG_NAME))?, width)?;
-            width = dense.out_features;
-            Ok(dense)
-        });
-        let dense = dense.collect::<Result<_>>()?;
-        if let Some(folder) = &self.normalize {
-            check_names(&SideConfig::if_there(folder.join(CONFIG_NAME))?)?;
-        }
-        let normalize = self.normalize.is_some();
-        Ok(BertForSentenceEmbeddingConfig { pooling, include_prompt, dense, normalize, ..config })
+    let (dense, normalize) = paths[2..].split_at(dense.len());
+    // The path is the file's word, and could lead to weights anywhere.
+    if let Some(path) = dense.iter().find(|path| !regular_file::is_plain_name(path)) {
+        return invalid(format!("have a Dense in {path:?}, which is no name of a folder"));
     }
+    let dense = dense.iter().map(|path| dir.join(path)).collect();
+    Ok((dir.join(paths[1]), dense, normalize.first().map(|path| dir.join(path))))
 }
 
 fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
@@ -167,14 +140,25 @@ impl Stored for BertForSentenceEmbedding {
     stored_head!(BertForSentenceEmbeddingConfig, None, bert);
 
     fn config_of(fields: &Fields) -> Result<BertForSentenceEmbeddingConfig> {
-        let config = BertForSentenceEmbeddingConfig::new(BertModelConfig::from_fields(fields)?);
+        let mut config = BertForSentenceEmbeddingConfig::new(BertModelConfig::from_fields(fields)?);
         let dir = fields.dir();
-        let modules = dir.join(MODULES);
-        let config = match regular_file::exists(&modules) {
-            true => Modules::read(dir)?.applied(config)?,
-            // As sentence-transformers reads a directory of transformers.
-            false => config.with_normalize(false),
-        };
+        // As sentence-transformers reads a directory of transformers.
+        config.normalize = false;
+        if regular_file::exists(&dir.join(MODULES)) {
+            let (pooling, dense, normalize) = modules_of(dir)?;
+            let mut width = config.bert.embeddings.hidden_size;
+            let pooling = SideConfig::at(pooling.join(CONFIG_NAME))?;
+            (config.pooling, config.include_prompt) = pooling_of(&pooling, width)?;
+            for folder in dense {
+                let dense = dense_of(&SideConfig::at(folder.join(CONFIG_NAME))?, width)?;
+                width = dense.out_features;
+                config.dense.push(dense);
+            }
+            if let Some(folder) = normalize {
+                check_names(&SideConfig::if_there(folder.join(CONFIG_NAME))?)?;
+                config.normalize = true;
+            }
+        }
         let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
         let transformer =
             TRANSFORMER_NAMES.iter().map(|name| dir.join(name)).find(|path| regular_file::exists(path));
@@ -210,7 +194,7 @@ impl Stored for BertForSentenceEmbedding {
         if self.dense.is_empty() || !regular_file::exists(&dir.join(MODULES)) {
             return Ok(Vec::new());
         }
-        let folders = Modules::read(dir)?.dense;
+        let (_, folders, _) = modules_of(dir)?;
         // None at all is a checkpoint without these layers, which are then reported as missing.
         if ![0, self.dense.len()].contains(&folders.len()) {
             let problem = format!("have {} Dense, but the config has {}", folders.len(), self.dense.len());
@@ -250,17 +234,16 @@ impl Stored for BertForSentenceEmbedding {
             pooling["include_prompt"] = json!(false);
         }
         add("Pooling", pooling);
-        let mut in_features = self.bert.embeddings.hidden_size();
-        for &SentenceDenseConfig { out_features, bias, activation } in &config.dense {
+        for SentenceDense { linear, activation } in &self.dense {
+            let [in_features, out_features] = linear.weight.lazy_shape().dims();
             let dense = json!({
                 "in_features": in_features,
                 "out_features": out_features,
-                "bias": bias,
+                "bias": linear.bias.is_some(),
                 // One without a class was refused when the model was built.
-                "activation_function": torch_class(activation),
+                "activation_function": torch_class(*activation),
             });
             add("Dense", dense);
-            in_features = out_features;
         }
         if config.normalize {
             add("Normalize", json!({ "module_input_name": "sentence_embedding" }));
