@@ -134,19 +134,17 @@ impl<M: Stored> Pipeline<M> {
         // Without reading the weight, which would initialise a lazy one.
         let device = self.model.bert().embeddings.word_embeddings.weight.lazy_device();
         let size = options.batch_size.unwrap_or(32);
-        let mut first = 0;
         // Part by part: the tokens of a million texts would fill the memory.
-        for part in texts.chunks(size) {
-            let windows: Vec<Result<Vec<Encoding>>> = part.maybe_par_iter().map(&encode).collect();
+        for (part, texts) in texts.chunks(size).enumerate() {
+            let windows: Vec<Result<Vec<Encoding>>> = texts.maybe_par_iter().map(&encode).collect();
             let (mut of_text, mut encodings) = (Vec::new(), Vec::new());
-            for (index, windows) in (first..).zip(windows) {
+            for (index, windows) in (part * size..).zip(windows) {
                 encodings.extend(windows?);
                 of_text.resize(encodings.len(), index);
             }
             for (of_text, encodings) in of_text.chunks(size).zip(encodings.chunks(size)) {
                 read(of_text, encodings, &self.tokenizer.batch(encodings, &device)?)?;
             }
-            first += part.len();
         }
         Ok(())
     }
