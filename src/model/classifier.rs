@@ -12,7 +12,6 @@ use burn_fused::Activation;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// What the classifiers of sequences and of tokens have in common.
 macro_rules! classifier {
     ($kind:ident, $config:ident, $model:ident, $batch:ident, $output:ident, dropout: $($dropout:ident).+) => {
         head!($config, $model, $batch, $output);
@@ -151,7 +150,6 @@ pub(super) fn numbered(count: usize) -> Vec<String> {
     (0..count).map(|id| format!("LABEL_{id}")).collect()
 }
 
-/// Refuses no names, and two of one name.
 pub(super) fn check_names(id2label: &[String]) -> Result<()> {
     ensure(!id2label.is_empty(), "id2label", || {
         "is empty, but a classifier needs at least one label".into()

@@ -116,7 +116,6 @@ impl BertModelConfig {
     }
 }
 
-/// The disentangled attention of a `config.json`.
 fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<DisentangledConfig> {
     fields.ensure(fields.flag("relative_attention")? == Some(true), "relative_attention", || {
         "is not true, but models of this family without relative attention are not supported".into()

@@ -129,7 +129,6 @@ impl Labels {
         check_batch(input, &self.shape, expected, "the shape of the batch", tensor.device())
     }
 
-    /// Whether these are labels of `input`, and classes below `num_labels`.
     pub(super) fn check_classes(&self, input: &BertEmbeddingsInput, num_labels: usize) -> Result<()> {
         self.check(input)?;
         match self.first_not_below(num_labels) {

@@ -355,7 +355,6 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     })
 }
 
-/// Refuses layers with different settings: a `config.json` states one value for all.
 fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
     for (i, layer) in bert.encoder.layers.iter().enumerate() {
         let (attention, heads) = (&layer.attention, config.num_attention_heads);
@@ -377,7 +376,6 @@ fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
     Ok(())
 }
 
-/// transformers' class of a model with a head.
 fn class_of<M: Stored>(model: &M) -> Option<String> {
     let family = FamilySpec::of(model.bert().embeddings.family());
     M::CLASS.map(|class| format!("{}{class}", family.class))

@@ -147,7 +147,6 @@ impl Pipeline<BertForTokenClassification> {
     }
 }
 
-/// Of entities that overlap, the longest; of equally long ones that with the highest score.
 fn without_overlap(mut entities: Vec<Entity>) -> Vec<Entity> {
     // Stable: of equal starts, the entity of the earlier window comes first, as in transformers.
     entities.sort_by_key(|entity| entity.start);

@@ -276,7 +276,6 @@ impl TextOptions {
         Self { prompt: Some(Prompt::Name(name.into())), ..self }
     }
 
-    /// [`Error::Config`] if an option is set that `task` does not read, or a size is 0.
     fn check(&self, task: &str, reads: &[&str]) -> Result<()> {
         if let Some(field) = self.set().find(|field| !reads.contains(field)) {
             let problem = format!("is set, but {task} does not read it; leave it out");

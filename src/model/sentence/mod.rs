@@ -232,7 +232,6 @@ impl BertForSentenceEmbedding {
         Ok(SentenceEmbeddingOutput { loss, anchors, candidates })
     }
 
-    /// [`embed`](Self::embed) in the mini-batches of the config.
     fn embed_all(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         let [batch, _] = input.dims();
         let Some(size) = self.stated.mini_batch_size else { return self.embed(input, padding) };
