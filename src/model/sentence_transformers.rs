@@ -121,14 +121,9 @@ impl SideConfig {
     /// sentence-transformers' file of what is not of one module, in a directory, for a model of one kind:
     /// `SentenceTransformer`, which files without a kind are of, or `CrossEncoder`.
     pub(super) fn of_kind(dir: &Path, kind: &str) -> Result<Self> {
-        let mut own = Self::if_there(dir.join(SENTENCE_NAMES[1]))?;
-        // What is no text is no kind that is known.
-        let found =
-            own.fields.get("model_type").map_or("SentenceTransformer", |kind| kind.as_str().unwrap_or(""));
-        if found != kind {
-            own.fields = Map::new();
-        }
-        Ok(own)
+        let own = Self::if_there(dir.join(SENTENCE_NAMES[1]))?;
+        let is_kind = own.fields.get("model_type").map_or(kind == "SentenceTransformer", |own| *own == *kind);
+        Ok(if is_kind { own } else { Self { fields: Map::new(), ..own } })
     }
 
     pub(super) fn invalid(&self, field: &'static str, problem: String) -> Error {

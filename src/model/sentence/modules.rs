@@ -91,9 +91,7 @@ fn kind(class: &str) -> &str {
 /// The mode of a pooling's config, in its present or its former form, and whether prompts are pooled.
 fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)> {
     for field in ["embedding_dimension", "word_embedding_dimension"] {
-        if let Some(width) =
-            config.fields.get(field).filter(|width| width.as_u64() != Some(hidden_size as u64))
-        {
+        if let Some(width) = config.fields.get(field).filter(|width| **width != hidden_size) {
             let problem = format!("is {width}, but the model's hidden_size is {hidden_size}");
             return Err(config.invalid(field, problem));
         }
