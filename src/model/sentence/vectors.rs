@@ -71,11 +71,18 @@ impl Pooling {
         // Every pooling but the maximum is a weighted sum, one matmul. In f64, and rounded once to what it is computed in.
         let weights: Vec<f64> = weights.collect();
         if self == Self::Max {
-            let left_out = weights.chunks(seq).map(|row| row.iter().map(|&weight| weight == 0.0).collect());
-            return Ok(largest(hidden, &PaddingMask::from_rows(&left_out.collect::<Vec<Vec<bool>>>())?));
+            let left_out: Vec<bool> = weights.iter().map(|&weight| weight == 0.0).collect();
+            let is_empty = left_out.chunks(seq).map(|row| !row.contains(&false)).collect();
+            let lowest = hidden.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
+            let largest: Tensor<2> = filled(hidden, left_out, lowest).max_dim(1).squeeze_dim(1);
+            return Ok(filled(largest, is_empty, 0.0));
         }
         // Zeroed and not only weighted with 0: padding may hold NaN.
-        Ok(weighted_sum(without(hidden, mask, 0.0), weights))
+        let is_padding = mask.rows().flatten().copied().collect();
+        let (dtype, hidden) = (hidden.dtype(), widened(filled(hidden, is_padding, 0.0)));
+        let weights = TensorData::new(weights, [batch, 1, seq]);
+        let weights = Tensor::<3>::from_data(weights, (&hidden.device(), hidden.dtype()));
+        Ok(weights.matmul(hidden).squeeze_dim::<2>(1).cast(dtype))
     }
 
     fn weights(self, is_padding: &[bool], prompt_length: usize) -> Vec<f64> {
@@ -100,37 +107,16 @@ impl Pooling {
     }
 }
 
-/// [B, S, H] with the places without a token filled.
-fn without(hidden: Tensor<3>, mask: &PaddingMask, value: f64) -> Tensor<3> {
-    if mask.is_full() {
-        return hidden;
+/// Vectors of the last axis, those that `is_filled` marks filled with `value`: [B, S, H] or [B, H].
+fn filled<const D: usize>(vectors: Tensor<D>, is_filled: Vec<bool>, value: f64) -> Tensor<D> {
+    // Most batches need no upload.
+    if !is_filled.contains(&true) {
+        return vectors;
     }
-    let padding = mask.tensor(&hidden.device()).unsqueeze_dim::<3>(2); // [B, S, 1]
-    let dims = hidden.dims();
-    hidden.mask_fill(padding.expand(dims), value)
-}
-
-/// Σ wᵢ·xᵢ of each sequence: [B, S, H] → [B, H].
-fn weighted_sum(hidden: Tensor<3>, weights: Vec<f64>) -> Tensor<2> {
-    let ([batch, seq, _], dtype) = (hidden.dims(), hidden.dtype());
-    let hidden = widened(hidden);
-    let weights = TensorData::new(weights, [batch, 1, seq]);
-    let weights = Tensor::<3>::from_data(weights, (&hidden.device(), hidden.dtype()));
-    weights.matmul(hidden).squeeze_dim::<2>(1).cast(dtype)
-}
-
-/// The largest of the tokens, feature by feature: [B, S, H] → [B, H].
-fn largest(hidden: Tensor<3>, mask: &PaddingMask) -> Tensor<2> {
-    let lowest = hidden.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
-    let largest: Tensor<2> = without(hidden, mask, lowest).max_dim(1).squeeze_dim(1);
-    let is_empty: Vec<bool> = mask.rows().map(|row| row.iter().all(|&is_padding| is_padding)).collect();
-    // Rarely needed, and it costs an upload.
-    if !is_empty.contains(&true) {
-        return largest;
-    }
-    let (dims, device) = (largest.dims(), largest.device());
-    let is_empty = TensorData::new(is_empty, [dims[0], 1]);
-    largest.mask_fill(Tensor::<2, Bool>::from_data(is_empty, &device).expand(dims), 0.0)
+    let (dims, mut shape) = (vectors.dims(), vectors.dims());
+    shape[D - 1] = 1;
+    let is_filled = Tensor::<D, Bool>::from_data(TensorData::new(is_filled, shape), &vectors.device());
+    vectors.mask_fill(is_filled.expand(dims), value)
 }
 
 /// Vectors of length 1: x / max(‖x‖, 1e-12); zeros stay zeros, and f16 and bf16 are normalised in f32. [B, H] → [B, H].
