@@ -1,12 +1,11 @@
 //! Whole models from Hugging Face directories, and back.
 
-use super::bert::BertModel;
 use super::stored::{Part, Stored};
 use crate::checkpoint::{
     Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, check_stored, filled, merged_fields,
     replace_changed, stored_dtype,
 };
-use crate::encoder::config::BertModelConfig;
+use crate::encoder::BertLayer;
 use crate::error::{Error, Result, shown};
 use crate::files::hub::{Wanted, directory};
 use crate::files::of_one_save;
@@ -317,9 +316,14 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     }
 
     // The config must build this very model, or the directory could not be read again.
-    let config = model.stored_config();
-    let built = M::build(&config, &device)?;
-    check_layers(bert, M::bert_config(&config))?;
+    let built = M::build(&model.stored_config(), &device)?;
+    for (i, (layer, built)) in bert.encoder.layers.iter().zip(&built.bert().encoder.layers).enumerate() {
+        for ((field, found), (_, stated)) in settings(layer).into_iter().zip(settings(built)) {
+            ensure(found == stated, field, || {
+                format!("is {found} in layer {i}, but a config.json states one of all, {stated} here")
+            })?;
+        }
+    }
     let mut params = bert.body_params(&keys);
     check_stored(&params, &built.bert().body_params(&keys))?;
     let built_parts = built.parts(&keys);
@@ -355,25 +359,14 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     })
 }
 
-fn check_layers(bert: &BertModel, config: &BertModelConfig) -> Result<()> {
-    for (i, layer) in bert.encoder.layers.iter().enumerate() {
-        let (attention, heads) = (&layer.attention, config.num_attention_heads);
-        let prob = config.attention_probs_dropout_prob;
-        for (field, [found, stated]) in [
-            ("hidden_act", [layer.hidden_act(), config.hidden_act].map(|act| format!("{act:?}"))),
-            (
-                "hidden_dropout_prob",
-                [layer.dropout.prob, config.layer_dropout()].map(|prob| prob.to_string()),
-            ),
-            ("attention_probs_dropout_prob", [attention.dropout.prob, prob].map(|prob| prob.to_string())),
-            ("num_attention_heads", [attention.num_attention_heads(), heads].map(|heads| heads.to_string())),
-        ] {
-            ensure(found == stated, field, || {
-                format!("is {found} in layer {i}, but a config.json states one of all, {stated} here")
-            })?;
-        }
-    }
-    Ok(())
+/// What a `config.json` states once for all layers.
+fn settings(layer: &BertLayer) -> [(&'static str, String); 4] {
+    [
+        ("hidden_act", format!("{:?}", layer.hidden_act())),
+        ("hidden_dropout_prob", layer.dropout.prob.to_string()),
+        ("attention_probs_dropout_prob", layer.attention.dropout.prob.to_string()),
+        ("num_attention_heads", layer.attention.num_attention_heads().to_string()),
+    ]
 }
 
 fn class_of<M: Stored>(model: &M) -> Option<String> {
