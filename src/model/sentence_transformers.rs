@@ -58,12 +58,6 @@ impl Prompts {
         })
     }
 
-    /// The prompt of a role, such as `query`; empty if there is none of this name, whatever the default.
-    #[cfg(feature = "tokenizers")]
-    pub(crate) fn of_role(&self, role: &str) -> &str {
-        self.texts.get(role).map_or("", String::as_str)
-    }
-
     pub(super) fn validate(&self) -> Result<()> {
         // The default alone can name a prompt that is not there.
         self.text(None).map(drop)

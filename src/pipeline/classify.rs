@@ -112,7 +112,7 @@ impl Pipeline<BertForSequenceClassification> {
             return Err(Error::config("id2label", problem));
         }
         // Tokenised with the query, and not by itself: words may merge across the border.
-        let query = format!("{}{query}", options.prompt(&config.prompts, config.prompts.text(None))?);
+        let query = format!("{}{query}", options.prompt(&config.prompts, config.prompts.text(None)?)?);
         let activation = config.activation.unwrap_or(Activation::Sigmoid);
         let scores = self.of_windows(
             texts,

@@ -291,9 +291,9 @@ impl TextOptions {
     }
 
     /// What is put before texts; [`Error::Config`] if there is no prompt of the name that was asked for.
-    fn prompt<'a>(&'a self, own: &'a Prompts, default: Result<&'a str>) -> Result<&'a str> {
+    fn prompt<'a>(&'a self, own: &'a Prompts, default: &'a str) -> Result<&'a str> {
         match &self.prompt {
-            None => default,
+            None => Ok(default),
             Some(Prompt::Name(name)) => own.text(Some(name)),
             Some(Prompt::Text(text)) => Ok(text),
         }

@@ -50,7 +50,8 @@ impl Pipeline<BertForSentenceEmbedding> {
         options.check(task, &["prompt", "truncate_dim"])?;
         let (model, tokenizer) = (&self.model, &self.tokenizer);
         let own = model.config();
-        let default = role.map_or_else(|| own.prompts.text(None), |role| Ok(own.prompts.of_role(role)));
+        // A role may have none; the default is there, as the config was checked.
+        let default = own.prompts.text(role).unwrap_or_default();
         let prompt = options.prompt(&own.prompts, default)?;
         let prompt_length = if own.include_prompt || prompt.is_empty() {
             0
