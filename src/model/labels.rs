@@ -90,8 +90,7 @@ impl Labels {
         // Labels have no gradient, and a tensor of an autodiff device would carry that into a plain model.
         let device = input.device().without_autodiff();
         // The values stay on the host too, where classes are checked without reading the device.
-        let data = TensorData::new(values.clone(), [values.len()]);
-        let tensor = (!values.is_empty()).then(|| Tensor::from_data(data, &device));
+        let tensor = (!values.is_empty()).then(|| Tensor::from_data(&values[..], &device));
         Ok(Self { shape, places, values, tensor })
     }
 
