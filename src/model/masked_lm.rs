@@ -303,17 +303,13 @@ impl Stored for BertForMaskedLm {
         if rows == words {
             return Ok(());
         }
-        // As the table's rows are, so that each word keeps its bias.
-        let new = if words < rows {
-            old.narrow(0, 0, words)
-        } else {
-            let mean = match resize.new_rows {
-                NewRows::MeanCovariance => old.clone().mean(),
-                // As a new head's.
-                NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
-            };
-            Tensor::cat(vec![old, mean.expand([words - rows])], 0)
+        let added = match resize.new_rows {
+            NewRows::MeanCovariance => old.clone().mean(),
+            // As a new head's.
+            NewRows::Initializer | NewRows::DrawnFrom(_) => old.zeros_like().narrow(0, 0, 1),
         };
+        // As the table's rows are, so that each word keeps its bias; a smaller table has none of those added.
+        let new = Tensor::cat(vec![old, added.expand([words])], 0).narrow(0, 0, words);
         // A new id: the optimizer's state has the old shape.
         self.head.bias = self.head.bias.clone().transform_for_load(new.detach(), ParamId::new());
         Ok(())
