@@ -110,13 +110,9 @@ impl BertModel {
         self.try_forward(input, padding).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Encodes a batch: ids [B, S], or vectors [B, S, H] ([B, S, E] where they are projected), with `padding` [B, S], or `None`
-    /// without padding.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertEmbeddings::try_forward`] and [`BertEncoder::forward_packed`]; [`Error::Parameter`] if the pooler does
-    /// not fit.
+    /// Encodes a batch: ids [B, S], or vectors [B, S, H] ([B, S, E] where they are projected), with `padding` [B, S], or
+    /// `None` without padding. Errors are those of [`BertEmbeddings::try_forward`] and [`BertEncoder::forward_packed`], and
+    /// [`Error::Parameter`] if the pooler does not fit.
     pub fn try_forward(
         &self,
         input: &BertEmbeddingsInput,

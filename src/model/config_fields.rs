@@ -11,12 +11,9 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 impl BertModelConfig {
-    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it. Fields that are missing take the values of
-    /// the family's config class in transformers.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BertEmbeddingsConfig::from_pretrained`](crate::BertEmbeddingsConfig::from_pretrained);
+    /// Reads a Hugging Face `config.json`: the file, or the directory that holds it. Fields that are missing take the values
+    /// of the family's config class in transformers. Errors are those of
+    /// [`BertEmbeddingsConfig::from_pretrained`](crate::BertEmbeddingsConfig::from_pretrained), and
     /// [`Error::ConfigFile`](crate::Error::ConfigFile), naming the field, if the activation is not an [`Activation`], the
     /// model is a decoder, or [`validate`](Self::validate) refuses a value.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {

@@ -46,14 +46,12 @@ pub trait PretrainedModel: Stored {
     ///
     /// `path` is a directory as transformers writes it (safetensors or `.bin`, in one file or in shards), or a weights file
     /// with a `config.json` beside it; with the feature `hub` also a model's name on the Hugging Face Hub, as `owner/name` or
-    /// `owner/name@revision`. Embeddings and encoder must be complete. The pooler and the head must each be
-    /// complete or absent; absent ones are newly initialised and [reported](LoadReport), as are unused tensors.
+    /// `owner/name@revision`. Embeddings and encoder must be complete. The pooler and the head must each be complete or
+    /// absent; absent ones are newly initialised and [reported](LoadReport), as are unused tensors.
     ///
-    /// # Errors
-    ///
-    /// Those of the config's `from_pretrained` and, for every tensor of the model,
-    /// [`BertEmbeddings::load`](crate::BertEmbeddings::load). [`Error::Hub`] for a name that is no path, if
-    /// the model cannot be had from the Hub.
+    /// Errors are those of the config's `from_pretrained` and, for every tensor of the model, of
+    /// [`BertEmbeddings::load`](crate::BertEmbeddings::load), and [`Error::Hub`] for a name that is no path, if the model
+    /// cannot be had from the Hub.
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
         of_save(path.as_ref(), |path, fields| {
             let config = Self::config_of(fields)?;
@@ -61,10 +59,9 @@ pub trait PretrainedModel: Stored {
         })
     }
 
-    /// Reads a checkpoint with another config, for example with other dropout; `config.json` is only compared with it.
-    ///
-    /// Errors are those of the config's `validate` and of [`from_pretrained`](Self::from_pretrained), and
-    /// [`Error::ConfigFile`] if the positions of the file's family are others.
+    /// Reads a checkpoint with another config, for example with other dropout; `config.json` is only compared with it. Errors
+    /// are those of the config's `validate` and of [`from_pretrained`](Self::from_pretrained), and [`Error::ConfigFile`] if
+    /// the positions of the file's family are others.
     fn from_pretrained_with(
         config: &Self::Config,
         path: impl AsRef<Path>,
@@ -74,9 +71,8 @@ pub trait PretrainedModel: Stored {
     }
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's is newly
-    /// initialised and reported as missing and as unused: to fine-tune a classifier for other labels.
-    ///
-    /// Errors are those of [`from_pretrained_with`](Self::from_pretrained_with), but for the shapes of the head.
+    /// initialised and reported as missing and as unused: to fine-tune a classifier for other labels. Errors are the same,
+    /// but for the shapes of the head.
     fn from_pretrained_with_new_head(
         config: &Self::Config,
         path: impl AsRef<Path>,
@@ -86,9 +82,8 @@ pub trait PretrainedModel: Stored {
     }
 
     /// Replaces the model's values by those of a checkpoint. A head or pooler that the checkpoint lacks is unchanged and
-    /// reported as missing. Parameters keep their ids, device, dtype (values are cast) and whether they are trained.
-    ///
-    /// Errors are those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
+    /// reported as missing. Parameters keep their ids, device, dtype (values are cast) and whether they are trained. Errors
+    /// are those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         // The config is read too, because its positions must be the model's.
         let (model, report) = of_save(path.as_ref(), |path, fields| {
@@ -103,9 +98,8 @@ pub trait PretrainedModel: Stored {
     /// Grows or shrinks the vocabulary: the word embeddings as by
     /// [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary), an untied decoder alike, and the bias
     /// of a masked-language-model head. New entries of the bias are the mean of the old ones with
-    /// [`NewRows::MeanCovariance`](crate::NewRows::MeanCovariance), as in transformers, and zeros otherwise.
-    ///
-    /// Errors are those of `BertEmbeddings::resize_vocabulary`. The model is unchanged then.
+    /// [`NewRows::MeanCovariance`](crate::NewRows::MeanCovariance), as in transformers, and zeros otherwise. Errors are those
+    /// of `BertEmbeddings::resize_vocabulary`. The model is unchanged then.
     fn resize_vocabulary(&mut self, resize: &VocabularyResize) -> Result<()> {
         // A copy, so that an error leaves the model unchanged. Its tensors are shared.
         let mut resized = self.clone();
@@ -138,13 +132,11 @@ pub trait PretrainedModel: Stored {
 
     /// Limits a tokenizer to the texts that the model reads: to its positions, whatever
     /// [`with_model_max_length`](BertTokenizer::with_model_max_length) says before or after; to a sentence-transformers
-    /// model's `max_seq_length`, unless the caller set a smaller limit, and to lower case if that model's config says so.
-    /// A [`Pipeline`](crate::pipeline::Pipeline) does so by itself; call it for a custom training loop.
+    /// model's `max_seq_length`, unless the caller set a smaller limit, and to lower case if that model's config says so. A
+    /// [`Pipeline`](crate::pipeline::Pipeline) does so by itself; call it for a custom training loop.
     ///
-    /// # Errors
-    ///
-    /// [`Error::Data`] if the model has fewer word embeddings than the tokenizer has tokens;
-    /// [`Error::Config`] if it counts positions from another padding id than the tokenizer's.
+    /// [`Error::Data`] if the model has fewer word embeddings than the tokenizer has tokens; [`Error::Config`] if it counts
+    /// positions from another padding id than the tokenizer's.
     #[cfg(feature = "tokenizers")]
     fn limit_tokenizer(&self, tokenizer: BertTokenizer) -> Result<BertTokenizer> {
         self.prepare_tokenizer(tokenizer).limited_to(&self.bert().embeddings.config())

@@ -214,14 +214,10 @@ impl BertForSequenceClassification {
         Ok(linear(&head.out_proj, drop_out(&head.dropout, &head.out_proj.weight, pooled)))
     }
 
-    /// Classifies the sequences of a batch and returns the loss: cross-entropy for one class per sequence, binary
-    /// cross-entropy for any number of classes, mean squared error for numbers; 0 if no sequence has a class.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`logits`](Self::logits); [`Error::LabelOutOfRange`] if a class is not in 0..C; [`Error::ShapeMismatch`] if a
-    /// sequence does not have C numbers; [`Error::Config`] if the labels are not of the model's `problem_type`, or are classes
-    /// of a model with one label; another shape or device if `batch.input` was replaced.
+    /// Classifies the sequences of a batch and returns the loss of its [`ProblemType`]; 0 if no sequence has a class. Errors
+    /// are those of [`logits`](Self::logits), [`Error::LabelOutOfRange`] if a class is not in 0..C, [`Error::ShapeMismatch`]
+    /// if a sequence does not have C numbers, [`Error::Config`] if the labels are not of the model's `problem_type`, or are
+    /// classes of a model with one label, and another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &SequenceClassificationBatch) -> Result<SequenceClassifierOutput> {
         let (input, num_labels) = (&batch.input, self.stated.num_labels());
         self.check_problem_type(&batch.labels)?;
