@@ -49,18 +49,17 @@ impl Labels {
     /// One label per token, where −100 is none.
     pub(super) fn of_tokens(input: &BertEmbeddingsInput, rows: &[impl AsRef<[i64]>]) -> Result<Self> {
         let [batch, seq] = input.dims();
-        // The row that is to blame, or the first where only their number is wrong.
-        let columns = |row: usize| rows.get(row).map_or(0, |row| row.as_ref().len());
-        if let Some(row) =
-            (0..rows.len()).find(|&row| columns(row) != seq).or((rows.len() != batch).then_some(0))
-        {
+        let other = rows.iter().map(|row| row.as_ref().len()).find(|&length| length != seq);
+        if rows.len() != batch || other.is_some() {
+            // The length that is to blame, or that of all rows where only their number is wrong.
+            let columns = other.unwrap_or(if rows.is_empty() { 0 } else { seq });
             let expected = format!("[{batch}, {seq}], one label per token");
-            return Err(Error::shape("labels", [rows.len(), columns(row)], expected));
+            return Err(Error::shape("labels", [rows.len(), columns], expected));
         }
         let labels = rows.iter().enumerate().flat_map(|(row, labels)| {
             labels.as_ref().iter().enumerate().map(move |(column, &label)| ([row, column], label))
         });
-        Self::new(input, vec![batch, seq], labels.filter(|&(_, label)| label != IGNORED))
+        Self::new(input, vec![batch, seq], labels)
     }
 
     /// One label per sequence, where −100 is none.
@@ -71,7 +70,7 @@ impl Labels {
             return Err(Error::shape("labels", [labels.len()], expected));
         }
         let labels = labels.iter().enumerate().map(|(row, &label)| ([row, 0], label));
-        Self::new(input, vec![batch], labels.filter(|&(_, label)| label != IGNORED))
+        Self::new(input, vec![batch], labels)
     }
 
     fn new(
@@ -80,7 +79,7 @@ impl Labels {
         labels: impl Iterator<Item = ([usize; 2], i64)>,
     ) -> Result<Self> {
         // Places without a label are left out here: as ids, −100 would be out of range in every gather.
-        let (places, values): (Vec<_>, Vec<_>) = labels.unzip();
+        let (places, values): (Vec<_>, Vec<_>) = labels.filter(|&(_, label)| label != IGNORED).unzip();
         if let Some(at) = values.iter().position(|&label| i32::try_from(label).is_err()) {
             let index: String = places[at][..shape.len()].iter().map(|i| format!("[{i}]")).collect();
             // Not every device has 64-bit integers.
