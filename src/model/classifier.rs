@@ -85,10 +85,9 @@ impl ClassifierTransform {
 
     pub(super) fn part(&self, keys: &ModelKeys) -> Part<'_> {
         let names = &keys.family.masked_lm;
-        let params = StoredParam::linear(names.transform, &self.dense);
-        let params =
-            params.into_iter().chain(StoredParam::norm(keys.norm(names.layer_norm), &self.layer_norm));
-        Part::new(names.prefix, keys.stored_of(params))
+        let dense = StoredParam::linear(names.transform, &self.dense);
+        let norm = StoredParam::norm(keys.norm(names.layer_norm), &self.layer_norm);
+        Part::new(names.prefix, keys.stored_of(dense.into_iter().chain(norm)))
     }
 }
 

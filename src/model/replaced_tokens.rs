@@ -94,9 +94,8 @@ impl ElectraForPreTraining {
     /// The logit of each token, [B, S]. Errors are those of [`BertModel::try_forward`], and
     /// [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
-        let (words, hidden) = (&self.bert.embeddings.word_embeddings, self.bert.embeddings.hidden_size());
-        let head = &self.discriminator_predictions;
-        let check = ParameterCheck::beside(words);
+        let (head, hidden) = (&self.discriminator_predictions, self.bert.embeddings.hidden_size());
+        let check = ParameterCheck::beside(&self.bert.embeddings.word_embeddings);
         check.linear("discriminator_predictions.dense", &head.dense, [hidden; 2])?;
         check.linear("discriminator_predictions.dense_prediction", &head.dense_prediction, [hidden, 1])?;
         // As rows, which the fused activation takes.

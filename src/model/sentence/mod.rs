@@ -135,8 +135,7 @@ impl SentencePairBatch {
 
     /// Sets the similarity of each anchor and its candidate; [`Error::Data`] if there is not one for each, or one is not finite.
     pub fn with_labels(self, labels: &[f32]) -> Result<Self> {
-        let [batch, _] = self.anchors.dims();
-        check_labels(labels, batch)?;
+        check_labels(labels, self.anchors.dims()[0])?;
         Ok(Self { labels: Some(labels.to_vec()), ..self })
     }
 }
