@@ -66,6 +66,6 @@ pub(super) fn zero_loss<const D: usize>(scores: Tensor<D>) -> Tensor<1> {
     scores.mask_fill(everywhere, 0.0).sum()
 }
 
-pub(super) fn vector<const D: usize>(values: &[f64], like: &Tensor<D>) -> Tensor<1> {
+fn vector<const D: usize>(values: &[f64], like: &Tensor<D>) -> Tensor<1> {
     Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), (&like.device(), like.dtype()))
 }

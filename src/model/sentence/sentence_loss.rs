@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::layers::{ParameterCheck, ensure};
-use crate::model::loss::{mean_squared_error, vector, widened};
+use crate::model::loss::{mean_squared_error, widened};
 use crate::model::sentence::vectors::{Similarity, normalized};
 use burn::prelude::*;
 use burn::tensor::activation::relu;
@@ -245,8 +245,7 @@ impl SentenceLoss {
         let [batch, _] = anchors.dims();
         let labelled = |anchors, candidates| {
             let cosines = Similarity::Cosine.of_pairs(anchors, candidates);
-            let labels: Vec<f64> = labels.iter().copied().map(f64::from).collect();
-            let labels = vector(&labels, &cosines);
+            let labels = Tensor::<1>::from_data(labels, (&cosines.device(), cosines.dtype()));
             (cosines, labels)
         };
         match self {
