@@ -85,8 +85,8 @@ pub(super) fn check_activation(field: &'static str, activation: Activation) -> R
 }
 
 /// The activation of a class, also under a shorter path such as `torch.nn.Tanh`.
-pub(super) fn of_torch_class(class: &str) -> Option<Activation> {
-    let name = class.strip_prefix("torch.nn.")?.rsplit('.').next();
+pub(super) fn of_torch_class(class: &Value) -> Option<Activation> {
+    let name = class.as_str()?.strip_prefix("torch.nn.")?.rsplit('.').next();
     let known = CLASSES.into_iter().find(|(_, known)| known.rsplit('.').next() == name);
     known.map(|(activation, _)| activation)
 }

@@ -30,8 +30,7 @@ fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>
         },
     };
     let Some(class) = stated.filter(|class| !class.is_null()) else { return Ok(None) };
-    let known = class.as_str().and_then(of_torch_class);
-    known.map(Some).ok_or_else(|| {
+    of_torch_class(&class).map(Some).ok_or_else(|| {
         let (class, allowed) = (shown(&class.to_string()), torch_classes());
         fields.invalid(field, format!("has the activation {class}, but must have one of {allowed}"))
     })

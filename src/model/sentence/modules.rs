@@ -70,7 +70,7 @@ fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
     }
     let activation = match config.fields.get("activation_function") {
         None => Activation::Tanh,
-        Some(class) => class.as_str().and_then(of_torch_class).ok_or_else(|| {
+        Some(class) => of_torch_class(class).ok_or_else(|| {
             let problem = format!("is {}, but must be one of {}", shown(&class.to_string()), torch_classes());
             config.invalid("activation_function", problem)
         })?,
