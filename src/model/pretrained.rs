@@ -121,11 +121,10 @@ pub trait PretrainedModel: Stored {
     /// In a directory that already holds a model, its tensors and fields are replaced and everything else is kept: other
     /// heads, `tokenizer.json`. A save that fails leaves the old files.
     ///
-    /// # Errors
-    ///
-    /// Those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained); [`Error::Config`] or
-    /// [`Error::Data`] if the module's config does not build the module, because its fields were changed: no layers, a head of
-    /// another size, or a layer with another ε, dropout or number of attention heads than the others. Nothing is written then.
+    /// Errors are those of [`BertEmbeddings::save_pretrained`](crate::BertEmbeddings::save_pretrained), and [`Error::Config`]
+    /// or [`Error::Data`] if the module's config does not build the module, because its fields were changed: no layers, a
+    /// head of another size, or a layer with another ε, dropout or number of attention heads than the others. Nothing is
+    /// written then.
     fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         save(self, dir.as_ref())
     }
