@@ -86,13 +86,11 @@ impl BertModelConfig {
 impl BertModel {
     /// The config that builds a model of this shape.
     pub fn config(&self) -> BertModelConfig {
-        let defaults = BertModelConfig::new(self.embeddings.config());
+        let defaults = BertModelConfig::new(self.embeddings.config())
+            .with_num_hidden_layers(self.encoder.num_hidden_layers());
         // All layers have the settings of the first; a save checks it.
-        let Some(layer) = self.encoder.layers.first() else {
-            return BertModelConfig { num_hidden_layers: 0, ..defaults };
-        };
+        let Some(layer) = self.encoder.layers.first() else { return defaults };
         BertModelConfig {
-            num_hidden_layers: self.encoder.num_hidden_layers(),
             num_attention_heads: layer.attention.num_attention_heads(),
             hidden_act: layer.hidden_act(),
             hidden_act_name: self.encoder.hidden_act_name.clone(),
