@@ -180,9 +180,8 @@ impl Stored for BertForSentenceEmbedding {
     fn parts_beside(&self) -> Vec<(String, Part<'_>)> {
         let parts = self.dense.iter().enumerate().map(|(i, dense)| {
             let mut part = Part::linear("linear", &dense.linear);
-            if dense.linear.bias.is_none() {
-                part.params.truncate(1); // sentence-transformers refuses a bias that the config does not have
-            }
+            // sentence-transformers refuses a bias that the config does not have.
+            part.params.retain(|param| param.is_of_module());
             (format!("{}_Dense", i + 2), part) // after Transformer and Pooling
         });
         parts.collect()
@@ -203,10 +202,8 @@ impl Stored for BertForSentenceEmbedding {
 
     #[cfg(feature = "tokenizers")]
     fn prepare_tokenizer(&self, tokenizer: BertTokenizer) -> BertTokenizer {
-        let tokenizer = match self.stated.max_seq_length {
-            Some(length) => tokenizer.with_max_seq_length(length),
-            None => tokenizer,
-        };
+        let length = self.stated.max_seq_length.into_iter();
+        let tokenizer = length.fold(tokenizer, BertTokenizer::with_max_seq_length);
         if self.stated.do_lower_case { tokenizer.with_lower_case() } else { tokenizer }
     }
 
