@@ -83,13 +83,12 @@ impl Stored for BertForSequenceClassification {
     fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
         let SequenceClassificationHead { dense, out_proj, .. } = &self.classifier;
         let heads = match (dense, keys.family.sequence_head) {
-            (Some(dense), Some([dense_name, out_name])) => {
-                let linears = [(dense_name, dense), (out_name, out_proj)];
-                // DistilBERT's two layers share no prefix, so they are two parts.
-                match out_name == CLASSIFIER {
-                    true => linears.map(|(name, linear)| Part::linear(name, linear)).into(),
-                    false => vec![Part::linears("classifier.", linears)],
-                }
+            // DistilBERT's two layers share no prefix, so they are two parts.
+            (Some(dense), Some([name, CLASSIFIER])) => {
+                vec![Part::linear(name, dense), Part::linear(CLASSIFIER, out_proj)]
+            }
+            (Some(dense), Some([name, out_name])) => {
+                vec![Part::linears("classifier.", [(name, dense), (out_name, out_proj)])]
             }
             _ => vec![Part::linear(CLASSIFIER, out_proj)],
         };
