@@ -158,10 +158,9 @@ impl SideConfig {
         let text = |value: &Value| value.as_str().map(String::from);
         let prompts = Prompts { texts, default: self.value("default_prompt_name", "a text or null", text)? };
         // In the file's name, which a config built by hand has not.
-        prompts.validate().map_err(|error| match error {
-            Error::Config { field, problem } => self.invalid(field, problem),
-            other => other,
-        })?;
+        if let Err(Error::Config { field, problem }) = prompts.validate() {
+            return Err(self.invalid(field, problem));
+        }
         Ok(prompts)
     }
 
