@@ -11,7 +11,6 @@ use burn::tensor::{DType, FloatDType};
 #[cfg(feature = "flex")]
 use burn_fused::host;
 use burn_fused::{computed_in, scaled, sums_of_squares};
-use std::collections::HashSet;
 
 /// Scales the gradients of a module so that their global norm is at most `max_norm`, and returns the norm before
 /// clipping, `[1]`; `None` if no parameter has a gradient. Returns [`Error::Data`] if `max_norm` is not above 0.
@@ -32,9 +31,7 @@ pub fn clip_by_global_norm<M: Module>(
     max_norm: f64,
 ) -> Result<Option<Tensor<1>>> {
     check_max_norm(max_norm)?;
-    let (norm, factor) = SumOfSquares::of(model, gradients).clip(Factor::Host(1.0), max_norm);
-    factor.apply_to_all(model, gradients);
-    Ok(norm)
+    Ok(scale(model, gradients, Factor::Host(1.0), Some(max_norm)))
 }
 
 /// Divides the gradients of a module, a sum over `batches` batches, `[1]`, by their number and clips the mean as
@@ -46,32 +43,91 @@ pub(crate) fn average_and_clip<M: Module>(
     batches: Tensor<1>,
     max_norm: f64,
 ) {
-    let share = Factor::share(batches);
     // An infinite norm clips nothing, so nothing is summed.
-    let (_, factor) = match max_norm.is_finite() {
-        true => SumOfSquares::of(model, gradients).clip(share, max_norm),
-        false => (None, share),
+    let max_norm = Some(max_norm).filter(|max_norm| max_norm.is_finite());
+    scale(model, gradients, Factor::share(batches), max_norm);
+}
+
+/// Multiplies the gradients of a module by `share`, and by what makes their norm at most `max_norm`, if there is one. Returns the
+/// norm of the share before that.
+fn scale<M: Module>(
+    model: &M,
+    gradients: &mut GradientsParams,
+    share: Factor,
+    max_norm: Option<f64>,
+) -> Option<Tensor<1>> {
+    let squares = max_norm.map(|_| Squares::default());
+    let mut taken = Taken { gradients, squares, tensors: Vec::new(), places: Vec::new() };
+    model.visit(&mut taken);
+    let Taken { gradients, squares, tensors, places } = taken;
+    let (norm, factor) = match squares.zip(max_norm) {
+        Some((squares, max_norm)) => squares.clip(share, max_norm),
+        None => (None, share),
     };
-    factor.apply_to_all(model, gradients);
+    let (tensors, factor) = match factor {
+        Factor::Host(factor) => (tensors, factor),
+        // All of them together, in a few launches.
+        Factor::Device(factor) => (scaled(tensors, &factor), 1.0),
+    };
+    for ((id, put_back), tensor) in places.into_iter().zip(tensors) {
+        put_back(gradients, id, tensor, factor);
+    }
+    norm
+}
+
+/// Gives a parameter its gradient times a factor, as a tensor of its rank.
+type PutBack = fn(&mut GradientsParams, ParamId, DispatchTensor, f64);
+
+/// The gradients of a module, taken out so that they can be read and changed in their own memory.
+struct Taken<'a> {
+    gradients: &'a mut GradientsParams,
+    squares: Option<Squares>,
+    tensors: Vec<DispatchTensor>,
+    places: Vec<(ParamId, PutBack)>,
+}
+
+impl ModuleVisitor for Taken<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        // None where fields share a parameter and it has been taken: it counts once.
+        let Some(gradient) = self.gradients.remove::<D>(param.id) else { return };
+        let gradient = match &mut self.squares {
+            Some(squares) => squares.add(gradient),
+            None => gradient,
+        };
+        self.tensors.push(gradient.into_dispatch());
+        self.places.push((param.id, |gradients, id, tensor, factor| {
+            gradients.register(id, Factor::Host(factor).apply(Tensor::<D>::from_dispatch(tensor)));
+        }));
+    }
 }
 
 /// The squares of gradients: on the host added up at once, elsewhere of all gradients together.
-struct SumOfSquares<'a> {
-    gradients: &'a mut GradientsParams,
-    /// A parameter that fields share is visited in each of them, and counts once.
-    seen: HashSet<ParamId>,
+#[derive(Default)]
+struct Squares {
     /// With the device of the gradients, and F64 if one of them is, otherwise F32.
     host: Option<(f64, Device, DType)>,
     /// Gradients on other devices.
     elsewhere: Vec<DispatchTensor>,
 }
 
-impl<'a> SumOfSquares<'a> {
-    /// That of all gradients of a module.
-    fn of<M: Module>(model: &M, gradients: &'a mut GradientsParams) -> Self {
-        let mut squares = Self { gradients, seen: HashSet::new(), host: None, elsewhere: Vec::new() };
-        model.visit(&mut squares);
-        squares
+impl Squares {
+    /// Adds those of a gradient, which is given back.
+    fn add<const D: usize>(&mut self, gradient: Tensor<D>) -> Tensor<D> {
+        #[cfg(feature = "flex")]
+        if host::is_on_host(&gradient) {
+            let (device, wide) = (gradient.device(), computed_in(gradient.dtype()));
+            let (square, gradient) = host::sum_of_squares(gradient);
+            let (sum, _, dtype) = self.host.get_or_insert((0.0, device, wide));
+            *sum += square;
+            if wide == DType::F64 {
+                *dtype = wide;
+            }
+            return gradient;
+        }
+        // Their sum is computed for all at once, in a few launches.
+        // A handle, not a copy: the values stay where they are.
+        self.elsewhere.push(gradient.clone().into_dispatch());
+        gradient
     }
 
     /// The norm of the gradients times `share`, `[1]`, and the factor that makes them their share, with a norm of at most
@@ -87,52 +143,22 @@ impl<'a> SumOfSquares<'a> {
             return (Some(norm), Factor::Host(clip * share));
         }
         // Some gradients are elsewhere, or the share is: all of it stays on the device, which is not waited for.
-        let Some(squares) = self.on_device() else { return (None, share) };
-        // 1e-6 is torch's: it keeps the factor finite where all gradients are 0.
-        let norm = share.apply(squares.sqrt());
-        let clip = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
-        (Some(norm), Factor::Device(share.apply(clip)))
-    }
-
-    /// The whole sum as a tensor, `[1]`; `None` without any gradient.
-    fn on_device(self) -> Option<Tensor<1>> {
         let host = self
             .host
             .map(|(sum, device, dtype)| Tensor::from_data(TensorData::from([sum]), (&device, dtype)));
-        sums_of_squares(self.elsewhere).into_iter().chain(host).reduce(|total, sum| {
+        let squares = sums_of_squares(self.elsewhere).into_iter().chain(host).reduce(|total, sum| {
             let sum = sum.to_device(&total.device());
             if total.dtype() == sum.dtype() {
                 return total + sum;
             }
             // A gradient in f64 has its sum there; the norm keeps the wider dtype.
             total.cast(FloatDType::F64) + sum.cast(FloatDType::F64)
-        })
-    }
-}
-
-impl ModuleVisitor for SumOfSquares<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if !self.seen.insert(param.id) {
-            return;
-        }
-        // Taken out, so that it can be read in its own memory.
-        let Some(gradient) = self.gradients.remove::<D>(param.id) else { return };
-        #[cfg(feature = "flex")]
-        if host::is_on_host(&gradient) {
-            let (device, wide) = (gradient.device(), computed_in(gradient.dtype()));
-            let (square, gradient) = host::sum_of_squares(gradient);
-            let (sum, _, dtype) = self.host.get_or_insert((0.0, device, wide));
-            *sum += square;
-            if wide == DType::F64 {
-                *dtype = wide;
-            }
-            self.gradients.register(param.id, gradient);
-            return;
-        }
-        // Their sum is computed for all at once, in a few launches.
-        // A handle, not a copy: the values stay where they are.
-        self.elsewhere.push(gradient.clone().into_dispatch());
-        self.gradients.register(param.id, gradient);
+        });
+        let Some(squares) = squares else { return (None, share) };
+        // 1e-6 is torch's: it keeps the factor finite where all gradients are 0.
+        let norm = share.apply(squares.sqrt());
+        let clip = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
+        (Some(norm), Factor::Device(share.apply(clip)))
     }
 }
 
@@ -163,6 +189,7 @@ impl Factor {
     fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
         let dtype = gradient.dtype();
         match self {
+            // Most steps are not clipped: their gradients are not touched.
             Self::Host(1.0) => gradient,
             // In place where the gradient is not shared.
             #[cfg(feature = "flex")]
@@ -171,46 +198,6 @@ impl Factor {
             Self::Device(factor) => {
                 Tensor::from_dispatch(scaled(vec![gradient.into_dispatch()], factor).remove(0))
             }
-        }
-    }
-
-    fn apply_to_all<M: Module>(self, model: &M, gradients: &mut GradientsParams) {
-        // Most steps are not clipped: their gradients are not touched.
-        if matches!(self, Self::Host(1.0)) {
-            return;
-        }
-        let mut taken = Taken { gradients, tensors: Vec::new(), places: Vec::new() };
-        model.visit(&mut taken);
-        let Taken { gradients, tensors, places } = taken;
-        let (tensors, factor) = match self {
-            Self::Host(factor) => (tensors, factor),
-            // All of them together, in a few launches.
-            Self::Device(factor) => (scaled(tensors, &factor), 1.0),
-        };
-        for ((id, put_back), tensor) in places.into_iter().zip(tensors) {
-            put_back(gradients, id, tensor, factor);
-        }
-    }
-}
-
-/// Gives a parameter its gradient times a factor, as a tensor of its rank.
-type PutBack = fn(&mut GradientsParams, ParamId, DispatchTensor, f64);
-
-/// Takes the gradients out, so that they can be changed in their own memory.
-struct Taken<'a> {
-    gradients: &'a mut GradientsParams,
-    tensors: Vec<DispatchTensor>,
-    places: Vec<(ParamId, PutBack)>,
-}
-
-impl ModuleVisitor for Taken<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        // None where fields share a parameter and it has been taken.
-        if let Some(gradient) = self.gradients.remove::<D>(param.id) {
-            self.tensors.push(gradient.into_dispatch());
-            self.places.push((param.id, |gradients, id, tensor, factor| {
-                gradients.register(id, Factor::Host(factor).apply(Tensor::<D>::from_dispatch(tensor)));
-            }));
         }
     }
 }
