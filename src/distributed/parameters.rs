@@ -71,19 +71,20 @@ impl Parameters {
         }
     }
 
-    pub(super) fn are_finite<T: Number + Element>(&self, factor: f64) -> bool {
+    pub(super) fn are_finite<T: Element>(&self, factor: f64) -> bool {
         let gradients = self.slots.iter().filter_map(|slot| slot.gradient.as_ref());
-        let factor = T::from_f64(factor);
+        let factor = T::from_elem(factor);
         // Without a branch for each value the compiler takes many at once.
-        let are_finite =
-            |part: &[T]| part.iter().fold(true, |all, value| all & value.times(factor).to_f64().is_finite());
+        let are_finite = |part: &[T]| {
+            part.iter().fold(true, |all, value| all & times(*value, factor).to_f64().is_finite())
+        };
         let values = gradients.map(|data| data.as_slice::<T>().expect(CONVERTED));
         values.flat_map(|values| values.chunks(1 << 12)).all(are_finite)
     }
 
     /// Σᵣ `weights[r]` · `factor` · gradients of rank r; returns the bytes that this rank sent. A parameter that has a gradient
     /// on no rank gets none: zeros would let AdamW decay it.
-    pub(super) fn sum<T: Number + Element>(
+    pub(super) fn sum<T: Element + group::Element>(
         &mut self,
         group: &Group,
         wire: Wire,
@@ -102,10 +103,16 @@ impl Parameters {
         });
         // All at once, since an exchange of a small parameter costs as much as one of thousands.
         match wire {
+            // As bits: MPI has no type for bf16.
             Wire::Bf16 if T::dtype() == DType::F32 => {
-                weighted_sum::<T, Bf16Bits>(group, values.collect(), factor, weights)
+                let narrow = |value: f64| bf16::from_f32(value as f32).to_bits();
+                let wide = |bits| bf16::from_bits(bits).to_f64();
+                weighted_sum::<T, u16>(group, values.collect(), factor, weights, narrow, wide)
             }
-            _ => weighted_sum::<T, T>(group, values.collect(), factor, weights),
+            _ => {
+                let wide = |value: T| value.to_f64();
+                weighted_sum::<T, T>(group, values.collect(), factor, weights, T::from_elem::<f64>, wide)
+            }
         }
     }
 
@@ -159,57 +166,25 @@ impl ModuleMapper for OfFirst<'_> {
     }
 }
 
-/// Numbers that are added up over all ranks, or travel for them.
-pub(super) trait Number: group::Element {
-    fn to_f64(self) -> f64;
-    fn from_f64(value: f64) -> Self;
-
-    /// The product with a factor of this type: that of two f32 has room in f64, so it is rounded once.
-    fn times(self, factor: Self) -> Self {
-        Self::from_f64(self.to_f64() * factor.to_f64())
-    }
+/// The product in `T`: that of two f32 has room in f64, so it is rounded once.
+fn times<T: Element>(value: T, factor: T) -> T {
+    T::from_elem(value.to_f64() * factor.to_f64())
 }
 
-macro_rules! number {
-    ($($float:ty),*) => {$(
-        impl Number for $float {
-            fn to_f64(self) -> f64 {
-                self.into()
-            }
-
-            fn from_f64(value: f64) -> Self {
-                value as $float
-            }
-        }
-    )*};
-}
-number!(f32, f64);
-
-/// The bits of a bf16, which MPI has no type for.
-pub(super) type Bf16Bits = u16;
-
-impl Number for Bf16Bits {
-    fn to_f64(self) -> f64 {
-        bf16::from_bits(self).to_f64()
-    }
-
-    fn from_f64(value: f64) -> Self {
-        bf16::from_f32(value as f32).to_bits()
-    }
-}
-
-/// Σᵣ `weights[r]` · `factor` · (the `values` of rank r), in the place of `values`, which travel as `W`. Returns the bytes that
-/// this rank sent.
+/// Σᵣ `weights[r]` · `factor` · (the `values` of rank r), in the place of `values`, which travel as `W`: what `narrow` makes of
+/// them, and `wide` reads. Returns the bytes that this rank sent.
 ///
 /// Each rank adds up one part of the values, in the order of the ranks, and gives it to all: the bytes of a ring, and the
 /// same bits on every rank and in every run, which `MPI_Allreduce` does not promise.
-pub(super) fn weighted_sum<T: Number, W: Number>(
+pub(super) fn weighted_sum<T: Element, W: group::Element>(
     group: &Group,
     values: Vec<&mut [T]>,
     factor: f64,
     weights: &[f64],
+    narrow: impl Fn(f64) -> W,
+    wide: impl Fn(W) -> f64,
 ) -> usize {
-    let factor = T::from_f64(factor);
+    let factor = T::from_elem(factor);
     let (ranks, length) = (weights.len(), values.iter().map(|values| values.len()).sum::<usize>());
     let part = PART.min(MAX_BUFFER / ranks).min(length.div_ceil(ranks)).max(1);
     // Made once for all pieces: fresh pages would cost more than the sums.
@@ -223,7 +198,7 @@ pub(super) fn weighted_sum<T: Number, W: Number>(
             let (now, later) = rest.split_at_mut(values.len());
             now.iter_mut()
                 .zip(&**values)
-                .for_each(|(sent, value)| *sent = W::from_f64(value.times(factor).to_f64()));
+                .for_each(|(sent, value)| *sent = narrow(times(*value, factor).to_f64()));
             rest = later;
         }
         group.all_to_all(&sent, &mut received);
@@ -235,14 +210,14 @@ pub(super) fn weighted_sum<T: Number, W: Number>(
                 weights.iter().zip(received.chunks(part)).filter(|(weight, _)| **weight > 0.0)
             {
                 let values = &values[block * BLOCK..];
-                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value.to_f64());
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * wide(*value));
             }
-            own.iter_mut().zip(sums).for_each(|(own, sum)| *own = W::from_f64(*sum));
+            own.iter_mut().zip(sums).for_each(|(own, sum)| *own = narrow(*sum));
         }
         group.all_gather(&own, &mut sent);
         let mut sums = sent.as_slice();
         for values in &mut piece {
-            values.iter_mut().zip(sums).for_each(|(value, sum)| *value = T::from_f64(sum.to_f64()));
+            values.iter_mut().zip(sums).for_each(|(value, sum)| *value = T::from_elem(wide(*sum)));
             sums = &sums[values.len()..];
         }
         bytes += 2 * part * (ranks - 1) * size_of::<W>();

@@ -1,11 +1,12 @@
 //! The processes of a data-parallel run, and what they agree on.
 
-use super::group::{Group, gpus};
-use super::parameters::{Number, OfFirst, Parameters, Wire, weighted_sum};
+use super::group::{self, Group, gpus};
+use super::parameters::{OfFirst, Parameters, Wire, weighted_sum};
 use crate::error::{Error, Result};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::Element;
+use std::convert::identity;
 use std::fmt::{self, Debug, Display};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -121,7 +122,7 @@ impl Ranks {
         }
     }
 
-    fn mean<T: Number + Element>(
+    fn mean<T: Element + group::Element>(
         &self,
         group: &Group,
         mut parameters: Parameters,
@@ -192,7 +193,7 @@ impl Ranks {
         let word = Word::new(Call::Sum, values.len());
         // Held as in `broadcast`.
         let _meeting = self.0.meet(group, word, &[], "adds up other numbers than rank 0")?;
-        weighted_sum::<f64, f64>(group, vec![&mut values], 1.0, &vec![1.0; self.size()]);
+        weighted_sum::<f64, f64>(group, vec![&mut values], 1.0, &vec![1.0; self.size()], identity, identity);
         Ok(values)
     }
 
