@@ -54,21 +54,18 @@ impl ClassificationItem {
         Tensor::zeros([0, columns], &self.logits.device())
     }
 
-    fn loss(&self) -> Tensor<1> {
-        match self.logits.dims() {
-            [0, _] => Tensor::zeros([0], &self.loss.device()),
-            // A loss for each row: Burn weights a batch's loss by its length, so that the mean of all batches is one over rows.
-            [rows, _] => self.loss.clone().expand([rows]),
-        }
-    }
-
-    /// Logits and classes; no rows without one class per row.
+    /// Loss, logits and classes; no rows of the latter without one class per row.
     fn with_classes(&self) -> ClassificationOutput {
         let (logits, classes) = match &self.classes {
             Some(classes) => (self.logits.clone(), classes.clone()),
             None => (self.nothing(), Tensor::zeros([0], &self.logits.device())),
         };
-        ClassificationOutput::new(self.loss(), logits, classes)
+        let loss = match self.logits.dims() {
+            [0, _] => Tensor::zeros([0], &self.loss.device()),
+            // A loss for each row: Burn weights a batch's loss by its length, so that the mean of all batches is one over rows.
+            [rows, _] => self.loss.clone().expand([rows]),
+        };
+        ClassificationOutput::new(loss, logits, classes)
     }
 
     /// Logits and targets; no rows with one class per row.
@@ -94,12 +91,6 @@ impl ItemLazy for ClassificationItem {
     }
 }
 
-impl Adaptor<LossInput> for ClassificationItem {
-    fn adapt(&self) -> LossInput {
-        LossInput::new(self.loss())
-    }
-}
-
 macro_rules! of_classes {
     ($($input:ty),*) => {$(
         impl Adaptor<$input> for ClassificationItem {
@@ -109,7 +100,7 @@ macro_rules! of_classes {
         }
     )*};
 }
-of_classes!(AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput);
+of_classes!(LossInput, AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput);
 
 impl Adaptor<HammingScoreInput> for ClassificationItem {
     fn adapt(&self) -> HammingScoreInput {
