@@ -61,25 +61,33 @@ impl Run {
             rank => folder.join(format!("rank-{rank}")),
         });
         let mut run = Self { arguments, folder, checkpoints, log, begun: None, finished_epochs: 0 };
-        if run.arguments.resume {
-            (run.begun, run.finished_epochs) = (Some(run.resumed()?), run.last_checkpoint()?);
-            // That of rank 0, on which all have to agree.
-            run.log.load(&run.folder, run.finished_epochs)?;
-        } else {
-            run.check_new()?;
+        let settings = run.arguments.settings();
+        match run.read_beginning()? {
+            Some(begun) if run.arguments.resume => {
+                if begun.settings != settings {
+                    return run.refused(format!(
+                        "holds a run with other settings: {}; resume it with those it began with, or choose another \
+                         output directory",
+                        differences(&begun.settings, &settings)
+                    ));
+                }
+                (run.begun, run.finished_epochs) = (Some(begun), run.last_checkpoint()?);
+                // That of rank 0, on which all have to agree.
+                run.log.load(&run.folder, run.finished_epochs)?;
+            }
+            None if run.arguments.resume => return run.refused("holds no run to resume; start a new one"),
+            Some(_) if run.is_overwriting() => {}
+            Some(_) => return run.refused(BEGUN),
+            None => run.check_empty()?,
         }
         // Nobody writes before all have opened it.
         let TrainingArguments { output_dir, ranks, .. } = &run.arguments;
-        let opened = (output_dir, run.arguments.settings(), run.finished_epochs);
-        ranks.same("setting or output directory", &opened)?;
+        ranks.same("setting or output directory", &(output_dir, settings, run.finished_epochs))?;
         Ok(run)
     }
 
-    /// Refuses a directory that holds something else than a run that is replaced.
-    fn check_new(&self) -> Result<()> {
-        if self.read_beginning()?.is_some() {
-            return if self.is_overwriting() { Ok(()) } else { self.refused(BEGUN) };
-        }
+    /// Refuses a directory that holds something else than a start that was broken off.
+    fn check_empty(&self) -> Result<()> {
         // A start that was broken off leaves a lock, and what it had written of its beginning.
         let (output, begun) = (&self.arguments.output_dir, format!("{BEGINNING}{UNFINISHED}"));
         let has_other = |folder: &Path, known: &[&str]| -> Result<bool> {
@@ -93,20 +101,6 @@ impl Run {
 
     fn refused<T>(&self, problem: impl Into<String>) -> Result<T> {
         Err(Error::file(&self.folder, problem))
-    }
-
-    /// How the run began that has these settings.
-    fn resumed(&self) -> Result<Beginning> {
-        let settings = self.arguments.settings();
-        match self.read_beginning()? {
-            None => self.refused("holds no run to resume; start a new one"),
-            Some(begun) if begun.settings != settings => self.refused(format!(
-                "holds a run with other settings: {}; resume it with those it began with, or choose another output \
-                 directory",
-                differences(&begun.settings, &settings)
-            )),
-            Some(begun) => Ok(begun),
-        }
     }
 
     fn is_overwriting(&self) -> bool {
