@@ -44,6 +44,7 @@ pub(super) struct Run {
     pub(super) folder: PathBuf,
     pub(super) checkpoints: [Checkpoints; 3],
     pub(super) log: Log,
+    /// With the starts whose epochs were finished.
     begun: Option<Beginning>,
     /// Epochs of Burn's trainer that were finished before the run was stopped.
     pub(super) finished_epochs: usize,
@@ -63,7 +64,7 @@ impl Run {
         let mut run = Self { arguments, folder, checkpoints, log, begun: None, finished_epochs: 0 };
         let settings = run.arguments.settings();
         match run.read_beginning()? {
-            Some(begun) if run.arguments.resume => {
+            Some(mut begun) if run.arguments.resume => {
                 if begun.settings != settings {
                     return run.refused(format!(
                         "holds a run with other settings: {}; resume it with those it began with, or choose another \
@@ -71,7 +72,10 @@ impl Run {
                         differences(&begun.settings, &settings)
                     ));
                 }
-                (run.begun, run.finished_epochs) = (Some(begun), run.last_checkpoint()?);
+                run.finished_epochs = run.last_checkpoint()?;
+                // Later ones ended before their first checkpoint, or with one that is damaged.
+                begun.starts.retain(|(epoch, _)| *epoch < run.finished_epochs);
+                run.begun = Some(begun);
                 // That of rank 0, on which all have to agree.
                 run.log.load(&run.folder, run.finished_epochs)?;
             }
@@ -109,20 +113,13 @@ impl Run {
 
     /// The items that the finished epochs of so many batches of a rank have read, with whatever number of ranks.
     pub(super) fn items_read(&self, batches: usize) -> usize {
-        let starts = self.starts();
+        let starts = self.begun.as_ref().map_or(&[][..], |begun| &begun.starts[..]);
         let ends = starts.iter().skip(1).map(|&(epoch, _)| epoch).chain([self.finished_epochs]);
         // Wrapping, as what was read from a file may be anything.
         let shards = starts.iter().zip(ends).fold(0_usize, |shards, (&(start, ranks), end)| {
             shards.wrapping_add(end.wrapping_sub(start).wrapping_mul(ranks))
         });
         shards.wrapping_mul(batches * self.arguments.batch_size)
-    }
-
-    /// The starts whose epochs were finished, as in [`Beginning`].
-    fn starts(&self) -> Vec<(usize, usize)> {
-        let starts = self.begun.iter().flat_map(|begun| begun.starts.iter().copied());
-        // Later ones ended before their first checkpoint, or with one that is damaged.
-        starts.filter(|(epoch, _)| *epoch < self.finished_epochs).collect()
     }
 
     /// Records how a new run begins; a resumed run must begin in the same way. No other process can begin a run in this
@@ -141,7 +138,7 @@ impl Run {
         // Before anything is removed or written: what is unfinished may be another process's.
         let lock = self.lock()?;
         self.checkpoints[0].remove_unfinished();
-        let mut starts = self.starts();
+        let mut starts = self.begun.as_ref().map_or_else(Vec::new, |begun| begun.starts.clone());
         starts.push((self.finished_epochs, self.arguments.ranks.size()));
         let interval = plan.batches.map(|batches| (batches, plan.parts));
         let (settings, evaluations) = (self.arguments.settings(), plan.evaluations);
