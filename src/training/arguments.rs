@@ -208,10 +208,8 @@ pub(super) struct Plan {
     pub(super) evaluations: usize,
     /// Optimizer steps between two evaluations.
     pub(super) steps: usize,
-    /// Evaluations of an epoch; 0 where epochs do not count.
-    pub(super) parts: usize,
-    /// Batches of a rank between two evaluations; `None` for a pass over the data.
-    pub(super) batches: Option<usize>,
+    /// What is read between two evaluations, if not an epoch: batches of a rank, and how many such parts an epoch has, if it counts.
+    pub(super) interval: Option<(usize, usize)>,
 }
 
 impl TrainingArguments {
@@ -262,17 +260,15 @@ impl TrainingArguments {
         let per_step = self.gradient_accumulation_steps * self.devices.len().max(1);
         let ranks = self.ranks.size();
         let of_epoch = steps(items, self.batch_size * ranks, ranks).div_ceil(per_step);
-        let of_steps =
-            |evaluations, steps, parts| Plan { evaluations, steps, parts, batches: Some(steps * per_step) };
+        let plan = |evaluations, steps, interval| Ok(Plan { evaluations, steps, interval });
         let invalid = |problem: String| Err(Error::config("max_steps", problem));
         match (self.eval_strategy, self.max_steps) {
-            (EvalStrategy::Epoch, None) => {
-                Ok(Plan { evaluations: self.epochs, steps: of_epoch, parts: 1, batches: None })
-            }
+            (EvalStrategy::Epoch, None) => plan(self.epochs, of_epoch, None),
             (EvalStrategy::Steps(interval), None) => {
                 // By the epoch and not by the run, so that a run of more epochs has the same parts.
                 let parts = ((of_epoch as f64 / interval as f64).round() as usize).max(1);
-                Ok(of_steps(parts * self.epochs, of_epoch.div_ceil(parts), parts))
+                let steps = of_epoch.div_ceil(parts);
+                plan(parts * self.epochs, steps, Some((steps * per_step, parts)))
             }
             (EvalStrategy::Epoch, Some(steps)) => invalid(format!(
                 "is {steps}, but the run is evaluated by epochs; set eval_strategy to EvalStrategy::Steps"
@@ -280,7 +276,7 @@ impl TrainingArguments {
             (EvalStrategy::Steps(interval), Some(steps)) if !steps.is_multiple_of(interval) => invalid(
                 format!("is {steps}, but must be a multiple of the {interval} steps of eval_strategy"),
             ),
-            (EvalStrategy::Steps(interval), Some(steps)) => Ok(of_steps(steps / interval, interval, 0)),
+            (EvalStrategy::Steps(steps), Some(all)) => plan(all / steps, steps, Some((steps * per_step, 0))),
         }
     }
 

@@ -140,8 +140,7 @@ impl Run {
         self.checkpoints[0].remove_unfinished();
         let mut starts = self.begun.as_ref().map_or_else(Vec::new, |begun| begun.starts.clone());
         starts.push((self.finished_epochs, self.arguments.ranks.size()));
-        let interval = plan.batches.map(|batches| (batches, plan.parts));
-        let (settings, evaluations) = (self.arguments.settings(), plan.evaluations);
+        let (settings, Plan { evaluations, interval, .. }) = (self.arguments.settings(), plan);
         let mut beginning = Beginning { settings, loss, evaluations, interval, data, starts };
         match &self.begun {
             Some(begun) => {

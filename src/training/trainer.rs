@@ -213,8 +213,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
 
         let loader = train.clone().starting_after(run.finished_epochs);
         let loader = loader.shard(ranks.rank(), ranks.size())?;
-        let loader = Arc::new(match plan.batches {
-            Some(batches) => loader.with_batches_per_epoch(batches)?.with_items_read(run.items_read(batches)),
+        let loader = Arc::new(match plan.interval {
+            Some((batches, _)) => {
+                loader.with_batches_per_epoch(batches)?.with_items_read(run.items_read(batches))
+            }
             None => loader,
         });
         let validating: Arc<dyn DataLoader<_>> = match &valid {
