@@ -4,11 +4,12 @@ use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::tensor::Bytes;
 use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError};
+use crc32fast::Hasher;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// In the name of a file that is not yet complete.
@@ -54,8 +55,7 @@ impl Checkpoints {
         let mut bytes = regular_file::read(&path, u64::MAX)?;
         // A file of fewer than four bytes is all checksum, and refused below.
         let sum = bytes.split_off(bytes.len().saturating_sub(4));
-        let found = self.checksum(bytes.as_slice()).map_err(|source| Error::reading(&path, source))?;
-        if sum != found.to_le_bytes() {
+        if sum != self.checksum(&bytes) {
             let problem = "is damaged, or was not saved by this run: its checksum is wrong; delete it".into();
             return Err(Error::File { path, problem });
         }
@@ -63,10 +63,11 @@ impl Checkpoints {
     }
 
     /// Burn takes a model's record for an optimizer's without an error, so the sum covers which one it is.
-    fn checksum(&self, record: impl Read) -> io::Result<u32> {
-        let mut sum = Sum::default();
-        io::copy(&mut self.name.as_bytes().chain(record), &mut sum)?;
-        Ok(sum.0.finalize())
+    fn checksum(&self, record: &[u8]) -> [u8; 4] {
+        let mut sum = Hasher::new();
+        sum.update(self.name.as_bytes());
+        sum.update(record);
+        sum.finalize().to_le_bytes()
     }
 }
 
@@ -75,10 +76,9 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
         let path = self.path(epoch);
         let save = |path: &Path| {
             record.save(path.to_path_buf()).map_err(io::Error::other)?;
-            let sum = self.checksum(File::open(path)?)?;
             // At the end, since the sum is known only once Burn has written the rest.
-            let mut file = File::options().append(true).open(path)?;
-            file.write_all(&sum.to_le_bytes())
+            let sum = self.checksum(&fs::read(path)?);
+            File::options().append(true).open(path)?.write_all(&sum)
         };
         whole(&path, save).map_err(CheckpointerError::IOError)
     }
@@ -119,22 +119,17 @@ pub(super) fn whole(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) ->
     Ok(())
 }
 
-#[derive(Default)]
-struct Sum(crc32fast::Hasher);
+struct Sum(Hasher);
 
-impl Write for Sum {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
+impl fmt::Write for Sum {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text.as_bytes());
         Ok(())
     }
 }
 
 pub(super) fn checksum_of(data: &impl Debug) -> u32 {
-    let mut sum = Sum::default();
-    let _ = write!(sum, "{data:?}"); // a sum is never full
+    let mut sum = Sum(Hasher::new());
+    let _ = fmt::write(&mut sum, format_args!("{data:?}")); // a sum is never full
     sum.0.finalize()
 }
