@@ -243,7 +243,7 @@ impl BertEncoder {
     fn bias(&self, packing: &Packing) -> Option<Tensor<4>> {
         let bias = self.relative_attention_bias.as_ref().filter(|_| packing.num_tokens() > 0)?;
         // Attention reads rows where they lie side by side, and places where padding separates them.
-        Some(bias.bias(match packing.is_contiguous() {
+        Some(bias.bias(match packing.is_contiguous {
             true => packing.longest(),
             false => packing.dims[1],
         }))

@@ -16,8 +16,11 @@ pub struct Packing {
     /// The tokens of each sequence.
     pub(super) sequences: Sequences,
     angles: Angles,
-    /// The positions of the places, row-major, where they do not count from the first token of each sequence.
-    positions: Option<Arc<[i64]>>,
+    /// The position of each token for rotary ones: as given, or how many places it is after the first of its sequence.
+    // Not after the first place: a text has the same bits wherever its padding is.
+    positions: Arc<[i64]>,
+    /// Whether no sequence has padding between its tokens, so that distances of rows are those of places.
+    pub(super) is_contiguous: bool,
 }
 
 /// Between places and rows.
@@ -27,9 +30,6 @@ struct Tokens {
     moves: Moves,
     /// The row of each place; N where there is no token.
     rows: Arc<[usize]>,
-    /// How many places each token is after the first of its sequence.
-    // Not after the first place: a text has the same bits wherever its padding is.
-    positions: Arc<[usize]>,
 }
 
 impl Packing {
@@ -39,13 +39,17 @@ impl Packing {
         if let Some(mask) = padding {
             mask.check(dims)?;
         }
-        let packed = |tokens, lengths| {
-            let sequences = Sequences::new(lengths, device);
-            Self { dims, tokens, sequences, angles: Angles::default(), positions: None }
+        let packed = |tokens, lengths: Vec<usize>, positions: Vec<i64>| {
+            let side_by_side = lengths.iter().flat_map(|&length| 0..length as i64);
+            let is_contiguous = side_by_side.eq(positions.iter().copied());
+            let (sequences, angles) = (Sequences::new(lengths, device), Angles::default());
+            Self { dims, tokens, sequences, angles, positions: positions.into(), is_contiguous }
         };
         // Without padding rows are places, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
-            return Ok(packed(None, vec![dims[1]; dims[0]]));
+            let [batch, seq] = dims;
+            let positions = (0..batch).flat_map(|_| 0..seq as i64).collect();
+            return Ok(packed(None, vec![seq; batch], positions));
         };
         let (mut places, mut rows, mut positions) = (Vec::new(), Vec::new(), Vec::new());
         for row in mask.rows() {
@@ -58,19 +62,28 @@ impl Packing {
                 }
                 places.push(rows.len());
                 rows.push(positions.len());
-                positions.push(column - first);
+                positions.push((column - first) as i64);
             }
         }
         // Indices go to the device once for a batch, and every layer uses them.
         let moves = Moves::new(&places, rows.len(), device).expect("places of one token each");
-        let tokens = Tokens { moves, rows: rows.into(), positions: positions.into() };
+        let tokens = Tokens { moves, rows: rows.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
-        Ok(packed(Some(tokens), mask.rows().map(length).collect()))
+        Ok(packed(Some(tokens), mask.rows().map(length).collect(), positions))
     }
 
     /// With a position of each place, row-major, for rotary ones.
     pub(super) fn with_positions(self, positions: Option<Vec<i64>>) -> Self {
-        Self { positions: positions.map(Arc::from), ..self }
+        let Some(positions) = positions else { return self };
+        let positions = match &self.tokens {
+            Some(tokens) => {
+                let count = self.num_tokens();
+                let places = positions.into_iter().zip(&*tokens.rows);
+                places.filter(|&(_, &row)| row < count).map(|(position, _)| position).collect()
+            }
+            None => positions.into(),
+        };
+        Self { positions, ..self }
     }
 
     /// The tokens of the longest sequence.
@@ -78,27 +91,9 @@ impl Packing {
         self.sequences.lengths().iter().copied().max().unwrap_or(0)
     }
 
-    /// Whether no sequence has padding between its tokens, so that distances of rows are those of places.
-    pub(super) fn is_contiguous(&self) -> bool {
-        let Some(tokens) = &self.tokens else { return true };
-        let mut positions = tokens.positions.iter();
-        let mut lengths = self.sequences.lengths().iter();
-        lengths.all(|&length| positions.by_ref().take(length).copied().eq(0..length))
-    }
-
     /// The [angles](Angles::of) of rotary positions.
     pub(super) fn angles(&self, theta: f64, columns: usize, rows: &Tensor<2>) -> [Tensor<2>; 2] {
-        let [batch, seq] = self.dims;
-        let positions = || match (&self.tokens, &self.positions) {
-            (Some(tokens), Some(positions)) => {
-                let places = positions.iter().zip(&*tokens.rows);
-                places.filter(|&(_, &row)| row < self.num_tokens()).map(|(&position, _)| position).collect()
-            }
-            (None, Some(positions)) => positions.to_vec(),
-            (Some(tokens), None) => tokens.positions.iter().map(|&position| position as i64).collect(),
-            (None, None) => (0..batch).flat_map(|_| 0..seq as i64).collect(),
-        };
-        self.angles.of(theta, columns, positions, rows)
+        self.angles.of(theta, columns, &self.positions, rows)
     }
 
     /// Number of tokens, N.

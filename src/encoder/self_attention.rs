@@ -85,7 +85,7 @@ impl BertSelfAttention {
             || positions.is_some()
             // A window that reaches from the first place to the last leaves nothing out.
             || self.window().is_some_and(|window| window + 1 < seq);
-        if !reads_places || packing.is_contiguous() {
+        if !reads_places || packing.is_contiguous {
             let positions = self.positions(&all[0], packing, packing.longest(), positions, true);
             return attention(all, &self.windowed(&packing.sequences), heads, positions, dropout);
         }
