@@ -157,17 +157,16 @@ impl BertModelConfig {
     /// The parameters of embeddings and encoder.
     fn count_params(&self) -> u128 {
         let BertEmbeddingsConfig { hidden_size, max_position_embeddings, .. } = self.embeddings;
+        let inner = self.intermediate_size;
         // In 128 bits: no product of the sizes of an invalid config overflows.
         let Biases { of_layers, of_inner, of_others } = self.encoder().biases;
         let linear = |[inputs, outputs]: [usize; 2], has_bias: bool| {
             (inputs as u128 + u128::from(has_bias)) * outputs as u128
         };
-        let linears = layer_shapes(hidden_size, self.intermediate_size, self.encoder().is_gated);
-        let linears = linears.into_iter().enumerate();
-        // U and G lie between the attention's four and D.
-        let last = linears.len() - 1;
-        let has_bias = |place: usize| if (4..last).contains(&place) { of_inner } else { of_layers };
-        let linears: u128 = linears.map(|(place, shape)| linear(shape, has_bias(place))).sum();
+        // The attention's four; U, and G if there is a gate; and D.
+        let linears = 4 * linear([hidden_size; 2], of_layers)
+            + (1 + u128::from(self.encoder().is_gated)) * linear([hidden_size, inner], of_inner)
+            + linear([inner, hidden_size], of_layers);
         let distances = match self.embeddings.position_embedding_type.is_relative() {
             true => 2 * max_position_embeddings as u128 * (hidden_size / self.num_attention_heads) as u128,
             false => 0,
@@ -229,12 +228,4 @@ impl BertModelConfig {
     pub(crate) fn encoder(&self) -> &'static Encoder {
         &self.embeddings.family.architecture().encoder
     }
-}
-
-/// Inputs and outputs of a layer's linear layers: query, key, value and output of the attention, and U, G if there is a gate,
-/// and D.
-pub(super) fn layer_shapes(hidden: usize, inner: usize, is_gated: bool) -> Vec<[usize; 2]> {
-    let (square, inwards) = ([hidden, hidden], [hidden, inner]);
-    let gate = is_gated.then_some(inwards);
-    [square, square, square, square, inwards].into_iter().chain(gate).chain([[inner, hidden]]).collect()
 }

@@ -1,4 +1,4 @@
-use super::config::{BertModelConfig, layer_shapes};
+use super::config::BertModelConfig;
 use super::disentangled::SharedPositions;
 use super::packing::Packing;
 use super::self_attention::BertSelfAttention;
@@ -87,7 +87,7 @@ impl BertLayer {
         self.hidden_act
     }
 
-    /// The linear layers, as [`layer_shapes`] has their shapes, with the paths of their fields.
+    /// The linear layers with the paths of their fields.
     pub(crate) fn linears(&self) -> Vec<(&'static str, &Linear)> {
         let of_attention = [
             ("attention.query", &self.attention.query),
@@ -203,7 +203,8 @@ impl BertLayer {
     pub(super) fn check(&self, name: impl Display, check: &ParameterCheck, hidden: usize) -> Result<()> {
         // The layer keeps no config: U states the intermediate size.
         let [_, inner] = self.intermediate.weight.lazy_shape().dims();
-        let shapes = layer_shapes(hidden, inner, self.gate.is_some());
+        let inwards = vec![[hidden, inner]; 1 + usize::from(self.gate.is_some())];
+        let shapes = [vec![[hidden; 2]; 4], inwards, vec![[inner, hidden]]].concat();
         for ((part, linear), shape) in self.linears().into_iter().zip(shapes) {
             check.linear(format_args!("{name}.{part}"), linear, shape)?;
         }
