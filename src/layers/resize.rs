@@ -7,7 +7,7 @@ use crate::error::{EmbeddingTable, Error, Result};
 use burn::module::ParamId;
 use burn::prelude::*;
 use burn::tensor::{Distribution, FloatDType};
-use burn_fused::computed_in;
+use burn_fused::{computed_in, indices};
 
 /// How [`BertEmbeddings::resize_vocabulary`](crate::BertEmbeddings::resize_vocabulary) initialises new rows.
 #[derive(Config, Debug, PartialEq)]
@@ -188,11 +188,9 @@ fn draw_around_mean(rows: usize, old: &Tensor<2>) -> Tensor<2> {
 
 /// Row i is row i mod P: [P, H] → [rows, H].
 fn tile(positions: Tensor<2>, rows: usize) -> Tensor<2> {
-    let [period, _] = positions.dims();
-    // The last block is cut where the rows are no multiple of the period.
-    let blocks =
-        (0..rows).step_by(period).map(|start| positions.clone().narrow(0, 0, period.min(rows - start)));
-    Tensor::cat(blocks.collect(), 0)
+    let ([period, _], device) = (positions.dims(), positions.device());
+    let places: Vec<usize> = (0..rows).map(|i| i % period).collect();
+    positions.select(0, indices(&places, &device))
 }
 
 /// Row i is the table read at i·(P − 1)/(rows − 1): [P, H] → [rows, H].
@@ -203,14 +201,11 @@ fn interpolate(positions: Tensor<2>, rows: usize) -> Tensor<2> {
     let wide = FloatDType::from(computed_in(positions.dtype()));
     // In whole numbers, so that the place of each row is exact: i·(P − 1) = below·(rows − 1) + rest.
     let (span, steps) = (old_rows - 1, rows - 1);
-    let below: Vec<i64> = (0..rows).map(|i| (i * span / steps) as i64).collect();
-    let above: Vec<i64> = below.iter().map(|&row| (row + 1).min(span as i64)).collect();
+    let below: Vec<usize> = (0..rows).map(|i| i * span / steps).collect();
+    let above: Vec<usize> = below.iter().map(|&row| (row + 1).min(span)).collect();
     let weight: Vec<f64> = (0..rows).map(|i| (i * span % steps) as f64 / steps as f64).collect();
-    let row = |index: Vec<i64>| {
-        let index = Tensor::<1, Int>::from_data(TensorData::new(index, [rows]), &device);
-        positions.clone().select(0, index).cast(wide)
-    };
+    let row = |places: &[usize]| positions.clone().select(0, indices(places, &device)).cast(wide);
     let weight = Tensor::<2>::from_data(TensorData::new(weight, [rows, 1]), (&device, wide.into()));
-    let (below, above) = (row(below), row(above));
+    let (below, above) = (row(&below), row(&above));
     below.clone().add(above.sub(below).mul(weight)).cast(narrow)
 }
