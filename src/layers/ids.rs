@@ -78,11 +78,8 @@ impl Ids {
         Self { name, tensor, host: Some(Arc::default()) }
     }
 
-    pub(crate) fn from_rows<I>(name: &'static str, rows: &[impl AsRef<[I]>], device: &Device) -> Result<Self>
-    where
-        I: Copy + TryInto<i32>,
-    {
-        sealed::IntoIds::into_ids(rows, name, device)
+    pub(crate) fn from_rows<I>(name: &'static str, rows: impl IntoIds<I>, device: &Device) -> Result<Self> {
+        rows.into_ids(name, device)
     }
 
     pub(crate) fn tensor(&self) -> Tensor<2, Int> {
