@@ -153,15 +153,6 @@ impl<M: Module> Training<M> {
         Self { precision, ..self }
     }
 
-    /// `count`, or 1 in place of 0, as what counts nothing has gradients of 0; class weights may count less than 1.
-    fn divisor(&self, count: Tensor<1>) -> Tensor<1> {
-        if self.ranks.is_none() {
-            return count; // of batches
-        }
-        let is_zero = count.clone().equal_elem(0.0);
-        count.mask_fill(is_zero, 1.0)
-    }
-
     /// What one batch adds to the gradient of `batches`.
     fn one(&self) -> Tensor<1> {
         Tensor::ones([1], (&self.device(), DType::F32))
@@ -198,16 +189,20 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
         mut gradients: GradientsParams,
     ) -> Self {
         let count = gradients.remove::<1>(count_id()).unwrap_or_else(|| self.one());
-        let Some(exchange) = self.ranks.as_ref().filter(|exchange| exchange.ranks.size() > 1) else {
-            // Nothing is read back from the device.
-            average_and_clip(&self.model, &mut gradients, self.divisor(count), self.max_grad_norm);
-            return optimizer.step(rate, self, gradients);
+        // Read back only where ranks exchange it on the host.
+        let (mut gradients, divisor) = match &self.ranks {
+            None => (gradients, count), // of batches
+            // 1 in place of 0, as what counts nothing has gradients of 0; class weights may count less than 1.
+            Some(exchange) if exchange.ranks.size() == 1 => {
+                let is_zero = count.clone().equal_elem(0.0);
+                (gradients, count.mask_fill(is_zero, 1.0))
+            }
+            Some(exchange) => match exchange.mean(&self.model, gradients, count.into_scalar::<f64>()) {
+                Some(mean) => (mean, self.one()),
+                None => return self,
+            },
         };
-        // Read back, since ranks exchange it on the host.
-        let count = count.into_scalar::<f64>();
-        let Some(mut gradients) = exchange.mean(&self.model, gradients, count) else { return self };
-        // They are a mean already, over all ranks.
-        average_and_clip(&self.model, &mut gradients, self.one(), self.max_grad_norm);
+        average_and_clip(&self.model, &mut gradients, divisor, self.max_grad_norm);
         optimizer.step(rate, self, gradients)
     }
 
