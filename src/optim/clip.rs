@@ -31,37 +31,24 @@ pub fn clip_by_global_norm<M: Module>(
     max_norm: f64,
 ) -> Result<Option<Tensor<1>>> {
     check_max_norm(max_norm)?;
-    Ok(scale(model, gradients, Factor::Host(1.0), Some(max_norm)))
+    Ok(average_and_clip(model, gradients, None, max_norm))
 }
 
-/// Divides the gradients of a module, a sum over `batches` batches, `[1]`, by their number and clips the mean as
-/// [`clip_by_global_norm`] does, in one pass.
-#[cfg(feature = "train")]
+/// As [`clip_by_global_norm`], in the same pass: divides gradients that are a sum over `batches` batches, `[1]`, by their number.
 pub(crate) fn average_and_clip<M: Module>(
     model: &M,
     gradients: &mut GradientsParams,
-    batches: Tensor<1>,
+    batches: Option<Tensor<1>>,
     max_norm: f64,
-) {
-    // An infinite norm clips nothing, so nothing is summed.
-    let max_norm = Some(max_norm).filter(|max_norm| max_norm.is_finite());
-    scale(model, gradients, Factor::share(batches), max_norm);
-}
-
-/// Multiplies the gradients of a module by `share`, and by what makes their norm at most `max_norm`, if there is one. Returns the
-/// norm of the share before that.
-fn scale<M: Module>(
-    model: &M,
-    gradients: &mut GradientsParams,
-    share: Factor,
-    max_norm: Option<f64>,
 ) -> Option<Tensor<1>> {
-    let squares = max_norm.map(|_| Squares::default());
+    // An infinite norm clips nothing, so nothing is summed unless it was asked for.
+    let squares = (max_norm.is_finite() || batches.is_none()).then(Squares::default);
+    let share = batches.map_or(Factor::Host(1.0), Factor::share);
     let mut taken = Taken { gradients, squares, tensors: Vec::new(), places: Vec::new() };
     model.visit(&mut taken);
     let Taken { gradients, squares, tensors, places } = taken;
-    let (norm, factor) = match squares.zip(max_norm) {
-        Some((squares, max_norm)) => squares.clip(share, max_norm),
+    let (norm, factor) = match squares {
+        Some(squares) => squares.clip(share, max_norm),
         None => (None, share),
     };
     let (tensors, factor) = match factor {
@@ -177,7 +164,6 @@ enum Factor {
 
 impl Factor {
     /// 1 / `batches`, a number `[1]`.
-    #[cfg(feature = "train")]
     fn share(batches: Tensor<1>) -> Self {
         #[cfg(feature = "flex")]
         if host::is_on_host(&batches) {

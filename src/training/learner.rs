@@ -202,7 +202,7 @@ impl<M: Module + ModuleDisplay + TrainStep> TrainStep for Training<M> {
                 None => return self,
             },
         };
-        average_and_clip(&self.model, &mut gradients, divisor, self.max_grad_norm);
+        average_and_clip(&self.model, &mut gradients, Some(divisor), self.max_grad_norm);
         optimizer.step(rate, self, gradients)
     }
 
