@@ -2,14 +2,13 @@
 
 use super::history::{Epoch, Evaluation, LOSS};
 use super::run::Run;
-use crate::error::Result;
 use burn::train::checkpoint::{CheckpointingAction, CheckpointingStrategy};
 use burn::train::logger::MetricLogger;
 use burn::train::metric::store::{
     Aggregate, EpochSummary, EventStoreClient, MetricsUpdate, NumericMetricUpdate, Split,
 };
 use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
-use burn::train::{EarlyStoppingStrategy, Interrupter, LearnerModel, SupervisedTraining};
+use burn::train::{EarlyStoppingStrategy, Interrupter};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
@@ -33,34 +32,9 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// `trainer` stops the trainer.
     pub(super) fn new(run: &Arc<Run>, greater_is_better: bool, trainer: &Interrupter) -> Self {
         let (run, trainer, keys) = (run.clone(), trainer.clone(), Interrupter::new());
         Self { run, greater_is_better, keys, trainer, problem: Arc::default(), names: HashMap::new() }
-    }
-
-    /// Lets a trainer store its checkpoints and metrics in the run, and continue after the last checkpoint; refuses one that is
-    /// not of `model`.
-    pub(super) fn attach<M: LearnerModel>(
-        &self,
-        training: SupervisedTraining<M>,
-        model: &M,
-    ) -> Result<SupervisedTraining<M>> {
-        let [models, optimizers, schedules] = self.run.checkpoints.clone();
-        let mut training = training
-            .with_custom_checkpointers(models, optimizers, schedules)
-            .with_checkpointing_strategy(self.clone())
-            .with_metric_logger(self.clone());
-        if self.run.arguments.early_stopping_patience.is_some() {
-            training = training.early_stopping(self.clone());
-        }
-        let finished_epochs = self.run.finished_epochs;
-        if finished_epochs == 0 {
-            return Ok(training);
-        }
-        // So that a checkpoint of another model is an error here, and not one inside the trainer.
-        self.run.model_of(finished_epochs, model.clone())?;
-        Ok(training.checkpoint(finished_epochs))
     }
 
     /// The number of the best evaluation, counted from 1; of equal ones the first.

@@ -226,16 +226,29 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let (model, interrupted) = if keeper.is_over() || run.finished_epochs >= plan.evaluations {
             (run.model_of(run.finished_epochs, training.valid())?, None)
         } else {
+            let [models, optimizers, schedules] = run.checkpoints.clone();
             let launch = SupervisedTraining::new(&run.folder, loader, validating)
                 .grads_accumulation(arguments.gradient_accumulation_steps)
                 .num_epochs(plan.evaluations)
                 .with_training_strategy(TrainingStrategy::Default(strategy(&arguments)))
                 .with_application_logger(None)
                 .renderer(renderer(&run, &keeper.keys))
-                .with_interrupter(training.interrupter());
-            let launch =
-                if arguments.gradient_checkpointing { launch.gradient_checkpointing() } else { launch };
-            let launch = keeper.attach(metrics.register(launch), &training)?;
+                .with_interrupter(training.interrupter())
+                .with_custom_checkpointers(models, optimizers, schedules)
+                .with_checkpointing_strategy(keeper.clone())
+                .with_metric_logger(keeper.clone());
+            let mut launch = metrics.register(launch);
+            if arguments.gradient_checkpointing {
+                launch = launch.gradient_checkpointing();
+            }
+            if arguments.early_stopping_patience.is_some() {
+                launch = launch.early_stopping(keeper.clone());
+            }
+            if run.finished_epochs > 0 {
+                // So that a checkpoint of another model is an error here, and not one inside the trainer.
+                run.model_of(run.finished_epochs, training.clone())?;
+                launch = launch.checkpoint(run.finished_epochs);
+            }
             let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?;
             let LearningResult { model, renderer, interrupted, error } =
                 launch.launch(Learner::new(training, optimizer, schedule));
