@@ -15,10 +15,10 @@ pub struct Packing {
     tokens: Option<Tokens>,
     /// The tokens of each sequence.
     pub(super) sequences: Sequences,
-    angles: Angles,
+    pub(super) angles: Angles,
     /// The position of each token for rotary ones: as given, or how many places it is after the first of its sequence.
     // Not after the first place: a text has the same bits wherever its padding is.
-    positions: Arc<[i64]>,
+    pub(super) positions: Arc<[i64]>,
     /// Whether no sequence has padding between its tokens, so that distances of rows are those of places.
     pub(super) is_contiguous: bool,
 }
@@ -89,11 +89,6 @@ impl Packing {
     /// The tokens of the longest sequence.
     pub(super) fn longest(&self) -> usize {
         self.sequences.lengths().iter().copied().max().unwrap_or(0)
-    }
-
-    /// The [angles](Angles::of) of rotary positions.
-    pub(super) fn angles(&self, theta: f64, columns: usize, rows: &Tensor<2>) -> [Tensor<2>; 2] {
-        self.angles.of(theta, columns, &self.positions, rows)
     }
 
     /// Number of tokens, N.

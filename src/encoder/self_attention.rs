@@ -110,7 +110,7 @@ impl BertSelfAttention {
         if let Some(Rotary { theta, .. }) = self.rotary {
             let columns = self.query.weight.lazy_shape()[1] / self.num_attention_heads;
             return [query, key].map(|rows| {
-                let angles = packing.angles(theta, columns, &rows);
+                let angles = packing.angles.of(theta, columns, &packing.positions, &rows);
                 rotary(rows, angles, self.num_attention_heads)
             });
         }
