@@ -226,11 +226,19 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let (model, interrupted) = if keeper.is_over() || run.finished_epochs >= plan.evaluations {
             (run.model_of(run.finished_epochs, training.valid())?, None)
         } else {
+            let strategy = match &arguments.devices[..] {
+                [] | [_] => ExecutionStrategy::single(device.autodiff()),
+                // They share each step, and the first holds the weights.
+                devices => {
+                    let devices = devices.iter().map(|device| device.clone().autodiff()).collect();
+                    ExecutionStrategy::multi(devices, MultiDeviceOptim::OptimMainDevice)
+                }
+            };
             let [models, optimizers, schedules] = run.checkpoints.clone();
             let launch = SupervisedTraining::new(&run.folder, loader, validating)
                 .grads_accumulation(arguments.gradient_accumulation_steps)
                 .num_epochs(plan.evaluations)
-                .with_training_strategy(TrainingStrategy::Default(strategy(&arguments)))
+                .with_training_strategy(TrainingStrategy::Default(strategy))
                 .with_application_logger(None)
                 .renderer(renderer(&run, &keeper.keys))
                 .with_interrupter(training.interrupter())
@@ -339,17 +347,6 @@ fn evaluated<M: TrainableModel, D: TrainingData<M>>(
     check_first::<M, D>(&model, &loader)?;
     let model = Training::new(model).with_precision(arguments.precision);
     Ok(metrics.of_batches(&model, loader.iter())?.expect("nobody stops it"))
-}
-
-/// One device, or several that share each step; the first holds the weights.
-fn strategy(arguments: &TrainingArguments) -> ExecutionStrategy {
-    match &arguments.devices[..] {
-        [] | [_] => ExecutionStrategy::single(arguments.device().autodiff()),
-        devices => {
-            let devices = devices.iter().map(|device| device.clone().autodiff()).collect();
-            ExecutionStrategy::multi(devices, MultiDeviceOptim::OptimMainDevice)
-        }
-    }
 }
 
 fn check_loss(what: &str, loss: f64) -> Result<()> {
