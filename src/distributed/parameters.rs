@@ -1,5 +1,3 @@
-//! The parameters of a module, their gradients, and sums of these over all ranks.
-
 use super::group::{self, Group};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;

@@ -1,5 +1,3 @@
-//! The processes of a data-parallel run, and what they agree on.
-
 use super::group::{self, Group, gpus};
 use super::parameters::{OfFirst, Parameters, Wire, weighted_sum};
 use crate::error::{Error, Result};

@@ -1,5 +1,3 @@
-//! AdamW, in one pass over each parameter.
-
 use crate::error::{Error, Result};
 use burn::module::ParamGroup;
 use burn::optim::{LearningRate, ModuleOptimizer, Optimizer, RecordState, StateSink, StateSource};

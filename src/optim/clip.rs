@@ -1,5 +1,3 @@
-//! Clipping by the norm of all gradients together.
-
 use crate::error::{Error, Result};
 use burn::backend::DispatchTensor;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};

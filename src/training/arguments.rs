@@ -1,5 +1,3 @@
-//! The settings of a training run.
-
 use crate::data::steps;
 use crate::distributed::{Ranks, gpus};
 use crate::error::{Error, Result};

@@ -1,5 +1,3 @@
-//! The checkpoints of a run: what Burn's trainer saves, with checksums.
-
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::tensor::Bytes;

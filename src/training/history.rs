@@ -1,5 +1,3 @@
-//! The metrics of a run, and their file.
-
 use super::checkpoints::whole;
 use crate::error::{Error, Result};
 use crate::files::regular_file;

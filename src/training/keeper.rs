@@ -1,5 +1,3 @@
-//! What Burn's trainer asks after each epoch: which checkpoints are kept, what is logged, and whether to stop.
-
 use super::history::{Epoch, Evaluation, LOSS};
 use super::run::Run;
 use burn::train::checkpoint::{CheckpointingAction, CheckpointingStrategy};

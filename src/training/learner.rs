@@ -1,5 +1,3 @@
-//! A model for Burn's `Learner`, with averaged and clipped gradients.
-
 use super::heads::count_id;
 use super::outputs::on_ranks;
 use crate::distributed::Ranks;

@@ -1,5 +1,3 @@
-//! The folder of a training run.
-
 use super::arguments::{Plan, Settings, TrainingArguments};
 use super::checkpoints::{Checkpoints, UNFINISHED, names, whole};
 use super::history::Log;

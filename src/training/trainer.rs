@@ -1,5 +1,3 @@
-//! The trainer: a model, its data and its settings to a better model.
-
 use super::arguments::TrainingArguments;
 use super::checkpoints::checksum_of;
 use super::history::History;
