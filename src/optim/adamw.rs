@@ -79,8 +79,7 @@ pub fn adamw(config: &AdamWConfig) -> Result<ModuleOptimizer> {
 /// those of Burn's `AdamW`.
 ///
 /// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32. On Flex and on CubeCL devices a step
-/// is one pass over a parameter, its state and its gradient, whose memory the new values take: so a parameter that a clone of the
-/// module shares, as in Burn's `Learner`, is not copied. Other devices run the same arithmetic as tensor operations.
+/// is one pass, and the new values take the gradient's memory.
 ///
 /// # Panics
 ///

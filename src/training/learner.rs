@@ -95,14 +95,10 @@ impl<M: Module> Training<M> {
     }
 
     /// Trains on all ranks of a data-parallel run: gives the model the parameters of rank 0, and each optimizer step the
-    /// mean of the gradients of all ranks.
+    /// mean of the gradients of all ranks, where batches weigh as much as their losses count; a custom model counts batches.
     ///
-    /// Batches then weigh as much as their losses count (masked tokens, labelled tokens or sequences, pairs of sentences;
-    /// a custom model counts batches), so that N ranks take the steps of one process with batches N times as large. Each rank's
-    /// loader is a [shard](crate::data::EpochLoader::shard), and the loader of the validation is
-    /// [shared](crate::data::EpochLoader::share): losses, labels and logits or embeddings travel there, but not the outputs of a
-    /// custom model, which each rank computes for all batches.
-    ///
+    /// Each rank's loader is a [shard](crate::data::EpochLoader::shard), and the loader of the validation is
+    /// [shared](crate::data::EpochLoader::share), but for the outputs of a custom model, which each rank computes for all batches.
     /// `interrupter` stops this rank, as Ctrl-C does; give the trainer [`interrupter`](Self::interrupter), which stops all ranks
     /// after the same step.
     ///

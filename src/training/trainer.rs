@@ -48,10 +48,6 @@ use std::sync::Arc;
 /// println!("{:.4}", evaluate(&trained.pipeline, test, &arguments)?["Loss"]);
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
-///
-/// **Progress** is Burn's dashboard in a terminal and lines of text elsewhere. **A run that was stopped**, by
-/// [`with_interrupter`](Self::with_interrupter), by the keys `q` and `s` or by a kill, is resumed after its last evaluation by
-/// [`with_resume(true)`](TrainingArguments::with_resume), and ends with the weights of an uninterrupted one, bit for bit on Flex.
 pub struct Trainer<M, D> {
     pipeline: Pipeline<M>,
     train: D,
