@@ -177,7 +177,6 @@ impl Ranks {
         Ok(self.0.lock().outputs.pop_front())
     }
 
-    /// The error of ranks that have parted.
     #[cfg(feature = "train")]
     pub(crate) fn check(&self) -> Result<()> {
         self.0.lock().check()

@@ -86,7 +86,6 @@ impl Packing {
         Self { positions, ..self }
     }
 
-    /// The tokens of the longest sequence.
     pub(super) fn longest(&self) -> usize {
         self.sequences.lengths().iter().copied().max().unwrap_or(0)
     }

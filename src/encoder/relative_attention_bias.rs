@@ -3,7 +3,6 @@ use crate::error::Result;
 use crate::layers::{ParameterCheck, TokenEmbedding, TokenEmbeddingConfig};
 use burn::prelude::*;
 
-/// Distances are put into this many buckets.
 const BUCKETS: usize = 32;
 
 /// The distance from which on all share a bucket.

@@ -38,7 +38,6 @@ impl Checkpoints {
         self.folder.join(format!("{}-{epoch}.bpk", self.name))
     }
 
-    /// The epochs of which there is a file.
     pub(super) fn epochs(&self) -> Result<BTreeSet<usize>> {
         let epoch = |name: &OsString| {
             let stem = name.to_str()?.strip_suffix(".bpk")?.strip_prefix(self.name)?;

@@ -137,7 +137,6 @@ impl<M: TrainableModel> Metrics<M> {
     }
 }
 
-/// An error of Burn's trainer or loaders in an evaluation.
 fn failed(source: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Training { what: "the evaluation", source: Box::new(source) }
 }

@@ -250,7 +250,6 @@ pub(super) fn shared<T: Output>(own: impl Fn() -> T) -> T {
 
 /// What metrics are computed from, on its way between ranks. Burn would read tensors on its default device, in that one's dtype.
 pub(super) trait Output: Serialize {
-    /// The fields as they were sent.
     type Data: DeserializeOwned;
     fn from_data(data: Self::Data, device: &Device) -> Self;
 }
