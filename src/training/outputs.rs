@@ -11,8 +11,7 @@ use burn::train::metric::{
     TopKAccuracyInput,
 };
 use burn::train::{ClassificationOutput, ItemLazy};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 
 /// The output for metrics of a model that classifies or gives numbers, with a row for each labelled token, text, or first or
@@ -74,20 +73,6 @@ impl ClassificationItem {
             Some(targets) => (self.logits.clone(), targets.clone()),
             None => (self.nothing(), self.nothing()),
         }
-    }
-}
-
-impl ItemLazy for ClassificationItem {
-    fn sync(self) -> Result<Self, ExecutionError> {
-        // Like Burn's own outputs: nothing is read back here.
-        self.loss.device().flush()?;
-        Ok(Self {
-            loss: self.loss.without_autodiff(),
-            logits: self.logits.without_autodiff(),
-            classes: self.classes.map(Tensor::without_autodiff),
-            targets: self.targets.map(Tensor::without_autodiff),
-            ..self
-        })
     }
 }
 
@@ -153,19 +138,6 @@ impl SentenceEmbeddingItem {
         }
         let candidates = self.candidates.clone().narrow(0, column * batch, batch);
         self.similarity.of_pairs(self.anchors.clone(), candidates)
-    }
-}
-
-impl ItemLazy for SentenceEmbeddingItem {
-    fn sync(self) -> Result<Self, ExecutionError> {
-        // Like Burn's own outputs: nothing is read back here.
-        self.loss.device().flush()?;
-        Ok(Self {
-            loss: self.loss.without_autodiff(),
-            anchors: self.anchors.without_autodiff(),
-            candidates: self.candidates.without_autodiff(),
-            ..self
-        })
     }
 }
 
@@ -240,9 +212,7 @@ pub(super) fn shared<T: Output>(own: impl Fn() -> T) -> T {
     let Some((ranks, Some(device))) = RANKS.with_borrow(Clone::clone) else { return own() };
     // MessagePack keeps every bit of a number, which JSON may round.
     match ranks.output(|| rmp_serde::to_vec(&own()).expect("plain data")) {
-        Ok(Some(message)) => {
-            T::from_data(rmp_serde::from_slice(&message).expect("what a rank wrote"), &device)
-        }
+        Ok(Some(message)) => T::from_message(&message, &device),
         // After an error nobody reads it: `Training` ends the training.
         Ok(None) | Err(_) => own(),
     }
@@ -250,31 +220,46 @@ pub(super) fn shared<T: Output>(own: impl Fn() -> T) -> T {
 
 /// What metrics are computed from, on its way between ranks. Burn would read tensors on its default device, in that one's dtype.
 pub(super) trait Output: Serialize {
-    type Data: DeserializeOwned;
-    fn from_data(data: Self::Data, device: &Device) -> Self;
+    fn from_message(message: &[u8], device: &Device) -> Self;
 }
 
-impl Output for ClassificationItem {
-    type Data = (TensorData, TensorData, Option<TensorData>, Option<TensorData>, Vec<usize>);
-
-    fn from_data((loss, logits, classes, targets, sentences): Self::Data, device: &Device) -> Self {
-        Self {
-            loss: tensor(loss, device),
-            logits: tensor(logits, device),
-            classes: classes.map(|classes| tensor(classes, device)),
-            targets: targets.map(|targets| tensor(targets, device)),
-            sentences,
+/// [`ItemLazy`] and [`Output`] of items with these fields, in their order: tensors, tensors that may be missing, and others.
+macro_rules! items {
+    ($($item:ident { $($tensor:ident),* } { $($missing:ident),* } { $($other:ident: $type:ty),* };)*) => {$(
+        impl ItemLazy for $item {
+            fn sync(self) -> Result<Self, ExecutionError> {
+                // Like Burn's own outputs: nothing is read back here.
+                self.loss.device().flush()?;
+                Ok(Self {
+                    $($tensor: self.$tensor.without_autodiff(),)*
+                    $($missing: self.$missing.map(Tensor::without_autodiff),)*
+                    ..self
+                })
+            }
         }
-    }
+
+        impl Output for $item {
+            fn from_message(message: &[u8], device: &Device) -> Self {
+                #[derive(Deserialize)]
+                struct Sent {
+                    $($tensor: TensorData,)*
+                    $($missing: Option<TensorData>,)*
+                    $($other: $type,)*
+                }
+                let sent: Sent = rmp_serde::from_slice(message).expect("what a rank wrote");
+                Self {
+                    $($tensor: tensor(sent.$tensor, device),)*
+                    $($missing: sent.$missing.map(|data| tensor(data, device)),)*
+                    $($other: sent.$other,)*
+                }
+            }
+        }
+    )*};
 }
 
-impl Output for SentenceEmbeddingItem {
-    type Data = (TensorData, TensorData, TensorData, Option<Vec<f32>>, Similarity);
-
-    fn from_data((loss, anchors, candidates, labels, similarity): Self::Data, device: &Device) -> Self {
-        let [anchors, candidates] = [anchors, candidates].map(|vectors| tensor(vectors, device));
-        Self { loss: tensor(loss, device), anchors, candidates, labels, similarity }
-    }
+items! {
+    ClassificationItem { loss, logits } { classes, targets } { sentences: Vec<usize> };
+    SentenceEmbeddingItem { loss, anchors, candidates } {} { labels: Option<Vec<f32>>, similarity: Similarity };
 }
 
 /// In the dtype that it was sent in, which may not be the device's default.
