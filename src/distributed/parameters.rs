@@ -58,10 +58,6 @@ impl Parameters {
         self.slots.iter().map(|slot| (&slot.shape[..], slot.dtype)).collect()
     }
 
-    pub(super) fn has_f64(&self) -> bool {
-        self.slots.iter().any(|slot| slot.dtype == DType::F64)
-    }
-
     /// The gradients in `T`, in which they are summed.
     pub(super) fn convert<T: Element>(&mut self) {
         for slot in &mut self.slots {

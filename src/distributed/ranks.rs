@@ -3,7 +3,7 @@ use super::parameters::{OfFirst, Parameters, Wire, weighted_sum};
 use crate::error::{Error, Result};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
-use burn::tensor::Element;
+use burn::tensor::{DType, Element};
 use std::convert::identity;
 use std::fmt::{self, Debug, Display};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
@@ -114,7 +114,8 @@ impl Ranks {
         let Some(group) = &self.0.group else { return Ok(gradients) };
         let parameters = Parameters::of(module, Some(gradients));
         // In one dtype, the widest: all parameters are exchanged at once.
-        match parameters.has_f64() {
+        let has_f64 = parameters.kinds().iter().any(|&(_, dtype)| dtype == DType::F64);
+        match has_f64 {
             true => self.mean::<f64>(group, parameters, factor, count),
             false => self.mean::<f32>(group, parameters, factor, count),
         }
