@@ -198,7 +198,10 @@ impl BertEncoder {
         PackedHidden { rows, packing }: PackedHidden,
         mut watch: impl FnMut(&BertLayer, &Tensor<2>, &Packing),
     ) -> PackedHidden {
-        let bias = self.bias(&packing);
+        let bias = self.relative_attention_bias.as_ref().filter(|_| packing.num_tokens() > 0);
+        // Attention reads rows where they lie side by side, and places where padding separates them.
+        let length = if packing.is_contiguous { packing.longest() } else { packing.dims[1] };
+        let bias = bias.map(|bias| bias.bias(length));
         let positions = self.shared(bias.as_ref());
         // One draw for all layers: a queue such as fusion's may run independent draws in another order.
         let rows = with_one_draw(self.draws(), || {
@@ -237,16 +240,6 @@ impl BertEncoder {
     fn shared<'a>(&'a self, bias: Option<&'a Tensor<4>>) -> Option<SharedPositions<'a>> {
         let vectors = || self.distances.as_ref().map(SharedPositions::Vectors);
         bias.map(SharedPositions::Bias).or_else(vectors)
-    }
-
-    /// What the positions add for `packing`; `None` in a family without.
-    fn bias(&self, packing: &Packing) -> Option<Tensor<4>> {
-        let bias = self.relative_attention_bias.as_ref().filter(|_| packing.num_tokens() > 0)?;
-        // Attention reads rows where they lie side by side, and places where padding separates them.
-        Some(bias.bias(match packing.is_contiguous {
-            true => packing.longest(),
-            false => packing.dims[1],
-        }))
     }
 
     /// The rows that the first layer reads, of a batch that the layers can compute. Rotary positions are those of the places,
