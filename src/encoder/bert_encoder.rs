@@ -222,20 +222,6 @@ impl BertEncoder {
         self.rounds * self.layers.iter().map(|layer| of_distances + layer.draws()).sum::<usize>()
     }
 
-    /// [N, E] → [N, H].
-    fn project(&self, rows: Tensor<2>) -> Tensor<2> {
-        match &self.embeddings_projection {
-            // As in the layers: no operator takes a tensor without rows. Reshaped, so that autodiff tracks what it came from.
-            Some(projection) if rows.dims()[0] == 0 => {
-                let [_, hidden] = projection.weight.lazy_shape().dims();
-                rows.reshape([0, hidden])
-            }
-            // Without dropout or norm: both were applied by the embeddings.
-            Some(projection) => linear(projection, rows),
-            None => rows,
-        }
-    }
-
     /// What the layers share, with the bias of a family that has one.
     fn shared<'a>(&'a self, bias: Option<&'a Tensor<4>>) -> Option<SharedPositions<'a>> {
         let vectors = || self.distances.as_ref().map(SharedPositions::Vectors);
@@ -291,6 +277,14 @@ impl BertEncoder {
                 positions.check(seq)?;
             }
         }
-        Ok(PackedHidden { rows: self.project(packing.pack(hidden)), packing })
+        let rows = packing.pack(hidden);
+        let rows = match &self.embeddings_projection {
+            // As in the layers: no operator takes a tensor without rows. Reshaped, so that autodiff tracks what it came from.
+            Some(_) if packing.num_tokens() == 0 => rows.reshape([0, inner]),
+            // Without dropout or norm: both were applied by the embeddings.
+            Some(projection) => linear(projection, rows),
+            None => rows,
+        };
+        Ok(PackedHidden { rows, packing })
     }
 }
