@@ -139,17 +139,6 @@ impl DistanceEmbedding {
         let norm = self.layer_norm.as_ref();
         norm.map_or(Ok(()), |norm| check.norm("distances.layer_norm", norm, hidden))
     }
-
-    /// The vectors of the distances between L places, [R, H], and the row of each distance, from L − 1 down to −(L − 1).
-    fn vectors(&self, length: usize) -> (Tensor<2>, Vec<i64>) {
-        let last = length as i64 - 1;
-        let [first, end] = [self.config.row(-last), self.config.row(last) + 1];
-        // The others would be normalised and projected for nothing: short texts have few distances.
-        let rows = self.table.weight.val().narrow(0, first, end - first);
-        let rows = if let Some(norm) = &self.layer_norm { norm.forward(rows) } else { rows };
-        let falling = (-last..=last).rev().map(|distance| (self.config.row(distance) - first) as i64);
-        (rows, falling.collect())
-    }
 }
 
 /// The logits of DeBERTa's disentangled attention beside those of queries and keys, of which
@@ -220,10 +209,16 @@ impl DisentangledAttention {
         shared: &DistanceEmbedding,
         drops_out: bool,
     ) -> [Option<Tensor<2>>; 2] {
+        let (config, last) = (&shared.config, length as i64 - 1);
+        let [first, end] = [config.row(-last), config.row(last) + 1];
+        // The others would be normalised and projected for nothing: short texts have few distances.
+        let vectors = shared.table.weight.val().narrow(0, first, end - first);
+        let vectors = if let Some(norm) = &shared.layer_norm { norm.forward(vectors) } else { vectors };
         let dropout = if drops_out { active_prob(&self.dropout, &shared.table.weight) } else { 0.0 };
-        let (vectors, falling) = shared.vectors(length);
         let vectors = drop_out(vectors, dropout);
         // By rising place of the key, so by falling distance from key to query.
+        let falling = (-last..=last).rev().map(|distance| (config.row(distance) - first) as i64);
+        let falling: Vec<i64> = falling.collect();
         let rows = Tensor::<1, Int>::from_data(falling.as_slice(), &vectors.device()).unsqueeze();
         let projected = |own: &Option<Linear>, of_layer| {
             let projected = linear(own.as_ref().unwrap_or(of_layer), vectors.clone());
