@@ -1,5 +1,3 @@
-//! `TrainStep` and `InferenceStep` of the models.
-
 use super::outputs::{ClassificationItem, SentenceEmbeddingItem, is_on_ranks, shared};
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification,

@@ -1,5 +1,3 @@
-//! Metrics of one model, of any types, for Burn's trainer and for evaluations.
-
 use super::arguments::TrainingArguments;
 use super::history::LOSS;
 use super::learner::Training;

@@ -1,5 +1,3 @@
-//! Progress of a training run: Burn's dashboard in a terminal, plain lines elsewhere.
-
 use super::run::Run;
 use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
 use burn::train::metric::{MetricDefinition, MetricEntry, MetricId, MetricName};
