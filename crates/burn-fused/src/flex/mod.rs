@@ -193,18 +193,22 @@ impl Rows {
         Self { source: Some(rows.to_contiguous()), output }
     }
 
-    /// Tasks of `size` values: what to copy into the output first, and the output.
-    pub(crate) fn tasks<T: Scalar>(
-        &mut self,
+    /// Tasks of `size` values: each is called for them, once, by the thread that works on them.
+    pub(crate) fn tasks<'a, T: Scalar>(
+        &'a mut self,
         size: usize,
-    ) -> impl ExactSizeIterator<Item = (Option<&[T]>, &mut [T])> {
+    ) -> impl ExactSizeIterator<Item = impl FnOnce() -> &'a mut [T]> {
         let source = self.source.as_ref().map(|rows| slice::<T>(rows));
         let (first, count) = (self.output.layout().start_offset(), self.output.layout().num_elements());
         let output = &mut self.output.storage_mut::<T>()[first..][..count];
-        output
-            .chunks_mut(size)
-            .enumerate()
-            .map(move |(task, output)| (source.map(|source| &source[task * size..][..output.len()]), output))
+        output.chunks_mut(size).enumerate().map(move |(task, output)| {
+            move || {
+                if let Some(source) = source {
+                    output.copy_from_slice(&source[task * size..][..output.len()]);
+                }
+                output
+            }
+        })
     }
 }
 

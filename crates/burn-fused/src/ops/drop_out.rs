@@ -137,27 +137,24 @@ mod flex {
         let residual = residual.map(|residual| residual.to_contiguous());
         let residual = residual.as_ref().map(|residual| slice::<T>(residual));
         let mut rows = Rows::new(x);
-        for_each(count, rows.tasks::<T>(size).enumerate(), |(task, (x, y))| {
+        for_each(count, rows.tasks::<T>(size).enumerate(), |(task, rows)| {
+            let y = rows();
             let residual = residual.map(|residual| &residual[task * size..][..y.len()]);
-            drop_rows(mask.as_ref(), task * size / columns, columns, x, residual, y);
+            drop_rows(mask.as_ref(), task * size / columns, columns, residual, y);
         });
         rows.output
     }
 
     simd_fn! {
-        /// Rows from row `first` on; `x` where it is not in `y`.
+        /// Rows of x from row `first` on, in the place of y.
         fn drop_rows<S, T: Scalar>(
             simd,
             mask: Option<&'a Mask>,
             first: usize,
             columns: usize,
-            x: Option<&'a [T]>,
             residual: Option<&'a [T]>,
             y: &'a mut [T],
         ) {
-            if let Some(x) = x {
-                y.copy_from_slice(x);
-            }
             let nothing = vec![(); columns]; // takes no memory
             for (row, y) in y.chunks_exact_mut(columns).enumerate() {
                 let residual = residual.map(|residual| &residual[row * columns..][..columns]);

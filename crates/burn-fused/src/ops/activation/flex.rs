@@ -97,9 +97,10 @@ fn forward<T: Scalar, C: Curve>(curve: C, input: BiasActivation<Flex>) -> FloatT
     let mut rows = Rows::new(input.x);
     let size = rows_per_task(bias.len()) * bias.len();
     let tasks = rows.tasks::<T>(size).enumerate();
-    for_each(WORK * count, tasks, |(task, (x, y))| {
+    for_each(WORK * count, tasks, |(task, rows)| {
+        let y = rows();
         let gate = gate.map(|gate| &gate[task * size..][..y.len()]);
-        forward_rows(curve, &bias, x, gate, y);
+        forward_rows(curve, &bias, gate, y);
     });
     rows.output
 }
@@ -138,18 +139,14 @@ fn backward<T: Scalar, C: Curve>(
 }
 
 simd_fn! {
-    /// Some rows; `x` where it is not in `y`.
+    /// Some rows of x, in the place of y.
     fn forward_rows<S, T: Scalar, C: Curve>(
         simd,
         curve: C,
         bias: &'a [T::Wide],
-        x: Option<&'a [T]>,
         gate: Option<&'a [T]>,
         y: &'a mut [T],
     ) {
-        if let Some(x) = x {
-            y.copy_from_slice(x);
-        }
         let value = |y: T, bias: T::Wide| curve.at::<S, _>(y.widen() + bias).0;
         let columns = bias.len();
         match gate {

@@ -22,8 +22,8 @@ impl HostKernels for AddLayerNormOp {
         let mut found = vec![[T::Wide::ZERO; 2]; rows];
         let tasks =
             x.tasks::<T>(step * hidden).zip(residual.chunks(step * hidden)).zip(found.chunks_mut(step));
-        for_each(residual.len(), tasks.enumerate(), |(task, (((x, y), residual), found))| {
-            forward(task * step, &block, x, residual, y, found);
+        for_each(residual.len(), tasks.enumerate(), |(task, ((rows, residual), found))| {
+            forward(task * step, &block, residual, rows(), found);
         });
         (x.output, statistics(&found, Shape::new([rows, 1])))
     }
@@ -110,21 +110,17 @@ impl<W: Wide> Block<W> {
 }
 
 simd_fn! {
-    /// Rows from `first` on; `x` where it is not in `y`.
+    /// Rows of x from `first` on, in the place of y.
     fn forward<S, T: Scalar>(
         simd,
         first: usize,
         block: &'a Block<T::Wide>,
-        x: Option<&'a [T]>,
         residual: &'a [T],
         y: &'a mut [T],
         statistics: &'a mut [[T::Wide; 2]],
     ) {
         let hidden = block.bias.len();
         let (mut sum, mut factor) = (vec![T::Wide::ZERO; hidden], vec![T::Wide::ZERO; hidden]);
-        if let Some(x) = x {
-            y.copy_from_slice(x);
-        }
         let rows = y.chunks_exact_mut(hidden).zip(residual.chunks_exact(hidden)).zip(statistics);
         for (row, ((y, residual), statistics)) in (first..).zip(rows) {
             block.add(simd, row, [y, residual], &mut sum, &mut factor);

@@ -26,26 +26,22 @@ fn turned<T: Scalar>(Rotary { x, cos, sin, heads }: Rotary<Flex>, direction: f64
     let count = x.shape().num_elements();
     let mut rows = Rows::new(x);
     let tasks = rows.tasks::<T>(per_task * hidden).zip(cos.chunks(per_task * half));
-    for_each(count, tasks.zip(sin.chunks(per_task * half)), |(((x, y), cos), sin)| {
-        turn::<T>([cos, sin], half, hidden, T::Wide::from_f64(direction), x, y);
+    for_each(count, tasks.zip(sin.chunks(per_task * half)), |((rows, cos), sin)| {
+        turn::<T>([cos, sin], half, hidden, T::Wide::from_f64(direction), rows());
     });
     rows.output
 }
 
 simd_fn! {
-    /// Some rows; `x` where it is not in `y`.
+    /// Some rows of x, in the place of y.
     fn turn<S, T: Scalar>(
         simd,
         angles: [&'a [T::Wide]; 2],
         half: usize,
         hidden: usize,
         direction: T::Wide,
-        x: Option<&'a [T]>,
         y: &'a mut [T],
     ) {
-        if let Some(x) = x {
-            y.copy_from_slice(x);
-        }
         let [cos, sin] = angles;
         for ((row, cos), sin) in y.chunks_exact_mut(hidden).zip(cos.chunks_exact(half)).zip(sin.chunks_exact(half)) {
             for head in row.chunks_exact_mut(2 * half) {
