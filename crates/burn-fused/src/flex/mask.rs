@@ -7,40 +7,24 @@ use pulp::Simd;
 /// Groups of words that are drawn side by side: more gain little, and AVX2 has no registers for them.
 const ABREAST: usize = 2;
 
-/// Calls `f` with the mask's factor (0 or the scale) and each pair of values, of which the first is in column `GROUP · group`.
-#[inline(always)]
-pub(crate) fn for_groups<S: Simd, W: Wide, A, B: Copy>(
-    simd: S,
-    mask: &Mask,
-    token: u64,
-    mut group: u32,
-    to: &mut [A],
-    from: &[B],
-    f: impl Fn(W, &mut A, B) + Copy,
-) {
-    let scale = W::from_f64(mask.scale);
-    let apply = |to: &mut [A], from: &[B], words: &[u32]| {
-        for ((to, &from), &word) in to.iter_mut().zip(from).zip(words) {
-            f(if mask.keeps(word) { scale } else { W::ZERO }, to, from);
-        }
-    };
-    let (to_blocks, to_rest) = to.as_chunks_mut::<{ ABREAST * GROUP }>();
-    let (from_blocks, from_rest) = from.as_chunks::<{ ABREAST * GROUP }>();
-    for (to, from) in to_blocks.iter_mut().zip(from_blocks) {
-        apply(to, from, words::<S, ABREAST>(simd, mask, token, group).as_flattened());
-        group += ABREAST as u32;
-    }
-    for (to, from) in to_rest.chunks_mut(GROUP).zip(from_rest.chunks(GROUP)) {
-        apply(to, from, words::<S, 1>(simd, mask, token, group).as_flattened());
-        group += 1;
-    }
-}
-
 /// The mask's factors (0 or the scale) of a row from column `GROUP · group` on.
 #[inline(always)]
-pub(crate) fn factors<S: Simd, W: Wide>(simd: S, mask: &Mask, token: u64, group: u32, factors: &mut [W]) {
-    let nothing = vec![(); factors.len()]; // takes no memory
-    for_groups(simd, mask, token, group, factors, &nothing, |factor, to, ()| *to = factor);
+pub(crate) fn factors<S: Simd, W: Wide>(simd: S, mask: &Mask, token: u64, mut group: u32, factors: &mut [W]) {
+    let scale = W::from_f64(mask.scale);
+    let fill = |factors: &mut [W], words: &[u32]| {
+        for (factor, &word) in factors.iter_mut().zip(words) {
+            *factor = if mask.keeps(word) { scale } else { W::ZERO };
+        }
+    };
+    let (blocks, rest) = factors.as_chunks_mut::<{ ABREAST * GROUP }>();
+    for block in blocks {
+        fill(block, words::<S, ABREAST>(simd, mask, token, group).as_flattened());
+        group += ABREAST as u32;
+    }
+    for rest in rest.chunks_mut(GROUP) {
+        fill(rest, words::<S, 1>(simd, mask, token, group).as_flattened());
+        group += 1;
+    }
 }
 
 /// [`Mask::words`] of `N` groups from `group` on, by vectors.

@@ -93,8 +93,8 @@ impl Operator for DropOutOp {
 #[cfg(feature = "flex")]
 mod flex {
     use super::*;
-    use crate::flex::mask::for_groups;
-    use crate::flex::{HostKernels, Rows, Scalar, for_each, rows_per_task, simd_fn, slice};
+    use crate::flex::mask::factors;
+    use crate::flex::{HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice};
     use crate::numerics::philox::Mask;
     use burn::backend::Flex;
     use burn::backend::ops::FloatTensorOps;
@@ -155,21 +155,18 @@ mod flex {
             residual: Option<&'a [T]>,
             y: &'a mut [T],
         ) {
-            let nothing = vec![(); columns]; // takes no memory
+            // Without a mask all are 1.
+            let mut factor = vec![T::Wide::from_f64(1.0); columns];
             for (row, y) in y.chunks_exact_mut(columns).enumerate() {
-                let residual = residual.map(|residual| &residual[row * columns..][..columns]);
-                let token = (first + row) as u64;
-                match (mask, residual) {
-                    (Some(mask), Some(residual)) => for_groups(simd, mask, token, 0, y, residual, |factor, y, r: T| {
+                if let Some(mask) = mask {
+                    factors(simd, mask, (first + row) as u64, 0, &mut factor);
+                }
+                let values = y.iter_mut().zip(&factor);
+                match residual {
+                    Some(residual) => for ((y, &factor), r) in values.zip(&residual[row * columns..]) {
                         *y = T::narrow(y.widen() * factor + r.widen());
-                    }),
-                    (Some(mask), None) => for_groups(simd, mask, token, 0, y, &nothing, |factor, y: &mut T, ()| {
-                        *y = T::narrow(y.widen() * factor);
-                    }),
-                    (None, Some(residual)) => for (y, r) in y.iter_mut().zip(residual) {
-                        *y = T::narrow(y.widen() + r.widen());
                     }
-                    (None, None) => {}
+                    None => values.for_each(|(y, &factor)| *y = T::narrow(y.widen() * factor)),
                 }
             }
         }

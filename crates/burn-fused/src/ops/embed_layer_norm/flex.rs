@@ -3,7 +3,7 @@
 
 use super::{EmbedLayerNorm, EmbedLayerNormOp, Index, summands};
 use crate::engine::operator::{Gradients, Output, Upstream};
-use crate::flex::mask::for_groups;
+use crate::flex::mask::factors;
 use crate::flex::row::{Norm, accumulate};
 use crate::flex::{
     HostKernels, Scalar, Wide, for_each, indices, of_rows, simd_fn, slice, statistics, tensor, total_of_each,
@@ -139,15 +139,17 @@ simd_fn! {
         statistics: &'a mut [[T::Wide; 2]],
     ) {
         let hidden = norm.gamma.len();
-        let [mut sum, mut scaled] = [(); 2].map(|()| vec![T::Wide::ZERO; hidden]);
+        let [mut sum, mut scaled, mut factor] = [(); 3].map(|()| vec![T::Wide::ZERO; hidden]);
         for (token, (y, statistics)) in (first..).zip(y.chunks_exact_mut(hidden).zip(statistics)) {
             add_rows(sources, token, &mut sum);
             *statistics = match &norm.mask {
                 None => norm.forward(&sum, y),
                 Some(mask) => {
-                    // Wide, for the mask's loop to read: it draws words for whole groups.
+                    // Wide: rounded once.
                     let statistics = norm.forward(&sum, &mut scaled);
-                    for_groups(simd, mask, token as u64, 0, y, &scaled, |factor, y, x| *y = T::narrow(x * factor));
+                    factors(simd, mask, token as u64, 0, &mut factor);
+                    let scaled = scaled.iter().zip(&factor);
+                    y.iter_mut().zip(scaled).for_each(|(y, (&x, &factor))| *y = T::narrow(x * factor));
                     statistics
                 }
             };
@@ -170,11 +172,12 @@ simd_fn! {
     ) {
         let hidden = norm.gamma.len();
         let (gamma, beta) = partial.split_at_mut(hidden);
-        let (mut sum, nothing) = (vec![T::Wide::ZERO; hidden], vec![(); hidden]);
+        let [mut sum, mut factor] = [(); 2].map(|()| vec![T::Wide::ZERO; hidden]);
         for (token, (d, &statistics)) in (first..).zip(d.chunks_exact_mut(hidden).zip(statistics)) {
             add_rows(sources, token, &mut sum);
             if let Some(mask) = &norm.mask {
-                for_groups(simd, mask, token as u64, 0, d, &nothing, |factor, d, ()| *d = *d * factor);
+                factors(simd, mask, token as u64, 0, &mut factor);
+                d.iter_mut().zip(&factor).for_each(|(d, &factor)| *d = *d * factor);
             }
             norm.backward(&mut sum, statistics, d, [&mut *gamma, &mut *beta], needs_rows);
         }
