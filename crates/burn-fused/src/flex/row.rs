@@ -89,8 +89,7 @@ impl<W: Wide> Norm<W> {
         [mean, rstd]
     }
 
-    /// From the row `x` and the gradient of y to the gradient of x, if it is needed, in the place of the latter; adds to those
-    /// of γ and β.
+    /// From the row `x` and the gradient of y to the gradient of x, in the place of the latter; adds to those of γ and β.
     #[inline(always)]
     pub(crate) fn backward(
         &self,
@@ -98,15 +97,11 @@ impl<W: Wide> Norm<W> {
         [mean, rstd]: [W; 2],
         grad: &mut [W],
         [gamma_grad, beta_grad]: [&mut [W]; 2],
-        needs_x: bool,
     ) {
         x.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
         for (((&d, &x), gamma), beta) in grad.iter().zip(&*x).zip(gamma_grad).zip(beta_grad) {
             *gamma += d * x;
             *beta += d;
-        }
-        if !needs_x {
-            return;
         }
         // In place: γ and β have had the gradient of y.
         grad.iter_mut().zip(&self.gamma).for_each(|(d, &gamma)| *d = *d * gamma);

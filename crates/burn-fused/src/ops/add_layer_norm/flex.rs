@@ -49,10 +49,9 @@ impl HostKernels for AddLayerNormOp {
             x.chunks(size).zip(residual.chunks(size)).zip(grad.chunks(size)).zip(statistics.chunks(step));
         // Those that are not needed have no chunks.
         let tasks = rows.map(|rows| (rows, [x_grads.next(), residual_grads.next()])).enumerate();
-        let needs_rows = needs_x || needs_bias || needs_residual;
         let totals = total_of_each(x.len(), tasks, 3 * hidden, |(task, (rows, grads)), partial| {
             let (((x, residual), grad), statistics) = rows;
-            backward(task * step, &block, [x, residual, grad], statistics, needs_rows, grads, partial);
+            backward(task * step, &block, [x, residual, grad], statistics, grads, partial);
         });
 
         let vector = |i: usize, needed: bool| {
@@ -131,14 +130,13 @@ simd_fn! {
 
 simd_fn! {
     /// Rows from `first` on of x, the residual and the gradient of y. Stores the gradients of x and the residual where there
-    /// is room for them, and adds to those of the bias, γ and β; to the last two alone unless `needs_rows`.
+    /// is room for them, and adds to those of the bias, γ and β.
     fn backward<S, T: Scalar>(
         simd,
         first: usize,
         block: &'a Block<T::Wide>,
         rows: [&'a [T]; 3],
         statistics: &'a [[T::Wide; 2]],
-        needs_rows: bool,
         grads: [Option<&'a mut [T]>; 2],
         partial: &'a mut [T::Wide],
     ) {
@@ -150,12 +148,7 @@ simd_fn! {
         for (row, (((x, residual), grad), &statistics)) in x.zip(residual).zip(grad).zip(statistics).enumerate() {
             block.add(simd, first + row, [x, residual], &mut sum, &mut factor);
             d.iter_mut().zip(grad).for_each(|(d, grad)| *d = grad.widen());
-            let parameters = [&mut *gamma_total, &mut *beta_total];
-            block.norm.backward(&mut sum, statistics, &mut d, parameters, needs_rows);
-            // Only γ and β are trained.
-            if !needs_rows {
-                continue;
-            }
+            block.norm.backward(&mut sum, statistics, &mut d, [&mut *gamma_total, &mut *beta_total]);
             let row = row * hidden..(row + 1) * hidden;
             if let Some(out) = &mut residual_grad {
                 out[row.clone()].iter_mut().zip(&d).for_each(|(out, &d)| *out = T::narrow(d));

@@ -43,9 +43,8 @@ impl HostKernels for EmbedLayerNormOp {
         let mut data = wide::<Flex>(grad).into_data(); // the gradient's own memory, or a copy if something else holds it
         let d = data.as_mut_slice::<T::Wide>().expect("a gradient of the kernel's dtype");
         let tasks = d.chunks_mut(TASK * hidden).zip(statistics.chunks(TASK)).enumerate();
-        let needs_rows = words || types || positions;
         let totals = total_of_each(tokens * hidden, tasks, 2 * hidden, |(task, (d, statistics)), partial| {
-            backward(task * TASK, &sources, &norm, statistics, d, needs_rows, partial);
+            backward(task * TASK, &sources, &norm, statistics, d, partial);
         });
 
         let d = &*d;
@@ -158,8 +157,7 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Tokens from `first` on with the gradients of their y, which become those of their sums if `needs_rows`; adds to those of
-    /// γ and β.
+    /// Tokens from `first` on with the gradients of their y, which become those of their sums; adds to those of γ and β.
     fn backward<S, T: Scalar>(
         simd,
         first: usize,
@@ -167,7 +165,6 @@ simd_fn! {
         norm: &'a Norm<T::Wide>,
         statistics: &'a [[T::Wide; 2]],
         d: &'a mut [T::Wide],
-        needs_rows: bool,
         partial: &'a mut [T::Wide],
     ) {
         let hidden = norm.gamma.len();
@@ -179,7 +176,7 @@ simd_fn! {
                 factors(simd, mask, token as u64, 0, &mut factor);
                 d.iter_mut().zip(&factor).for_each(|(d, &factor)| *d = *d * factor);
             }
-            norm.backward(&mut sum, statistics, d, [&mut *gamma, &mut *beta], needs_rows);
+            norm.backward(&mut sum, statistics, d, [&mut *gamma, &mut *beta]);
         }
     }
 }
