@@ -14,7 +14,8 @@ use pulp::Simd;
 
 impl HostKernels for AddLayerNormOp {
     fn forward<T: Scalar>(input: AddLayerNorm<Flex>) -> Output<Self, Flex> {
-        let block = Block::new::<T>(&input);
+        let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
+        let bias = widened::<T>(&input.bias);
         let [rows, hidden] = input.x.shape().dims();
         let (mut x, residual) = (Rows::new(input.x), input.residual.to_contiguous());
         let residual = slice::<T>(&residual);
@@ -23,7 +24,7 @@ impl HostKernels for AddLayerNormOp {
         let tasks =
             x.tasks::<T>(step * hidden).zip(residual.chunks(step * hidden)).zip(found.chunks_mut(step));
         for_each(residual.len(), tasks.enumerate(), |(task, ((rows, residual), found))| {
-            forward(task * step, &block, residual, rows(), found);
+            forward(task * step, &norm, &bias, residual, rows(), found);
         });
         (x.output, statistics(&found, Shape::new([rows, 1])))
     }
@@ -31,15 +32,16 @@ impl HostKernels for AddLayerNormOp {
     fn backward<T: Scalar>(input: AddLayerNorm<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
         let Upstream { statistics, grad, needs } = upstream;
         let [needs_x, needs_bias, needs_residual, needs_gamma, needs_beta] = needs;
-        let block = Block::new::<T>(&input);
-        let hidden = block.bias.len();
+        let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
+        let bias = widened::<T>(&input.bias);
+        let hidden = bias.len();
         let step = rows_per_task(hidden);
         let size = step * hidden;
         let [x, residual, grad] = [&input.x, &input.residual, &grad].map(|rows| rows.to_contiguous());
         let [x, residual, grad] = [&x, &residual, &grad].map(slice::<T>);
         let statistics = of_rows(statistics);
         // Without dropout the two gradients are one.
-        let shared = block.norm.mask.is_none();
+        let shared = norm.mask.is_none();
         let buffer = |needed: bool| vec![T::default(); if needed { x.len() } else { 0 }];
         let mut residual_grad = buffer(needs_residual || (shared && needs_x));
         let mut x_grad = buffer(needs_x && !shared);
@@ -51,7 +53,7 @@ impl HostKernels for AddLayerNormOp {
         let tasks = rows.map(|rows| (rows, [x_grads.next(), residual_grads.next()])).enumerate();
         let totals = total_of_each(x.len(), tasks, 3 * hidden, |(task, (rows, grads)), partial| {
             let (((x, residual), grad), statistics) = rows;
-            backward(task * step, &block, [x, residual, grad], statistics, grads, partial);
+            backward(task * step, &norm, &bias, [x, residual, grad], statistics, grads, partial);
         });
 
         let vector = |i: usize, needed: bool| {
@@ -71,40 +73,23 @@ impl HostKernels for AddLayerNormOp {
     }
 }
 
-/// What is the same for all rows.
-struct Block<W> {
-    bias: Vec<W>,
-    norm: Norm<W>,
-}
-
-impl<W: Wide> Block<W> {
-    fn new<T: Scalar<Wide = W>>(input: &AddLayerNorm<Flex>) -> Self {
-        let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
-        Self { bias: widened::<T>(&input.bias), norm }
+/// `sum` = residual + mask · (x + bias) of one row; without dropout the mask's `factor`s are 1 and stay so.
+#[inline(always)]
+fn add<S: Simd, T: Scalar>(
+    simd: S,
+    row: usize,
+    norm: &Norm<T::Wide>,
+    bias: &[T::Wide],
+    [x, residual]: [&[T]; 2],
+    sum: &mut [T::Wide],
+    factor: &mut [T::Wide],
+) {
+    if let Some(mask) = &norm.mask {
+        factors(simd, mask, row as u64, 0, factor);
     }
-
-    /// `sum` = residual + mask · (x + bias) of one row, and the mask's `factor`s, which are left alone without dropout.
-    #[inline(always)]
-    fn add<S: Simd, T: Scalar<Wide = W>>(
-        &self,
-        simd: S,
-        row: usize,
-        [x, residual]: [&[T]; 2],
-        sum: &mut [W],
-        factor: &mut [W],
-    ) {
-        let summands = sum.iter_mut().zip(x).zip(&self.bias).zip(residual);
-        match &self.norm.mask {
-            None => summands.for_each(|(((sum, x), &bias), residual)| {
-                *sum = x.widen() + bias + residual.widen();
-            }),
-            Some(mask) => {
-                factors(simd, mask, row as u64, 0, factor);
-                summands.zip(&*factor).for_each(|((((sum, x), &bias), residual), &factor)| {
-                    *sum = (x.widen() + bias) * factor + residual.widen();
-                });
-            }
-        }
+    let values = sum.iter_mut().zip(x).zip(bias).zip(residual).zip(&*factor);
+    for ((((sum, x), &bias), residual), &factor) in values {
+        *sum = (x.widen() + bias) * factor + residual.widen();
     }
 }
 
@@ -113,17 +98,18 @@ simd_fn! {
     fn forward<S, T: Scalar>(
         simd,
         first: usize,
-        block: &'a Block<T::Wide>,
+        norm: &'a Norm<T::Wide>,
+        bias: &'a [T::Wide],
         residual: &'a [T],
         y: &'a mut [T],
         statistics: &'a mut [[T::Wide; 2]],
     ) {
-        let hidden = block.bias.len();
-        let (mut sum, mut factor) = (vec![T::Wide::ZERO; hidden], vec![T::Wide::ZERO; hidden]);
+        let hidden = bias.len();
+        let [mut sum, mut factor] = [0.0, 1.0].map(|value| vec![T::Wide::from_f64(value); hidden]);
         let rows = y.chunks_exact_mut(hidden).zip(residual.chunks_exact(hidden)).zip(statistics);
         for (row, ((y, residual), statistics)) in (first..).zip(rows) {
-            block.add(simd, row, [y, residual], &mut sum, &mut factor);
-            *statistics = block.norm.forward(&sum, y);
+            add(simd, row, norm, bias, [y, residual], &mut sum, &mut factor);
+            *statistics = norm.forward(&sum, y);
         }
     }
 }
@@ -134,28 +120,27 @@ simd_fn! {
     fn backward<S, T: Scalar>(
         simd,
         first: usize,
-        block: &'a Block<T::Wide>,
+        norm: &'a Norm<T::Wide>,
+        bias: &'a [T::Wide],
         rows: [&'a [T]; 3],
         statistics: &'a [[T::Wide; 2]],
         grads: [Option<&'a mut [T]>; 2],
         partial: &'a mut [T::Wide],
     ) {
-        let ([mut x_grad, mut residual_grad], hidden) = (grads, block.bias.len());
+        let ([mut x_grad, mut residual_grad], hidden) = (grads, bias.len());
         let (bias_total, parameters) = partial.split_at_mut(hidden);
         let (gamma_total, beta_total) = parameters.split_at_mut(hidden);
-        let [mut sum, mut factor, mut d] = [0; 3].map(|_| vec![T::Wide::ZERO; hidden]);
+        let [mut sum, mut d, mut factor] = [0.0, 0.0, 1.0].map(|value| vec![T::Wide::from_f64(value); hidden]);
         let [x, residual, grad] = rows.map(|rows| rows.chunks_exact(hidden));
         for (row, (((x, residual), grad), &statistics)) in x.zip(residual).zip(grad).zip(statistics).enumerate() {
-            block.add(simd, first + row, [x, residual], &mut sum, &mut factor);
+            add(simd, first + row, norm, bias, [x, residual], &mut sum, &mut factor);
             d.iter_mut().zip(grad).for_each(|(d, grad)| *d = grad.widen());
-            block.norm.backward(&mut sum, statistics, &mut d, [&mut *gamma_total, &mut *beta_total]);
+            norm.backward(&mut sum, statistics, &mut d, [&mut *gamma_total, &mut *beta_total]);
             let row = row * hidden..(row + 1) * hidden;
             if let Some(out) = &mut residual_grad {
                 out[row.clone()].iter_mut().zip(&d).for_each(|(out, &d)| *out = T::narrow(d));
             }
-            if block.norm.mask.is_some() {
-                d.iter_mut().zip(&factor).for_each(|(d, &factor)| *d = *d * factor);
-            }
+            d.iter_mut().zip(&factor).for_each(|(d, &factor)| *d = *d * factor);
             if let Some(out) = &mut x_grad {
                 out[row].iter_mut().zip(&d).for_each(|(out, &d)| *out = T::narrow(d));
             }
