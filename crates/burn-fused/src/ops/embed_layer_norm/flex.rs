@@ -21,7 +21,7 @@ impl HostKernels for EmbedLayerNormOp {
         let [batch, seq] = input.shape;
         let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
         let (tokens, hidden) = (batch * seq, norm.gamma.len());
-        let tables = tables(&input);
+        let tables = tables::<T>(&input);
         let sources = sources(&input, &tables);
         let mut y = vec![T::default(); tokens * hidden];
         let mut found = vec![[T::Wide::ZERO; 2]; tokens];
@@ -37,7 +37,7 @@ impl HostKernels for EmbedLayerNormOp {
         let tokens = input.shape[0] * input.shape[1];
         let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
         let hidden = norm.gamma.len();
-        let tables = tables(&input);
+        let tables = tables::<T>(&input);
         let sources = sources::<T>(&input, &tables);
         let statistics = of_rows(statistics);
         let mut data = wide::<Flex>(grad).into_data(); // the gradient's own memory, or a copy if something else holds it
@@ -49,8 +49,7 @@ impl HostKernels for EmbedLayerNormOp {
 
         let d = &*d;
         let of_table = |i: usize, needed: bool| {
-            let source = sources[i].as_ref().filter(|_| needed)?;
-            Some(tensor(table_gradient(source, d, hidden), tables[i].as_ref()?.shape()))
+            needed.then(|| tensor(table_gradient(&sources[i], d, hidden), tables[i].shape()))
         };
         let vector = |values: &[T::Wide]| tensor(T::narrow_all(values.to_vec()), input.gamma.shape());
         vec![
@@ -63,8 +62,11 @@ impl HostKernels for EmbedLayerNormOp {
     }
 }
 
-fn tables(input: &EmbedLayerNorm<Flex>) -> [Option<FloatTensor<Flex>>; 3] {
-    summands(input).map(|summand| summand.table.as_ref().map(|table| table.to_contiguous()))
+/// The tables; where nothing is added, one row of −0: unlike 0, it leaves every sum as it is, one of −0 too.
+fn tables<T: Scalar>(input: &EmbedLayerNorm<Flex>) -> [FloatTensor<Flex>; 3] {
+    let hidden = input.gamma.shape()[0];
+    let nothing = || tensor(vec![T::narrow(T::Wide::from_f64(-0.0)); hidden], Shape::new([1, hidden]));
+    summands(input).map(|summand| summand.table.as_ref().map_or_else(nothing, |table| table.to_contiguous()))
 }
 
 /// A table, and which of its rows tokens read.
@@ -76,15 +78,14 @@ struct Source<'a, T> {
     padding_idx: Option<usize>,
 }
 
-/// `None` where nothing is added.
 fn sources<'a, T: Scalar>(
     input: &EmbedLayerNorm<Flex>,
-    tables: &'a [Option<FloatTensor<Flex>>; 3],
-) -> [Option<Source<'a, T>>; 3] {
+    tables: &'a [FloatTensor<Flex>; 3],
+) -> [Source<'a, T>; 3] {
     let (tokens, summands) = (input.shape[0] * input.shape[1], summands(input));
     let names = ["input_ids", "token_type_ids", "position_ids"];
     std::array::from_fn(|i| {
-        let table = tables[i].as_ref()?;
+        let table = &tables[i];
         let (rows, padding_idx) = match &summands[i].rows {
             Index::Ids { ids, padding_idx } => {
                 let ([_, columns], count) = (ids.shape().dims(), table.shape()[0]);
@@ -98,32 +99,22 @@ fn sources<'a, T: Scalar>(
                 (ids.into_iter().cycle().take(tokens).collect(), *padding_idx)
             }
             Index::Cyclic { first, period } => {
-                ((0..tokens).map(|token| (first + token % period) as u32).collect(), None)
+                ((*first as u32..(first + period) as u32).cycle().take(tokens).collect(), None)
             }
         };
-        Some(Source { values: slice(table), rows, padding_idx })
+        Source { values: slice(table), rows, padding_idx }
     })
 }
 
 /// `sum` = the rows that `token` reads, added up, each addition rounded to `T`.
 #[inline(always)]
-fn add_rows<T: Scalar>(sources: &[Option<Source<T>>; 3], token: usize, sum: &mut [T::Wide]) {
+fn add_rows<T: Scalar>(sources: &[Source<T>; 3], token: usize, sum: &mut [T::Wide]) {
     // As Burn's additions round: the reference adds tensors.
     let round = |wide: T::Wide| T::narrow(wide).widen();
-    let hidden = sum.len();
-    let present = sources.iter().flatten();
-    let mut present = present.map(|source| &source.values[source.rows[token] as usize * hidden..][..hidden]);
-    match (present.next(), present.next(), present.next()) {
-        (Some(a), Some(b), Some(c)) => {
-            for (((x, a), b), c) in sum.iter_mut().zip(a).zip(b).zip(c) {
-                *x = round(round(a.widen() + b.widen()) + c.widen());
-            }
-        }
-        (Some(a), Some(b), None) => {
-            sum.iter_mut().zip(a).zip(b).for_each(|((x, a), b)| *x = round(a.widen() + b.widen()));
-        }
-        (Some(a), None, None) => sum.iter_mut().zip(a).for_each(|(x, a)| *x = a.widen()),
-        _ => sum.fill(T::Wide::ZERO),
+    let (hidden, sources) = (sum.len(), sources.each_ref());
+    let [a, b, c] = sources.map(|source| &source.values[source.rows[token] as usize * hidden..][..hidden]);
+    for (((x, a), b), c) in sum.iter_mut().zip(a).zip(b).zip(c) {
+        *x = round(round(a.widen() + b.widen()) + c.widen());
     }
 }
 
@@ -132,7 +123,7 @@ simd_fn! {
     fn forward<S, T: Scalar>(
         simd,
         first: usize,
-        sources: &'a [Option<Source<'a, T>>; 3],
+        sources: &'a [Source<'a, T>; 3],
         norm: &'a Norm<T::Wide>,
         y: &'a mut [T],
         statistics: &'a mut [[T::Wide; 2]],
@@ -161,7 +152,7 @@ simd_fn! {
     fn backward<S, T: Scalar>(
         simd,
         first: usize,
-        sources: &'a [Option<Source<'a, T>>; 3],
+        sources: &'a [Source<'a, T>; 3],
         norm: &'a Norm<T::Wide>,
         statistics: &'a [[T::Wide; 2]],
         d: &'a mut [T::Wide],
