@@ -16,45 +16,37 @@ pub(crate) fn accumulate<W: Wide>(to: &mut [W], from: &[W]) {
     to.iter_mut().zip(from).for_each(|(to, &from)| *to += from);
 }
 
-/// All values folded from `start`, in an order that depends on the length alone.
+/// All pairs of values folded from `start`, in an order that depends on their number alone.
 #[inline(always)]
-fn fold<W: Wide>(values: &[W], start: W, fold: impl Fn(W, W) -> W, join: impl Fn(W, W) -> W) -> W {
-    let (blocks, rest) = values.as_chunks::<LANES>();
+fn fold<W: Wide>([a, b]: [&[W]; 2], start: W, fold: impl Fn(W, W, W) -> W, join: impl Fn(W, W) -> W) -> W {
+    let (a_blocks, a_rest) = a.as_chunks::<LANES>();
+    let (b_blocks, b_rest) = b.as_chunks::<LANES>();
     let mut lanes = [start; LANES];
-    for block in blocks {
-        lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane = fold(*lane, x));
+    for (a, b) in a_blocks.iter().zip(b_blocks) {
+        lanes.iter_mut().zip(a).zip(b).for_each(|((lane, &a), &b)| *lane = fold(*lane, a, b));
     }
     // The rest first, then the lanes in their order: no order depends on the CPU.
-    let rest = rest.iter().fold(start, |folded, &x| fold(folded, x));
+    let rest = a_rest.iter().zip(b_rest).fold(start, |folded, (&a, &b)| fold(folded, a, b));
     lanes.into_iter().fold(rest, join)
 }
 
 /// Σ term(x).
 #[inline(always)]
 pub(crate) fn sum_of<W: Wide>(values: &[W], term: impl Fn(W) -> W) -> W {
-    fold(values, W::ZERO, |sum, x| sum + term(x), Add::add)
+    fold([values; 2], W::ZERO, |sum, x, _| sum + term(x), Add::add)
 }
 
 /// The largest of `values`, or −∞; what is not a number is passed over.
 #[inline(always)]
 pub(crate) fn max_of<W: Wide>(values: &[W]) -> W {
     let higher = |a: W, b: W| if b > a { b } else { a };
-    fold(values, W::from_f64(f64::NEG_INFINITY), higher, higher)
+    fold([values; 2], W::from_f64(f64::NEG_INFINITY), |most, x, _| higher(most, x), higher)
 }
 
-/// Σ a · b, in the same order.
+/// Σ a · b.
 #[inline(always)]
 pub(crate) fn dot<W: Wide>(a: &[W], b: &[W]) -> W {
-    let (a_blocks, a_rest) = a.as_chunks::<LANES>();
-    let (b_blocks, b_rest) = b.as_chunks::<LANES>();
-    let mut lanes = [W::ZERO; LANES];
-    for (a, b) in a_blocks.iter().zip(b_blocks) {
-        for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
-            *lane += a * b;
-        }
-    }
-    let rest = a_rest.iter().zip(b_rest).fold(W::ZERO, |sum, (&a, &b)| sum + a * b);
-    lanes.into_iter().fold(rest, Add::add)
+    fold([a, b], W::ZERO, |sum, a, b| sum + a * b, Add::add)
 }
 
 /// LayerNorm's and dropout's constants.
