@@ -265,9 +265,6 @@ where
 {
     // A thread without an item would be woken for nothing.
     let threads = if values < PARALLEL_FROM { 1 } else { rayon::current_num_threads().min(items.len()) };
-    if threads <= 1 {
-        return items.for_each(work);
-    }
     // Taken one at a time: threads join late, and tasks differ in length.
     let items = Mutex::new(items);
     let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
