@@ -1,6 +1,6 @@
 //! LayerNorm of rows that are added up as they are read: the kernels of `add_layer_norm` and `embed_layer_norm`.
 
-use crate::cube::launch::{RowLaunch, buffer, output};
+use crate::cube::launch::{RowLaunch, buffer, int_tensor, output};
 use crate::cube::mask::Mask;
 use crate::cube::row::{Split, column, cube_sum, factors, nearest_row, zeros};
 use crate::cube::totals::{store, store_share};
@@ -8,35 +8,18 @@ use crate::numerics::dropout::Dropout;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// What is added up to the row x that is normalised, and what dropout does.
+/// Three rows that are added up to the one that is normalised: words + token_types + positions, of which y is dropped, or, with a
+/// residual, mask · (x + bias) + residual.
 #[derive(CubeType, CubeLaunch)]
-#[allow(dead_code, clippy::large_enum_variant)] // a description for kernels: launches take `SummandsArgs`
-pub(crate) enum Summands<T: Float> {
-    /// A block's output is dropped and added to its residual.
-    Residual(Residual<T>),
-    /// Rows of tables are added up, and y is dropped.
-    Tables(Tables<T>),
-}
-
-/// residual + mask · (x + bias).
-#[derive(CubeType, CubeLaunch)]
-pub(crate) struct Residual<T: Float> {
-    /// [N, H].
-    x: Box<[T]>,
-    /// `[H]`.
-    bias: Box<[T]>,
-    /// [N, H].
-    residual: Box<[T]>,
-}
-
-/// words + token_types + positions.
-#[derive(CubeType, CubeLaunch)]
-pub(crate) struct Tables<T: Float> {
-    words: ComptimeOption<Source<T>>,
-    token_types: ComptimeOption<Source<T>>,
-    positions: ComptimeOption<Source<T>>,
+pub(crate) struct Summands<T: Float> {
+    first: ComptimeOption<Source<T>>,
+    second: ComptimeOption<Source<T>>,
+    third: ComptimeOption<Source<T>>,
+    #[cube(comptime)]
+    has_residual: bool,
 }
 
 /// A table, and which of its rows a token reads.
@@ -52,6 +35,17 @@ pub(crate) struct Source<T: Float> {
     last: u32,
 }
 
+pub(crate) fn source<T: Float>(
+    table: CubeTensor,
+    ids: Option<CubeTensor>,
+    [first, period]: [usize; 2],
+) -> SourceLaunch<T> {
+    // Kernels know the stride of rows alone.
+    let table = if table.meta.strides().last() == Some(&1) { table } else { into_contiguous(table) };
+    let last = table.meta.shape()[0] - 1;
+    SourceLaunch::new(table.into_tensor_arg(), ids.map(int_tensor).into(), first, period, last as u32)
+}
+
 #[cube]
 impl<T: Float> Summands<T> {
     /// A unit's columns of a row, 0 past the last column.
@@ -63,54 +57,42 @@ impl<T: Float> Summands<T> {
         #[comptime] split: Split,
     ) -> Array<W> {
         let mut sum = zeros::<W>(split);
-        #[comptime]
-        match self {
-            Summands::Residual(block) =>
-            {
-                #[unroll(split.slots <= 16)]
-                for i in 0..split.slots {
-                    let column = column(i, split);
-                    if column < hidden {
-                        let place = row * hidden + column;
-                        let x = W::cast_from(block.x[place]) + W::cast_from(block.bias[column]);
-                        sum[i] = W::cast_from(block.residual[place]) + x * factors[i];
-                    }
-                }
-            }
-            Summands::Tables(tables) => {
-                let words = start::<T>(&tables.words, row);
-                let token_types = start::<T>(&tables.token_types, row);
-                let positions = start::<T>(&tables.positions, row);
-                #[unroll(split.slots <= 16)]
-                for i in 0..split.slots {
-                    let column = column(i, split);
-                    if column < hidden {
-                        let x = add::<T, W>(sum[i], &tables.words, words + column);
-                        let x = add::<T, W>(x, &tables.token_types, token_types + column);
-                        sum[i] = add::<T, W>(x, &tables.positions, positions + column);
-                    }
-                }
+        let first = start::<T>(&self.first, row);
+        let second = start::<T>(&self.second, row);
+        let third = start::<T>(&self.third, row);
+        #[unroll(split.slots <= 16)]
+        for i in 0..split.slots {
+            let column = column(i, split);
+            if column < hidden {
+                let x = self.added::<W>(sum[i], &self.first, first + column);
+                let x = self.added::<W>(x, &self.second, second + column);
+                let x = self.drop_summand::<W>(x, factors[i]);
+                sum[i] = self.added::<W>(x, &self.third, third + column);
             }
         }
         sum
     }
 
+    /// A source's value added to `x`; a table's is rounded to `T` as Burn's additions round.
+    fn added<W: Float>(&self, x: W, source: &ComptimeOption<Source<T>>, place: usize) -> W {
+        #[comptime]
+        match source {
+            ComptimeOption::Some(source) => {
+                let sum = x + W::cast_from(source.table[place]);
+                if comptime!(self.has_residual) { sum } else { W::cast_from(T::cast_from(sum)) }
+            }
+            ComptimeOption::None => x,
+        }
+    }
+
     /// What dropout's `factor` does to the summand that has a gradient of its own.
     fn drop_summand<W: Float>(&self, value: W, factor: W) -> W {
-        #[comptime]
-        match self {
-            Summands::Residual(_block) => value * factor,
-            Summands::Tables(_tables) => value,
-        }
+        if comptime!(self.has_residual) { value * factor } else { value }
     }
 
     /// What dropout's `factor` does to y.
     fn drop_output<W: Float>(&self, value: W, factor: W) -> W {
-        #[comptime]
-        match self {
-            Summands::Residual(_block) => value,
-            Summands::Tables(_tables) => value * factor,
-        }
+        if comptime!(self.has_residual) { value } else { value * factor }
     }
 }
 
@@ -131,22 +113,12 @@ fn start<T: Float>(source: &ComptimeOption<Source<T>>, token: usize) -> usize {
     }
 }
 
-/// A table's value added to `x`, rounded to `T` as Burn's additions round.
-#[cube]
-fn add<T: Float, W: Float>(x: W, source: &ComptimeOption<Source<T>>, place: usize) -> W {
-    #[comptime]
-    match source {
-        ComptimeOption::Some(source) => W::cast_from(T::cast_from(x + W::cast_from(source.table[place]))),
-        ComptimeOption::None => x,
-    }
-}
-
 impl RowLaunch {
     /// y, [.., H], and of each row mean and rstd, [.., 1]; `axes` are those before the last.
     pub(crate) fn layer_norm(
         &self,
         axes: &[usize],
-        summands: SummandsArgs<forward::T>,
+        summands: SummandsLaunch<forward::T>,
         [gamma, beta]: [CubeTensor; 2],
         epsilon: f64,
         dropout: &Dropout<CubeBackend>,
@@ -179,7 +151,7 @@ impl RowLaunch {
     /// of γ, of β and of the summands' gradient.
     pub(crate) fn layer_norm_backward(
         &self,
-        summands: SummandsArgs<backward::T>,
+        summands: SummandsLaunch<backward::T>,
         gamma: CubeTensor,
         dropout: &Dropout<CubeBackend>,
         statistics: [CubeTensor; 2],

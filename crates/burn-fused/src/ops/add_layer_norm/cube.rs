@@ -1,11 +1,12 @@
 //! CubeCL's devices: the kernels of `cube/layer_norm.rs`, with a block's output and its residual as summands.
 
 use super::{AddLayerNorm, AddLayerNormOp};
-use crate::cube::launch::{RowLaunch, buffer};
-use crate::cube::layer_norm::{ResidualLaunch, SummandsArgs};
+use crate::cube::launch::RowLaunch;
+use crate::cube::layer_norm::{SummandsLaunch, source};
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::kernel::into_contiguous;
 
 type Input = AddLayerNorm<CubeBackend>;
 
@@ -16,9 +17,14 @@ fn launch(input: &Input) -> Option<RowLaunch> {
     RowLaunch::of(&[x, bias, residual, gamma, beta], x.meta.shape().dims(), BINDINGS)
 }
 
-fn summands<T: Float>(input: &Input) -> SummandsArgs<T> {
-    let [x, bias, residual] = [&input.x, &input.bias, &input.residual].map(|tensor| buffer(tensor.clone()));
-    SummandsArgs::Residual(ResidualLaunch::new(x, bias, residual))
+fn summands<T: Float>(input: &Input) -> SummandsLaunch<T> {
+    let rows = input.x.meta.shape()[0];
+    let tensors = [(&input.x, rows), (&input.bias, 1), (&input.residual, rows)];
+    let [x, bias, residual] = tensors.map(|(tensor, period)| {
+        let table = into_contiguous(tensor.clone());
+        Some(source::<T>(table, None, [0, period])).into()
+    });
+    SummandsLaunch::new(x, bias, residual, true)
 }
 
 impl Kernels<CubeBackend> for AddLayerNormOp {

@@ -5,13 +5,13 @@
 
 mod scatter;
 
-use crate::cube::launch::{RowLaunch, address_type, int_tensor};
-use crate::cube::layer_norm::{SourceLaunch, SummandsArgs, TablesLaunch};
+use crate::cube::launch::{RowLaunch, address_type};
+use crate::cube::layer_norm::{SummandsLaunch, source};
 use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
 use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Index, Summand, summands};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::kernel::cast;
 use scatter::{scatter, scatter_cyclic};
 
 type Input = EmbedLayerNorm<CubeBackend>;
@@ -33,21 +33,15 @@ fn launch(input: &Input) -> Option<RowLaunch> {
     Some(on)
 }
 
-fn sources<T: Float>(input: &Input) -> SummandsArgs<T> {
-    let [words, token_types, positions] = summands(input).map(|summand| source(summand).into());
-    SummandsArgs::Tables(TablesLaunch::new(words, token_types, positions))
-}
-
-fn source<T: Float>(summand: &Summand<CubeBackend>) -> Option<SourceLaunch<T>> {
-    let table = summand.table.clone()?;
-    // Kernels know the stride of rows alone.
-    let table = if table.meta.strides().last() == Some(&1) { table } else { into_contiguous(table) };
-    let (ids, [first, period]) = match &summand.rows {
-        Index::Ids { ids, .. } => (Some(int_tensor(ids.clone())), [0, 1]),
-        Index::Cyclic { first, period } => (None, [*first, *period]),
-    };
-    let last = table.meta.shape()[0] - 1;
-    Some(SourceLaunch::new(table.into_tensor_arg(), ids.into(), first, period, last as u32))
+fn sources<T: Float>(input: &Input) -> SummandsLaunch<T> {
+    let [words, token_types, positions] = summands(input).map(|summand| {
+        let (ids, rows) = match &summand.rows {
+            Index::Ids { ids, .. } => (Some(ids.clone()), [0, 1]),
+            Index::Cyclic { first, period } => (None, [*first, *period]),
+        };
+        summand.table.clone().map(|table| source(table, ids, rows)).into()
+    });
+    SummandsLaunch::new(words, token_types, positions, false)
 }
 
 impl Kernels<CubeBackend> for EmbedLayerNormOp {
