@@ -5,7 +5,7 @@
 //! the number of threads.
 
 use crate::engine::run::plain;
-use crate::flex::{Scalar, Wide, for_each, simd_fn, slice, with_scalar};
+use crate::flex::{Scalar, Wide, for_each, simd_fn, slice, total_of_each, with_scalar};
 use crate::numerics::precision::computed_in;
 pub use crate::ops::optimizer::AdamStep;
 use burn::backend::Flex;
@@ -50,13 +50,11 @@ fn tensor<const D: usize>(data: TensorData) -> Tensor<D> {
 /// Σ g² of a gradient that is [on the host](is_on_host), and the gradient itself.
 pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> (f64, Tensor<D>) {
     let gradient = gradient.into_data();
-    let mut sums = vec![0.0; gradient.num_elements().div_ceil(PIECE)];
-    with_scalar!(Some(gradient.dtype()), T => {
+    let sum = with_scalar!(Some(gradient.dtype()), T => {
         let values = gradient.as_slice::<T>().expect(DTYPE);
-        for_each(values.len(), values.chunks(PIECE).zip(&mut sums), |(values, sum)| *sum = squares(values));
+        total_of_each(values.len(), values.chunks(PIECE), 1, |piece, sum: &mut [f64]| sum[0] += squares(piece))
     }, unreachable!("{DTYPE}"));
-    // In the order of pieces, whatever thread added them up.
-    (sums.into_iter().sum(), tensor(gradient))
+    (sum[0], tensor(gradient))
 }
 
 simd_fn! {
