@@ -52,7 +52,7 @@ impl Kernels<CubeBackend> for BiasActivationOp {
         let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
         let Upstream { grad, needs: [x, bias, gate], .. } = upstream;
         let dx = x.then(|| on.empty([on.rows, on.hidden], on.float));
-        let gate_grad = (gate && input.gate.is_some()).then(|| on.empty([on.rows, on.hidden], on.float));
+        let gate_grad = gate.then(|| on.empty([on.rows, on.hidden], on.float));
         let partials = on.partials(usize::from(bias));
         backward_kernel::launch(
             &on.client,

@@ -121,20 +121,19 @@ fn backward<T: Scalar, C: Curve>(
     // Also where the bias alone is trained, whose gradient is the sum of it: that is rare.
     let mut x_grad = vec![T::default(); x.len()];
     let gate = input.gate.as_ref().map(|gate| gate.to_contiguous());
-    let gate = gate.as_ref().map(|gate| slice::<T>(gate));
-    let mut gate_grad = vec![T::default(); gate.map_or(0, <[T]>::len)];
+    let gate = gate.as_ref().map(|gate| slice::<T>(gate)).unwrap_or_default();
+    let mut gate_grad = vec![T::default(); gate.len()];
     let size = rows_per_task(columns) * columns;
-    let mut gates = gate.into_iter().flat_map(|gate| gate.chunks(size));
-    let mut gate_grads = gate_grad.chunks_mut(size);
+    let mut gates = gate.chunks(size).zip(gate_grad.chunks_mut(size));
     let tasks = x.chunks(size).zip(grad.chunks(size)).zip(x_grad.chunks_mut(size));
-    let tasks = tasks.map(|task| (task, gates.next().zip(gate_grads.next())));
+    let tasks = tasks.map(|task| (task, gates.next()));
     let total = total_of_each(WORK * x.len(), tasks, columns, |(((x, grad), x_grad), gate), partial| {
         backward_rows(curve, &bias, x, grad, gate, x_grad, partial);
     });
     vec![
         needs_x.then(|| tensor(x_grad, input.x.shape())),
         needs_bias.then(|| tensor(T::narrow_all(total), input.bias.shape())),
-        (needs_gate && gate.is_some()).then(|| tensor(gate_grad, input.x.shape())),
+        needs_gate.then(|| tensor(gate_grad, input.x.shape())),
     ]
 }
 
