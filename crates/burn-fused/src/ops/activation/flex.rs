@@ -116,22 +116,21 @@ fn backward<T: Scalar, C: Curve>(
     let Upstream { grad, needs: [needs_x, needs_bias, needs_gate], .. } = upstream;
     let bias = widened::<T>(&input.bias);
     let columns = bias.len();
-    let (x, grad) = (input.x.to_contiguous(), grad.to_contiguous());
-    let (x, grad) = (slice::<T>(&x), slice::<T>(&grad));
-    // Also where the bias alone is trained, whose gradient is the sum of it: that is rare.
-    let mut x_grad = vec![T::default(); x.len()];
+    let x = input.x.to_contiguous();
+    let x = slice::<T>(&x);
+    // Becomes that of x, of which the bias's is the sum.
+    let mut grad = Rows::new(grad);
     let gate = input.gate.as_ref().map(|gate| gate.to_contiguous());
     let gate = gate.as_ref().map(|gate| slice::<T>(gate)).unwrap_or_default();
     let mut gate_grad = vec![T::default(); gate.len()];
     let size = rows_per_task(columns) * columns;
     let mut gates = gate.chunks(size).zip(gate_grad.chunks_mut(size));
-    let tasks = x.chunks(size).zip(grad.chunks(size)).zip(x_grad.chunks_mut(size));
-    let tasks = tasks.map(|task| (task, gates.next()));
-    let total = total_of_each(WORK * x.len(), tasks, columns, |(((x, grad), x_grad), gate), partial| {
-        backward_rows(curve, &bias, x, grad, gate, x_grad, partial);
+    let tasks = x.chunks(size).zip(grad.tasks::<T>(size)).map(|task| (task, gates.next()));
+    let total = total_of_each(WORK * x.len(), tasks, columns, |((x, rows), gate), partial| {
+        backward_rows(curve, &bias, x, rows(), gate, partial);
     });
     vec![
-        needs_x.then(|| tensor(x_grad, input.x.shape())),
+        needs_x.then_some(grad.output),
         needs_bias.then(|| tensor(T::narrow_all(total), input.bias.shape())),
         needs_gate.then(|| tensor(gate_grad, input.x.shape())),
     ]
@@ -162,28 +161,26 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Some rows; `total` sums the gradients of x.
+    /// Some rows: the gradients of y become those of x, which are added to `total`.
     fn backward_rows<S, T: Scalar, C: Curve>(
         simd,
         curve: C,
         bias: &'a [T::Wide],
         x: &'a [T],
-        grad: &'a [T],
+        grad: &'a mut [T],
         gate: Option<(&'a [T], &'a mut [T])>,
-        x_grad: &'a mut [T],
         total: &'a mut [T::Wide],
     ) {
         let columns = bias.len();
         let mut d = vec![T::Wide::ZERO; columns];
-        let inputs = x.chunks_exact(columns).zip(grad.chunks_exact(columns));
         let mut gates = gate.map(|(gate, gate_grad)| gate.chunks_exact(columns).zip(gate_grad.chunks_exact_mut(columns)));
-        for ((x, grad), x_grad) in inputs.zip(x_grad.chunks_exact_mut(columns)) {
+        for (x, grad) in x.chunks_exact(columns).zip(grad.chunks_exact_mut(columns)) {
             match gates.as_mut().and_then(Iterator::next) {
-                None => for (((x, &bias), grad), d) in x.iter().zip(bias).zip(grad).zip(&mut d) {
+                None => for (((x, &bias), grad), d) in x.iter().zip(bias).zip(&*grad).zip(&mut d) {
                     *d = grad.widen() * curve.at::<S, _>(x.widen() + bias).1;
                 }
                 Some((gate, gate_grad)) => {
-                    let inputs = x.iter().zip(bias).zip(grad).zip(gate);
+                    let inputs = x.iter().zip(bias).zip(&*grad).zip(gate);
                     for ((((x, &bias), grad), gate), (gate_grad, d)) in inputs.zip(gate_grad.iter_mut().zip(&mut d)) {
                         let (value, slope) = curve.at::<S, _>(x.widen() + bias);
                         *gate_grad = T::narrow(grad.widen() * value);
@@ -191,7 +188,7 @@ simd_fn! {
                     }
                 }
             }
-            x_grad.iter_mut().zip(&d).for_each(|(x_grad, &d)| *x_grad = T::narrow(d));
+            grad.iter_mut().zip(&d).for_each(|(grad, &d)| *grad = T::narrow(d));
             // What is stored is rounded, its total is not.
             accumulate(total, &d);
         }

@@ -37,36 +37,32 @@ impl HostKernels for AddLayerNormOp {
         let hidden = bias.len();
         let step = rows_per_task(hidden);
         let size = step * hidden;
-        let [x, residual, grad] = [&input.x, &input.residual, &grad].map(|rows| rows.to_contiguous());
-        let [x, residual, grad] = [&x, &residual, &grad].map(slice::<T>);
+        let [x, residual] = [&input.x, &input.residual].map(|rows| rows.to_contiguous());
+        let [x, residual] = [&x, &residual].map(slice::<T>);
         let statistics = of_rows(statistics);
-        // Without dropout the two gradients are one.
-        let shared = norm.mask.is_none();
-        let buffer = |needed: bool| vec![T::default(); if needed { x.len() } else { 0 }];
-        let mut residual_grad = buffer(needs_residual || (shared && needs_x));
-        let mut x_grad = buffer(needs_x && !shared);
+        // Becomes that of the residual, which without dropout is x's, too.
+        let mut grad = Rows::new(grad);
+        let is_apart = needs_x && norm.mask.is_some();
+        let mut x_grad = vec![T::default(); if is_apart { x.len() } else { 0 }];
 
-        let (mut residual_grads, mut x_grads) = (residual_grad.chunks_mut(size), x_grad.chunks_mut(size));
-        let rows =
-            x.chunks(size).zip(residual.chunks(size)).zip(grad.chunks(size)).zip(statistics.chunks(step));
-        // Those that are not needed have no chunks.
-        let tasks = rows.map(|rows| (rows, [x_grads.next(), residual_grads.next()])).enumerate();
-        let totals = total_of_each(x.len(), tasks, 3 * hidden, |(task, (rows, grads)), partial| {
-            let (((x, residual), grad), statistics) = rows;
-            backward(task * step, &norm, &bias, [x, residual, grad], statistics, grads, partial);
+        let mut x_grads = x_grad.chunks_mut(size);
+        let rows = x.chunks(size).zip(residual.chunks(size)).zip(statistics.chunks(step));
+        let tasks = rows.zip(grad.tasks::<T>(size)).map(|rows| (rows, x_grads.next())).enumerate();
+        let totals = total_of_each(x.len(), tasks, 3 * hidden, |(task, (rows, x_grad)), partial| {
+            let (((x, residual), statistics), grad) = rows;
+            backward(task * step, &norm, &bias, [x, residual], statistics, (grad(), x_grad), partial);
         });
 
         let vector = |i: usize, needed: bool| {
             let values = totals[i * hidden..][..hidden].to_vec();
             needed.then(|| tensor(T::narrow_all(values), input.gamma.shape()))
         };
-        let rows = |values: Vec<T>| (!values.is_empty()).then(|| tensor(values, input.x.shape()));
-        let residual = rows(residual_grad);
-        let x = if shared { residual.clone() } else { rows(x_grad) };
+        let residual = grad.output;
+        let x = if is_apart { tensor(x_grad, input.x.shape()) } else { residual.clone() };
         vec![
-            x.filter(|_| needs_x),
+            needs_x.then_some(x),
             vector(0, needs_bias),
-            residual.filter(|_| needs_residual),
+            needs_residual.then_some(residual),
             vector(1, needs_gamma),
             vector(2, needs_beta),
         ]
@@ -115,34 +111,33 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Rows from `first` on of x, the residual and the gradient of y. Stores the gradients of x and the residual where there
-    /// is room for them, and adds to those of the bias, γ and β.
+    /// Rows of x and the residual from `first` on, and the gradients of y, which become those of the residual. Stores those of x
+    /// if there is room for them, and adds to those of the bias, γ and β.
     fn backward<S, T: Scalar>(
         simd,
         first: usize,
         norm: &'a Norm<T::Wide>,
         bias: &'a [T::Wide],
-        rows: [&'a [T]; 3],
+        rows: [&'a [T]; 2],
         statistics: &'a [[T::Wide; 2]],
-        grads: [Option<&'a mut [T]>; 2],
+        grads: (&'a mut [T], Option<&'a mut [T]>),
         partial: &'a mut [T::Wide],
     ) {
-        let ([mut x_grad, mut residual_grad], hidden) = (grads, bias.len());
+        let ((grads, mut x_grads), hidden) = (grads, bias.len());
         let (bias_total, parameters) = partial.split_at_mut(hidden);
         let (gamma_total, beta_total) = parameters.split_at_mut(hidden);
         let [mut sum, mut d, mut factor] = [0.0, 0.0, 1.0].map(|value| vec![T::Wide::from_f64(value); hidden]);
-        let [x, residual, grad] = rows.map(|rows| rows.chunks_exact(hidden));
-        for (row, (((x, residual), grad), &statistics)) in x.zip(residual).zip(grad).zip(statistics).enumerate() {
+        let [x, residual] = rows.map(|rows| rows.chunks_exact(hidden));
+        let rows = x.zip(residual).zip(grads.chunks_exact_mut(hidden)).zip(statistics);
+        for (row, (((x, residual), grad), &statistics)) in rows.enumerate() {
             add(simd, first + row, norm, bias, [x, residual], &mut sum, &mut factor);
-            d.iter_mut().zip(grad).for_each(|(d, grad)| *d = grad.widen());
+            d.iter_mut().zip(&*grad).for_each(|(d, grad)| *d = grad.widen());
             norm.backward(&mut sum, statistics, &mut d, [&mut *gamma_total, &mut *beta_total]);
-            let row = row * hidden..(row + 1) * hidden;
-            if let Some(out) = &mut residual_grad {
-                out[row.clone()].iter_mut().zip(&d).for_each(|(out, &d)| *out = T::narrow(d));
-            }
+            grad.iter_mut().zip(&d).for_each(|(grad, &d)| *grad = T::narrow(d));
             d.iter_mut().zip(&factor).for_each(|(d, &factor)| *d = *d * factor);
-            if let Some(out) = &mut x_grad {
-                out[row].iter_mut().zip(&d).for_each(|(out, &d)| *out = T::narrow(d));
+            if let Some(x_grads) = &mut x_grads {
+                let x_grad = x_grads[row * hidden..].iter_mut().zip(&d);
+                x_grad.for_each(|(x_grad, &d)| *x_grad = T::narrow(d));
             }
             // What is stored is rounded, its total is not.
             accumulate(bias_total, &d);
