@@ -11,6 +11,7 @@ use burn::prelude::*;
 use burn::tensor::{Distribution, TensorData};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::mem::take;
 
 /// What dropout does: nothing if `None`.
 #[derive(Clone, Debug)]
@@ -137,18 +138,16 @@ impl DropoutOps for Dispatch {
 thread_local! {
     static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
     static RECORDED: RefCell<Option<Vec<Seed>>> = const { RefCell::new(None) };
-    static REPLAYED: RefCell<VecDeque<Seed>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// Seeds, [K, 4], and the row of one.
 pub(crate) type Seed = (Tensor<2, Int>, usize);
 
-/// Seeds of the operators of one forward.
+/// Seeds of the operators of one call.
 struct Shared {
+    /// How many are drawn when the first operator asks for one.
     count: usize,
-    /// [count, 4], when the first operator has asked for one.
-    drawn: Option<Tensor<2, Int>>,
-    next: usize,
+    seeds: VecDeque<Seed>,
 }
 
 /// Runs `f`, whose first `count` operators with dropout on one device get the rows of one draw, in the order in which they
@@ -169,7 +168,7 @@ pub fn with_one_draw<T>(count: usize, f: impl FnOnce() -> T) -> T {
     if SHARED.with_borrow(Option::is_some) {
         return f();
     }
-    within(&SHARED, Some(Shared { count, drawn: None, next: 0 }), f).0
+    within(&SHARED, Some(Shared { count, seeds: VecDeque::new() }), f).0
 }
 
 /// What `f` returns, and the seeds that its operators got.
@@ -180,32 +179,27 @@ pub(crate) fn recorded<T>(f: impl FnOnce() -> T) -> (T, Vec<Seed>) {
 
 /// Runs `f`, whose operators get the seeds of a recorded call.
 pub(crate) fn replayed<T>(seeds: Vec<Seed>, f: impl FnOnce() -> T) -> T {
-    within(&REPLAYED, seeds.into(), f).0
+    within(&SHARED, Some(Shared { count: 0, seeds: seeds.into() }), f).0
 }
 
 /// Seeds on a device, and the row of one that no other operator has.
 fn next_seed(device: &Device) -> Seed {
-    let again = REPLAYED.with_borrow_mut(VecDeque::pop_front);
     // Outside autodiff: those of one draw go to operators with and without gradient checkpointing, whose tensors Burn does
     // not mix.
-    let seed = again.unwrap_or_else(|| new_seed(&device.clone().without_autodiff()));
-    RECORDED.with_borrow_mut(|recorded| recorded.as_mut().map(|seeds| seeds.push(seed.clone())));
-    seed
-}
-
-fn new_seed(device: &Device) -> Seed {
+    let device = device.clone().without_autodiff();
     let shared = SHARED.with_borrow_mut(|shared| {
-        let shared = shared.as_mut().filter(|shared| shared.next < shared.count)?;
-        let drawn = shared.drawn.get_or_insert_with(|| draw(shared.count, device));
-        // A model may span devices; the draw is on one.
-        if drawn.device() != *device {
-            return None;
+        let Shared { count, seeds } = shared.as_mut()?;
+        if *count > 0 {
+            let drawn = draw(*count, &device);
+            seeds.extend((0..take(count)).map(|row| (drawn.clone(), row)));
         }
-        shared.next += 1;
-        Some((drawn.clone(), shared.next - 1))
+        // A model may span devices; the draw is on one.
+        seeds.pop_front_if(|(drawn, _)| drawn.device() == device)
     });
     // More operators than were announced: each draws for itself.
-    shared.unwrap_or_else(|| (draw(1, device), 0))
+    let seed = shared.unwrap_or_else(|| (draw(1, &device), 0));
+    RECORDED.with_borrow_mut(|recorded| recorded.as_mut().map(|seeds| seeds.push(seed.clone())));
+    seed
 }
 
 fn draw(count: usize, device: &Device) -> Tensor<2, Int> {
