@@ -1,8 +1,6 @@
 //! What the launches of one call have in common: sizes, dtypes, arguments.
 
-use crate::cube::mask::{MaskLaunch, mask_args};
 use crate::cube::row::Split;
-use crate::numerics::dropout::Dropout;
 use crate::numerics::precision::computed_in;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::ops::IntTensorOps;
@@ -109,10 +107,6 @@ impl RowLaunch {
 
     pub(crate) fn scalar(&self, value: f64) -> InputScalar {
         InputScalar::new(value, dtype_to_elem_type(self.wide))
-    }
-
-    pub(crate) fn mask(&self, dropout: &Dropout<CubeBackend>) -> Option<MaskLaunch> {
-        dropout.0.as_ref().map(|seeded| mask_args(seeded, self.wide))
     }
 
     /// `float` and `wide` as kernels take them.

@@ -2,20 +2,23 @@
 
 use crate::cube::launch::{RowLaunch, buffer, int_tensor, is_computed};
 use crate::cube::row::column_of;
-use crate::numerics::dropout::{DropoutOps, Seeded};
+use crate::numerics::dropout::{Dropout, DropoutOps, Seeded};
 use crate::numerics::philox;
 use burn::backend::TensorMetadata;
-use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 
-/// A mask with factors in `wide`.
-pub(crate) fn mask_args(Seeded { seeds, row, prob }: &Seeded<CubeBackend>, wide: DType) -> MaskLaunch {
-    let (threshold, scale) = philox::threshold_and_scale(*prob);
-    let seeds = int_tensor(seeds.clone());
-    MaskLaunch::new(seeds, 4 * row, threshold, InputScalar::new(scale, dtype_to_elem_type(wide)))
+impl RowLaunch {
+    /// The mask of a dropout, if it does something.
+    pub(crate) fn mask(&self, dropout: &Dropout<CubeBackend>) -> Option<MaskLaunch> {
+        dropout.0.as_ref().map(|seeded| self.seeded(seeded))
+    }
+
+    fn seeded(&self, Seeded { seeds, row, prob }: &Seeded<CubeBackend>) -> MaskLaunch {
+        let (threshold, scale) = philox::threshold_and_scale(*prob);
+        MaskLaunch::new(int_tensor(seeds.clone()), 4 * row, threshold, self.scalar(scale))
+    }
 }
 
 /// Where the mask's seed is, threshold and scale.
@@ -109,7 +112,7 @@ impl DropoutOps for CubeBackend {
             CubeDim::new_1d(launch.max_units as u32),
             launch.address_type,
             buffer(tensor),
-            mask_args(seeded, launch.wide),
+            launch.seeded(seeded),
             output.clone().into_buffer_arg(),
             launch.rows,
             columns,
@@ -149,7 +152,7 @@ fn dropout<T: Float, W: Float>(
 mod tests {
     use super::*;
     use burn::backend::{Backend, Flex, get_or_init_device_settings, try_read_sync};
-    use burn::tensor::TensorData;
+    use burn::tensor::{DType, TensorData};
 
     /// A tensor of odd numbers, dropped, in f64.
     fn dropped<B: DropoutOps>(shape: &[usize], dtype: DType, seed: [i32; 4], prob: f64) -> Vec<f64> {
