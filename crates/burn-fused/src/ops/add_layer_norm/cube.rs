@@ -30,8 +30,7 @@ fn summands<T: Float>(input: &Input) -> SummandsLaunch<T> {
 impl Kernels<CubeBackend> for AddLayerNormOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
-        let vectors = [input.gamma.clone(), input.beta.clone()];
-        on.layer_norm(&[on.rows], summands(&input), vectors, input.epsilon, &input.dropout)
+        on.layer_norm(&[on.rows], summands(&input), [input.gamma, input.beta], input.epsilon, &input.dropout)
     }
 
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {

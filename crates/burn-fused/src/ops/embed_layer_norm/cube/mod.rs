@@ -47,8 +47,7 @@ fn sources<T: Float>(input: &Input) -> SummandsLaunch<T> {
 impl Kernels<CubeBackend> for EmbedLayerNormOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
-        let vectors = [input.gamma.clone(), input.beta.clone()];
-        on.layer_norm(&input.shape, sources(&input), vectors, input.epsilon, &input.dropout)
+        on.layer_norm(&input.shape, sources(&input), [input.gamma, input.beta], input.epsilon, &input.dropout)
     }
 
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
