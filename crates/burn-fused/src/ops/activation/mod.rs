@@ -253,17 +253,10 @@ pub enum Activation {
 
 impl Activation {
     /// All there are.
-    pub const ALL: [Self; 9] = [
-        Self::Identity,
-        Self::Gelu,
-        Self::GeluTanh,
-        Self::GeluFast,
-        Self::QuickGelu,
-        Self::Silu,
-        Self::Relu,
-        Self::Tanh,
-        Self::Sigmoid,
-    ];
+    pub const ALL: [Self; 9] = {
+        use Activation::*;
+        [Identity, Gelu, GeluTanh, GeluFast, QuickGelu, Silu, Relu, Tanh, Sigmoid]
+    };
 
     /// transformers' names; the first is the one that is written.
     pub fn names(self) -> &'static [&'static str] {
