@@ -7,31 +7,70 @@ use crate::flex::scalar::Functions;
 use crate::flex::{
     HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each, widened,
 };
-use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use pulp::Simd;
 
+/// Cost per value, relative to LayerNorm.
+const WORK: usize = 4;
+
+/// Kernels are where time goes: in feed-forward networks.
+fn has_kernel(activation: Activation) -> bool {
+    !matches!(activation, Activation::Identity | Activation::Tanh | Activation::Sigmoid)
+}
+
 impl HostKernels for BiasActivationOp {
     fn forward<T: Scalar>(input: BiasActivation<Flex>) -> Output<Self, Flex> {
-        let y = match input.activation {
-            Activation::Gelu => forward::<T, _>(Gelu, input),
-            Activation::Relu => forward::<T, _>(Relu, input),
-            // Kernels where time goes: in feed-forward networks.
-            Activation::Identity | Activation::Tanh | Activation::Sigmoid => return Self::reference(input),
-            other => forward::<T, _>(Logistic(other.logistic()), input),
-        };
-        (y, [])
+        if !has_kernel(input.activation) {
+            return Self::reference(input);
+        }
+        let bias = widened::<T>(&input.bias);
+        let count = input.x.shape().num_elements();
+        let gate = input.gate.map(|gate| gate.to_contiguous());
+        let gate = gate.as_ref().map(|gate| slice::<T>(gate));
+        let mut rows = Rows::new(input.x);
+        let size = rows_per_task(bias.len()) * bias.len();
+        for_each(WORK * count, rows.tasks::<T>(size).enumerate(), |(task, rows)| {
+            let y = rows();
+            let gate = gate.map(|gate| &gate[task * size..][..y.len()]);
+            match input.activation {
+                Activation::Gelu => forward_rows(Gelu, &bias, gate, y),
+                Activation::Relu => forward_rows(Relu, &bias, gate, y),
+                other => forward_rows(Logistic(other.logistic()), &bias, gate, y),
+            }
+        });
+        (rows.output, [])
     }
 
     fn backward<T: Scalar>(input: BiasActivation<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
-        match input.activation {
-            Activation::Gelu => backward::<T, _>(Gelu, &input, upstream),
-            Activation::Relu => backward::<T, _>(Relu, &input, upstream),
-            Activation::Identity | Activation::Tanh | Activation::Sigmoid => {
-                Self::reference_backward(input, upstream)
-            }
-            other => backward::<T, _>(Logistic(other.logistic()), &input, upstream),
+        if !has_kernel(input.activation) {
+            return Self::reference_backward(input, upstream);
         }
+        let Upstream { grad, needs: [needs_x, needs_bias, needs_gate], .. } = upstream;
+        let bias = widened::<T>(&input.bias);
+        let columns = bias.len();
+        let x = input.x.to_contiguous();
+        let x = slice::<T>(&x);
+        // Becomes that of x, of which the bias's is the sum.
+        let mut grad = Rows::new(grad);
+        let gate = input.gate.as_ref().map(|gate| gate.to_contiguous());
+        let gate = gate.as_ref().map(|gate| slice::<T>(gate)).unwrap_or_default();
+        let mut gate_grad = vec![T::default(); gate.len()];
+        let size = rows_per_task(columns) * columns;
+        let mut gates = gate.chunks(size).zip(gate_grad.chunks_mut(size));
+        let tasks = x.chunks(size).zip(grad.tasks::<T>(size)).map(|task| (task, gates.next()));
+        let total = total_of_each(WORK * x.len(), tasks, columns, |((x, rows), gate), total| {
+            let d = rows();
+            match input.activation {
+                Activation::Gelu => backward_rows(Gelu, &bias, x, d, gate, total),
+                Activation::Relu => backward_rows(Relu, &bias, x, d, gate, total),
+                other => backward_rows(Logistic(other.logistic()), &bias, x, d, gate, total),
+            }
+        });
+        vec![
+            needs_x.then_some(grad.output),
+            needs_bias.then(|| tensor(T::narrow_all(total), input.bias.shape())),
+            needs_gate.then(|| tensor(gate_grad, input.x.shape())),
+        ]
     }
 }
 
@@ -87,53 +126,6 @@ impl Curve for Relu {
         let value = if z < W::ZERO { W::ZERO } else { z }; // NaN stays
         (value, W::from_f64(if z > W::ZERO { 1.0 } else { 0.0 }))
     }
-}
-
-fn forward<T: Scalar, C: Curve>(curve: C, input: BiasActivation<Flex>) -> FloatTensor<Flex> {
-    let bias = widened::<T>(&input.bias);
-    let count = input.x.shape().num_elements();
-    let gate = input.gate.map(|gate| gate.to_contiguous());
-    let gate = gate.as_ref().map(|gate| slice::<T>(gate));
-    let mut rows = Rows::new(input.x);
-    let size = rows_per_task(bias.len()) * bias.len();
-    let tasks = rows.tasks::<T>(size).enumerate();
-    for_each(WORK * count, tasks, |(task, rows)| {
-        let y = rows();
-        let gate = gate.map(|gate| &gate[task * size..][..y.len()]);
-        forward_rows(curve, &bias, gate, y);
-    });
-    rows.output
-}
-
-/// Cost per value, relative to LayerNorm.
-const WORK: usize = 4;
-
-fn backward<T: Scalar, C: Curve>(
-    curve: C,
-    input: &BiasActivation<Flex>,
-    upstream: Upstream<BiasActivationOp, Flex>,
-) -> Gradients<Flex> {
-    let Upstream { grad, needs: [needs_x, needs_bias, needs_gate], .. } = upstream;
-    let bias = widened::<T>(&input.bias);
-    let columns = bias.len();
-    let x = input.x.to_contiguous();
-    let x = slice::<T>(&x);
-    // Becomes that of x, of which the bias's is the sum.
-    let mut grad = Rows::new(grad);
-    let gate = input.gate.as_ref().map(|gate| gate.to_contiguous());
-    let gate = gate.as_ref().map(|gate| slice::<T>(gate)).unwrap_or_default();
-    let mut gate_grad = vec![T::default(); gate.len()];
-    let size = rows_per_task(columns) * columns;
-    let mut gates = gate.chunks(size).zip(gate_grad.chunks_mut(size));
-    let tasks = x.chunks(size).zip(grad.tasks::<T>(size)).map(|task| (task, gates.next()));
-    let total = total_of_each(WORK * x.len(), tasks, columns, |((x, rows), gate), partial| {
-        backward_rows(curve, &bias, x, rows(), gate, partial);
-    });
-    vec![
-        needs_x.then_some(grad.output),
-        needs_bias.then(|| tensor(T::narrow_all(total), input.bias.shape())),
-        needs_gate.then(|| tensor(gate_grad, input.x.shape())),
-    ]
 }
 
 simd_fn! {
