@@ -2,7 +2,7 @@
 
 use crate::cube::launch::{RowLaunch, buffer, int_tensor, output};
 use crate::cube::mask::Mask;
-use crate::cube::row::{Split, column, cube_sum, factors, nearest_row, zeros};
+use crate::cube::row::{Split, column, cube_sum, factors, filled, nearest_row};
 use crate::cube::totals::{store, store_share};
 use crate::numerics::dropout::Dropout;
 use burn::backend::cubecl::dtype_to_elem_type;
@@ -56,7 +56,7 @@ impl<T: Float> Summands<T> {
         #[comptime] hidden: usize,
         #[comptime] split: Split,
     ) -> Array<W> {
-        let mut sum = zeros::<W>(split);
+        let mut sum = filled::<W>(0.0, split);
         let first = start::<T>(&self.first, row);
         let second = start::<T>(&self.second, row);
         let third = start::<T>(&self.third, row);
@@ -267,12 +267,12 @@ fn backward<T: Float, W: Float, O: Float>(
     let end = clamp_max(first + rows_per_cube, rows);
     let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
     let length = W::cast_from(comptime!(hidden as u32));
-    let mut gamma_total = zeros::<W>(split);
-    let mut beta_total = zeros::<W>(split);
-    let mut summand_total = zeros::<W>(split);
+    let mut gamma_total = filled::<W>(0.0, split);
+    let mut beta_total = filled::<W>(0.0, split);
+    let mut summand_total = filled::<W>(0.0, split);
     // ∂L/∂y · γ and x̂, 0 past the last column.
-    let mut g = zeros::<W>(split);
-    let mut normalized = zeros::<W>(split);
+    let mut g = filled::<W>(0.0, split);
+    let mut normalized = filled::<W>(0.0, split);
 
     for row in first..end {
         let mean = means[row];

@@ -36,20 +36,14 @@ pub(crate) fn column_of(counter: usize, i: usize) -> usize {
 
 /// The same value for each of a unit's columns.
 #[cube]
-fn filled<W: Float>(value: W, #[comptime] split: Split) -> Array<W> {
+pub(crate) fn filled<W: Float>(#[comptime] value: f32, #[comptime] split: Split) -> Array<W> {
     let mut values = Array::<W>::new(split.slots);
     // Loops of more steps would make shaders that take long to compile.
     #[unroll(split.slots <= 16)]
     for i in 0..split.slots {
-        values[i] = value;
+        values[i] = W::new(value);
     }
     values
-}
-
-/// 0 for each of a unit's columns.
-#[cube]
-pub(crate) fn zeros<W: Float>(#[comptime] split: Split) -> Array<W> {
-    filled::<W>(W::new(0.0), split)
 }
 
 /// What dropout multiplies each of a unit's columns by; 1 without a mask.
@@ -59,7 +53,7 @@ pub(crate) fn factors<W: Float>(
     token: usize,
     #[comptime] split: Split,
 ) -> Array<W> {
-    let mut factors = filled::<W>(W::new(1.0), split);
+    let mut factors = filled::<W>(1.0, split);
     #[comptime]
     match mask {
         ComptimeOption::Some(mask) =>

@@ -3,7 +3,7 @@
 
 use super::{Activation, BiasActivation, BiasActivationOp};
 use crate::cube::launch::{RowLaunch, buffer, output};
-use crate::cube::row::{Split, column, zeros};
+use crate::cube::row::{Split, column, filled};
 use crate::cube::totals::{store, store_share};
 use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
@@ -207,7 +207,7 @@ fn backward_kernel<T: Float, W: Float>(
         terminate!();
     }
     let end = clamp_max(first + rows_per_cube, rows);
-    let mut total = zeros::<W>(split);
+    let mut total = filled::<W>(0.0, split);
     for row in first..end {
         #[unroll(split.slots <= 16)]
         for i in 0..split.slots {
