@@ -39,12 +39,8 @@ pub(crate) struct Summand<T: Tensors> {
 /// Which row of a table a token reads.
 #[derive(Clone, Debug)]
 pub(crate) enum Index<I> {
-    Ids {
-        /// [B, S], or [1, S] for all sequences alike.
-        ids: I,
-        /// The row that is read like any other and gets no gradient.
-        padding_idx: Option<usize>,
-    },
+    /// That of its id, [B, S] or [1, S]: see [`Rows::Lookup`].
+    Ids { ids: I, padding_idx: Option<usize> },
     /// Row `first + t mod period` for token t of the batch: with a period of 1 all read one row, with S consecutive ones in
     /// every sequence, with B · S each its own.
     Cyclic { first: usize, period: usize },
@@ -69,35 +65,21 @@ impl<T: Tensors> Summand<T> {
     }
 }
 
-/// One of the three summands of [`embed_layer_norm`]: where each token's vector comes from.
+/// One of the three summands of [`embed_layer_norm`]: where each token's vector comes from. A table is [V, H].
 #[derive(Clone, Debug)]
+// Fields are documented by the sentence of their variant.
+#[allow(missing_docs)]
 #[allow(clippy::large_enum_variant)] // three are made per forward; boxing them would cost more
 pub enum Rows {
     /// Nothing is added.
     Absent,
-    /// Row `ids[b, s]` of `table`.
-    Lookup {
-        /// The table, [V, H].
-        table: Tensor<2>,
-        /// [B, S], or [1, S] for all sequences alike.
-        ids: Tensor<2, Int>,
-        /// The row that is read like any other and gets no gradient.
-        padding_idx: Option<usize>,
-    },
+    /// Row `ids[b, s]` of `table`, with ids [B, S], or [1, S] for all sequences alike. Row `padding_idx` is read like any other
+    /// and gets no gradient.
+    Lookup { table: Tensor<2>, ids: Tensor<2, Int>, padding_idx: Option<usize> },
     /// Row `first + s` of `table`: consecutive positions, the same in every sequence.
-    Range {
-        /// The table, [V, H].
-        table: Tensor<2>,
-        /// The row of token 0.
-        first: usize,
-    },
-    /// One row of `table` for every token.
-    Row {
-        /// The table, [V, H].
-        table: Tensor<2>,
-        /// The row, below V.
-        row: usize,
-    },
+    Range { table: Tensor<2>, first: usize },
+    /// Row `row` of `table` for every token.
+    Row { table: Tensor<2>, row: usize },
     /// Given vectors, [B, S, H].
     Values(Tensor<3>),
 }
