@@ -120,9 +120,16 @@ pub(crate) fn is_computed(dtype: DType) -> bool {
     matches!(computed_in(dtype), DType::F32 | DType::F64)
 }
 
-/// A tensor as an argument, its values side by side.
+/// A tensor as an argument: its values side by side, and nothing behind the last.
 pub(crate) fn buffer(tensor: CubeTensor) -> BufferArg {
-    into_contiguous(tensor).into_buffer_arg()
+    let mut tensor = into_contiguous(tensor);
+    let values = (tensor.meta.shape().num_elements() * tensor.dtype.size()) as u64;
+    // CUDA and ROCm may put padding there, which kernels that read to the end would read.
+    let padding = tensor.handle.size_in_used() - values;
+    if padding > 0 {
+        tensor.handle = tensor.handle.offset_end(padding);
+    }
+    tensor.into_buffer_arg()
 }
 
 /// What a kernel writes only where it is asked for.
@@ -140,18 +147,6 @@ pub(crate) fn int_tensor(tensor: CubeTensor) -> TensorArg {
         _ => tensor,
     };
     into_contiguous(cast(tensor, DType::I32)).into_tensor_arg()
-}
-
-/// As [`buffer`], for kernels that read to its end.
-pub(crate) fn exact_buffer(tensor: CubeTensor) -> BufferArg {
-    let mut tensor = into_contiguous(tensor);
-    let values = (tensor.meta.shape().num_elements() * tensor.dtype.size()) as u64;
-    // CUDA and ROCm may put padding behind the last value.
-    let padding = tensor.handle.size_in_used() - values;
-    if padding > 0 {
-        tensor.handle = tensor.handle.offset_end(padding);
-    }
-    tensor.into_buffer_arg()
 }
 
 /// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], rounded to `dtype` once.

@@ -1,6 +1,6 @@
 //! Sums over all rows: each cube of a backward adds up some rows and stores its share, then the shares are added up.
 
-use crate::cube::launch::{RowLaunch, UNITS, address_type, exact_buffer};
+use crate::cube::launch::{RowLaunch, UNITS, address_type, buffer};
 use crate::cube::row::{Split, column, cube_sum};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::{DType, Shape};
@@ -76,7 +76,7 @@ impl RowLaunch {
             self.cubes(1),
             CubeDim::new_1d(self.max_units as u32),
             address_type([&values]),
-            exact_buffer(values),
+            buffer(values),
             sum.clone().into_buffer_arg(),
             self.scalar(share),
             self.max_units,

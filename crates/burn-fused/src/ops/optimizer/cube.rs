@@ -2,7 +2,7 @@
 //! cubes found. A step of Adam is one launch.
 
 use super::AdamStep;
-use crate::cube::launch::{RowLaunch, buffer, exact_buffer, is_computed};
+use crate::cube::launch::{RowLaunch, buffer, is_computed};
 use crate::cube::row::cube_sum;
 use crate::engine::deferred::{Handles, array, register};
 use crate::engine::operator::{Path, Spec};
@@ -90,7 +90,7 @@ fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
             on.cubes(cubes),
             CubeDim::new_1d(on.max_units as u32),
             AddressType::from_len(largest + cubes * on.max_units),
-            some.iter().cloned().map(exact_buffer).collect(),
+            some.iter().cloned().map(buffer).collect(),
             parts.clone().into_buffer_arg(),
             i * cubes,
             cubes,
@@ -176,8 +176,8 @@ fn products(tensors: Vec<CubeTensor>, factor: CubeTensor) -> Vec<CubeTensor> {
             on.cubes(cubes),
             CubeDim::new_1d(on.max_units as u32),
             AddressType::from_len(largest + cubes * on.max_units),
-            some.iter().map(|(tensor, _)| exact_buffer(tensor.clone())).collect(),
-            some.iter().map(|(_, output)| exact_buffer((*output).clone())).collect(),
+            some.iter().map(|(tensor, _)| buffer(tensor.clone())).collect(),
+            some.iter().map(|(_, output)| buffer((*output).clone())).collect(),
             buffer(factor.clone()),
             cubes,
             on.max_units,
