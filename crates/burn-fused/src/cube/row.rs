@@ -124,10 +124,7 @@ fn either<W: Float>(a: W, b: W, #[comptime] is_max: bool) -> W {
 /// The id of `token`, moved to the nearest row that the table has.
 #[cube]
 pub(crate) fn nearest_row(ids: &OwnedTensor<i32>, token: usize, last: u32) -> u32 {
-    let mut id = ids[token % ids.len()];
     // Before the cast, which would wrap.
-    if id < 0i32 {
-        id = 0i32;
-    }
+    let id = clamp_min(ids[token % ids.len()], 0);
     clamp_max(u32::cast_from(id), last)
 }
