@@ -4,9 +4,10 @@ use crate::engine::operator::{Kernels, Operator, record};
 use burn::backend::autodiff::Autodiff;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{
-    AutodiffBackend, Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchKindConversion,
-    DispatchTensor, GradientCheckpointingStrategy,
+    Backend, BackendTensor, Dispatch, DispatchAutodiffContext, DispatchKindConversion, DispatchTensor,
+    GradientCheckpointingStrategy,
 };
+use burn::tensor::Tensor;
 use std::cell::Cell;
 
 /// `$on`, in which `$backend` is the backend of a tensor of `$kind`, whatever autodiff there is, or `$elsewhere` on a device
@@ -71,19 +72,14 @@ where
 }
 
 /// A float on autodiff over `B`, whatever the checkpointing; one from outside is a constant there.
-pub(crate) fn follow<B>(tensor: DispatchTensor) -> FloatTensor<Autodiff<B>>
+pub(crate) fn follow<B: Backend>(tensor: DispatchTensor) -> FloatTensor<Autodiff<B>>
 where
-    B: Backend,
-    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
+    DispatchTensor: DispatchKindConversion<Autodiff<B>>,
 {
-    match tensor.autodiff {
-        DispatchAutodiffContext::Disabled => Autodiff::<B>::from_inner(plain::<B>(tensor).float()),
-        DispatchAutodiffContext::Enabled(_) => {
-            // The graph's tensors are the same under every strategy, which is a mark on the dispatched one.
-            let autodiff = DispatchAutodiffContext::Enabled(GradientCheckpointingStrategy::Disabled);
-            plain::<Autodiff<B>>(DispatchTensor { autodiff, ..tensor }).float()
-        }
-    }
+    let tensor = Tensor::<1>::from_dispatch(tensor).autodiff().into_dispatch();
+    // The graph's tensors are the same under every strategy, which is a mark on the dispatched one.
+    let autodiff = DispatchAutodiffContext::Enabled(GradientCheckpointingStrategy::Disabled);
+    plain::<Autodiff<B>>(DispatchTensor { autodiff, ..tensor }).float()
 }
 
 /// The tensor on the backend that it is on.
