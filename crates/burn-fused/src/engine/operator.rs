@@ -12,7 +12,7 @@ use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{AutodiffBackend, Backend, TensorMetadata};
 use burn::tensor::{DType, Shape};
 use std::cell::RefCell;
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Formatter};
 use std::marker::PhantomData;
 
 /// What autodiff's graph and fusion's queue can hold.
@@ -207,12 +207,7 @@ pub(crate) trait Kernels<B: DropoutOps>: Operator {
 #[allow(deprecated)] // Burn deprecates NdArray; it is supported as long as Burn ships it.
 impl<O: Operator> Kernels<burn::backend::NdArray> for O {}
 
-/// Operator `O` in the graph, which saves the inputs and the statistics for backward: the rest is computed again.
-#[derive(Debug)]
-// Burn allows a step no state: that is the graph's.
-struct Step<O>(PhantomData<O>);
-
-/// The output for inputs that autodiff follows.
+/// The output for inputs that autodiff follows. The graph saves the inputs and the statistics: the rest is computed again.
 pub(crate) fn record<O, B, const N: usize>(inputs: O::On<Autodiff<B>>) -> FloatTensor<Autodiff<B>>
 where
     O: Kernels<B> + Operator<Needs = [bool; N]>,
@@ -226,34 +221,68 @@ where
     });
     let inputs =
         O::map::<Autodiff<B>, B>(inputs, &mut |tensor| tensor.into_primitive(), &mut |tensor| tensor);
+    // The backward, wherever it is called, is of the same path.
+    let path = Path::current();
+    step::<B, _, N>(nodes, |is_kept| {
+        // Handles, no values: kernels that write in place see that the graph holds their memory too.
+        let saved = is_kept.then(|| O::saved(&inputs));
+        let (output, statistics) = O::forward(inputs);
+        let backward = move |grad: FloatTensor<B>, needs: [bool; N]| {
+            let inputs = saved.expect("the graph keeps the step");
+            path.take(|| O::backward(inputs, Upstream { statistics, grad, needs }))
+        };
+        (output, backward)
+    })
+}
+
+/// The output of `forward` as a step of autodiff's graph. `forward`, which is told whether the graph keeps the step, returns
+/// the backward too: from the output's gradient, and which parents need one, to theirs.
+pub(crate) fn step<B, F, const N: usize>(
+    nodes: [NodeGuard; N],
+    forward: impl FnOnce(bool) -> (FloatTensor<B>, F),
+) -> FloatTensor<Autodiff<B>>
+where
+    B: Backend,
+    F: FnOnce(FloatTensor<B>, [bool; N]) -> Gradients<B> + Clone + Send + 'static,
+{
+    let step = Backward::<B, N>::prepare::<NoCheckpointing>(Step::<State<F>>(PhantomData), nodes);
     // Under gradient checkpointing Burn saves the output of what is compute-bound, and computes the rest again. So of such
     // a step the strategy changes nothing.
-    match Step::<O>(PhantomData).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
+    match step.compute_bound().stateful() {
         OpsKind::Tracked(prep) => {
-            // Handles, no values: kernels that write in place see that the graph holds their memory too.
-            let saved = O::saved(&inputs);
-            let (output, statistics) = O::forward(inputs);
-            prep.finish((saved, statistics, Path::current()), output)
+            let (output, backward) = forward(true);
+            prep.finish(State(backward), output)
         }
         // No gradient will be asked for: nothing is kept.
-        OpsKind::UnTracked(prep) => prep.finish(O::forward(inputs).0),
+        OpsKind::UnTracked(prep) => prep.finish(forward(false).0),
     }
 }
 
-impl<O, B, const N: usize> Backward<B, N> for Step<O>
+#[derive(Debug)]
+// Burn allows a step no state: that is the graph's.
+struct Step<S>(PhantomData<S>);
+
+/// A step's backward, with what it saves.
+#[derive(Clone)]
+struct State<F>(F);
+
+impl<F> Debug for State<F> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        f.write_str("State")
+    }
+}
+
+impl<B, F, const N: usize> Backward<B, N> for Step<State<F>>
 where
-    O: Kernels<B> + Operator<Needs = [bool; N]>,
-    B: DropoutOps,
+    B: Backend,
+    F: FnOnce(FloatTensor<B>, [bool; N]) -> Gradients<B> + Clone + Send + 'static,
 {
-    /// Inputs, statistics, and what computed the output: the backward, wherever it is called, is of the same path.
-    type State = (O::On<B>, O::Statistics<FloatTensor<B>>, Path);
+    type State = State<F>;
 
     fn backward(self, ops: Ops<Self::State, N>, grads: &mut grads::Gradients, _: &mut Checkpointer) {
-        let (inputs, statistics, path) = ops.state;
         let grad = grads.consume::<B>(&ops.node);
         let parents = ops.parents.map(|parent| parent.map(|parent| parent.id));
-        let needs = parents.map(|parent| parent.is_some());
-        let gradients = path.take(|| O::backward(inputs, Upstream { statistics, grad, needs }));
+        let gradients = (ops.state.0)(grad, parents.map(|parent| parent.is_some()));
         for (parent, gradient) in parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 grads.register::<B>(parent, gradient);

@@ -1,25 +1,20 @@
 //! A part of a model that the backward computes again, instead of keeping what its operators save.
 
-use crate::engine::operator::Path;
+use crate::engine::operator::{Gradients, Path, step};
 use crate::engine::run::{follow, on_backend, plain};
 use crate::error::Error;
-use crate::numerics::dropout::{Seed, recorded, replayed};
+use crate::numerics::dropout::{recorded, replayed};
 use crate::numerics::precision::{Precision, autocast};
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{
-    AutodiffBackend, Backend, BackendTensor, DispatchKindConversion, DispatchTensor,
-    GradientCheckpointingStrategy,
+    Backend, BackendTensor, DispatchAutodiffContext, DispatchKindConversion, DispatchTensor,
+    GradientCheckpointingStrategy, TensorMetadata,
 };
 use burn::module::{ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::DType;
-use std::fmt::{self, Debug, Formatter};
-use std::marker::PhantomData;
+use std::fmt::Debug;
 
 /// Operands of a part, at most: `x` and its parameters.
 const OPERANDS: usize = 4096;
@@ -90,11 +85,13 @@ where
     if x.gradient_checkpointing_strategy().is_none() {
         return compute(module, x, context);
     }
-    let mut detach = Detach { operands: vec![Some(x.clone().into_dispatch())], followed: vec![true] };
+    let mut detach = Detach(vec![x.clone().into_dispatch()]);
     let detached = module.clone().map(&mut detach);
-    let Detach { operands, followed } = detach;
+    let operands = detach.0;
+    let followed = operands.iter().map(|operand| operand.autodiff != DispatchAutodiffContext::Disabled);
+    let followed: Vec<bool> = followed.collect();
     let (again, path, precision) = (context.clone(), Path::current(), Precision::current());
-    let part = Part(move |x, needs: &[bool]| -> Result<_, E> {
+    let run = move |x: Tensor<2>, needs: &[bool]| -> Result<_, E> {
         // Leaves are new in each run: gradients of a graph that ended here would be lost.
         let mut attach = Attach { followed: &followed, needs, leaves: Vec::new() };
         let x = attach.leaf(x);
@@ -102,149 +99,77 @@ where
         let module = detached.clone().map(&mut attach);
         let y = autocast(precision, || path.take(|| compute(&module, x, &again)))?;
         Ok((y, attach.leaves))
-    });
-    let kind = &operands[0].as_ref().expect("x").kind;
+    };
+    let kind = &operands[0].kind;
     // The parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of which a model has many.
     on_backend!(kind, B => match operands.len() {
-        0..=32 => record::<B, _, _, 32>(part, operands),
-        33..=512 => record::<B, _, _, 512>(part, operands),
-        513..=OPERANDS => record::<B, _, _, OPERANDS>(part, operands),
+        0..=32 => record::<B, _, _, 32>(run, x.inner(), &operands),
+        33..=512 => record::<B, _, _, 512>(run, x.inner(), &operands),
+        513..=OPERANDS => record::<B, _, _, OPERANDS>(run, x.inner(), &operands),
         count => Err(Error::TooManyParameters { found: count - 1, most: OPERANDS - 1 }.into()),
     }, compute(module, x, context))
 }
 
-/// What is computed again: from `x`, which is outside autodiff, the output, and what has a gradient: of `x` and of the
-/// parameters those that are asked for.
-#[derive(Clone)]
-struct Part<F>(F);
-
-impl<F> Debug for Part<F> {
-    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        f.write_str("Part")
-    }
-}
-
-trait Run<E>: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Leaves), E> + Clone + Send + 'static {}
-impl<E, F: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Leaves), E> + Clone + Send + 'static> Run<E> for F {}
-
-/// The output on autodiff over `B`; `operands` are `x` and the parameters.
-fn record<B, F, E, const N: usize>(
-    part: Part<F>,
-    operands: Vec<Option<DispatchTensor>>,
-) -> Result<Tensor<2>, E>
+/// The output on autodiff over `B`; `operands` are `x` and the parameters. `run` computes it from x, and has a leaf of the graph
+/// for each operand whose gradient is asked for.
+fn record<B, F, E, const N: usize>(run: F, x: Tensor<2>, operands: &[DispatchTensor]) -> Result<Tensor<2>, E>
 where
     B: Backend,
-    F: Run<E>,
+    F: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Vec<Option<DispatchTensor>>), E> + Clone + Send + 'static,
     E: Debug + 'static,
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
 {
-    let mut operands = operands.into_iter();
-    let x = operands.next().flatten().expect("x");
-    let (autodiff, x) = (x.autodiff, follow::<B>(x));
-    let mut operands = operands.map(|operand| operand.map(follow::<B>));
-    // A constant stands for what is absent, and fills the array.
-    let constant = Autodiff::<B>::from_inner(x.primitive().clone());
-    let nodes: [NodeGuard; N] = std::array::from_fn(|i| match i {
-        0 => x.node(),
-        _ => operands.next().flatten().map_or_else(|| constant.node(), |operand| operand.node()),
+    // A constant stands for a quantised weight, which has no gradient, and fills the array.
+    let constant = follow::<B>(x.clone().into_dispatch());
+    let nodes = std::array::from_fn(|i| match operands.get(i) {
+        Some(operand) if !matches!(operand.dtype(), DType::QFloat(_)) => follow::<B>(operand.clone()).node(),
+        _ => constant.node(),
     });
-    let x = x.into_primitive();
     // No gradient is asked for yet: the graph of this forward ends here.
-    let (run, seeds) = recorded(|| (part.0)(tensor::<B>(x.clone()), &[false; N]));
-    let y = plain::<B>(run?.0.inner().into_dispatch()).float();
-    let step = Step::<Part<F>, E>(PhantomData).prepare::<NoCheckpointing>(nodes);
-    // Burn saves its output: the part is computed again by its own backward alone.
-    let output = match step.compute_bound().stateful() {
-        OpsKind::Tracked(prep) => prep.finish((part, seeds, x), y),
-        OpsKind::UnTracked(prep) => prep.finish(y),
-    };
-    let output = DispatchTensor::from_backend(BackendTensor::<Autodiff<B>>::Float(output));
-    Ok(Tensor::from_dispatch(DispatchTensor { autodiff, ..output }))
-}
-
-#[derive(Debug)]
-// Burn allows a step no state: that is the graph's.
-struct Step<P, E>(PhantomData<fn(P) -> E>);
-
-impl<B, F, E, const N: usize> Backward<B, N> for Step<Part<F>, E>
-where
-    B: Backend,
-    F: Run<E>,
-    E: Debug + 'static,
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    /// The part, the seeds that its operators got, and x.
-    type State = (Part<F>, Vec<Seed>, FloatTensor<B>);
-
-    fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let (part, seeds, x) = ops.state;
-        let grad = tensor::<B>(grads.consume::<B>(&ops.node));
-        let parents = ops.parents.map(|parent| parent.map(|parent| parent.id));
-        let needs = parents.map(|parent| parent.is_some());
-        let (y, leaves) =
-            replayed(seeds, || (part.0)(tensor::<B>(x), &needs)).expect("the forward had no error");
+    let (first, seeds) = recorded(|| run(x.clone(), &[false; N]));
+    let y = plain::<B>(first?.0.inner().into_dispatch()).float();
+    let backward = move |grad: FloatTensor<B>, needs: [bool; N]| -> Gradients<B> {
+        let (y, leaves) = replayed(seeds, || run(x, &needs)).expect("the forward had no error");
         // The gradient of this sum by y is `grad`, which Burn's backward cannot be given.
-        let mut found = (y * grad.autodiff()).sum().backward();
-        for (parent, leaf) in parents.into_iter().zip(leaves) {
-            if let (Some(parent), Some(leaf)) = (parent, leaf)
-                && let Some(gradient) = leaf(&mut found)
-            {
-                grads.register::<B>(parent, plain::<B>(gradient).float());
-            }
-        }
-    }
+        let mut found = (y * Tensor::<2>::from_primitive::<B>(grad).autodiff()).sum().backward();
+        let gradient = |leaf: Option<DispatchTensor>| {
+            let gradient = Tensor::<1>::from_dispatch(leaf?).grad_remove(&mut found)?;
+            Some(plain::<B>(gradient.into_dispatch()).float())
+        };
+        leaves.into_iter().map(gradient).collect()
+    };
+    let output = step::<B, _, N>(nodes, |_| (y, backward));
+    let output = DispatchTensor::from_backend(BackendTensor::<Autodiff<B>>::Float(output));
+    Ok(Tensor::from_dispatch(DispatchTensor { autodiff: operands[0].autodiff, ..output }))
 }
 
-/// A tensor outside autodiff.
-fn tensor<B: Backend>(tensor: FloatTensor<B>) -> Tensor<2>
-where
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    Tensor::from_dispatch(DispatchTensor::from_backend(BackendTensor::<B>::Float(tensor)))
-}
-
-/// Takes parameters out of autodiff.
-struct Detach {
-    /// What was taken out; `None` for a quantised weight, which has no gradient.
-    operands: Vec<Option<DispatchTensor>>,
-    followed: Vec<bool>,
-}
+/// Takes parameters out of autodiff, and keeps them as they were.
+struct Detach(Vec<DispatchTensor>);
 
 impl ModuleMapper for Detach {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         param.map(|tensor| {
-            // Autodiff has no node for a quantised weight.
-            let is_quantized = matches!(tensor.dtype(), DType::QFloat(_));
-            self.operands.push((!is_quantized).then(|| tensor.clone().into_dispatch()));
-            self.followed.push(tensor.is_autodiff());
+            self.0.push(tensor.clone().into_dispatch());
             tensor.inner()
         })
     }
 }
-
-/// For `x` and each parameter, where it is asked for, what takes its gradient out of the others.
-type Leaves = Vec<Option<Box<dyn FnOnce(&mut burn::tensor::Gradients) -> Option<DispatchTensor>>>>;
 
 /// Puts parameters under autodiff that were.
 struct Attach<'a> {
     followed: &'a [bool],
     /// Which have a gradient.
     needs: &'a [bool],
-    leaves: Leaves,
+    /// Those of x and the parameters.
+    leaves: Vec<Option<DispatchTensor>>,
 }
 
 impl Attach<'_> {
     fn leaf<const D: usize>(&mut self, tensor: Tensor<D>) -> Tensor<D> {
         let place = self.leaves.len();
         let tensor = if self.followed[place] { tensor.autodiff() } else { tensor };
-        if !self.needs[place] {
-            self.leaves.push(None);
-            return tensor;
-        }
-        let leaf = tensor.require_grad();
-        let tensor = leaf.clone();
-        self.leaves
-            .push(Some(Box::new(move |gradients| leaf.grad_remove(gradients).map(Tensor::into_dispatch))));
+        let tensor = if self.needs[place] { tensor.require_grad() } else { tensor };
+        self.leaves.push(self.needs[place].then(|| tensor.clone().into_dispatch()));
         tensor
     }
 }
