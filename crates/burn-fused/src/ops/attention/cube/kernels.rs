@@ -34,15 +34,6 @@ impl Keys {
     }
 }
 
-/// A place in [B, A, L, d].
-#[derive(CubeType)]
-struct Place {
-    /// Where the value is among those of the rows.
-    of_rows: usize,
-    /// Whether the sequence is long enough.
-    exists: bool,
-}
-
 #[cube]
 impl Heads {
     fn start(&self, sequence: usize) -> usize {
@@ -59,65 +50,44 @@ impl Heads {
         let first = select(query > self.window, query - self.window, 0usize);
         Keys { first, end: select(query < length, end, 0usize) }
     }
-
-    fn place(&self, index: usize) -> Place {
-        let row = index / self.columns;
-        let head = row / self.longest;
-        let sequence = head / self.heads;
-        let token = self.start(sequence) + row % self.longest;
-        Place {
-            of_rows: (token * self.heads + head % self.heads) * self.columns + index % self.columns,
-            exists: token < self.start(sequence + 1),
-        }
-    }
 }
 
-/// The heads of each of `rows`, `stride` apart; 0 past a sequence's end.
+/// Moves each of `from` to `to`, where they are `stride` apart: rows to heads, which are 0 past a sequence's end, or heads to rows,
+/// the first `scaled` of them times `scale`.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn fill<T: Float>(
-    rows: &Sequence<Box<[T]>>,
+pub(super) fn move_heads<T: Float, W: Float>(
+    from: &Sequence<Box<[T]>>,
     layout: &Heads,
-    heads: &mut [T],
-    count: usize,
-    stride: usize,
-    #[define(T)] _dtype: ElemType,
-) {
-    if ABSOLUTE_POS >= count {
-        terminate!();
-    }
-    let place = layout.place(ABSOLUTE_POS);
-    #[unroll]
-    for i in 0..rows.len() {
-        // What lies past a sequence's end takes part in matmuls: there it must add nothing.
-        let value = if place.exists { rows[i][place.of_rows] } else { T::new(0.0) };
-        heads[i * stride + ABSOLUTE_POS] = value;
-    }
-}
-
-/// The rows of each of `heads`, `stride` apart, the first `scaled` times `scale`.
-#[cube(launch, address_type = "dynamic")]
-pub(super) fn empty<T: Float, W: Float>(
-    heads: &Sequence<Box<[T]>>,
-    layout: &Heads,
-    rows: &mut [T],
+    to: &mut [T],
     scale: InputScalar,
     count: usize,
     stride: usize,
+    #[comptime] to_heads: bool,
     #[comptime] scaled: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     if ABSOLUTE_POS >= count {
         terminate!();
     }
-    let place = layout.place(ABSOLUTE_POS);
-    if place.exists {
-        #[unroll]
-        for i in 0..heads.len() {
-            let value = heads[i][ABSOLUTE_POS];
+    let row = ABSOLUTE_POS / layout.columns;
+    let head = row / layout.longest;
+    let sequence = head / layout.heads;
+    let token = layout.start(sequence) + row % layout.longest;
+    let exists = token < layout.start(sequence + 1);
+    let of_rows =
+        (token * layout.heads + head % layout.heads) * layout.columns + ABSOLUTE_POS % layout.columns;
+    #[unroll]
+    for i in 0..from.len() {
+        if comptime!(to_heads) {
+            // What lies past a sequence's end takes part in matmuls: there it must add nothing.
+            let value = if exists { from[i][of_rows] } else { T::new(0.0) };
+            to[i * stride + ABSOLUTE_POS] = value;
+        } else if exists {
+            let value = from[i][ABSOLUTE_POS];
             if comptime!(i < scaled) {
-                rows[i * stride + place.of_rows] = T::cast_from(W::cast_from(value) * scale.get::<W>());
+                to[i * stride + of_rows] = T::cast_from(W::cast_from(value) * scale.get::<W>());
             } else {
-                rows[i * stride + place.of_rows] = value;
+                to[i * stride + of_rows] = value;
             }
         }
     }

@@ -1,5 +1,5 @@
-//! CubeCL's devices: Burn's autotuned matmuls, with operands in the dtype of Q and logits in f32 or f64, and three kernels
-//! around them: rows to heads, softmax, heads to rows.
+//! CubeCL's devices: Burn's autotuned matmuls, with operands in the dtype of Q and logits in f32 or f64, and kernels around
+//! them: rows to heads, softmax, heads to rows.
 //!
 //! Softmax is computed in place, so one [B, A, L, L] lives at a time in the forward and two in the backward; in 16 bits
 //! the weights, and in the backward the logits' gradient, take half as much again.
@@ -12,7 +12,6 @@ use crate::cube::launch::{RowLaunch, buffer, output, product};
 use crate::cube::row::Split;
 use crate::engine::deferred::array;
 use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
-use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
@@ -54,43 +53,33 @@ impl<'a> Setup<'a> {
 
     /// The heads [B, A, L, d] of rows [N, H].
     fn fill<const N: usize>(&self, rows: [&CubeTensor; N]) -> [CubeTensor; N] {
-        let on = &self.on;
-        let count = self.dims.iter().product::<usize>();
-        let (all, stride, views) = on.parts(N, Shape::new(self.dims));
-        kernels::fill::launch(
-            &on.client,
-            on.cubes(count.div_ceil(on.max_units)),
-            CubeDim::new_1d(on.max_units as u32),
-            on.address_type,
-            rows.into_iter().map(|rows| buffer(rows.clone())).collect(),
-            self.heads(),
-            all.into_buffer_arg(),
-            count,
-            stride,
-            dtype_to_elem_type(on.float),
-        );
-        array(views)
+        array(self.moved(rows.into_iter().cloned().collect(), Shape::new(self.dims), true, 0))
     }
 
     /// The rows [N, H] of heads [B, A, L, d], the first `scaled` times the scale.
     fn empty(&self, heads: Vec<CubeTensor>, scaled: usize) -> Vec<CubeTensor> {
-        let on = &self.on;
-        let (parts, count) = (heads.len(), self.dims.iter().product::<usize>());
-        if parts == 0 {
-            return Vec::new();
+        if heads.is_empty() {
+            return heads;
         }
-        let (all, stride, views) = on.parts(parts, self.input.query.meta.shape().clone());
-        kernels::empty::launch(
+        self.moved(heads, self.input.query.meta.shape().clone(), false, scaled)
+    }
+
+    fn moved(&self, from: Vec<CubeTensor>, shape: Shape, to_heads: bool, scaled: usize) -> Vec<CubeTensor> {
+        let on = &self.on;
+        let count = self.dims.iter().product::<usize>();
+        let (all, stride, views) = on.parts(from.len(), shape);
+        kernels::move_heads::launch(
             &on.client,
             on.cubes(count.div_ceil(on.max_units)),
             CubeDim::new_1d(on.max_units as u32),
             on.address_type,
-            heads.into_iter().map(CubeTensor::into_buffer_arg).collect(),
+            from.into_iter().map(buffer).collect(),
             self.heads(),
             all.into_buffer_arg(),
             on.scalar(self.input.scale),
             count,
             stride,
+            to_heads,
             scaled,
             on.floats(),
         );
