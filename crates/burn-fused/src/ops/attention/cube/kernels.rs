@@ -20,35 +20,22 @@ pub(super) struct Heads {
     window: usize,
 }
 
-/// The keys that a query attends to.
-#[derive(CubeType)]
-struct Keys {
-    first: usize,
-    end: usize,
-}
-
-#[cube]
-impl Keys {
-    fn have(&self, column: usize) -> bool {
-        column >= self.first && column < self.end
-    }
-}
-
 #[cube]
 impl Heads {
     fn start(&self, sequence: usize) -> usize {
         u32::cast_from(self.starts[sequence]) as usize
     }
 
-    /// The keys of a row of logits [B, A, L, L]; none past the sequence's end.
-    fn keys(&self, row: usize) -> Keys {
+    /// The keys of a row of logits [B, A, L, L] that its query attends to, from the first up to the last; none past the
+    /// sequence's end.
+    fn keys(&self, row: usize) -> (usize, usize) {
         let sequence = row / self.longest / self.heads;
         let length = self.start(sequence + 1) - self.start(sequence);
         let query = row % self.longest;
         // No sum is above 2 L.
         let end = clamp_max(query + self.window + 1, length);
         let first = select(query > self.window, query - self.window, 0usize);
-        Keys { first, end: select(query < length, end, 0usize) }
+        (first, select(query < length, end, 0usize))
     }
 }
 
@@ -143,7 +130,7 @@ pub(super) fn softmax<T: Float, W: Float>(
         terminate!();
     }
     let longest = scores.layout.longest;
-    let keys = scores.layout.keys(row);
+    let (first, end) = scores.layout.keys(row);
     let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
     let mut x = Array::<W>::new(split.slots);
     // Subtracted below: no exponent is above 0, and nothing overflows.
@@ -152,7 +139,7 @@ pub(super) fn softmax<T: Float, W: Float>(
     for i in 0..split.slots {
         let column = column(i, split);
         x[i] = W::new(0.0);
-        if keys.have(column) {
+        if column >= first && column < end {
             let place = row * longest + column;
             x[i] = scores.score::<W>(products[place], place);
             largest = max(largest, x[i]);
@@ -162,14 +149,15 @@ pub(super) fn softmax<T: Float, W: Float>(
     let mut sum = W::new(0.0);
     #[unroll(split.slots <= 16)]
     for i in 0..split.slots {
-        if keys.have(column(i, split)) {
+        let column = column(i, split);
+        if column >= first && column < end {
             x[i] = (x[i] - largest).exp();
             sum += x[i];
         }
     }
     let sum = cube_sum::<W>(sum, &mut scratch, split.units);
     // A row past its sequence's end has no weights: 1 / 0 would be infinite.
-    let inverse_sum = if keys.end > 0 { W::new(1.0) / sum } else { W::new(0.0) };
+    let inverse_sum = if end > 0 { W::new(1.0) / sum } else { W::new(0.0) };
     let factors = factors::<W>(mask, row, split);
     #[unroll(split.slots <= 16)]
     for i in 0..split.slots {
@@ -206,7 +194,7 @@ pub(super) fn backward<T: Float, W: Float>(
         terminate!();
     }
     let longest = scores.layout.longest;
-    let keys = scores.layout.keys(row);
+    let (first, end) = scores.layout.keys(row);
     let largest = maxima[row];
     let inverse_sum = inverse_sums[row];
     let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
@@ -219,7 +207,7 @@ pub(super) fn backward<T: Float, W: Float>(
         let column = column(i, split);
         x[i] = W::new(0.0);
         d[i] = W::new(0.0);
-        if keys.have(column) {
+        if column >= first && column < end {
             let place = row * longest + column;
             x[i] = (scores.score::<W>(products[place], place) - largest).exp() * inverse_sum;
             d[i] = grad[place] * factors[i];
