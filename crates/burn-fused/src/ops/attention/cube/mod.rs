@@ -8,15 +8,14 @@ mod kernels;
 
 use super::reference::{folded, folded_backward};
 use super::{Attention, AttentionOp};
-use crate::cube::launch::{RowLaunch, buffer, output, product};
+use crate::cube::launch::{RowLaunch, buffer, int_tensor, output, product};
 use crate::cube::row::Split;
 use crate::engine::deferred::array;
 use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{DType, Shape};
+use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 use kernels::{HeadsLaunch, ScoresLaunch};
 
@@ -31,7 +30,6 @@ struct Setup<'a> {
     on: RowLaunch,
     /// [B, A, L, d].
     dims: [usize; 4],
-    starts: CubeTensor,
 }
 
 impl<'a> Setup<'a> {
@@ -47,8 +45,7 @@ impl<'a> Setup<'a> {
         on.split = Split::new(longest, units);
         // `fill` writes up to four tensors to one buffer.
         on.address_type = on.address_type.max(AddressType::from_len(4 * dims.iter().product::<usize>()));
-        let starts = cast(input.starts.clone(), DType::I32);
-        Some(Self { input, on, dims, starts })
+        Some(Self { input, on, dims })
     }
 
     /// The heads [B, A, L, d] of rows [N, H].
@@ -88,7 +85,7 @@ impl<'a> Setup<'a> {
 
     fn heads(&self) -> HeadsLaunch {
         let [_, heads, longest, columns] = self.dims;
-        let starts = into_contiguous(self.starts.clone()).into_tensor_arg();
+        let starts = int_tensor(self.input.starts.clone());
         HeadsLaunch::new(starts, heads, longest, columns, self.input.window)
     }
 
