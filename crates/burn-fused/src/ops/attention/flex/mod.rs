@@ -105,7 +105,7 @@ impl<'a, T: Scalar> Batch<'a, T> {
                 let value = head.view::<T>(&self.input.value, &part.keys);
                 let mut products = self.products(head, &part);
                 softmax(self.scores(head, &part), products.storage_mut(), statistics, &mut context);
-                accumulate(&mut context, multiply(products, value).storage());
+                add_product(Some(&mut context[..]), products, value);
             }
             // O is divided by the sums, and not P: d values of a row and not L.
             let rows = context.chunks_exact(width).zip(&mut output[block.queries]);
@@ -204,49 +204,37 @@ impl<'a, T: Scalar> Batch<'a, T> {
                 let key = head.view::<T>(&input.key, &keys);
                 let (weights, scores_grad) = soften(&block, &mut along, is_known, bias_grad.as_deref_mut());
                 let values = keys.start * width..keys.end * width;
-                if let Some(sum) = value_sum.get_mut(values.clone()) {
-                    accumulate(sum, multiply(weights.transpose(0, 1), grad.clone()).storage());
-                }
+                add_product(value_sum.get_mut(values.clone()), weights.transpose(0, 1), grad.clone());
                 let Some(mut scores_grad) = scores_grad else { continue };
-                if !of_queries.is_empty() {
-                    accumulate(&mut of_queries, multiply(scores_grad.clone(), key).storage());
-                }
+                add_product(Some(&mut of_queries[..]), scores_grad.clone(), key);
                 if let Some(vectors) = &input.by_query {
                     let grad = block.by_query(scores_grad.storage::<T::Wide>());
-                    if !of_queries.is_empty() {
-                        let further = multiply(grad.clone(), self.vectors(head, &block, vectors));
-                        accumulate(&mut of_queries, further.storage());
-                    }
-                    if !of_query.is_empty() {
-                        let further = multiply(grad.transpose(0, 1), query.clone());
-                        let first = block.first_distance(longest) * width;
-                        accumulate(&mut of_query[first..], further.storage());
-                    }
+                    add_product(Some(&mut of_queries[..]), grad.clone(), self.vectors(head, &block, vectors));
+                    let of_query = of_query.get_mut(block.first_distance(longest) * width..);
+                    add_product(of_query, grad.transpose(0, 1), query.clone());
                 }
                 let squares =
                     input.by_key.iter().flat_map(|vectors| block.squares().map(move |part| (vectors, part)));
                 for (vectors, part) in squares {
                     let grad = part.by_key(&block.keys, scores_grad.storage_mut::<T::Wide>());
-                    let values = part.keys.start * width..part.keys.end * width;
-                    if let Some(sum) = key_sum.get_mut(values) {
-                        accumulate(sum, multiply(grad.clone(), self.vectors(head, &part, vectors)).storage());
-                    }
-                    if !of_key.is_empty() {
-                        let key = head.view::<T>(&input.key, &part.keys);
-                        let further = multiply(grad.transpose(0, 1), key);
-                        accumulate(&mut of_key[part.first_distance(longest) * width..], further.storage());
-                    }
+                    let of_keys = key_sum.get_mut(part.keys.start * width..part.keys.end * width);
+                    add_product(of_keys, grad.clone(), self.vectors(head, &part, vectors));
+                    let of_key = of_key.get_mut(part.first_distance(longest) * width..);
+                    add_product(of_key, grad.transpose(0, 1), head.view::<T>(&input.key, &part.keys));
                 }
-                if let Some(sum) = key_sum.get_mut(values) {
-                    accumulate(sum, multiply(scores_grad.transpose(0, 1), query.clone()).storage());
-                }
+                add_product(key_sum.get_mut(values), scores_grad.transpose(0, 1), query.clone());
             }
-            if !of_queries.is_empty() {
-                store(&mut query_grad[queries], &of_queries);
-            }
+            store(query_grad.get_mut(queries).unwrap_or_default(), &of_queries);
         }
         store(&mut key_grad, &key_sum);
         store(&mut value_grad, &value_sum);
+    }
+}
+
+/// `to += a · b`, where there is room for it.
+fn add_product<W: Wide>(to: Option<&mut [W]>, a: FloatTensor<Flex>, b: FloatTensor<Flex>) {
+    if let Some(to) = to.filter(|to| !to.is_empty()) {
+        accumulate(to, multiply(a, b).storage());
     }
 }
 
