@@ -9,6 +9,7 @@ use burn::backend::ir::TensorIr;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Cube, TensorMetadata};
 use burn_cubecl::CubeBackend;
+use std::any::type_name;
 use std::cell::RefCell;
 
 type Client = GlobalFusionClient<<CubeBackend as FusionBackend>::FusionRuntime>;
@@ -60,7 +61,7 @@ fn queue<O: OnCube>(
     };
     let inputs = O::map::<Cube, Queued>(inputs, &mut |float| queued(float), &mut |int| queued(int));
     let others: Vec<_> = others.into_iter().map(queued).collect();
-    let id = O::IDS[usize::from(needs.is_some())];
+    let id = if needs.is_some() { type_name::<Upstream<O, Cube>>() } else { type_name::<O>() };
     // The queue runs on another thread.
     let path = Path::current();
     register(&client, id, &tensors.into_inner(), results, move |handles| {

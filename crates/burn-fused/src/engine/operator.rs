@@ -52,10 +52,6 @@ impl Spec {
 
 /// The fields of an operator's inputs, as [`inputs`] declares them.
 pub(crate) trait Fields: Held {
-    /// The names of its forward and its backward in fusion's queue.
-    #[cfg(feature = "_cubecl")]
-    const IDS: [&'static str; 2];
-
     /// The inputs.
     type On<T: Tensors>: Held;
 
@@ -121,12 +117,6 @@ macro_rules! inputs {
 
         #[allow(unused_variables)] // operators without ints or nested inputs
         impl $crate::engine::operator::Fields for $operator {
-            #[cfg(feature = "_cubecl")]
-            const IDS: [&'static str; 2] = [
-                concat!("burn_fused::", stringify!($name)),
-                concat!("burn_fused::", stringify!($name), "::backward"),
-            ];
-
             type On<T: $crate::engine::operator::Tensors> = $name<T>;
             type Needs = [bool; $operands];
             type Statistics<X: $crate::engine::operator::Held> = [X; $statistics];
