@@ -8,7 +8,7 @@ mod flex;
 use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::layer_norm::{total, vector};
+use crate::numerics::layer_norm::total;
 use crate::numerics::precision::{Precision, assert_supported, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
@@ -205,12 +205,8 @@ fn affine<B: Backend>(
     output: DType,
 ) -> FloatTensor<B> {
     // Rounded operands are widened again, so that sums are f32 on every backend.
-    let mut sum = B::float_matmul(wide::<B>(a), wide::<B>(b));
-    if let Some(bias) = bias {
-        let bias = vector::<B>(&bias, &sum);
-        sum = B::float_add(sum, bias);
-    }
-    narrow::<B>(sum, output)
+    let bias = bias.map(|bias| narrow::<B>(bias, DType::F32));
+    narrow::<B>(B::linear(wide::<B>(a), wide::<B>(b), bias), output)
 }
 
 impl Operator for LinearOp {
