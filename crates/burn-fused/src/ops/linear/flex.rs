@@ -45,6 +45,12 @@ impl Kernels<Flex> for LinearOp {
     }
 }
 
+/// Whether matmuls of these are this crate's.
+pub(super) fn has_matmuls<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
+    let device = x.device().inner();
+    device == Device::flex() && weight.device().inner() == device && x.dtype() == weight.dtype()
+}
+
 /// x · W + b in f32 with W in integers, where there is a kernel for them.
 pub(super) fn quantized<const D: usize>(
     x: &Tensor<D>,

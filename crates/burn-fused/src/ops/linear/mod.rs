@@ -93,7 +93,8 @@ fn compute<const D: usize>(
     // F32 or BF16, as are x and W: kernels have no other.
     let dtype = match weight.dtype() {
         DType::F32 if Precision::current() == Precision::Bf16 => Some(DType::BF16),
-        dtype @ (DType::F32 | DType::BF16) if has_matmuls(&x, &weight) => Some(dtype),
+        #[cfg(feature = "flex")]
+        dtype @ (DType::F32 | DType::BF16) if flex::has_matmuls(&x, &weight) => Some(dtype),
         _ => None,
     };
     let ([inputs, outputs], weight_dtype) = (weight.dims(), weight.dtype());
@@ -140,37 +141,21 @@ fn compute<const D: usize>(
 
 fn quantized<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
     let dtype = x.dtype();
-    let y = in_integers(&x, &weight, bias.as_ref()).unwrap_or_else(|| match dtype {
+    // A model in bf16 stays in it; in autocast it was the layer before that left x in 16 bits.
+    let is_narrow = dtype == DType::BF16 && Precision::current() == Precision::F32;
+    let rounded = |y: Tensor<D>| if is_narrow { y.cast(dtype) } else { y };
+    #[cfg(feature = "flex")]
+    if let Some(y) = flex::quantized(&x, &weight, bias.as_ref()) {
+        return rounded(y);
+    }
+    rounded(match dtype {
         // Burn does not multiply bf16 with what is dequantised to f32.
         DType::BF16 => {
             let bias = bias.map(|bias| bias.cast(DType::F32));
             burn::tensor::module::linear(x.cast(DType::F32), weight, bias)
         }
         _ => burn::tensor::module::linear(x, weight, bias),
-    });
-    // A model in bf16 stays in it; in autocast it was the layer before that left x in 16 bits.
-    let is_narrow = dtype == DType::BF16 && Precision::current() == Precision::F32;
-    if is_narrow { y.cast(dtype) } else { y }
-}
-
-#[cfg(feature = "flex")]
-use flex::quantized as in_integers;
-
-#[cfg(not(feature = "flex"))]
-fn in_integers<const D: usize>(_: &Tensor<D>, _: &Tensor<2>, _: Option<&Tensor<1>>) -> Option<Tensor<D>> {
-    None
-}
-
-/// Whether matmuls of these are this crate's: on Flex.
-#[cfg(feature = "flex")]
-fn has_matmuls<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
-    let device = x.device().inner();
-    device == Device::flex() && weight.device().inner() == device && x.dtype() == weight.dtype()
-}
-
-#[cfg(not(feature = "flex"))]
-fn has_matmuls<const D: usize>(_x: &Tensor<D>, _weight: &Tensor<2>) -> bool {
-    false
+    })
 }
 
 /// How a backend computes A · B + bias for each row, added up in f32 and rounded to a dtype once.
