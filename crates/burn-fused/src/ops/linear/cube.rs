@@ -2,12 +2,10 @@
 
 use super::{Linear, LinearOp, backward, forward};
 use crate::cube::launch::product;
-use crate::engine::operator::{Gradients, Kernels, Output, Upstream};
-use crate::numerics::layer_norm::vector;
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use crate::numerics::precision::narrow;
 use crate::ops::activation::cube::{activated, launch};
-use crate::ops::activation::{Activation, BiasActivation};
-use burn::backend::ops::FloatTensorOps;
+use crate::ops::activation::{Activation, BiasActivation, BiasActivationOp};
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
@@ -28,17 +26,16 @@ fn affine(a: CubeTensor, b: CubeTensor, bias: Option<CubeTensor>, output: DType)
     let (x, bias) = (product(a, b, DType::F32), cast(bias, DType::F32));
     let sum = BiasActivation { x, bias, gate: None, activation: Activation::Identity };
     // The matmul's own rounding would be before the bias.
-    if let Some(on) = launch(&sum) {
-        return activated(&on, sum, output);
+    match launch(&sum) {
+        Some(on) => activated(&on, sum, output),
+        None => narrow::<CubeBackend>(BiasActivationOp::reference(sum).0, output),
     }
-    let bias = vector::<CubeBackend>(&sum.bias, &sum.x);
-    narrow::<CubeBackend>(CubeBackend::float_add(sum.x, bias), output)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::operator::Operator;
+    use burn::backend::ops::FloatTensorOps;
     use burn::backend::try_read_sync;
     use burn::tensor::{TensorData, Tolerance};
 
