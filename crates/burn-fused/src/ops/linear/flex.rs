@@ -8,7 +8,7 @@ use crate::flex::{
 };
 use crate::numerics::precision::narrow;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex, TensorMetadata};
+use burn::backend::{Flex, TensorMetadata};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused_matmul::{Int8Kernel, Int8Matrix, Kernel, product, product_bf16, product_int8};
@@ -91,8 +91,7 @@ pub(super) fn quantized<const D: usize>(
     let rows = plain::<Flex>(x.clone().reshape([-1, k as i32]).into_dispatch()).float();
     let y = with_matrix(&rows, |rows| product_int8(rows, weight, bias.as_deref(), Int8Kernel::best()));
     dims[D - 1] = n;
-    let y = BackendTensor::<Flex>::Float(tensor(y, Shape::new(dims)));
-    Some(Tensor::from_dispatch(DispatchTensor::from_backend(y)))
+    Some(Tensor::<D>::from_primitive::<Flex>(tensor(y, Shape::new(dims))))
 }
 
 /// The shortest block of rows of a weight with a scale of its own that is multiplied in integers.
@@ -130,9 +129,7 @@ fn total(x: &FloatTensor<Flex>, of: &FloatTensor<Flex>) -> FloatTensor<Flex> {
     with_scalar!(Some(x.dtype()), T => {
         let values = slice::<T>(&x);
         let size = rows_per_task(columns) * columns;
-        let total = total_of_each(values.len(), values.chunks(size), columns, |rows, total| {
-            add_up(rows, total);
-        });
+        let total = total_of_each(values.len(), values.chunks(size), columns, |rows, sum| add_up(rows, sum));
         narrow::<Flex>(tensor(total, of.shape()), of.dtype())
     }, panic!("linear: a tensor in {:?}", x.dtype()))
 }
