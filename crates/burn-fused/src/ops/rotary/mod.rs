@@ -100,10 +100,7 @@ fn turned<B: Backend>(Rotary { x, cos, sin, heads }: Rotary<B>) -> FloatTensor<B
         let ranges = [0..rows, 0..heads, which..which + 1, 0..half];
         B::float_slice(x.clone(), &ranges.map(|range| range.into()))
     });
-    let [cos, sin] = [cos, sin].map(|angles| {
-        let angles = B::float_reshape(angles, Shape::new([rows, 1, 1, half]));
-        B::float_expand(angles, Shape::new([rows, heads, 1, half]))
-    });
+    let [cos, sin] = [cos, sin].map(|angles| B::float_reshape(angles, Shape::new([rows, 1, 1, half])));
     let times = |a: &FloatTensor<B>, b: &FloatTensor<B>| B::float_mul(a.clone(), b.clone());
     let first = B::float_sub(times(&low, &cos), times(&high, &sin));
     let second = B::float_add(times(&high, &cos), times(&low, &sin));
