@@ -6,13 +6,27 @@ use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
-use burn_cubecl::tensor::CubeTensor;
 
 const BINDINGS: u32 = 5;
 
 impl Kernels<CubeBackend> for MoveRowsOp {
     fn forward(input: MoveRows<CubeBackend>) -> Output<Self, CubeBackend> {
-        let Some(y) = gathered(&input.x, &input.from) else { return Self::reference(input) };
+        let ([of_x, columns], rows) = (input.x.meta.shape().dims(), input.from.meta.shape()[0]);
+        let on = RowLaunch::of(&[&input.x], [rows.max(of_x), columns], BINDINGS);
+        let Some(on) = on.filter(|_| rows > 0 && of_x > 0) else { return Self::reference(input) };
+        let y = on.empty([rows, columns], on.float);
+        gather::launch(
+            &on.client,
+            on.cubes((rows * columns).div_ceil(on.max_units)),
+            CubeDim::new_1d(on.max_units as u32),
+            on.address_type,
+            buffer(input.x),
+            int_tensor(input.from),
+            y.clone().into_buffer_arg(),
+            of_x,
+            columns,
+            dtype_to_elem_type(on.float),
+        );
         (y, [])
     }
 
@@ -20,34 +34,11 @@ impl Kernels<CubeBackend> for MoveRowsOp {
         input: MoveRows<CubeBackend>,
         upstream: Upstream<Self, CubeBackend>,
     ) -> Gradients<CubeBackend> {
-        let dx = gathered(&upstream.grad, &input.to);
-        if dx.is_some() { vec![dx] } else { Self::reference_backward(input, upstream) }
+        vec![Some(<Self as Kernels<CubeBackend>>::forward(input.back(upstream.grad)).0)]
     }
 }
 
-/// The rows of `x` with these indices, zero behind the last; `None` for what the kernel does not take.
-fn gathered(x: &CubeTensor, index: &CubeTensor) -> Option<CubeTensor> {
-    let ([of_x, columns], rows) = (x.meta.shape().dims(), index.meta.shape()[0]);
-    let on = RowLaunch::of(&[x], [rows.max(of_x), columns], BINDINGS)?;
-    if rows == 0 || of_x == 0 {
-        return None;
-    }
-    let y = on.empty([rows, columns], on.float);
-    gather::launch(
-        &on.client,
-        on.cubes((rows * columns).div_ceil(on.max_units)),
-        CubeDim::new_1d(on.max_units as u32),
-        on.address_type,
-        buffer(x.clone()),
-        int_tensor(index.clone()),
-        y.clone().into_buffer_arg(),
-        of_x,
-        columns,
-        dtype_to_elem_type(on.float),
-    );
-    Some(y)
-}
-
+/// The rows of `x` with these indices, zero behind the last.
 #[cube(launch, address_type = "dynamic")]
 fn gather<T: Float>(
     x: &[T],

@@ -6,7 +6,7 @@ mod cube;
 use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
-use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
 
@@ -102,22 +102,23 @@ impl Operator for MoveRowsOp {
     }
 
     fn reference<B: DropoutOps>(inputs: MoveRows<B>) -> Output<Self, B> {
-        let has_zeros = inputs.moved < inputs.from.shape()[0];
-        (gather::<B>(inputs.x, inputs.from, has_zeros), [])
+        let MoveRows { mut x, from, moved, .. } = inputs;
+        // The row behind the last is zero. Where none is asked for, that saves a copy of x.
+        if moved < from.shape()[0] {
+            let zero = B::float_zeros(Shape::new([1, x.shape()[1]]), &x.device(), x.dtype().into());
+            x = B::float_cat(vec![x, zero], 0);
+        }
+        (B::float_select(x, 0, from), [])
     }
 
     fn reference_backward<B: DropoutOps>(inputs: MoveRows<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        let has_others = inputs.moved < inputs.x.shape()[0];
-        vec![Some(gather::<B>(upstream.grad, inputs.to, has_others))]
+        vec![Some(Self::reference::<B>(inputs.back(upstream.grad)).0)]
     }
 }
 
-/// The rows of `x` with these indices; that behind the last is zero, which some are if `has_zeros`.
-fn gather<B: Backend>(x: FloatTensor<B>, index: IntTensor<B>, has_zeros: bool) -> FloatTensor<B> {
-    // Saves the copy of x that a row of zeros is appended to.
-    if !has_zeros {
-        return B::float_select(x, 0, index);
+impl<B: Backend> MoveRows<B> {
+    /// The gradient of the output moves back.
+    fn back(self, grad: FloatTensor<B>) -> Self {
+        Self { x: grad, from: self.to, to: self.from, moved: self.moved }
     }
-    let zero = B::float_zeros(Shape::new([1, x.shape()[1]]), &x.device(), x.dtype().into());
-    B::float_select(B::float_cat(vec![x, zero], 0), 0, index)
 }
