@@ -5,6 +5,7 @@ use super::{Attention, AttentionOp};
 use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Upstream};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{narrow, wide};
+use burn::backend::ops::PadMode;
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{Shape, Slice, TensorData};
@@ -305,11 +306,9 @@ fn by_distance<B: Backend>(pairs: FloatTensor<B>) -> FloatTensor<B> {
     if length == 1 {
         return pairs;
     }
-    let (device, dtype) = (pairs.device(), pairs.dtype());
-    let zeros = |shape: Vec<usize>| B::float_zeros(Shape::from(shape), &device, dtype.into());
-    let rows = B::float_cat(vec![pairs, zeros(vec![batch, heads, length, length - 2])], 3);
+    let zeros = PadMode::Constant(0.0);
+    let rows = B::float_pad(pairs, &[(0, 0), (0, 0), (0, 0), (0, length - 2)], zeros);
     let flat = B::float_reshape(rows, Shape::new([batch, heads, length * (2 * length - 2)]));
-    let [first, last] = [length - 1, 1].map(|count| zeros(vec![batch, heads, count]));
-    let flat = B::float_cat(vec![first, flat, last], 2);
+    let flat = B::float_pad(flat, &[(0, 0), (0, 0), (length - 1, 1)], zeros);
     B::float_reshape(flat, Shape::new([batch, heads, length, 2 * length - 1]))
 }
