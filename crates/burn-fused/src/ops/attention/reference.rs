@@ -96,7 +96,7 @@ struct Rectangle<B: Backend> {
     dims: [usize; 4],
     /// `None` if all sequences are of one length.
     slots: Option<Slots<B>>,
-    /// True where query and key are further apart than the window, [L, L]; `None` if none are.
+    /// True where query and key are further apart than the window, [1, 1, L, L]; `None` if none are.
     outside: Option<BoolTensor<B>>,
 }
 
@@ -105,7 +105,7 @@ struct Slots<B: Backend> {
     rows: IntTensor<B>,
     /// For each of N rows, its slot.
     slots: IntTensor<B>,
-    /// True in padding, [B, L].
+    /// True in padding, [B, 1, 1, L].
     padding: BoolTensor<B>,
 }
 
@@ -120,14 +120,13 @@ impl<B: Backend> Rectangle<B> {
             let data = TensorData::from(values.as_slice()).convert_dtype(settings.int_dtype.into());
             B::int_from_data(data, &device)
         };
-        let bools = |ones: Vec<i64>, shape| {
-            let ones = B::int_equal_elem(int(ones), 1i64.into(), settings.bool_dtype);
-            B::bool_reshape(ones, shape)
+        let bools = |values: Vec<bool>, shape: [usize; 4]| {
+            let data = TensorData::new(values, shape).convert_dtype(settings.bool_dtype.into());
+            B::bool_from_data(data, &device)
         };
         let outside = (input.window + 1 < longest).then(|| {
-            let pairs = (0..longest).flat_map(|i| (0..longest).map(move |j| i.abs_diff(j)));
-            let pairs = pairs.map(|distance| i64::from(distance > input.window));
-            bools(pairs.collect(), Shape::new([longest, longest]))
+            let distances = (0..longest).flat_map(|i| (0..longest).map(move |j| i.abs_diff(j)));
+            bools(distances.map(|distance| distance > input.window).collect(), [1, 1, longest, longest])
         });
         // No padding: a reshape does it, without indices.
         if input.lengths.iter().all(|&length| length == longest) {
@@ -135,12 +134,12 @@ impl<B: Backend> Rectangle<B> {
         }
         let of_sequence = |(i, &length): (usize, &usize)| i * longest..i * longest + length;
         let slots = input.lengths.iter().enumerate().flat_map(of_sequence);
-        let (mut rows, mut padding) = (vec![0; batch * longest], vec![1; batch * longest]);
+        let (mut rows, mut padding) = (vec![0; batch * longest], vec![true; batch * longest]);
         for (row, slot) in slots.clone().enumerate() {
-            (rows[slot], padding[slot]) = (row as i64, 0);
+            (rows[slot], padding[slot]) = (row as i64, false);
         }
         let slots = slots.map(|slot| slot as i64).collect();
-        let padding = bools(padding, Shape::new([batch, longest]));
+        let padding = bools(padding, [batch, 1, 1, longest]);
         Self { dims, slots: Some(Slots { rows: int(rows), slots: int(slots), padding }), outside }
     }
 
@@ -171,13 +170,11 @@ impl<B: Backend> Rectangle<B> {
 
     /// Logits [B, A, L, L], the lowest finite value where a key is padding or outside the window.
     fn mask(&self, scores: FloatTensor<B>) -> FloatTensor<B> {
-        let [batch, _, longest, _] = self.dims;
-        let padding = self.slots.as_ref().map(|slots| (&slots.padding, [batch, 1, 1, longest]));
-        let outside = self.outside.as_ref().map(|outside| (outside, [1, 1, longest, longest]));
-        padding.into_iter().chain(outside).fold(scores, |scores, (masked, shape)| {
+        let masks = self.slots.iter().map(|slots| &slots.padding).chain(&self.outside);
+        masks.fold(scores, |scores, masked| {
             // Finite: a row of −∞ alone would become NaN.
             let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
-            let masked = B::bool_expand(B::bool_reshape(masked.clone(), Shape::new(shape)), scores.shape());
+            let masked = B::bool_expand(masked.clone(), scores.shape());
             B::float_mask_fill(scores, masked, lowest.into())
         })
     }
