@@ -100,20 +100,6 @@ pub struct Positions {
     pub by_key: Option<Tensor<2>>,
 }
 
-impl Positions {
-    fn check(&self, [batch, heads, longest, hidden]: [usize; 4]) {
-        if let Some(bias) = &self.bias {
-            assert_eq!(bias.dims(), [batch, heads, longest, longest], "bias must have shape [B, A, L, L]");
-        }
-        for (name, vectors) in [("by_query", &self.by_query), ("by_key", &self.by_key)] {
-            if let Some(vectors) = vectors {
-                let expected = [(2 * longest).saturating_sub(1), hidden];
-                assert_eq!(vectors.dims(), expected, "{name} must have shape [2L - 1, H]");
-            }
-        }
-    }
-}
-
 /// Multi-head attention of each sequence to itself, `Dropout(softmax(S)) · V` for each of A heads of d = H / A columns, with
 /// its own backward.
 ///
@@ -180,7 +166,16 @@ pub fn attention(
         heads > 0 && hidden.is_multiple_of(heads),
         "heads: {heads} do not divide rows of length {hidden}"
     );
-    positions.check([sequences.lengths.len(), heads, sequences.longest(), hidden]);
+    let (batch, longest) = (sequences.lengths.len(), sequences.longest());
+    if let Some(bias) = &positions.bias {
+        assert_eq!(bias.dims(), [batch, heads, longest, longest], "bias must have shape [B, A, L, L]");
+    }
+    for (name, vectors) in [("by_query", &positions.by_query), ("by_key", &positions.by_key)] {
+        if let Some(vectors) = vectors {
+            let expected = [(2 * longest).saturating_sub(1), hidden];
+            assert_eq!(vectors.dims(), expected, "{name} must have shape [2L - 1, H]");
+        }
+    }
     // Nothing to compute, and no dims that kernels take.
     if tokens == 0 || hidden == 0 {
         return value;
@@ -213,15 +208,14 @@ fn input(
     let [_, hidden] = rows[0].dims();
     let [query, key, value] = rows.map(|rows| rows.dequantize().into_dispatch());
     let Positions { bias, by_query, by_key } = positions;
-    let vectors = |vectors: Option<Tensor<2>>| vectors.map(|vectors| vectors.dequantize().into_dispatch());
     Attention {
         dropout: Dropout(None),
         query,
         key,
         value,
-        bias: bias.map(|bias| bias.dequantize().into_dispatch()),
-        by_query: vectors(by_query),
-        by_key: vectors(by_key),
+        bias: bias.map(Tensor::dequantize).map(Tensor::into_dispatch),
+        by_query: by_query.map(Tensor::dequantize).map(Tensor::into_dispatch),
+        by_key: by_key.map(Tensor::dequantize).map(Tensor::into_dispatch),
         starts: sequences.starts.clone().into_dispatch(),
         lengths: sequences.lengths.clone(),
         longest: sequences.longest(),
