@@ -169,13 +169,11 @@ impl Block {
 pub(super) fn parts<'a, T>(heads: &[Head], values: &'a mut [T], count: usize) -> Vec<Vec<&'a mut [T]>> {
     // The columns of a head are apart in memory: a slice for each row, so that threads share nothing.
     let mut parts: Vec<Vec<_>> = heads.iter().map(|head| Vec::with_capacity(head.rows.len())).collect();
-    let Some(columns) = heads.first().map(|head| head.columns.len()) else { return parts };
-    let mut rows = values.chunks_exact_mut(columns * count);
+    let mut rows = values.chunks_exact_mut(heads[0].columns.len() * count);
     for (sequence, parts) in heads.chunks(count).zip(parts.chunks_mut(count)) {
         for row in rows.by_ref().take(sequence[0].rows.len()) {
-            for (part, columns) in parts.iter_mut().zip(row.chunks_exact_mut(columns)) {
-                part.push(columns);
-            }
+            let columns = row.chunks_exact_mut(sequence[0].columns.len());
+            parts.iter_mut().zip(columns).for_each(|(part, columns)| part.push(columns));
         }
     }
     parts
