@@ -20,7 +20,7 @@ impl Operator for AttentionOp {
     fn reference<B: DropoutOps>(inputs: Attention<B>) -> Output<Self, B> {
         let inputs = folded::<B>(inputs);
         let rectangle = Rectangle::new(&inputs);
-        let (weights, statistics) = softmax::<B>(&inputs, &rectangle);
+        let (weights, statistics) = rectangle.softmax();
         let context = B::float_matmul(inputs.dropout.apply(weights), rectangle.fill(&inputs.value));
         (narrow::<B>(rectangle.empty(context), inputs.query.dtype()), statistics)
     }
@@ -36,7 +36,7 @@ fn backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<AttentionOp,
     let rectangle = Rectangle::new(&inputs);
     let rows = |tensor, of: &FloatTensor<B>| narrow::<B>(rectangle.empty(tensor), of.dtype());
     let grad = rectangle.fill(&grad);
-    let weights = B::float_exp(B::float_sub(scores::<B>(&inputs, &rectangle), max));
+    let weights = B::float_exp(B::float_sub(rectangle.scores(), max));
     let weights = B::float_mul(weights, inverse_sum);
     let value = value.then(|| {
         let dropped = inputs.dropout.apply(weights.clone());
@@ -62,36 +62,12 @@ fn backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<AttentionOp,
 
 /// P of any inputs, [B, A, L, L] wide.
 pub(super) fn weights<B: Backend>(inputs: Attention<B>) -> FloatTensor<B> {
-    let inputs = folded::<B>(inputs);
-    softmax::<B>(&inputs, &Rectangle::new(&inputs)).0
+    Rectangle::new(&folded::<B>(inputs)).softmax().0
 }
 
-/// P [B, A, L, L] wide, and the statistics of its rows.
-fn softmax<B: Backend>(
-    inputs: &Attention<B>,
-    rectangle: &Rectangle<B>,
-) -> (FloatTensor<B>, [FloatTensor<B>; 2]) {
-    let scores = scores::<B>(inputs, rectangle);
-    let max = B::float_max_dim(scores.clone(), 3);
-    let weights = B::float_exp(B::float_sub(scores, max.clone()));
-    let inverse_sum = B::float_recip(B::float_sum_dim(weights.clone(), 3));
-    (B::float_mul(weights, inverse_sum.clone()), [max, inverse_sum])
-}
-
-/// S, [B, A, L, L] wide.
-fn scores<B: Backend>(inputs: &Attention<B>, rectangle: &Rectangle<B>) -> FloatTensor<B> {
-    let key = B::float_swap_dims(rectangle.fill(&inputs.key), 2, 3);
-    let scores = B::float_matmul(rectangle.fill(&inputs.query), key);
-    let scores = B::float_mul_scalar(scores, inputs.scale.into());
-    let scores = match &inputs.bias {
-        Some(bias) => B::float_add(scores, wide::<B>(bias.clone())),
-        None => scores,
-    };
-    rectangle.mask(scores)
-}
-
-/// Where the rows [N, H] lie in a rectangle [B, A, L, d].
-struct Rectangle<B: Backend> {
+/// Where the rows [N, H] of the inputs lie in a rectangle [B, A, L, d].
+struct Rectangle<'a, B: Backend> {
+    inputs: &'a Attention<B>,
     /// [B, A, L, d].
     dims: [usize; 4],
     /// `None` if all sequences are of one length.
@@ -109,12 +85,12 @@ struct Slots<B: Backend> {
     padding: BoolTensor<B>,
 }
 
-impl<B: Backend> Rectangle<B> {
-    fn new(input: &Attention<B>) -> Self {
-        let [batch, longest, heads] = [input.lengths.len(), input.longest, input.heads];
-        let hidden = input.query.shape()[1];
+impl<'a, B: Backend> Rectangle<'a, B> {
+    fn new(inputs: &'a Attention<B>) -> Self {
+        let [batch, longest, heads] = [inputs.lengths.len(), inputs.longest, inputs.heads];
+        let hidden = inputs.query.shape()[1];
         let dims = [batch, heads, longest, hidden / heads];
-        let device = input.query.device();
+        let device = inputs.query.device();
         let settings = get_or_init_device_settings::<B>(&device);
         let int = |values: Vec<i64>| {
             let data = TensorData::from(values.as_slice()).convert_dtype(settings.int_dtype.into());
@@ -124,23 +100,23 @@ impl<B: Backend> Rectangle<B> {
             let data = TensorData::new(values, shape).convert_dtype(settings.bool_dtype.into());
             B::bool_from_data(data, &device)
         };
-        let outside = (input.window + 1 < longest).then(|| {
+        let outside = (inputs.window + 1 < longest).then(|| {
             let distances = (0..longest).flat_map(|i| (0..longest).map(move |j| i.abs_diff(j)));
-            bools(distances.map(|distance| distance > input.window).collect(), [1, 1, longest, longest])
+            bools(distances.map(|distance| distance > inputs.window).collect(), [1, 1, longest, longest])
         });
         // No padding: a reshape does it, without indices.
-        if input.lengths.iter().all(|&length| length == longest) {
-            return Self { dims, slots: None, outside };
+        if inputs.lengths.iter().all(|&length| length == longest) {
+            return Self { inputs, dims, slots: None, outside };
         }
         let of_sequence = |(i, &length): (usize, &usize)| i * longest..i * longest + length;
-        let slots = input.lengths.iter().enumerate().flat_map(of_sequence);
+        let slots = inputs.lengths.iter().enumerate().flat_map(of_sequence);
         let (mut rows, mut padding) = (vec![0; batch * longest], vec![true; batch * longest]);
         for (row, slot) in slots.clone().enumerate() {
             (rows[slot], padding[slot]) = (row as i64, false);
         }
         let slots = slots.map(|slot| slot as i64).collect();
         let padding = bools(padding, [batch, 1, 1, longest]);
-        Self { dims, slots: Some(Slots { rows: int(rows), slots: int(slots), padding }), outside }
+        Self { inputs, dims, slots: Some(Slots { rows: int(rows), slots: int(slots), padding }), outside }
     }
 
     /// Wide [N, H] → [B, A, L, d], zero in padding.
@@ -168,8 +144,15 @@ impl<B: Backend> Rectangle<B> {
         }
     }
 
-    /// Logits [B, A, L, L], the lowest finite value where a key is padding or outside the window.
-    fn mask(&self, scores: FloatTensor<B>) -> FloatTensor<B> {
+    /// S, [B, A, L, L] wide, the lowest finite value where a key is padding or outside the window.
+    fn scores(&self) -> FloatTensor<B> {
+        let Attention { query, key, bias, scale, .. } = self.inputs;
+        let scores = B::float_matmul(self.fill(query), B::float_swap_dims(self.fill(key), 2, 3));
+        let scores = B::float_mul_scalar(scores, (*scale).into());
+        let scores = match bias {
+            Some(bias) => B::float_add(scores, wide::<B>(bias.clone())),
+            None => scores,
+        };
         let masks = self.slots.iter().map(|slots| &slots.padding).chain(&self.outside);
         masks.fold(scores, |scores, masked| {
             // Finite: a row of −∞ alone would become NaN.
@@ -177,6 +160,15 @@ impl<B: Backend> Rectangle<B> {
             let masked = B::bool_expand(masked.clone(), scores.shape());
             B::float_mask_fill(scores, masked, lowest.into())
         })
+    }
+
+    /// P [B, A, L, L] wide, and the statistics of its rows.
+    fn softmax(&self) -> (FloatTensor<B>, [FloatTensor<B>; 2]) {
+        let scores = self.scores();
+        let max = B::float_max_dim(scores.clone(), 3);
+        let weights = B::float_exp(B::float_sub(scores, max.clone()));
+        let inverse_sum = B::float_recip(B::float_sum_dim(weights.clone(), 3));
+        (B::float_mul(weights, inverse_sum.clone()), [max, inverse_sum])
     }
 }
 
@@ -189,7 +181,7 @@ pub(super) fn folded<B: Backend>(inputs: Attention<B>) -> Attention<B> {
         let products = B::float_matmul(side.rows, B::float_swap_dims(side.vectors, 2, 3));
         B::float_mul_scalar(by_key::<B>(products), inputs.scale.into())
     };
-    let [of_query, of_key] = Side::both(&inputs, &Rectangle::new(&inputs)).map(|side| side.map(logits));
+    let [of_query, of_key] = Side::both(&Rectangle::new(&inputs)).map(|side| side.map(logits));
     let of_key = of_key.map(|logits| B::float_swap_dims(logits, 2, 3));
     let bias = inputs.bias.map(wide::<B>).into_iter().chain(of_query).chain(of_key);
     let bias = bias.reduce(B::float_add).map(|bias| narrow::<B>(bias, inputs.query.dtype()));
@@ -211,7 +203,7 @@ pub(super) fn folded_backward<B: DropoutOps>(
     gradients.resize(6, None);
     let Some(of_logits) = gradients[3].take() else { return gradients };
     let rectangle = Rectangle::new(&inputs);
-    let [of_query, of_key] = Side::both(&inputs, &rectangle);
+    let [of_query, of_key] = Side::both(&rectangle);
     let of_bias = inputs.bias.as_ref().filter(|_| bias);
     gradients[3] = of_bias.map(|bias| narrow::<B>(of_logits.clone(), bias.dtype()));
     let scaled = B::float_mul_scalar(wide::<B>(of_logits), inputs.scale.into());
@@ -245,9 +237,9 @@ struct Side<B: Backend> {
 
 impl<B: Backend> Side<B> {
     /// Queries and keys.
-    fn both(inputs: &Attention<B>, rectangle: &Rectangle<B>) -> [Option<Self>; 2] {
+    fn both(rectangle: &Rectangle<B>) -> [Option<Self>; 2] {
         let [batch, heads, _, columns] = rectangle.dims;
-        let Attention { query, key, by_query, by_key, .. } = inputs;
+        let Attention { query, key, by_query, by_key, .. } = rectangle.inputs;
         // Distances are from query to key: they fall where the query's place rises.
         let by_key = by_key.clone().map(|vectors| B::float_flip(vectors, &[0]));
         [(query, by_query.clone()), (key, by_key)].map(|(rows, vectors)| {
