@@ -245,9 +245,8 @@ impl<B: Backend> Side<B> {
         [(query, by_query.clone()), (key, by_key)].map(|(rows, vectors)| {
             let vectors = vectors?;
             let distances = vectors.shape()[0];
-            let vectors = B::float_reshape(wide::<B>(vectors), Shape::new([distances, heads, columns]));
-            let vectors = B::float_swap_dims(vectors, 0, 1);
-            let vectors = B::float_reshape(vectors, Shape::new([1, heads, distances, columns]));
+            let vectors = B::float_reshape(wide::<B>(vectors), Shape::new([1, distances, heads, columns]));
+            let vectors = B::float_swap_dims(vectors, 1, 2);
             let vectors = B::float_expand(vectors, Shape::new([batch, heads, distances, columns]));
             Some(Self { rows: rectangle.fill(rows), vectors })
         })
@@ -266,8 +265,7 @@ impl<B: Backend> Side<B> {
             let [_, heads, _, columns] = rectangle.dims;
             let sum = B::float_sum_dim(B::float_matmul(B::float_swap_dims(grad, 2, 3), self.rows), 0);
             let distances = sum.shape()[2];
-            let sum = B::float_reshape(sum, Shape::new([heads, distances, columns]));
-            B::float_reshape(B::float_swap_dims(sum, 0, 1), Shape::new([distances, heads * columns]))
+            B::float_reshape(B::float_swap_dims(sum, 1, 2), Shape::new([distances, heads * columns]))
         });
         [of_rows, of_vectors]
     }
