@@ -2,7 +2,8 @@
 
 use super::super::Attention;
 use super::Batch;
-use crate::flex::{Scalar, Wide, tensor, widened};
+use crate::flex::row::accumulate;
+use crate::flex::{Scalar, Wide, multiply, tensor, widened};
 use crate::numerics::philox::GROUP;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
@@ -46,37 +47,29 @@ pub(super) fn heads(input: &Attention<Flex>) -> Vec<Head> {
 
 impl Head {
     /// The blocks of queries, with the keys that are in their window.
-    pub(super) fn blocks(&self, input: &Attention<Flex>) -> impl Iterator<Item = Block> + use<> {
+    pub(super) fn blocks<'a, T>(&'a self, batch: &'a Batch<'a, T>) -> impl Iterator<Item = Block<'a, T>> {
         const BLOCK: usize = 128;
         /// Logits of a block, or of a part of one.
         const VALUES: usize = 64 * 1024;
         /// Below it, a product runs on one thread.
         const PRODUCT: usize = 192 * 192 * 192;
-        let (length, window) = (self.rows.len(), input.window);
+        let (length, window) = (self.rows.len(), batch.input.window);
         let keys = part(length.min(2 * window.min(length) + BLOCK)); // at most
         // Few enough for what is multiplied to stay in a core's cache, and for its products to run on one thread.
-        let widest = keys + if input.has_distances() { BLOCK } else { 0 };
+        let widest = keys + if batch.input.has_distances() { BLOCK } else { 0 };
         let fits = (PRODUCT - 1) / (widest * self.columns.len()).max(1);
         // An empty sequence has no logits to divide by.
         let step = BLOCK.min(VALUES / keys.max(1)).min(fits).max(1);
         (0..length).step_by(step).map(move |first| {
             let end = length.min(first + step);
-            Block { queries: first..end, keys: first.saturating_sub(window)..length.min(end + window) }
+            let keys = first.saturating_sub(window)..length.min(end + window);
+            Block { batch, head: self, queries: first..end, keys }
         })
-    }
-
-    /// The head's part of some rows of its sequence in [N, H].
-    pub(super) fn view<T: Scalar>(
-        &self,
-        rows: &FloatTensor<Flex>,
-        range: &Range<usize>,
-    ) -> FloatTensor<Flex> {
-        view::<T>(rows, self.rows.start + range.start..self.rows.start + range.end, &self.columns)
     }
 }
 
 /// A part of a matrix, for a product: a view, but of f16 a copy that is wide.
-pub(super) fn view<T: Scalar>(
+fn view<T: Scalar>(
     matrix: &FloatTensor<Flex>,
     rows: Range<usize>,
     columns: &Range<usize>,
@@ -91,46 +84,82 @@ pub(super) fn view<T: Scalar>(
 
 /// Some queries of a sequence, and the keys that one of them attends to, or some of these.
 #[derive(Clone)]
-pub(super) struct Block {
+pub(super) struct Block<'a, T> {
+    pub(super) batch: &'a Batch<'a, T>,
+    head: &'a Head,
     pub(super) queries: Range<usize>,
     pub(super) keys: Range<usize>,
 }
 
-impl Block {
+impl<'a, T: Scalar> Block<'a, T> {
+    /// The head's part of some rows of its sequence in [N, H].
+    pub(super) fn view(&self, rows: &FloatTensor<Flex>, range: &Range<usize>) -> FloatTensor<Flex> {
+        let first = self.head.rows.start;
+        view::<T>(rows, first + range.start..first + range.end, &self.head.columns)
+    }
+
+    /// The rows of the distances from queries to keys, of vectors [2L − 1, H].
+    pub(super) fn vectors(&self, vectors: &FloatTensor<Flex>) -> FloatTensor<Flex> {
+        let first = self.first_distance();
+        view::<T>(vectors, first..first + self.distances(), &self.head.columns)
+    }
+
+    /// The logits before they are scaled, without the bias.
+    pub(super) fn products(&self) -> FloatTensor<Flex> {
+        let Attention { query, key, by_query, by_key, .. } = self.batch.input;
+        let (query, all_keys) = (self.view(query, &self.queries), self.view(key, &self.keys));
+        let mut logits = multiply(query.clone(), all_keys.transpose(0, 1));
+        let [queries, keys] = [self.queries.len(), self.keys.len()];
+        if let Some(vectors) = by_query {
+            let products = multiply(query, self.vectors(vectors).transpose(0, 1));
+            let products = products.storage().chunks_exact(self.distances());
+            let rows = logits.storage_mut::<T::Wide>().chunks_exact_mut(keys);
+            for (i, (logits, products)) in rows.zip(products).enumerate() {
+                accumulate(logits, &products[queries - 1 - i..][..keys]);
+            }
+        }
+        if let Some(vectors) = by_key {
+            for part in self.squares() {
+                let products = multiply(part.view(key, &part.keys), part.vectors(vectors).transpose(0, 1));
+                let products = products.storage::<T::Wide>();
+                part.for_each_pair(&self.keys, logits.storage_mut(), |logit, at| *logit += products[at]);
+            }
+        }
+        logits
+    }
+
     /// The same queries, and some of the keys at a time.
-    pub(super) fn parts(&self) -> impl ExactSizeIterator<Item = Block> + use<> {
+    pub(super) fn parts(&self) -> impl ExactSizeIterator<Item = Self> {
         self.steps(part(self.keys.len()))
     }
 
     /// The same queries, and about as many keys at a time: of more, most distances would be those of no pair.
-    pub(super) fn squares(&self) -> impl ExactSizeIterator<Item = Block> + use<> {
+    pub(super) fn squares(&self) -> impl ExactSizeIterator<Item = Self> {
         self.steps(self.queries.len().max(32))
     }
 
-    fn steps(&self, step: usize) -> impl ExactSizeIterator<Item = Block> + use<> {
-        let Self { queries, keys } = self.clone();
-        keys.clone()
-            .step_by(step)
-            .map(move |first| Block { queries: queries.clone(), keys: first..keys.end.min(first + step) })
+    fn steps(&self, step: usize) -> impl ExactSizeIterator<Item = Self> {
+        let keys = self.keys.clone().step_by(step);
+        keys.map(move |first| Self { keys: first..self.keys.end.min(first + step), ..self.clone() })
     }
 
     /// How many distances from query to key there are.
-    pub(super) fn distances(&self) -> usize {
+    fn distances(&self) -> usize {
         self.queries.len() + self.keys.len() - 1
     }
 
     /// The first of them, of 2L − 1.
-    pub(super) fn first_distance(&self, longest: usize) -> usize {
-        self.keys.start + longest - self.queries.end
+    pub(super) fn first_distance(&self) -> usize {
+        self.keys.start + self.batch.input.longest - self.queries.end
     }
 
     /// Calls `f` with each value of [queries, `all` keys] that is of these keys, and where its key and distance are in [keys,
     /// distances].
-    pub(super) fn for_each_pair<W>(
+    fn for_each_pair(
         &self,
         all: &Range<usize>,
-        values: &mut [W],
-        mut f: impl FnMut(&mut W, usize),
+        values: &mut [T::Wide],
+        mut f: impl FnMut(&mut T::Wide, usize),
     ) {
         let ([queries, keys], distances) = ([self.queries.len(), self.keys.len()], self.distances());
         let skipped = self.keys.start - all.start;
@@ -147,9 +176,9 @@ impl Block {
     }
 
     /// Gradients of pairs, by query and distance.
-    pub(super) fn by_query<W: Wide>(&self, pairs: &[W]) -> FloatTensor<Flex> {
+    pub(super) fn by_query(&self, pairs: &[T::Wide]) -> FloatTensor<Flex> {
         let ([queries, keys], distances) = ([self.queries.len(), self.keys.len()], self.distances());
-        let mut found = vec![W::ZERO; queries * distances];
+        let mut found = vec![T::Wide::ZERO; queries * distances];
         for (i, (found, pairs)) in found.chunks_exact_mut(distances).zip(pairs.chunks_exact(keys)).enumerate()
         {
             found[queries - 1 - i..][..keys].copy_from_slice(pairs);
@@ -158,10 +187,45 @@ impl Block {
     }
 
     /// Gradients of pairs of `all` keys, by these keys and distance.
-    pub(super) fn by_key<W: Wide>(&self, all: &Range<usize>, pairs: &mut [W]) -> FloatTensor<Flex> {
-        let mut found = vec![W::ZERO; self.keys.len() * self.distances()];
+    pub(super) fn by_key(&self, all: &Range<usize>, pairs: &mut [T::Wide]) -> FloatTensor<Flex> {
+        let mut found = vec![T::Wide::ZERO; self.keys.len() * self.distances()];
         self.for_each_pair(all, pairs, |&mut pair, at| found[at] = pair);
         tensor(found, Shape::new([self.keys.len(), self.distances()]))
+    }
+
+    /// Which of all B · A · L rows of bias, mask and statistics a row of the block is.
+    pub(super) fn row(&self, row: usize) -> usize {
+        self.head.index * self.batch.input.longest + self.queries.start + row
+    }
+
+    /// The keys of a row of the block that are in its window; of a part of a block perhaps none.
+    pub(super) fn keys_of(&self, row: usize) -> Range<usize> {
+        let query = self.queries.start + row;
+        let Range { start, end } = self.keys;
+        let window = self.batch.input.window;
+        let first = query.saturating_sub(window).clamp(start, end);
+        first..(query + window + 1).clamp(first, end)
+    }
+
+    /// Scales the products of a row and some keys, and adds their bias.
+    #[inline(always)]
+    pub(super) fn scale(&self, row: usize, keys: &Range<usize>, products: &mut [T::Wide]) {
+        let scale = T::Wide::from_f64(self.batch.input.scale);
+        match self.batch.bias {
+            Some(bias) => {
+                let bias = &bias[self.row(row) * self.batch.input.longest..][keys.clone()];
+                products.iter_mut().zip(bias).for_each(|(s, bias)| *s = *s * scale + bias.widen());
+            }
+            None => products.iter_mut().for_each(|s| *s = *s * scale),
+        }
+    }
+
+    /// Room for dropout's factors of a row, which are drawn from this group of keys on.
+    pub(super) fn factors(&self) -> (u32, Vec<T::Wide>) {
+        let Range { start, end } = self.keys;
+        let group = start / GROUP;
+        let count = if self.batch.mask.is_some() { end - group * GROUP } else { 0 };
+        (group as u32, vec![T::Wide::ZERO; count])
     }
 }
 
@@ -184,46 +248,6 @@ pub(super) fn store<T: Scalar>(parts: &mut [&mut [T]], values: &[T::Wide]) {
     let columns = parts.first().map_or(1, |part| part.len());
     for (part, row) in parts.iter_mut().zip(values.chunks_exact(columns)) {
         part.iter_mut().zip(row).for_each(|(part, &value)| *part = T::narrow(value));
-    }
-}
-
-/// What is the same for all rows of a block.
-pub(super) struct Scores<'a, T> {
-    pub(super) batch: &'a Batch<'a, T>,
-    pub(super) block: &'a Block,
-    /// The first row of the block among all B · A · L of bias and mask.
-    pub(super) first: usize,
-}
-
-impl<T: Scalar> Scores<'_, T> {
-    /// The keys of a row of the block that are in its window; of a part of a block perhaps none.
-    pub(super) fn keys(&self, row: usize) -> Range<usize> {
-        let query = self.block.queries.start + row;
-        let Range { start, end } = self.block.keys;
-        let window = self.batch.input.window;
-        let first = query.saturating_sub(window).clamp(start, end);
-        first..(query + window + 1).clamp(first, end)
-    }
-
-    /// Scales the products of a row and some keys, and adds their bias.
-    #[inline(always)]
-    pub(super) fn scale(&self, row: usize, keys: &Range<usize>, products: &mut [T::Wide]) {
-        let scale = T::Wide::from_f64(self.batch.input.scale);
-        match self.batch.bias {
-            Some(bias) => {
-                let bias = &bias[(self.first + row) * self.batch.input.longest..][keys.clone()];
-                products.iter_mut().zip(bias).for_each(|(s, bias)| *s = *s * scale + bias.widen());
-            }
-            None => products.iter_mut().for_each(|s| *s = *s * scale),
-        }
-    }
-
-    /// Room for dropout's factors of a row, which are drawn from this group of keys on.
-    pub(super) fn factors(&self) -> (u32, Vec<T::Wide>) {
-        let Range { start, end } = self.block.keys;
-        let group = start / GROUP;
-        let count = if self.batch.mask.is_some() { end - group * GROUP } else { 0 };
-        (group as u32, vec![T::Wide::ZERO; count])
     }
 }
 

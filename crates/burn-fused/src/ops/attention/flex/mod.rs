@@ -16,7 +16,7 @@ use crate::flex::{
     HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, slice, statistics, tensor,
 };
 use crate::numerics::philox::{GROUP, Mask};
-use blocks::{Block, Head, Scores, heads, inside, parts, store, view};
+use blocks::{Block, Head, heads, inside, parts, store};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
@@ -89,23 +89,17 @@ impl<'a, T: Scalar> Batch<'a, T> {
         Self { input, mask, bias }
     }
 
-    /// The logits of a block of a head's rows.
-    fn scores<'b>(&'b self, head: &Head, block: &'b Block) -> Scores<'b, T> {
-        Scores { batch: self, block, first: head.index * self.input.longest + block.queries.start }
-    }
-
     /// The output of a head, and the statistics of its rows.
     fn forward(&self, head: &Head, mut output: Vec<&mut [T]>, statistics: &mut [[T::Wide; 2]]) {
         let width = head.columns.len();
-        for block in head.blocks(self.input) {
+        for block in head.blocks(self) {
             let mut context = vec![T::Wide::ZERO; block.queries.len() * width];
             let statistics = &mut statistics[block.queries.clone()];
             statistics.fill([T::Wide::from_f64(f64::NEG_INFINITY), T::Wide::ZERO]);
             for part in block.parts() {
-                let value = head.view::<T>(&self.input.value, &part.keys);
-                let mut products = self.products(head, &part);
-                softmax(self.scores(head, &part), products.storage_mut(), statistics, &mut context);
-                add_product(Some(&mut context[..]), products, value);
+                let mut products = part.products();
+                softmax(&part, products.storage_mut(), statistics, &mut context);
+                add_product(Some(&mut context[..]), products, part.view(&self.input.value, &part.keys));
             }
             // O is divided by the sums, and not P: d values of a row and not L.
             let rows = context.chunks_exact(width).zip(&mut output[block.queries]);
@@ -114,39 +108,6 @@ impl<'a, T: Scalar> Batch<'a, T> {
                 output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * *sum));
             }
         }
-    }
-
-    /// The logits of a block before they are scaled, without the bias.
-    fn products(&self, head: &Head, block: &Block) -> FloatTensor<Flex> {
-        let Attention { query, key, by_query, by_key, .. } = self.input;
-        let [query, all_keys] =
-            [(query, &block.queries), (key, &block.keys)].map(|(rows, range)| head.view::<T>(rows, range));
-        let mut logits = multiply(query.clone(), all_keys.transpose(0, 1));
-        let [queries, keys] = [block.queries.len(), block.keys.len()];
-        if let Some(vectors) = by_query {
-            let products = multiply(query, self.vectors(head, block, vectors).transpose(0, 1));
-            let rows = logits.storage_mut::<T::Wide>().chunks_exact_mut(keys);
-            for (i, (logits, products)) in
-                rows.zip(products.storage().chunks_exact(block.distances())).enumerate()
-            {
-                accumulate(logits, &products[queries - 1 - i..][..keys]);
-            }
-        }
-        if let Some(vectors) = by_key {
-            for part in block.squares() {
-                let key = head.view::<T>(key, &part.keys);
-                let products = multiply(key, self.vectors(head, &part, vectors).transpose(0, 1));
-                let (products, logits) = (products.storage::<T::Wide>(), logits.storage_mut());
-                part.for_each_pair(&block.keys, logits, |logit: &mut T::Wide, at| *logit += products[at]);
-            }
-        }
-        logits
-    }
-
-    /// The rows of the distances from a block's queries to its keys, of vectors [2L − 1, H].
-    fn vectors(&self, head: &Head, block: &Block, vectors: &FloatTensor<Flex>) -> FloatTensor<Flex> {
-        let first = block.first_distance(self.input.longest);
-        view::<T>(vectors, first..first + block.distances(), &head.columns)
     }
 
     /// Stores the gradients of a head: of query, key and value, a part for each row of its sequence, of the bias, [L, L], and
@@ -170,26 +131,26 @@ impl<'a, T: Scalar> Batch<'a, T> {
         let needs_scores =
             !query_grad.is_empty() || !key_grad.is_empty() || bias_grad.is_some() || needs_vectors;
         // What a part of a block multiplies: weights, and the logits' gradient, which V's gradient does not need.
-        let soften = |part: &Block, along: &mut [T::Wide], is_known, bias_grad: Option<&mut [T]>| {
-            let mut weights = self.products(head, part);
+        let soften = |part: &Block<T>, along: &mut [T::Wide], is_known, bias_grad: Option<&mut [T]>| {
+            let mut weights = part.products();
             let mut scores_grad = needs_scores.then(|| {
-                let value = head.view::<T>(&input.value, &part.keys);
-                multiply(head.view::<T>(grad, &part.queries), value.transpose(0, 1))
+                let value = part.view(&input.value, &part.keys);
+                multiply(part.view(grad, &part.queries), value.transpose(0, 1))
             });
             softmax_backward(
-                self.scores(head, part),
+                part,
                 weights.storage_mut(),
                 scores_grad.as_mut().map(|grad| grad.storage_mut()).unwrap_or_default(),
-                &statistics[head.index * longest + part.queries.start..][..part.queries.len()],
+                &statistics[part.row(0)..][..part.queries.len()],
                 along,
                 is_known,
                 bias_grad.map(|bias| &mut bias[part.queries.start * longest..]),
             );
             (weights, scores_grad)
         };
-        for block in head.blocks(input) {
+        for block in head.blocks(self) {
             let queries = block.queries.clone();
-            let [query, grad] = [&input.query, grad].map(|rows| head.view::<T>(rows, &queries));
+            let [query, grad] = [&input.query, grad].map(|rows| block.view(rows, &queries));
             let mut along = vec![T::Wide::ZERO; queries.len()];
             // Sums over all keys come first.
             let is_known = needs_scores && block.parts().len() > 1;
@@ -201,26 +162,26 @@ impl<'a, T: Scalar> Batch<'a, T> {
             for block in block.parts() {
                 let keys = block.keys.clone();
                 // A view: matmuls read any strides.
-                let key = head.view::<T>(&input.key, &keys);
+                let key = block.view(&input.key, &keys);
                 let (weights, scores_grad) = soften(&block, &mut along, is_known, bias_grad.as_deref_mut());
                 let values = keys.start * width..keys.end * width;
                 add_product(value_sum.get_mut(values.clone()), weights.transpose(0, 1), grad.clone());
                 let Some(mut scores_grad) = scores_grad else { continue };
                 add_product(Some(&mut of_queries[..]), scores_grad.clone(), key);
                 if let Some(vectors) = &input.by_query {
-                    let grad = block.by_query(scores_grad.storage::<T::Wide>());
-                    add_product(Some(&mut of_queries[..]), grad.clone(), self.vectors(head, &block, vectors));
-                    let of_query = of_query.get_mut(block.first_distance(longest) * width..);
+                    let grad = block.by_query(scores_grad.storage());
+                    add_product(Some(&mut of_queries[..]), grad.clone(), block.vectors(vectors));
+                    let of_query = of_query.get_mut(block.first_distance() * width..);
                     add_product(of_query, grad.transpose(0, 1), query.clone());
                 }
                 let squares =
                     input.by_key.iter().flat_map(|vectors| block.squares().map(move |part| (vectors, part)));
                 for (vectors, part) in squares {
-                    let grad = part.by_key(&block.keys, scores_grad.storage_mut::<T::Wide>());
+                    let grad = part.by_key(&block.keys, scores_grad.storage_mut());
                     let of_keys = key_sum.get_mut(part.keys.start * width..part.keys.end * width);
-                    add_product(of_keys, grad.clone(), self.vectors(head, &part, vectors));
-                    let of_key = of_key.get_mut(part.first_distance(longest) * width..);
-                    add_product(of_key, grad.transpose(0, 1), head.view::<T>(&input.key, &part.keys));
+                    add_product(of_keys, grad.clone(), part.vectors(vectors));
+                    let of_key = of_key.get_mut(part.first_distance() * width..);
+                    add_product(of_key, grad.transpose(0, 1), part.view(&input.key, &part.keys));
                 }
                 add_product(key_sum.get_mut(values), scores_grad.transpose(0, 1), query.clone());
             }
@@ -259,19 +220,19 @@ simd_fn! {
     /// `context` has the sum of mask · exp(S − max) · V of those before.
     fn softmax<S, T: Scalar>(
         simd,
-        scores: Scores<'a, T>,
+        block: &'a Block<'a, T>,
         products: &'a mut [T::Wide],
         statistics: &'a mut [[T::Wide; 2]],
         context: &'a mut [T::Wide],
     ) {
-        let (group, mut factor) = scores.factors();
+        let (group, mut factor) = block.factors();
         let width = context.len() / statistics.len().max(1);
         let contexts = context.chunks_exact_mut(width.max(1));
-        let rows = products.chunks_exact_mut(scores.block.keys.len()).zip(statistics).zip(contexts);
+        let rows = products.chunks_exact_mut(block.keys.len()).zip(statistics).zip(contexts);
         for (row, ((values, [max, sum]), context)) in rows.enumerate() {
-            let keys = scores.keys(row);
-            let values = inside(values, &scores.block.keys, &keys);
-            scores.scale(row, &keys, values);
+            let keys = block.keys_of(row);
+            let values = inside(values, &block.keys, &keys);
+            block.scale(row, &keys, values);
             // No exponent is above 0: nothing overflows.
             let highest = max_of(values);
             if highest > *max {
@@ -286,8 +247,8 @@ simd_fn! {
             }
             values.iter_mut().for_each(|s| *s = (*s - *max).exp::<S>());
             *sum += sum_of(values, |e| e);
-            if let Some(mask) = &scores.batch.mask {
-                factors(simd, mask, (scores.first + row) as u64, group, &mut factor);
+            if let Some(mask) = &block.batch.mask {
+                factors(simd, mask, block.row(row) as u64, group, &mut factor);
                 let factor = &factor[keys.start - GROUP * group as usize..];
                 values.iter_mut().zip(factor).for_each(|(e, &factor)| *e = *e * factor);
             }
@@ -302,7 +263,7 @@ simd_fn! {
     /// all keys of a row if it is known. If not, that of these keys is added to it, and what it is then is taken for all.
     fn softmax_backward<S, T: Scalar>(
         simd,
-        scores: Scores<'a, T>,
+        block: &'a Block<'a, T>,
         products: &'a mut [T::Wide],
         grad: &'a mut [T::Wide],
         statistics: &'a [[T::Wide; 2]],
@@ -310,22 +271,22 @@ simd_fn! {
         is_known: bool,
         bias_grad: Option<&'a mut [T]>,
     ) {
-        let Batch { input, mask, .. } = scores.batch;
+        let Batch { input, mask, .. } = block.batch;
         let (scale, mut bias_grad) = (T::Wide::from_f64(input.scale), bias_grad);
-        let (group, mut factor) = scores.factors();
-        let mut grads = grad.chunks_exact_mut(scores.block.keys.len());
-        let rows = products.chunks_exact_mut(scores.block.keys.len()).zip(statistics);
+        let (group, mut factor) = block.factors();
+        let mut grads = grad.chunks_exact_mut(block.keys.len());
+        let rows = products.chunks_exact_mut(block.keys.len()).zip(statistics);
         for (row, (values, &[max, inverse_sum])) in rows.enumerate() {
-            let keys = scores.keys(row);
-            let values = inside(values, &scores.block.keys, &keys);
-            scores.scale(row, &keys, values);
+            let keys = block.keys_of(row);
+            let values = inside(values, &block.keys, &keys);
+            block.scale(row, &keys, values);
             values.iter_mut().for_each(|s| *s = (*s - max).exp::<S>() * inverse_sum);
             if let Some(mask) = mask {
-                factors(simd, mask, (scores.first + row) as u64, group, &mut factor);
+                factors(simd, mask, block.row(row) as u64, group, &mut factor);
             }
             let factor = factor.get(keys.start - GROUP * group as usize..).unwrap_or_default();
             if let Some(grad) = grads.next() {
-                let grad = inside(grad, &scores.block.keys, &keys);
+                let grad = inside(grad, &block.keys, &keys);
                 if mask.is_some() {
                     grad.iter_mut().zip(factor).for_each(|(d, &factor)| *d = *d * factor);
                 }
