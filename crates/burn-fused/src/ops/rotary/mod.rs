@@ -62,13 +62,10 @@ pub fn rotary(x: Tensor<2>, [cos, sin]: [Tensor<2>; 2], heads: usize) -> Tensor<
         heads > 0 && hidden.is_multiple_of(2 * heads),
         "heads: {heads} of even length are not {hidden} columns"
     );
+    let dtype = computed_in(x.dtype());
     for angles in [&cos, &sin] {
         assert_eq!(angles.dims(), [rows, hidden / heads / 2], "cos and sin must have shape [N, d/2]");
-        assert_eq!(
-            angles.dtype(),
-            computed_in(x.dtype()),
-            "cos and sin must have the dtype of the arithmetic"
-        );
+        assert_eq!(angles.dtype(), dtype, "cos and sin must have the dtype of the arithmetic");
     }
     // Nothing to compute, and no dims that kernels take.
     if rows == 0 || hidden == 0 {
