@@ -5,9 +5,9 @@ use crate::cube::mask::Mask;
 use crate::cube::row::{Split, column, cube_max, cube_sum, factors};
 use burn_cubecl::cubecl::{self, prelude::*};
 
-/// Where the rows of a batch's sequences begin, and what a head is.
+/// Where the rows of a batch's sequences begin, what a head is, and what turns products Q · Kᵀ into logits.
 #[derive(CubeType, CubeLaunch)]
-pub(super) struct Heads {
+pub(super) struct Heads<T: Float> {
     /// [B + 1].
     starts: OwnedTensor<i32>,
     /// A.
@@ -18,10 +18,13 @@ pub(super) struct Heads {
     columns: usize,
     /// How far from its query a key is, at most.
     window: usize,
+    scale: InputScalar,
+    /// [B, A, L, L].
+    bias: ComptimeOption<Box<[T]>>,
 }
 
 #[cube]
-impl Heads {
+impl<T: Float> Heads<T> {
     fn start(&self, sequence: usize) -> usize {
         u32::cast_from(self.starts[sequence]) as usize
     }
@@ -37,16 +40,24 @@ impl Heads {
         let first = select(query > self.window, query - self.window, 0usize);
         (first, select(query < length, end, 0usize))
     }
+
+    fn score<W: Float>(&self, product: W, place: usize) -> W {
+        let score = product * self.scale.get::<W>();
+        #[comptime]
+        match &self.bias {
+            ComptimeOption::Some(bias) => score + W::cast_from(bias[place]),
+            ComptimeOption::None => score,
+        }
+    }
 }
 
 /// Moves each of `from` to `to`, where they are `stride` apart: rows to heads, which are 0 past a sequence's end, or heads to rows,
-/// the first `scaled` of them times `scale`.
+/// the first `scaled` of them times the scale.
 #[cube(launch, address_type = "dynamic")]
 pub(super) fn move_heads<T: Float, W: Float>(
     from: &Sequence<Box<[T]>>,
-    layout: &Heads,
+    layout: &Heads<T>,
     to: &mut [T],
-    scale: InputScalar,
     count: usize,
     stride: usize,
     #[comptime] to_heads: bool,
@@ -72,31 +83,10 @@ pub(super) fn move_heads<T: Float, W: Float>(
         } else if exists {
             let value = from[i][ABSOLUTE_POS];
             if comptime!(i < scaled) {
-                to[i * stride + of_rows] = T::cast_from(W::cast_from(value) * scale.get::<W>());
+                to[i * stride + of_rows] = T::cast_from(W::cast_from(value) * layout.scale.get::<W>());
             } else {
                 to[i * stride + of_rows] = value;
             }
-        }
-    }
-}
-
-/// What turns products Q · Kᵀ into logits.
-#[derive(CubeType, CubeLaunch)]
-pub(super) struct Scores<T: Float> {
-    scale: InputScalar,
-    /// [B, A, L, L].
-    bias: ComptimeOption<Box<[T]>>,
-    layout: Heads,
-}
-
-#[cube]
-impl<T: Float> Scores<T> {
-    fn score<W: Float>(&self, product: W, place: usize) -> W {
-        let score = product * self.scale.get::<W>();
-        #[comptime]
-        match &self.bias {
-            ComptimeOption::Some(bias) => score + W::cast_from(bias[place]),
-            ComptimeOption::None => score,
         }
     }
 }
@@ -116,7 +106,7 @@ fn store<T: Float, W: Float>(value: W, place: usize, wide: &mut [W], narrow: &mu
 #[cube(launch, address_type = "dynamic")]
 pub(super) fn softmax<T: Float, W: Float>(
     products: &mut [W],
-    scores: &Scores<T>,
+    layout: &Heads<T>,
     mask: &ComptimeOption<Mask>,
     mut weights: ComptimeOption<Box<[T]>>,
     maxima: &mut [W],
@@ -129,8 +119,8 @@ pub(super) fn softmax<T: Float, W: Float>(
     if row >= rows {
         terminate!();
     }
-    let longest = scores.layout.longest;
-    let (first, end) = scores.layout.keys(row);
+    let longest = layout.longest;
+    let (first, end) = layout.keys(row);
     let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
     let mut x = Array::<W>::new(split.slots);
     // Subtracted below: no exponent is above 0, and nothing overflows.
@@ -141,7 +131,7 @@ pub(super) fn softmax<T: Float, W: Float>(
         x[i] = W::new(0.0);
         if column >= first && column < end {
             let place = row * longest + column;
-            x[i] = scores.score::<W>(products[place], place);
+            x[i] = layout.score::<W>(products[place], place);
             largest = max(largest, x[i]);
         }
     }
@@ -179,7 +169,7 @@ pub(super) fn softmax<T: Float, W: Float>(
 pub(super) fn backward<T: Float, W: Float>(
     products: &mut [W],
     grad: &mut [W],
-    scores: &Scores<T>,
+    layout: &Heads<T>,
     mask: &ComptimeOption<Mask>,
     maxima: &[W],
     inverse_sums: &[W],
@@ -193,8 +183,8 @@ pub(super) fn backward<T: Float, W: Float>(
     if row >= rows {
         terminate!();
     }
-    let longest = scores.layout.longest;
-    let (first, end) = scores.layout.keys(row);
+    let longest = layout.longest;
+    let (first, end) = layout.keys(row);
     let largest = maxima[row];
     let inverse_sum = inverse_sums[row];
     let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
@@ -209,7 +199,7 @@ pub(super) fn backward<T: Float, W: Float>(
         d[i] = W::new(0.0);
         if column >= first && column < end {
             let place = row * longest + column;
-            x[i] = (scores.score::<W>(products[place], place) - largest).exp() * inverse_sum;
+            x[i] = (layout.score::<W>(products[place], place) - largest).exp() * inverse_sum;
             d[i] = grad[place] * factors[i];
             along += x[i] * d[i];
         }

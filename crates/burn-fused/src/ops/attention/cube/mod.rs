@@ -17,7 +17,7 @@ use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::tensor::CubeTensor;
-use kernels::{HeadsLaunch, ScoresLaunch};
+use kernels::HeadsLaunch;
 
 type Input = Attention<CubeBackend>;
 
@@ -71,9 +71,8 @@ impl<'a> Setup<'a> {
             CubeDim::new_1d(on.max_units as u32),
             on.address_type,
             from.into_iter().map(buffer).collect(),
-            self.heads(),
+            self.heads(&None),
             all.into_buffer_arg(),
-            on.scalar(self.input.scale),
             count,
             stride,
             to_heads,
@@ -83,15 +82,11 @@ impl<'a> Setup<'a> {
         views
     }
 
-    fn heads(&self) -> HeadsLaunch {
+    fn heads<T: Float>(&self, bias: &Option<CubeTensor>) -> HeadsLaunch<T> {
         let [_, heads, longest, columns] = self.dims;
-        let starts = int_tensor(self.input.starts.clone());
-        HeadsLaunch::new(starts, heads, longest, columns, self.input.window)
-    }
-
-    fn scores<T: Float>(&self) -> ScoresLaunch<T> {
-        let bias = self.input.bias.clone().map(buffer);
-        ScoresLaunch::new(self.on.scalar(self.input.scale), bias.into(), self.heads())
+        let (starts, scale) = (int_tensor(self.input.starts.clone()), self.on.scalar(self.input.scale));
+        let bias = bias.clone().map(buffer);
+        HeadsLaunch::new(starts, heads, longest, columns, self.input.window, scale, bias.into())
     }
 
     /// Where 16-bit results [B, A, L, L] are written; `None` if they take the place of what they are made from.
@@ -123,7 +118,7 @@ impl Kernels<CubeBackend> for AttentionOp {
             on.cube_dim(),
             on.address_type,
             products.clone().into_buffer_arg(),
-            setup.scores(),
+            setup.heads(&input.bias),
             on.mask(&input.dropout).into(),
             output(&weights).into(),
             maxima.clone().into_buffer_arg(),
@@ -161,7 +156,7 @@ fn backward(input: Input, upstream: Upstream<AttentionOp, CubeBackend>) -> Gradi
         on.address_type,
         products.clone().into_buffer_arg(),
         scores_grad.clone().into_buffer_arg(),
-        setup.scores(),
+        setup.heads(&input.bias),
         on.mask(&input.dropout).into(),
         maxima,
         inverse_sums,
