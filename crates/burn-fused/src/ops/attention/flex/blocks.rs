@@ -1,10 +1,9 @@
 //! Heads of sequences and blocks of their logits: which rows and columns of the inputs they read, and how they are scaled.
 
 use super::super::Attention;
-use super::Batch;
 use crate::flex::row::accumulate;
-use crate::flex::{Scalar, Wide, multiply, tensor, widened};
-use crate::numerics::philox::GROUP;
+use crate::flex::{Scalar, Wide, multiply, slice, tensor, widened};
+use crate::numerics::philox::{GROUP, Mask};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape};
@@ -22,48 +21,53 @@ fn part(keys: usize) -> usize {
 }
 
 /// One head of one sequence.
-pub(super) struct Head {
+pub(super) struct Head<'a, T> {
+    pub(super) input: &'a Attention<Flex>,
+    pub(super) mask: Option<Mask>,
+    /// [B, A, L, L].
+    bias: Option<&'a [T]>,
     /// Which of B · A.
-    pub(super) index: usize,
+    index: usize,
     /// Rows of the sequence in [N, H].
-    pub(super) rows: Range<usize>,
+    rows: Range<usize>,
     pub(super) columns: Range<usize>,
 }
 
 /// All heads of the first sequence, then all of the second.
-pub(super) fn heads(input: &Attention<Flex>) -> Vec<Head> {
+pub(super) fn heads<T: Scalar>(input: &Attention<Flex>) -> Vec<Head<'_, T>> {
+    let (mask, bias) = (input.dropout.mask(), input.bias.as_ref().map(|bias| slice::<T>(bias)));
     let columns = input.query.shape()[1] / input.heads;
     let mut heads = Vec::with_capacity(input.lengths.len() * input.heads);
     let mut first = 0;
     for &length in &input.lengths {
         for head in 0..input.heads {
             let (rows, columns) = (first..first + length, head * columns..(head + 1) * columns);
-            heads.push(Head { index: heads.len(), rows, columns });
+            heads.push(Head { input, mask, bias, index: heads.len(), rows, columns });
         }
         first += length;
     }
     heads
 }
 
-impl Head {
+impl<T> Head<'_, T> {
     /// The blocks of queries, with the keys that are in their window.
-    pub(super) fn blocks<'a, T>(&'a self, batch: &'a Batch<'a, T>) -> impl Iterator<Item = Block<'a, T>> {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Block<'_, T>> {
         const BLOCK: usize = 128;
         /// Logits of a block, or of a part of one.
         const VALUES: usize = 64 * 1024;
         /// Below it, a product runs on one thread.
         const PRODUCT: usize = 192 * 192 * 192;
-        let (length, window) = (self.rows.len(), batch.input.window);
+        let (length, window) = (self.rows.len(), self.input.window);
         let keys = part(length.min(2 * window.min(length) + BLOCK)); // at most
         // Few enough for what is multiplied to stay in a core's cache, and for its products to run on one thread.
-        let widest = keys + if batch.input.has_distances() { BLOCK } else { 0 };
+        let widest = keys + if self.input.has_distances() { BLOCK } else { 0 };
         let fits = (PRODUCT - 1) / (widest * self.columns.len()).max(1);
         // An empty sequence has no logits to divide by.
         let step = BLOCK.min(VALUES / keys.max(1)).min(fits).max(1);
         (0..length).step_by(step).map(move |first| {
             let end = length.min(first + step);
             let keys = first.saturating_sub(window)..length.min(end + window);
-            Block { batch, head: self, queries: first..end, keys }
+            Block { head: self, queries: first..end, keys }
         })
     }
 }
@@ -85,8 +89,7 @@ fn view<T: Scalar>(
 /// Some queries of a sequence, and the keys that one of them attends to, or some of these.
 #[derive(Clone)]
 pub(super) struct Block<'a, T> {
-    pub(super) batch: &'a Batch<'a, T>,
-    head: &'a Head,
+    pub(super) head: &'a Head<'a, T>,
     pub(super) queries: Range<usize>,
     pub(super) keys: Range<usize>,
 }
@@ -106,7 +109,7 @@ impl<'a, T: Scalar> Block<'a, T> {
 
     /// The logits before they are scaled, without the bias.
     pub(super) fn products(&self) -> FloatTensor<Flex> {
-        let Attention { query, key, by_query, by_key, .. } = self.batch.input;
+        let Attention { query, key, by_query, by_key, .. } = self.head.input;
         let (query, all_keys) = (self.view(query, &self.queries), self.view(key, &self.keys));
         let mut logits = multiply(query.clone(), all_keys.transpose(0, 1));
         let [queries, keys] = [self.queries.len(), self.keys.len()];
@@ -150,7 +153,7 @@ impl<'a, T: Scalar> Block<'a, T> {
 
     /// The first of them, of 2L − 1.
     pub(super) fn first_distance(&self) -> usize {
-        self.keys.start + self.batch.input.longest - self.queries.end
+        self.keys.start + self.head.input.longest - self.queries.end
     }
 
     /// Calls `f` with each value of [queries, `all` keys] that is of these keys, and where its key and distance are in [keys,
@@ -195,14 +198,14 @@ impl<'a, T: Scalar> Block<'a, T> {
 
     /// Which of all B · A · L rows of bias, mask and statistics a row of the block is.
     pub(super) fn row(&self, row: usize) -> usize {
-        self.head.index * self.batch.input.longest + self.queries.start + row
+        self.head.index * self.head.input.longest + self.queries.start + row
     }
 
     /// The keys of a row of the block that are in its window; of a part of a block perhaps none.
     pub(super) fn keys_of(&self, row: usize) -> Range<usize> {
         let query = self.queries.start + row;
         let Range { start, end } = self.keys;
-        let window = self.batch.input.window;
+        let window = self.head.input.window;
         let first = query.saturating_sub(window).clamp(start, end);
         first..(query + window + 1).clamp(first, end)
     }
@@ -210,10 +213,10 @@ impl<'a, T: Scalar> Block<'a, T> {
     /// Scales the products of a row and some keys, and adds their bias.
     #[inline(always)]
     pub(super) fn scale(&self, row: usize, keys: &Range<usize>, products: &mut [T::Wide]) {
-        let scale = T::Wide::from_f64(self.batch.input.scale);
-        match self.batch.bias {
+        let scale = T::Wide::from_f64(self.head.input.scale);
+        match self.head.bias {
             Some(bias) => {
-                let bias = &bias[self.row(row) * self.batch.input.longest..][keys.clone()];
+                let bias = &bias[self.row(row) * self.head.input.longest..][keys.clone()];
                 products.iter_mut().zip(bias).for_each(|(s, bias)| *s = *s * scale + bias.widen());
             }
             None => products.iter_mut().for_each(|s| *s = *s * scale),
@@ -224,13 +227,13 @@ impl<'a, T: Scalar> Block<'a, T> {
     pub(super) fn factors(&self) -> (u32, Vec<T::Wide>) {
         let Range { start, end } = self.keys;
         let group = start / GROUP;
-        let count = if self.batch.mask.is_some() { end - group * GROUP } else { 0 };
+        let count = if self.head.mask.is_some() { end - group * GROUP } else { 0 };
         (group as u32, vec![T::Wide::ZERO; count])
     }
 }
 
 /// The rows of [N, H] cut up: for each head, its part of each row of its sequence.
-pub(super) fn parts<'a, T>(heads: &[Head], values: &'a mut [T], count: usize) -> Vec<Vec<&'a mut [T]>> {
+pub(super) fn parts<'a, T>(heads: &[Head<T>], values: &'a mut [T], count: usize) -> Vec<Vec<&'a mut [T]>> {
     // The columns of a head are apart in memory: a slice for each row, so that threads share nothing.
     let mut parts: Vec<Vec<_>> = heads.iter().map(|head| Vec::with_capacity(head.rows.len())).collect();
     let mut rows = values.chunks_exact_mut(heads[0].columns.len() * count);

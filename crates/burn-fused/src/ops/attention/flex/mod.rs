@@ -12,10 +12,8 @@ use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::factors;
 use crate::flex::row::{accumulate, dot, max_of, sum_of};
 use crate::flex::scalar::Functions;
-use crate::flex::{
-    HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, slice, statistics, tensor,
-};
-use crate::numerics::philox::{GROUP, Mask};
+use crate::flex::{HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, statistics, tensor};
+use crate::numerics::philox::GROUP;
 use blocks::{Block, Head, heads, inside, parts, store};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
@@ -24,14 +22,13 @@ use burn::tensor::Shape;
 impl HostKernels for AttentionOp {
     fn forward<T: Scalar>(input: Attention<Flex>) -> Output<Self, Flex> {
         let input = with_contiguous_bias(input);
-        let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest);
-        let batch = Batch::<T>::new(&input);
+        let (shape, heads, longest) = (input.query.shape(), heads::<T>(&input), input.longest);
         let mut output = vec![T::default(); shape.num_elements()];
         let mut found = vec![[T::Wide::ZERO; 2]; heads.len() * longest];
         let outputs = parts(&heads, &mut output, input.heads);
         let tasks = heads.iter().zip(outputs).zip(found.chunks_mut(longest));
         for_each(heads.len() * longest * longest, tasks, |((head, output), found)| {
-            batch.forward(head, output, found);
+            head.forward(output, found);
         });
         let of_row = Shape::new([input.lengths.len(), input.heads, longest, 1]);
         (tensor(output, shape), statistics(&found, of_row))
@@ -41,8 +38,8 @@ impl HostKernels for AttentionOp {
         let Upstream { statistics, grad, needs } = upstream;
         let [needs_query, needs_key, needs_value, needs_bias, needs_by_query, needs_by_key] = needs;
         let input = with_contiguous_bias(input);
-        let (shape, heads, longest) = (input.query.shape(), heads(&input), input.longest);
-        let (batch, statistics) = (Batch::<T>::new(&input), of_rows(statistics));
+        let (shape, heads, longest) = (input.query.shape(), heads::<T>(&input), input.longest);
+        let statistics = of_rows(statistics);
         let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
         let mut grads =
             [needs_query, needs_key, needs_value].map(|needed| buffer(needed, shape.num_elements()));
@@ -58,7 +55,7 @@ impl HostKernels for AttentionOp {
         let rows = query.into_iter().zip(key).zip(value).map(|((query, key), value)| [query, key, value]);
         let tasks = heads.iter().zip(rows).zip(&mut vectors).map(|task| (task, bias_parts.next()));
         for_each(heads.len() * longest * longest, tasks, |(((head, rows), vectors), bias)| {
-            batch.backward(head, &grad, &statistics, rows, bias, vectors);
+            head.backward(&grad, &statistics, rows, bias, vectors);
         });
         // What is not needed has no values.
         let gradient = |rows: Vec<T>| (!rows.is_empty()).then(|| tensor(rows, shape.clone()));
@@ -75,24 +72,11 @@ fn with_contiguous_bias(input: Attention<Flex>) -> Attention<Flex> {
     Attention { bias: input.bias.map(|bias| bias.to_contiguous()), ..input }
 }
 
-/// What all heads read.
-struct Batch<'a, T> {
-    input: &'a Attention<Flex>,
-    mask: Option<Mask>,
-    /// [B, A, L, L].
-    bias: Option<&'a [T]>,
-}
-
-impl<'a, T: Scalar> Batch<'a, T> {
-    fn new(input: &'a Attention<Flex>) -> Self {
-        let (mask, bias) = (input.dropout.mask(), input.bias.as_ref().map(|bias| slice::<T>(bias)));
-        Self { input, mask, bias }
-    }
-
-    /// The output of a head, and the statistics of its rows.
-    fn forward(&self, head: &Head, mut output: Vec<&mut [T]>, statistics: &mut [[T::Wide; 2]]) {
-        let width = head.columns.len();
-        for block in head.blocks(self) {
+impl<T: Scalar> Head<'_, T> {
+    /// The output, and the statistics of its rows.
+    fn forward(&self, mut output: Vec<&mut [T]>, statistics: &mut [[T::Wide; 2]]) {
+        let width = self.columns.len();
+        for block in self.blocks() {
             let mut context = vec![T::Wide::ZERO; block.queries.len() * width];
             let statistics = &mut statistics[block.queries.clone()];
             statistics.fill([T::Wide::from_f64(f64::NEG_INFINITY), T::Wide::ZERO]);
@@ -110,20 +94,18 @@ impl<'a, T: Scalar> Batch<'a, T> {
         }
     }
 
-    /// Stores the gradients of a head: of query, key and value, a part for each row of its sequence, of the bias, [L, L], and
-    /// of `by_query` and `by_key`, [2L − 1, d]. What is not asked for is empty or `None`. The output's gradient and the
+    /// Stores the gradients: of query, key and value, a part for each row of the sequence, of the bias, [L, L], and of
+    /// `by_query` and `by_key`, [2L − 1, d]. What is not asked for is empty or `None`. The output's gradient and the
     /// statistics are those of all rows.
     fn backward(
         &self,
-        head: &Head,
         grad: &FloatTensor<Flex>,
         statistics: &[[T::Wide; 2]],
         [mut query_grad, mut key_grad, mut value_grad]: [Vec<&mut [T]>; 3],
         mut bias_grad: Option<&mut [T]>,
         [of_query, of_key]: &mut [Vec<T::Wide>; 2],
     ) {
-        let Batch { input, .. } = *self;
-        let (longest, width) = (input.longest, head.columns.len());
+        let (input, longest, width) = (self.input, self.input.longest, self.columns.len());
         // Blocks are added up in their order, whatever the threads; what is not asked for stays empty.
         let [mut key_sum, mut value_sum] =
             [&key_grad, &value_grad].map(|parts| vec![T::Wide::ZERO; parts.len() * width]);
@@ -148,7 +130,7 @@ impl<'a, T: Scalar> Batch<'a, T> {
             );
             (weights, scores_grad)
         };
-        for block in head.blocks(self) {
+        for block in self.blocks() {
             let queries = block.queries.clone();
             let [query, grad] = [&input.query, grad].map(|rows| block.view(rows, &queries));
             let mut along = vec![T::Wide::ZERO; queries.len()];
@@ -247,7 +229,7 @@ simd_fn! {
             }
             values.iter_mut().for_each(|s| *s = (*s - *max).exp::<S>());
             *sum += sum_of(values, |e| e);
-            if let Some(mask) = &block.batch.mask {
+            if let Some(mask) = &block.head.mask {
                 factors(simd, mask, block.row(row) as u64, group, &mut factor);
                 let factor = &factor[keys.start - GROUP * group as usize..];
                 values.iter_mut().zip(factor).for_each(|(e, &factor)| *e = *e * factor);
@@ -271,7 +253,7 @@ simd_fn! {
         is_known: bool,
         bias_grad: Option<&'a mut [T]>,
     ) {
-        let Batch { input, mask, .. } = block.batch;
+        let Head { input, mask, .. } = block.head;
         let (scale, mut bias_grad) = (T::Wide::from_f64(input.scale), bias_grad);
         let (group, mut factor) = block.factors();
         let mut grads = grad.chunks_exact_mut(block.keys.len());
