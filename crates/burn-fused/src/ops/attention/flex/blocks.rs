@@ -72,20 +72,6 @@ impl<T> Head<'_, T> {
     }
 }
 
-/// A part of a matrix, for a product: a view, but of f16 a copy that is wide.
-fn view<T: Scalar>(
-    matrix: &FloatTensor<Flex>,
-    rows: Range<usize>,
-    columns: &Range<usize>,
-) -> FloatTensor<Flex> {
-    let view = matrix.narrow(0, rows.start, rows.len()).narrow(1, columns.start, columns.len());
-    if T::dtype() != DType::F16 {
-        return view;
-    }
-    // Matmuls take f32 and bf16.
-    tensor(widened::<T>(&view), view.shape())
-}
-
 /// Some queries of a sequence, and the keys that one of them attends to, or some of these.
 #[derive(Clone)]
 pub(super) struct Block<'a, T> {
@@ -95,16 +81,25 @@ pub(super) struct Block<'a, T> {
 }
 
 impl<'a, T: Scalar> Block<'a, T> {
+    /// The head's part of some rows of a matrix, for a product: a view, but of f16 a copy that is wide.
+    fn rows(&self, matrix: &FloatTensor<Flex>, first: usize, count: usize) -> FloatTensor<Flex> {
+        let columns = &self.head.columns;
+        let view = matrix.narrow(0, first, count).narrow(1, columns.start, columns.len());
+        if T::dtype() != DType::F16 {
+            return view;
+        }
+        // Matmuls take f32 and bf16.
+        tensor(widened::<T>(&view), view.shape())
+    }
+
     /// The head's part of some rows of its sequence in [N, H].
     pub(super) fn view(&self, rows: &FloatTensor<Flex>, range: &Range<usize>) -> FloatTensor<Flex> {
-        let first = self.head.rows.start;
-        view::<T>(rows, first + range.start..first + range.end, &self.head.columns)
+        self.rows(rows, self.head.rows.start + range.start, range.len())
     }
 
     /// The rows of the distances from queries to keys, of vectors [2L − 1, H].
     pub(super) fn vectors(&self, vectors: &FloatTensor<Flex>) -> FloatTensor<Flex> {
-        let first = self.first_distance();
-        view::<T>(vectors, first..first + self.distances(), &self.head.columns)
+        self.rows(vectors, self.first_distance(), self.distances())
     }
 
     /// The logits before they are scaled, without the bias.
@@ -210,6 +205,15 @@ impl<'a, T: Scalar> Block<'a, T> {
         first..(query + window + 1).clamp(first, end)
     }
 
+    /// The part of a row of all keys for some of them; the rest becomes zero.
+    #[inline(always)]
+    pub(super) fn inside<'r>(&self, row: &'r mut [T::Wide], keys: &Range<usize>) -> &'r mut [T::Wide] {
+        let (first, end) = (keys.start - self.keys.start, keys.end - self.keys.start);
+        row[..first].fill(T::Wide::ZERO);
+        row[end..].fill(T::Wide::ZERO);
+        &mut row[first..end]
+    }
+
     /// Scales the products of a row and some keys, and adds their bias.
     #[inline(always)]
     pub(super) fn scale(&self, row: usize, keys: &Range<usize>, products: &mut [T::Wide]) {
@@ -252,17 +256,4 @@ pub(super) fn store<T: Scalar>(parts: &mut [&mut [T]], values: &[T::Wide]) {
     for (part, row) in parts.iter_mut().zip(values.chunks_exact(columns)) {
         part.iter_mut().zip(row).for_each(|(part, &value)| *part = T::narrow(value));
     }
-}
-
-/// The part of a row for the keys `inside` the window, where the row is for `all`; the rest becomes zero.
-#[inline(always)]
-pub(super) fn inside<'r, W: Wide>(
-    row: &'r mut [W],
-    all: &Range<usize>,
-    inside: &Range<usize>,
-) -> &'r mut [W] {
-    let (first, end) = (inside.start - all.start, inside.end - all.start);
-    row[..first].fill(W::ZERO);
-    row[end..].fill(W::ZERO);
-    &mut row[first..end]
 }

@@ -14,7 +14,7 @@ use crate::flex::row::{accumulate, dot, max_of, sum_of};
 use crate::flex::scalar::Functions;
 use crate::flex::{HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, statistics, tensor};
 use crate::numerics::philox::GROUP;
-use blocks::{Block, Head, heads, inside, parts, store};
+use blocks::{Block, Head, heads, parts, store};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
@@ -61,8 +61,8 @@ impl HostKernels for AttentionOp {
         let gradient = |rows: Vec<T>| (!rows.is_empty()).then(|| tensor(rows, shape.clone()));
         let mut grads = Vec::from(grads.map(gradient));
         grads.push(input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())));
-        grads.push(needs_by_query.then(|| joined::<T>(&vectors, 0, input.heads, columns)));
-        grads.push(needs_by_key.then(|| joined::<T>(&vectors, 1, input.heads, columns)));
+        grads.push(needs_by_query.then(|| joined(&heads, &vectors, 0)));
+        grads.push(needs_by_key.then(|| joined(&heads, &vectors, 1)));
         grads
     }
 }
@@ -182,19 +182,15 @@ fn add_product<W: Wide>(to: Option<&mut [W]>, a: FloatTensor<Flex>, b: FloatTens
 }
 
 /// The gradient of vectors of distances, [2L − 1, H], of what each head of each sequence adds to it.
-fn joined<T: Scalar>(
-    parts: &[[Vec<T::Wide>; 2]],
-    which: usize,
-    heads: usize,
-    columns: usize,
-) -> FloatTensor<Flex> {
-    let mut sums = vec![T::Wide::ZERO; parts[0][which].len() * heads];
-    for (i, part) in parts.iter().enumerate() {
-        let rows = sums.chunks_exact_mut(heads * columns).zip(part[which].chunks_exact(columns));
-        rows.for_each(|(sum, row)| accumulate(&mut sum[i % heads * columns..], row));
+fn joined<T: Scalar>(heads: &[Head<T>], parts: &[[Vec<T::Wide>; 2]], which: usize) -> FloatTensor<Flex> {
+    let [_, hidden] = heads[0].input.query.shape().dims();
+    let distances = parts[0][which].len() / heads[0].columns.len();
+    let mut sums = vec![T::Wide::ZERO; distances * hidden];
+    for (head, part) in heads.iter().zip(parts) {
+        let rows = sums.chunks_exact_mut(hidden).zip(part[which].chunks_exact(head.columns.len()));
+        rows.for_each(|(sum, row)| accumulate(&mut sum[head.columns.clone()], row));
     }
-    let distances = sums.len() / (heads * columns);
-    tensor(T::narrow_all(sums), Shape::new([distances, heads * columns]))
+    tensor(T::narrow_all(sums), Shape::new([distances, hidden]))
 }
 
 simd_fn! {
@@ -213,7 +209,7 @@ simd_fn! {
         let rows = products.chunks_exact_mut(block.keys.len()).zip(statistics).zip(contexts);
         for (row, ((values, [max, sum]), context)) in rows.enumerate() {
             let keys = block.keys_of(row);
-            let values = inside(values, &block.keys, &keys);
+            let values = block.inside(values, &keys);
             block.scale(row, &keys, values);
             // No exponent is above 0: nothing overflows.
             let highest = max_of(values);
@@ -260,7 +256,7 @@ simd_fn! {
         let rows = products.chunks_exact_mut(block.keys.len()).zip(statistics);
         for (row, (values, &[max, inverse_sum])) in rows.enumerate() {
             let keys = block.keys_of(row);
-            let values = inside(values, &block.keys, &keys);
+            let values = block.inside(values, &keys);
             block.scale(row, &keys, values);
             values.iter_mut().for_each(|s| *s = (*s - max).exp::<S>() * inverse_sum);
             if let Some(mask) = mask {
@@ -268,7 +264,7 @@ simd_fn! {
             }
             let factor = factor.get(keys.start - GROUP * group as usize..).unwrap_or_default();
             if let Some(grad) = grads.next() {
-                let grad = inside(grad, &block.keys, &keys);
+                let grad = block.inside(grad, &keys);
                 if mask.is_some() {
                     grad.iter_mut().zip(factor).for_each(|(d, &factor)| *d = *d * factor);
                 }
