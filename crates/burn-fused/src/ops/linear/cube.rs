@@ -49,22 +49,17 @@ mod tests {
     #[test]
     fn operands_in_16_bits_have_the_products_of_the_reference() {
         let [rows, inputs, outputs] = [37, 65, 19];
-        for has_bias in [true, false] {
-            let input = || Linear::<CubeBackend> {
-                x: tensor([rows, inputs], 7),
-                weight: tensor([inputs, outputs], 11),
-                bias: has_bias.then(|| CubeBackend::float_reshape(tensor([1, outputs], 5), [outputs].into())),
-                dtype: DType::F16,
-                output: DType::F16,
-            };
-            let (y, statistics) = <LinearOp as Kernels<CubeBackend>>::forward(input());
-            let (expected_y, others) = LinearOp::reference::<CubeBackend>(input());
-            assert_eq!(y.dtype, DType::F16);
-            let grad = cast(tensor([rows, outputs], 13), y.dtype);
-            let upstream =
-                |statistics| Upstream { statistics, grad: grad.clone(), needs: [true, true, has_bias] };
-            let mut found = <LinearOp as Kernels<CubeBackend>>::backward(input(), upstream(statistics));
-            let mut expected = LinearOp::reference_backward::<CubeBackend>(input(), upstream(others));
+        for bias in [None, Some(CubeBackend::float_reshape(tensor([1, outputs], 5), [outputs].into()))] {
+            let (dtype, needs) = (DType::F16, [true, true, bias.is_some()]);
+            let (x, weight) = (tensor([rows, inputs], 7), tensor([inputs, outputs], 11));
+            let input = Linear::<CubeBackend> { x, weight, bias, dtype, output: dtype };
+            let (y, statistics) = <LinearOp as Kernels<CubeBackend>>::forward(input.clone());
+            let (expected_y, others) = LinearOp::reference::<CubeBackend>(input.clone());
+            assert_eq!(y.dtype, dtype);
+            let grad = cast(tensor([rows, outputs], 13), dtype);
+            let upstream = |statistics| Upstream { statistics, grad: grad.clone(), needs };
+            let mut found = <LinearOp as Kernels<CubeBackend>>::backward(input.clone(), upstream(statistics));
+            let mut expected = LinearOp::reference_backward::<CubeBackend>(input, upstream(others));
             found.push(Some(y));
             expected.push(Some(expected_y));
             for (found, expected) in found.into_iter().flatten().zip(expected.into_iter().flatten()) {
