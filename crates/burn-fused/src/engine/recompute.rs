@@ -100,9 +100,8 @@ where
         let y = autocast(precision, || path.take(|| compute(&module, x, &again)))?;
         Ok((y, attach.leaves))
     };
-    let kind = &operands[0].kind;
     // The parents of a step in autodiff's graph are an array. Small ones keep layers cheap, of which a model has many.
-    on_backend!(kind, B => match operands.len() {
+    on_backend!(&operands[0].kind, B => match operands.len() {
         0..=32 => record::<B, _, _, 32>(run, x.inner(), &operands),
         33..=512 => record::<B, _, _, 512>(run, x.inner(), &operands),
         513..=OPERANDS => record::<B, _, _, OPERANDS>(run, x.inner(), &operands),
