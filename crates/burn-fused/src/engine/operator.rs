@@ -52,7 +52,6 @@ impl Spec {
 
 /// The fields of an operator's inputs, as [`inputs`] declares them.
 pub(crate) trait Fields: Held {
-    /// The inputs.
     type On<T: Tensors>: Held;
 
     /// Which operands' gradients are needed: `[bool; N]` for N operands.
@@ -156,10 +155,8 @@ pub(crate) trait Operator: Fields {
         vec![Spec::of(Self::operand::<B>(inputs))]
     }
 
-    /// The output and the statistics.
     fn reference<B: DropoutOps>(inputs: Self::On<B>) -> Output<Self, B>;
 
-    /// The gradients that are asked for.
     fn reference_backward<B: DropoutOps>(inputs: Self::On<B>, upstream: Upstream<Self, B>) -> Gradients<B>;
 }
 
