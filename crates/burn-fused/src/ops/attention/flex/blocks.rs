@@ -80,7 +80,7 @@ pub(super) struct Block<'a, T> {
     pub(super) keys: Range<usize>,
 }
 
-impl<'a, T: Scalar> Block<'a, T> {
+impl<T: Scalar> Block<'_, T> {
     /// The head's part of some rows of a matrix, for a product: a view, but of f16 a copy that is wide.
     fn rows(&self, matrix: &FloatTensor<Flex>, first: usize, count: usize) -> FloatTensor<Flex> {
         let columns = &self.head.columns;
