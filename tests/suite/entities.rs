@@ -2,10 +2,6 @@
 
 use crate::prelude::*;
 
-fn cases() -> Value {
-    json(fixture("entities/cases.json"))
-}
-
 fn pipeline(name: &str) -> Pipeline<BertForTokenClassification> {
     Pipeline::new(loaded(fixture("entities").join(name)), tokenizer_of_family(name)).unwrap()
 }
@@ -21,7 +17,7 @@ fn cut(
 
 #[test]
 fn entities_equal_those_of_transformers_pipeline() {
-    let cases = cases();
+    let cases = json(fixture("entities/cases.json"));
     let mut compared = 0;
     for name in ["bert", "roberta", "albert"] {
         let whole = pipeline(name);
