@@ -10,14 +10,13 @@ const RATE: f64 = 0.01;
 const DECAY: f64 = 0.5;
 
 /// The power of the decay that a parameter should have.
-fn power(path: &str, layers: usize) -> i32 {
-    let mut parts = path.split('.');
-    let power = match (parts.any(|part| part == "layers"), parts.next()) {
-        (true, Some(layer)) => layers - layer.parse::<usize>().unwrap(),
+fn power(path: &str) -> i32 {
+    let (mut parts, layers) = (path.split('.'), LAYERS as i32);
+    match (parts.any(|part| part == "layers"), parts.next()) {
+        (true, Some(layer)) => layers - layer.parse::<i32>().unwrap(),
         _ if path.contains("embeddings") || path.contains("relative_attention_bias") => layers + 1,
         _ => 0,
-    };
-    power as i32
+    }
 }
 
 /// Each parameter has the rate of its layer; returns the powers of the decay that there are.
@@ -25,7 +24,7 @@ fn powers(model: &impl Module) -> Vec<i32> {
     let mut schedule = layer_wise_decay(ConstantLr::new(RATE).into(), LAYERS, DECAY).unwrap();
     let rates = schedule.step();
     let found = parameters(model, None).into_keys().map(|path| {
-        let power = power(&path, LAYERS);
+        let power = power(&path);
         assert_eq!(rates.lr_from_param(0.into(), Some(&path)), RATE * DECAY.powi(power), "{path}");
         power
     });
@@ -35,37 +34,32 @@ fn powers(model: &impl Module) -> Vec<i32> {
 
 #[test]
 fn every_layer_of_every_model_has_its_own_rate() {
-    let device = autodiff();
+    let (device, every) = (autodiff(), [0, 1, 2, 3, 4]);
     for positions in [PositionEmbeddingType::Absolute, PositionEmbeddingType::RelativeKey] {
         let mut bert = small_bert(12, 8).with_num_hidden_layers(LAYERS);
         bert.embeddings.position_embedding_type = positions;
-        assert_eq!(powers(&bert.init(&device)), [0, 1, 2, 3, 4], "with a pooler");
+        assert_eq!(powers(&bert.init(&device)), every, "with a pooler");
         let untied = BertForMaskedLmConfig::new(bert.clone()).with_tie_word_embeddings(false);
-        assert_eq!(powers(&untied.init(&device)), [0, 1, 2, 3, 4]);
+        assert_eq!(powers(&untied.init(&device)), every);
         let sentences = BertForSentenceEmbeddingConfig::new(bert.clone()).init(&device);
         assert_eq!(powers(&sentences), [1, 2, 3, 4], "there is no head");
-        let tokens = BertForTokenClassificationConfig::new(bert.clone()).init(&device);
-        assert_eq!(powers(&tokens), [0, 1, 2, 3, 4]);
-        let answers = BertForQuestionAnsweringConfig::new(bert.clone()).init(&device);
-        assert_eq!(powers(&answers), [0, 1, 2, 3, 4]);
+        assert_eq!(powers(&BertForTokenClassificationConfig::new(bert.clone()).init(&device)), every);
+        assert_eq!(powers(&BertForQuestionAnsweringConfig::new(bert.clone()).init(&device)), every);
         let layers = ParamGroup::from_regex(r"encoder\.layers\..*\.weight$").unwrap();
         let sequences = BertForSequenceClassificationConfig::new(bert).init(&device);
         let adapted = sequences.apply_lora(Lora::new(2, 4.0).set_param_group(layers));
         assert!(parameters(&adapted, None).len() > 60, "with adapters");
-        assert_eq!(powers(&adapted), [0, 1, 2, 3, 4]);
+        assert_eq!(powers(&adapted), every);
     }
+    let bert = |family| crate::families::config(family).with_num_hidden_layers(LAYERS);
     for family in [Family::Electra, Family::MpNet] {
-        let bert = crate::families::config(family).with_num_hidden_layers(LAYERS);
-        let model = BertForSequenceClassificationConfig::new(bert).init(&device);
+        let model = BertForSequenceClassificationConfig::new(bert(family)).init(&device);
         let below = ["embeddings_projection", "relative_attention_bias"];
         let paths = parameters(&model, None);
         assert!(paths.keys().any(|path| below.iter().any(|part| path.contains(part))), "{family:?}");
-        assert_eq!(powers(&model), [0, 1, 2, 3, 4], "{family:?}");
+        assert_eq!(powers(&model), every, "{family:?}");
     }
-    let electra = ElectraForPreTrainingConfig::new(
-        crate::families::config(Family::Electra).with_num_hidden_layers(LAYERS),
-    );
-    assert_eq!(powers(&electra.init(&device)), [0, 1, 2, 3, 4]);
+    assert_eq!(powers(&ElectraForPreTrainingConfig::new(bert(Family::Electra)).init(&device)), every);
 }
 
 #[test]
