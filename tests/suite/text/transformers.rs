@@ -121,43 +121,33 @@ fn assert_batch(tokenizer: BertTokenizer, case: &Value) {
 
 #[test]
 fn tokenizers_equal_transformers_whatever_files_they_are_read_from() {
-    // Without a config beside it, special tokens go by their usual names.
-    let alone = |folder| changed(folder, |_| {});
-    let without_special_tokens = changed("tokenizer", |tokenizer| {
+    let check = |folder: &str, path: &Path| {
+        println!("{}", path.display());
+        let tokenizer = BertTokenizer::from_pretrained(path).unwrap();
+        assert_equals_transformers(&tokenizer, &cases(folder));
+        tokenizer.model_max_length()
+    };
+    let [bert, mpnet] = ["tokenizer", "families/mpnet_tokenizer"];
+    for folder in [bert, "roberta_tokenizer", mpnet, "families/albert_tokenizer"] {
+        assert_eq!(check(folder, &fixture(folder)), (folder != bert).then_some(512));
+        // Without a config beside it, special tokens go by their usual names.
+        check(folder, changed(folder, |_| {}).path());
+    }
+    let without_special_tokens = changed(bert, |tokenizer| {
         tokenizer["added_tokens"] = json!([]);
         tokenizer["post_processor"] = Value::Null;
     });
     let vocabulary = vocabulary_with(&[]);
-    let of_mpnet = fs::read_to_string(fixture("families/mpnet_tokenizer/vocab.txt")).unwrap();
-    let of_mpnet = folder(&[("vocab.txt", of_mpnet.as_bytes())]);
     // As of Windows, with a byte order mark.
     let text = fs::read_to_string(vocabulary.path().join("vocab.txt")).unwrap();
     let of_windows = folder(&[("vocab.txt", format!("\u{feff}{}", text.replace('\n', "\r\n")).as_bytes())]);
-    let [roberta, mpnet, albert] =
-        ["roberta_tokenizer", "families/mpnet_tokenizer", "families/albert_tokenizer"]
-            .map(|name| (name, alone(name)));
-    for (folder, path) in [
-        ("tokenizer", fixture("tokenizer").as_path()),
-        ("tokenizer", vocabulary.path()),
-        // The file itself, beside which tokenizer.json lies.
-        ("tokenizer", &fixture("tokenizer/vocab.txt")),
-        ("tokenizer", without_special_tokens.path()),
-        ("tokenizer", of_windows.path()),
-        (roberta.0, &fixture(roberta.0)),
-        (roberta.0, roberta.1.path()),
-        (mpnet.0, &fixture(mpnet.0)),
-        (mpnet.0, mpnet.1.path()),
-        (mpnet.0, of_mpnet.path()),
-        (albert.0, &fixture(albert.0)),
-        (albert.0, albert.1.path()),
-    ] {
-        println!("{}", path.display());
-        let tokenizer = BertTokenizer::from_pretrained(path).unwrap();
-        if folder != "tokenizer" && path == fixture(folder) {
-            assert_eq!(tokenizer.model_max_length(), Some(512));
-        }
-        assert_equals_transformers(&tokenizer, &cases(folder));
+    // The file itself, beside which tokenizer.json lies.
+    let file = fixture("tokenizer/vocab.txt");
+    for path in [without_special_tokens.path(), vocabulary.path(), of_windows.path(), &file] {
+        check(bert, path);
     }
+    let of_mpnet = fs::read(fixture(mpnet).join("vocab.txt")).unwrap();
+    check(mpnet, folder(&[("vocab.txt", &of_mpnet)]).path());
 }
 
 #[test]
