@@ -60,95 +60,55 @@ fn an_entry_that_would_stop_the_process_is_named() {
         |from: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": "a a a a a a a a "});
     let repeated = json!({"type": "Sequence", "normalizers": vec![replace(" "); 7]});
     let no_length = json!({"type": "FixedLength", "length": 0});
-    type Case = (&'static str, &'static str, Vec<(Value, &'static str)>);
-    let cases: [Case; 10] = [
+    let long = |bytes| json!("x".repeat(bytes));
+    let check = |folder, place: &str, entry, expected: &str| {
+        let dir = changed(folder, |file| *file.pointer_mut(place).unwrap() = entry);
+        let cause = cause(dir.path(), "tokenizer.json");
+        assert!(cause.starts_with(expected), "{place}: {cause}");
+    };
+    let [bert, roberta, albert] = ["tokenizer", "roberta_tokenizer", "families/albert_tokenizer"];
+    let (prefix, most_chars) = ("continuing_subword_prefix", "max_input_chars_per_word");
+    for (folder, place, entry, problem) in [
+        (albert, "vocab/5/0", long(200_000), "vocab[5][0] has 200000 bytes"),
+        (roberta, prefix, long(40), "merges[0] is shorter than the prefix x"),
+        (bert, most_chars, json!(u64::MAX), "max_input_chars_per_word is above 1000"),
+    ] {
+        check(folder, &format!("/model/{place}"), entry, &format!("model.{problem}"));
+    }
+    check(bert, "/added_tokens/0/content", long(40_000), "added_tokens[0].content has 40000 bytes");
+    for (normalizer, problem) in [
+        (map("/////wAA"), ".precompiled_charsmap says that 4294967295 of its 6 bytes are a trie"),
+        (map(""), ".precompiled_charsmap is too short for a map"),
+        (map("AAAAAA=="), ".precompiled_charsmap says that 0 of its 4 bytes are a trie"),
+        (map("?"), ".precompiled_charsmap is not base64"),
+        (character_map(1000, "b"), ".precompiled_charsmap has a trie that points outside itself"),
         (
-            "tokenizer",
-            "/added_tokens/0/content",
-            vec![(json!("x".repeat(40_000)), "added_tokens[0].content has 40000 bytes")],
+            character_map(512, &"b".repeat(100)),
+            ", after those before it, makes texts more than 64 times longer",
         ),
-        (
-            "families/albert_tokenizer",
-            "/model/vocab/5/0",
-            vec![(json!("a".repeat(200_000)), "model.vocab[5][0] has 200000 bytes")],
-        ),
-        (
-            "tokenizer",
-            "/normalizer",
-            vec![
-                (
-                    map("/////wAA"),
-                    "normalizer.precompiled_charsmap says that 4294967295 of its 6 bytes are a trie",
-                ),
-                (map(""), "normalizer.precompiled_charsmap is too short for a map"),
-                (map("AAAAAA=="), "normalizer.precompiled_charsmap says that 0 of its 4 bytes are a trie"),
-                (map("?"), "normalizer.precompiled_charsmap is not base64"),
-                (
-                    character_map(1000, "b"),
-                    "normalizer.precompiled_charsmap has a trie that points outside itself",
-                ),
-                (
-                    character_map(512, &"b".repeat(100)),
-                    "normalizer, after those before it, makes texts more than 64 times longer",
-                ),
-                (
-                    repeated,
-                    "normalizer.normalizers[1], after those before it, makes texts more than 64 times longer",
-                ),
-                (replace(""), "normalizer.pattern is empty"),
-            ],
-        ),
-        (
-            "tokenizer",
-            "/pre_tokenizer",
-            vec![
-                (split("x*"), "pre_tokenizer.pattern matches an empty text"),
-                (split("(?=[A-Z])"), "pre_tokenizer.pattern matches an empty text"),
-                (no_length, "pre_tokenizer.length is 0"),
-            ],
-        ),
-        (
-            "roberta_tokenizer",
-            "/model/continuing_subword_prefix",
-            vec![(json!("#".repeat(40)), "model.merges[0] is shorter than the prefix #")],
-        ),
-        (
-            "tokenizer",
-            "/model/max_input_chars_per_word",
-            vec![(json!(u64::MAX), "model.max_input_chars_per_word is above 1000")],
-        ),
-        (
-            "tokenizer",
-            "/post_processor/single/0/SpecialToken/id",
-            vec![(json!("[NO]"), "post_processor.single[0] is [NO], which is not one of special_tokens")],
-        ),
-        (
-            "tokenizer",
-            "/post_processor/single/1/Sequence/id",
-            vec![(json!("B"), "post_processor.single[1] is text B, which is not there")],
-        ),
-        (
-            "tokenizer",
-            "/post_processor/pair/3/Sequence/id",
-            vec![(json!("A"), "post_processor.pair[3] is text A, which is not there, or is there twice")],
-        ),
-        (
-            "tokenizer",
-            "/post_processor/special_tokens/[CLS]/tokens",
-            vec![(json!([]), "post_processor.special_tokens.[CLS] has 1 ids and 0 tokens")],
-        ),
-    ];
-    for (folder, place, entries) in cases {
-        for (entry, expected) in entries {
-            let dir = changed(folder, |file| *file.pointer_mut(place).unwrap() = entry);
-            let cause = cause(dir.path(), "tokenizer.json");
-            assert!(cause.starts_with(expected), "{place}: {cause}");
-        }
+        (repeated, ".normalizers[1], after those before it, makes texts more than 64 times longer"),
+        (replace(""), ".pattern is empty"),
+    ] {
+        check(bert, "/normalizer", normalizer, &format!("normalizer{problem}"));
+    }
+    for (pre_tokenizer, problem) in [
+        (split("x*"), "pattern matches an empty text"),
+        (split("(?=[A-Z])"), "pattern matches an empty text"),
+        (no_length, "length is 0"),
+    ] {
+        check(bert, "/pre_tokenizer", pre_tokenizer, &format!("pre_tokenizer.{problem}"));
+    }
+    for (place, entry, problem) in [
+        ("single/0/SpecialToken/id", json!("[NO]"), "single[0] is [NO], which is not one of special_tokens"),
+        ("single/1/Sequence/id", json!("B"), "single[1] is text B, which is not there"),
+        ("pair/3/Sequence/id", json!("A"), "pair[3] is text A, which is not there, or is there twice"),
+        ("special_tokens/[CLS]/tokens", json!([]), "special_tokens.[CLS] has 1 ids and 0 tokens"),
+    ] {
+        check(bert, &format!("/post_processor/{place}"), entry, &format!("post_processor.{problem}"));
     }
 
     // Special tokens of the other files reach the same search.
-    let long = "x".repeat(40_000);
-    let dir = vocabulary_with(&[("added_tokens.json", json!({long: 486}))]);
+    let dir = vocabulary_with(&[("added_tokens.json", json!({"x".repeat(40_000): 486}))]);
     assert!(cause(dir.path(), "vocab.txt").contains("a token of the files beside it, has 40000 bytes"));
 }
 
