@@ -5,10 +5,9 @@ use crate::prelude::*;
 
 #[test]
 fn special_tokens_are_found_by_the_names_that_the_files_give_them() {
-    let renamed =
-        |from: &str, to: &str| fs::read_to_string(fixture("tokenizer/vocab.txt")).unwrap().replace(from, to);
-    let dir = vocabulary_with(&[]);
-    fs::write(dir.path().join("vocab.txt"), renamed("[MASK]", "<hide>").replace("[PAD]", "<fill>")).unwrap();
+    let vocabulary = fs::read_to_string(fixture("tokenizer/vocab.txt")).unwrap();
+    let vocabulary = vocabulary.replace("[MASK]", "<hide>").replace("[PAD]", "<fill>");
+    let dir = folder(&[("vocab.txt", vocabulary.as_bytes())]);
     let as_text = json!({"mask_token": "<hide>", "pad_token": "<fill>"});
     let in_full =
         json!({"mask_token": {"content": "<hide>", "lstrip": false}, "pad_token": {"content": "<fill>"}});
@@ -76,20 +75,13 @@ fn a_vocabulary_with_gaps_counts_up_to_its_largest_id() {
 
 #[test]
 fn every_special_token_that_is_missing_is_named_and_a_tokenizer_of_another_model_refused() {
-    for (token, name) in [
-        ("pad_token", "[PAD]"),
-        ("unk_token", "[UNK]"),
-        ("cls_token", "[CLS]"),
-        ("sep_token", "[SEP]"),
-        ("mask_token", "[MASK]"),
-    ] {
-        let dir = vocabulary_with(&[]);
-        let path = dir.path().join("vocab.txt");
-        let text = fs::read_to_string(&path).unwrap().replace(name, "[other]");
-        fs::write(&path, text).unwrap();
-        let error = BertTokenizer::from_pretrained(dir.path()).unwrap_err();
-        let Error::File { problem, .. } = &error else { panic!("{error:?}") };
-        assert!(problem.starts_with(&format!("has no {token}: its vocabulary lacks {name}")), "{problem}");
+    let vocabulary = fs::read_to_string(fixture("tokenizer/vocab.txt")).unwrap();
+    for token in ["pad", "unk", "cls", "sep", "mask"] {
+        let name = format!("[{}]", token.to_uppercase());
+        let dir = folder(&[("vocab.txt", vocabulary.replace(&name, "[other]").as_bytes())]);
+        let expected = format!("has no {token}_token: its vocabulary lacks {name}");
+        let result = BertTokenizer::from_pretrained(dir.path());
+        fails!(result, Error::File { problem, .. } if problem.starts_with(&expected));
     }
 
     // The unknown token of a tokenizer.json is the model's own; an added token is none.
