@@ -25,11 +25,16 @@ fn load(path: &Path) -> Result<BertEmbeddings, Error> {
     BertEmbeddings::from_pretrained(path, &device())
 }
 
-/// The result of `run`, which must not take longer than a load of a tiny file ever does.
-fn soon<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || sender.send(run()));
-    receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("it hangs")
+/// Asserts that `run` refuses a path in words that have these parts, and takes no longer than a load of a tiny file ever does.
+fn refused<T: Send + 'static>(
+    path: &Path,
+    run: impl FnOnce(&Path) -> Result<T, Error> + Send + 'static,
+    parts: [&str; 2],
+) {
+    let (path, (sender, receiver)) = (path.to_path_buf(), std::sync::mpsc::channel());
+    std::thread::spawn(move || sender.send(run(&path)));
+    let message = message(receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("it hangs"));
+    assert!(parts.iter().all(|part| message.contains(part)), "{message}");
 }
 
 /// Puts something that is no regular file, or a pointer to one, in the place of a file.
@@ -55,11 +60,8 @@ fn what_is_no_regular_file_or_a_pointer_of_git_lfs_is_refused_by_name_and_kind()
     for kind in ["a FIFO", "a socket", "a directory", "a device", "a git-LFS pointer"] {
         for (folder, name) in FILES {
             let copy = copy_of(folder);
-            let path = copy.path().join(name);
-            put_in_place(kind, &path);
-            let directory = copy.path().to_path_buf();
-            let message = message(soon(move || load(&directory)));
-            assert!(message.contains(name) && message.contains(kind), "{message}");
+            put_in_place(kind, &copy.path().join(name));
+            refused(copy.path(), load, [name, kind]);
         }
     }
 }
@@ -69,24 +71,21 @@ fn a_fifo_beside_a_lone_file_is_refused_and_no_save_waits_for_one() {
     let folder = folder(&[("weights.safetensors", &safetensors_bytes(&tiny_tensors("")))]);
     let [fifo, weights] = ["fifo", "weights.safetensors"].map(|name| folder.path().join(name));
     put_in_place("a FIFO", &fifo);
-    assert!(message(soon(move || load(&fifo))).contains("a FIFO"));
+    refused(&fifo, load, ["fifo", "a FIFO"]);
     put_in_place("a FIFO", &folder.path().join("config.json"));
-    assert!(message(soon(move || load(&weights))).contains("config.json"));
-    let directory = folder.path().to_path_buf();
-    assert!(message(soon(move || BertEmbeddingsConfig::from_pretrained(directory))).contains("a FIFO"));
+    let expected = ["config.json", "a FIFO"];
+    refused(&weights, load, expected);
+    refused(folder.path(), |dir| BertEmbeddingsConfig::from_pretrained(dir).map(drop), expected);
     for name in ["config.json", "model.safetensors"] {
         let copy = copy_of("bert");
         put_in_place("a FIFO", &copy.path().join(name));
-        let directory = copy.path().to_path_buf();
-        let message = message(soon(move || tiny().init(&device()).save_pretrained(directory)));
-        assert!(message.contains(name) && message.contains("a FIFO"), "{message}");
+        refused(copy.path(), |dir| tiny().init(&device()).save_pretrained(dir), [name, "a FIFO"]);
     }
 }
 
 #[cfg(feature = "tokenizers")]
 #[test]
 fn texts_and_a_tokenizers_files_that_are_no_regular_files_are_refused() {
-    use burn_bert::text::BertTokenizer;
     for (kind, name) in [
         #[cfg(feature = "train")]
         ("a FIFO", "text.txt"),
@@ -99,15 +98,13 @@ fn texts_and_a_tokenizers_files_that_are_no_regular_files_are_refused() {
         ("a git-LFS pointer", "tokenizer.json"),
     ] {
         let folder = folder(&[("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")]);
-        let path = folder.path().join(name);
-        put_in_place(kind, &path);
-        let directory = folder.path().to_path_buf();
-        let message = message(soon(move || match name {
+        put_in_place(kind, &folder.path().join(name));
+        let read = move |dir: &Path| match name {
             #[cfg(feature = "train")]
-            "text.txt" => burn_bert::data::PlainText::open(path).map(drop),
-            _ => BertTokenizer::from_pretrained(directory).map(drop),
-        }));
-        assert!(message.contains(name) && message.contains(kind), "{message}");
+            "text.txt" => PlainText::open(dir.join(name)).map(drop),
+            _ => BertTokenizer::from_pretrained(dir).map(drop),
+        };
+        refused(folder.path(), read, [name, kind]);
     }
 }
 
