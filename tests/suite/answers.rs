@@ -36,14 +36,10 @@ fn answers_equal_those_of_squads_post_processing() {
             let options = TextOptions::new()
                 .with_max_answer_len(number(&run["max_answer_len"]))
                 .with_stride(number(&run["stride"]));
-            let options = match run["top_k"].as_u64() {
-                Some(top_k) => options.with_top_k(top_k as usize),
-                None => options,
-            };
-            let options = match run["threshold"].as_f64() {
-                Some(threshold) => options.with_no_answer_threshold(threshold),
-                None => options,
-            };
+            let top_k = run["top_k"].as_u64();
+            let options = top_k.map_or(options.clone(), |top_k| options.with_top_k(top_k as usize));
+            let threshold = run["threshold"].as_f64();
+            let options = threshold.map_or(options.clone(), |limit| options.with_no_answer_threshold(limit));
             let found = pipeline.answers(&questions, &options).unwrap();
             for ((answers, expected), (question, text)) in
                 found.iter().zip(run["answers"].as_array().unwrap()).zip(&questions)
@@ -113,28 +109,29 @@ fn squads_files_are_read_in_both_versions_and_answers_not_at_their_place_are_not
     assert_eq!(examples[0].answers, [("Berlin".to_string(), 13), ("to Berlin".to_string(), 10)]);
     assert_eq!((examples[3].id.as_str(), examples[3].answers.len()), ("q3", 0));
 
-    let dir = tempdir().unwrap();
-    let path = dir.path().join("v1.json");
-    let write = |answer: &str, start: usize| {
-        let qas =
-            json!([{ "id": "1", "question": "?", "answers": [{ "text": answer, "answer_start": start }] }]);
-        let file = json!({ "version": "1.1", "data": [{ "title": "t", "paragraphs": [{ "context": "我爱 it", "qas": qas }] }] });
-        fs::write(&path, file.to_string()).unwrap();
-        SquadExample::read(&path)
+    let read = |text: &str| {
+        let dir = folder(&[("v1.json", text.as_bytes())]);
+        SquadExample::read(dir.path().join("v1.json"))
     };
-    assert_eq!(write("爱", 1).unwrap()[0].answers, [("爱".to_string(), 1)]);
+    let question = |answer: &str, start: usize| {
+        let answers = json!([{ "text": answer, "answer_start": start }]);
+        json!({ "id": "1", "question": "?", "answers": answers })
+    };
+    let read_one = |question: Value| {
+        let paragraph = json!({ "context": "我爱 it", "qas": [question] });
+        let file = json!({ "version": "1.1", "data": [{ "title": "t", "paragraphs": [paragraph] }] });
+        read(&file.to_string())
+    };
+    assert_eq!(read_one(question("爱", 1)).unwrap()[0].answers, [("爱".to_string(), 1)]);
     for (answer, start) in [("爱", 0), ("爱", 2), ("爱", 5), ("爱", 6), ("爱", 1 << 40), ("", 1)] {
-        fails!(write(answer, start), Error::Data { what, .. } if what.contains("\"1\""));
+        fails!(read_one(question(answer, start)), Error::Data { what, .. } if what.contains("\"1\""));
     }
     // An answer to a question without one is not learned.
-    let qas = json!([{ "id": "1", "question": "?", "answers": [{ "text": "爱", "answer_start": 1 }], "is_impossible": true }]);
-    let file = json!({ "data": [{ "paragraphs": [{ "context": "我爱 it", "qas": qas }] }] });
-    fs::write(&path, file.to_string()).unwrap();
-    assert_eq!(SquadExample::read(&path).unwrap()[0].answers, []);
+    let mut impossible = question("爱", 1);
+    impossible["is_impossible"] = json!(true);
+    assert_eq!(read_one(impossible).unwrap()[0].answers, []);
     for text in ["{}", "[]", "{\"data\": 3}", "", "{\"data\": []}"] {
-        fs::write(&path, text).unwrap();
-        let error = SquadExample::read(&path).unwrap_err();
-        assert!(matches!(error, Error::Json { .. } | Error::File { .. }), "{text}: {error}");
+        fails!(read(text), Error::Json { .. } | Error::File { .. });
     }
     let (_, tokenizer) = model("bert");
     // A start that counts bytes.
@@ -194,17 +191,16 @@ fn answers_are_places_within_their_sequences() {
 #[test]
 fn settings_that_find_no_answer_are_refused() {
     let (model, tokenizer) = model("bert");
-    let error = |options: &TextOptions, length: usize| {
+    let answers = |options: &TextOptions, length: usize| {
         let tokenizer = tokenizer.clone().with_model_max_length(length);
         let pipeline = Pipeline::new(model.clone(), tokenizer).unwrap();
-        pipeline.answers(&[("Who?", "The cat sat.")], options).unwrap_err()
+        pipeline.answers(&[("Who?", "The cat sat.")], options)
     };
-    let config = TextOptions::new().with_stride(0);
-    assert!(matches!(error(&config.clone().with_top_k(0), 40), Error::Config { field: "top_k", .. }));
-    let none = error(&config.clone().with_max_answer_len(0), 40);
-    assert!(matches!(none, Error::Config { field: "max_answer_len", .. }));
+    let options = TextOptions::new().with_stride(0);
+    let none = options.clone().with_max_answer_len(0);
+    fails!(answers(&none, 40), Error::Config { field: "max_answer_len", .. });
     // [CLS] who ? [SEP] … [SEP]
-    let full = error(&config, 5);
+    let full = answers(&options, 5).unwrap_err();
     assert!(full.to_string().starts_with("windows that overlap by 0 tokens"), "{full}");
     assert!(full.to_string().contains("the 2 tokens of \"Who?\""), "{full}");
     // A long question is not printed as a whole.
