@@ -2,6 +2,7 @@
 
 use crate::prelude::*;
 use burn::config::Config;
+use burn_bert::encoder::Activation;
 use burn_bert::optim::AdamWConfig;
 
 fn model(embeddings: BertEmbeddingsConfig) -> BertModelConfig {
@@ -109,6 +110,24 @@ fn an_invalid_config_names_the_field() {
         errors.push((field, config.try_init(&device()).unwrap_err()));
         errors.push((field, BertForMaskedLmConfig::new(config).try_init(&device()).unwrap_err()));
     }
+    let of_sequences = || BertForSequenceClassificationConfig::new(of_model()).with_num_labels(3);
+    let weighted = |weight| of_sequences().with_class_weights(Some(vec![1.0, weight, 1.0]));
+    let single = Some(ProblemType::SingleLabelClassification);
+    for (field, config) in [
+        ("id2label", of_sequences().with_num_labels(0)),
+        ("classifier_dropout", of_sequences().with_classifier_dropout(Some(1.0))),
+        ("activation", of_sequences().with_activation(Some(Activation::GeluFast))),
+        ("class_weights", of_sequences().with_class_weights(Some(vec![1.0]))),
+        ("class_weights", weighted(f64::NAN)),
+        ("class_weights", weighted(-1.0)),
+        ("class_weights", weighted(1e300)),
+        ("class_weights", weighted(1e-300)),
+        ("problem_type", of_sequences().with_num_labels(1).with_problem_type(single)),
+        ("num_hidden_layers", BertForSequenceClassificationConfig::new(of_model().with_num_hidden_layers(0))),
+    ] {
+        errors.push((field, config.try_init(&device()).unwrap_err()));
+    }
+    weighted(0.0).try_init(&device()).unwrap();
     let collator = || MaskedLmCollatorConfig::new(10, 4, 0, vec![0, 4]);
     for (field, config) in [
         ("mlm_probability", collator().with_mlm_probability(1.1)),
