@@ -7,9 +7,9 @@ fn bert() -> BertModelConfig {
     small_bert(20, 8)
 }
 
-fn sequence(bert: BertModelConfig) -> BertForSequenceClassificationConfig {
+fn sequence() -> BertForSequenceClassificationConfig {
     let names = ["negative", "neutral", "positive"].map(String::from);
-    BertForSequenceClassificationConfig::new(bert).with_id2label(names.into())
+    BertForSequenceClassificationConfig::new(bert()).with_id2label(names.into())
 }
 
 fn input() -> BertEmbeddingsInput {
@@ -24,7 +24,7 @@ fn a_sequence_labelled_minus_100_has_no_part_in_loss_and_gradient() {
     let all = rows(&[[2, 7, 9, 3], [2, 8, 5, 3], [2, 6, 6, 3]]);
     let labelled = rows(&[[2, 7, 9, 3], [2, 6, 6, 3]]);
     for weights in [None, Some(vec![1.0, 2.0, 4.0])] {
-        let model = sequence(bert()).with_class_weights(weights).init(&device);
+        let model = sequence().with_class_weights(weights).init(&device);
         let run = |input: &BertEmbeddingsInput, labels: &[i64]| {
             let batch = SequenceClassificationBatch::single_label(input.clone(), None, labels).unwrap();
             let output = model.forward(&batch);
@@ -60,7 +60,7 @@ fn the_labels_of_a_model_are_found_by_id_and_by_name() {
         [tokens.label2id("O"), tokens.label2id("I-PER"), tokens.label2id("B")],
         [Some(0), Some(2), None]
     );
-    let sequences = sequence(bert()).init(&device());
+    let sequences = sequence().init(&device());
     assert_eq!(sequences.id2label(), ["negative", "neutral", "positive"]);
     assert_eq!([sequences.label2id("neutral"), sequences.label2id("")], [Some(1), None]);
 }
@@ -95,7 +95,7 @@ fn a_batch_without_anything_to_learn_costs_exactly_zero_and_trains_nothing() {
         let outside = QuestionAnsweringBatch::new(input(), None, &[[4, usize::MAX], [4, 5]]).unwrap();
         costs_nothing(&answers, answers.forward(&outside).loss);
 
-        let weightless = sequence(bert()).with_class_weights(Some(vec![0.0, 1.0, 1.0])).init(&device);
+        let weightless = sequence().with_class_weights(Some(vec![0.0, 1.0, 1.0])).init(&device);
         let weightless = cast_module(weightless, dtype).unwrap();
         let batch = SequenceClassificationBatch::single_label(input(), None, &[0, 0]).unwrap();
         costs_nothing(&weightless, weightless.forward(&batch).loss);
@@ -108,10 +108,10 @@ fn losses_in_f16_are_those_in_f32() {
     let device = autodiff();
     let targets = [[300.0, 0.0, 0.0], [0.0, 0.0, 0.0]];
     let marks = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.5]];
-    let weighted = sequence(bert()).with_class_weights(Some(vec![0.3, 2.0, 400.0]));
+    let weighted = sequence().with_class_weights(Some(vec![0.3, 2.0, 400.0]));
     for (config, batch) in [
-        (sequence(bert()), SequenceClassificationBatch::regression(input(), None, &targets)),
-        (sequence(bert()), SequenceClassificationBatch::multi_label(input(), None, &marks)),
+        (sequence(), SequenceClassificationBatch::regression(input(), None, &targets)),
+        (sequence(), SequenceClassificationBatch::multi_label(input(), None, &marks)),
         (weighted.clone(), SequenceClassificationBatch::multi_label(input(), None, &marks)),
         (weighted, SequenceClassificationBatch::single_label(input(), None, &[2, 1])),
     ] {
@@ -128,7 +128,7 @@ fn losses_in_f16_are_those_in_f32() {
 #[test]
 fn the_largest_number_and_padding_at_any_place_but_the_first_are_taken() {
     // The largest number of a regression has a finite loss, and padding may be anywhere but before the first token.
-    let model = sequence(bert()).init(&device());
+    let model = sequence().init(&device());
     let large = SequenceClassificationBatch::regression(input(), None, &[[1e15; 3]; 2]).unwrap();
     assert!(values(model.forward(&large).loss)[0].is_finite());
     let padding = PaddingMask::from_rows(&[[false, true, false, true], [true; 4]]).unwrap();
@@ -138,7 +138,7 @@ fn the_largest_number_and_padding_at_any_place_but_the_first_are_taken() {
 /// `parity_saved` has the round trip of every head of the fixtures.
 #[test]
 fn names_and_the_problem_type_are_saved_and_class_weights_are_not() {
-    let config = sequence(bert()).with_problem_type(Some(ProblemType::MultiLabelClassification));
+    let config = sequence().with_problem_type(Some(ProblemType::MultiLabelClassification));
     // The config builds the model again.
     let weighted = config.clone().with_class_weights(Some(vec![1.0, 0.5, 2.0]));
     let (dir, model) = (tempdir().unwrap(), weighted.init(&device()));
@@ -218,7 +218,7 @@ fn what_was_read_and_not_changed_is_written_back_as_it_was() {
         let dir = dir.path();
         // The labels are renamed after the save.
         let names: Vec<_> = labels.iter().map(|label| format!("old {label}")).collect();
-        sequence(bert()).with_id2label(names).init(&device()).save_pretrained(dir).unwrap();
+        sequence().with_id2label(names).init(&device()).save_pretrained(dir).unwrap();
         let interface = json!({"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0"});
         let id2label = labels.iter().enumerate().map(|(id, label)| (id.to_string(), json!(label)));
         let fields = [
@@ -257,8 +257,7 @@ fn what_was_read_and_not_changed_is_written_back_as_it_was() {
 fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
     let dir = saved(&BertForMaskedLmConfig::new(bert()).init(&device()));
     let (mut model, report) =
-        BertForSequenceClassification::from_pretrained_with(&sequence(bert()), dir.path(), &device())
-            .unwrap();
+        BertForSequenceClassification::from_pretrained_with(&sequence(), dir.path(), &device()).unwrap();
     assert_eq!((report.missing.len(), report.unused.len()), (4, 5));
     model.save_pretrained(dir.path()).unwrap();
     assert_eq!(config_json(dir.path())["architectures"], json!(["BertForSequenceClassification"]));
@@ -274,7 +273,7 @@ fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
     assert!(!report.is_complete());
     assert_eq!(values(model.classifier.out_proj.weight.val()), before);
     assert_ne!(values(model.bert.embeddings.word_embeddings.weight.val()), words);
-    let other = sequence(bert()).with_num_labels(2);
+    let other = sequence().with_num_labels(2);
     let error = BertForSequenceClassification::from_pretrained_with(&other, dir.path(), &device());
     assert!(matches!(error, Err(Error::CheckpointShape { key, .. }) if key == "classifier.weight"));
     // A head of another size can be left out, but nothing else.
@@ -286,7 +285,7 @@ fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
     assert!(report.missing.iter().all(|key| report.unused.contains(key)), "{report}");
     assert_eq!(relabelled.classifier.out_proj.weight.dims()[1], 2);
     assert_eq!(values(relabelled.bert.embeddings.word_embeddings.weight.val()), words);
-    let (same, report) = new(&sequence(bert())).unwrap();
+    let (same, report) = new(&sequence()).unwrap();
     assert!(report.is_complete());
     assert_eq!(values(same.classifier.out_proj.weight.val()), before);
     let mut wider = other;
