@@ -6,15 +6,11 @@ const PAD: u32 = 0;
 const MASK: u32 = 3;
 const WORDS: usize = 24;
 
-fn collator() -> MaskedLmCollatorConfig {
-    MaskedLmCollatorConfig::new(WORDS, MASK, PAD, vec![PAD, 1, 2, MASK])
-}
-
-/// Of more ids than [`collator`]'s.
+/// More ids, of words that are masked as a whole.
 const VOCAB: usize = 1000;
 
-fn whole_words() -> MaskedLmCollatorConfig {
-    MaskedLmCollatorConfig::new(VOCAB, MASK, PAD, vec![PAD, 1, 2, MASK])
+fn collator(vocab_size: usize) -> MaskedLmCollatorConfig {
+    MaskedLmCollatorConfig::new(vocab_size, MASK, PAD, vec![PAD, 1, 2, MASK])
 }
 
 fn config() -> BertForMaskedLmConfig {
@@ -23,7 +19,7 @@ fn config() -> BertForMaskedLmConfig {
 
 #[test]
 fn tokens_are_masked_at_the_rates_of_bert() {
-    let collator = collator().init();
+    let collator = collator(WORDS).init();
     let ids: Vec<u32> = (0..200_000).map(|i| 4 + i % 20).collect();
     let mut after = ids.clone();
     let masked = collator.mask(&mut after, None, 1);
@@ -44,7 +40,7 @@ fn tokens_are_masked_at_the_rates_of_bert() {
 
 #[test]
 fn what_is_not_masked_stays_labels_are_what_was_there_and_the_seed_decides() {
-    let collator = collator().with_mlm_probability(0.5).init();
+    let collator = collator(WORDS).with_mlm_probability(0.5).init();
     let ids: Vec<u32> = (0..1000).map(|i| i % WORDS as u32).collect();
     let mask = |seed| {
         let mut after = ids.clone();
@@ -66,18 +62,16 @@ fn what_is_not_masked_stays_labels_are_what_was_there_and_the_seed_decides() {
 #[test]
 fn sequences_are_padded_to_the_longest_with_types_and_positions() {
     let device = device();
-    let collator = collator().with_mlm_probability(0.0).init();
+    let unmasked = collator(WORDS).with_mlm_probability(0.0).init();
     let examples = [
         MaskedLmExample::new(vec![1, 7, 2])
             .with_token_type_ids(vec![0, 1, 1])
             .with_position_ids(vec![4, 5, 6]),
         MaskedLmExample::new(vec![1, 2]).with_token_type_ids(vec![0, 0]).with_position_ids(vec![9, 8]),
     ];
-    let batch = collator.collate(&examples, 0, &device).unwrap();
-    let ids: Vec<i64> = batch.input.input_ids().unwrap().into_data().iter().collect();
-    assert_eq!(ids, [1, 7, 2, 1, 2, PAD.into()]);
-    let padding: Vec<bool> = batch.padding.clone().unwrap().rows().flatten().copied().collect();
-    assert_eq!(padding, [false, false, false, false, false, true]);
+    let batch = unmasked.collate(&examples, 0, &device).unwrap();
+    assert_eq!(input_ids(&batch), [1, 7, 2, 1, 2, PAD]);
+    assert_eq!(batch.padding, Some(PaddingMask::from_lengths(&[3, 2], 3)));
 
     let expected = BertEmbeddingsInput::from_rows(&[[1, 7, 2], [1, 2, 0]], &device)
         .unwrap()
@@ -96,7 +90,7 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
         assert_eq!(input_ids(&collator.collate(&short, 0, &device).unwrap()), [1, 2, 1, 9]);
     }
 
-    let multiple = whole_words().with_mlm_probability(0.0).with_pad_to_multiple_of(Some(4)).init();
+    let multiple = collator(VOCAB).with_mlm_probability(0.0).with_pad_to_multiple_of(Some(4)).init();
     let words = |length: u32| MaskedLmExample::new((4..4 + length).collect());
     for (lengths, padded) in [(&[5, 2][..], Some(8)), (&[4], None)] {
         let examples: Vec<_> = lengths.iter().map(|&length| words(length)).collect();
@@ -113,15 +107,14 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
 /// `parity_models` has the loss of such a batch.
 #[test]
 fn a_batch_is_masked_as_its_seed_says_and_has_the_labels() {
-    let collator = collator().with_mlm_probability(0.5).init();
+    let collator = collator(WORDS).with_mlm_probability(0.5).init();
     let mut ids = [1, 7, 8, 9, 10, 11, 12, 13, 14, 2];
     let batch = collator.collate(&[MaskedLmExample::new(ids.into())], 11, &device()).unwrap();
     let masked = collator.mask(&mut ids, None, 11);
     assert!(masked.len() > 2 && masked.len() < 8, "some tokens are masked and some are not");
     assert_eq!(batch.num_masked(), masked.len());
-    let found: Vec<u32> = batch.input.input_ids().unwrap().into_data().iter().collect();
     let labels: Vec<u32> = batch.labels().unwrap().into_data().iter().collect();
-    assert_eq!(found, ids);
+    assert_eq!(input_ids(&batch), ids);
     assert!(batch.positions().iter().map(|[_, place]| *place).zip(labels).eq(masked));
 }
 
@@ -132,7 +125,7 @@ fn the_tied_head_trains_the_padding_row_as_in_pytorch_unless_told_not_to() {
     let mut held = tied.clone();
     held.head.train_padding_row = false;
     let examples = [vec![1, 7, 8, 9, 10, 2], vec![1, 11, 12, 2], vec![1, 5, 6, 2, 13, 2]];
-    let collator = collator().with_mlm_probability(0.5).init();
+    let collator = collator(WORDS).with_mlm_probability(0.5).init();
     let batch = collator.collate(&examples.map(MaskedLmExample::new), 11, &device).unwrap();
     let run = |model: &BertForMaskedLm| {
         let output = model.forward(&batch);
@@ -170,7 +163,7 @@ fn input_ids(batch: &MaskedLmBatch) -> Vec<u32> {
 fn a_word_is_masked_as_a_whole_or_not_at_all_at_the_rate_of_bert() {
     let (ids, words) = words(60_000);
     let mut after = ids.clone();
-    let masked = whole_words().init().mask(&mut after, Some(&words), 1);
+    let masked = collator(VOCAB).init().mask(&mut after, Some(&words), 1);
 
     let mut is_masked = vec![false; ids.len()];
     for &(place, label) in &masked {
@@ -202,7 +195,7 @@ fn a_word_is_masked_as_a_whole_or_not_at_all_at_the_rate_of_bert() {
 
 #[test]
 fn special_tokens_are_never_masked_and_end_a_word() {
-    let collator = whole_words().with_mlm_probability(0.5).init();
+    let collator = collator(VOCAB).with_mlm_probability(0.5).init();
     let mut together = 0;
     for seed in 0..200 {
         let mut ids = [1, 7, 2, 8, MASK, 9, PAD];
@@ -227,19 +220,19 @@ fn batches_hide_whole_words_if_asked_to_and_tokens_of_no_word_stand_for_themselv
     };
     let mask = |words: Option<&[Option<u32>]>| {
         let mut masked = ids.clone();
-        (whole_words().init().mask(&mut masked, words, 7), masked)
+        (collator(VOCAB).init().mask(&mut masked, words, 7), masked)
     };
     let ((_, whole), (places, single)) = (mask(Some(&words)), mask(None));
     assert_ne!(whole, single);
     assert_eq!(mask(Some(&vec![None; ids.len()])), (places, single.clone()));
-    assert_eq!(input_ids(&collate(whole_words().with_whole_word_masking(true))), whole);
-    assert_eq!(input_ids(&collate(whole_words())), single, "word ids alone change nothing");
+    assert_eq!(input_ids(&collate(collator(VOCAB).with_whole_word_masking(true))), whole);
+    assert_eq!(input_ids(&collate(collator(VOCAB))), single, "word ids alone change nothing");
 }
 
 #[test]
 fn the_collator_refuses_what_it_cannot_batch() {
-    let whole_words = collator().with_whole_word_masking(true).init();
-    let collator = collator().init();
+    let whole_words = collator(WORDS).with_whole_word_masking(true).init();
+    let collator = collator(WORDS).init();
     let collate = |examples: &[MaskedLmExample]| collator.collate(examples, 0, &device()).unwrap_err();
     assert!(matches!(collate(&[]), Error::Empty { .. }));
     assert!(matches!(collate(&[MaskedLmExample::new(vec![])]), Error::Empty { .. }));
