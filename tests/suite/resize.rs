@@ -28,20 +28,6 @@ fn resized(mut module: BertEmbeddings, resize: &VocabularyResize) -> BertEmbeddi
     module
 }
 
-fn extended(mut module: BertEmbeddings, rows: usize, fill: PositionFill) -> BertEmbeddings {
-    module.extend_positions(rows, fill).unwrap();
-    module
-}
-
-fn roberta(rows: usize) -> BertEmbeddings {
-    tiny()
-        .with_family(burn_bert::Family::Roberta)
-        .with_max_position_embeddings(rows)
-        .with_pad_token_id(Some(1))
-        .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
-        .init(&device())
-}
-
 // Word embeddings
 
 #[test]
@@ -245,10 +231,10 @@ fn tiled_positions_repeat_the_table_from_its_first_row_and_one_fills_any_table()
         assert_eq!(module.config().max_position_embeddings, rows_after);
     }
     for fill in [PositionFill::Tile, PositionFill::Interpolate] {
-        let module = tiny().with_max_position_embeddings(1).init(&device());
+        let mut module = tiny().with_max_position_embeddings(1).init(&device());
         let before = positions(&module);
-        let after = positions(&extended(module, 4, fill));
-        assert_eq!(after, before.repeat(4));
+        module.extend_positions(4, fill).unwrap();
+        assert_eq!(positions(&module), before.repeat(4));
     }
 }
 
@@ -256,9 +242,10 @@ fn tiled_positions_repeat_the_table_from_its_first_row_and_one_fills_any_table()
 fn interpolated_positions_lie_evenly_between_the_ends_and_rows_that_stay_are_bit_equal() {
     for dtype in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {
         for length in (7..40).chain([100]) {
-            let module = cast(tiny().init(&device()), dtype);
+            let mut module = cast(tiny().init(&device()), dtype);
             let before = positions(&module);
-            let after = positions(&extended(module, length, PositionFill::Interpolate));
+            module.extend_positions(length, PositionFill::Interpolate).unwrap();
+            let after = positions(&module);
             for row in 0..length {
                 let place = row as f64 * 5.0 / (length - 1) as f64;
                 let (below, weight) = (place.floor().min(4.0) as usize, place - place.floor().min(4.0));
@@ -284,7 +271,11 @@ fn interpolated_positions_lie_evenly_between_the_ends_and_rows_that_stay_are_bit
 fn robertas_reserved_rows_stay_and_the_rest_is_filled_behind_them() {
     // pad 1: rows 0 and 1 are reserved, rows 2..6 are positions 0..4.
     for fill in [PositionFill::Tile, PositionFill::Interpolate] {
-        let mut module = roberta(6);
+        let mut module = tiny()
+            .with_family(Family::Roberta)
+            .with_pad_token_id(Some(1))
+            .with_position_embedding_type(PositionEmbeddingType::AfterPadding)
+            .init(&device());
         let before = positions(&module);
         module.extend_positions(10, fill).unwrap();
         let after = positions(&module);
