@@ -34,20 +34,16 @@ fn config((family, positions): Scheme) -> BertModelConfig {
     bert
 }
 
-fn device() -> Device {
-    Device::default().autodiff()
-}
-
 /// In f64, trainable.
 fn encoder(scheme: Scheme) -> BertEncoder {
-    cast_module(config(scheme).init_encoder(&device()).unwrap(), FloatDType::F64).unwrap()
+    cast_module(config(scheme).init_encoder(&autodiff()).unwrap(), FloatDType::F64).unwrap()
 }
 
 /// Numbers that differ, in f64, trainable.
 fn hidden([batch, seq]: [usize; 2]) -> Tensor<3> {
     let data = (0..batch * seq * H).map(|i| (i as f64 * 0.7).sin() * 1.5).collect();
     let data = TensorData::new::<f64, _>(data, [batch, seq, H]);
-    Tensor::from_data(data, (&device(), DType::F64)).require_grad()
+    Tensor::from_data(data, (&autodiff(), DType::F64)).require_grad()
 }
 
 /// What an encoder is by its formula: the whole rectangle, padding included, position by position.
@@ -104,7 +100,7 @@ fn rectangle_layer(
     let scores = scores.mask_fill(padding.clone().reshape([batch, 1, 1, seq]), -1e300);
     let context = softmax(scores, 3).matmul(value).swap_dims(1, 2).reshape([batch, seq, width]);
     let norm = |norm: &burn_bert::LayerNorm, x: Tensor<3>| {
-        let mut burn = LayerNormConfig::new(width).with_epsilon(norm.epsilon()).init(&device());
+        let mut burn = LayerNormConfig::new(width).with_epsilon(norm.epsilon()).init(&autodiff());
         (burn.gamma, burn.beta) = (norm.gamma.clone(), norm.beta.clone());
         burn.forward(x)
     };
@@ -118,14 +114,14 @@ fn rectangle_layer(
 /// Numbers of order 1, another one for each value.
 fn weights(dims: [usize; 3]) -> Tensor<3> {
     let data = (0..dims.iter().product()).map(|i| (i as f64 * 1.3).cos()).collect();
-    Tensor::from_data(TensorData::new::<f64, _>(data, dims), (&device(), DType::F64))
+    Tensor::from_data(TensorData::new::<f64, _>(data, dims), (&autodiff(), DType::F64))
 }
 
 /// Padding nowhere, at the end, at the start, in the middle, nearly everywhere and everywhere.
-fn every_kind() -> Vec<Vec<bool>> {
-    ["TTTTTTTT", "TTTTT...", "...TTTTT", "TT..T.TT", "...T....", "TTTTT...", "........"]
-        .map(|row| row.chars().map(|place| place == '.').collect())
-        .into()
+fn every_kind() -> PaddingMask {
+    let kinds = ["TTTTTTTT", "TTTTT...", "...TTTTT", "TT..T.TT", "...T....", "TTTTT...", "........"];
+    PaddingMask::from_rows(&kinds.map(|row| row.chars().map(|place| place == '.').collect::<Vec<_>>()))
+        .unwrap()
 }
 
 #[test]
@@ -147,7 +143,7 @@ fn bad_input_is_an_error() {
         );
     }
     for [batch, seq] in [[0, 3], [2, 0], [0, 0]] {
-        for error in errors(Tensor::zeros([batch, seq, H], (&device(), DType::F64))) {
+        for error in errors(Tensor::zeros([batch, seq, H], (&autodiff(), DType::F64))) {
             assert!(matches!(error, Error::Empty { input: "hidden", .. }), "{error}");
         }
     }
@@ -158,7 +154,7 @@ fn bad_input_is_an_error() {
 /// That it is active in training alone is in `tests/matrix`.
 #[test]
 fn dropout_is_off_where_a_layer_is_frozen_and_has_a_range() {
-    let mut dropped = config(ABSOLUTE).init_encoder(&device()).unwrap();
+    let mut dropped = config(ABSOLUTE).init_encoder(&autodiff()).unwrap();
     dropped.set_dropout(0.5, 0.5).unwrap();
     let input = hidden([2, 5]).cast(FloatDType::F32);
     let is_random = |encoder: &BertEncoder| {
@@ -177,15 +173,14 @@ fn dropout_is_off_where_a_layer_is_frozen_and_has_a_range() {
 /// The encoder against the formula over the whole rectangle: outputs and every gradient.
 ///
 /// The formula gets zeros at padding, the encoder gets `garbage` there.
-fn assert_equals_the_rectangle(scheme: Scheme, rows: &[Vec<bool>], garbage: f64) {
-    let mask = PaddingMask::from_rows(rows).unwrap();
+fn assert_equals_the_rectangle(scheme: Scheme, mask: &PaddingMask, garbage: f64) {
     let [batch, seq] = mask.dims();
     let encoder = encoder(scheme);
-    let is_padding = mask.tensor(&device());
+    let is_padding = mask.tensor(&autodiff());
     let of_padding: Tensor<3, Bool> = is_padding.clone().unsqueeze_dim::<3>(2).expand([batch, seq, H]);
 
     let input = hidden([batch, seq]);
-    let found = encoder.forward(input.clone().mask_fill(of_padding.clone(), garbage), Some(&mask));
+    let found = encoder.forward(input.clone().mask_fill(of_padding.clone(), garbage), Some(mask));
     let found_gradients = (found.clone() * weights([batch, seq, H])).sum().backward();
     let other = hidden([batch, seq]);
     let expected = rectangle(scheme, &encoder, other.clone().mask_fill(of_padding.clone(), 0.0), &is_padding);
@@ -218,7 +213,7 @@ proptest! {
     ) {
         // A batch without any token has a test of its own.
         prop_assume!(rows.iter().flatten().any(|is_padding| !is_padding));
-        assert_equals_the_rectangle(scheme, &rows, 1e3);
+        assert_equals_the_rectangle(scheme, &PaddingMask::from_rows(&rows).unwrap(), 1e3);
     }
 }
 
@@ -227,16 +222,16 @@ fn every_kind_of_padding_and_every_length_give_what_the_whole_rectangle_gives() 
     for scheme in SCHEMES {
         assert_equals_the_rectangle(scheme, &every_kind(), 7.0);
         for seq in [1, 2, 12] {
-            assert_equals_the_rectangle(scheme, &[vec![false; seq], vec![false; seq]], 0.0);
+            assert_equals_the_rectangle(scheme, &PaddingMask::from_lengths(&[seq, seq], seq), 0.0);
         }
     }
 }
 
 #[test]
 fn padding_is_zero_in_the_output_and_in_the_gradient_whatever_it_holds_and_where_there_is_nothing_else() {
-    let mask = PaddingMask::from_rows(&every_kind()).unwrap();
+    let mask = every_kind();
     let [batch, seq] = mask.dims();
-    let of_padding = mask.tensor(&device()).unsqueeze_dim::<3>(2).expand([batch, seq, H]);
+    let of_padding = mask.tensor(&autodiff()).unsqueeze_dim::<3>(2).expand([batch, seq, H]);
     for garbage in [1e3, f64::NAN, f64::INFINITY] {
         let input = hidden([batch, seq]).mask_fill(of_padding.clone(), garbage).detach().require_grad();
         let encoder = encoder(RELATIVE_KEY_QUERY);
@@ -278,7 +273,7 @@ fn a_mask_without_padding_changes_no_bit() {
 #[test]
 fn rows_of_some_places_are_those_of_the_whole_output() {
     let encoder = encoder(ABSOLUTE);
-    let mask = PaddingMask::from_rows(&every_kind()).unwrap();
+    let mask = every_kind();
     let [batch, seq] = mask.dims();
     let places: Vec<usize> = (0..batch * seq).rev().chain([3, 3]).collect();
     let tokens = (0..).zip(mask.rows().flatten()).filter(|(_, is_padding)| !**is_padding);
@@ -298,7 +293,7 @@ fn rows_of_some_places_are_those_of_the_whole_output() {
 fn attention_weights_of_a_token_sum_to_one_over_the_tokens_of_its_sequence() {
     for scheme in SCHEMES {
         let encoder = encoder(scheme);
-        let mask = PaddingMask::from_rows(&every_kind()).unwrap();
+        let mask = every_kind();
         let [batch, seq] = mask.dims();
         let all = encoder.forward_all(hidden([batch, seq]), Some(&mask)).unwrap();
         let last = encoder.forward(hidden([batch, seq]), Some(&mask));
@@ -330,10 +325,10 @@ fn an_attention_mask_is_taken_as_rows_or_as_a_tensor_of_zeros_and_ones() {
     assert_eq!(PaddingMask::from_attention_mask(&rows).unwrap(), expected);
     let rows = rows.map(|row| row.map(|value| value as u8).to_vec()).to_vec();
     assert_eq!(PaddingMask::from_attention_mask(&rows).unwrap(), expected);
-    let tensor = expected.tensor(&Device::default()).bool_not().int();
+    let tensor = expected.tensor(&device()).bool_not().int();
     assert_eq!(PaddingMask::from_attention_mask(tensor).unwrap(), expected);
 
-    let tensor = Tensor::<2, Int>::from_data([[1, 0], [-1, 0]], &Device::default());
+    let tensor = Tensor::<2, Int>::from_data([[1, 0], [-1, 0]], &device());
     let error = PaddingMask::from_attention_mask(tensor).unwrap_err().to_string();
     assert_eq!(error, "attention_mask[1][0] is -1, but must be 1 at a token and 0 at padding");
     let error = PaddingMask::from_attention_mask(&[[1, 2]]).unwrap_err().to_string();
