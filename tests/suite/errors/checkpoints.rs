@@ -33,27 +33,28 @@ fn save(path: &Path) -> Error {
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row::Io(|dir| load(&dir.join("bert")), "cannot read DIR/bert").because("os error"),
-        row::Io(|dir| save(&file(dir, "file", "")), "cannot write DIR/file").because("os error"),
+        row::Io("cannot read DIR/bert", |dir| load(&dir.join("bert"))).because("os error"),
+        row::Io("cannot write DIR/file", |dir| save(&file(dir, "file", ""))).because("os error"),
         row::File(
+            "DIR/model.safetensors is a directory, but must be a regular file or a link to one",
             |dir| {
                 fs::create_dir(dir.join("model.safetensors")).unwrap();
                 load(dir)
             },
-            "DIR/model.safetensors is a directory, but must be a regular file or a link to one",
         ),
         row::File(
-            |dir| bytes(dir, "version https://git-lfs.github.com/spec/v1\n"),
             "DIR/a.safetensors is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or \
              download the file",
+            |dir| bytes(dir, "version https://git-lfs.github.com/spec/v1\n"),
         ),
-        row::Json(|dir| config(dir, "[]"), "DIR/config.json does not hold the expected JSON")
+        row::Json("DIR/config.json does not hold the expected JSON", |dir| config(dir, "[]"))
             .because("expected a map at line 1"),
+        row::ConfigFile("DIR/config.json: hidden_size is \"4\", but must be a whole number", |dir| {
+            config(dir, r#"{"model_type": "bert", "hidden_size": "4"}"#)
+        }),
         row::ConfigFile(
-            |dir| config(dir, r#"{"model_type": "bert", "hidden_size": "4"}"#),
-            "DIR/config.json: hidden_size is \"4\", but must be a whole number",
-        ),
-        row::ConfigFile(
+            "DIR/modules.json: modules are Transformer, Pooling, LayerNorm, but supported are Transformer, Pooling, then \
+             any number of Dense and, if need be, Normalize",
             |dir| {
                 file(dir, "config.json", r#"{"model_type": "bert"}"#);
                 let module =
@@ -62,56 +63,53 @@ pub fn rows() -> Vec<Row> {
                 file(dir, "modules.json", format!("[{modules}]"));
                 BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap_err()
             },
-            "DIR/modules.json: modules are Transformer, Pooling, LayerNorm, but supported are Transformer, Pooling, then \
-             any number of Dense and, if need be, Normalize",
         ),
         row::UnsupportedModel(
-            |dir| config(dir, r#"{"model_type": "gpt2"}"#),
             "DIR/config.json: model type gpt2 is not supported: model types that can be read are bert, \
              distilbert, electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert, data2vec-text, \
              modernbert, nomic_bert, gte, jina_embeddings_v3, deberta-v2",
+            |dir| config(dir, r#"{"model_type": "gpt2"}"#),
         ),
+        row::NotACheckpoint("cannot use DIR/a.safetensors as a checkpoint: it is empty", |dir| {
+            bytes(dir, "")
+        }),
         row::NotACheckpoint(
-            |dir| bytes(dir, ""),
-            "cannot use DIR/a.safetensors as a checkpoint: it is empty",
-        ),
-        row::NotACheckpoint(
-            load,
             "cannot use DIR as a checkpoint: the directory has none of model.safetensors, \
              model.safetensors.index.json, pytorch_model.bin, pytorch_model.bin.index.json",
+            load,
         ),
         row::NotACheckpoint(
+            "cannot use DIR as a checkpoint: it holds its weights as pytorch_model.bin, which a new \
+             model.safetensors would hide; save into another directory, or convert the weights to one \
+             model.safetensors first",
             |dir| {
                 file(dir, "pytorch_model.bin", "weights");
                 save(dir)
             },
-            "cannot use DIR as a checkpoint: it holds its weights as pytorch_model.bin, which a new \
-             model.safetensors would hide; save into another directory, or convert the weights to one \
-             model.safetensors first",
         ),
-        row::CorruptCheckpoint(
-            |dir| bytes(dir, [&1u64.to_le_bytes()[..], b"{"].concat()),
-            "DIR/a.safetensors is damaged or not a state dict",
-        )
+        row::CorruptCheckpoint("DIR/a.safetensors is damaged or not a state dict", |dir| {
+            bytes(dir, [&1u64.to_le_bytes()[..], b"{"].concat())
+        })
         .because("EOF while parsing"),
         row::MissingKey(
-            |dir| changed(dir, |tensors| drop(tensors.pop())),
             "DIR/a.safetensors has no LayerNorm.bias: the layer cannot be loaded in part",
+            |dir| changed(dir, |tensors| drop(tensors.pop())),
         ),
         row::MissingKey(
-            |dir| changed(dir, |tensors| tensors.truncate(0)),
             "DIR/a.safetensors has no embeddings.word_embeddings.weight: is this a BERT or RoBERTa checkpoint?",
+            |dir| changed(dir, |tensors| tensors.truncate(0)),
         ),
         row::MissingKey(
+            "DIR/model.safetensors has no encoder.layer.0.attention.self.query.weight: these are the tensors of an \
+             embedding layer alone; load them with BertEmbeddings",
             |dir| {
                 file(dir, "config.json", r#"{"model_type": "bert"}"#);
                 let path = file(dir, "model.safetensors", safetensors_bytes(&tiny_tensors("")));
                 BertModel::from_pretrained(path, &device()).unwrap_err()
             },
-            "DIR/model.safetensors has no encoder.layer.0.attention.self.query.weight: these are the tensors of an \
-             embedding layer alone; load them with BertEmbeddings",
         ),
         row::MissingKey(
+            "DIR/shard has no LayerNorm.bias: the index of shards says that it is there",
             |dir| {
                 let mut tensors = tiny_tensors("");
                 let map: Vec<_> =
@@ -122,37 +120,36 @@ pub fn rows() -> Vec<Row> {
                 let path = file(dir, "model.safetensors.index.json", index);
                 tiny().init(&device()).load(path).unwrap_err()
             },
-            "DIR/shard has no LayerNorm.bias: the index of shards says that it is there",
         ),
         row::File(
-            |dir| changed(dir, |tensors| tensors.push(Stored::f32("LayerNorm.gamma", &[4]))),
             "DIR/a.safetensors has LayerNorm.weight and LayerNorm.gamma, which stand for the same parameter; remove \
              or rename one",
+            |dir| changed(dir, |tensors| tensors.push(Stored::f32("LayerNorm.gamma", &[4]))),
         ),
         row::File(
+            "DIR/model.safetensors has bert.embeddings.word_embeddings.weight and cls.predictions.decoder.weight \
+             that differ, but the config ties the head to the word embeddings; set tie_word_embeddings to false in config.json \
+             to give the head its own decoder and bias",
             |dir| {
                 let tied = BertForMaskedLmConfig::new(bert());
                 let untied = tied.clone().with_tie_word_embeddings(false).init(&device());
                 untied.save_pretrained(dir).unwrap();
                 BertForMaskedLm::from_pretrained_with(&tied, dir, &device()).unwrap_err()
             },
-            "DIR/model.safetensors has bert.embeddings.word_embeddings.weight and cls.predictions.decoder.weight \
-             that differ, but the config ties the head to the word embeddings; set tie_word_embeddings to false in config.json \
-             to give the head its own decoder and bias",
         ),
         row::CheckpointShape(
-            |dir| changed(dir, |tensors| tensors[0] = Stored::f32("word_embeddings.weight", &[10, 4])),
             "DIR/a.safetensors: word_embeddings.weight has shape [10, 4], but the module expects [9, 4]; does the \
              config belong to these weights? A model's from_pretrained_with_new_head leaves out a head of another size",
+            |dir| changed(dir, |tensors| tensors[0] = Stored::f32("word_embeddings.weight", &[10, 4])),
         ),
         row::CheckpointDType(
+            "DIR/a.safetensors: LayerNorm.bias has dtype I8, but weights are f16, bf16, f32 or f64; dequantise them \
+             first",
             |dir| {
                 changed(dir, |tensors| {
                     (tensors[4].dtype, tensors[4].bytes) = (Dtype::I8, vec![0; 4]);
                 })
             },
-            "DIR/a.safetensors: LayerNorm.bias has dtype I8, but weights are f16, bf16, f32 or f64; dequantise them \
-             first",
         ),
     ]
 }

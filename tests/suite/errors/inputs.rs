@@ -5,136 +5,113 @@ use crate::prelude::*;
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row::Config(
-            |_| embeddings().with_hidden_dropout_prob(1.5).try_init(&device()).unwrap_err(),
-            "invalid config: hidden_dropout_prob is 1.5, but must lie in [0, 1)",
-        ),
-        row::Config(
-            |_| {
-                let names = ["a", "b", "a"].map(String::from);
-                let config = BertForSequenceClassificationConfig::new(bert()).with_id2label(names.into());
-                config.try_init(&device()).unwrap_err()
-            },
-            "invalid config: id2label has \"a\" twice, but label names must be unique",
-        ),
-        row::Config(
-            |_| {
-                let config = BertForSequenceClassificationConfig::new(bert());
-                let config = config.with_problem_type(Some(ProblemType::Regression));
-                config.with_class_weights(Some(vec![1.0, 2.0])).try_init(&device()).unwrap_err()
-            },
-            "invalid config: class_weights are given, but a regression has no classes",
-        ),
-        row::Config(
-            |_| {
-                let loss = MultipleNegativesRankingLoss::new().with_scale(0.0);
-                let config = BertForSentenceEmbeddingConfig::new(bert()).with_loss(loss.into());
-                config.try_init(&device()).unwrap_err()
-            },
-            "invalid config: scale is 0, but must be finite and above 0",
-        ),
+        row::Config("invalid config: hidden_dropout_prob is 1.5, but must lie in [0, 1)", |_| {
+            embeddings().with_hidden_dropout_prob(1.5).try_init(&device()).unwrap_err()
+        }),
+        row::Config("invalid config: id2label has \"a\" twice, but label names must be unique", |_| {
+            let names = ["a", "b", "a"].map(String::from);
+            let config = BertForSequenceClassificationConfig::new(bert()).with_id2label(names.into());
+            config.try_init(&device()).unwrap_err()
+        }),
+        row::Config("invalid config: class_weights are given, but a regression has no classes", |_| {
+            let config = BertForSequenceClassificationConfig::new(bert());
+            let config = config.with_problem_type(Some(ProblemType::Regression));
+            config.with_class_weights(Some(vec![1.0, 2.0])).try_init(&device()).unwrap_err()
+        }),
+        row::Config("invalid config: scale is 0, but must be finite and above 0", |_| {
+            let loss = MultipleNegativesRankingLoss::new().with_scale(0.0);
+            let config = BertForSentenceEmbeddingConfig::new(bert()).with_loss(loss.into());
+            config.try_init(&device()).unwrap_err()
+        }),
         row::IdOverflow(
-            |_| BertEmbeddingsInput::from_rows(&[[1, 1i64 << 40]], &device()).unwrap_err(),
             "input_ids[0][1] does not fit a 32-bit signed integer; no embedding has such an id",
+            |_| BertEmbeddingsInput::from_rows(&[[1, 1i64 << 40]], &device()).unwrap_err(),
         ),
         row::SequenceTooLong(
+            "the sequence needs position 6 (input_ids[0] has 5 tokens that are not padding, after 0 past ones, and \
+             positions start at 2), but there are 6 position embeddings (valid ids: 0..=5); shorten the sequence or \
+             extend max_position_embeddings",
             |_| {
                 let config = embeddings()
                     .with_pad_token_id(Some(1))
                     .with_position_embedding_type(PositionEmbeddingType::AfterPadding);
                 config.init(&device()).try_forward(&input_of(&[[2, 7, 8, 9, 3]])).unwrap_err()
             },
-            "the sequence needs position 6 (input_ids[0] has 5 tokens that are not padding, after 0 past ones, and \
-             positions start at 2), but there are 6 position embeddings (valid ids: 0..=5); shorten the sequence or \
-             extend max_position_embeddings",
         ),
         row::SequenceTooLong(
+            "the sequence needs position 6 (7 tokens with relative positions), but there are 6 position embeddings \
+             (valid ids: 0..=5); shorten the sequence or extend max_position_embeddings",
             |_| {
                 let mut config = bert();
                 config.embeddings.position_embedding_type = PositionEmbeddingType::RelativeKey;
                 config.init(&device()).try_forward(&input_of(&[[2; 7]]), None).unwrap_err()
             },
-            "the sequence needs position 6 (7 tokens with relative positions), but there are 6 position embeddings \
-             (valid ids: 0..=5); shorten the sequence or extend max_position_embeddings",
         ),
         row::RaggedRows(
-            |_| BertEmbeddingsInput::from_rows(&[vec![1, 2, 3], vec![1, 2]], &device()).unwrap_err(),
             "input_ids[1] has 2 entries, but input_ids[0] has 3; pad all rows to one length",
+            |_| BertEmbeddingsInput::from_rows(&[vec![1, 2, 3], vec![1, 2]], &device()).unwrap_err(),
         ),
-        row::RaggedRows(
-            |_| PaddingMask::from_rows(&[vec![false], vec![false, true]]).unwrap_err(),
-            "padding[1] has 2 entries, but padding[0] has 1; pad all rows to one length",
-        ),
-        row::Parameter(
-            |_| {
-                let mut module = embeddings().init(&device());
-                module.position_embeddings = Some(TokenEmbeddingConfig::new(6, 5).init(&device()));
-                module.try_forward(&input()).unwrap_err()
-            },
-            "position_embeddings.weight has shape [6, 5], but expected [6, 4]",
-        ),
+        row::RaggedRows("padding[1] has 2 entries, but padding[0] has 1; pad all rows to one length", |_| {
+            PaddingMask::from_rows(&[vec![false], vec![false, true]]).unwrap_err()
+        }),
+        row::Parameter("position_embeddings.weight has shape [6, 5], but expected [6, 4]", |_| {
+            let mut module = embeddings().init(&device());
+            module.position_embeddings = Some(TokenEmbeddingConfig::new(6, 5).init(&device()));
+            module.try_forward(&input()).unwrap_err()
+        }),
         row::ShapeMismatch(
-            |_| input().with_token_type_ids(&[[0, 0, 0]]).unwrap_err(),
             "token_type_ids has shape [1, 3], but expected [2, 3], the shape of the tokens",
+            |_| input().with_token_type_ids(&[[0, 0, 0]]).unwrap_err(),
         ),
+        row::ShapeMismatch("hidden has shape [1, 5], but expected [N, 4]", |_| {
+            let model = BertForMaskedLmConfig::new(bert()).init(&device());
+            model.scores(Tensor::zeros([1, 5], &device())).unwrap_err()
+        }),
         row::ShapeMismatch(
-            |_| {
-                let model = BertForMaskedLmConfig::new(bert()).init(&device());
-                model.scores(Tensor::zeros([1, 5], &device())).unwrap_err()
-            },
-            "hidden has shape [1, 5], but expected [N, 4]",
-        ),
-        row::ShapeMismatch(
-            |_| SentencePairBatch::new((input(), None), (input_of(&[[2, 3]]), None)).unwrap_err(),
             "candidates has shape [1, 2], but expected [2 or more, 2], at least one per anchor",
+            |_| SentencePairBatch::new((input(), None), (input_of(&[[2, 3]]), None)).unwrap_err(),
         ),
         row::DTypeMismatch(
+            "inputs_embeds is F64, but the module's embeddings are F32; cast one of them",
             |_| {
                 let vectors = Tensor::ones([1, 2, 4], (&device(), DType::F64));
                 let input = BertEmbeddingsInput::from_embeds(vectors).unwrap();
                 embeddings().init(&device()).try_forward(&input).unwrap_err()
             },
-            "inputs_embeds is F64, but the module's embeddings are F32; cast one of them",
         ),
-        row::DTypeMismatch(
-            |_| {
-                let model = BertForMaskedLmConfig::new(bert()).init(&device());
-                model.scores(Tensor::ones([1, 4], (&device(), DType::F64))).unwrap_err()
-            },
-            "hidden is F64, but the module's embeddings are F32; cast one of them",
-        ),
+        row::DTypeMismatch("hidden is F64, but the module's embeddings are F32; cast one of them", |_| {
+            let model = BertForMaskedLmConfig::new(bert()).init(&device());
+            model.scores(Tensor::ones([1, 4], (&device(), DType::F64))).unwrap_err()
+        }),
         #[cfg(all(feature = "flex", feature = "ndarray"))]
         row::DeviceMismatch(
+            "input_ids is on Device<NdArray(Cpu)>, but Device<Flex(Cpu)> is needed; move it there with to_device",
             |_| {
                 let there = input().to_device(&crate::devices::ndarray());
                 embeddings().init(&crate::devices::flex()).try_forward(&there).unwrap_err()
             },
-            "input_ids is on Device<NdArray(Cpu)>, but Device<Flex(Cpu)> is needed; move it there with to_device",
         ),
         row::Empty(
-            |_| BertEmbeddingsInput::from_rows(&[[0; 0]; 2], &device()).unwrap_err(),
             "input_ids has shape [2, 0]: a batch needs at least one sequence of at least one token",
+            |_| BertEmbeddingsInput::from_rows(&[[0; 0]; 2], &device()).unwrap_err(),
         ),
         row::Resize(
+            "cannot resize the word embeddings: 3 rows would cut off the padding row 3; keep at least 4",
             |_| {
                 let mut module = embeddings().with_pad_token_id(Some(3)).init(&device());
                 module.resize_vocabulary(&VocabularyResize::new(3)).unwrap_err()
             },
-            "cannot resize the word embeddings: 3 rows would cut off the padding row 3; keep at least 4",
         ),
         row::Resize(
+            "cannot resize the word embeddings: 0 rows, rounded up to a multiple of 8, cannot be a number of embeddings",
             |_| {
                 let resize = VocabularyResize::new(0).with_pad_to_multiple_of(8);
                 embeddings().init(&device()).resize_vocabulary(&resize).unwrap_err()
             },
-            "cannot resize the word embeddings: 0 rows, rounded up to a multiple of 8, cannot be a number of embeddings",
         ),
-        row::Resize(
-            |_| {
-                let mut module = embeddings().init(&device());
-                module.extend_positions(5, PositionFill::Tile).unwrap_err()
-            },
-            "cannot resize the position embeddings: it has 6 rows already, more than 5",
-        ),
+        row::Resize("cannot resize the position embeddings: it has 6 rows already, more than 5", |_| {
+            let mut module = embeddings().init(&device());
+            module.extend_positions(5, PositionFill::Tile).unwrap_err()
+        }),
     ]
 }

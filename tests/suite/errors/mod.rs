@@ -16,13 +16,13 @@ use crate::prelude::*;
 use crate::small_bert::small_layer as embeddings;
 use std::error::Error as _;
 
-/// A function for each variant, which makes a row of what provokes it and its message.
+/// A function for each variant, which makes a row of its message and what provokes it.
 #[allow(non_snake_case, dead_code)] // some rows need a feature
 mod row {
     macro_rules! variants {
         ($($variant:ident)*) => {
             $(
-                pub fn $variant(provoke: super::Provoke, message: &'static str) -> super::Row {
+                pub fn $variant(message: &'static str, provoke: super::Provoke) -> super::Row {
                     let is_variant = |error: &_| matches!(error, burn_bert::Error::$variant { .. });
                     super::Row { variant: stringify!($variant), is_variant, provoke, message, cause: "" }
                 }

@@ -39,40 +39,33 @@ fn pipeline(dir: &Path) -> Pipeline<BertForMaskedLm> {
 pub fn rows() -> Vec<Row> {
     vec![
         row::File(
+            "DIR/out/training holds a run already; resume or overwrite it, or choose another output directory",
             |dir| {
                 train(dir, |arguments| arguments).unwrap();
                 train(dir, |arguments| arguments).unwrap_err()
             },
-            "DIR/out/training holds a run already; resume or overwrite it, or choose another output directory",
         ),
+        row::File("DIR/out/training holds no run to resume; start a new one", |dir| {
+            train(dir, |arguments| arguments.with_resume(true)).unwrap_err()
+        }),
+        row::File("DIR/out is not empty; choose another output directory", |dir| {
+            fs::create_dir(dir.join("out")).unwrap();
+            file(dir, "out/config.json", "{}");
+            train(dir, |arguments| arguments).unwrap_err()
+        }),
         row::File(
-            |dir| train(dir, |arguments| arguments.with_resume(true)).unwrap_err(),
-            "DIR/out/training holds no run to resume; start a new one",
-        ),
-        row::File(
-            |dir| {
-                fs::create_dir(dir.join("out")).unwrap();
-                file(dir, "out/config.json", "{}");
-                train(dir, |arguments| arguments).unwrap_err()
-            },
-            "DIR/out is not empty; choose another output directory",
-        ),
-        row::File(
+            "DIR/out/training holds a run with other settings: seed: 42, now 43; resume it with those it began with, or \
+             choose another output directory",
             |dir| {
                 train(dir, |arguments| arguments).unwrap();
                 train(dir, |arguments| arguments.with_resume(true).with_seed(43)).unwrap_err()
             },
-            "DIR/out/training holds a run with other settings: seed: 42, now 43; resume it with those it began with, or \
-             choose another output directory",
         ),
-        row::Training(
-            |dir| {
-                let arguments = TrainingArguments::new(dir.join("out")).with_silent(true);
-                let trainer = Trainer::new(pipeline(dir), Batches::new(texts(), Refusing), arguments);
-                trainer.unwrap().train().err().unwrap()
-            },
-            "reading a batch ended with an error: the text is dull",
-        )
+        row::Training("reading a batch ended with an error: the text is dull", |dir| {
+            let arguments = TrainingArguments::new(dir.join("out")).with_silent(true);
+            let trainer = Trainer::new(pipeline(dir), Batches::new(texts(), Refusing), arguments);
+            trainer.unwrap().train().err().unwrap()
+        })
         .because("the text is dull"),
     ]
 }

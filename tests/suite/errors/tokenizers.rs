@@ -17,70 +17,63 @@ fn refused(dir: &Path, name: &str, content: &str) -> Error {
 pub fn rows() -> Vec<Row> {
     vec![
         row::File(
-            |dir| BertTokenizer::from_pretrained(dir).unwrap_err(),
             "DIR has neither tokenizer.json nor vocab.txt; save the tokenizer there (in Python: \
              AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files",
+            |dir| BertTokenizer::from_pretrained(dir).unwrap_err(),
         ),
-        row::CorruptTokenizer(
-            |dir| refused(dir, "tokenizer.json", "{"),
-            "cannot parse tokenizer file DIR/tokenizer.json",
-        )
+        row::CorruptTokenizer("cannot parse tokenizer file DIR/tokenizer.json", |dir| {
+            refused(dir, "tokenizer.json", "{")
+        })
         .because("EOF while parsing"),
         row::File(
-            |dir| refused(dir, "vocab.txt", &SPECIAL.replace("[MASK]", "the")),
             "DIR/vocab.txt has no mask_token: its vocabulary lacks [MASK] and <mask>; if the token has another \
              name, set mask_token in tokenizer_config.json",
+            |dir| refused(dir, "vocab.txt", &SPECIAL.replace("[MASK]", "the")),
         ),
         row::File(
+            "DIR/vocab.txt has no pad_token: its vocabulary lacks <none>; if the token has another name, set \
+             pad_token in tokenizer_config.json",
             |dir| {
                 file(dir, "tokenizer_config.json", r#"{"pad_token": "<none>"}"#);
                 refused(dir, "vocab.txt", SPECIAL)
             },
-            "DIR/vocab.txt has no pad_token: its vocabulary lacks <none>; if the token has another name, set \
-             pad_token in tokenizer_config.json",
         ),
         row::Data(
-            |dir| Pipeline::new(small_bert(5, 4).init(&device()), tokenizer(dir)).unwrap_err(),
             "the tokenizer's vocabulary has 6 tokens, but the model has 5 word embeddings; is this the \
              tokenizer that the model was made with? If tokens were added to it, resize_vocabulary adds rows",
+            |dir| Pipeline::new(small_bert(5, 4).init(&device()), tokenizer(dir)).unwrap_err(),
         ),
         row::File(
+            "DIR/added_tokens.json is of another tokenizer than the one that is saved, and would be read with it; remove \
+             it, or choose another directory",
             |dir| {
                 let source = dir.join("source");
                 fs::create_dir(&source).unwrap();
                 file(dir, "added_tokens.json", "{}");
                 tokenizer(&source).save_pretrained(dir).unwrap_err()
             },
-            "DIR/added_tokens.json is of another tokenizer than the one that is saved, and would be read with it; remove \
-             it, or choose another directory",
         ),
-        row::Io(
-            |dir| {
-                let (source, tokenizer) = (dir.join("vocab.txt"), tokenizer(dir));
-                fs::remove_file(source).unwrap();
-                tokenizer.save_pretrained(dir.join("other")).unwrap_err()
-            },
-            "cannot read DIR/vocab.txt",
-        )
+        row::Io("cannot read DIR/vocab.txt", |dir| {
+            let (source, tokenizer) = (dir.join("vocab.txt"), tokenizer(dir));
+            fs::remove_file(source).unwrap();
+            tokenizer.save_pretrained(dir.join("other")).unwrap_err()
+        })
         .because("No such file"),
         row::Data(
-            |dir| tokenizer(dir).with_model_max_length(2).encode_pair("the", "the").unwrap_err(),
             "sequences of at most 2 tokens have no room for the 3 special tokens; set a larger model_max_length",
+            |dir| tokenizer(dir).with_model_max_length(2).encode_pair("the", "the").unwrap_err(),
         ),
         row::Data(
-            |dir| tokenizer(dir).with_model_max_length(8).encode_windows(&"the ".repeat(9), 7).unwrap_err(),
             "windows that overlap by 7 tokens must hold more than that, but have room for only 6 beside the \
              special tokens; set a smaller stride or a larger model_max_length",
+            |dir| tokenizer(dir).with_model_max_length(8).encode_windows(&"the ".repeat(9), 7).unwrap_err(),
         ),
-        row::Tokenize(
-            |dir| {
-                let vocab = r#"[["[PAD]", 0], ["[CLS]", 0], ["[SEP]", 0], ["[MASK]", 0]]"#;
-                let model = format!(r#"{{"type": "Unigram", "vocab": {vocab}, "unk_id": null}}"#);
-                let path = file(dir, "tokenizer.json", format!(r#"{{"model": {model}}}"#));
-                BertTokenizer::from_pretrained(path).unwrap().encode("the").unwrap_err()
-            },
-            "the tokenizer failed",
-        )
+        row::Tokenize("the tokenizer failed", |dir| {
+            let vocab = r#"[["[PAD]", 0], ["[CLS]", 0], ["[SEP]", 0], ["[MASK]", 0]]"#;
+            let model = format!(r#"{{"type": "Unigram", "vocab": {vocab}, "unk_id": null}}"#);
+            let path = file(dir, "tokenizer.json", format!(r#"{{"model": {model}}}"#));
+            BertTokenizer::from_pretrained(path).unwrap().encode("the").unwrap_err()
+        })
         .because("Encountered an unknown token but `unk_id` is missing"),
     ]
 }
