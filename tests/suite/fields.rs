@@ -42,66 +42,52 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
     let shape = |name: &str, found: &[usize], expected: &[usize]| {
         format!("{name} has shape {found:?}, but expected {expected:?}")
     };
+    let needs = |table: &str, found: &str, positions: &str, needed: &str| {
+        format!("invalid config: {table} is {found}, but bert with {positions} positions needs {needed}")
+    };
     let words = "word_embeddings.weight";
     let query = "layers[1].attention.query.weight";
     let positions = "layers[1].attention.relative_positions.distance_embedding.weight";
-    let changes: [(Change, String); 12] = [
-        (
-            |model| model.embeddings.token_type_embeddings = Some(table(2, 5)),
-            shape("token_type_embeddings.weight", &[2, 5], &[2, 4]),
-        ),
-        (
-            |model| model.embeddings.layer_norm = config().with_hidden_size(5).init(&device()).layer_norm,
-            shape("layer_norm.gamma", &[5], &[4]),
-        ),
-        (|model| model.embeddings.layer_norm.beta = Some(ones(1)), shape("layer_norm.beta", &[1], &[4])),
-        (
-            |model| to_f64(model.embeddings.token_type_embeddings.as_mut().unwrap()),
-            f64("token_type_embeddings.weight", words),
-        ),
-        (|model| to_f64(&mut model.embeddings.layer_norm), f64("layer_norm.gamma", words)),
-        (
-            |model| {
-                let mut wide = config().with_hidden_size(8);
-                wide.position_embedding_type = PositionEmbeddingType::RelativeKey;
-                let mut whole = self::model();
-                whole.embeddings = wide;
-                model.encoder.layers[1] = whole.init_encoder(&device()).unwrap().layers.remove(0);
-            },
-            shape(query, &[8, 8], &[4, 4]),
-        ),
-        (
-            |model| model.encoder.layers[1].output.bias = linear(4, 5).bias,
-            shape("layers[1].output.bias", &[5], &[4]),
-        ),
-        (
-            |model| model.encoder.layers[1].output_layer_norm.gamma = ones(1),
-            shape("layers[1].output_layer_norm.gamma", &[1], &[4]),
-        ),
-        (
-            |model| {
-                let positions = model.encoder.layers[1].attention.relative_positions.as_mut().unwrap();
-                positions.distance_embedding = table(11, 3);
-            },
-            shape(positions, &[11, 3], &[11, 2]),
-        ),
-        (|model| to_f64(&mut model.encoder.layers[1]), f64(query, "hidden")),
-        (
-            |model| model.embeddings.token_type_embeddings = None,
-            "invalid config: token_type_embeddings is None, but bert with RelativeKey positions needs a \
-             table"
-                .into(),
-        ),
-        (
-            |model| model.embeddings.position_embeddings = Some(table(6, 4)),
-            "invalid config: position_embeddings is a table, but bert with RelativeKey positions needs \
-             None"
-                .into(),
-        ),
+    let changes: [(String, Change); 12] = [
+        (shape("token_type_embeddings.weight", &[2, 5], &[2, 4]), |model| {
+            model.embeddings.token_type_embeddings = Some(table(2, 5))
+        }),
+        (shape("layer_norm.gamma", &[5], &[4]), |model| {
+            model.embeddings.layer_norm = config().with_hidden_size(5).init(&device()).layer_norm
+        }),
+        (shape("layer_norm.beta", &[1], &[4]), |model| model.embeddings.layer_norm.beta = Some(ones(1))),
+        (f64("token_type_embeddings.weight", words), |model| {
+            to_f64(model.embeddings.token_type_embeddings.as_mut().unwrap())
+        }),
+        (f64("layer_norm.gamma", words), |model| to_f64(&mut model.embeddings.layer_norm)),
+        (shape(query, &[8, 8], &[4, 4]), |model| {
+            let mut wide = config().with_hidden_size(8);
+            wide.position_embedding_type = PositionEmbeddingType::RelativeKey;
+            let mut whole = self::model();
+            whole.embeddings = wide;
+            model.encoder.layers[1] = whole.init_encoder(&device()).unwrap().layers.remove(0);
+        }),
+        (shape("layers[1].output.bias", &[5], &[4]), |model| {
+            model.encoder.layers[1].output.bias = linear(4, 5).bias
+        }),
+        (shape("layers[1].output_layer_norm.gamma", &[1], &[4]), |model| {
+            model.encoder.layers[1].output_layer_norm.gamma = ones(1)
+        }),
+        (shape(positions, &[11, 3], &[11, 2]), |model| {
+            let positions = model.encoder.layers[1].attention.relative_positions.as_mut().unwrap();
+            positions.distance_embedding = table(11, 3);
+        }),
+        (f64(query, "hidden"), |model| to_f64(&mut model.encoder.layers[1])),
+        (needs("token_type_embeddings", "None", "RelativeKey", "a table"), |model| {
+            model.embeddings.token_type_embeddings = None
+        }),
+        (needs("position_embeddings", "a table", "RelativeKey", "None"), |model| {
+            model.embeddings.position_embeddings = Some(table(6, 4))
+        }),
     ];
     let mut relative = model();
     relative.embeddings.position_embedding_type = PositionEmbeddingType::RelativeKey;
-    for (change, expected) in changes {
+    for (expected, change) in changes {
         let mut model = relative.init(&device());
         change(&mut model);
         assert_eq!(model.try_forward(&input(), None).unwrap_err().to_string(), expected);
@@ -109,39 +95,31 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
     }
     let mut absolute = config().init(&device());
     absolute.position_embeddings = None;
-    assert_eq!(
-        absolute.try_forward(&input()).unwrap_err().to_string(),
-        "invalid config: position_embeddings is None, but bert with Absolute positions needs a table"
-    );
+    let expected = needs("position_embeddings", "None", "Absolute", "a table");
+    assert_eq!(absolute.try_forward(&input()).unwrap_err().to_string(), expected);
 }
 
 #[cfg(all(feature = "flex", feature = "ndarray"))]
 #[test]
 fn a_half_moved_model_names_the_parameter_and_both_devices() {
     type Move = fn(&mut BertModel, &Device);
-    let moves: [(Move, &str); 4] = [
-        (
-            |model, there| model.encoder = model.encoder.clone().to_device(there),
-            "layers[0].attention.query.weight",
-        ),
-        (
-            |model, there| {
-                model.encoder.layers[1].output = model.encoder.layers[1].output.clone().to_device(there)
-            },
-            "layers[1].output.weight",
-        ),
-        (
-            |model, there| model.embeddings.layer_norm = model.embeddings.layer_norm.clone().to_device(there),
-            "layer_norm.gamma",
-        ),
-        (
-            |model, there| model.pooler = model.pooler.take().map(|pooler| pooler.to_device(there)),
-            "pooler.dense.weight",
-        ),
+    let moves: [(&str, Move); 4] = [
+        ("layers[0].attention.query.weight", |model, there| {
+            model.encoder = model.encoder.clone().to_device(there)
+        }),
+        ("layers[1].output.weight", |model, there| {
+            model.encoder.layers[1].output = model.encoder.layers[1].output.clone().to_device(there)
+        }),
+        ("layer_norm.gamma", |model, there| {
+            model.embeddings.layer_norm = model.embeddings.layer_norm.clone().to_device(there)
+        }),
+        ("pooler.dense.weight", |model, there| {
+            model.pooler = model.pooler.take().map(|pooler| pooler.to_device(there))
+        }),
     ];
     let (here, there) = (crate::devices::flex(), crate::devices::ndarray());
     let input = BertEmbeddingsInput::from_rows(&[[2, 3, 1]], &here).unwrap();
-    for (change, name) in moves {
+    for (name, change) in moves {
         let mut half = model().init(&here);
         change(&mut half, &there);
         let message = half.try_forward(&input, None).unwrap_err().to_string();
