@@ -130,69 +130,59 @@ fn a_half_moved_model_names_the_parameter_and_both_devices() {
 
 #[test]
 fn a_head_that_does_not_fit_its_model_is_named() {
-    /// The error of a model after a change.
-    fn error<M>(mut model: M, change: fn(&mut M), run: impl Fn(&M) -> Option<Error>) -> String {
+    /// Asserts what the error of a model is after a change.
+    fn check<M>(mut model: M, expected: &str, change: fn(&mut M), run: impl Fn(&M) -> Option<Error>) {
         change(&mut model);
-        run(&model).unwrap().to_string()
+        assert_eq!(run(&model).unwrap().to_string(), expected);
     }
-    let sequences = |change| {
+    let sequences = |expected, change| {
         let mut config = BertForSequenceClassificationConfig::new(model());
         config.bert.embeddings.position_embedding_type = PositionEmbeddingType::AfterPadding;
-        error(config.init(&device()), change, |model| model.logits(&input(), None).err())
+        check(config.init(&device()), expected, change, |model| model.logits(&input(), None).err())
     };
-    let tokens = |change| {
+    let tokens = |expected, change| {
         let model = BertForTokenClassificationConfig::new(model()).init(&device());
-        error(model, change, |model| model.logits(&input(), None).err())
+        check(model, expected, change, |model| model.logits(&input(), None).err())
     };
-    let questions = |change| {
+    let questions = |expected, change| {
         let model = BertForQuestionAnsweringConfig::new(model()).init(&device());
-        error(model, change, |model| model.logits(&input(), None).err())
+        check(model, expected, change, |model| model.logits(&input(), None).err())
     };
-    let masked = |change| {
+    let masked = |expected, change| {
         let config = BertForMaskedLmConfig::new(model()).with_tie_word_embeddings(false);
-        error(config.init(&device()), change, |model| model.scores(Tensor::ones([1, 4], &device())).err())
+        check(config.init(&device()), expected, change, |model| {
+            model.scores(Tensor::ones([1, 4], &device())).err()
+        })
     };
-    for (found, expected) in [
-        (
-            sequences(|model| model.classifier.out_proj = linear(4, 3)),
-            "classifier.out_proj.weight has shape [4, 3], but expected [4, 2]",
-        ),
-        (
-            sequences(|model| model.classifier.dense = Some(linear(5, 4))),
-            "classifier.dense.weight has shape [5, 4], but expected [4, 4]",
-        ),
-        (
-            sequences(|model| model.bert.pooler.as_mut().unwrap().dense.bias = linear(4, 5).bias),
-            "pooler.dense.bias has shape [5], but expected [4]",
-        ),
-        (
-            tokens(|model| model.classifier = linear(5, 2)),
-            "classifier.weight has shape [5, 2], but expected [4, 2]",
-        ),
-        (
-            questions(|model| to_f64(&mut model.qa_outputs)),
-            "qa_outputs.weight is F64, but word_embeddings.weight is F32; cast the whole model with \
-             cast_module",
-        ),
-        (
-            masked(|model| model.head.transform = linear(4, 3)),
-            "head.transform.weight has shape [4, 3], but expected [4, 4]",
-        ),
-        (
-            masked(|model| to_f64(&mut model.head.bias)),
-            "head.bias is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
-        ),
-        (
-            masked(|model| model.head.decoder = Some(table(10, 5))),
-            "head.decoder.weight has shape [10, 5], but expected [10, 4]",
-        ),
-        (
-            masked(|model| model.head.layer_norm.beta = Some(ones(5))),
-            "head.layer_norm.beta has shape [5], but expected [4]",
-        ),
-    ] {
-        assert_eq!(found, expected);
-    }
+    sequences("classifier.out_proj.weight has shape [4, 3], but expected [4, 2]", |model| {
+        model.classifier.out_proj = linear(4, 3)
+    });
+    sequences("classifier.dense.weight has shape [5, 4], but expected [4, 4]", |model| {
+        model.classifier.dense = Some(linear(5, 4))
+    });
+    sequences("pooler.dense.bias has shape [5], but expected [4]", |model| {
+        model.bert.pooler.as_mut().unwrap().dense.bias = linear(4, 5).bias
+    });
+    tokens("classifier.weight has shape [5, 2], but expected [4, 2]", |model| {
+        model.classifier = linear(5, 2)
+    });
+    questions(
+        "qa_outputs.weight is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
+        |model| to_f64(&mut model.qa_outputs),
+    );
+    masked("head.transform.weight has shape [4, 3], but expected [4, 4]", |model| {
+        model.head.transform = linear(4, 3)
+    });
+    masked(
+        "head.bias is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
+        |model| to_f64(&mut model.head.bias),
+    );
+    masked("head.decoder.weight has shape [10, 5], but expected [10, 4]", |model| {
+        model.head.decoder = Some(table(10, 5))
+    });
+    masked("head.layer_norm.beta has shape [5], but expected [4]", |model| {
+        model.head.layer_norm.beta = Some(ones(5))
+    });
 }
 
 #[test]
