@@ -67,48 +67,36 @@ fn tables_have_quoted_fields_or_none_and_a_header_or_none() {
 
 #[test]
 fn a_malformed_row_is_an_error_that_names_file_and_line_and_so_are_columns_that_are_not_there() {
-    let csv = [
-        ("text,label\n\"a\n\",b\nc,d,e\n", 4, "3 fields"),
+    let [class, classes, number] = [LabelKind::Class, LabelKind::Classes, LabelKind::Value];
+    let rows = [
+        (class, "a.csv", "text,label\n\"a\n\",b\nc,d,e\n", 4, "3 fields"),
         // Lines count with blank ones before them, and those in quotes.
-        ("text,label\na,b\n\n\nc,\n", 5, "no label"),
-        ("text,label\r\na,b\r\n\r\n\r\nc,\r\n", 5, "no label"),
-        ("text,label\ra,b\r\rc,\r", 4, "no label"),
-        ("text,label\n\"\n\",b\n\nc,\n", 5, "no label"),
-        ("text,label\na,b\n\"c,d\ne,f\ng,h\n", 3, "not closed"),
-        ("text,label\n\"a\nb\",c\n\"d \"\" e,f\n", 4, "not closed"),
-        ("text,label\na,\"b", 2, "not closed"),
-        ("\"text,label\na,b\n", 1, "not closed"),
-    ];
-    let jsonl = [
-        ("{\"text\": \"a\", \"label\": 1}\n\n{\"text\": \"a\"}\n", 3, "no field"),
-        ("{\"text\": \"a\", \"label\": 1}\n{\"text\": \n", 2, "JSON object"),
-        ("{\"text\": \"a\", \"label\": -1}\n", 1, "name or an id"),
-        ("[1]\n", 1, "JSON object"),
-        ("{\"text\": \"a\", \"label\": \"\"}\n", 1, "no label"),
-        ("{\"text\": \"a\", \"label\": 1, \"text\": \"b\"}\n", 1, "\"text\" twice"),
-    ];
-    let lists = [
-        ("a.jsonl", "{\"text\": \"a\", \"label\": [\"b\", \" \"]}\n", 1, "no label"),
+        (class, "a.csv", "text,label\na,b\n\n\nc,\n", 5, "no label"),
+        (class, "a.csv", "text,label\r\na,b\r\n\r\n\r\nc,\r\n", 5, "no label"),
+        (class, "a.csv", "text,label\ra,b\r\rc,\r", 4, "no label"),
+        (class, "a.csv", "text,label\n\"\n\",b\n\nc,\n", 5, "no label"),
+        (class, "a.csv", "text,label\na,b\n\"c,d\ne,f\ng,h\n", 3, "not closed"),
+        (class, "a.csv", "text,label\n\"a\nb\",c\n\"d \"\" e,f\n", 4, "not closed"),
+        (class, "a.csv", "text,label\na,\"b", 2, "not closed"),
+        (class, "a.csv", "\"text,label\na,b\n", 1, "not closed"),
+        (class, "a.jsonl", "{\"text\": \"a\", \"label\": 1}\n\n{\"text\": \"a\"}\n", 3, "no field"),
+        (class, "a.jsonl", "{\"text\": \"a\", \"label\": 1}\n{\"text\": \n", 2, "JSON object"),
+        (class, "a.jsonl", "{\"text\": \"a\", \"label\": -1}\n", 1, "name or an id"),
+        (class, "a.jsonl", "[1]\n", 1, "JSON object"),
+        (class, "a.jsonl", "{\"text\": \"a\", \"label\": \"\"}\n", 1, "no label"),
+        (class, "a.jsonl", "{\"text\": \"a\", \"label\": 1, \"text\": \"b\"}\n", 1, "\"text\" twice"),
+        (classes, "a.jsonl", "{\"text\": \"a\", \"label\": [\"b\", \" \"]}\n", 1, "no label"),
         // As Python prints a list.
-        ("a.tsv", "text\tlabel\nx\t['a', 'b']\n", 2, "JSON list"),
+        (classes, "a.tsv", "text\tlabel\nx\t['a', 'b']\n", 2, "JSON list"),
+        (number, "a.jsonl", "{\"text\": \"a\", \"label\": 1e300}", 1, "not a number"),
     ];
     let numbers = ["abc", "NaN", "inf", "", "1e300", "-1e16"].map(|value| format!("text,label\na,{value}\n"));
-    let of_numbers = numbers.iter().map(|text| ("a.csv", text.as_str(), 2, "not a number"));
-    let of_numbers =
-        of_numbers.chain([("a.jsonl", "{\"text\": \"a\", \"label\": 1e300}", 1, "not a number")]);
-    let csv = csv.map(|(text, line, problem)| ("a.csv", text, line, problem));
-    let jsonl = jsonl.map(|(text, line, problem)| ("a.jsonl", text, line, problem));
-    for (kind, cases) in [
-        (LabelKind::Class, csv.into_iter().chain(jsonl).collect::<Vec<_>>()),
-        (LabelKind::Classes, lists.into()),
-        (LabelKind::Value, of_numbers.collect()),
-    ] {
-        for (name, text, line, problem) in cases {
-            let error = open(name, text, &Columns::default().with_kind(kind)).unwrap_err();
-            assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{text:?}: {error}");
-            let message = error.to_string();
-            assert!(message.contains(name) && message.contains(problem), "{text:?}: {message}");
-        }
+    let numbers = numbers.iter().map(|text| (number, "a.csv", text.as_str(), 2, "not a number"));
+    for (kind, name, text, line, problem) in rows.into_iter().chain(numbers) {
+        let error = open(name, text, &Columns::default().with_kind(kind)).unwrap_err();
+        assert!(matches!(&error, Error::Row { line: found, .. } if *found == line), "{text:?}: {error}");
+        let message = error.to_string();
+        assert!(message.contains(name) && message.contains(problem), "{text:?}: {message}");
     }
     for name in ["a.csv", "a.jsonl"] {
         let result = open(name, b"text,label\na,b\n\xff,b\n", &Columns::default());
