@@ -26,40 +26,28 @@ fn text(text: &str, label: Label) -> (String, Option<String>, Label) {
 
 #[test]
 fn tables_have_quoted_fields_or_none_and_a_header_or_none() {
-    let unnamed =
-        Columns::default().with_texts([1]).with_label(2).with_kind(LabelKind::Value).without_header();
+    let default = Columns::default;
+    let unnamed = default().with_texts([1]).with_label(2).with_kind(LabelKind::Value).without_header();
     let [zero, one] = [0, 1].map(Label::Class);
+    let [three, minus_half] = [3.0, -0.5].map(Label::Value);
+    let quoted = "\u{feff}label,text\r\npos,\"a, \"\"b\"\"\nc\"\r\nneg,d\r\npos,\"\"\r\n";
     for (name, content, columns, expected) in [
         // Commas, quotes and line breaks in quotes.
-        (
-            "a.csv",
-            "\u{feff}label,text\r\npos,\"a, \"\"b\"\"\nc\"\r\nneg,d\r\npos,\"\"\r\n",
-            Columns::default(),
-            vec![text("a, \"b\"\nc", one.clone()), text("d", zero.clone()), text("", one)],
-        ),
+        ("a.csv", quoted, default(), &[("a, \"b\"\nc", &one), ("d", &zero), ("", &one)][..]),
         // Quotes that are closed, or are none.
         (
             "a.csv",
             "text,label\n\"a \"\"b\"\"\",c\nd \"e,c\n\"f\"g\"h,c\n",
-            Columns::default(),
-            ["a \"b\"", "d \"e", "fg\"h"].map(|found| text(found, zero.clone())).to_vec(),
+            default(),
+            &[("a \"b\"", &zero), ("d \"e", &zero), ("fg\"h", &zero)],
         ),
-        (
-            "a.tsv",
-            "0\tsay \"no\t3\n1\t\"\t-0.5\n",
-            unnamed,
-            vec![text("say \"no", Label::Value(3.0)), text("\"", Label::Value(-0.5))],
-        ),
-        ("a.csv", "text , label\na,b\n", Columns::default(), vec![text("a", zero.clone())]),
+        ("a.tsv", "0\tsay \"no\t3\n1\t\"\t-0.5\n", unnamed, &[("say \"no", &three), ("\"", &minus_half)]),
+        ("a.csv", "text , label\na,b\n", default(), &[("a", &zero)]),
         // A name that the header has twice is chosen by index; others may be there twice.
-        (
-            "a.csv",
-            "text,label,text,other,other\na,b,c,d,e\n",
-            Columns::default().with_texts([2]),
-            vec![text("c", zero)],
-        ),
+        ("a.csv", "text,label,text,other,other\na,b,c,d,e\n", default().with_texts([2]), &[("c", &zero)]),
     ] {
         let texts = open(name, content, &columns).unwrap();
+        let expected: Vec<_> = expected.iter().map(|&(found, label)| text(found, label.clone())).collect();
         assert_eq!(all(&texts), expected, "{content:?}");
         assert_eq!(texts.sizes().len(), texts.len());
     }
