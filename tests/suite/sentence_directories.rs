@@ -10,10 +10,6 @@ fn config() -> BertForSentenceEmbeddingConfig {
     BertForSentenceEmbeddingConfig::new(bert)
 }
 
-fn read(dir: &Path, name: &str) -> Value {
-    json(dir.join(name))
-}
-
 /// A new model in a directory.
 fn new(config: &BertForSentenceEmbeddingConfig) -> (BertForSentenceEmbedding, TempDir) {
     let model = config.init(&device());
@@ -46,7 +42,7 @@ fn what_sentence_transformers_saves_is_read() {
     for name in
         ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json", "2_Normalize/config.json"]
     {
-        let mut value = read(&fixture, name);
+        let mut value = json(fixture.join(name));
         if name == "1_Pooling/config.json" {
             value["embedding_dimension"] = json!(8);
         }
@@ -65,8 +61,8 @@ fn what_sentence_transformers_saves_is_read() {
     // What is written over it is ours, and their other fields are kept.
     model.save_pretrained(dir.path()).unwrap();
     assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap(), config());
-    let kept = read(dir.path(), "sentence_bert_config.json");
-    assert_eq!(kept, read(&fixture, "sentence_bert_config.json"));
+    let kept = json(dir.path().join("sentence_bert_config.json"));
+    assert_eq!(kept, json(fixture.join("sentence_bert_config.json")));
 }
 
 #[test]
@@ -85,17 +81,17 @@ fn a_directory_without_modules_gets_the_mean_and_one_with_modules_keeps_other_fi
     let (model, _) = BertForSentenceEmbedding::from_pretrained_with(&config, dir.path(), &device()).unwrap();
     model.save_pretrained(dir.path()).unwrap();
     assert_eq!(fs::read_to_string(dir.path().join("README.md")).unwrap(), "mine");
-    let sentence = read(dir.path(), "sentence_bert_config.json");
+    let sentence = json(dir.path().join("sentence_bert_config.json"));
     assert_eq!(sentence, json!({ "max_seq_length": 7, "do_lower_case": false }));
     let config = model.config().with_max_seq_length(None);
     let (model, _) = BertForSentenceEmbedding::from_pretrained_with(&config, dir.path(), &device()).unwrap();
     model.save_pretrained(dir.path()).unwrap();
-    assert_eq!(read(dir.path(), "sentence_bert_config.json"), json!({ "do_lower_case": false }));
-    assert_eq!(read(dir.path(), "modules.json").as_array().unwrap().len(), 3);
+    assert_eq!(json(dir.path().join("sentence_bert_config.json")), json!({ "do_lower_case": false }));
+    assert_eq!(json(dir.path().join("modules.json")).as_array().unwrap().len(), 3);
     // The pooler that was there is there still.
     let report = bert.load(dir.path()).unwrap();
     assert!(report.is_complete(), "{report}");
-    assert_eq!(read(dir.path(), "config.json")["architectures"], json!(["BertModel"]));
+    assert_eq!(config_json(dir.path())["architectures"], json!(["BertModel"]));
 }
 
 #[cfg(feature = "tokenizers")]
@@ -330,5 +326,5 @@ fn sentences_are_converted_to_lower_case_where_the_directory_says_so() {
     // It is saved elsewhere, too.
     let (model, _) = BertForSentenceEmbedding::from_pretrained(dir.path(), &device()).unwrap();
     let other = saved(&model);
-    assert_eq!(read(other.path(), "sentence_bert_config.json"), json!({ "do_lower_case": true }));
+    assert_eq!(json(other.path().join("sentence_bert_config.json")), json!({ "do_lower_case": true }));
 }
