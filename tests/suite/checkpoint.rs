@@ -1,7 +1,7 @@
 //! Reading the weights of Hugging Face checkpoints.
 
 use crate::checkpoint_files::{
-    Stored, dtype, file_of, fixture, holds_pattern, pattern, safetensors_bytes, tiny, tiny_tensors,
+    Stored, dtype, file_of, fixture, holds_pattern, safetensors_bytes, tiny, tiny_tensors,
 };
 use crate::prelude::*;
 use burn::module::{ModuleMapper, list_param_ids};
@@ -35,16 +35,12 @@ fn every_prefix_of_the_family_and_both_names_of_gamma_and_beta_are_read() {
     let (_folder, path) = file_of(&tiny_tensors("roberta.embeddings."));
     let module = BertEmbeddings::from_pretrained_with(&after_padding, path, &device());
     assert!(holds_pattern(&module.unwrap()));
-    for [gamma, beta] in [["LayerNorm.weight", "LayerNorm.bias"], ["LayerNorm.gamma", "LayerNorm.beta"]] {
-        let mut tensors = tiny_tensors("");
-        tensors[3].key = gamma.into();
-        tensors[4].key = beta.into();
-        tensors[4].bytes = vec![0; 16];
-        let (_folder, path) = file_of(&tensors);
-        let module = BertEmbeddings::from_pretrained(path, &device()).unwrap();
-        assert_eq!(values(module.layer_norm.gamma.val()), pattern(4), "{gamma}");
-        assert_eq!(values(module.layer_norm.beta.as_ref().unwrap().val()), [0.0; 4], "{beta}");
-    }
+    // Which of the two is which is in `save_masked_lm`.
+    let mut tensors = tiny_tensors("");
+    tensors[3].key = "LayerNorm.gamma".into();
+    tensors[4].key = "LayerNorm.beta".into();
+    let (_folder, path) = file_of(&tensors);
+    assert!(holds_pattern(&BertEmbeddings::from_pretrained(path, &device()).unwrap()));
 }
 
 #[test]
