@@ -4,7 +4,6 @@ use crate::prelude::*;
 use burn::module::{Lora, ParamGroup};
 use burn::optim::GradientsAccumulator;
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm, num_trainable_params};
-use std::ops::Range;
 
 /// Comparisons in [`equal_one_process`].
 pub const HEADS: usize = 12;
@@ -13,25 +12,12 @@ const VOCABULARY: usize = 30;
 /// Texts of a rank.
 const BATCH: usize = 4;
 
-/// The texts of a step, of 3 to 9 tokens: as many as all ranks take, or in every fifth step fewer, for a last batch.
-fn texts(step: usize, ranks: usize) -> Vec<Vec<i64>> {
-    let count = if step % 5 == 4 { ranks * BATCH - ranks - step % 2 } else { ranks * BATCH };
+/// Texts of 3 to 9 tokens, others for each step.
+pub fn texts(step: usize, count: usize) -> Vec<Vec<i64>> {
     let word =
         |text: usize, place: usize| (4 + (step * 131 + text * 37 + place * 11) % (VOCABULARY - 4)) as i64;
     let length = |text: usize| 3 + (step * 5 + text * 3) % 7;
     (0..count).map(|text| (0..length(text)).map(|place| word(text, place)).collect()).collect()
-}
-
-/// Texts of 3 to 9 tokens, for trainers and validations.
-pub fn items(count: usize) -> Vec<Vec<i64>> {
-    let word = |text: usize, place: usize| (4 + (text * 37 + place * 11) % 26) as i64;
-    (0..count).map(|text| (0..3 + text * 3 % 7).map(|place| word(text, place)).collect()).collect()
-}
-
-/// The share of a rank in the texts of a step; counts differ by one.
-fn share(count: usize, ranks: &Ranks) -> Range<usize> {
-    let (rank, size) = (ranks.rank(), ranks.size());
-    rank * count / size..(rank + 1) * count / size
 }
 
 pub fn padded(texts: &[Vec<i64>], device: &Device) -> (BertEmbeddingsInput, Option<PaddingMask>) {
@@ -72,8 +58,13 @@ fn train<M: Module>(ranks: &Ranks, all: usize, head: &Head<M>, device: &Device) 
     let mut optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-6)).unwrap();
     for step in 0..STEPS {
         let micro_batches = (0..head.micro_batches).map(|micro_batch| {
-            let texts = texts(step * head.micro_batches + micro_batch, all);
-            (head.loss)(&model, &texts[share(texts.len(), ranks)], device)
+            let step = step * head.micro_batches + micro_batch;
+            // Every fifth is a last batch, of fewer texts.
+            let missing = if step % 5 == 4 { all + step % 2 } else { 0 };
+            let texts = texts(step, all * BATCH - missing);
+            // The share of a rank; counts differ by one.
+            let [start, end] = [0, 1].map(|next| (ranks.rank() + next) * texts.len() / ranks.size());
+            (head.loss)(&model, &texts[start..end], device)
         });
         let micro_batches: Vec<_> = micro_batches.collect();
         let count: f64 = micro_batches.iter().map(|(_, count)| count).sum();
@@ -256,7 +247,7 @@ pub fn sixteen_bits_on_the_wire(ranks: &Ranks) -> Result<()> {
     ranks.same("model", &bits)?;
     let alone = train(&Ranks::single(), ranks.size(), &head, &device)?;
     let loss = |model: &BertForMaskedLm| {
-        let texts = texts(0, ranks.size());
+        let texts = texts(0, ranks.size() * BATCH);
         masked_lm_loss(model, &texts, &device).0.into_scalar::<f64>()
     };
     let [before, found, alone] = [&head.model, &found, &alone].map(loss);

@@ -1,6 +1,6 @@
 //! The trainer on ranks: the same model as of one process, faults in its loop, and kills at any moment.
 
-use crate::heads::{bert, classes, items};
+use crate::heads::{bert, classes, texts};
 use crate::hook::Hook;
 use crate::prelude::*;
 use crate::{TASK, launch, text, timed_launch};
@@ -29,11 +29,11 @@ impl TryBatcher for Batcher {
     type Item = Vec<i64>;
     type Batch = SequenceClassificationBatch;
 
-    fn try_batch(&self, texts: Vec<Vec<i64>>, device: &Device) -> Result<Self::Batch> {
-        if !self.is_readable && texts[0] == items(TEXTS)[6] {
+    fn try_batch(&self, items: Vec<Vec<i64>>, device: &Device) -> Result<Self::Batch> {
+        if !self.is_readable && items[0] == texts(0, TEXTS)[6] {
             return Err(Error::Data { what: "a text".into(), problem: "cannot be read".into() });
         }
-        Ok(classes(&texts, device))
+        Ok(classes(&items, device))
     }
 }
 
@@ -55,10 +55,11 @@ fn train(
     let pipeline = Pipeline::new(model, BertTokenizer::from_pretrained(words.path())?)?;
 
     let is = |name: &str| name == fault;
+    let all = texts(0, TEXTS);
     let batches = |texts, is_readable| Batches::new(InMemDataset::new(texts), Batcher { is_readable });
-    let data = batches(items(TEXTS), true).with_lengths(items(TEXTS).iter().map(Vec::len).collect());
+    let data = batches(all.clone(), true).with_lengths(all.iter().map(Vec::len).collect());
     // Six batches, the last with one text.
-    let valid = batches(items(TEXTS)[..11].to_vec(), !(is("unreadable") && ranks.rank() == 1));
+    let valid = batches(all[..11].to_vec(), !(is("unreadable") && ranks.rank() == 1));
     let arguments = TrainingArguments::new(output)
         .with_ranks(ranks)
         .with_resume(output.join("training/run.json").exists())

@@ -1,7 +1,7 @@
 //! A validation that ranks share: outputs and metrics of every head have the bits of one process.
 
 use crate::heads::{
-    answers, backwards, bert, classes, items, masked_lm_batch, numbers, padded, rated_pairs, tags,
+    answers, backwards, bert, classes, masked_lm_batch, numbers, padded, rated_pairs, tags, texts,
 };
 use crate::prelude::*;
 use burn::data::dataloader::{DataLoader, Progress};
@@ -67,7 +67,7 @@ where
 {
     let device = ranks.device();
     let loader = |own| {
-        let texts = InMemDataset::new(items(TEXTS).into_iter().enumerate().collect());
+        let texts = InMemDataset::new(texts(0, TEXTS).into_iter().enumerate().collect());
         EpochLoader::new(Batches::new(texts, Batcher { batch, own }), BATCH, &device)
     };
     let training = Training::new(model).with_ranks(ranks, &Interrupter::new())?;
