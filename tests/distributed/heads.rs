@@ -46,30 +46,26 @@ pub fn bert() -> BertModelConfig {
 /// The loss of some texts, with the number of what it is a mean over.
 type Loss<M> = fn(&M, &[Vec<i64>], &Device) -> (Tensor<1>, f64);
 
-struct Head<M> {
-    model: M,
-    loss: Loss<M>,
-    micro_batches: usize,
-}
-
-fn train<M: Module>(ranks: &Ranks, all: usize, head: &Head<M>, device: &Device) -> Result<M> {
-    let mut model = ranks.broadcast(head.model.clone())?;
+/// The model after all steps, each of some micro-batches.
+fn train<M: Module>(ranks: &Ranks, all: usize, model: &M, micro_batches: usize, loss: Loss<M>) -> Result<M> {
+    let device = ranks.device().autodiff();
+    let mut model = ranks.broadcast(model.clone())?;
     // A bias before a softmax has gradients of exactly 0, and AdamW divides their rounding errors by ε.
     let mut optimizer = adamw(&AdamWConfig::new().with_epsilon(1e-6)).unwrap();
     for step in 0..STEPS {
-        let micro_batches = (0..head.micro_batches).map(|micro_batch| {
-            let step = step * head.micro_batches + micro_batch;
+        let losses = (0..micro_batches).map(|micro_batch| {
+            let step = step * micro_batches + micro_batch;
             // Every fifth is a last batch, of fewer texts.
             let missing = if step % 5 == 4 { all + step % 2 } else { 0 };
             let texts = texts(step, all * BATCH - missing);
             // The share of a rank; counts differ by one.
             let [start, end] = [0, 1].map(|next| (ranks.rank() + next) * texts.len() / ranks.size());
-            (head.loss)(&model, &texts[start..end], device)
+            loss(&model, &texts[start..end], &device)
         });
-        let micro_batches: Vec<_> = micro_batches.collect();
-        let count: f64 = micro_batches.iter().map(|(_, count)| count).sum();
+        let losses: Vec<_> = losses.collect();
+        let count: f64 = losses.iter().map(|(_, count)| count).sum();
         let mut accumulator = GradientsAccumulator::new();
-        for (loss, own) in micro_batches {
+        for (loss, own) in losses {
             let loss = loss.mul_scalar(own / count.max(f64::MIN_POSITIVE));
             accumulator.accumulate(&model, GradientsParams::from_grads(loss.backward(), &model));
         }
@@ -80,19 +76,24 @@ fn train<M: Module>(ranks: &Ranks, all: usize, head: &Head<M>, device: &Device) 
     Ok(model)
 }
 
-fn compare<M: Module>(ranks: &Ranks, name: &str, head: Head<M>, device: &Device) -> Result<()> {
-    let head = Head { model: cast_module(head.model, FloatDType::F64).unwrap(), ..head };
-    let before = ranks.broadcast(head.model.clone())?;
+fn compare<M: Module>(
+    ranks: &Ranks,
+    name: &str,
+    model: M,
+    micro_batches: usize,
+    loss: Loss<M>,
+) -> Result<()> {
+    let model = cast_module(model, FloatDType::F64).unwrap();
+    let before = ranks.broadcast(model.clone())?;
     let sent = ranks.exchanged().bytes;
-    let found = all_values(&train(ranks, ranks.size(), &head, device)?);
+    let found = all_values(&train(ranks, ranks.size(), &model, micro_batches, loss)?);
     let sent = ranks.exchanged().bytes - sent;
     // Each rank sends a part of its gradients to each other one, and the sums of its own part.
     let part = num_trainable_params(&before).div_ceil(ranks.size());
     assert_eq!(sent, STEPS * 2 * (ranks.size() - 1) * part * size_of::<f64>(), "{name}: of what is trained");
     let bits: Vec<u64> = found.iter().map(|value| value.to_bits()).collect();
     ranks.same("model", &bits)?;
-    let alone = Head { model: before.clone(), ..head };
-    let expected = all_values(&train(&Ranks::single(), ranks.size(), &alone, device)?);
+    let expected = all_values(&train(&Ranks::single(), ranks.size(), &before, micro_batches, loss)?);
     let (error, moved) =
         (largest_difference(&found, &expected), largest_difference(&found, &all_values(&before)));
     assert!(moved > 1e-3, "{name}: trained by {moved}");
@@ -163,94 +164,68 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
     let device = ranks.device().autodiff();
     device.seed(1 + ranks.rank() as u64); // other parameters on every rank, until they have those of rank 0
     let masked_lm = || BertForMaskedLmConfig::new(bert()).init(&device);
-    let head = |micro_batches| Head { model: masked_lm(), loss: masked_lm_loss, micro_batches };
-    compare(ranks, "masked_lm", head(1), &device)?;
-    compare(ranks, "masked_lm_accumulated", head(3), &device)?;
+    compare(ranks, "masked_lm", masked_lm(), 1, masked_lm_loss)?;
+    compare(ranks, "masked_lm_accumulated", masked_lm(), 3, masked_lm_loss)?;
     let embeddings = ParamGroup::from_predicate("bert.embeddings.");
     let frozen = masked_lm().set_require_grad_group(embeddings, false);
-    compare(ranks, "frozen_embeddings", Head { model: frozen, ..head(1) }, &device)?;
+    compare(ranks, "frozen_embeddings", frozen, 1, masked_lm_loss)?;
     let weights = ParamGroup::from_regex(r"encoder\.layers\..*\.weight$").unwrap();
     let adapters = masked_lm().apply_lora(Lora::new(2, 4.0).set_param_group(weights));
-    compare(ranks, "adapters", Head { model: adapters, ..head(1) }, &device)?;
+    compare(ranks, "adapters", adapters, 1, masked_lm_loss)?;
 
     let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
-    let head = |class_weights| Head::<BertForSequenceClassification> {
-        model: config.clone().with_class_weights(class_weights).init(&device),
-        loss: |model, texts, device| {
+    for (name, weights) in [("classes", None), ("weighted_classes", Some(vec![0.5, 0.0, 0.03]))] {
+        let model = config.clone().with_class_weights(weights).init(&device);
+        compare(ranks, name, model, 2, |model, texts, device| {
             let batch = classes(texts, device);
             (model.forward(&batch).loss, model.loss_count(&batch))
-        },
-        micro_batches: 2,
-    };
-    compare(ranks, "classes", head(None), &device)?;
-    compare(ranks, "weighted_classes", head(Some(vec![0.5, 0.0, 0.03])), &device)?;
+        })?;
+    }
+    compare(ranks, "numbers", config.with_num_labels(1).init(&device), 1, |model, texts, device| {
+        (model.forward(&numbers(texts, device)).loss, texts.len() as f64)
+    })?;
 
-    let head = Head {
-        model: BertForSequenceClassificationConfig::new(bert()).with_num_labels(1).init(&device),
-        loss: |model, texts, device| (model.forward(&numbers(texts, device)).loss, texts.len() as f64),
-        micro_batches: 1,
-    };
-    compare(ranks, "numbers", head, &device)?;
-
-    let tokens = BertForTokenClassificationConfig::new(bert()).with_num_labels(4);
-    let head = |class_weights| Head::<BertForTokenClassification> {
-        model: tokens.clone().with_class_weights(class_weights).init(&device),
-        loss: |model, texts, device| {
+    let config = BertForTokenClassificationConfig::new(bert()).with_num_labels(4);
+    for (name, weights) in [("tokens", None), ("weighted_tokens", Some(vec![0.25, 1.0, 3.0, 0.01]))] {
+        let model = config.clone().with_class_weights(weights).init(&device);
+        compare(ranks, name, model, 1, |model, texts, device| {
             let batch = tags::<4>(texts, device);
             (model.forward(&batch).loss, model.loss_count(&batch))
-        },
-        micro_batches: 1,
-    };
-    compare(ranks, "tokens", head(None), &device)?;
-    compare(ranks, "weighted_tokens", head(Some(vec![0.25, 1.0, 3.0, 0.01])), &device)?;
+        })?;
+    }
 
-    let head = Head {
-        model: BertForQuestionAnsweringConfig::new(bert()).init(&device),
-        loss: |model, texts, device| (model.forward(&answers(texts, device)).loss, texts.len() as f64),
-        micro_batches: 1,
-    };
-    compare(ranks, "answers", head, &device)?;
+    let model = BertForQuestionAnsweringConfig::new(bert()).init(&device);
+    compare(ranks, "answers", model, 1, |model, texts, device| {
+        (model.forward(&answers(texts, device)).loss, texts.len() as f64)
+    })?;
 
     let config = BertForSentenceEmbeddingConfig::new(bert()).with_loss(SentenceLoss::CosineSimilarity);
-    let head = Head {
-        model: config.init(&device),
-        loss: |model, texts, device| {
-            (model.try_forward(&rated_pairs(texts, device)).unwrap().loss, texts.len() as f64)
-        },
-        micro_batches: 1,
-    };
-    compare(ranks, "sentences", head, &device)?;
+    compare(ranks, "sentences", config.init(&device), 1, |model, texts, device| {
+        (model.try_forward(&rated_pairs(texts, device)).unwrap().loss, texts.len() as f64)
+    })?;
 
     let mut electra = bert();
     electra.embeddings = electra.embeddings.with_family(Family::Electra);
-    let head = Head {
-        model: ElectraForPreTrainingConfig::new(electra).init(&device),
-        loss: |model, texts, device| {
-            let batch = tags::<2>(texts, device);
-            (model.forward(&batch).loss, batch.num_labelled() as f64)
-        },
-        micro_batches: 1,
-    };
-    compare(ranks, "replaced_tokens", head, &device)
+    let model = ElectraForPreTrainingConfig::new(electra).init(&device);
+    compare(ranks, "replaced_tokens", model, 1, |model, texts, device| {
+        let batch = tags::<2>(texts, device);
+        (model.forward(&batch).loss, batch.num_labelled() as f64)
+    })
 }
 
 pub fn sixteen_bits_on_the_wire(ranks: &Ranks) -> Result<()> {
     let device = ranks.device().autodiff();
     device.seed(1);
-    let head = Head {
-        model: BertForMaskedLmConfig::new(bert()).init(&device),
-        loss: masked_lm_loss,
-        micro_batches: 1,
-    };
-    let found = train(ranks, ranks.size(), &head, &device)?;
+    let model = BertForMaskedLmConfig::new(bert()).init(&device);
+    let found = train(ranks, ranks.size(), &model, 1, masked_lm_loss)?;
     let bits: Vec<u64> = all_values(&found).iter().map(|value| value.to_bits()).collect();
     ranks.same("model", &bits)?;
-    let alone = train(&Ranks::single(), ranks.size(), &head, &device)?;
+    let alone = train(&Ranks::single(), ranks.size(), &model, 1, masked_lm_loss)?;
     let loss = |model: &BertForMaskedLm| {
         let texts = texts(0, ranks.size() * BATCH);
         masked_lm_loss(model, &texts, &device).0.into_scalar::<f64>()
     };
-    let [before, found, alone] = [&head.model, &found, &alone].map(loss);
+    let [before, found, alone] = [&model, &found, &alone].map(loss);
     println!("loss {before}, in bf16 {found}, in f32 {alone}");
     assert!(found != alone, "nothing was rounded");
     assert!((found - alone).abs() < 0.02 * (before - alone), "{found}, in f32 {alone}");
