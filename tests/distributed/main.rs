@@ -28,43 +28,49 @@ mod prelude {
 use crate::prelude::*;
 use burn::nn::LinearConfig;
 use burn_bert::distributed::Wire;
+use std::env;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const TASK: &str = "BURN_BERT_RANK_TASK";
+/// The folder of a test, for the processes that it starts.
+const FOLDER: &str = "BURN_BERT_RANK_FOLDER";
 
-/// What the processes printed: `mpirun` starts as many of this program as `ranks`, for `task`.
-fn launch(task: &str, ranks: usize, variables: &[(&str, &Path)]) -> Output {
-    timed_launch(task, ranks, variables).0
+/// `mpirun` that starts as many of this program as `ranks`, for `task`.
+fn mpirun(task: &str, ranks: usize, folder: Option<&Path>) -> Command {
+    let mut mpirun = Command::new("mpirun");
+    mpirun.args(["--oversubscribe", "--allow-run-as-root", "-n"]).arg(ranks.to_string());
+    mpirun.arg(env::current_exe().unwrap()).args(["--exact", "rank", "--ignored", "--nocapture"]);
+    mpirun.env(TASK, task).envs(folder.map(|folder| (FOLDER, folder)));
+    mpirun.env("RAYON_NUM_THREADS", "1").env("BURN_DEVICE", "flex");
+    mpirun
 }
 
-/// The same, and how long it took, without waiting for other tests.
-fn timed_launch(task: &str, ranks: usize, variables: &[(&str, &Path)]) -> (Output, Duration) {
+/// What the processes print, as an error if they fail.
+fn launch(task: &str, ranks: usize, folder: Option<&Path>) -> Result<String, String> {
+    timed_launch(task, ranks, folder).0
+}
+
+/// The same, and how long it takes, without waiting for other tests.
+fn timed_launch(task: &str, ranks: usize, folder: Option<&Path>) -> (Result<String, String>, Duration) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let start = Instant::now();
-    let mut mpirun = Command::new("mpirun");
-    mpirun.args(["--oversubscribe", "--allow-run-as-root", "-n"]).arg(ranks.to_string());
-    mpirun.arg(std::env::current_exe().unwrap()).args(["--exact", "rank", "--ignored", "--nocapture"]);
-    mpirun.envs(variables.iter().copied());
-    let output = mpirun.env(TASK, task).env("RAYON_NUM_THREADS", "1").env("BURN_DEVICE", "flex").output();
-    let output = output.expect("mpirun of Open MPI");
+    let output = mpirun(task, ranks, folder).output().expect("mpirun of Open MPI");
     let seconds = start.elapsed();
-    println!("{task}, {ranks} ranks: {seconds:?}\n{}", text(&output));
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let text = format!("{out}{err}");
+    println!("{task}, {ranks} ranks: {seconds:?}\n{text}");
     assert!(seconds < Duration::from_secs(300), "somebody waited for a rank that had left");
-    (output, seconds)
-}
-
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    (if output.status.success() { Ok(text) } else { Err(text) }, seconds)
 }
 
 #[test]
 #[ignore = "started by mpirun"]
 fn rank() {
-    let task = std::env::var(TASK).unwrap();
+    let task = env::var(TASK).unwrap();
     let wire = if task == "bf16" { Wire::Bf16 } else { Wire::Full };
     let result = Ranks::run(wire, |ranks| {
         let result = match task.as_str() {
@@ -83,16 +89,23 @@ fn rank() {
     result.unwrap();
 }
 
-/// What rank 1 of three does wrong in the third of its steps, and what is said about it.
-const FAULTS: [(&str, &str); 8] = [
-    ("nan", "has a gradient that is infinite or NaN"),
-    ("error", "the disk is full"),
-    ("leaves", "has left the run"),
-    ("panics", "panicked"),
-    ("other model", "holds other parameters than rank 0"),
-    ("other trained", "trains other parameters than rank 0"),
-    ("other settings", "has another seed than rank 0"),
-    ("other place", "is at another place of the program than rank 0"),
+/// What one rank of three does wrong, and what is printed about it: first what rank 1 does in the third of its steps.
+const FAULTS: [(&str, &str); 13] = [
+    ("nan", "the run ended with: rank 1 has a gradient that is infinite or NaN"),
+    ("error", "the run ended with: rank 1 the disk is full"),
+    ("leaves", "the run ended with: rank 1 has left the run"),
+    ("panics", "the run ended with: rank 1 panicked"),
+    ("other model", "the run ended with: rank 1 holds other parameters than rank 0"),
+    ("other trained", "the run ended with: rank 1 trains other parameters than rank 0"),
+    ("other settings", "the run ended with: rank 1 has another seed than rank 0"),
+    ("other place", "the run ended with: rank 1 is at another place of the program than rank 0"),
+    // It says nothing, and mpirun says it.
+    ("dies", "rank 1"),
+    // Of the trainer: in its first evaluation, in a step, at a checkpoint, in a validation. Rank 0 or 2 reports a stop.
+    ("stop", "was stopped before the first step (another rank was stopped)"),
+    ("stop-later", "was stopped: another rank was stopped"),
+    ("disk", "rank 0 "),
+    ("unreadable", "rank 1 the evaluation ended with an error: a text cannot be read"),
 ];
 
 fn run_with_fault(ranks: &Ranks, fault: &str) -> Result<()> {
@@ -128,15 +141,10 @@ fn run_with_fault(ranks: &Ranks, fault: &str) -> Result<()> {
 
 #[test]
 fn ranks_take_the_steps_of_one_process_with_the_batches_of_all() {
-    let mut found = Vec::new();
-    for ranks in [2, 3, 2] {
-        let output = launch("heads", ranks, &[]);
-        assert!(output.status.success(), "{}", text(&output));
-        let lines = text(&output);
-        let bits: Vec<String> =
-            lines.lines().filter(|line| line.starts_with("bits ")).map(String::from).collect();
-        found.push(bits);
-    }
+    let found = [2, 3, 2].map(|ranks| {
+        let text = launch("heads", ranks, None).unwrap();
+        text.lines().filter(|line| line.starts_with("bits ")).map(String::from).collect::<Vec<_>>()
+    });
     assert_eq!(found[0].len(), heads::HEADS);
     assert_eq!(found[0], found[2], "the same bits in two runs");
 }
@@ -144,30 +152,24 @@ fn ranks_take_the_steps_of_one_process_with_the_batches_of_all() {
 #[test]
 fn a_shared_validation_has_the_bits_of_one_process() {
     for ranks in [2, 3] {
-        let output = launch("validation", ranks, &[]);
-        assert!(output.status.success(), "{}", text(&output));
-        assert_eq!(text(&output).matches("validated ").count(), validation::HEADS);
+        let text = launch("validation", ranks, None).unwrap();
+        assert_eq!(text.matches("validated ").count(), validation::HEADS);
     }
 }
 
 #[test]
 fn gradients_in_bf16_train_too() {
-    let output = launch("bf16", 2, &[]);
-    assert!(output.status.success(), "{}", text(&output));
+    launch("bf16", 2, None).unwrap();
 }
 
 #[test]
 fn a_fault_of_one_rank_ends_all_and_is_named() {
     for (fault, message) in FAULTS {
-        let output = launch(fault, 3, &[]);
-        assert!(!output.status.success(), "{fault}");
-        let said = text(&output).matches(&format!("the run ended with: rank 1 {message}")).count();
+        let folder = tempfile::tempdir().unwrap();
+        let text = launch(fault, 3, Some(folder.path())).expect_err(fault);
         // A rank that panics or leaves says nothing itself, and mpirun may end the last of the others first.
-        assert!(said >= 1, "{fault}: {}", text(&output));
+        assert!(text.contains(message), "{fault}: {text}");
     }
-    // One that dies says nothing, and mpirun says it.
-    let output = launch("dies", 3, &[]);
-    assert!(!output.status.success() && text(&output).contains("rank 1"), "{}", text(&output));
 }
 
 #[test]
