@@ -27,11 +27,7 @@ fn child() {
     let [kind, name] = ["KIND", "NAME"].map(|variable| env::var(variable).unwrap());
     match load(&kind, Path::new(&name)) {
         Ok(loaded) => println!("\nloaded: {loaded}"),
-        Err(error) => {
-            let sources = std::iter::successors(Some(&*error), |error| error.source());
-            let chain: Vec<_> = sources.map(|error| error.to_string()).collect();
-            println!("\nfailed: {}", chain.join(": ").replace('\n', " "));
-        }
+        Err(error) => println!("\nfailed: {}", format!("{error:#}").replace('\n', " ")),
     }
 }
 

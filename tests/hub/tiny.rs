@@ -9,7 +9,6 @@ use burn_bert::encoder::Activation;
 use burn_bert::model::*;
 use burn_bert::text::BertTokenizer;
 use serde_json::json;
-use std::error::Error;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -43,7 +42,7 @@ pub fn tiny() -> TempDir {
 }
 
 /// What is loaded, as text that is the same only if every bit is.
-pub fn load(kind: &str, path: &Path) -> Result<String, Box<dyn Error>> {
+pub fn load(kind: &str, path: &Path) -> anyhow::Result<String> {
     let device = Device::default();
     let bits = |tensor: Tensor<2>| hex(tensor.into_data().bytes());
     Ok(match kind {

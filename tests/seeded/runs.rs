@@ -254,13 +254,6 @@ impl TryBatcher for Failing {
     }
 }
 
-fn causes(error: &Error) -> String {
-    let first: Option<&dyn std::error::Error> = Some(error);
-    let all: Vec<String> =
-        std::iter::successors(first, |error| error.source()).map(ToString::to_string).collect();
-    all.join(": ")
-}
-
 #[test]
 fn a_batch_that_cannot_be_made_or_a_disk_that_is_full_ends_the_run_with_an_error_and_no_model() {
     let (_turn, dir) = (turn(), checkpoint());
@@ -272,7 +265,7 @@ fn a_batch_that_cannot_be_made_or_a_disk_that_is_full_ends_the_run_with_an_error
     let data = Batches::new(InMemDataset::new(items), batcher);
     let failing =
         Trainer::<BertForSequenceClassification, _>::from_pretrained(dir.path(), data, arguments(&out));
-    let message = causes(&failing.unwrap().train().err().unwrap());
+    let message = format!("{:#}", anyhow::Error::new(failing.unwrap().train().err().unwrap()));
     assert!(message.starts_with("the training run ended with an error"), "{message}");
     assert!(message.ends_with("this text cannot be read") && !is_saved(&out), "{message}");
 

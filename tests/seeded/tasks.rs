@@ -2,13 +2,10 @@
 
 use crate::checkpoint::{arguments, checkpoint, reviews, text};
 use crate::prelude::*;
-use std::error::Error;
-use std::result::Result;
-
-type Tested = Result<(), Box<dyn Error>>;
+use anyhow::Result;
 
 #[test]
-fn a_classifier_from_a_csv() -> Tested {
+fn a_classifier_from_a_csv() -> Result<()> {
     let (_turn, dir) = (turn(), checkpoint());
     let (model, csv, out) = (dir.path(), dir.path().join("train.csv"), dir.path().join("out"));
     let once = "text,label\nthe film was good,positive\nbad film,negative\n";
@@ -46,7 +43,7 @@ fn a_classifier_from_a_csv() -> Tested {
 }
 
 #[test]
-fn several_labels_and_numbers() -> Tested {
+fn several_labels_and_numbers() -> Result<()> {
     let (_turn, dir) = (turn(), checkpoint());
     let texts = ["good cat", "bad film", "good film", "the cat was bad"];
     let labels = |text: &str| (0..2).filter(|&id| text.contains(["good", "film"][id])).collect();
@@ -84,7 +81,7 @@ fn several_labels_and_numbers() -> Tested {
 }
 
 #[test]
-fn a_reranker_from_a_csv() -> Tested {
+fn a_reranker_from_a_csv() -> Result<()> {
     let (_turn, dir) = (turn(), checkpoint());
     let csv = dir.path().join("train.csv");
     let rows: String = (0..8).map(|i| format!("q{i},good a{i},1\nq{i},bad a{i},0\n")).collect();
@@ -102,7 +99,7 @@ fn a_reranker_from_a_csv() -> Tested {
 }
 
 #[test]
-fn a_tagger_from_conll() -> Tested {
+fn a_tagger_from_conll() -> Result<()> {
     let (_turn, dir) = (turn(), checkpoint());
     let conll = dir.path().join("train.conll");
     let sentences =
@@ -122,7 +119,7 @@ fn a_tagger_from_conll() -> Tested {
 }
 
 #[test]
-fn answers_from_squad() -> Tested {
+fn answers_from_squad() -> Result<()> {
     let (_turn, dir) = (turn(), checkpoint());
     let example = |i: usize| {
         let (question, answer, start) = [("who lives ?", "Ada", 0), ("where ?", "Paris", 13)][i % 2];
@@ -142,7 +139,7 @@ fn answers_from_squad() -> Tested {
 }
 
 #[test]
-fn masked_language_modelling_of_a_text() -> Tested {
+fn masked_language_modelling_of_a_text() -> Result<()> {
     let (_turn, dir) = (turn(), checkpoint());
     let text = dir.path().join("text.txt");
     fs::write(&text, "the cat sat on a mat .\n".repeat(100))?;
@@ -160,7 +157,7 @@ fn masked_language_modelling_of_a_text() -> Tested {
 }
 
 #[test]
-fn sentence_embeddings_from_pairs_triplets_and_scores() -> Tested {
+fn sentence_embeddings_from_pairs_triplets_and_scores() -> Result<()> {
     let (_turn, dir) = (turn(), checkpoint());
     let rows = |row: fn(usize) -> String| (0..8).map(row).collect::<String>();
     let pairs = rows(|i| format!("who q{i} ?,the a{i} .\n"));
@@ -203,7 +200,7 @@ fn sentence_embeddings_from_pairs_triplets_and_scores() -> Tested {
 }
 
 #[test]
-fn a_model_that_was_configured_by_hand() -> Tested {
+fn a_model_that_was_configured_by_hand() -> Result<()> {
     let (_turn, dir) = (turn(), checkpoint());
     let config = BertForSequenceClassificationConfig::from_pretrained(dir.path())?
         .with_id2label(["positive", "unsure", "negative"].map(String::from).into())
