@@ -1,5 +1,6 @@
 //! Users with homes of their own, and the processes that load for them.
 
+use crate::files::walk;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -85,20 +86,11 @@ pub fn has(message: &str, parts: &[&str]) {
 
 /// All that is in a folder: files with their content, links with their targets.
 pub fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
-    fn add(root: &Path, dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) {
-        for entry in fs::read_dir(dir).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_string();
-            if let Ok(target) = fs::read_link(&path) {
-                found.insert(name, target.to_str().unwrap().into());
-            } else if path.is_dir() {
-                add(root, &path, found);
-            } else {
-                found.insert(name, fs::read(&path).unwrap());
-            }
-        }
-    }
-    let mut found = BTreeMap::new();
-    add(dir, dir, &mut found);
-    found
+    let content = |name: PathBuf| {
+        let path = dir.join(&name);
+        let target = fs::read_link(&path).map(|target| target.into_os_string().into_encoded_bytes());
+        (name.into_os_string().into_string().unwrap(), target.unwrap_or_else(|_| fs::read(path).unwrap()))
+    };
+    let files = if dir.exists() { walk(dir) } else { Vec::new() };
+    files.into_iter().map(content).collect()
 }
