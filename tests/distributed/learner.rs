@@ -84,11 +84,7 @@ fn train(
     let (stop, in_the_way) = (interrupter.clone(), output.join("training/checkpoint"));
     let hook = match fault {
         "stop-later" if ranks.rank() == 1 => Hook::new(move |_| stop.stop(Some("on purpose"))),
-        "disk" if ranks.is_first() => Hook::new(move |batch| {
-            if batch == 1 {
-                fs::write(&in_the_way, "no folder").unwrap();
-            }
-        }),
+        "disk" if ranks.is_first() => Hook::at(1, move || fs::write(&in_the_way, "no folder").unwrap()),
         _ => Hook::new(|_| ()),
     };
     let trainer = Trainer::new(pipeline, data, arguments)?

@@ -195,11 +195,9 @@ fn two_runs_do_not_share_a_directory() {
     let (_turn, dir) = (turn(), checkpoint());
     let (model, out) = (dir.path().to_path_buf(), dir.path().join("out"));
     let other = one_epoch(&out).with_overwrite_output_dir(true);
-    let hook = Hook::new(move |batch| {
-        if batch == 1 {
-            let message = refused(&model, other.clone());
-            assert!(message.contains("is in use by another training run"), "{message}");
-        }
+    let hook = Hook::at(1, move || {
+        let message = refused(&model, other.clone());
+        assert!(message.contains("is in use by another training run"), "{message}");
     });
     let trained = trainer(dir.path(), one_epoch(&out)).unwrap().with_metric(hook).train().unwrap();
     assert_eq!(trained.history.losses.len(), 6);

@@ -63,11 +63,7 @@ fn a_run_that_was_stopped_goes_on_as_if_it_was_not() {
 
         let interrupter = Interrupter::new();
         let stop = interrupter.clone();
-        let hook = Hook::new(move |batch| {
-            if batch == batches {
-                stop.stop(Some("on purpose"))
-            }
-        });
+        let hook = Hook::at(batches, move || stop.stop(Some("on purpose")));
         let broken = trainer(dir.path(), settings(&stopped)).unwrap().with_interrupter(&interrupter);
         let broken = broken.with_metric(hook).train().unwrap();
         assert_eq!(broken.interrupted.as_deref(), Some("on purpose"));
@@ -271,21 +267,13 @@ fn a_batch_that_cannot_be_made_or_a_disk_that_is_full_ends_the_run_with_an_error
 
     let out = dir.path().join("out");
     let in_the_way = out.join("training/checkpoint");
-    let hook = Hook::new(move |batch| {
-        if batch == 1 {
-            fs::write(&in_the_way, "no folder").unwrap()
-        }
-    });
+    let hook = Hook::at(1, move || fs::write(&in_the_way, "no folder").unwrap());
     fails!(trainer(dir.path(), arguments(&out)).unwrap().with_metric(hook).train(), Error::Training { .. });
     assert!(!is_saved(&out));
     // At the very end: where the model is to be written is a folder.
     let out = dir.path().join("full");
     let in_the_way = out.join("model.safetensors");
-    let hook = Hook::new(move |batch| {
-        if batch == 1 {
-            fs::create_dir(&in_the_way).unwrap()
-        }
-    });
+    let hook = Hook::at(1, move || fs::create_dir(&in_the_way).unwrap());
     assert!(trainer(dir.path(), arguments(&out)).unwrap().with_metric(hook).train().is_err());
     assert!(!out.join("config.json").exists());
     // Nothing was lost: the run is resumed from its last evaluation, and only saves.

@@ -20,6 +20,15 @@ impl Hook {
         Self { batches: Arc::default(), run: Arc::new(run), value: Arc::new(|batches| batches as f64) }
     }
 
+    /// Does something in one training batch.
+    pub fn at(batch: usize, run: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::new(move |number| {
+            if number == batch {
+                run();
+            }
+        })
+    }
+
     #[allow(dead_code, reason = "tests/distributed has no use for it")]
     pub fn with_value(self, value: impl Fn(usize) -> f64 + Send + Sync + 'static) -> Self {
         Self { value: Arc::new(value), ..self }
