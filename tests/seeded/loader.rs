@@ -185,8 +185,7 @@ fn a_validation_share_is_disjoint_seeded_and_complete() {
     let of = |items: &[usize]| items.iter().map(|item| item / 4).collect::<BTreeSet<_>>();
     assert_eq!((train.len(), valid.len()), (12, 8));
     assert!(of(&train).is_disjoint(&of(&valid)));
-    let message = numbers(20).with_sources(vec![0; 19]).split(0.4, 3).err().unwrap().to_string();
-    assert!(message.contains("sources number 19"), "{message}");
+    says(numbers(20).with_sources(vec![0; 19]).split(0.4, 3), "sources number 19");
 }
 
 #[test]
