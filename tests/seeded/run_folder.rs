@@ -2,9 +2,9 @@
 //! refuses, and what a kill leaves in it.
 
 use crate::checkpoint::{arguments, checkpoint, reviews, text};
+use crate::files::{files_of, json};
 use crate::prelude::*;
 use crate::runs::{refused, trainer, weights};
-use serde_json::Value;
 
 /// To the end of so many epochs, from the last checkpoint if there is one, with rates that do not depend on their number.
 fn settings(out: &Path, epochs: usize) -> TrainingArguments {
@@ -26,10 +26,7 @@ fn flip(path: &Path) {
 
 /// The files of the checkpoints, sorted.
 fn names(out: &Path) -> Vec<String> {
-    let entries = fs::read_dir(out.join("training/checkpoint")).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
+    files_of(out.join("training/checkpoint")).into_keys().collect()
 }
 
 #[test]
@@ -130,7 +127,7 @@ fn a_run_is_resumed_at_the_loss_that_its_first_start_had_and_nowhere_else() {
     let out = dir.path().join("out");
     let file = out.join("training/run.json");
     trainer(dir.path(), one_epoch(&out)).unwrap().train().unwrap();
-    let mut run: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let mut run = json(&file);
     let loss = run["loss"].as_f64().unwrap();
     for (share, is_resumed) in [(1.0009, true), (0.9991, true), (1.0011, false), (0.9989, false)] {
         run["loss"] = (loss * share).into();
@@ -138,7 +135,7 @@ fn a_run_is_resumed_at_the_loss_that_its_first_start_had_and_nowhere_else() {
         let resumed = trainer(dir.path(), one_epoch(&out).with_resume(true)).unwrap().train();
         match resumed {
             Ok(_) => {
-                let now: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+                let now = json(&file);
                 // Else it would drift, a little at each start.
                 assert!(is_resumed && now["loss"] == run["loss"], "{share}: {now}");
             }
