@@ -1,5 +1,6 @@
 //! A tiny checkpoint with a tokenizer, and data that it learns in seconds; a small text, its vocabulary, and what is made of them.
 
+use crate::files;
 use crate::prelude::*;
 
 /// After the five special tokens.
@@ -42,10 +43,8 @@ pub const WORDS: [&str; 6] = ["the", "cat", "sat", "on", "a", "mat"];
 
 /// A folder with a vocabulary of eleven and a text of 1,500 words.
 pub fn folder() -> TempDir {
-    let dir = tempdir().unwrap();
-    fs::write(dir.path().join("vocab.txt"), vocabulary(&WORDS)).unwrap();
-    fs::write(dir.path().join("text"), format!("{}\n", WORDS.join(" ")).repeat(250)).unwrap();
-    dir
+    let text = format!("{}\n", WORDS.join(" ")).repeat(250);
+    files::folder(&[("vocab.txt", vocabulary(&WORDS).as_bytes()), ("text", text.as_bytes())])
 }
 
 pub fn tokenizer(dir: &Path) -> BertTokenizer {
@@ -76,10 +75,4 @@ pub fn training_loader(
     let loader =
         EpochLoader::new(Batches::new(windows(dir, 14), collator), batch_size, &Device::default()).unwrap();
     loader.with_shuffling(seed).with_batches_per_epoch(batches).unwrap()
-}
-
-/// Batches of four of the first windows.
-pub fn validation_loader(dir: &Path) -> EpochLoader<MaskedLmCollator> {
-    let windows = InMemDataset::new(first_windows(dir, 8));
-    EpochLoader::new(Batches::new(windows, collator(dir)), 4, &Device::default()).unwrap()
 }

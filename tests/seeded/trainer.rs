@@ -1,6 +1,6 @@
 //! Burn's trainer with `BertForMaskedLm`: it learns, clips, accumulates, and goes on where it was stopped.
 
-use crate::checkpoint::{collator, first_windows, folder, training_loader, validation_loader};
+use crate::checkpoint::{collator, first_windows, folder, training_loader};
 use crate::prelude::*;
 use burn::optim::{GradientsAccumulator, SgdConfig};
 use burn::tensor::DType;
@@ -32,7 +32,9 @@ type MaskedLmTraining = SupervisedTraining<Training<BertForMaskedLm>>;
 
 /// A training run with logs in `dir`/run.
 fn run(dir: &Path, train: EpochLoader<MaskedLmCollator>) -> MaskedLmTraining {
-    SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(validation_loader(dir)))
+    let windows = Batches::new(InMemDataset::new(first_windows(dir, 8)), collator(dir));
+    let valid = EpochLoader::new(windows, 4, &Device::default()).unwrap();
+    SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(valid))
         .renderer(Box::new(CliMetricsRenderer::new()))
         .with_application_logger(None)
 }
