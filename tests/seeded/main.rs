@@ -25,7 +25,7 @@ mod prelude {
     pub(crate) use crate::refusals::fails;
     pub use crate::refusals::{panic_of, says};
     pub use crate::tolerance::*;
-    pub(crate) use crate::{metadata, small_bert, turn};
+    pub(crate) use crate::{small_bert, turn};
     pub use burn::data::dataloader::DataLoader;
     pub use burn::data::dataset::{Dataset, InMemDataset};
     pub use burn::module::{Module, ParamGroup};
@@ -85,11 +85,4 @@ fn small_bert(vocab_size: usize) -> burn_bert::model::BertModelConfig {
     let mut bert = small_bert::small_bert(vocab_size, 16).with_intermediate_size(32);
     bert.embeddings.hidden_dropout_prob = 0.1;
     bert.with_attention_probs_dropout_prob(0.1)
-}
-
-/// Of a batch for validation.
-#[cfg(feature = "train")]
-fn metadata() -> burn::train::metric::MetricMetadata {
-    let progress = burn::data::dataloader::Progress::new(1, 1, None);
-    burn::train::metric::MetricMetadata { progress, iteration: None, lr: None }
 }

@@ -1,7 +1,8 @@
 //! Sentence embeddings: what a step gives to metrics, and dropout in mini-batches.
 
 use crate::prelude::*;
-use burn::train::metric::{AccuracyMetric, LossMetric};
+use burn::data::dataloader::Progress;
+use burn::train::metric::{AccuracyMetric, LossMetric, MetricMetadata};
 
 /// Pairs in a batch: of so many candidates, one is right.
 const BATCH: usize = 8;
@@ -44,10 +45,11 @@ fn a_step_gives_the_metrics_scores_and_the_diagonal() {
     let model = model(|config| config).valid();
     let output = InferenceStep::step(&model, batch(true));
     assert_eq!((output.anchors.dims(), output.candidates.dims()), ([8, 16], [16, 16]));
+    let of_validation = MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
     macro_rules! score {
         ($metric:expr, $item:expr) => {{
             let mut metric = $metric;
-            metric.update(&$item.adapt(), &metadata()).unwrap();
+            metric.update(&$item.adapt(), &of_validation).unwrap();
             metric.final_value().current()
         }};
     }
