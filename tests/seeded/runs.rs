@@ -327,23 +327,12 @@ impl Stored for BertForNumbers {
     }
 }
 
-impl BertForNumbers {
-    fn outcome(&self, batch: &SequenceClassificationBatch) -> RegressionOutput {
-        let hidden = self.bert.try_forward(&batch.input, batch.padding.as_ref()).unwrap().last_hidden_state;
-        let numbers = self.number.forward(hidden.narrow(1, 0, 1).squeeze_dim::<2>(1));
-        let targets = batch.targets().unwrap().cast(numbers.dtype());
-        let loss = (numbers.clone() - targets.clone()).powi_scalar(2).mean();
-        let loss = if batch.input.dims()[0] == self.nan { loss * f32::NAN } else { loss };
-        RegressionOutput::new(loss, numbers, targets)
-    }
-}
-
 impl TrainStep for BertForNumbers {
     type Input = SequenceClassificationBatch;
     type Output = RegressionOutput;
 
     fn step(&self, batch: SequenceClassificationBatch) -> TrainOutput<RegressionOutput> {
-        let output = self.outcome(&batch);
+        let output = InferenceStep::step(self, batch);
         TrainOutput::new(self, output.loss.backward(), output)
     }
 }
@@ -353,7 +342,12 @@ impl InferenceStep for BertForNumbers {
     type Output = RegressionOutput;
 
     fn step(&self, batch: SequenceClassificationBatch) -> RegressionOutput {
-        self.outcome(&batch)
+        let hidden = self.bert.try_forward(&batch.input, batch.padding.as_ref()).unwrap().last_hidden_state;
+        let numbers = self.number.forward(hidden.narrow(1, 0, 1).squeeze_dim::<2>(1));
+        let targets = batch.targets().unwrap().cast(numbers.dtype());
+        let loss = (numbers.clone() - targets.clone()).powi_scalar(2).mean();
+        let loss = if batch.input.dims()[0] == self.nan { loss * f32::NAN } else { loss };
+        RegressionOutput::new(loss, numbers, targets)
     }
 }
 
