@@ -99,19 +99,13 @@ fn mini_batches_are_computed_again_with_the_same_dropout() {
         let kept = {
             device.seed(7);
             let parts = |input: &BertEmbeddingsInput, padding: &Option<PaddingMask>| {
-                let ids: Vec<Vec<i32>> = input
-                    .input_ids()
-                    .unwrap()
-                    .iter_dim(0)
-                    .map(|row| row.into_data().iter().collect())
-                    .collect();
-                let mask: Option<Vec<Vec<bool>>> =
-                    padding.as_ref().map(|mask| mask.rows().map(<[bool]>::to_vec).collect());
-                let parts = (0..ids.len()).step_by(size).map(|first| {
-                    let range = first..ids.len().min(first + size);
-                    let input = BertEmbeddingsInput::from_rows(&ids[range.clone()], &device).unwrap();
-                    let mask = mask.as_ref().map(|mask| PaddingMask::from_rows(&mask[range]).unwrap());
-                    drawn.embed(&input, mask.as_ref()).unwrap()
+                let mask: Option<Vec<&[bool]>> = padding.as_ref().map(|mask| mask.rows().collect());
+                let mut first = 0;
+                let parts = input.input_ids().unwrap().split(size, 0).into_iter().map(|ids| {
+                    let rows = first..first + ids.dims()[0];
+                    first = rows.end;
+                    let mask = mask.as_ref().map(|mask| PaddingMask::from_rows(&mask[rows]).unwrap());
+                    drawn.embed(&BertEmbeddingsInput::from_ids(ids).unwrap(), mask.as_ref()).unwrap()
                 });
                 Tensor::cat(parts.collect(), 0)
             };
