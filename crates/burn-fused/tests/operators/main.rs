@@ -14,7 +14,7 @@ mod values;
 
 use crate::devices::{all, flex, supported};
 use crate::table::{Sample, table};
-use crate::tolerance::{of_operator, values};
+use crate::tolerance::{Tolerance, assert_all_close, of_operator, values};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::on_reference_path;
@@ -78,12 +78,9 @@ const EVERY_LEAF: usize = usize::MAX;
 fn assert_near(what: &str, found: &[Vec<f64>], expected: &[Vec<f64>], limit: f64) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (which, (found, expected)) in found.iter().zip(expected).enumerate() {
-        assert_eq!(found.len(), expected.len(), "{what}: result {which}");
         let scale = expected.iter().fold(1.0, |scale: f64, value| scale.max(value.abs()));
-        for (i, (a, b)) in found.iter().zip(expected).enumerate() {
-            let is_near = (a - b).abs() <= limit * scale;
-            assert!(is_near, "{what}: value {i} of result {which} is {a}, not {b}; the largest is {scale}");
-        }
+        let tolerance = Tolerance { absolute: limit * scale, relative: 0.0 };
+        assert_all_close(&format!("{what}: result {which}"), found, expected, tolerance);
     }
 }
 
