@@ -47,8 +47,10 @@ impl Sample {
         }
     }
 
+    /// What plain loops give; with dropout nothing, whatever they give.
     fn naive(self, naive: impl Fn(&[Vec<f64>]) -> Vec<f64> + Send + Sync + 'static) -> Self {
-        Self { naive: Some(Box::new(naive)), ..self }
+        let naive: Naive = Box::new(naive);
+        Self { naive: (self.dropout == 0.0).then_some(naive), ..self }
     }
 }
 
@@ -105,11 +107,9 @@ fn add_layer_norms() -> Vec<Sample> {
         let name = format!("add_layer_norm of {rows} x {hidden}, dropout {dropout}, view {is_view}");
         let leaves = [rows * hidden, hidden, rows * hidden, hidden, hidden];
         let sample = Sample { dropout, ..Sample::new(name, &leaves, forward) };
-        if is_view || dropout > 0.0 {
-            return sample;
-        }
         sample.naive(move |leaves| {
-            let sum = |i: usize| leaves[0][i] + leaves[1][i % hidden] + leaves[2][i];
+            let x = |i: usize| leaves[0][if is_view { i % hidden * rows + i / hidden } else { i }];
+            let sum = |i: usize| x(i) + leaves[1][i % hidden] + leaves[2][i];
             let row = |row: usize| (0..hidden).map(|column| sum(row * hidden + column)).collect::<Vec<_>>();
             (0..rows).flat_map(|i| normalized(&row(i), &leaves[3], &leaves[4])).collect()
         })
@@ -254,7 +254,7 @@ fn attentions() -> Vec<Sample> {
             flat(attention(rows, &sequences, heads, positions, dropout))
         };
         let sample = Sample { dropout, ..Sample::new(name, &leaves, forward) };
-        if is_joint || dropout > 0.0 { sample } else { sample.naive(move |leaves| case.naive(leaves)) }
+        if is_joint { sample } else { sample.naive(move |leaves| case.naive(leaves)) }
     };
     // Rows of more columns than a cube's units draw in one turn, too.
     let cases = [
@@ -339,7 +339,7 @@ fn drop_outs() -> Vec<Sample> {
         let name = format!("drop_out of {rows} x {columns}, dropout {dropout}, operands {operands}");
         let sample = Sample { dropout, ..Sample::new(name, &vec![rows * columns; operands], forward) };
         let naive = move |leaves: &[Vec<f64>]| (0..rows * columns).map(|i| sum(leaves, i)).collect();
-        if dropout > 0.0 { sample } else { sample.naive(naive) }
+        sample.naive(naive)
     };
     let shapes = [([0, 3], 0.1), ([3, 5], 0.0), ([1, 1], 0.1), ([70, 127], 0.1), ([65, 768], 0.9)];
     shapes.into_iter().flat_map(|shape| [1, 2].map(|operands| sample((shape, operands)))).collect()
@@ -478,9 +478,6 @@ fn embed_layer_norms() -> Vec<Sample> {
         let sample = Sample { is_smooth: !roles.contains(&Padded), ..sample };
         // The reference adds thousands of 16-bit gradients to one row in 16 bits.
         let sample = if batch * seq >= 8192 { Sample { dtypes: &ALL[..2], ..sample } } else { sample };
-        if dropout > 0.0 {
-            return sample;
-        }
         sample.naive(move |leaves| {
             let vector = |i: usize, token: usize| {
                 let row = match roles[i] {
