@@ -223,10 +223,8 @@ impl Heads {
 }
 
 fn attentions() -> Vec<Sample> {
-    let sample = |(lengths, [heads, columns], bias, dropout): (Vec<usize>, [usize; 2], bool, f64),
-                  window: Option<usize>,
-                  distances: [bool; 2],
-                  is_joint: bool| {
+    type Case = (Vec<usize>, [usize; 2], bool, f64, Option<usize>, [bool; 2]);
+    let sample = |(lengths, [heads, columns], bias, dropout, window, distances): Case, is_joint: bool| {
         let (tokens, hidden) = (lengths.iter().sum::<usize>(), heads * columns);
         let longest = lengths.iter().copied().max().unwrap();
         let name = format!(
@@ -256,38 +254,30 @@ fn attentions() -> Vec<Sample> {
         let sample = Sample { dropout, ..Sample::new(name, &leaves, forward) };
         if is_joint { sample } else { sample.naive(move |leaves| case.naive(leaves)) }
     };
-    // Rows of more columns than a cube's units draw in one turn, too.
+    let neither = [false; 2];
     let cases = [
-        (vec![1], [1, 1], false, 0.0),
-        (vec![0, 0], [2, 3], false, 0.0),
-        (vec![3, 0, 5, 1], [3, 5], true, 0.0),
-        (vec![4, 2, 0, 5], [2, 3], true, 0.4),
-        (vec![17, 17], [3, 5], true, 0.1),
-        (vec![129, 3, 64], [2, 64], false, 0.9),
-        (vec![0, 31, 1], [1, 127], true, 0.0),
-        (vec![31, 9, 31], [2, 24], true, 0.1),
-        (vec![129, 70, 129, 5], [3, 33], true, 0.1),
-        (vec![300], [2, 3], false, 0.1),
+        // Rows of more columns than a cube's units draw in one turn, too.
+        (vec![1], [1, 1], false, 0.0, None, neither),
+        (vec![0, 0], [2, 3], false, 0.0, None, neither),
+        (vec![3, 0, 5, 1], [3, 5], true, 0.0, None, neither),
+        (vec![4, 2, 0, 5], [2, 3], true, 0.4, None, neither),
+        (vec![17, 17], [3, 5], true, 0.1, None, neither),
+        (vec![129, 3, 64], [2, 64], false, 0.9, None, neither),
+        (vec![0, 31, 1], [1, 127], true, 0.0, None, neither),
+        (vec![31, 9, 31], [2, 24], true, 0.1, None, neither),
+        (vec![129, 70, 129, 5], [3, 33], true, 0.1, None, neither),
+        (vec![300], [2, 3], false, 0.1, None, neither),
         // Several parts of the keys.
-        (vec![1100, 3], [1, 4], false, 0.0),
-        (vec![1030], [1, 3], true, 0.1),
-    ];
-    let mut samples: Vec<_> = cases.into_iter().map(|case| sample(case, None, [false; 2], false)).collect();
-    samples.push(sample((vec![7, 5], [2, 4], false, 0.1), None, [false; 2], true));
-    // Several blocks of queries, whose keys are not all; windows that end at, before and behind a sequence's end.
-    let windows = [
-        (vec![3, 0, 5, 1], [3, 5], true, 0.0, 0),
-        (vec![31, 9, 31], [2, 24], true, 0.1, 8),
-        (vec![129, 70, 129, 5], [3, 33], true, 0.0, 70),
-        (vec![300], [2, 3], false, 0.1, 64),
-        (vec![520, 3], [1, 4], false, 0.0, 30),
-        (vec![1300], [1, 3], false, 0.1, 450),
-    ];
-    samples.extend(windows.map(|(lengths, heads, bias, dropout, window)| {
-        sample((lengths, heads, bias, dropout), Some(window), [false; 2], false)
-    }));
-    // One block of queries and several, of which the last is short.
-    let distances = [
+        (vec![1100, 3], [1, 4], false, 0.0, None, neither),
+        (vec![1030], [1, 3], true, 0.1, None, neither),
+        // Several blocks of queries, whose keys are not all; windows that end at, before and behind a sequence's end.
+        (vec![3, 0, 5, 1], [3, 5], true, 0.0, Some(0), neither),
+        (vec![31, 9, 31], [2, 24], true, 0.1, Some(8), neither),
+        (vec![129, 70, 129, 5], [3, 33], true, 0.0, Some(70), neither),
+        (vec![300], [2, 3], false, 0.1, Some(64), neither),
+        (vec![520, 3], [1, 4], false, 0.0, Some(30), neither),
+        (vec![1300], [1, 3], false, 0.1, Some(450), neither),
+        // One block of queries and several, of which the last is short.
         (vec![1, 1], [1, 1], false, 0.0, None, [true, true]),
         (vec![3, 0, 5, 1], [3, 5], true, 0.0, None, [true, true]),
         (vec![31, 9, 31], [2, 24], false, 0.1, None, [true, false]),
@@ -296,10 +286,8 @@ fn attentions() -> Vec<Sample> {
         (vec![300, 3], [1, 4], false, 0.0, Some(30), [true, true]),
         (vec![1030], [1, 3], true, 0.0, None, [true, true]),
     ];
-    samples.extend(distances.map(|(lengths, heads, bias, dropout, window, distances)| {
-        sample((lengths, heads, bias, dropout), window, distances, false)
-    }));
-    samples
+    let joint = sample((vec![7, 5], [2, 4], false, 0.1, None, neither), true);
+    cases.into_iter().map(|case| sample(case, false)).chain([joint]).collect()
 }
 
 fn rotaries() -> Vec<Sample> {
