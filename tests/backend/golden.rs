@@ -10,7 +10,6 @@ use burn_bert::optim::AdamWConfig;
 use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PositionEmbeddingType, cast_module,
 };
-use serde_json::Value;
 use std::path::PathBuf;
 
 /// Everything that `tests/fixtures/README.md` describes of one file.
@@ -19,8 +18,6 @@ pub struct Golden {
     pub dtype: FloatDType,
     config: BertEmbeddingsConfig,
     file: File,
-    past_key_values_length: usize,
-    optimizer: Value,
 }
 
 /// The layer's parameters: their Hugging Face names and their paths.
@@ -60,14 +57,7 @@ impl Golden {
             .with_layer_norm_eps(config["layer_norm_eps"].as_f64().unwrap())
             .with_hidden_dropout_prob(0.0)
             .with_position_embedding_type(positions);
-        Self {
-            path,
-            dtype: file.data(PARAMETERS[0].0).dtype().into(),
-            config,
-            past_key_values_length: file.metadata("past_key_values_length").as_u64().unwrap() as usize,
-            optimizer: file.metadata("optimizer"),
-            file,
-        }
+        Self { path, dtype: file.data(PARAMETERS[0].0).dtype().into(), config, file }
     }
 
     /// The layer with the file's weights, in the file's dtype.
@@ -101,7 +91,8 @@ impl Golden {
         if let Some(ids) = ids("position_ids") {
             input = input.with_position_ids(ids).unwrap();
         }
-        (input.with_past_key_values_length(self.past_key_values_length), embeds)
+        let past = self.file.metadata("past_key_values_length").as_u64().unwrap() as usize;
+        (input.with_past_key_values_length(past), embeds)
     }
 
     /// All that the file has: output, gradients, and what ten steps cost and end with.
@@ -139,10 +130,11 @@ impl Golden {
         let mut module = self.module(&device);
         let (input, _) = self.input(&device);
         let target = self.vectors("target", &device);
-        let setting = |name: &str| self.optimizer[name].as_f64().unwrap();
+        let settings = self.file.metadata("optimizer");
+        let setting = |name: &str| settings[name].as_f64().unwrap();
         let mut optimizer = AdamWConfig::new()
-            .with_beta_1(self.optimizer["betas"][0].as_f64().unwrap())
-            .with_beta_2(self.optimizer["betas"][1].as_f64().unwrap())
+            .with_beta_1(settings["betas"][0].as_f64().unwrap())
+            .with_beta_2(settings["betas"][1].as_f64().unwrap())
             .with_epsilon(setting("eps"))
             .with_weight_decay(setting("weight_decay"))
             .init();
