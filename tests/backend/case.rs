@@ -5,6 +5,8 @@ pub use crate::tolerance::{assert_all_close as assert_close, values as host};
 use burn::module::Param;
 use burn::prelude::*;
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PositionEmbeddingType};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A device, and how exact it is in f32.
@@ -28,16 +30,8 @@ impl Case {
 
 /// Numbers uniform in (−1, 1), rounded to f32: every device and dtype from there on sees the same.
 pub fn numbers(len: usize, seed: u64) -> Vec<f64> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        // xorshift64*, Vigna 2016
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        let bits = state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40;
-        f64::from((bits as f32 / (1u32 << 23) as f32) - 1.0)
-    };
-    (0..len).map(|_| next()).collect()
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    (0..len).map(|_| f64::from(random.random_range(-1.0..1.0f32))).collect()
 }
 
 /// 12 words, 3 token types, 20 positions, H 8, pad 0, no dropout; ε 1e-12.
