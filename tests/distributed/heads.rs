@@ -29,16 +29,6 @@ pub fn padded(texts: &[Vec<i64>], device: &Device) -> (BertEmbeddingsInput, Opti
     (input, Some(PaddingMask::from_lengths(&lengths, longest)))
 }
 
-/// A label of every token, without one where a text is padded and at some places.
-fn token_labels(texts: &[Vec<i64>], classes: i64) -> Vec<Vec<i64>> {
-    let longest = texts.iter().map(Vec::len).max().unwrap();
-    let label = |text: &Vec<i64>, place: usize| match text.get(place) {
-        Some(word) if word % 4 != 0 => word % classes,
-        _ => -100,
-    };
-    texts.iter().map(|text| (0..longest).map(|place| label(text, place)).collect()).collect()
-}
-
 pub fn bert() -> BertModelConfig {
     crate::small_bert::small_bert(VOCABULARY, 16).with_num_hidden_layers(2).with_intermediate_size(24)
 }
@@ -132,9 +122,17 @@ pub fn numbers(texts: &[Vec<i64>], device: &Device) -> SequenceClassificationBat
     SequenceClassificationBatch::regression(input, padding, &labels).unwrap()
 }
 
+/// A label of every token, without one where a text is padded and at some places.
 pub fn tags<const CLASSES: i64>(texts: &[Vec<i64>], device: &Device) -> TokenClassificationBatch {
     let (input, padding) = padded(texts, device);
-    TokenClassificationBatch::new(input, padding, &token_labels(texts, CLASSES)).unwrap()
+    let [_, longest] = input.dims();
+    let label = |text: &Vec<i64>, place: usize| match text.get(place) {
+        Some(word) if word % 4 != 0 => word % CLASSES,
+        _ => -100,
+    };
+    let labels = |text| (0..longest).map(|place| label(text, place)).collect::<Vec<_>>();
+    let labels: Vec<_> = texts.iter().map(labels).collect();
+    TokenClassificationBatch::new(input, padding, &labels).unwrap()
 }
 
 pub fn answers(texts: &[Vec<i64>], device: &Device) -> QuestionAnsweringBatch {
