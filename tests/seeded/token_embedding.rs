@@ -1,18 +1,10 @@
 //! `TokenEmbedding`: lookup, padding row, initialisation.
 
+use crate::tolerance::values;
+use crate::turn;
 use burn::module::Param;
 use burn::prelude::*;
 use burn_bert::{EmbeddingInitializer, TokenEmbeddingConfig};
-use std::sync::MutexGuard;
-
-use crate::tolerance::values;
-
-fn seeded(seed: u64) -> (MutexGuard<'static, ()>, Device) {
-    let turn = crate::turn();
-    let device = Device::default();
-    device.seed(seed);
-    (turn, device)
-}
 
 #[test]
 fn ids_of_every_rank_are_looked_up_and_sizes_known_before_the_table_is_drawn() {
@@ -36,7 +28,8 @@ fn ids_of_every_rank_are_looked_up_and_sizes_known_before_the_table_is_drawn() {
 
 #[test]
 fn the_padding_row_is_zero_after_init_and_no_other_is() {
-    let (_turn, device) = seeded(1);
+    let (_turn, device) = (turn(), Device::default());
+    device.seed(1);
     for initializer in [
         EmbeddingInitializer::Normal { std: 0.02 },
         EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 },
@@ -55,8 +48,7 @@ fn the_padding_row_is_zero_after_init_and_no_other_is() {
 
 #[test]
 fn the_padding_row_stops_the_gradient_whatever_comes_back() {
-    let (_turn, device) = seeded(6);
-    let device = device.autodiff();
+    let (_turn, device) = (turn(), Device::default().autodiff());
     let table = TokenEmbeddingConfig::new(4, 3).with_padding_idx(Some(2)).init(&device);
     let ids = Tensor::<1, Int>::from_ints([2, 1, 2], &device);
     let upstream = Tensor::<2>::from_floats(
@@ -71,7 +63,7 @@ fn the_padding_row_stops_the_gradient_whatever_comes_back() {
 
 #[test]
 fn truncated_draws_respect_their_bound_and_have_their_moments() {
-    let (_turn, device) = seeded(4);
+    let (_turn, device) = (turn(), Device::default());
     // The variance of a standard normal restricted to ±b is 1 − 2·b·φ(b)/(2·Φ(b) − 1), and its fourth moment
     // gives the error of the sample variance; both from the density, integrated here by the midpoint rule.
     let moment = |bound: f64, power: i32| {
