@@ -29,15 +29,13 @@ const DRIVER: &str = "a Vulkan driver, such as Mesa's software one: apt-get inst
 /// The default wgpu adapter.
 #[cfg(feature = "wgpu")]
 pub fn wgpu() -> Device {
-    use burn::tensor::{DeviceKind, DeviceType};
-    present(DeviceType::Wgpu, DRIVER, || Device::wgpu(DeviceKind::DefaultDevice))
+    present(burn::tensor::DeviceType::Wgpu, DRIVER, || Device::wgpu(Default::default()))
 }
 
 /// As [`wgpu`], through Vulkan and SPIR-V alone.
 #[cfg(feature = "vulkan")]
 pub fn vulkan() -> Device {
-    use burn::tensor::{DeviceKind, DeviceType};
-    present(DeviceType::Vulkan, DRIVER, || Device::vulkan(DeviceKind::DefaultDevice))
+    present(burn::tensor::DeviceType::Vulkan, DRIVER, || Device::vulkan(Default::default()))
 }
 
 #[cfg(feature = "cuda")]
