@@ -236,15 +236,14 @@ fn data_of_the_caller_are_checked_when_they_are_given() {
 }
 
 /// Batches of reviews, one of which cannot be made once it is asked for by the trainer.
-#[derive(Clone)]
-struct Failing(SequenceBatcher, Arc<AtomicUsize>, usize);
+struct Failing(SequenceBatcher, AtomicUsize);
 
 impl TryBatcher for Failing {
     type Item = LabelledText;
     type Batch = SequenceClassificationBatch;
 
     fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
-        if self.1.fetch_add(1, Ordering::Relaxed) >= self.2 {
+        if self.1.fetch_add(1, Ordering::Relaxed) >= 20 {
             return Err(Error::Data { what: "this text".into(), problem: "cannot be read".into() });
         }
         self.0.try_batch(items, device)
@@ -257,7 +256,7 @@ fn a_batch_that_cannot_be_made_or_a_disk_that_is_full_ends_the_run_with_an_error
     let out = dir.path().join("unreadable");
     let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
     // Of the first batch, the table of errors has the message.
-    let batcher = Failing(SequenceBatcher::new(tokenizer, 2), Arc::default(), 20);
+    let batcher = Failing(SequenceBatcher::new(tokenizer, 2), AtomicUsize::new(0));
     let items = reviews(48).iter().map(|review| review.unwrap()).collect();
     let data = Batches::new(InMemDataset::new(items), batcher);
     let failing =
