@@ -34,6 +34,10 @@ fn draw(count: usize, seed: u64) -> Vec<f64> {
     (0..count).map(|_| f64::from(random.random_range(-128..=128i32)) / 64.0).collect()
 }
 
+fn tensor(values: &[f64], device: &Device, dtype: DType) -> Tensor<1> {
+    Tensor::from_data(TensorData::from(values), (device, dtype))
+}
+
 fn leaves(sample: &Sample) -> Vec<Vec<f64>> {
     (0..).zip(&sample.leaves).map(|(i, &count)| draw(count, i)).collect()
 }
@@ -44,7 +48,7 @@ const SEED: u64 = 5;
 /// what they are. Empty leaves have no gradient on every path.
 fn run(sample: &Sample, leaves: &[Vec<f64>], trained: usize, device: &Device, dtype: DType) -> Vec<Vec<f64>> {
     device.seed(SEED);
-    let tensor = |values: &[f64]| Tensor::<1>::from_data(TensorData::from(values), (device, dtype));
+    let tensor = |values: &[f64]| tensor(values, device, dtype);
     let is_trained = |i: usize| trained >> i & 1 == 1 && !leaves[i].is_empty();
     let tensors: Vec<Tensor<1>> = leaves
         .iter()
@@ -197,7 +201,7 @@ fn parts_of_tensors_that_are_held_give_what_copies_give() {
         let expected = run(&sample, &leaves, 0, &device, DType::F32);
         let longer = |leaf: &Vec<f64>| {
             let all: Vec<f64> = [&[7.0; 3][..], leaf, &[9.0; 5]].concat();
-            Tensor::<1>::from_data(TensorData::from(all.as_slice()), (&device, DType::F32))
+            tensor(&all, &device, DType::F32)
         };
         let held: Vec<_> = leaves.iter().map(longer).collect();
         // Burn has no empty part.
@@ -222,9 +226,7 @@ fn nothing_is_dropped_on_a_plain_device() {
         for device in all() {
             let run = |seed| {
                 device.seed(seed);
-                let tensor = |leaf: &Vec<f64>| {
-                    Tensor::from_data(TensorData::from(leaf.as_slice()), (&device, DType::F32))
-                };
+                let tensor = |leaf: &Vec<f64>| tensor(leaf, &device, DType::F32);
                 values((sample.forward)(&leaves(sample).iter().map(tensor).collect::<Vec<_>>()))
             };
             assert!(run(1) == run(2), "{}, {device:?}", sample.name);

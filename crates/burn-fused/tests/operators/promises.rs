@@ -2,7 +2,7 @@
 
 use crate::devices::{all, flex, supported, with_kernels};
 use crate::tolerance::{assert_close, values};
-use crate::{assert_near, draw, turn};
+use crate::{assert_near, draw, tensor, turn};
 use burn::nn::LinearConfig;
 use burn::prelude::*;
 use burn::tensor::quantization::{QuantScheme, QuantStore};
@@ -13,7 +13,7 @@ use std::panic::catch_unwind;
 #[test]
 fn the_backward_of_a_reference_is_the_references_wherever_it_is_called() {
     let device = flex().autodiff();
-    let x = Tensor::<1>::from_data(TensorData::from(draw(65 * 128, 1).as_slice()), (&device, DType::F32));
+    let x = tensor(&draw(65 * 128, 1), &device, DType::F32);
     let x = x.reshape([65, 128]).require_grad();
     let forward = || bias_gelu(x.clone(), Tensor::ones([128], &device)).sum();
     let gradient = |loss: Tensor<1>| values(x.grad(&loss.backward()).unwrap());
@@ -304,10 +304,7 @@ fn autocast_rounds_the_operands_of_all_three_matmuls_and_nothing_else() {
     for device in with_kernels().into_iter().filter(|device| device.supports_dtype(DType::BF16)) {
         let device = device.autodiff();
         let run = || {
-            let tensors = leaves.each_ref().map(|leaf| {
-                Tensor::<1>::from_data(TensorData::from(leaf.as_slice()), (&device, DType::F32))
-                    .require_grad()
-            });
+            let tensors = leaves.each_ref().map(|leaf| tensor(leaf, &device, DType::F32).require_grad());
             let [x, w, b, g] = tensors.clone();
             // As a view, as in a head that is tied to the word embeddings.
             let w = w.reshape([inputs, outputs]).transpose().transpose();
@@ -332,7 +329,7 @@ fn autocast_rounds_the_operands_of_all_three_matmuls_and_nothing_else() {
 fn autocast_is_of_its_thread_and_scope_and_the_backward_is_in_the_precision_of_the_forward() {
     let device = flex().autodiff();
     let layer = LinearConfig::new(33, 17).init(&device);
-    let x = Tensor::<1>::from_data(TensorData::from(draw(5 * 7 * 33, 1).as_slice()), (&device, DType::F32));
+    let x = tensor(&draw(5 * 7 * 33, 1), &device, DType::F32);
     let x = (x / 3.0).reshape([5, 7, 33]);
     let ours = || linear(x.clone(), layer.weight.val(), layer.bias.as_ref().map(|bias| bias.val()));
     let run = |y: Tensor<3>| {

@@ -1,17 +1,13 @@
 //! Values that stand elsewhere: transformers' activations, and what devices and dtypes cannot compute.
 
-use crate::assert_near;
 use crate::devices::{all, flex};
 use crate::tolerance::values;
+use crate::{assert_near, tensor};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype};
 use burn_fused::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-fn tensor(values: &[f64], device: &Device) -> Tensor<1> {
-    Tensor::from_data(TensorData::from(values), (device, DType::F64))
-}
 
 /// `ACT2FN` of transformers 5.23 and its gradient in f64, at −3.7, −0.9, 0.25 and 2.4.
 const TRANSFORMERS: [(&str, [f64; 4], [f64; 4]); 9] = [
@@ -79,8 +75,7 @@ fn gelu_and_its_derivative_are_those_of_pytorch() {
     let device = flex().autodiff();
     let [x, expected @ ..] = [0, 1, 2].map(|column| GELU.map(|row| row[column]).to_vec());
     let run = |dtype| {
-        let x = Tensor::<1>::from_data(TensorData::from(x.as_slice()), (&device, dtype));
-        let x = x.reshape([GELU.len(), 1]).require_grad();
+        let x = tensor(&x, &device, dtype).reshape([GELU.len(), 1]).require_grad();
         let y = bias_gelu(x.clone(), Tensor::zeros([1], (&device, dtype)));
         [values(y.clone()), values(x.grad(&y.sum().backward()).unwrap())]
     };
@@ -100,10 +95,10 @@ fn activations_in_f64_are_those_of_transformers_and_so_are_their_gradients() {
         let device = device.autodiff();
         for (name, expected, slopes) in TRANSFORMERS {
             let activation = Activation::of_name(name).unwrap();
-            let x = tensor(&[-4.0, -1.0, 0.5, 2.0], &device).require_grad();
+            let x = tensor(&[-4.0, -1.0, 0.5, 2.0], &device, DType::F64).require_grad();
             let y = bias_activation(
                 x.clone().reshape([1, 4]),
-                tensor(&[0.3, 0.1, -0.25, 0.4], &device),
+                tensor(&[0.3, 0.1, -0.25, 0.4], &device, DType::F64),
                 activation,
             );
             let gradients = y.clone().sum().backward();
@@ -133,10 +128,10 @@ fn every_name_of_an_activation_leads_back_to_it() {
 #[test]
 fn f64_is_right_on_every_device_or_refused_by_name() {
     let run = |device: &Device| {
-        let x = tensor(&[0.3, -1.0, 2.0, 0.5, 1.5, -0.25], device).reshape([3, 2]);
+        let x = tensor(&[0.3, -1.0, 2.0, 0.5, 1.5, -0.25], device, DType::F64).reshape([3, 2]);
         let sequences = Sequences::new(vec![2, 1], device);
         let context = attention([x.clone(), x.clone(), x.clone()], &sequences, 1, Positions::default(), 0.0);
-        let gelu = bias_gelu(x.clone(), tensor(&[0.1, 0.2], device));
+        let gelu = bias_gelu(x.clone(), tensor(&[0.1, 0.2], device, DType::F64));
         let loss = cross_entropy(x, Tensor::from_ints([1, 0, 1], device));
         [values(context), values(gelu), values(loss)].concat()
     };
