@@ -4,7 +4,7 @@ use crate::tolerance::Tolerance;
 pub use crate::tolerance::{assert_all_close as assert_close, values as host};
 use burn::module::Param;
 use burn::prelude::*;
-use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PositionEmbeddingType};
+use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,13 +43,6 @@ pub fn config() -> BertEmbeddingsConfig {
         .with_type_vocab_size(3)
         .with_hidden_dropout_prob(0.0)
 }
-
-pub const SCHEMES: [PositionEmbeddingType; 4] = [
-    PositionEmbeddingType::Absolute,
-    PositionEmbeddingType::AfterPadding,
-    PositionEmbeddingType::RelativeKey,
-    PositionEmbeddingType::RelativeKeyQuery,
-];
 
 /// Padding at the end, inside and at the start.
 pub fn input(device: &Device) -> BertEmbeddingsInput {
