@@ -21,22 +21,14 @@ const BATCH: usize = 2;
 
 type Text = Vec<i64>;
 
-struct Batcher<T> {
-    batch: fn(&[Text], &Device) -> T,
-    /// This rank and the number of all, if batches of others are replaced: whoever computes one is found out.
-    own: Option<(usize, usize)>,
-}
+struct Batcher<T>(fn(&[Text], &Device) -> T);
 
 impl<T: Send + 'static> TryBatcher for Batcher<T> {
-    type Item = (usize, Text);
+    type Item = Text;
     type Batch = T;
 
-    fn try_batch(&self, items: Vec<(usize, Text)>, device: &Device) -> Result<T> {
-        let number = items[0].0 / BATCH;
-        let is_own = self.own.is_none_or(|(rank, size)| number % size == rank);
-        let text = |(_, text): (usize, Text)| if is_own { text } else { vec![5; text.len()] };
-        let texts: Vec<Text> = items.into_iter().map(text).collect();
-        Ok((self.batch)(&texts, device))
+    fn try_batch(&self, texts: Vec<Text>, device: &Device) -> Result<T> {
+        Ok((self.0)(&texts, device))
     }
 }
 
@@ -66,9 +58,14 @@ where
     T: Send + 'static,
 {
     let device = ranks.device();
-    let loader = |own| {
-        let texts = InMemDataset::new(texts(0, TEXTS).into_iter().enumerate().collect());
-        EpochLoader::new(Batches::new(texts, Batcher { batch, own }), BATCH, &device)
+    // On a rank of so many, batches of others are replaced: whoever computes one is found out.
+    let loader = |own: Option<(usize, usize)>| {
+        let text = |(place, text): (usize, Text)| match own {
+            Some((rank, size)) if place / BATCH % size != rank => vec![5; text.len()],
+            _ => text,
+        };
+        let texts = InMemDataset::new(texts(0, TEXTS).into_iter().enumerate().map(text).collect());
+        EpochLoader::new(Batches::new(texts, Batcher(batch)), BATCH, &device)
     };
     let training = Training::new(model).with_ranks(ranks, &Interrupter::new())?;
     let shared = loader(Some((ranks.rank(), ranks.size())))?.share(ranks);
