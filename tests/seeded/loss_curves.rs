@@ -30,7 +30,7 @@ fn curves(model: &BertForMaskedLm, batches: &[MaskedLmBatch], rate: f64) -> [Vec
 }
 
 /// A batch as PyTorch reads it.
-fn json(batch: &MaskedLmBatch, positions: Option<Vec<Vec<u32>>>) -> serde_json::Value {
+fn json(batch: &MaskedLmBatch) -> serde_json::Value {
     let [rows, seq] = batch.input.dims();
     let ids: Vec<u32> = batch.input.input_ids().unwrap().into_data().iter().collect();
     let mut labels = vec![vec![-100; seq]; rows];
@@ -40,15 +40,11 @@ fn json(batch: &MaskedLmBatch, positions: Option<Vec<Vec<u32>>>) -> serde_json::
         Some(padding) => padding.rows().map(|row| row.iter().map(|pad| u8::from(!pad)).collect()).collect(),
         None => vec![vec![1; seq]; rows],
     };
-    let mut batch = serde_json::json!({
+    serde_json::json!({
         "input_ids": ids.chunks(seq).collect::<Vec<_>>(),
         "attention_mask": mask,
         "labels": labels,
-    });
-    if let Some(positions) = positions {
-        batch["position_ids"] = positions.into();
-    }
-    batch
+    })
 }
 
 /// Trains here and in PyTorch from the same weights on the same batches, and prints means of every 50 losses.
@@ -107,13 +103,14 @@ fn losses_in_bf16_follow_those_in_f32_as_closely_as_pytorchs() {
         let sentences = language.sentences(step + 1, 32);
         let batch = collator.collate(&sentences, step, &device).unwrap();
         let [_, seq] = batch.input.dims();
-        let padded = |ids: Option<&[u32]>| {
-            let mut ids = ids.unwrap().to_vec();
+        let positions = sentences.iter().map(|sentence| {
+            let mut ids = sentence.position_ids.clone().unwrap();
             ids.resize(seq, 0);
             ids
-        };
-        let positions = sentences.iter().map(|sentence| padded(sentence.position_ids.as_deref())).collect();
-        batches_json.push(json(&batch, Some(positions)));
+        });
+        let mut batch_json = json(&batch);
+        batch_json["position_ids"] = positions.collect::<Vec<_>>().into();
+        batches_json.push(batch_json);
         batches.push(batch);
     }
     assert_curves("toy", &model, &batches, &batches_json, 2e-3);
@@ -140,6 +137,6 @@ fn losses_of_a_real_checkpoint_in_bf16_follow_those_in_f32_as_closely_as_pytorch
     let loader = EpochLoader::new(Batches::new(corpus, collator), 4, &device).unwrap().with_shuffling(7);
     let loader = loader.with_batches_per_epoch(steps).unwrap();
     let batches: Vec<_> = loader.iter().map(|batch| batch.unwrap()).collect();
-    let batches_json: Vec<_> = batches.iter().map(|batch| json(batch, None)).collect();
+    let batches_json: Vec<_> = batches.iter().map(json).collect();
     assert_curves("MiniLM", &model, &batches, &batches_json, 1e-4);
 }
