@@ -95,14 +95,7 @@ impl PositionEmbeddingType {
 /// LayerNorm in its embeddings, BigBird drops out before it.
 #[derive(Debug)]
 pub(crate) struct Architecture {
-    pub(crate) input: Input,
-    pub(crate) encoder: Encoder,
-    pub(crate) heads: Heads,
-}
-
-/// The embedding layer: the sum of word, position and token-type embeddings, LayerNorm, dropout.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Input {
+    // The embedding layer: the sum of word, position and token-type embeddings, LayerNorm, dropout.
     /// The positions of a config that does not state relative ones.
     pub(crate) positions: PositionEmbeddingType,
     pub(crate) token_types: TokenTypes,
@@ -110,10 +103,7 @@ pub(crate) struct Input {
     pub(crate) layer_norm_eps: Option<f64>,
     /// The linear layer from the width of the embeddings to that of the encoder.
     pub(crate) projection: Projection,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Encoder {
+    // The encoder.
     pub(crate) norm: NormPlace,
     pub(crate) biases: Biases,
     /// Whether the feed-forward network is `(f(x·U) ∘ (x·G))·D`, and not `f(x·U)·D`.
@@ -130,9 +120,18 @@ pub(crate) struct Encoder {
     pub(crate) has_relative_attention_bias: bool,
     /// Whether layers with rotary positions can have a window, and another θ with it.
     pub(crate) has_windows: bool,
+    // Heads.
+    pub(crate) pooler: Pooler,
+    /// Whether the activation of the masked-language-model head is that of the layers, and not always the exact GELU.
+    pub(crate) masked_lm_activation_of_layers: bool,
+    /// Whether classifiers read `LayerNorm(GELU(x·P))`, the transform of the masked-language-model head, and not x.
+    pub(crate) classifiers_have_transform: bool,
+    pub(crate) sequence_head: SequenceHead,
+    /// By what they classify, see [`Classified`].
+    pub(crate) head_dropout: [HeadDropout; 3],
 }
 
-impl Encoder {
+impl Architecture {
     /// Whether a config states the dropout of what D reads.
     pub(crate) fn has_mlp_dropout(&self) -> bool {
         self.inner_dropout == InnerDropout::Stated
@@ -165,18 +164,6 @@ pub(crate) enum TokenTypes {
     /// If `type_vocab_size` is not 0.
     IfAny,
     Always,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Heads {
-    pub(crate) pooler: Pooler,
-    /// Whether the activation of the masked-language-model head is that of the layers, and not always the exact GELU.
-    pub(crate) masked_lm_activation_of_layers: bool,
-    /// Whether classifiers read `LayerNorm(GELU(x·P))`, the transform of the masked-language-model head, and not x.
-    pub(crate) classifiers_have_transform: bool,
-    pub(crate) sequence: SequenceHead,
-    /// By what they classify, see [`Classified`].
-    pub(crate) dropout: [HeadDropout; 3],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,140 +229,116 @@ pub(crate) enum HeadDropout {
 }
 
 const BERT: Architecture = Architecture {
-    input: Input {
-        positions: Absolute,
-        token_types: TokenTypes::Always,
-        layer_norm_eps: None,
-        projection: Projection::Never,
-    },
-    encoder: Encoder {
-        norm: NormPlace::Post,
-        biases: Biases { of_layers: true, of_inner: true, of_others: true },
-        is_gated: false,
-        inner_dropout: InnerDropout::Never,
-        shares_layers: false,
-        output_dropout: [true; 2],
-        relative_scores: Some(RelativeScores::Scaled),
-        has_relative_attention_bias: false,
-        has_windows: false,
-    },
-    heads: Heads {
-        pooler: Pooler::Always,
-        masked_lm_activation_of_layers: true,
-        classifiers_have_transform: false,
-        sequence: SequenceHead::Pooled,
-        dropout: [Stated(None), Stated(None), Never],
-    },
+    positions: Absolute,
+    token_types: TokenTypes::Always,
+    layer_norm_eps: None,
+    projection: Projection::Never,
+    norm: NormPlace::Post,
+    biases: Biases { of_layers: true, of_inner: true, of_others: true },
+    is_gated: false,
+    inner_dropout: InnerDropout::Never,
+    shares_layers: false,
+    output_dropout: [true; 2],
+    relative_scores: Some(RelativeScores::Scaled),
+    has_relative_attention_bias: false,
+    has_windows: false,
+    pooler: Pooler::Always,
+    masked_lm_activation_of_layers: true,
+    classifiers_have_transform: false,
+    sequence_head: SequenceHead::Pooled,
+    head_dropout: [Stated(None), Stated(None), Never],
 };
 
 const ROBERTA: Architecture = Architecture {
-    input: Input { positions: AfterPadding, ..BERT.input },
-    heads: Heads {
-        // `RobertaLMHead` computes GELU whatever `hidden_act` is.
-        masked_lm_activation_of_layers: false,
-        sequence: SequenceHead::Dense { activation: Activation::Tanh, drops_input: true },
-        ..BERT.heads
-    },
+    positions: AfterPadding,
+    // `RobertaLMHead` computes GELU whatever `hidden_act` is.
+    masked_lm_activation_of_layers: false,
+    sequence_head: SequenceHead::Dense { activation: Activation::Tanh, drops_input: true },
     ..BERT
 };
 
 const DISTILBERT: Architecture = Architecture {
-    // ε is written into the model's code and in no config.
-    input: Input { token_types: TokenTypes::Never, layer_norm_eps: Some(1e-12), ..BERT.input },
-    encoder: Encoder { output_dropout: [false, true], relative_scores: None, ..BERT.encoder },
-    heads: Heads {
-        pooler: Pooler::Never,
-        sequence: SequenceHead::Dense { activation: Activation::Relu, drops_input: false },
-        dropout: [Stated(Some(0.2)), OfLayers, Stated(Some(0.1))],
-        ..BERT.heads
-    },
+    token_types: TokenTypes::Never,
+    // Written into the model's code and in no config.
+    layer_norm_eps: Some(1e-12),
+    output_dropout: [false, true],
+    relative_scores: None,
+    pooler: Pooler::Never,
+    sequence_head: SequenceHead::Dense { activation: Activation::Relu, drops_input: false },
+    head_dropout: [Stated(Some(0.2)), OfLayers, Stated(Some(0.1))],
+    ..BERT
 };
 
 const ELECTRA: Architecture = Architecture {
-    input: Input { projection: Projection::IfOther, ..BERT.input },
-    heads: Heads {
-        pooler: Pooler::Never,
-        // As `ElectraGeneratorPredictions`.
-        masked_lm_activation_of_layers: false,
-        sequence: SequenceHead::Dense { activation: Activation::Gelu, drops_input: true },
-        ..BERT.heads
-    },
+    projection: Projection::IfOther,
+    pooler: Pooler::Never,
+    // As `ElectraGeneratorPredictions`.
+    masked_lm_activation_of_layers: false,
+    sequence_head: SequenceHead::Dense { activation: Activation::Gelu, drops_input: true },
     ..BERT
 };
 
 // fairseq's, as RoBERTa: positions count from the padding id.
 const MPNET: Architecture = Architecture {
-    input: Input { token_types: TokenTypes::Never, ..ROBERTA.input },
-    encoder: Encoder { relative_scores: None, has_relative_attention_bias: true, ..BERT.encoder },
-    heads: Heads { dropout: [OfLayers, OfLayers, Never], ..ROBERTA.heads },
+    token_types: TokenTypes::Never,
+    relative_scores: None,
+    has_relative_attention_bias: true,
+    head_dropout: [OfLayers, OfLayers, Never],
+    ..ROBERTA
 };
 
 const ALBERT: Architecture = Architecture {
-    input: Input { projection: Projection::Always, ..BERT.input },
-    encoder: Encoder {
-        shares_layers: true,
-        output_dropout: [true, false],
-        relative_scores: Some(RelativeScores::Unscaled),
-        ..BERT.encoder
-    },
-    heads: Heads { dropout: [Stated(Some(0.1)), Stated(Some(0.1)), Never], ..BERT.heads },
+    projection: Projection::Always,
+    shares_layers: true,
+    output_dropout: [true, false],
+    relative_scores: Some(RelativeScores::Unscaled),
+    head_dropout: [Stated(Some(0.1)), Stated(Some(0.1)), Never],
+    ..BERT
 };
 
 const MODERN_BERT: Architecture = Architecture {
-    input: Input { positions: Rotary, token_types: TokenTypes::Never, ..BERT.input },
-    encoder: Encoder {
-        norm: NormPlace::Pre,
-        biases: Biases { of_layers: false, of_inner: false, of_others: false },
-        is_gated: true,
-        inner_dropout: InnerDropout::Stated,
-        relative_scores: None,
-        has_windows: true,
-        ..BERT.encoder
-    },
-    heads: Heads {
-        pooler: Pooler::Never,
-        masked_lm_activation_of_layers: false,
-        classifiers_have_transform: true,
-        sequence: SequenceHead::Transformed,
-        dropout: [Stated(Some(0.0)); 3],
-    },
+    positions: Rotary,
+    token_types: TokenTypes::Never,
+    norm: NormPlace::Pre,
+    biases: Biases { of_layers: false, of_inner: false, of_others: false },
+    is_gated: true,
+    inner_dropout: InnerDropout::Stated,
+    relative_scores: None,
+    has_windows: true,
+    pooler: Pooler::Never,
+    masked_lm_activation_of_layers: false,
+    classifiers_have_transform: true,
+    sequence_head: SequenceHead::Transformed,
+    head_dropout: [Stated(Some(0.0)); 3],
+    ..BERT
 };
 
 const NOMIC_BERT: Architecture = Architecture {
-    input: Input { positions: Rotary, ..BERT.input },
-    encoder: Encoder {
-        biases: Biases { of_layers: false, of_inner: false, of_others: true },
-        is_gated: true,
-        relative_scores: None,
-        ..BERT.encoder
-    },
-    heads: Heads { pooler: Pooler::OfHeads, ..BERT.heads },
+    positions: Rotary,
+    biases: Biases { of_layers: false, of_inner: false, of_others: true },
+    is_gated: true,
+    relative_scores: None,
+    pooler: Pooler::OfHeads,
+    ..BERT
 };
 
 const GTE: Architecture = Architecture {
-    input: Input { token_types: TokenTypes::IfAny, ..NOMIC_BERT.input },
-    encoder: Encoder {
-        biases: Biases { of_layers: true, ..NOMIC_BERT.encoder.biases },
-        inner_dropout: InnerDropout::OfLayers,
-        ..NOMIC_BERT.encoder
-    },
+    token_types: TokenTypes::IfAny,
+    biases: Biases { of_layers: true, ..NOMIC_BERT.biases },
+    inner_dropout: InnerDropout::OfLayers,
     // `GteLMHead` computes GELU whatever `hidden_act` is.
-    heads: Heads { masked_lm_activation_of_layers: false, ..NOMIC_BERT.heads },
+    masked_lm_activation_of_layers: false,
+    ..NOMIC_BERT
 };
 
-const JINA_EMBEDDINGS_V3: Architecture = Architecture {
-    input: NOMIC_BERT.input,
-    encoder: Encoder { relative_scores: None, ..BERT.encoder },
-    heads: ROBERTA.heads,
-};
+const JINA_EMBEDDINGS_V3: Architecture = Architecture { positions: Rotary, relative_scores: None, ..ROBERTA };
 
 const DEBERTA_V2: Architecture = Architecture {
-    input: Input { positions: Disentangled, token_types: TokenTypes::IfAny, ..BERT.input },
-    encoder: Encoder { relative_scores: None, ..BERT.encoder },
-    heads: Heads {
-        pooler: Pooler::Never,
-        sequence: SequenceHead::ContextPooler,
-        dropout: [Stated(None), OfLayers, Never],
-        ..BERT.heads
-    },
+    positions: Disentangled,
+    token_types: TokenTypes::IfAny,
+    relative_scores: None,
+    pooler: Pooler::Never,
+    sequence_head: SequenceHead::ContextPooler,
+    head_dropout: [Stated(None), OfLayers, Never],
+    ..BERT
 };

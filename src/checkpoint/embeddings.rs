@@ -169,8 +169,10 @@ impl BertEmbeddings {
 fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmbeddingsConfig> {
     // Shapes say neither how positions count nor which dtype, ε or dropout belongs to them.
     let family = keys.stated_family().unwrap_or(Family::Bert);
-    let input = &family.architecture().input;
-    if input.positions != PositionEmbeddingType::Absolute || input.projection == Projection::Always {
+    let architecture = family.architecture();
+    if architecture.positions != PositionEmbeddingType::Absolute
+        || architecture.projection == Projection::Always
+    {
         let problem = format!(
             "there is no config.json beside it and its keys start with {}, so BERT's defaults do not fit; give a config to \
              from_pretrained_with",
@@ -195,7 +197,7 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
         .with_max_position_embeddings(size_of(POSITION)?.0)
-        .with_type_vocab_size(match input.token_types {
+        .with_type_vocab_size(match architecture.token_types {
             TokenTypes::Always | TokenTypes::IfAny => size_of(TOKEN_TYPE)?.0,
             TokenTypes::Never => 0,
         }))

@@ -110,7 +110,7 @@ impl Fields {
         let hidden_size = self.size("hidden_size", defaults.hidden_size)?;
         // Not read where the family has none: the field may be any. ELECTRA's default is ALBERT's.
         let embedding_size = || self.size("embedding_size", 128);
-        let embedding_size = match spec.family.architecture().input.projection {
+        let embedding_size = match spec.family.architecture().projection {
             Projection::Never => None,
             Projection::IfOther => Some(embedding_size()?).filter(|&size| size != hidden_size),
             Projection::Always => Some(embedding_size()?),
@@ -173,7 +173,7 @@ impl Fields {
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
         let allowed = "\"absolute\", \"relative_key\" or \"relative_key_query\"";
-        let own = self.spec.family.architecture().input.positions;
+        let own = self.spec.family.architecture().positions;
         // "absolute" are the family's own, whatever they are.
         let mut all = RELATIVE.into_iter().chain([(own, "absolute")]);
         let known = |name: &str| all.find(|(_, known)| *known == name).map(|(positions, _)| positions);
@@ -317,7 +317,7 @@ pub(crate) fn merged_fields(
     old: Option<Fields>,
 ) -> Result<Map<String, Value>> {
     let scheme = config.position_embedding_type;
-    let own = config.family.architecture().input.positions;
+    let own = config.family.architecture().positions;
     let relative = RELATIVE.into_iter().find(|(positions, _)| *positions == scheme);
     // The family's own need no word, and transformers 5 would not read it. DeBERTa's absolute ones have a field of their own.
     let is_own = scheme == own
@@ -375,8 +375,8 @@ pub(crate) fn replace_changed(
 }
 
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
-    let input = &config.family.architecture().input;
-    let is_disentangled = input.positions == PositionEmbeddingType::Disentangled;
+    let architecture = config.family.architecture();
+    let is_disentangled = architecture.positions == PositionEmbeddingType::Disentangled;
     let is_biased = config.position_embedding_type == PositionEmbeddingType::Absolute;
     [
         ("vocab_size", json!(config.vocab_size)),
@@ -391,7 +391,7 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     ]
     .into_iter()
     .chain(is_disentangled.then(|| ("position_biased_input", json!(is_biased))))
-    .chain((input.projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
+    .chain((architecture.projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
     .map(|(field, value)| (field.to_string(), value))
     .collect()
 }

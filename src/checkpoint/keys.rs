@@ -153,7 +153,7 @@ impl ModelKeys {
 
     /// Refuses a file or keys of a family whose positions are not those of `family`.
     pub(super) fn agree(&self, family: Family, fields: &Fields) -> Result<()> {
-        let positions = |family: Family| family.architecture().input.positions;
+        let positions = |family: Family| family.architecture().positions;
         // Positions alone are compared: they change what is computed, and no shape would show it.
         // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
         let found =

@@ -138,7 +138,7 @@ impl BertEmbeddingsConfig {
 
     /// A LayerNorm for vectors of length `width`, as the model's are.
     pub(crate) fn layer_norm(&self, width: usize, device: &Device) -> LayerNorm {
-        let has_bias = self.family.architecture().encoder.biases.of_others;
+        let has_bias = self.family.architecture().biases.of_others;
         LayerNorm::new(width, self.layer_norm_eps, has_bias, device)
     }
 
@@ -146,7 +146,7 @@ impl BertEmbeddingsConfig {
     pub(crate) fn count_params(&self) -> u128 {
         let has_positions = self.position_embedding_type.has_table();
         let positions = if has_positions { self.max_position_embeddings } else { 0 };
-        let of_norm = if self.family.architecture().encoder.biases.of_others { 2 } else { 1 }; // γ, and β
+        let of_norm = if self.family.architecture().biases.of_others { 2 } else { 1 }; // γ, and β
         let rows = [self.vocab_size, positions, self.type_vocab_size, of_norm].map(|rows| rows as u128);
         rows.iter().sum::<u128>() * self.width() as u128
     }
@@ -184,7 +184,7 @@ impl BertEmbeddingsConfig {
             ("vocab_size", self.vocab_size, MAX_ROWS),
         ])?;
         // A table that is not built may have any size.
-        if self.family.architecture().input.token_types == TokenTypes::Always || self.type_vocab_size > 0 {
+        if self.family.architecture().token_types == TokenTypes::Always || self.type_vocab_size > 0 {
             check_sizes([("type_vocab_size", self.type_vocab_size, MAX_ROWS)])?;
         }
         if self.position_embedding_type.has_table() {
@@ -215,23 +215,23 @@ impl BertEmbeddingsConfig {
 
     /// Whether the family has such models.
     fn check_family(&self) -> Result<()> {
-        let (input, name) = (&self.family.architecture().input, self.family.model_type());
+        let (architecture, name) = (self.family.architecture(), self.family.model_type());
         let fixed = |is_valid, field, found: &dyn Debug, always: &dyn Debug| {
             ensure(is_valid, field, || {
                 format!("is {found:?}, but in the family {name} it is always {always:?}")
             })
         };
-        let can_have_types = input.token_types != TokenTypes::Never;
+        let can_have_types = architecture.token_types != TokenTypes::Never;
         let types = self.type_vocab_size;
         fixed(types == 0 || can_have_types, "type_vocab_size", &types, &0)?;
-        let (eps, own) = (self.layer_norm_eps, input.layer_norm_eps);
+        let (eps, own) = (self.layer_norm_eps, architecture.layer_norm_eps);
         fixed(own.is_none_or(|own| own == eps), "layer_norm_eps", &eps, &own.unwrap_or(eps))?;
         use PositionEmbeddingType::{Absolute, Disentangled, Rotary};
-        let both @ [scheme, own] = [self.position_embedding_type, input.positions];
+        let both @ [scheme, own] = [self.position_embedding_type, architecture.positions];
         let is_of_attention = both.iter().any(|scheme| matches!(scheme, Disentangled | Rotary));
         let is_valid = !is_of_attention || scheme == own || both == [Absolute, Disentangled];
         fixed(is_valid, "position_embedding_type", &scheme, &own)?;
-        let problem = match (input.projection, self.embedding_size) {
+        let problem = match (architecture.projection, self.embedding_size) {
             (Projection::Never, Some(size)) => {
                 format!("is {size}, but the family {name} has tables as wide as its model; use None")
             }

@@ -2,7 +2,7 @@ use super::disentangled::DisentangledConfig;
 use super::rotary::RotaryConfig;
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::Result;
-use crate::family::{Biases, Encoder, NormPlace, PositionEmbeddingType};
+use crate::family::{Architecture, Biases, NormPlace, PositionEmbeddingType};
 use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, ensure};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
@@ -134,7 +134,7 @@ impl BertModelConfig {
             })?;
         }
         let is_disentangled = self.disentangled.is_some();
-        let needs_disentangled = family.architecture().input.positions == PositionEmbeddingType::Disentangled;
+        let needs_disentangled = family.architecture().positions == PositionEmbeddingType::Disentangled;
         ensure(is_disentangled == needs_disentangled, "disentangled", || {
             format!("is {}, but the family is {name}", found(is_disentangled))
         })?;
@@ -186,7 +186,7 @@ impl BertModelConfig {
 
     /// Layers with weights of their own: ALBERT runs one again and again.
     pub(crate) fn num_stored_layers(&self) -> usize {
-        if self.embeddings.family.architecture().encoder.shares_layers { 1 } else { self.num_hidden_layers }
+        if self.embeddings.family.architecture().shares_layers { 1 } else { self.num_hidden_layers }
     }
 
     /// A linear layer from H to `outputs`.
@@ -225,7 +225,7 @@ impl BertModelConfig {
         }
     }
 
-    pub(crate) fn encoder(&self) -> &'static Encoder {
-        &self.embeddings.family.architecture().encoder
+    pub(crate) fn encoder(&self) -> &'static Architecture {
+        self.embeddings.family.architecture()
     }
 }

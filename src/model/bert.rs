@@ -67,7 +67,7 @@ impl BertModelConfig {
     pub fn try_init(&self, device: &Device) -> Result<BertModel> {
         self.validate()?;
         // Where a pooler belongs to some heads alone, their own config builds it.
-        let has_pooler = self.embeddings.family.architecture().heads.pooler == Pooler::Always;
+        let has_pooler = self.embeddings.family.architecture().pooler == Pooler::Always;
         Ok(self.build(has_pooler, device))
     }
 

@@ -65,7 +65,7 @@ impl ClassifierTransform {
     /// `None` in a family without.
     pub(super) fn new(bert: &BertModelConfig, device: &Device) -> Option<Self> {
         let embeddings = &bert.embeddings;
-        embeddings.family.architecture().heads.classifiers_have_transform.then(|| Self {
+        embeddings.family.architecture().classifiers_have_transform.then(|| Self {
             dense: bert.output_linear([embeddings.hidden_size; 2], bert.encoder().biases.of_others, device),
             layer_norm: embeddings.layer_norm(embeddings.hidden_size, device),
         })
@@ -94,7 +94,7 @@ impl ClassifierTransform {
 impl BertModelConfig {
     /// The dropout of a head whose config gives none.
     fn classifier_dropout(&self, of: Classified) -> f64 {
-        match self.embeddings.family.architecture().heads.dropout[of as usize] {
+        match self.embeddings.family.architecture().head_dropout[of as usize] {
             HeadDropout::Stated(Some(prob)) => prob,
             HeadDropout::Stated(None) | HeadDropout::OfLayers => self.embeddings.hidden_dropout_prob,
             HeadDropout::Never => 0.0,
@@ -119,7 +119,7 @@ impl BertModelConfig {
         let prob = stated.unwrap_or(default);
         check_dropout(field, prob)?;
         let family = self.embeddings.family;
-        let origin = match family.architecture().heads.dropout[of as usize] {
+        let origin = match family.architecture().head_dropout[of as usize] {
             HeadDropout::OfLayers => ", the dropout of the layers",
             HeadDropout::Never => "",
             HeadDropout::Stated(_) => return Ok(()),
@@ -136,7 +136,7 @@ impl BertModelConfig {
         let hidden_size = self.embeddings.hidden_size;
         let std = self.embeddings.initializer.std();
         // transformers' standard deviation for it is 1 / √H in the families that have the transform.
-        let factor = match self.embeddings.family.architecture().heads.classifiers_have_transform {
+        let factor = match self.embeddings.family.architecture().classifiers_have_transform {
             true if std > 0.0 => ((hidden_size as f64).sqrt() * std).recip(),
             _ => 1.0,
         };
@@ -205,7 +205,7 @@ pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Opti
     };
     let prob = fields.number(field, 0.0)?;
     // `None` means the family's default, as in a config built by hand.
-    let default = spec.family.architecture().heads.dropout[of as usize];
+    let default = spec.family.architecture().head_dropout[of as usize];
     Ok((default != HeadDropout::Stated(Some(prob))).then_some(prob))
 }
 
@@ -220,7 +220,7 @@ pub(super) fn head_fields(
     let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
     let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
     let spec = FamilySpec::of(bert.embeddings.family);
-    let default = match spec.family.architecture().heads.dropout[of as usize] {
+    let default = match spec.family.architecture().head_dropout[of as usize] {
         HeadDropout::Stated(default) => default,
         HeadDropout::OfLayers | HeadDropout::Never => None,
     };

@@ -48,7 +48,7 @@ impl BertForMaskedLmConfig {
         let biases = &self.bert.encoder().biases;
         let width = self.bert.embeddings.width();
         let decoder = TokenEmbeddingConfig::new(vocab_size, width).with_initializer(initializer.clone());
-        let is_of_layers = family.architecture().heads.masked_lm_activation_of_layers;
+        let is_of_layers = family.architecture().masked_lm_activation_of_layers;
         let head = MaskedLmHead {
             transform: self.bert.output_linear([hidden_size, width], biases.of_others, device),
             layer_norm: self.bert.embeddings.layer_norm(width, device),

@@ -4,7 +4,7 @@ mod learned_positions;
 mod rotary;
 
 use super::MODEL_PREFIX;
-use crate::family::{Architecture, Biases, Family, NormPlace, PositionEmbeddingType};
+use crate::family::{Biases, Family, NormPlace, PositionEmbeddingType};
 use Field::{Also, Named, Old};
 use burn_fused::Activation;
 use learned_positions::{ROBERTA, ROBERTA_DEFAULTS};
@@ -159,14 +159,14 @@ const _: () = {
     while i < FAMILIES.len() {
         let FamilySpec { family, keys, .. } = &FAMILIES[i];
         assert!(*family as usize == i, "the entries are in the order of the variants");
-        let Architecture { input, encoder, .. } = family.architecture();
-        assert!(encoder.has_relative_attention_bias == keys.relative_attention_bias.is_some());
-        let is_disentangled = matches!(input.positions, PositionEmbeddingType::Disentangled);
+        let own = family.architecture();
+        assert!(own.has_relative_attention_bias == keys.relative_attention_bias.is_some());
+        let is_disentangled = matches!(own.positions, PositionEmbeddingType::Disentangled);
         assert!(is_disentangled == keys.disentangled.is_some());
-        let has_all = matches!(encoder.biases, Biases { of_layers: true, of_inner: true, of_others: true });
+        let has_all = matches!(own.biases, Biases { of_layers: true, of_inner: true, of_others: true });
         assert!(has_all || !keys.zero_biases);
-        assert!(matches!(encoder.norm, NormPlace::Pre) == keys.final_norm.is_some());
-        assert!(keys.feed_forward.len() == if encoder.is_gated { 3 } else { 2 });
+        assert!(matches!(own.norm, NormPlace::Pre) == keys.final_norm.is_some());
+        assert!(keys.feed_forward.len() == if own.is_gated { 3 } else { 2 });
         i += 1;
     }
 };

@@ -64,7 +64,7 @@ impl BertForSequenceClassificationConfig {
         let (family, pooler_dropout) = (self.bert.embeddings.family, self.pooler_dropout);
         let (name, problem_type) = (family.model_type(), self.problem_type);
         if let Some(pooling) = self.classifier_pooling {
-            let can_pool = family.architecture().heads.sequence == SequenceHead::Transformed;
+            let can_pool = family.architecture().sequence_head == SequenceHead::Transformed;
             ensure(can_pool, "classifier_pooling", || {
                 format!("is {pooling:?}, but the family {name} has one way; use None")
             })?;
@@ -87,7 +87,7 @@ impl BertForSequenceClassificationConfig {
     }
 
     fn build(&self, device: &Device) -> BertForSequenceClassification {
-        let head = self.bert.embeddings.family.architecture().heads.sequence;
+        let head = self.bert.embeddings.family.architecture().sequence_head;
         let has_dense = matches!(head, SequenceHead::Dense { .. } | SequenceHead::ContextPooler);
         let dense = || self.bert.linear(self.bert.embeddings.hidden_size, device);
         let classifier = SequenceClassificationHead {
@@ -105,7 +105,7 @@ impl BertForSequenceClassificationConfig {
 
 /// Whether classifiers have a `pooler_dropout`.
 fn has_context_pooler(family: Family) -> bool {
-    family.architecture().heads.sequence == SequenceHead::ContextPooler
+    family.architecture().sequence_head == SequenceHead::ContextPooler
 }
 
 /// The head of [`BertForSequenceClassification`]:
@@ -192,7 +192,7 @@ impl BertForSequenceClassification {
             }
             (None, Some(dense), _) => {
                 let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
-                let (activation, dropout) = match embeddings.family().architecture().heads.sequence {
+                let (activation, dropout) = match embeddings.family().architecture().sequence_head {
                     SequenceHead::Dense { activation, drops_input } => {
                         (activation, drops_input.then_some(&head.dropout))
                     }

@@ -48,7 +48,7 @@ fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
 
 /// What a config of a family with poolings says, or leaves to the default.
 fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
-    let has_one = fields.spec.family.architecture().heads.sequence == SequenceHead::Transformed;
+    let has_one = fields.spec.family.architecture().sequence_head == SequenceHead::Transformed;
     let known = |name: &str| match name {
         "mean" if has_one => Some(Some(Pooling::Mean)),
         // As a config built by hand has it.
