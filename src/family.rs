@@ -121,7 +121,8 @@ pub(crate) struct Architecture {
     /// Whether layers with rotary positions can have a window, and another θ with it.
     pub(crate) has_windows: bool,
     // Heads.
-    pub(crate) pooler: Pooler,
+    /// Whether the model without a head has a pooler. In every family a head that reads its output has one.
+    pub(crate) has_pooler: bool,
     /// Whether the activation of the masked-language-model head is that of the layers, and not always the exact GELU.
     pub(crate) masked_lm_activation_of_layers: bool,
     /// Whether classifiers read `LayerNorm(GELU(x·P))`, the transform of the masked-language-model head, and not x.
@@ -163,15 +164,6 @@ pub(crate) enum TokenTypes {
     Never,
     /// If `type_vocab_size` is not 0.
     IfAny,
-    Always,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pooler {
-    Never,
-    /// Below a head that reads its output.
-    OfHeads,
-    /// Of the model without a head too.
     Always,
 }
 
@@ -242,7 +234,7 @@ const BERT: Architecture = Architecture {
     relative_scores: Some(RelativeScores::Scaled),
     has_relative_attention_bias: false,
     has_windows: false,
-    pooler: Pooler::Always,
+    has_pooler: true,
     masked_lm_activation_of_layers: true,
     classifiers_have_transform: false,
     sequence_head: SequenceHead::Pooled,
@@ -263,7 +255,7 @@ const DISTILBERT: Architecture = Architecture {
     layer_norm_eps: Some(1e-12),
     output_dropout: [false, true],
     relative_scores: None,
-    pooler: Pooler::Never,
+    has_pooler: false,
     sequence_head: SequenceHead::Dense { activation: Activation::Relu, drops_input: false },
     head_dropout: [Stated(Some(0.2)), OfLayers, Stated(Some(0.1))],
     ..BERT
@@ -271,7 +263,7 @@ const DISTILBERT: Architecture = Architecture {
 
 const ELECTRA: Architecture = Architecture {
     projection: Projection::IfOther,
-    pooler: Pooler::Never,
+    has_pooler: false,
     // As `ElectraGeneratorPredictions`.
     masked_lm_activation_of_layers: false,
     sequence_head: SequenceHead::Dense { activation: Activation::Gelu, drops_input: true },
@@ -305,7 +297,7 @@ const MODERN_BERT: Architecture = Architecture {
     inner_dropout: InnerDropout::Stated,
     relative_scores: None,
     has_windows: true,
-    pooler: Pooler::Never,
+    has_pooler: false,
     masked_lm_activation_of_layers: false,
     classifiers_have_transform: true,
     sequence_head: SequenceHead::Transformed,
@@ -318,7 +310,7 @@ const NOMIC_BERT: Architecture = Architecture {
     biases: Biases { of_layers: false, of_inner: false, of_others: true },
     is_gated: true,
     relative_scores: None,
-    pooler: Pooler::OfHeads,
+    has_pooler: false,
     ..BERT
 };
 
@@ -337,7 +329,7 @@ const DEBERTA_V2: Architecture = Architecture {
     positions: Disentangled,
     token_types: TokenTypes::IfAny,
     relative_scores: None,
-    pooler: Pooler::Never,
+    has_pooler: false,
     sequence_head: SequenceHead::ContextPooler,
     head_dropout: [Stated(None), OfLayers, Never],
     ..BERT

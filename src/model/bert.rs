@@ -2,7 +2,6 @@ use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::{BertEncoder, PackedHidden};
 use crate::error::{Error, Result};
-use crate::family::Pooler;
 use crate::layers::{PaddingMask, ParameterCheck, linear};
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -67,7 +66,7 @@ impl BertModelConfig {
     pub fn try_init(&self, device: &Device) -> Result<BertModel> {
         self.validate()?;
         // Where a pooler belongs to some heads alone, their own config builds it.
-        let has_pooler = self.embeddings.family.architecture().pooler == Pooler::Always;
+        let has_pooler = self.embeddings.family.architecture().has_pooler;
         Ok(self.build(has_pooler, device))
     }
 
