@@ -1,6 +1,6 @@
 //! Model families, and what the models of each are made of. How they are stored is up to `checkpoint`.
 
-use HeadDropout::{Never, OfLayers, Stated};
+use FamilyDropout::{Never, OfLayers, Stated};
 use PositionEmbeddingType::{Absolute, AfterPadding, Disentangled, Rotary};
 use burn::config::Config;
 use burn_fused::Activation;
@@ -108,8 +108,8 @@ pub(crate) struct Architecture {
     pub(crate) biases: Biases,
     /// Whether the feed-forward network is `(f(x·U) ∘ (x·G))·D`, and not `f(x·U)·D`.
     pub(crate) is_gated: bool,
-    /// The dropout of what D reads.
-    pub(crate) inner_dropout: InnerDropout,
+    /// Of what D reads. Where `mlp_dropout` states it, the attention's output has the dropout of its weights.
+    pub(crate) inner_dropout: FamilyDropout,
     /// Whether one layer is run again and again.
     pub(crate) shares_layers: bool,
     /// Whether the outputs of attention and of the feed-forward network have dropout.
@@ -129,13 +129,13 @@ pub(crate) struct Architecture {
     pub(crate) classifiers_have_transform: bool,
     pub(crate) sequence_head: SequenceHead,
     /// By what they classify, see [`Classified`].
-    pub(crate) head_dropout: [HeadDropout; 3],
+    pub(crate) head_dropout: [FamilyDropout; 3],
 }
 
 impl Architecture {
     /// Whether a config states the dropout of what D reads.
     pub(crate) fn has_mlp_dropout(&self) -> bool {
-        self.inner_dropout == InnerDropout::Stated
+        matches!(self.inner_dropout, Stated(_))
     }
 }
 
@@ -148,15 +148,6 @@ pub(crate) struct Biases {
     pub(crate) of_inner: bool,
     /// All norms, and the linear layers of the pooler and of heads.
     pub(crate) of_others: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InnerDropout {
-    Never,
-    /// That of the layers' outputs.
-    OfLayers,
-    /// `mlp_dropout`. The attention's output has the dropout of its weights then.
-    Stated,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,9 +204,10 @@ pub(crate) enum Classified {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum HeadDropout {
+pub(crate) enum FamilyDropout {
     /// What a config states, and this otherwise; `None` is the dropout of the layers.
     Stated(Option<f64>),
+    /// That of the layers' outputs.
     OfLayers,
     Never,
 }
@@ -228,7 +220,7 @@ const BERT: Architecture = Architecture {
     norm: NormPlace::Post,
     biases: Biases { of_layers: true, of_inner: true, of_others: true },
     is_gated: false,
-    inner_dropout: InnerDropout::Never,
+    inner_dropout: Never,
     shares_layers: false,
     output_dropout: [true; 2],
     relative_scores: Some(RelativeScores::Scaled),
@@ -294,7 +286,7 @@ const MODERN_BERT: Architecture = Architecture {
     norm: NormPlace::Pre,
     biases: Biases { of_layers: false, of_inner: false, of_others: false },
     is_gated: true,
-    inner_dropout: InnerDropout::Stated,
+    inner_dropout: Stated(Some(0.0)),
     relative_scores: None,
     has_windows: true,
     has_pooler: false,
@@ -317,7 +309,7 @@ const NOMIC_BERT: Architecture = Architecture {
 const GTE: Architecture = Architecture {
     token_types: TokenTypes::IfAny,
     biases: Biases { of_layers: true, ..NOMIC_BERT.biases },
-    inner_dropout: InnerDropout::OfLayers,
+    inner_dropout: OfLayers,
     // `GteLMHead` computes GELU whatever `hidden_act` is.
     masked_lm_activation_of_layers: false,
     ..NOMIC_BERT

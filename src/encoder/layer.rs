@@ -3,7 +3,7 @@ use super::disentangled::SharedPositions;
 use super::packing::Packing;
 use super::self_attention::BertSelfAttention;
 use crate::error::{Error, Result};
-use crate::family::{Biases, InnerDropout, NormPlace};
+use crate::family::{Biases, FamilyDropout, NormPlace};
 use crate::layers::{LayerNorm, ParameterCheck, active_prob, feed_forward, linear, product};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
@@ -77,7 +77,7 @@ impl BertLayer {
             dropout: DropoutConfig::new(config.layer_dropout()).init(),
             norm: encoder.norm,
             output_dropout: encoder.output_dropout,
-            drops_inner: encoder.inner_dropout != InnerDropout::Never,
+            drops_inner: encoder.inner_dropout != FamilyDropout::Never,
             hidden_act: config.hidden_act,
         }
     }

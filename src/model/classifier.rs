@@ -4,7 +4,7 @@ use super::stored::Part;
 use crate::checkpoint::{FamilySpec, Fields, ModelKeys, StoredParam};
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
-use crate::family::{Classified, HeadDropout};
+use crate::family::{Classified, FamilyDropout};
 use crate::layers::{LayerNorm, ParameterCheck, check_dropout, ensure, linear_activation};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
@@ -95,9 +95,9 @@ impl BertModelConfig {
     /// The dropout of a head whose config gives none.
     fn classifier_dropout(&self, of: Classified) -> f64 {
         match self.embeddings.family.architecture().head_dropout[of as usize] {
-            HeadDropout::Stated(Some(prob)) => prob,
-            HeadDropout::Stated(None) | HeadDropout::OfLayers => self.embeddings.hidden_dropout_prob,
-            HeadDropout::Never => 0.0,
+            FamilyDropout::Stated(Some(prob)) => prob,
+            FamilyDropout::Stated(None) | FamilyDropout::OfLayers => self.embeddings.hidden_dropout_prob,
+            FamilyDropout::Never => 0.0,
         }
     }
 
@@ -120,9 +120,9 @@ impl BertModelConfig {
         check_dropout(field, prob)?;
         let family = self.embeddings.family;
         let origin = match family.architecture().head_dropout[of as usize] {
-            HeadDropout::OfLayers => ", the dropout of the layers",
-            HeadDropout::Never => "",
-            HeadDropout::Stated(_) => return Ok(()),
+            FamilyDropout::OfLayers => ", the dropout of the layers",
+            FamilyDropout::Never => "",
+            FamilyDropout::Stated(_) => return Ok(()),
         };
         // It could not be written into a config.json of the family, nor read back.
         ensure(prob == default, field, || {
@@ -206,7 +206,7 @@ pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Opti
     let prob = fields.number(field, 0.0)?;
     // `None` means the family's default, as in a config built by hand.
     let default = spec.family.architecture().head_dropout[of as usize];
-    Ok((default != HeadDropout::Stated(Some(prob))).then_some(prob))
+    Ok((default != FamilyDropout::Stated(Some(prob))).then_some(prob))
 }
 
 /// The fields of a head with these labels and this dropout, where a `config.json` of the family states one.
@@ -221,8 +221,8 @@ pub(super) fn head_fields(
     let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
     let spec = FamilySpec::of(bert.embeddings.family);
     let default = match spec.family.architecture().head_dropout[of as usize] {
-        HeadDropout::Stated(default) => default,
-        HeadDropout::OfLayers | HeadDropout::Never => None,
+        FamilyDropout::Stated(default) => default,
+        FamilyDropout::OfLayers | FamilyDropout::Never => None,
     };
     // null where it is that of the layers, as transformers writes it.
     let dropout = spec.keys.head_dropout[of as usize].map(|field| (field, json!(dropout.or(default))));
