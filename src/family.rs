@@ -98,11 +98,12 @@ pub(crate) struct Architecture {
     // The embedding layer: the sum of word, position and token-type embeddings, LayerNorm, dropout.
     /// The positions of a config that does not state relative ones.
     pub(crate) positions: PositionEmbeddingType,
-    pub(crate) token_types: TokenTypes,
+    /// Without them `type_vocab_size` is 0.
+    pub(crate) token_types: Presence,
     /// ε of every LayerNorm, if no config can state another.
     pub(crate) layer_norm_eps: Option<f64>,
-    /// The linear layer from the width of the embeddings to that of the encoder.
-    pub(crate) projection: Projection,
+    /// The linear layer from the width of the embeddings to that of the encoder. Without it `embedding_size` is `hidden_size`.
+    pub(crate) projection: Presence,
     // The encoder.
     pub(crate) norm: NormPlace,
     pub(crate) biases: Biases,
@@ -150,11 +151,12 @@ pub(crate) struct Biases {
     pub(crate) of_others: bool,
 }
 
+/// Whether the models of a family have a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TokenTypes {
+pub(crate) enum Presence {
     Never,
-    /// If `type_vocab_size` is not 0.
-    IfAny,
+    /// If a config states its size.
+    IfStated,
     Always,
 }
 
@@ -165,14 +167,6 @@ pub(crate) enum NormPlace {
     /// `x + f(LayerNorm(x))`. The first layer's attention reads the embeddings, which are normalised, and a last norm follows
     /// the layers.
     Pre,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Projection {
-    Never,
-    /// If `embedding_size` is not `hidden_size`.
-    IfOther,
-    Always,
 }
 
 /// What relative positions R add to `Q·Kᵀ / √d`.
@@ -214,9 +208,9 @@ pub(crate) enum FamilyDropout {
 
 const BERT: Architecture = Architecture {
     positions: Absolute,
-    token_types: TokenTypes::Always,
+    token_types: Presence::Always,
     layer_norm_eps: None,
-    projection: Projection::Never,
+    projection: Presence::Never,
     norm: NormPlace::Post,
     biases: Biases { of_layers: true, of_inner: true, of_others: true },
     is_gated: false,
@@ -242,7 +236,7 @@ const ROBERTA: Architecture = Architecture {
 };
 
 const DISTILBERT: Architecture = Architecture {
-    token_types: TokenTypes::Never,
+    token_types: Presence::Never,
     // Written into the model's code and in no config.
     layer_norm_eps: Some(1e-12),
     output_dropout: [false, true],
@@ -254,7 +248,7 @@ const DISTILBERT: Architecture = Architecture {
 };
 
 const ELECTRA: Architecture = Architecture {
-    projection: Projection::IfOther,
+    projection: Presence::IfStated,
     has_pooler: false,
     // As `ElectraGeneratorPredictions`.
     masked_lm_activation_of_layers: false,
@@ -264,7 +258,7 @@ const ELECTRA: Architecture = Architecture {
 
 // fairseq's, as RoBERTa: positions count from the padding id.
 const MPNET: Architecture = Architecture {
-    token_types: TokenTypes::Never,
+    token_types: Presence::Never,
     relative_scores: None,
     has_relative_attention_bias: true,
     head_dropout: [OfLayers, OfLayers, Never],
@@ -272,7 +266,7 @@ const MPNET: Architecture = Architecture {
 };
 
 const ALBERT: Architecture = Architecture {
-    projection: Projection::Always,
+    projection: Presence::Always,
     shares_layers: true,
     output_dropout: [true, false],
     relative_scores: Some(RelativeScores::Unscaled),
@@ -282,7 +276,7 @@ const ALBERT: Architecture = Architecture {
 
 const MODERN_BERT: Architecture = Architecture {
     positions: Rotary,
-    token_types: TokenTypes::Never,
+    token_types: Presence::Never,
     norm: NormPlace::Pre,
     biases: Biases { of_layers: false, of_inner: false, of_others: false },
     is_gated: true,
@@ -307,7 +301,7 @@ const NOMIC_BERT: Architecture = Architecture {
 };
 
 const GTE: Architecture = Architecture {
-    token_types: TokenTypes::IfAny,
+    token_types: Presence::IfStated,
     biases: Biases { of_layers: true, ..NOMIC_BERT.biases },
     inner_dropout: OfLayers,
     // `GteLMHead` computes GELU whatever `hidden_act` is.
@@ -319,7 +313,7 @@ const JINA_EMBEDDINGS_V3: Architecture = Architecture { positions: Rotary, relat
 
 const DEBERTA_V2: Architecture = Architecture {
     positions: Disentangled,
-    token_types: TokenTypes::IfAny,
+    token_types: Presence::IfStated,
     relative_scores: None,
     has_pooler: false,
     sequence_head: SequenceHead::ContextPooler,

@@ -7,7 +7,7 @@ use super::params::{StoredParam, check_stored, filled};
 use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
-use crate::family::{Family, PositionEmbeddingType, Projection, TokenTypes};
+use crate::family::{Family, PositionEmbeddingType, Presence};
 use crate::files::hub::{Wanted, directory};
 use crate::files::{of_one_save, regular_file};
 use burn::prelude::*;
@@ -171,7 +171,7 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
     let family = keys.stated_family().unwrap_or(Family::Bert);
     let architecture = family.architecture();
     if architecture.positions != PositionEmbeddingType::Absolute
-        || architecture.projection == Projection::Always
+        || architecture.projection == Presence::Always
     {
         let problem = format!(
             "there is no config.json beside it and its keys start with {}, so BERT's defaults do not fit; give a config to \
@@ -198,7 +198,7 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
         .with_hidden_size(hidden_size)
         .with_max_position_embeddings(size_of(POSITION)?.0)
         .with_type_vocab_size(match architecture.token_types {
-            TokenTypes::Always | TokenTypes::IfAny => size_of(TOKEN_TYPE)?.0,
-            TokenTypes::Never => 0,
+            Presence::Always | Presence::IfStated => size_of(TOKEN_TYPE)?.0,
+            Presence::Never => 0,
         }))
 }

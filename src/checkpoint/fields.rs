@@ -3,7 +3,7 @@
 use super::families::{FamilySpec, Field, Unsupported};
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
-use crate::family::{Family, PositionEmbeddingType, Projection};
+use crate::family::{Family, PositionEmbeddingType, Presence};
 use crate::files::hub::{Wanted, directory};
 use crate::files::{CONFIG_NAME, read_json, regular_file};
 use crate::layers::EmbeddingInitializer;
@@ -111,9 +111,9 @@ impl Fields {
         // Not read where the family has none: the field may be any. ELECTRA's default is ALBERT's.
         let embedding_size = || self.size("embedding_size", 128);
         let embedding_size = match spec.family.architecture().projection {
-            Projection::Never => None,
-            Projection::IfOther => Some(embedding_size()?).filter(|&size| size != hidden_size),
-            Projection::Always => Some(embedding_size()?),
+            Presence::Never => None,
+            Presence::IfStated => Some(embedding_size()?).filter(|&size| size != hidden_size),
+            Presence::Always => Some(embedding_size()?),
         };
         Ok(BertEmbeddingsConfig {
             family: spec.family,
@@ -391,7 +391,7 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     ]
     .into_iter()
     .chain(is_disentangled.then(|| ("position_biased_input", json!(is_biased))))
-    .chain((architecture.projection != Projection::Never).then(|| ("embedding_size", json!(config.width()))))
+    .chain((architecture.projection != Presence::Never).then(|| ("embedding_size", json!(config.width()))))
     .map(|(field, value)| (field.to_string(), value))
     .collect()
 }

@@ -1,5 +1,5 @@
 use crate::error::{Error, Result};
-use crate::family::{Family, PositionEmbeddingType, Projection, TokenTypes};
+use crate::family::{Family, PositionEmbeddingType, Presence};
 use crate::layers::{
     EmbeddingInitializer, LayerNorm, MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_num_params,
     check_sizes, ensure,
@@ -184,7 +184,7 @@ impl BertEmbeddingsConfig {
             ("vocab_size", self.vocab_size, MAX_ROWS),
         ])?;
         // A table that is not built may have any size.
-        if self.family.architecture().token_types == TokenTypes::Always || self.type_vocab_size > 0 {
+        if self.family.architecture().token_types == Presence::Always || self.type_vocab_size > 0 {
             check_sizes([("type_vocab_size", self.type_vocab_size, MAX_ROWS)])?;
         }
         if self.position_embedding_type.has_table() {
@@ -221,7 +221,7 @@ impl BertEmbeddingsConfig {
                 format!("is {found:?}, but in the family {name} it is always {always:?}")
             })
         };
-        let can_have_types = architecture.token_types != TokenTypes::Never;
+        let can_have_types = architecture.token_types != Presence::Never;
         let types = self.type_vocab_size;
         fixed(types == 0 || can_have_types, "type_vocab_size", &types, &0)?;
         let (eps, own) = (self.layer_norm_eps, architecture.layer_norm_eps);
@@ -232,13 +232,13 @@ impl BertEmbeddingsConfig {
         let is_valid = !is_of_attention || scheme == own || both == [Absolute, Disentangled];
         fixed(is_valid, "position_embedding_type", &scheme, &own)?;
         let problem = match (architecture.projection, self.embedding_size) {
-            (Projection::Never, Some(size)) => {
+            (Presence::Never, Some(size)) => {
                 format!("is {size}, but the family {name} has tables as wide as its model; use None")
             }
-            (Projection::IfOther, Some(size)) if size == self.hidden_size => {
+            (Presence::IfStated, Some(size)) if size == self.hidden_size => {
                 format!("is hidden_size {size}, which the family {name} does not project; use None")
             }
-            (Projection::Always, None) => {
+            (Presence::Always, None) => {
                 format!("is None, but the family {name} projects its embeddings; give their length")
             }
             _ => return Ok(()),
