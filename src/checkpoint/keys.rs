@@ -1,6 +1,6 @@
 //! Which key of a checkpoint holds which parameter.
 
-use super::families::{FamilyKeys, FamilySpec, HeadKeys};
+use super::families::{FamilySpec, HeadKeys};
 use super::fields::Fields;
 use super::{
     BUFFERS, Checkpoint, GAMMA_BETA, MODEL_PREFIX, POSITION, StoredParam, TOKEN_TYPE, ambiguous, is_known,
@@ -16,7 +16,7 @@ pub struct ModelKeys {
     layer_prefix: String,
     /// What γ and β of every LayerNorm are called.
     gamma_beta: [&'static str; 2],
-    pub(crate) family: &'static FamilyKeys,
+    pub(crate) family: &'static FamilySpec,
     /// The keys of the checkpoint that is read; `None` of one that is written.
     pub(crate) stored: Option<BTreeSet<String>>,
 }
@@ -24,7 +24,7 @@ pub struct ModelKeys {
 impl ModelKeys {
     /// The keys of a checkpoint that has an embedding layer.
     pub(crate) fn of_layer(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
-        let names = &FamilySpec::of(family).keys;
+        let names = FamilySpec::of(family);
         let word = names.word;
         let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(word));
         let (known, unknown): (Vec<&str>, Vec<&str>) = tables.partition(|prefix| is_known(prefix, word));
@@ -74,7 +74,7 @@ impl ModelKeys {
 
     /// The keys that transformers writes, with what the model's start with.
     pub(crate) fn written(prefix: &str, family: Family) -> Self {
-        let (layer_prefix, family) = (format!("{prefix}{MODEL_PREFIX}"), &FamilySpec::of(family).keys);
+        let (layer_prefix, family) = (format!("{prefix}{MODEL_PREFIX}"), FamilySpec::of(family));
         Self { layer_prefix, gamma_beta: GAMMA_BETA[0], family, stored: None }
     }
 
@@ -156,8 +156,7 @@ impl ModelKeys {
         let positions = |family: Family| family.architecture().positions;
         // Positions alone are compared: they change what is computed, and no shape would show it.
         // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
-        let found =
-            self.stated_family().filter(|&found| FamilySpec::of(found).keys.layer == self.family.layer);
+        let found = self.stated_family().filter(|&found| FamilySpec::of(found).layer == self.family.layer);
         let problem = match (fields.spec.family, found) {
             (stated, _) if positions(stated) != positions(family) => format!(
                 "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",

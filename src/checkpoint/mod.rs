@@ -171,7 +171,7 @@ const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
 /// The prefix before the model's own key, empty without a wrapper, if the key is that of word embeddings.
 fn wrapper(key: &str) -> Option<&str> {
-    let words = families::FAMILIES.iter().map(|spec| spec.keys.word);
+    let words = families::FAMILIES.iter().map(|spec| spec.word);
     let (prefix, word) = words.into_iter().find_map(|word| Some((key.strip_suffix(word)?, word)))?;
     // Wrappers nest, as `module._orig_mod.`.
     let mut rest = prefix;

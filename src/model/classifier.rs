@@ -200,7 +200,7 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
 /// The dropout of a head that a `config.json` states; `None` where it is the family's default.
 pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
     let spec = fields.spec;
-    let Some(field) = spec.keys.head_dropout[of as usize].filter(|field| !fields.is_null(field)) else {
+    let Some(field) = spec.head_dropout[of as usize].filter(|field| !fields.is_null(field)) else {
         return Ok(None);
     };
     let prob = fields.number(field, 0.0)?;
@@ -225,6 +225,6 @@ pub(super) fn head_fields(
         FamilyDropout::OfLayers | FamilyDropout::Never => None,
     };
     // null where it is that of the layers, as transformers writes it.
-    let dropout = spec.keys.head_dropout[of as usize].map(|field| (field, json!(dropout.or(default))));
+    let dropout = spec.head_dropout[of as usize].map(|field| (field, json!(dropout.or(default))));
     [("id2label", by_id.into()), ("label2id", by_name.into())].into_iter().chain(dropout).collect()
 }

@@ -251,7 +251,7 @@ impl Stored for BertForMaskedLm {
     fn config_of(fields: &Fields) -> Result<BertForMaskedLmConfig> {
         let bert = BertModelConfig::from_fields(fields)?;
         let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
-        let has_legacy = fields.spec.keys.other_masked_lm.is_some();
+        let has_legacy = fields.spec.other_masked_lm.is_some();
         let legacy = if has_legacy { fields.flag("legacy")? } else { None };
         Ok(BertForMaskedLmConfig::new(bert)
             .with_tie_word_embeddings(tie_word_embeddings)
@@ -286,7 +286,7 @@ impl Stored for BertForMaskedLm {
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
-        let names = &FamilySpec::of(self.bert.embeddings.family()).keys;
+        let names = FamilySpec::of(self.bert.embeddings.family());
         let legacy = names.other_masked_lm.is_some().then(|| ("legacy", json!(self.head.legacy)));
         let is_tied = ("tie_word_embeddings", json!(self.head.decoder.is_none()));
         [is_tied].into_iter().chain(legacy).collect()

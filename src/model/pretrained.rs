@@ -319,9 +319,9 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     check_stored(&params, &built.bert().body_params(&keys))?;
     let built_parts = built.parts(&keys);
     // What of the old file starts with one of these is replaced, and also removed where this model has no such part.
-    let beside_layers = [spec.keys.projection, spec.keys.relative_attention_bias, spec.keys.final_norm];
-    let disentangled = spec.keys.disentangled.into_iter().flat_map(|[table, norm, ..]| [table, norm]);
-    let of_encoder = beside_layers.into_iter().flatten().chain(disentangled).chain([spec.keys.layer]);
+    let beside_layers = [spec.projection, spec.relative_attention_bias, spec.final_norm];
+    let disentangled = spec.disentangled.into_iter().flat_map(|[table, norm, ..]| [table, norm]);
+    let of_encoder = beside_layers.into_iter().flatten().chain(disentangled).chain([spec.layer]);
     let mut namespaces: Vec<_> = of_encoder.map(|name| keys.named(name)).collect();
     let mut copies = Vec::new();
     for part in model.parts(&keys) {

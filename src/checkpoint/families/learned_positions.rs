@@ -1,11 +1,35 @@
 //! The families whose positions are learned: position embeddings, MPNet's biases, DeBERTa's vectors of distances.
 
 use super::Field::{Also, Always, Named};
-use super::{Defaults, FamilyKeys, FamilySpec, HeadKeys, Unsupported};
+use super::{Defaults, FamilySpec, HeadKeys, Unsupported};
 use crate::family::Family;
 use burn_fused::Activation;
 
-pub(super) const BERT_KEYS: FamilyKeys = FamilyKeys {
+pub(super) const BERT_DEFAULTS: Defaults = Defaults {
+    vocab_size: 30522,
+    type_vocab_size: 2,
+    pad_token_id: 0,
+    hidden_size: 768,
+    num_hidden_layers: 12,
+    num_attention_heads: 12,
+    intermediate_size: 3072,
+    dropout: 0.1,
+    attention_dropout: 0.1,
+    hidden_act: Activation::Gelu,
+    // Of every config class but ModernBERT's; published configs of RoBERTa's family state 514.
+    max_position_embeddings: 512,
+    layer_norm_eps: 1e-12,
+    initializer_bound: None,
+    rope_theta: 160_000.0,
+};
+
+pub(super) const BERT: FamilySpec = FamilySpec {
+    family: Family::Bert,
+    class: "Bert",
+    base: "bert",
+    defaults: BERT_DEFAULTS,
+    fields: &[],
+    unsupported: &[],
     word: "word_embeddings.weight",
     embeddings_norm: "embeddings.LayerNorm",
     zero_biases: true,
@@ -34,46 +58,6 @@ pub(super) const BERT_KEYS: FamilyKeys = FamilyKeys {
     head_dropout: [Some("classifier_dropout"), Some("classifier_dropout"), None],
 };
 
-pub(super) const ROBERTA_KEYS: FamilyKeys = FamilyKeys {
-    masked_lm: HeadKeys {
-        prefix: "lm_head.",
-        transform: "lm_head.dense",
-        layer_norm: "lm_head.layer_norm",
-        bias: &["lm_head.bias", "lm_head.decoder.bias"],
-        decoder: "lm_head.decoder.weight",
-    },
-    sequence_head: Some(["classifier.dense", "classifier.out_proj"]),
-    ..BERT_KEYS
-};
-
-pub(super) const BERT_DEFAULTS: Defaults = Defaults {
-    vocab_size: 30522,
-    type_vocab_size: 2,
-    pad_token_id: 0,
-    hidden_size: 768,
-    num_hidden_layers: 12,
-    num_attention_heads: 12,
-    intermediate_size: 3072,
-    dropout: 0.1,
-    attention_dropout: 0.1,
-    hidden_act: Activation::Gelu,
-    // Of every config class but ModernBERT's; published configs of RoBERTa's family state 514.
-    max_position_embeddings: 512,
-    layer_norm_eps: 1e-12,
-    initializer_bound: None,
-    rope_theta: 160_000.0,
-};
-
-pub(super) const BERT: FamilySpec = FamilySpec {
-    family: Family::Bert,
-    class: "Bert",
-    base: "bert",
-    defaults: BERT_DEFAULTS,
-    fields: &[],
-    unsupported: &[],
-    keys: BERT_KEYS,
-};
-
 /// Of the config classes that transformers derived from RoBERTa's: the vocabulary is BERT's.
 pub(super) const ROBERTA_DEFAULTS: Defaults = Defaults { pad_token_id: 1, ..BERT_DEFAULTS };
 
@@ -82,7 +66,14 @@ pub(super) const ROBERTA: FamilySpec = FamilySpec {
     class: "Roberta",
     base: "roberta",
     defaults: Defaults { vocab_size: 50265, ..ROBERTA_DEFAULTS },
-    keys: ROBERTA_KEYS,
+    masked_lm: HeadKeys {
+        prefix: "lm_head.",
+        transform: "lm_head.dense",
+        layer_norm: "lm_head.layer_norm",
+        bias: &["lm_head.bias", "lm_head.decoder.bias"],
+        decoder: "lm_head.decoder.weight",
+    },
+    sequence_head: Some(["classifier.dense", "classifier.out_proj"]),
     ..BERT
 };
 
@@ -103,24 +94,21 @@ pub(super) const DISTILBERT: FamilySpec = FamilySpec {
         ("type_vocab_size", Always),
         ("layer_norm_eps", Always),
     ],
-    keys: FamilyKeys {
-        layer: "transformer.layer.",
-        query_key_value: ["attention.q_lin", "attention.k_lin", "attention.v_lin"],
-        attention_output: "attention.out_lin",
-        feed_forward: &["ffn.lin1", "ffn.lin2"],
-        norms: ["sa_layer_norm", "output_layer_norm"],
-        masked_lm: HeadKeys {
-            // The head has no module of its own, but a common start.
-            prefix: "vocab_",
-            transform: "vocab_transform",
-            layer_norm: "vocab_layer_norm",
-            bias: &["vocab_projector.bias"],
-            decoder: "vocab_projector.weight",
-        },
-        sequence_head: Some(["pre_classifier", "classifier"]),
-        head_dropout: [Some("seq_classif_dropout"), None, Some("qa_dropout")],
-        ..BERT_KEYS
+    layer: "transformer.layer.",
+    query_key_value: ["attention.q_lin", "attention.k_lin", "attention.v_lin"],
+    attention_output: "attention.out_lin",
+    feed_forward: &["ffn.lin1", "ffn.lin2"],
+    norms: ["sa_layer_norm", "output_layer_norm"],
+    masked_lm: HeadKeys {
+        // The head has no module of its own, but a common start.
+        prefix: "vocab_",
+        transform: "vocab_transform",
+        layer_norm: "vocab_layer_norm",
+        bias: &["vocab_projector.bias"],
+        decoder: "vocab_projector.weight",
     },
+    sequence_head: Some(["pre_classifier", "classifier"]),
+    head_dropout: [Some("seq_classif_dropout"), None, Some("qa_dropout")],
     ..BERT
 };
 
@@ -129,18 +117,15 @@ pub(super) const ELECTRA: FamilySpec = FamilySpec {
     class: "Electra",
     base: "electra",
     defaults: Defaults { hidden_size: 256, num_attention_heads: 4, intermediate_size: 1024, ..BERT_DEFAULTS },
-    keys: FamilyKeys {
-        projection: Some("embeddings_project"),
-        masked_lm: HeadKeys {
-            prefix: "generator_",
-            transform: "generator_predictions.dense",
-            layer_norm: "generator_predictions.LayerNorm",
-            bias: &["generator_lm_head.bias"],
-            decoder: "generator_lm_head.weight",
-        },
-        sequence_head: Some(["classifier.dense", "classifier.out_proj"]),
-        ..BERT_KEYS
+    projection: Some("embeddings_project"),
+    masked_lm: HeadKeys {
+        prefix: "generator_",
+        transform: "generator_predictions.dense",
+        layer_norm: "generator_predictions.LayerNorm",
+        bias: &["generator_lm_head.bias"],
+        decoder: "generator_lm_head.weight",
     },
+    sequence_head: Some(["classifier.dense", "classifier.out_proj"]),
     ..BERT
 };
 
@@ -155,14 +140,12 @@ pub(super) const MPNET: FamilySpec = FamilySpec {
         Unsupported::OtherThan("relative_attention_num_buckets", 32, "other buckets of relative positions"),
         Unsupported::OtherThan("pad_token_id", 1, "another padding id"),
     ],
-    keys: FamilyKeys {
-        query_key_value: ["attention.attn.q", "attention.attn.k", "attention.attn.v"],
-        attention_output: "attention.attn.o",
-        norms: ["attention.LayerNorm", "output.LayerNorm"],
-        relative_attention_bias: Some("encoder.relative_attention_bias.weight"),
-        head_dropout: [None; 3],
-        ..ROBERTA_KEYS
-    },
+    query_key_value: ["attention.attn.q", "attention.attn.k", "attention.attn.v"],
+    attention_output: "attention.attn.o",
+    norms: ["attention.LayerNorm", "output.LayerNorm"],
+    relative_attention_bias: Some("encoder.relative_attention_bias.weight"),
+    head_dropout: [None; 3],
+    ..ROBERTA
 };
 
 pub(super) const ALBERT: FamilySpec = FamilySpec {
@@ -184,25 +167,22 @@ pub(super) const ALBERT: FamilySpec = FamilySpec {
         Unsupported::OtherThan("num_hidden_groups", 1, "several groups of layers"),
         Unsupported::OtherThan("inner_group_num", 1, "several layers in a group"),
     ],
-    keys: FamilyKeys {
-        layer: "encoder.albert_layer_groups.0.albert_layers.",
-        query_key_value: ["attention.query", "attention.key", "attention.value"],
-        attention_output: "attention.dense",
-        feed_forward: &["ffn", "ffn_output"],
-        norms: ["attention.LayerNorm", "full_layer_layer_norm"],
-        distances: "attention.distance_embedding.weight",
-        projection: Some("encoder.embedding_hidden_mapping_in"),
-        pooler: "pooler",
-        masked_lm: HeadKeys {
-            prefix: "predictions.",
-            transform: "predictions.dense",
-            layer_norm: "predictions.LayerNorm",
-            bias: &["predictions.bias", "predictions.decoder.bias"],
-            decoder: "predictions.decoder.weight",
-        },
-        head_dropout: [Some("classifier_dropout_prob"), Some("classifier_dropout_prob"), None],
-        ..BERT_KEYS
+    layer: "encoder.albert_layer_groups.0.albert_layers.",
+    query_key_value: ["attention.query", "attention.key", "attention.value"],
+    attention_output: "attention.dense",
+    feed_forward: &["ffn", "ffn_output"],
+    norms: ["attention.LayerNorm", "full_layer_layer_norm"],
+    distances: "attention.distance_embedding.weight",
+    projection: Some("encoder.embedding_hidden_mapping_in"),
+    pooler: "pooler",
+    masked_lm: HeadKeys {
+        prefix: "predictions.",
+        transform: "predictions.dense",
+        layer_norm: "predictions.LayerNorm",
+        bias: &["predictions.bias", "predictions.decoder.bias"],
+        decoder: "predictions.decoder.weight",
     },
+    head_dropout: [Some("classifier_dropout_prob"), Some("classifier_dropout_prob"), None],
     ..BERT
 };
 
@@ -229,28 +209,22 @@ pub(super) const DEBERTA_V2: FamilySpec = FamilySpec {
         Unsupported::OtherWidth("pooler_hidden_size", "another width of the pooler"),
         Unsupported::OtherName("pooler_hidden_act", "gelu", "another activation of the pooler"),
     ],
-    keys: FamilyKeys {
-        query_key_value: [
-            "attention.self.query_proj",
-            "attention.self.key_proj",
-            "attention.self.value_proj",
-        ],
-        disentangled: Some([
-            "encoder.rel_embeddings",
-            "encoder.LayerNorm",
-            "attention.self.pos_key_proj",
-            "attention.self.pos_query_proj",
-        ]),
-        // What `"legacy": false` calls the head, and the published models do.
-        other_masked_lm: Some(HeadKeys {
-            prefix: "lm_predictions.lm_head.",
-            transform: "lm_predictions.lm_head.dense",
-            layer_norm: "lm_predictions.lm_head.LayerNorm",
-            bias: &["lm_predictions.lm_head.bias"],
-            decoder: "lm_predictions.lm_head.decoder.weight",
-        }),
-        sequence_head: Some(["pooler.dense", "classifier"]),
-        head_dropout: [Some("cls_dropout"), None, None],
-        ..BERT_KEYS
-    },
+    query_key_value: ["attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj"],
+    disentangled: Some([
+        "encoder.rel_embeddings",
+        "encoder.LayerNorm",
+        "attention.self.pos_key_proj",
+        "attention.self.pos_query_proj",
+    ]),
+    // What `"legacy": false` calls the head, and the published models do.
+    other_masked_lm: Some(HeadKeys {
+        prefix: "lm_predictions.lm_head.",
+        transform: "lm_predictions.lm_head.dense",
+        layer_norm: "lm_predictions.lm_head.LayerNorm",
+        bias: &["lm_predictions.lm_head.bias"],
+        decoder: "lm_predictions.lm_head.decoder.weight",
+    }),
+    sequence_head: Some(["pooler.dense", "classifier"]),
+    head_dropout: [Some("cls_dropout"), None, None],
+    ..BERT
 };

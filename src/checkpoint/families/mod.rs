@@ -10,7 +10,7 @@ use burn_fused::Activation;
 use learned_positions::{ROBERTA, ROBERTA_DEFAULTS};
 use serde_json::{Map, Value};
 
-/// How a family's models are stored. Defaults are those of its config class in transformers 5.23.0.
+/// How a family's models are stored: the names of its classes, fields and keys.
 #[derive(Debug)]
 pub(crate) struct FamilySpec {
     pub(crate) family: Family,
@@ -22,10 +22,44 @@ pub(crate) struct FamilySpec {
     /// BERT's fields that this family's `config.json` has under another name or not at all.
     pub(crate) fields: &'static [(&'static str, Field)],
     pub(crate) unsupported: &'static [Unsupported],
-    pub(crate) keys: FamilyKeys,
+    // Keys, of which those are used whose parameters a model has. Those of encoder and pooler follow the model's prefix.
+    /// The word embeddings, below `embeddings.`, and their LayerNorm, with it where it is there.
+    pub(crate) word: &'static str,
+    pub(crate) embeddings_norm: &'static str,
+    /// Whether a bias that a module lacks is stored as zeros, as the class in Python always has one.
+    pub(crate) zero_biases: bool,
+    /// What comes before a layer's number.
+    pub(crate) layer: &'static str,
+    /// Of the attention. Neighbours of one name, here and below, are one tensor, one below the other.
+    pub(crate) query_key_value: [&'static str; 3],
+    pub(crate) attention_output: &'static str,
+    /// The first linear layer, the gate if there is one, and the last.
+    pub(crate) feed_forward: &'static [&'static str],
+    /// Whether the gate is above the feed-forward network's first where both are one tensor.
+    pub(crate) gate_is_first: bool,
+    /// That of the attention, and that of the feed-forward network.
+    pub(crate) norms: [&'static str; 2],
+    pub(crate) final_norm: Option<&'static str>,
+    /// Relative positions by query and key.
+    pub(crate) distances: &'static str,
+    pub(crate) projection: Option<&'static str>,
+    pub(crate) relative_attention_bias: Option<&'static str>,
+    /// Vectors of distances and their norm, and in a layer the projections to their keys and queries.
+    pub(crate) disentangled: Option<[&'static str; 4]>,
+    pub(crate) pooler: &'static str,
+    /// Classifiers that read its linear layer and norm have them under the same keys.
+    pub(crate) masked_lm: HeadKeys,
+    /// Other names of the same head.
+    pub(crate) other_masked_lm: Option<HeadKeys>,
+    /// The linear layer that scores answers.
+    pub(crate) answers: &'static str,
+    /// The two linear layers of a classifier of sequences that does not read the pooler.
+    pub(crate) sequence_head: Option<[&'static str; 2]>,
+    /// The fields in `config.json` for the dropout of the heads, by what they classify.
+    pub(crate) head_dropout: [Option<&'static str>; 3],
 }
 
-/// The values of fields that a `config.json` lacks.
+/// The values of fields that a `config.json` lacks: those of the family's config class in transformers 5.23.0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {
     pub(crate) vocab_size: usize,
@@ -70,46 +104,6 @@ pub(crate) enum Unsupported {
     OtherName(&'static str, &'static str, &'static str),
     /// What a field means that must be `hidden_size`.
     OtherWidth(&'static str, &'static str),
-}
-
-/// The keys of a family above its embedding layer, of which those are used whose parameters a model has. Those of encoder and
-/// pooler follow the model's prefix.
-#[derive(Debug)]
-pub(crate) struct FamilyKeys {
-    /// The word embeddings, below `embeddings.`, and their LayerNorm, with it where it is there.
-    pub(crate) word: &'static str,
-    pub(crate) embeddings_norm: &'static str,
-    /// Whether a bias that a module lacks is stored as zeros, as the class in Python always has one.
-    pub(crate) zero_biases: bool,
-    /// What comes before a layer's number.
-    pub(crate) layer: &'static str,
-    /// Of the attention. Neighbours of one name, here and below, are one tensor, one below the other.
-    pub(crate) query_key_value: [&'static str; 3],
-    pub(crate) attention_output: &'static str,
-    /// The first linear layer, the gate if there is one, and the last.
-    pub(crate) feed_forward: &'static [&'static str],
-    /// Whether the gate is above the feed-forward network's first where both are one tensor.
-    pub(crate) gate_is_first: bool,
-    /// That of the attention, and that of the feed-forward network.
-    pub(crate) norms: [&'static str; 2],
-    pub(crate) final_norm: Option<&'static str>,
-    /// Relative positions by query and key.
-    pub(crate) distances: &'static str,
-    pub(crate) projection: Option<&'static str>,
-    pub(crate) relative_attention_bias: Option<&'static str>,
-    /// Vectors of distances and their norm, and in a layer the projections to their keys and queries.
-    pub(crate) disentangled: Option<[&'static str; 4]>,
-    pub(crate) pooler: &'static str,
-    /// Classifiers that read its linear layer and norm have them under the same keys.
-    pub(crate) masked_lm: HeadKeys,
-    /// Other names of the same head.
-    pub(crate) other_masked_lm: Option<HeadKeys>,
-    /// The linear layer that scores answers.
-    pub(crate) answers: &'static str,
-    /// The two linear layers of a classifier of sequences that does not read the pooler.
-    pub(crate) sequence_head: Option<[&'static str; 2]>,
-    /// The fields in `config.json` for the dropout of the heads, by what they classify.
-    pub(crate) head_dropout: [Option<&'static str>; 3],
 }
 
 #[derive(Debug)]
@@ -157,16 +151,16 @@ pub(super) static FAMILIES: [FamilySpec; 15] = [
 const _: () = {
     let mut i = 0;
     while i < FAMILIES.len() {
-        let FamilySpec { family, keys, .. } = &FAMILIES[i];
-        assert!(*family as usize == i, "the entries are in the order of the variants");
-        let own = family.architecture();
-        assert!(own.has_relative_attention_bias == keys.relative_attention_bias.is_some());
+        let spec = &FAMILIES[i];
+        assert!(spec.family as usize == i, "the entries are in the order of the variants");
+        let own = spec.family.architecture();
+        assert!(own.has_relative_attention_bias == spec.relative_attention_bias.is_some());
         let is_disentangled = matches!(own.positions, PositionEmbeddingType::Disentangled);
-        assert!(is_disentangled == keys.disentangled.is_some());
+        assert!(is_disentangled == spec.disentangled.is_some());
         let has_all = matches!(own.biases, Biases { of_layers: true, of_inner: true, of_others: true });
-        assert!(has_all || !keys.zero_biases);
-        assert!(matches!(own.norm, NormPlace::Pre) == keys.final_norm.is_some());
-        assert!(keys.feed_forward.len() == if own.is_gated { 3 } else { 2 });
+        assert!(has_all || !spec.zero_biases);
+        assert!(matches!(own.norm, NormPlace::Pre) == spec.final_norm.is_some());
+        assert!(spec.feed_forward.len() == if own.is_gated { 3 } else { 2 });
         i += 1;
     }
 };
@@ -193,7 +187,7 @@ impl FamilySpec {
     /// The first family whose embedding layers have this prefix below a model's, and this key of word embeddings.
     pub(crate) fn of_prefix(prefix: &str, word: &str) -> Option<&'static Self> {
         let base = prefix.strip_suffix(MODEL_PREFIX)?.strip_suffix('.')?;
-        FAMILIES.iter().find(|spec| spec.base == base && spec.keys.word == word)
+        FAMILIES.iter().find(|spec| spec.base == base && spec.word == word)
     }
 
     pub(crate) fn supported() -> String {

@@ -2,8 +2,8 @@
 //! transformers reads and writes too.
 
 use super::Field::{Always, Named, Old};
-use super::learned_positions::{BERT, BERT_DEFAULTS, BERT_KEYS, ROBERTA, ROBERTA_DEFAULTS, ROBERTA_KEYS};
-use super::{Defaults, FamilyKeys, FamilySpec, HeadKeys, Unsupported};
+use super::learned_positions::{BERT, BERT_DEFAULTS, ROBERTA, ROBERTA_DEFAULTS};
+use super::{Defaults, FamilySpec, HeadKeys, Unsupported};
 use crate::family::Family;
 use burn_fused::Activation;
 
@@ -41,27 +41,25 @@ pub(super) const MODERN_BERT: FamilySpec = FamilySpec {
         Unsupported::Flag("classifier_bias", "has a bias in its heads' first layer"),
         Unsupported::OtherName("classifier_activation", "gelu", "another activation of its heads"),
     ],
-    keys: FamilyKeys {
-        word: "tok_embeddings.weight",
-        embeddings_norm: "embeddings.norm",
-        zero_biases: false,
-        layer: "layers.",
-        query_key_value: ["attn.Wqkv"; 3],
-        attention_output: "attn.Wo",
-        feed_forward: &["mlp.Wi", "mlp.Wi", "mlp.Wo"],
-        norms: ["attn_norm", "mlp_norm"],
-        final_norm: Some("final_norm"),
-        masked_lm: HeadKeys {
-            prefix: "head.",
-            transform: "head.dense",
-            layer_norm: "head.norm",
-            bias: &["decoder.bias"],
-            decoder: "decoder.weight",
-        },
-        answers: "classifier",
-        head_dropout: [Some("classifier_dropout"); 3],
-        ..BERT_KEYS
+    word: "tok_embeddings.weight",
+    embeddings_norm: "embeddings.norm",
+    zero_biases: false,
+    layer: "layers.",
+    query_key_value: ["attn.Wqkv"; 3],
+    attention_output: "attn.Wo",
+    feed_forward: &["mlp.Wi", "mlp.Wi", "mlp.Wo"],
+    norms: ["attn_norm", "mlp_norm"],
+    final_norm: Some("final_norm"),
+    masked_lm: HeadKeys {
+        prefix: "head.",
+        transform: "head.dense",
+        layer_norm: "head.norm",
+        bias: &["decoder.bias"],
+        decoder: "decoder.weight",
     },
+    answers: "classifier",
+    head_dropout: [Some("classifier_dropout"); 3],
+    ..BERT
 };
 
 pub(super) const NOMIC_BERT: FamilySpec = FamilySpec {
@@ -96,18 +94,16 @@ pub(super) const NOMIC_BERT: FamilySpec = FamilySpec {
         Unsupported::Flag("mlp_fc1_bias", "has biases in its feed-forward networks"),
         Unsupported::OtherName("activation_function", "swiglu", "another feed-forward network"),
     ],
-    keys: FamilyKeys {
-        embeddings_norm: "emb_ln",
-        zero_biases: false,
-        layer: "encoder.layers.",
-        // The activation is that of the second of the two.
-        query_key_value: ["attn.Wqkv"; 3],
-        attention_output: "attn.out_proj",
-        feed_forward: &["mlp.fc12", "mlp.fc11", "mlp.fc2"],
-        norms: ["norm1", "norm2"],
-        masked_lm: HeadKeys { layer_norm: "cls.predictions.transform.layer_norm", ..BERT_KEYS.masked_lm },
-        ..BERT_KEYS
-    },
+    embeddings_norm: "emb_ln",
+    zero_biases: false,
+    layer: "encoder.layers.",
+    query_key_value: ["attn.Wqkv"; 3],
+    attention_output: "attn.out_proj",
+    // The activation is that of the second of the two.
+    feed_forward: &["mlp.fc12", "mlp.fc11", "mlp.fc2"],
+    norms: ["norm1", "norm2"],
+    masked_lm: HeadKeys { layer_norm: "cls.predictions.transform.layer_norm", ..BERT.masked_lm },
+    ..BERT
 };
 
 pub(super) const GTE: FamilySpec = FamilySpec {
@@ -123,20 +119,13 @@ pub(super) const GTE: FamilySpec = FamilySpec {
         ..BERT_DEFAULTS
     },
     fields: &[("position_embedding_type", Always)],
-    keys: FamilyKeys {
-        zero_biases: false,
-        query_key_value: ["attention.qkv_proj"; 3],
-        attention_output: "attention.o_proj",
-        feed_forward: &["mlp.up_gate_proj", "mlp.up_gate_proj", "mlp.down_proj"],
-        gate_is_first: true,
-        norms: ["attn_ln", "mlp_ln"],
-        masked_lm: HeadKeys {
-            layer_norm: "lm_head.norm",
-            bias: &["lm_head.decoder.bias"],
-            ..ROBERTA_KEYS.masked_lm
-        },
-        ..BERT_KEYS
-    },
+    zero_biases: false,
+    query_key_value: ["attention.qkv_proj"; 3],
+    attention_output: "attention.o_proj",
+    feed_forward: &["mlp.up_gate_proj", "mlp.up_gate_proj", "mlp.down_proj"],
+    gate_is_first: true,
+    norms: ["attn_ln", "mlp_ln"],
+    masked_lm: HeadKeys { layer_norm: "lm_head.norm", bias: &["lm_head.decoder.bias"], ..ROBERTA.masked_lm },
     ..BERT
 };
 
@@ -156,15 +145,12 @@ pub(super) const JINA_EMBEDDINGS_V3: FamilySpec = FamilySpec {
         ..ROBERTA_DEFAULTS
     },
     fields: &[("position_embedding_type", Always)],
-    keys: FamilyKeys {
-        embeddings_norm: "emb_ln",
-        zero_biases: false,
-        layer: "encoder.layers.",
-        query_key_value: ["mixer.Wqkv"; 3],
-        attention_output: "mixer.out_proj",
-        feed_forward: &["mlp.fc1", "mlp.fc2"],
-        norms: ["norm1", "norm2"],
-        ..ROBERTA_KEYS
-    },
+    embeddings_norm: "emb_ln",
+    zero_biases: false,
+    layer: "encoder.layers.",
+    query_key_value: ["mixer.Wqkv"; 3],
+    attention_output: "mixer.out_proj",
+    feed_forward: &["mlp.fc1", "mlp.fc2"],
+    norms: ["norm1", "norm2"],
     ..ROBERTA
 };
