@@ -98,16 +98,19 @@ impl Ids {
         Self { tensor: self.tensor.clone().to_device(device), ..self.clone() }
     }
 
-    pub(crate) fn sequences(&self, range: Range<usize>) -> Result<Self> {
+    pub(crate) fn sequences(&self, range: Range<usize>) -> Self {
         let [rows, columns] = self.dims();
         // One row of positions serves every sequence.
         if rows == 1 {
-            return Ok(self.clone());
+            return self.clone();
         }
         // The copy is cut as well, so that checks of the part read nothing back.
-        let host = self.host()?.map(|host| host[range.start * columns..range.end * columns].to_vec());
+        let host = self.host.as_ref().map(|copy| match copy.get() {
+            Some(host) => OnceLock::from(host[range.start * columns..range.end * columns].to_vec()),
+            None => OnceLock::new(),
+        });
         let tensor = self.tensor.clone().narrow(0, range.start, range.len());
-        Ok(Self { name: self.name, tensor, host: host.map(|host| Arc::new(host.into())) })
+        Self { name: self.name, tensor, host: host.map(Arc::new) }
     }
 
     /// Whether `table`, of `rows` rows, has a row for every id.

@@ -243,7 +243,7 @@ impl BertForSentenceEmbedding {
         let device = self.bert.embeddings.word_embeddings.weight.val().device();
         let parts = (0..batch).step_by(size).map(|first| {
             let range = first..batch.min(first + size);
-            let part = (input.sequences(range.clone())?, padding.map(|padding| padding.sequences(range)));
+            let part = (input.sequences(range.clone()), padding.map(|padding| padding.sequences(range)));
             let nothing = Tensor::zeros([1, 1], &device); // what comes in are ids
             recomputed_anywhere(self, nothing, &part, |model, _, (input, padding)| {
                 model.embed(input, padding.as_ref())
