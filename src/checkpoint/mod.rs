@@ -21,8 +21,8 @@ pub(crate) use params::{StoredParam, check_stored, filled, stored_dtype};
 
 use crate::error::{Error, Result, shown};
 use crate::files::{WEIGHT_NAMES, read_json, regular_file};
-use burn::tensor::TensorData;
-use formats::{StoredTensor, WeightFile, float_dtype};
+use burn::tensor::{DType, TensorData};
+use formats::{FLOATS, StoredTensor, WeightFile};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -102,14 +102,14 @@ impl Checkpoint {
         Ok((tensor, &self.files[*file]))
     }
 
-    /// [`tensor`](Self::tensor), if it holds floats.
-    fn float_tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile)> {
+    /// [`tensor`](Self::tensor), if it holds floats, with Burn's name of their dtype.
+    fn float_tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile, DType)> {
         let (tensor, file) = self.tensor(key)?;
-        if float_dtype(tensor.dtype).is_some() {
-            return Ok((tensor, file));
-        }
-        let (path, found) = (file.path.clone(), tensor.dtype.to_string());
-        Err(Error::CheckpointDType { path, key: key.to_string(), found })
+        let Some((_, dtype, _)) = FLOATS.into_iter().find(|(stored, ..)| *stored == tensor.dtype) else {
+            let (path, found) = (file.path.clone(), tensor.dtype.to_string());
+            return Err(Error::CheckpointDType { path, key: key.to_string(), found });
+        };
+        Ok((tensor, file, dtype))
     }
 
     /// Whether two tensors have the same shape and values, in whatever dtype each is stored.
@@ -125,13 +125,13 @@ impl Checkpoint {
         let tensors = keys.iter().map(|key| self.float_tensor(key)).collect::<Result<Vec<_>>>()?;
         // Before anything is allocated: views in PyTorch's files can repeat what they see. Saturating, as shapes are the
         // file's word.
-        let claimed = tensors.iter().fold(0, |total: u64, (tensor, _)| total.saturating_add(tensor.size()));
+        let claimed = tensors.iter().fold(0, |total: u64, (tensor, ..)| total.saturating_add(tensor.size()));
         let length = self.files.iter().fold(0, |total: u64, file| total.saturating_add(file.length));
         if claimed > length {
             let problem = format!("its tensors claim {claimed} bytes, but it has {length}");
             return Err(Error::not_a_checkpoint(&self.path, problem));
         }
-        keys.iter().zip(tensors).map(|(key, (tensor, file))| file.read(key, tensor)).collect()
+        keys.iter().zip(tensors).map(|(key, (tensor, file, dtype))| file.read(key, tensor, dtype)).collect()
     }
 }
 

@@ -122,7 +122,7 @@ pub(crate) fn filled<M: Module>(module: &M, checkpoint: &Checkpoint, params: Vec
     // A bias that the module lacks is not read: transformers' layers have one, of zeros.
     let params: Vec<_> = params.into_iter().filter(StoredParam::is_of_module).collect();
     for param in &params {
-        let (stored, file) = checkpoint.float_tensor(&param.key)?;
+        let (stored, file, _) = checkpoint.float_tensor(&param.key)?;
         if stored.shape != param.shape {
             let (path, key) = (file.path.clone(), param.key.clone());
             let (found, expected) = (stored.shape.clone(), param.shape.clone());
