@@ -51,11 +51,8 @@ impl Fields {
     /// Reads the `config.json` in a directory or beside a weights file. If `path` does not exist, the error
     /// names it and not the config.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
-        if path.as_os_str().is_empty() {
-            return Err(regular_file::empty_path("read"));
-        }
         if !regular_file::exists(path) {
-            return Err(Error::reading(path, std::io::ErrorKind::NotFound.into()));
+            regular_file::open(path)?;
         }
         Self::read(config_path(path))
     }

@@ -122,7 +122,7 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
 }
 
 /// An empty path, where a file was to be `read` or a directory to be `saved into`.
-pub(crate) fn empty_path(done: &str) -> Error {
+fn empty_path(done: &str) -> Error {
     Error::data("the empty path", format!("cannot be {done}; the current directory is \".\""))
 }
 
