@@ -103,8 +103,7 @@ impl Fields {
         let spec = self.spec;
         // First: fields of a variant may mean something else.
         self.refuse_variants()?;
-        let defaults = &spec.defaults;
-        let hidden_size = self.size("hidden_size", defaults.hidden_size)?;
+        let hidden_size = self.size("hidden_size", spec.hidden_size)?;
         // Not read where the family has none: the field may be any. ELECTRA's default is ALBERT's.
         let embedding_size = || self.size("embedding_size", 128);
         let embedding_size = match spec.family.architecture().projection {
@@ -114,15 +113,14 @@ impl Fields {
         };
         Ok(BertEmbeddingsConfig {
             family: spec.family,
-            vocab_size: self.size("vocab_size", defaults.vocab_size)?,
+            vocab_size: self.size("vocab_size", spec.vocab_size)?,
             hidden_size,
             embedding_size,
-            max_position_embeddings: self
-                .size("max_position_embeddings", defaults.max_position_embeddings)?,
-            type_vocab_size: self.size("type_vocab_size", defaults.type_vocab_size)?,
-            pad_token_id: self.pad_token_id(defaults.pad_token_id)?,
-            layer_norm_eps: self.number("layer_norm_eps", defaults.layer_norm_eps)?,
-            hidden_dropout_prob: self.number("hidden_dropout_prob", defaults.dropout)?,
+            max_position_embeddings: self.size("max_position_embeddings", spec.max_position_embeddings)?,
+            type_vocab_size: self.size("type_vocab_size", spec.type_vocab_size)?,
+            pad_token_id: self.pad_token_id(spec.pad_token_id)?,
+            layer_norm_eps: self.number("layer_norm_eps", spec.layer_norm_eps)?,
+            hidden_dropout_prob: self.number("hidden_dropout_prob", spec.dropout)?,
             initializer: self.initializer()?,
             position_embedding_type: self.positions()?,
         })
@@ -145,7 +143,7 @@ impl Fields {
                     .filter(|&found| found != name)
                     .map(|found| other(field, format!("{:?}", shown(found)), format!("{name:?}"), means)),
                 Unsupported::OtherWidth(field, means) => {
-                    let width = self.size("hidden_size", self.spec.defaults.hidden_size)?;
+                    let width = self.size("hidden_size", self.spec.hidden_size)?;
                     Some(self.size(field, width)?)
                         .filter(|&found| found != width)
                         .map(|found| other(field, found.to_string(), format!("hidden_size {width}"), means))
@@ -161,7 +159,7 @@ impl Fields {
 
     fn initializer(&self) -> Result<EmbeddingInitializer> {
         let std = self.number("initializer_range", 0.02)?;
-        let Some(bound) = self.spec.defaults.initializer_bound else {
+        let Some(bound) = self.spec.initializer_bound else {
             return Ok(EmbeddingInitializer::Normal { std });
         };
         let bound = self.number("initializer_cutoff_factor", bound)?;

@@ -22,7 +22,7 @@ impl BertModelConfig {
 
     /// The config in a `config.json`. Errors are those of [`from_pretrained`](Self::from_pretrained).
     pub fn from_fields(fields: &Fields) -> Result<Self> {
-        let defaults = &fields.spec.defaults;
+        let defaults = fields.spec;
         let allowed = format!("one of {}", Activation::all_names());
         let hidden_act =
             fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(defaults.hidden_act);
@@ -117,7 +117,7 @@ fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<Disentan
     fields.ensure(fields.flag("relative_attention")? == Some(true), "relative_attention", || {
         "is not true, but models of this family without relative attention are not supported".into()
     })?;
-    let heads = fields.size("num_attention_heads", fields.spec.defaults.num_attention_heads)?;
+    let heads = fields.size("num_attention_heads", fields.spec.num_attention_heads)?;
     // No heads are refused later, with the other sizes.
     let head_size = config.embeddings.hidden_size / heads.max(1);
     let is_own = fields.size("attention_head_size", head_size)? == head_size;
@@ -176,7 +176,7 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
     })?;
     let spec = fields.spec;
     if !spec.family.architecture().has_windows {
-        let theta = theta("", given, "rope_theta", spec.defaults.rope_theta)?;
+        let theta = theta("", given, "rope_theta", spec.rope_theta)?;
         return Ok(RotaryConfig::of_all_layers(theta));
     }
     let of_kind = |kind: &'static str, old: &'static str, default: f64| {
@@ -184,7 +184,7 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
         theta(&format!("of {kind} "), angles, old, default)
     };
     Ok(RotaryConfig {
-        global_rope_theta: of_kind(LAYER_KINDS[0], "global_rope_theta", spec.defaults.rope_theta)?,
+        global_rope_theta: of_kind(LAYER_KINDS[0], "global_rope_theta", spec.rope_theta)?,
         local_rope_theta: of_kind(LAYER_KINDS[1], "local_rope_theta", default.local_rope_theta)?,
         local_attention: fields.size("local_attention", default.local_attention)?,
         global_attn_every_n_layers: global_every(fields, default.global_attn_every_n_layers)?,

@@ -1,11 +1,14 @@
 //! The families whose positions are learned: position embeddings, MPNet's biases, DeBERTa's vectors of distances.
 
 use super::Field::{Also, Always, Named};
-use super::{Defaults, FamilySpec, HeadKeys, Unsupported};
+use super::{FamilySpec, HeadKeys, Unsupported};
 use crate::family::Family;
 use burn_fused::Activation;
 
-pub(super) const BERT_DEFAULTS: Defaults = Defaults {
+pub(super) const BERT: FamilySpec = FamilySpec {
+    family: Family::Bert,
+    class: "Bert",
+    base: "bert",
     vocab_size: 30522,
     type_vocab_size: 2,
     pad_token_id: 0,
@@ -21,13 +24,6 @@ pub(super) const BERT_DEFAULTS: Defaults = Defaults {
     layer_norm_eps: 1e-12,
     initializer_bound: None,
     rope_theta: 160_000.0,
-};
-
-pub(super) const BERT: FamilySpec = FamilySpec {
-    family: Family::Bert,
-    class: "Bert",
-    base: "bert",
-    defaults: BERT_DEFAULTS,
     fields: &[],
     unsupported: &[],
     word: "word_embeddings.weight",
@@ -58,14 +54,12 @@ pub(super) const BERT: FamilySpec = FamilySpec {
     head_dropout: [Some("classifier_dropout"), Some("classifier_dropout"), None],
 };
 
-/// Of the config classes that transformers derived from RoBERTa's: the vocabulary is BERT's.
-pub(super) const ROBERTA_DEFAULTS: Defaults = Defaults { pad_token_id: 1, ..BERT_DEFAULTS };
-
 pub(super) const ROBERTA: FamilySpec = FamilySpec {
     family: Family::Roberta,
     class: "Roberta",
     base: "roberta",
-    defaults: Defaults { vocab_size: 50265, ..ROBERTA_DEFAULTS },
+    vocab_size: 50265,
+    pad_token_id: 1,
     masked_lm: HeadKeys {
         prefix: "lm_head.",
         transform: "lm_head.dense",
@@ -81,7 +75,8 @@ pub(super) const DISTILBERT: FamilySpec = FamilySpec {
     family: Family::DistilBert,
     class: "DistilBert",
     base: "distilbert",
-    defaults: Defaults { type_vocab_size: 0, num_hidden_layers: 6, ..BERT_DEFAULTS },
+    type_vocab_size: 0,
+    num_hidden_layers: 6,
     fields: &[
         // `attribute_map` of the config class takes BERT's names of these three.
         ("hidden_size", Also("dim")),
@@ -116,7 +111,9 @@ pub(super) const ELECTRA: FamilySpec = FamilySpec {
     family: Family::Electra,
     class: "Electra",
     base: "electra",
-    defaults: Defaults { hidden_size: 256, num_attention_heads: 4, intermediate_size: 1024, ..BERT_DEFAULTS },
+    hidden_size: 256,
+    num_attention_heads: 4,
+    intermediate_size: 1024,
     projection: Some("embeddings_project"),
     masked_lm: HeadKeys {
         prefix: "generator_",
@@ -133,7 +130,8 @@ pub(super) const MPNET: FamilySpec = FamilySpec {
     family: Family::MpNet,
     class: "MPNet",
     base: "mpnet",
-    defaults: Defaults { vocab_size: 30527, type_vocab_size: 0, ..ROBERTA_DEFAULTS },
+    vocab_size: 30527,
+    type_vocab_size: 0,
     fields: &[("type_vocab_size", Always)],
     // transformers' class computes with these values whatever a config says.
     unsupported: &[
@@ -153,16 +151,13 @@ pub(super) const ALBERT: FamilySpec = FamilySpec {
     class: "Albert",
     base: "albert",
     // The config class has the sizes of albert-xxlarge and not of the base model.
-    defaults: Defaults {
-        vocab_size: 30000,
-        hidden_size: 4096,
-        num_attention_heads: 64,
-        intermediate_size: 16384,
-        dropout: 0.0,
-        attention_dropout: 0.0,
-        hidden_act: Activation::GeluTanh,
-        ..BERT_DEFAULTS
-    },
+    vocab_size: 30000,
+    hidden_size: 4096,
+    num_attention_heads: 64,
+    intermediate_size: 16384,
+    dropout: 0.0,
+    attention_dropout: 0.0,
+    hidden_act: Activation::GeluTanh,
     unsupported: &[
         Unsupported::OtherThan("num_hidden_groups", 1, "several groups of layers"),
         Unsupported::OtherThan("inner_group_num", 1, "several layers in a group"),
@@ -191,16 +186,13 @@ pub(super) const DEBERTA_V2: FamilySpec = FamilySpec {
     class: "DebertaV2",
     base: "deberta",
     // The config class has the sizes of v2-xlarge.
-    defaults: Defaults {
-        vocab_size: 128100,
-        type_vocab_size: 0,
-        hidden_size: 1536,
-        num_hidden_layers: 24,
-        num_attention_heads: 24,
-        intermediate_size: 6144,
-        layer_norm_eps: 1e-7,
-        ..BERT_DEFAULTS
-    },
+    vocab_size: 128100,
+    type_vocab_size: 0,
+    hidden_size: 1536,
+    num_hidden_layers: 24,
+    num_attention_heads: 24,
+    intermediate_size: 6144,
+    layer_norm_eps: 1e-7,
     // `position_biased_input` says whether positions are absolute too.
     fields: &[("position_embedding_type", Always)],
     unsupported: &[

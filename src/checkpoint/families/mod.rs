@@ -7,10 +7,10 @@ use super::MODEL_PREFIX;
 use crate::family::{Biases, Family, NormPlace, PositionEmbeddingType};
 use Field::{Also, Named, Old};
 use burn_fused::Activation;
-use learned_positions::{ROBERTA, ROBERTA_DEFAULTS};
+use learned_positions::ROBERTA;
 use serde_json::{Map, Value};
 
-/// How a family's models are stored: the names of its classes, fields and keys.
+/// How a family's models are stored: the names of its classes, fields and keys, and the defaults of fields.
 #[derive(Debug)]
 pub(crate) struct FamilySpec {
     pub(crate) family: Family,
@@ -18,10 +18,26 @@ pub(crate) struct FamilySpec {
     pub(crate) class: &'static str,
     /// The prefix of its keys in a model with a head: `bert` in `bert.embeddings.…`.
     pub(crate) base: &'static str,
-    pub(crate) defaults: Defaults,
     /// BERT's fields that this family's `config.json` has under another name or not at all.
     pub(crate) fields: &'static [(&'static str, Field)],
     pub(crate) unsupported: &'static [Unsupported],
+    // The values of fields that a `config.json` lacks: those of the family's config class in transformers 5.23.0.
+    pub(crate) vocab_size: usize,
+    pub(crate) type_vocab_size: usize,
+    pub(crate) pad_token_id: usize,
+    pub(crate) hidden_size: usize,
+    pub(crate) num_hidden_layers: usize,
+    pub(crate) num_attention_heads: usize,
+    pub(crate) intermediate_size: usize,
+    pub(crate) dropout: f64,
+    pub(crate) attention_dropout: f64,
+    pub(crate) hidden_act: Activation,
+    pub(crate) max_position_embeddings: usize,
+    pub(crate) layer_norm_eps: f64,
+    /// `initializer_cutoff_factor`, of a family whose initial values are truncated.
+    pub(crate) initializer_bound: Option<f64>,
+    /// θ of rotary positions in the layers that attend to all tokens.
+    pub(crate) rope_theta: f64,
     // Keys, of which those are used whose parameters a model has. Those of encoder and pooler follow the model's prefix.
     /// The word embeddings, below `embeddings.`, and their LayerNorm, with it where it is there.
     pub(crate) word: &'static str,
@@ -57,27 +73,6 @@ pub(crate) struct FamilySpec {
     pub(crate) sequence_head: Option<[&'static str; 2]>,
     /// The fields in `config.json` for the dropout of the heads, by what they classify.
     pub(crate) head_dropout: [Option<&'static str>; 3],
-}
-
-/// The values of fields that a `config.json` lacks: those of the family's config class in transformers 5.23.0.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Defaults {
-    pub(crate) vocab_size: usize,
-    pub(crate) type_vocab_size: usize,
-    pub(crate) pad_token_id: usize,
-    pub(crate) hidden_size: usize,
-    pub(crate) num_hidden_layers: usize,
-    pub(crate) num_attention_heads: usize,
-    pub(crate) intermediate_size: usize,
-    pub(crate) dropout: f64,
-    pub(crate) attention_dropout: f64,
-    pub(crate) hidden_act: Activation,
-    pub(crate) max_position_embeddings: usize,
-    pub(crate) layer_norm_eps: f64,
-    /// `initializer_cutoff_factor`, of a family whose initial values are truncated.
-    pub(crate) initializer_bound: Option<f64>,
-    /// θ of rotary positions in the layers that attend to all tokens.
-    pub(crate) rope_theta: f64,
 }
 
 /// What has become of a field of BERT's `config.json`.
@@ -132,13 +127,14 @@ pub(super) static FAMILIES: [FamilySpec; 15] = [
         ..learned_positions::BERT
     },
     ROBERTA,
-    FamilySpec { family: Family::XlmRoberta, class: "XLMRoberta", defaults: ROBERTA_DEFAULTS, ..ROBERTA },
-    FamilySpec { family: Family::Camembert, class: "Camembert", defaults: ROBERTA_DEFAULTS, ..ROBERTA },
+    // These three config classes have BERT's vocabulary.
+    FamilySpec { family: Family::XlmRoberta, class: "XLMRoberta", vocab_size: 30522, ..ROBERTA },
+    FamilySpec { family: Family::Camembert, class: "Camembert", vocab_size: 30522, ..ROBERTA },
     FamilySpec {
         family: Family::Data2VecText,
         class: "Data2VecText",
         base: "data2vec_text",
-        defaults: ROBERTA_DEFAULTS,
+        vocab_size: 30522,
         ..ROBERTA
     },
     rotary::MODERN_BERT,

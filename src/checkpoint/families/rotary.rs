@@ -2,8 +2,8 @@
 //! transformers reads and writes too.
 
 use super::Field::{Always, Named, Old};
-use super::learned_positions::{BERT, BERT_DEFAULTS, ROBERTA, ROBERTA_DEFAULTS};
-use super::{Defaults, FamilySpec, HeadKeys, Unsupported};
+use super::learned_positions::{BERT, ROBERTA};
+use super::{FamilySpec, HeadKeys, Unsupported};
 use crate::family::Family;
 use burn_fused::Activation;
 
@@ -11,19 +11,16 @@ pub(super) const MODERN_BERT: FamilySpec = FamilySpec {
     family: Family::ModernBert,
     class: "ModernBert",
     base: "model",
-    defaults: Defaults {
-        vocab_size: 50368,
-        type_vocab_size: 0,
-        pad_token_id: 50283,
-        num_hidden_layers: 22,
-        intermediate_size: 1152,
-        dropout: 0.0,
-        attention_dropout: 0.0,
-        max_position_embeddings: 8192,
-        layer_norm_eps: 1e-5,
-        initializer_bound: Some(2.0),
-        ..BERT_DEFAULTS
-    },
+    vocab_size: 50368,
+    type_vocab_size: 0,
+    pad_token_id: 50283,
+    num_hidden_layers: 22,
+    intermediate_size: 1152,
+    dropout: 0.0,
+    attention_dropout: 0.0,
+    max_position_embeddings: 8192,
+    layer_norm_eps: 1e-5,
+    initializer_bound: Some(2.0),
     fields: &[
         ("hidden_act", Named("hidden_activation")),
         ("layer_norm_eps", Named("norm_eps")),
@@ -66,15 +63,12 @@ pub(super) const NOMIC_BERT: FamilySpec = FamilySpec {
     family: Family::NomicBert,
     class: "NomicBert",
     base: "nomic_bert",
-    defaults: Defaults {
-        vocab_size: 30528,
-        dropout: 0.0,
-        attention_dropout: 0.0,
-        hidden_act: Activation::Silu,
-        max_position_embeddings: 2048,
-        rope_theta: 1_000.0,
-        ..BERT_DEFAULTS
-    },
+    vocab_size: 30528,
+    dropout: 0.0,
+    attention_dropout: 0.0,
+    hidden_act: Activation::Silu,
+    max_position_embeddings: 2048,
+    rope_theta: 1_000.0,
     // The old names are those of the published configs. transformers ignores them, and its defaults are their values.
     fields: &[
         ("hidden_size", Old("n_embd")),
@@ -110,14 +104,11 @@ pub(super) const GTE: FamilySpec = FamilySpec {
     family: Family::Gte,
     class: "Gte",
     base: "gte",
-    defaults: Defaults {
-        vocab_size: 250048,
-        type_vocab_size: 1,
-        pad_token_id: 1,
-        attention_dropout: 0.0,
-        max_position_embeddings: 8192,
-        ..BERT_DEFAULTS
-    },
+    vocab_size: 250048,
+    type_vocab_size: 1,
+    pad_token_id: 1,
+    attention_dropout: 0.0,
+    max_position_embeddings: 8192,
     fields: &[("position_embedding_type", Always)],
     zero_biases: false,
     query_key_value: ["attention.qkv_proj"; 3],
@@ -132,18 +123,15 @@ pub(super) const GTE: FamilySpec = FamilySpec {
 pub(super) const JINA_EMBEDDINGS_V3: FamilySpec = FamilySpec {
     family: Family::JinaEmbeddingsV3,
     class: "JinaEmbeddingsV3",
-    defaults: Defaults {
-        vocab_size: 250002,
-        type_vocab_size: 1,
-        hidden_size: 1024,
-        num_hidden_layers: 24,
-        num_attention_heads: 16,
-        intermediate_size: 4096,
-        max_position_embeddings: 8194,
-        layer_norm_eps: 1e-5,
-        rope_theta: 20_000.0,
-        ..ROBERTA_DEFAULTS
-    },
+    vocab_size: 250002,
+    type_vocab_size: 1,
+    hidden_size: 1024,
+    num_hidden_layers: 24,
+    num_attention_heads: 16,
+    intermediate_size: 4096,
+    max_position_embeddings: 8194,
+    layer_norm_eps: 1e-5,
+    rope_theta: 20_000.0,
     fields: &[("position_embedding_type", Always)],
     embeddings_norm: "emb_ln",
     zero_biases: false,
