@@ -53,8 +53,7 @@ impl<'a> Pickle<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self> {
         let values = vec![Value::Other, Value::Bool(true), Value::Bool(false)];
         let pickle = Self { values, root: OTHER, length: bytes.len() };
-        let mut machine =
-            Machine { pickle, rest: bytes, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
+        let mut machine = Machine { pickle, rest: bytes, stack: Vec::new(), memo: HashMap::new() };
         while machine.step()? {}
         let root = machine.pop()?;
         Ok(Self { root, length: bytes.len() - machine.rest.len(), ..machine.pickle })
@@ -93,8 +92,8 @@ struct Machine<'a> {
     /// What was read so far; its length is that of all bytes.
     pickle: Pickle<'a>,
     rest: &'a [u8],
-    stack: Vec<Id>,
-    marks: Vec<usize>,
+    /// `None` is a mark, which starts a list.
+    stack: Vec<Option<Id>>,
     memo: HashMap<u32, Id>,
 }
 
@@ -137,7 +136,7 @@ impl<'a> Machine<'a> {
             _ => return self.rearrange(opcode, number).map(|()| true),
         };
         let id = self.add(value)?;
-        self.stack.push(id);
+        self.stack.push(Some(id));
         Ok(true)
     }
 
@@ -157,10 +156,10 @@ impl<'a> Machine<'a> {
         match opcode {
             0x80 => {} // the protocol
             // None; a float, whose eight bytes were read as a number.
-            b'N' | b'G' => self.stack.push(OTHER),
-            0x88 => self.stack.push(TRUE),
-            0x89 => self.stack.push(FALSE),
-            b'(' => self.marks.push(self.stack.len()),
+            b'N' | b'G' => self.stack.push(Some(OTHER)),
+            0x88 => self.stack.push(Some(TRUE)),
+            0x89 => self.stack.push(Some(FALSE)),
+            b'(' => self.stack.push(None),
             b'a' | b'e' => {
                 let new = if opcode == b'a' { vec![self.pop()?] } else { self.pop_to_mark()? };
                 match self.top_value()? {
@@ -178,7 +177,7 @@ impl<'a> Machine<'a> {
                 }
             }
             b'h' | b'j' => match self.memo.get(&(number as u32)) {
-                Some(id) => self.stack.push(*id),
+                Some(id) => self.stack.push(Some(*id)),
                 None => return Err(format!("reads {number} of its memo, which is not there")),
             },
             b'q' | b'r' => _ = self.memo.insert(number as u32, self.top()?),
@@ -193,10 +192,8 @@ impl<'a> Machine<'a> {
     }
 
     fn top(&self) -> Result<Id> {
-        // Values below a mark belong to the list that it starts.
-        let floor = self.marks.last().copied().unwrap_or(0);
-        let top = self.stack[floor.min(self.stack.len())..].last();
-        top.copied().ok_or_else(|| "takes a value that is not there".into())
+        // Below a mark are the values of other lists.
+        self.stack.last().copied().flatten().ok_or_else(|| "takes a value that is not there".into())
     }
 
     fn top_value(&mut self) -> Result<&mut Value<'a>> {
@@ -211,8 +208,8 @@ impl<'a> Machine<'a> {
     }
 
     fn pop_to_mark(&mut self) -> Result<Vec<Id>> {
-        let mark = self.marks.pop().ok_or("ends a list that did not start")?;
-        Ok(self.stack.split_off(mark))
+        let mark = self.stack.iter().rposition(Option::is_none).ok_or("ends a list that did not start")?;
+        Ok(self.stack.split_off(mark).into_iter().flatten().collect())
     }
 
     fn call(&mut self, callable: Id, args: Id) -> Result<Value<'a>> {
