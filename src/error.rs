@@ -5,6 +5,7 @@ use burn::module::ParamGroupError;
 use burn::prelude::Device;
 use burn::tensor::DType;
 use std::error::Error as _;
+use std::iter::successors;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -244,14 +245,12 @@ impl Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut printed = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            let text = error.to_string();
+        for cause in successors(self.source(), |&cause| cause.source()) {
+            let text = cause.to_string();
             // A wrapper's message often ends with its cause's, or is the same.
             if !printed.ends_with(&text) {
                 printed = format!("{printed}\n  caused by: {text}");
             }
-            cause = error.source();
         }
         f.write_str(&printed)
     }
