@@ -133,8 +133,6 @@ impl BertEmbeddings {
     /// size. In one that holds a model, the layer's tensors and the fields that changed are replaced and everything else is
     /// kept; an output head of another vocabulary is not resized.
     ///
-    /// A save that fails or is killed, and a load beside a save, give the old model or the new one, never parts of both.
-    ///
     /// # Errors
     ///
     /// - [`Error::Io`] if a file cannot be read or written, [`Error::CheckpointDType`] if a parameter is quantised;

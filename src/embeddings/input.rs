@@ -20,8 +20,7 @@ use std::ops::Range;
 /// ```
 ///
 /// Shapes and devices are checked here, the range of ids by
-/// [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward): ids from the host without touching the device, ids
-/// from tensors by reading them back, once for all clones of this input. [`unchecked_ids`](Self::unchecked_ids) skips that.
+/// [`BertEmbeddings::try_forward`](crate::BertEmbeddings::try_forward).
 #[derive(Clone, Debug)]
 pub struct BertEmbeddingsInput {
     pub(super) words: Words,
