@@ -55,11 +55,6 @@ impl BertEmbeddingsConfig {
 /// The paths are stable, and nothing else is in a record: `word_embeddings.weight` `[V, H]`, `position_embeddings.weight`
 /// `[P, H]` and `token_type_embeddings.weight` `[T, H]` (where the model has them), `layer_norm.gamma` and
 /// `layer_norm.beta` `[H]`; with an `embedding_size` E in the place of H, since the encoder then projects the vectors.
-///
-/// # Padding and weight decay
-///
-/// The padding row's gradient through the lookup is exactly 0.0. AdamW's weight decay still shrinks a row that a checkpoint
-/// filled, as in PyTorch, unless `word_embeddings.weight` is in a `ParamGroup` without decay.
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct BertEmbeddings {
