@@ -166,8 +166,7 @@ impl BertEmbeddings {
             return Err(Error::Resize { table: EmbeddingTable::Word, problem });
         }
         // Rows that are drawn afresh are drawn as the table was.
-        let initializer = self.config().initializer;
-        self.word_embeddings.resize(EmbeddingTable::Word, resize, &initializer)
+        self.word_embeddings.resize(EmbeddingTable::Word, resize, &self.config.initializer)
     }
 
     /// Lengthens the position embeddings to `max_position_embeddings` rows, for longer sequences.
