@@ -1,14 +1,13 @@
 //! How each family is stored: the names of its classes, fields and keys, and what is refused.
 
-mod learned_positions;
-mod rotary;
+mod table;
 
 use super::MODEL_PREFIX;
 use crate::family::{Biases, Family, NormPlace, PositionEmbeddingType};
 use Field::{Also, Named, Old};
 use burn_fused::Activation;
-use learned_positions::ROBERTA;
 use serde_json::{Map, Value};
+pub(super) use table::FAMILIES;
 
 /// How a family's models are stored: the names of its classes, fields and keys, and the defaults of fields.
 #[derive(Debug)]
@@ -111,38 +110,6 @@ pub(crate) struct HeadKeys {
     /// A copy of the word embeddings if the head is tied and the file's format does not share tensors.
     pub(crate) decoder: &'static str,
 }
-
-/// One entry for each [`Family`], in the order of its variants.
-pub(super) static FAMILIES: [FamilySpec; 15] = [
-    learned_positions::BERT,
-    learned_positions::DISTILBERT,
-    learned_positions::ELECTRA,
-    learned_positions::MPNET,
-    learned_positions::ALBERT,
-    FamilySpec {
-        family: Family::Ernie,
-        class: "Ernie",
-        base: "ernie",
-        unsupported: &[Unsupported::Flag("use_task_id", "adds task embeddings")],
-        ..learned_positions::BERT
-    },
-    ROBERTA,
-    // These three config classes have BERT's vocabulary.
-    FamilySpec { family: Family::XlmRoberta, class: "XLMRoberta", vocab_size: 30522, ..ROBERTA },
-    FamilySpec { family: Family::Camembert, class: "Camembert", vocab_size: 30522, ..ROBERTA },
-    FamilySpec {
-        family: Family::Data2VecText,
-        class: "Data2VecText",
-        base: "data2vec_text",
-        vocab_size: 30522,
-        ..ROBERTA
-    },
-    rotary::MODERN_BERT,
-    rotary::NOMIC_BERT,
-    rotary::GTE,
-    rotary::JINA_EMBEDDINGS_V3,
-    learned_positions::DEBERTA_V2,
-];
 
 const _: () = {
     let mut i = 0;
