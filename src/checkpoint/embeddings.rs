@@ -7,7 +7,7 @@ use super::params::{StoredParam, check_stored, filled};
 use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
-use crate::family::{Family, PositionEmbeddingType, Presence};
+use crate::family::{Architecture, Family, PositionEmbeddingType, Presence};
 use crate::files::hub::{Wanted, directory};
 use crate::files::{of_one_save, regular_file};
 use burn::prelude::*;
@@ -167,10 +167,8 @@ impl BertEmbeddings {
 fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmbeddingsConfig> {
     // Shapes say neither how positions count nor which dtype, ε or dropout belongs to them.
     let family = keys.stated_family().unwrap_or(Family::Bert);
-    let architecture = family.architecture();
-    if architecture.positions != PositionEmbeddingType::Absolute
-        || architecture.projection == Presence::Always
-    {
+    let Architecture { positions, token_types, projection, .. } = *family.architecture();
+    if positions != PositionEmbeddingType::Absolute || projection == Presence::Always {
         let problem = format!(
             "there is no config.json beside it and its keys start with {}, so BERT's defaults do not fit; give a config to \
              from_pretrained_with",
@@ -181,13 +179,11 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
     let size_of = |table: &str| {
         let key = keys.embedding(table);
         let (stored, file) = checkpoint.tensor(&key)?;
-        match stored.shape[..] {
-            [rows, columns] => Ok((rows, columns)),
-            _ => {
-                let problem = format!("{key} has shape {:?}, and a table has two axes", stored.shape);
-                Err(Error::not_a_checkpoint(&file.path, problem))
-            }
-        }
+        let [rows, columns] = stored.shape[..] else {
+            let problem = format!("{key} has shape {:?}, and a table has two axes", stored.shape);
+            return Err(Error::not_a_checkpoint(&file.path, problem));
+        };
+        Ok((rows, columns))
     };
     let (vocab_size, hidden_size) = size_of(keys.family.word)?;
     Ok(BertEmbeddingsConfig::new()
@@ -195,8 +191,5 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
         .with_vocab_size(vocab_size)
         .with_hidden_size(hidden_size)
         .with_max_position_embeddings(size_of(POSITION)?.0)
-        .with_type_vocab_size(match architecture.token_types {
-            Presence::Always | Presence::IfStated => size_of(TOKEN_TYPE)?.0,
-            Presence::Never => 0,
-        }))
+        .with_type_vocab_size(if token_types == Presence::Never { 0 } else { size_of(TOKEN_TYPE)?.0 }))
 }
