@@ -23,8 +23,8 @@ pub(super) enum Value<'a> {
     /// A tuple, a list or a set.
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
-    /// A module and a name, by the ids of their texts, as two texts would make every value larger.
-    Class([Id; 2]),
+    /// A module and a name, with a line break between: two texts would make every value larger.
+    Class(&'a str),
     /// An object that a call makes: the callable and its arguments.
     Call(Id, Id),
     /// What an identifier stands for that is kept outside of the pickle.
@@ -73,9 +73,9 @@ impl<'a> Pickle<'a> {
     }
 
     /// The module and the name of a class; empty of anything else.
-    pub(super) fn class(&self, id: Id) -> [&'a str; 2] {
-        let text = |id| if let Value::Text(text) = self.get(id) { *text } else { "" };
-        if let Value::Class(names) = *self.get(id) { names.map(text) } else { [""; 2] }
+    pub(super) fn class(&self, id: Id) -> (&'a str, &'a str) {
+        let names = if let Value::Class(names) = *self.get(id) { names } else { "" };
+        names.split_once('\n').unwrap_or_default()
     }
 
     /// The value of a key of a dictionary; `None` too of anything else.
@@ -124,10 +124,7 @@ impl<'a> Machine<'a> {
                 items.reverse();
                 Value::List(items)
             }
-            b'c' => {
-                let (module, name) = (Value::Text(self.line()?), Value::Text(self.line()?));
-                Value::Class([self.add(module)?, self.add(name)?])
-            }
+            b'c' => Value::Class(self.two_lines()?),
             b'Q' => Value::Persistent(self.pop()?),
             b'R' | 0x81 => {
                 let (args, callable) = (self.pop()?, self.pop()?);
@@ -214,7 +211,7 @@ impl<'a> Machine<'a> {
 
     fn call(&mut self, callable: Id, args: Id) -> Result<Value<'a>> {
         let pickle = &self.pickle;
-        if pickle.class(callable) != ["collections", "OrderedDict"] {
+        if pickle.class(callable) != ("collections", "OrderedDict") {
             return Ok(Value::Call(callable, args));
         }
         // Its items are mostly set later, so it must be a dictionary by then.
@@ -228,10 +225,11 @@ impl<'a> Machine<'a> {
         Ok(Value::Dict(items))
     }
 
-    fn line(&mut self) -> Result<&'a str> {
-        let length = self.rest.iter().position(|&byte| byte == b'\n').ok_or_else(truncated)?;
-        let line = self.take(length as u64 + 1)?;
-        str::from_utf8(&line[..length]).map_err(|_| "has a name that is not UTF-8".into())
+    fn two_lines(&mut self) -> Result<&'a str> {
+        let mut ends = (0..self.rest.len()).filter(|&at| self.rest[at] == b'\n');
+        let length = ends.nth(1).ok_or_else(truncated)?;
+        let lines = self.take(length as u64 + 1)?;
+        str::from_utf8(&lines[..length]).map_err(|_| "has a name that is not UTF-8".into())
     }
 
     /// A little-endian number of up to eight bytes.

@@ -49,7 +49,7 @@ impl<'a> StorageReference<'a> {
     pub(super) fn read(pickle: &Pickle<'a>, id: Id) -> Result<Self, String> {
         let invalid = || "its pickle names a storage by what is none".to_string();
         let &[_, class, key, _, elements, ref view @ ..] = pickle.list(id) else { return Err(invalid()) };
-        let ([_, name], Value::Text(key)) = (pickle.class(class), pickle.get(key)) else {
+        let ((_, name), Value::Text(key)) = (pickle.class(class), pickle.get(key)) else {
             return Err(invalid());
         };
         let offset = match view.first().map(|view| pickle.list(*view)) {
@@ -137,7 +137,7 @@ impl Collector<'_> {
 
     fn visit_object(&mut self, callable: Id, args: Id, depth: usize) -> Result<()> {
         let pickle = self.pickle;
-        let [module, name] = pickle.class(callable);
+        let (module, name) = pickle.class(callable);
         match (module, pickle.list(args)) {
             ("torch._utils", fields) if name.starts_with("_rebuild_tensor") => self.tensor(fields),
             ("torch._utils", [data, ..]) if name.starts_with("_rebuild_parameter") => {
