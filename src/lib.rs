@@ -22,10 +22,6 @@
 //!
 //! [`BertEmbeddings`] is the embedding layer, one operator with its own backward:
 //!
-//! ```text
-//! y = Dropout(LayerNorm(W[input_ids] + S[token_type_ids] + P[position_ids]))
-//! ```
-//!
 //! ```
 //! use burn::prelude::*;
 //! use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput};
