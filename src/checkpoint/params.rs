@@ -9,7 +9,7 @@ use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::nn::Linear;
 use burn::prelude::*;
 use burn::tensor::{DType, TensorData};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 pub(crate) struct StoredParam<'a> {
@@ -192,16 +192,15 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
 }
 
 pub(super) fn tensors<'a>(params: Vec<StoredParam<'a>>, path: &Path) -> Result<Tensors<'a>> {
-    let mut tensors = Tensors::default();
-    for StoredParam { key, shape, values, .. } in params {
+    let tensors = params.into_iter().map(|StoredParam { key, shape, values, .. }| {
         let (dtype, write) = values();
         let Some((stored, _)) = stored_dtype(dtype) else {
             let (path, found) = (path.to_path_buf(), format!("{dtype:?}"));
             return Err(Error::CheckpointDType { path, key, found });
         };
-        tensors.push(key, stored, shape, write);
-    }
-    Ok(tensors)
+        Ok((key, stored, shape, write))
+    });
+    Ok(Tensors { tensors: tensors.collect::<Result<_>>()?, metadata: BTreeMap::new() })
 }
 
 /// Replaces the values of parameters by id; parameters without values here, such as LoRA's, do not change.

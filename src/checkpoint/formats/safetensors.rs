@@ -72,22 +72,17 @@ struct WrittenHeader<'a> {
     tensors: Metadata,
 }
 
-#[derive(Default)]
 pub(crate) struct Tensors<'a> {
-    tensors: Vec<(String, Dtype, Vec<usize>, WriteTensor<'a>)>,
+    pub(crate) tensors: Vec<(String, Dtype, Vec<usize>, WriteTensor<'a>)>,
     pub(crate) metadata: BTreeMap<String, String>,
 }
 
 impl<'a> Tensors<'a> {
-    pub(crate) fn push(&mut self, key: String, dtype: Dtype, shape: Vec<usize>, write: WriteTensor<'a>) {
-        self.tensors.push((key, dtype, shape, write));
-    }
-
     /// Adds a tensor of another file, whose bytes are copied.
     pub(crate) fn copy(&mut self, name: String, file: &'a WeightFile, stored: &'a StoredTensor) {
         let bytes = || file.bytes(stored.start, stored.length).map_err(io::Error::other);
-        let write = Box::new(move |out: &mut dyn Write| out.write_all(&bytes()?));
-        self.push(name, stored.dtype, stored.shape.clone(), write);
+        let write: WriteTensor = Box::new(move |out| out.write_all(&bytes()?));
+        self.tensors.push((name, stored.dtype, stored.shape.clone(), write));
     }
 
     /// Writes the header and, tensor by tensor, the values: those of the widest dtype first, so that all lie
