@@ -58,64 +58,54 @@ impl Default for BertEmbeddingsConfig {
     }
 }
 
-/// The configs of published models.
+/// The configs of published models: their families, and what else is not BERT-base's.
 macro_rules! published {
-    ($($name:ident: $doc:literal $(, $with:ident($value:expr))*;)*) => {
+    ($($name:ident: $family:ident, $doc:literal $(, $field:ident: $value:expr)*;)*) => {
         impl BertEmbeddingsConfig {
             $(#[doc = $doc]
             pub fn $name() -> Self {
-                Self::new()$(.$with($value))*
+                let (family, bert) = (Family::$family, Self::new());
+                let position_embedding_type = family.architecture().positions;
+                Self { family, position_embedding_type, $($field: $value,)* ..bert }
             })*
         }
     };
 }
 
 published! {
-    bert_base_uncased: "`bert-base-uncased`: 23,837,184 parameters.";
-    bert_base_chinese: "`bert-base-chinese`: 16,622,592 parameters.", with_vocab_size(21128);
-    bert_large_uncased: "`bert-large-uncased`: 31,782,912 parameters.", with_hidden_size(1024);
-    roberta_base: "`roberta-base`: 39,000,576 parameters.",
-        with_family(Family::Roberta), with_vocab_size(50265), with_max_position_embeddings(514),
-        with_type_vocab_size(1), with_pad_token_id(Some(1)), with_layer_norm_eps(1e-5),
-        with_position_embedding_type(PositionEmbeddingType::AfterPadding);
-    distilbert_base_uncased: "`distilbert-base-uncased`: 23,835,648 parameters.",
-        with_family(Family::DistilBert), with_type_vocab_size(0);
-    electra_small: "`google/electra-small-discriminator`: 3,972,864 parameters.",
-        with_family(Family::Electra), with_hidden_size(256), with_embedding_size(Some(128));
-    electra_base: "`google/electra-base-discriminator`: 23,837,184 parameters.", with_family(Family::Electra);
-    mpnet_base: "`microsoft/mpnet-base`: 23,841,024 parameters.",
-        with_family(Family::MpNet), with_vocab_size(30527), with_max_position_embeddings(514),
-        with_type_vocab_size(0), with_pad_token_id(Some(1)), with_layer_norm_eps(1e-5),
-        with_position_embedding_type(PositionEmbeddingType::AfterPadding);
-    albert_base_v2: "`albert/albert-base-v2`: 3,906,048 parameters.",
-        with_family(Family::Albert), with_vocab_size(30000), with_embedding_size(Some(128)),
-        with_hidden_dropout_prob(0.0);
-    modernbert_base: "`answerdotai/ModernBERT-base`: 38,683,392 parameters.",
-        with_family(Family::ModernBert), with_vocab_size(50368), with_max_position_embeddings(8192),
-        with_type_vocab_size(0), with_pad_token_id(Some(50283)), with_layer_norm_eps(1e-5),
-        with_hidden_dropout_prob(0.0),
-        with_initializer(EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 }),
-        with_position_embedding_type(PositionEmbeddingType::Rotary);
-    nomic_embed_text_v1_5: "`nomic-ai/nomic-embed-text-v1.5`: 23,448,576 parameters.",
-        with_family(Family::NomicBert), with_vocab_size(30528), with_max_position_embeddings(2048),
-        with_hidden_dropout_prob(0.0), with_position_embedding_type(PositionEmbeddingType::Rotary);
-    gte_multilingual_base: "`alibaba-nlp-community/gte-multilingual-base`: 192,039,168 parameters.",
-        with_family(Family::Gte), with_vocab_size(250048), with_max_position_embeddings(8192),
-        with_type_vocab_size(1), with_pad_token_id(Some(1)),
-        with_position_embedding_type(PositionEmbeddingType::Rotary);
-    jina_embeddings_v3: "`jinaai/jina-embeddings-v3-hf`: 256,006,144 parameters.",
-        with_family(Family::JinaEmbeddingsV3), with_vocab_size(250002), with_hidden_size(1024),
-        with_max_position_embeddings(8194), with_type_vocab_size(1), with_pad_token_id(Some(1)),
-        with_layer_norm_eps(1e-5), with_position_embedding_type(PositionEmbeddingType::Rotary);
-    deberta_v3_small: "`microsoft/deberta-v3-small`: 98,382,336 parameters.",
-        with_family(Family::DebertaV2), with_vocab_size(128100), with_type_vocab_size(0),
-        with_layer_norm_eps(1e-7), with_position_embedding_type(PositionEmbeddingType::Disentangled);
-    deberta_v3_base: "`microsoft/deberta-v3-base`: 98,382,336 parameters.",
-        with_family(Family::DebertaV2), with_vocab_size(128100), with_type_vocab_size(0),
-        with_layer_norm_eps(1e-7), with_position_embedding_type(PositionEmbeddingType::Disentangled);
-    deberta_v3_large: "`microsoft/deberta-v3-large`: 131,176,448 parameters.",
-        with_family(Family::DebertaV2), with_vocab_size(128100), with_type_vocab_size(0), with_hidden_size(1024),
-        with_layer_norm_eps(1e-7), with_position_embedding_type(PositionEmbeddingType::Disentangled);
+    bert_base_uncased: Bert, "`bert-base-uncased`: 23,837,184 parameters.";
+    bert_base_chinese: Bert, "`bert-base-chinese`: 16,622,592 parameters.", vocab_size: 21128;
+    bert_large_uncased: Bert, "`bert-large-uncased`: 31,782,912 parameters.", hidden_size: 1024;
+    roberta_base: Roberta, "`roberta-base`: 39,000,576 parameters.",
+        vocab_size: 50265, max_position_embeddings: 514, type_vocab_size: 1, pad_token_id: Some(1),
+        layer_norm_eps: 1e-5;
+    distilbert_base_uncased: DistilBert, "`distilbert-base-uncased`: 23,835,648 parameters.",
+        type_vocab_size: 0;
+    electra_small: Electra, "`google/electra-small-discriminator`: 3,972,864 parameters.",
+        hidden_size: 256, embedding_size: Some(128);
+    electra_base: Electra, "`google/electra-base-discriminator`: 23,837,184 parameters.";
+    mpnet_base: MpNet, "`microsoft/mpnet-base`: 23,841,024 parameters.",
+        vocab_size: 30527, max_position_embeddings: 514, type_vocab_size: 0, pad_token_id: Some(1),
+        layer_norm_eps: 1e-5;
+    albert_base_v2: Albert, "`albert/albert-base-v2`: 3,906,048 parameters.",
+        vocab_size: 30000, embedding_size: Some(128), hidden_dropout_prob: 0.0;
+    modernbert_base: ModernBert, "`answerdotai/ModernBERT-base`: 38,683,392 parameters.",
+        vocab_size: 50368, max_position_embeddings: 8192, type_vocab_size: 0, pad_token_id: Some(50283),
+        layer_norm_eps: 1e-5, hidden_dropout_prob: 0.0,
+        initializer: EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 };
+    nomic_embed_text_v1_5: NomicBert, "`nomic-ai/nomic-embed-text-v1.5`: 23,448,576 parameters.",
+        vocab_size: 30528, max_position_embeddings: 2048, hidden_dropout_prob: 0.0;
+    gte_multilingual_base: Gte, "`alibaba-nlp-community/gte-multilingual-base`: 192,039,168 parameters.",
+        vocab_size: 250048, max_position_embeddings: 8192, type_vocab_size: 1, pad_token_id: Some(1);
+    jina_embeddings_v3: JinaEmbeddingsV3, "`jinaai/jina-embeddings-v3-hf`: 256,006,144 parameters.",
+        vocab_size: 250002, hidden_size: 1024, max_position_embeddings: 8194, type_vocab_size: 1,
+        pad_token_id: Some(1), layer_norm_eps: 1e-5;
+    deberta_v3_small: DebertaV2, "`microsoft/deberta-v3-small`: 98,382,336 parameters.",
+        vocab_size: 128100, type_vocab_size: 0, layer_norm_eps: 1e-7;
+    deberta_v3_base: DebertaV2, "`microsoft/deberta-v3-base`: 98,382,336 parameters.",
+        vocab_size: 128100, type_vocab_size: 0, layer_norm_eps: 1e-7;
+    deberta_v3_large: DebertaV2, "`microsoft/deberta-v3-large`: 131,176,448 parameters.",
+        vocab_size: 128100, type_vocab_size: 0, hidden_size: 1024, layer_norm_eps: 1e-7;
 }
 
 impl BertEmbeddingsConfig {
