@@ -93,7 +93,6 @@ impl PositionEmbeddingType {
 ///
 /// A family is supported if these are all its differences from transformers' BERT. Some only look alike: MegatronBERT has no
 /// LayerNorm in its embeddings, BigBird drops out before it.
-#[derive(Debug)]
 pub(crate) struct Architecture {
     // The embedding layer: the sum of word, position and token-type embeddings, LayerNorm, dropout.
     /// The positions of a config that does not state relative ones.

@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 pub(super) use table::FAMILIES;
 
 /// How a family's models are stored: the names of its classes, fields and keys, and the defaults of fields.
-#[derive(Debug)]
 pub(crate) struct FamilySpec {
     pub(crate) family: Family,
     /// The prefix of its Python classes: `Bert` in `BertForMaskedLM`.
@@ -75,7 +74,6 @@ pub(crate) struct FamilySpec {
 }
 
 /// What has become of a field of BERT's `config.json`.
-#[derive(Debug)]
 pub(crate) enum Field {
     /// It has this name, and BERT's is ignored.
     Named(&'static str),
@@ -88,7 +86,6 @@ pub(crate) enum Field {
 }
 
 /// A field of `config.json` that changes the model.
-#[derive(Debug)]
 pub(crate) enum Unsupported {
     /// What the model does if the field is true.
     Flag(&'static str, &'static str),
@@ -100,7 +97,6 @@ pub(crate) enum Unsupported {
     OtherWidth(&'static str, &'static str),
 }
 
-#[derive(Debug)]
 pub(crate) struct HeadKeys {
     pub(crate) prefix: &'static str,
     pub(crate) transform: &'static str,

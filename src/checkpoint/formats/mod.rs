@@ -17,7 +17,6 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Where in its file a tensor is.
-#[derive(Clone, Debug)]
 pub(super) struct StoredTensor {
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
