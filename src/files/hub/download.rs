@@ -123,11 +123,8 @@ async fn download(
     let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}").ok();
     let bar = bar.with_style(style.unwrap_or_else(ProgressStyle::default_bar));
     let transfer = Transfer { repo, model, commit: &commit, bar };
-    loop {
-        let unknown = snapshot.unknown(wanted);
-        if unknown.is_empty() {
-            break;
-        }
+    let mut unknown = snapshot.unknown(wanted);
+    while !unknown.is_empty() {
         let sizes = unknown.iter().filter_map(|name| Some(listed.get(name)?.size));
         transfer.bar.inc_length(sizes.fold(0, u64::saturating_add));
         for name in &unknown {
@@ -136,6 +133,7 @@ async fn download(
                 None => snapshot.note_missing(name)?,
             }
         }
+        unknown = snapshot.unknown(wanted);
     }
     transfer.bar.finish_and_clear();
     // Last: a download that breaks leaves the revision with the commit that is complete.
