@@ -331,15 +331,13 @@ pub(crate) fn merged_fields(
         let hidden_size = config.hidden_size;
         let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
         let class = format!("{}Model", FamilySpec::of(config.family).class);
-        let of_model = [
-            ("model_type", json!(config.family.model_type())),
-            ("architectures", json!([class])),
-            ("num_attention_heads", json!(heads)),
-            ("intermediate_size", json!(4 * hidden_size)),
-        ];
-        let positions = relative.map(|(_, word)| ("position_embedding_type", json!(word)));
-        let of_model = of_model.into_iter().chain(positions);
-        fields.extend(of_model.map(|(field, value)| (field.to_string(), value)));
+        fields.insert("model_type".into(), config.family.model_type().into());
+        fields.insert("architectures".into(), json!([class]));
+        fields.insert("num_attention_heads".into(), heads.into());
+        fields.insert("intermediate_size".into(), (4 * hidden_size).into());
+        if let Some((_, word)) = relative {
+            fields.insert("position_embedding_type".into(), word.into());
+        }
         return Ok(fields);
     };
     let was = old.config()?;
