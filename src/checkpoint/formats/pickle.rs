@@ -274,28 +274,16 @@ fn truncated() -> String {
 mod tests {
     use super::*;
 
-    /// Every opcode with an argument, by the argument's form: arguments are full stops, which end no pickle.
+    /// Opcodes of every form of argument, in which full stops end no pickle.
     #[test]
     fn arguments_of_every_form_are_skipped() {
-        let dots = |count: usize| vec![b'.'; count];
-        let prefixed = |width: usize| [&[3, 0, 0, 0, 0, 0, 0, 0][..width], b"..."].concat();
-        let forms = [
-            (b"K\x80".as_slice(), dots(1)),
-            (b"M", dots(2)),
-            (b"J", dots(4)),
-            (b"G", dots(8)),
-            (b"U\x8a", prefixed(1)),
-            (b"X", prefixed(4)),
-            (b"c", b"..\n..\n".to_vec()),
-        ];
-        for (opcodes, argument) in forms {
-            for &opcode in opcodes {
-                let pickle = [&[opcode], argument.as_slice(), b"N."].concat();
-                let found = [pickle.as_slice(), b"rest"].concat();
-                assert_eq!(Pickle::read(&found).unwrap().length, pickle.len(), "{opcode:#x}");
-                for end in 1..pickle.len() {
-                    assert!(Pickle::read(&pickle[..end]).is_err(), "{opcode:#x}, cut after {end}");
-                }
+        let of_one_length: [&[u8]; 5] = [b"K.N.", b"\x80.N.", b"M..N.", b"J....N.", b"G........N."];
+        let others: [&[u8]; 4] = [b"U\x03...N.", b"\x8a\x03...N.", b"X\x03\0\0\0...N.", b"c..\n..\nN."];
+        for pickle in of_one_length.into_iter().chain(others) {
+            let found = [pickle, b"rest"].concat();
+            assert_eq!(Pickle::read(&found).unwrap().length, pickle.len(), "{pickle:?}");
+            for end in 1..pickle.len() {
+                assert!(Pickle::read(&pickle[..end]).is_err(), "{pickle:?}, cut after {end}");
             }
         }
     }
