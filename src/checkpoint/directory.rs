@@ -57,25 +57,22 @@ impl Directory {
         Ok((Self { path: dir.to_path_buf(), model, family }, fields, keys))
     }
 
-    /// Writes weights, config (with BERT's names, which become those of the family) and `beside`, with those tensors of the
-    /// old model that have a name in the new one; and other tensors, each in a folder. Or nothing: a JSON file that would be
-    /// the same stays, so that a save with the same config replaces the weights alone.
-    pub(crate) fn replace<'a>(
+    /// Writes config (with BERT's names, which become those of the family), `beside` and weights, each in a folder: the first
+    /// in the directory itself, with those tensors of the old model that have a name in the new one. Or nothing: a JSON file
+    /// that would be the same stays, so that a save with the same config replaces the weights alone.
+    pub(crate) fn replace(
         self,
         fields: Map<String, Value>,
         beside: Vec<(PathBuf, Value)>,
-        params: Vec<StoredParam<'a>>,
-        folders: Vec<(String, Vec<StoredParam<'a>>)>,
+        weights: Vec<(String, Vec<StoredParam>)>,
         renamed: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
-        let written = |folder: &str, params: Vec<StoredParam<'a>>| {
+        let weights = weights.into_iter().map(|(folder, params)| {
             let path = self.path.join(folder).join(MODEL_NAME);
             tensors(params, &path).map(|tensors| (path, tensors))
-        };
-        let (path, mut all) = written("", params)?;
-        let folders = folders.into_iter().map(|(folder, params)| written(&folder, params));
-        let mut weights = folders.collect::<Result<Vec<_>>>()?;
-        if let Some(old) = &self.model {
+        });
+        let mut weights = weights.collect::<Result<Vec<_>>>()?;
+        if let (Some(old), [(_, all), ..]) = (&self.model, &mut weights[..]) {
             for (key, (file, stored)) in &old.tensors {
                 if let Some(name) = renamed(key) {
                     // From the open file, whose name the new one will take.
@@ -89,7 +86,6 @@ impl Directory {
                 Error::not_a_checkpoint(&old.path, problem)
             })?;
         }
-        weights.push((path, all));
         let config = FamilySpec::of(self.family).named(fields);
         let mut files = Replacement::begin(&self.path)?;
         for (path, tensors) in weights {

@@ -156,7 +156,7 @@ impl BertEmbeddings {
         let (params, built) = (self.stored_params(&keys), config.try_init(&device)?);
         check_stored(&params, &built.stored_params(&keys))?;
         let has_positions = self.position_embeddings.is_some();
-        directory.replace(fields, Vec::new(), params, Vec::new(), |key| {
+        directory.replace(fields, Vec::new(), vec![(String::new(), params)], |key| {
             let is_kept = !keys.is_of_layer(key, has_positions);
             is_kept.then(|| key.to_string())
         })

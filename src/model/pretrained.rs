@@ -332,14 +332,14 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         params.extend(part.params);
         copies.extend(part.copies);
     }
-    let mut folders = Vec::new();
+    let mut weights = vec![(String::new(), params)];
     for ((name, part), (_, built)) in model.parts_beside().into_iter().zip(built.parts_beside()) {
         check_stored(&part.params, &built.params)?;
-        folders.push((name, part.params));
+        weights.push((name, part.params));
     }
     // Keys of a bare model get the prefix, so that its other tensors, such as the pooler, stay readable beside a head.
     let is_unprefixed = old_prefix == Some("");
-    directory.replace(fields, model.files_beside(dir)?, params, folders, |key| {
+    directory.replace(fields, model.files_beside(dir)?, weights, |key| {
         let is_of_model = OF_MODEL.iter().any(|part| key.starts_with(part));
         let name = if is_unprefixed && is_of_model { keys.named(key) } else { key.to_string() };
         let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
