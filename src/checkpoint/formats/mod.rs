@@ -118,33 +118,28 @@ impl WeightFile {
     }
 }
 
+/// The values of a tensor row by row; its neighbours along an axis lie as many values apart as the stride says.
 fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Vec<u8> {
-    let count: usize = shape.iter().product();
-    let mut gathered = Vec::with_capacity(count * size);
-    for index in 0..count {
-        let (mut rest, mut place) = (index, 0);
-        // From the last axis, whose index changes fastest.
-        for (&axis, &stride) in shape.iter().zip(strides).rev() {
-            place += rest % axis * stride;
-            rest /= axis;
-        }
-        gathered.extend_from_slice(&bytes[place * size..][..size]);
+    fn of_size<const N: usize>(bytes: &[u8], rows: Vec<usize>, axis: usize, stride: usize) -> Vec<u8> {
+        let (elements, _) = bytes.as_chunks::<N>();
+        let row = |start: usize| (0..axis).map(move |i| elements[start + i * stride]);
+        rows.into_iter().flat_map(row).collect::<Vec<_>>().into_flattened()
     }
-    gathered
+    let mut axes = shape.iter().copied().zip(strides.iter().copied());
+    let (axis, stride) = axes.next_back().unwrap_or((1, 1));
+    let rows = axes.fold(vec![0], |rows: Vec<usize>, (axis, stride)| {
+        rows.into_iter().flat_map(|row| (0..axis).map(move |i| row + i * stride)).collect()
+    });
+    // By size and not by dtype: values are moved, not computed with.
+    match size {
+        2 => of_size::<2>(bytes, rows, axis, stride),
+        4 => of_size::<4>(bytes, rows, axis, stride),
+        _ => of_size::<8>(bytes, rows, axis, stride),
+    }
 }
 
 pub(super) fn transposed(data: TensorData) -> TensorData {
-    fn turned<const N: usize>(bytes: &[u8], [rows, columns]: [usize; 2]) -> Vec<u8> {
-        let (elements, _) = bytes.as_chunks::<N>();
-        let column = |column| (0..rows).map(move |row| elements[row * columns + column]);
-        (0..columns).flat_map(column).collect::<Vec<_>>().into_flattened()
-    }
-    let (bytes, dtype, [rows, columns]) = (data.as_bytes(), data.dtype(), data.shape().dims());
-    // By size and not by dtype: values are moved, not computed with.
-    let turned = match dtype.size() {
-        2 => turned::<2>(bytes, [rows, columns]),
-        4 => turned::<4>(bytes, [rows, columns]),
-        _ => turned::<8>(bytes, [rows, columns]),
-    };
+    let (dtype, [rows, columns]) = (data.dtype(), data.shape().dims());
+    let turned = gathered(data.as_bytes(), &[columns, rows], &[1, columns], dtype.size());
     TensorData::from_bytes_vec(turned, [columns, rows], dtype)
 }

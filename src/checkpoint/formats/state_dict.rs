@@ -198,7 +198,7 @@ impl Collector<'_> {
             start: held.start + first,
             length: seen,
             checksum: held.checksum.filter(|_| seen == held.length),
-            strides: (!is_row_by_row(&shape, &strides)).then_some(strides),
+            strides: (seen > 0 && !is_row_by_row(&shape, &strides)).then_some(strides),
             shape,
         };
         self.spend(self.name.len())?;
