@@ -116,13 +116,13 @@ async fn download(
     }
     drop(files);
 
-    let snapshot = Snapshot::new(model, &commit);
+    let snapshot = Snapshot { model: model.into(), commit };
     let hidden = is_set("HF_HUB_DISABLE_PROGRESS_BARS");
     // It is drawn on a terminal only.
     let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
     let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}").ok();
     let bar = bar.with_style(style.unwrap_or_else(ProgressStyle::default_bar));
-    let transfer = Transfer { repo, model, commit: &commit, bar };
+    let transfer = Transfer { repo, snapshot: &snapshot, bar };
     let mut unknown = snapshot.unknown(wanted);
     while !unknown.is_empty() {
         let sizes = unknown.iter().filter_map(|name| Some(listed.get(name)?.size));
@@ -194,8 +194,7 @@ fn hex(bytes: &[u8]) -> String {
 
 struct Transfer<'a> {
     repo: HFRepository<RepoTypeModel>,
-    model: &'a Path,
-    commit: &'a str,
+    snapshot: &'a Snapshot,
     bar: ProgressBar,
 }
 
@@ -210,13 +209,14 @@ impl Transfer<'_> {
             )));
         }
         // Processes that start together download once.
-        let folder = self.model.file_name().unwrap_or_default();
-        let lock = self.model.with_file_name(".locks").join(folder).join(format!("{oid}.lock"));
+        let model = &self.snapshot.model;
+        let folder = model.file_name().unwrap_or_default();
+        let lock = model.with_file_name(".locks").join(folder).join(format!("{oid}.lock"));
         create_parent(&lock)?;
         let lock = File::create(lock)?;
         // Some network file systems have no locks; the checksum finds what two writers would make of a file.
         let _ = lock.lock();
-        let blobs = self.model.join("blobs");
+        let blobs = model.join("blobs");
         let before = self.bar.position();
         if let Some(blob) = file.existing(&blobs) {
             self.bar.set_position(before + size);
@@ -258,7 +258,7 @@ impl Transfer<'_> {
         if have >= file.size {
             return Ok(());
         }
-        let request = self.repo.download_file_stream().filename(&file.name).revision(self.commit);
+        let request = self.repo.download_file_stream().filename(&file.name).revision(&self.snapshot.commit);
         let range = (have > 0).then_some(have..file.size);
         let (length, mut bytes) = within(request.maybe_range(range).send()).await?;
         // A server without ranges sends it from the start.

@@ -11,20 +11,16 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 pub(super) struct Snapshot {
-    model: PathBuf,
-    commit: String,
+    pub(super) model: PathBuf,
+    pub(super) commit: String,
 }
 
 impl Snapshot {
-    pub(super) fn new(model: &Path, commit: &str) -> Self {
-        Self { model: model.into(), commit: commit.into() }
-    }
-
     /// The one that the cache has for a revision.
     pub(super) fn cached(model: &Path, revision: &str) -> Option<Self> {
         let named = || fs::read_to_string(model.join("refs").join(revision)).ok();
         let commit = if is_hex(revision, 40) { revision.into() } else { named()? };
-        is_hex(commit.trim(), 40).then(|| Self::new(model, commit.trim()))
+        is_hex(commit.trim(), 40).then(|| Self { model: model.into(), commit: commit.trim().into() })
     }
 
     pub(super) fn dir(&self) -> PathBuf {
