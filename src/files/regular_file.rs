@@ -9,9 +9,6 @@ use std::path::{Component, Path, PathBuf};
 /// The folder of a complete save, from which its files are moved to their places.
 pub(super) const SAVED: &str = ".burn_bert_saved";
 
-/// What the pointer starts with that a clone without git-LFS leaves in the place of a large file.
-const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
-
 /// Opens a file for reading, with links followed; [`Error::File`] for a FIFO, a device, a socket or a directory.
 pub(crate) fn open(path: &Path) -> Result<File> {
     if path.as_os_str().is_empty() {
@@ -141,7 +138,8 @@ pub(crate) fn first_in(path: &Path, names: &[&str]) -> Option<PathBuf> {
 }
 
 pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
-    if start.starts_with(LFS_POINTER) {
+    // A clone without git-LFS leaves it in the place of a large file.
+    if start.starts_with(b"version https://git-lfs.github.com/spec/") {
         let problem = "is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or download the file";
         return Err(Error::file(path, problem));
     }
