@@ -3,8 +3,9 @@
 //! hf-hub's `download_file` lets the server name the files, stores an error page as the file and checks no checksum. So only
 //! its requests are used: names are ours, and a file enters the cache if it is the one that the commit lists.
 
-use super::snapshot::{Snapshot, create_parent, is_hex};
+use super::snapshot::{Snapshot, is_hex};
 use super::{Error, ModelId, Path, PathBuf, Result, Wanted};
+use crate::files::replace::directory_of;
 use futures_util::TryStreamExt;
 use hf_hub::repository::{HFRepository, RepoTreeEntry, RepoTypeModel};
 use hf_hub::{HFClient, HFError, HFResult, resolve_cache_dir, split_id};
@@ -212,7 +213,7 @@ impl Transfer<'_> {
         let model = &self.snapshot.model;
         let folder = model.file_name().unwrap_or_default();
         let lock = model.with_file_name(".locks").join(folder).join(format!("{oid}.lock"));
-        create_parent(&lock)?;
+        fs::create_dir_all(directory_of(&lock))?;
         let lock = File::create(lock)?;
         // Some network file systems have no locks; the checksum finds what two writers would make of a file.
         let _ = lock.lock();
@@ -223,7 +224,7 @@ impl Transfer<'_> {
             return Ok(blob);
         }
         let path = blobs.join(format!("{oid}.incomplete"));
-        create_parent(&path)?;
+        fs::create_dir_all(directory_of(&path))?;
         let mut part = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
         self.bar.set_message(name.clone());
         for attempt in 0..ATTEMPTS {

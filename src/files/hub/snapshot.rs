@@ -4,6 +4,7 @@
 
 use super::Wanted;
 use crate::files::regular_file::is_plain_name;
+use crate::files::replace::directory_of;
 use crate::files::{CONFIG_NAME, SENTENCE_NAMES, TOKENIZER_NAMES, TRANSFORMER_NAMES, WEIGHT_NAMES};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -84,7 +85,7 @@ impl Snapshot {
         }
         let link = self.dir().join(name);
         let target = format!("{}blobs/{blob}", "../".repeat(2 + name.matches('/').count()));
-        create_parent(&link)?;
+        fs::create_dir_all(directory_of(&link))?;
         let _ = fs::remove_file(&link);
         #[cfg(unix)]
         let linked = std::os::unix::fs::symlink(target, &link);
@@ -107,11 +108,7 @@ pub(super) fn is_hex(text: &str, len: usize) -> bool {
     text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-pub(super) fn create_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)
-}
-
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    create_parent(path)?;
+    fs::create_dir_all(directory_of(path))?;
     fs::write(path, text)
 }
