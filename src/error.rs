@@ -241,7 +241,6 @@ impl Error {
     }
 }
 
-/// A sentence in place of the derived fields, because Rust prints this of an error that `main` returns.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut printed = self.to_string();

@@ -106,12 +106,10 @@ impl ModelKeys {
         if is_stored(other) && !is_stored(stated) { other } else { stated }
     }
 
-    /// A key of the embedding layer.
     pub(crate) fn embedding(&self, name: &str) -> String {
         format!("{}{name}", self.layer_prefix)
     }
 
-    /// The name of the LayerNorm of the embeddings.
     pub(crate) fn embeddings_norm(&self) -> String {
         match self.family.embeddings_norm.strip_prefix(MODEL_PREFIX) {
             Some(name) => self.embedding(name),

@@ -308,7 +308,6 @@ impl BertEmbeddings {
     }
 }
 
-/// The rows of ids in their table.
 fn looked_up(table: &TokenEmbedding, name: EmbeddingTable, ids: &Ids) -> Result<Rows> {
     ids.check(name, table.num_embeddings())?;
     Ok(table.rows(ids.tensor()))
