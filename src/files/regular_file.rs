@@ -147,9 +147,6 @@ pub(crate) fn refuse_lfs_pointer(path: &Path, start: &[u8]) -> Result<()> {
 }
 
 fn kind(metadata: &Metadata) -> &'static str {
-    if metadata.is_dir() {
-        return "a directory";
-    }
     #[cfg(unix)]
     {
         use std::os::unix::fs::FileTypeExt;
@@ -161,5 +158,5 @@ fn kind(metadata: &Metadata) -> &'static str {
             return "a socket";
         }
     }
-    "a device"
+    if metadata.is_dir() { "a directory" } else { "a device" }
 }
