@@ -157,8 +157,7 @@ impl BertEmbeddings {
         check_stored(&params, &built.stored_params(&keys))?;
         let has_positions = self.position_embeddings.is_some();
         directory.replace(fields, Vec::new(), vec![(String::new(), params)], |key| {
-            let is_kept = !keys.is_of_layer(key, has_positions);
-            is_kept.then(|| key.to_string())
+            (!keys.is_of_layer(key, has_positions)).then(|| key.to_string())
         })
     }
 }
