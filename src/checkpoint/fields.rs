@@ -133,11 +133,12 @@ impl Fields {
         };
         for unsupported in self.spec.unsupported {
             let problem = match *unsupported {
-                Unsupported::Flag(field, does) => (self.flag(field)? == Some(true))
-                    .then(|| format!("it {does} ({field} is true), which is not supported")),
-                Unsupported::OtherThan(field, value, means) => Some(self.size(field, value)?)
-                    .filter(|&found| found != value)
-                    .map(|found| other(field, found.to_string(), value.to_string(), means)),
+                Unsupported::Flag(field, value, does) => (self.flag(field)? == Some(value))
+                    .then(|| format!("it {does} ({field} is {value}), which is not supported")),
+                Unsupported::OtherThan(field, value, means) => {
+                    let found = if self.is_null(field) { value } else { self.number(field, value)? };
+                    (found != value).then(|| other(field, found.to_string(), value.to_string(), means))
+                }
                 Unsupported::OtherName(field, name, means) => self
                     .text(field)?
                     .filter(|&found| found != name)

@@ -141,16 +141,17 @@ impl BertEmbeddingsConfig {
         rows.iter().sum::<u128>() * self.width() as u128
     }
 
-    /// Tokens that the longest sequence can have; `None` if no position embeddings limit it.
-    /// [`Rotary`](PositionEmbeddingType::Rotary) and [`Disentangled`](PositionEmbeddingType::Disentangled) positions can be
-    /// computed beyond the number that a model was trained with, and this is that number.
+    /// Tokens that the longest sequence can have; `None` for positions that are computed for any length,
+    /// [`Rotary`](PositionEmbeddingType::Rotary) and [`Disentangled`](PositionEmbeddingType::Disentangled) ones. A tokenizer cuts
+    /// texts to `max_position_embeddings` there, unless it or its caller states another length.
     ///
     /// [`AfterPadding`](PositionEmbeddingType::AfterPadding) does not use the rows up to that of the padding: RoBERTa's
     /// 514 rows are 512 tokens.
     pub fn max_sequence_length(&self) -> Option<usize> {
         let first = self.padding_of_positions().map_or(0, |pad| pad + 1);
         let longest = self.max_position_embeddings.saturating_sub(first);
-        (!self.position_embedding_type.is_relative()).then_some(longest)
+        let scheme = self.position_embedding_type;
+        (scheme.has_table() || scheme.is_relative()).then_some(longest)
     }
 
     /// Checks that a module can be built from this config.

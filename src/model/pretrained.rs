@@ -337,11 +337,12 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         check_stored(&part.params, &built.params)?;
         weights.push((name, part.params));
     }
-    // Keys of a bare model get the prefix, so that its other tensors, such as the pooler, stay readable beside a head.
-    let is_unprefixed = old_prefix == Some("");
+    // Keys of a bare model, or with another prefix, get this one, so that its other tensors, such as the pooler, stay readable.
+    let old_prefix = old_prefix.filter(|old| *old != prefix);
     directory.replace(fields, model.files_beside(dir)?, weights, |key| {
-        let is_of_model = OF_MODEL.iter().any(|part| key.starts_with(part));
-        let name = if is_unprefixed && is_of_model { keys.named(key) } else { key.to_string() };
+        let of_model = old_prefix.and_then(|old| key.strip_prefix(old));
+        let of_model = of_model.filter(|name| OF_MODEL.iter().any(|part| name.starts_with(part)));
+        let name = of_model.map_or_else(|| key.to_string(), |name| keys.named(name));
         let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
             || keys.is_of_layer(&name, true)
             || namespaces.iter().any(|namespace| name.starts_with(namespace))

@@ -28,7 +28,8 @@ const VOCAB_NAME: &str = TOKENIZER_NAMES[1];
 const NO_LIMIT: f64 = 1e9;
 
 /// The files of other libraries, which are copied along.
-const OTHER_NAMES: [&str; 4] = ["vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model"];
+const OTHER_NAMES: [&str; 5] =
+    ["vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"];
 
 fn names() -> impl Iterator<Item = &'static str> {
     TOKENIZER_NAMES.into_iter().chain(OTHER_NAMES)

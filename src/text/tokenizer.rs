@@ -68,7 +68,9 @@ impl BertTokenizer {
             );
             return Err(Error::config("pad_token_id", problem));
         }
-        Ok(Self { readable_length: config.max_sequence_length(), ..self })
+        // What a model was trained with, where it could read more.
+        let stated_max_length = self.stated_max_length.or(Some(config.max_position_embeddings));
+        Ok(Self { readable_length: config.max_sequence_length(), stated_max_length, ..self })
     }
 
     /// Replaces the files' [`model_max_length`](Self::model_max_length). The limit of the model remains.

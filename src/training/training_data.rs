@@ -246,10 +246,11 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
 ) -> Result<Batches<D::Batcher>> {
     let mut reader = Reader { model, tokenizer: tokenizer.clone(), arguments };
     if let Some(length) = arguments.max_length {
-        let limit = model.bert().embeddings.config().max_sequence_length().unwrap_or(usize::MAX);
+        let limit = model.bert().embeddings.config().max_sequence_length();
         // The shortest text: a token between [CLS] and [SEP].
-        let is_readable = (3..=limit).contains(&length);
-        let problem = || format!("is {length}, but must be 3 to {limit}, what the model can read");
+        let is_readable = length >= 3 && limit.is_none_or(|limit| length <= limit);
+        let allowed = limit.map_or_else(|| "at least 3".into(), |limit| format!("3 to {limit}"));
+        let problem = || format!("is {length}, but must be {allowed}, what the model can read");
         ensure(is_readable, "max_length", problem)?;
         reader.tokenizer = reader.tokenizer.with_model_max_length(length);
     }

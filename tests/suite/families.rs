@@ -1,6 +1,6 @@
 //! What families do not have in common with BERT, beside the numbers; `modernbert` and `deberta` have those two.
 
-use crate::checkpoint_files::keys_of;
+use crate::checkpoint_files::{keys_of, safetensors_bytes, tensors_of};
 use crate::prelude::*;
 use crate::small_bert::small;
 use burn_bert::encoder::{Activation, BertEncoder, BertLayer};
@@ -228,7 +228,7 @@ fn defaults_of_a_config_are_those_of_the_familys_class() {
 
 // NomicBERT, GTE and Jina embeddings v3: biases, dropout, pooler, fields and keys
 
-const ROTARY: [Family; 3] = [Family::NomicBert, Family::Gte, Family::JinaEmbeddingsV3];
+pub const ROTARY: [Family; 3] = [Family::NomicBert, Family::Gte, Family::JinaEmbeddingsV3];
 
 #[test]
 fn only_gte_drops_out_what_the_last_linear_layer_of_a_layer_reads() {
@@ -300,6 +300,7 @@ fn fields_of_transformers_and_of_the_published_code_are_read() {
     let published = json!({
         "n_embd": 24, "n_layer": 3, "n_head": 4, "n_inner": 40, "layer_norm_epsilon": 1e-6, "rotary_emb_base": 9,
         "activation_function": "swiglu", "prenorm": false, "qkv_proj_bias": false, "rotary_emb_fraction": 1.0,
+        "rotary_scaling_factor": null, "causal": false,
     });
     let config = read("nomic_bert", published.clone()).unwrap();
     assert_eq!([config.embeddings.hidden_size, config.intermediate_size], [24, 40]);
@@ -314,6 +315,9 @@ fn fields_of_transformers_and_of_the_published_code_are_read() {
         ("gte", json!({ "rope_parameters": { "type": "dynamic", "rope_theta": 7.0 } }), "rope_type"),
         ("nomic_bert", json!({ "moe_every_n_layers": 2 }), "mixtures of experts"),
         ("nomic_bert", json!({ "mlp_fc1_bias": true }), "mlp_fc1_bias"),
+        ("nomic_bert", json!({ "causal": true }), "causal is true"),
+        ("nomic_bert", json!({ "rotary_emb_fraction": 0.5 }), "rotary_emb_fraction is 0.5, but must be 1"),
+        ("nomic_bert", json!({ "rotary_scaling_factor": 2 }), "rotary_scaling_factor is 2"),
         ("nomic_bert", json!({ "activation_function": "gelu" }), "activation_function"),
         ("nomic_bert", json!({ "head_dim": 32 }), "head_dim"),
         ("jina_embeddings_v3", json!({ "rope_theta": "7" }), "rope_theta"),
@@ -340,5 +344,25 @@ fn a_model_is_written_over_another_head_and_under_the_prefix_of_its_family() {
         let other = saved(&config(Family::Roberta).init(&device()));
         set_fields(other.path(), &[("model_type", family.model_type().into())]);
         fails!(BertModel::from_pretrained(other.path(), &device()), Error::MissingKey { .. });
+    }
+}
+
+#[test]
+fn keys_under_the_prefix_of_published_files_are_read_and_replaced_by_those_of_the_family() {
+    for (family, own, published) in
+        [(Family::Gte, "gte.", "new."), (Family::NomicBert, "nomic_bert.", "bert.")]
+    {
+        let model = BertForTokenClassificationConfig::new(config(family)).init(&device());
+        let dir = saved(&model);
+        let mut tensors = tensors_of(dir.path());
+        let keys = keys_of(dir.path());
+        tensors.iter_mut().for_each(|tensor| tensor.key = tensor.key.replacen(own, published, 1));
+        assert_ne!(tensors, tensors_of(dir.path()));
+        std::fs::write(dir.path().join("model.safetensors"), safetensors_bytes(&tensors)).unwrap();
+        let read: BertForTokenClassification = loaded(&dir);
+        assert_eq!(all_values(&read), all_values(&model));
+        read.save_pretrained(dir.path()).unwrap();
+        assert_eq!(keys_of(dir.path()), keys);
+        let _: BertForTokenClassification = loaded(&dir);
     }
 }

@@ -146,6 +146,7 @@ fn fields_of_both_versions_of_transformers_are_read() {
         (json!({ "rope_scaling": { "type": "linear" } }), "rope_scaling"),
         (json!({ "norm_bias": true }), "norm_bias"),
         (json!({ "mlp_bias": true }), "mlp_bias"),
+        (json!({ "decoder_bias": false }), "decoder_bias is false"),
         (json!({ "classifier_activation": "relu" }), "classifier_activation"),
         (json!({ "global_rope_theta": -1.0 }), "global_rope_theta"),
         (json!({ "global_attn_every_n_layers": 0 }), "global_attn_every_n_layers"),

@@ -1,6 +1,6 @@
 //! A whole model whose vocabulary or positions are resized.
 
-use crate::families::FAMILIES;
+use crate::families::{FAMILIES, ROTARY};
 use crate::prelude::*;
 use burn::module::{ParamId, list_param_ids};
 use burn::optim::{AdamWConfig, ModuleOptimizer};
@@ -30,7 +30,9 @@ fn batch(last: u32, device: &Device) -> MaskedLmBatch {
 #[test]
 fn table_bias_and_decoder_grow_and_shrink_together_in_every_family_and_are_saved() {
     let device = device();
-    let configs = FAMILIES.map(crate::families::config).into_iter().chain([config().bert]);
+    let others = [Family::ModernBert, Family::DebertaV2];
+    let families = FAMILIES.into_iter().chain(ROTARY).chain(others);
+    let configs = families.map(crate::families::config).chain([config().bert]);
     for (bert, tied) in configs.flat_map(|bert| [(bert.clone(), true), (bert, false)]) {
         for (new_rows, expected) in [(NewRows::MeanCovariance, 9.5), (NewRows::Initializer, 0.0)] {
             let config = BertForMaskedLmConfig::new(bert.clone()).with_tie_word_embeddings(tied);

@@ -16,6 +16,8 @@ pub(crate) struct FamilySpec {
     pub(crate) class: &'static str,
     /// The prefix of its keys in a model with a head: `bert` in `bert.embeddings.…`.
     pub(crate) base: &'static str,
+    /// Another one, of files that transformers did not write.
+    pub(crate) old_base: Option<&'static str>,
     /// BERT's fields that this family's `config.json` has under another name or not at all.
     pub(crate) fields: &'static [(&'static str, Field)],
     pub(crate) unsupported: &'static [Unsupported],
@@ -87,10 +89,10 @@ pub(crate) enum Field {
 
 /// A field of `config.json` that changes the model.
 pub(crate) enum Unsupported {
-    /// What the model does if the field is true.
-    Flag(&'static str, &'static str),
-    /// What a field means that must have one value.
-    OtherThan(&'static str, usize, &'static str),
+    /// What the model does if the field has this value.
+    Flag(&'static str, bool, &'static str),
+    /// What a field means that must have one value, if it is not null.
+    OtherThan(&'static str, f64, &'static str),
     /// What a field means that must have one name.
     OtherName(&'static str, &'static str, &'static str),
     /// What a field means that must be `hidden_size`.
@@ -146,7 +148,8 @@ impl FamilySpec {
     /// The first family whose embedding layers have this prefix below a model's, and this key of word embeddings.
     pub(crate) fn of_prefix(prefix: &str, word: &str) -> Option<&'static Self> {
         let base = prefix.strip_suffix(MODEL_PREFIX)?.strip_suffix('.')?;
-        FAMILIES.iter().find(|spec| spec.base == base && spec.word == word)
+        let is_of = |spec: &&FamilySpec| spec.base == base || spec.old_base == Some(base);
+        FAMILIES.iter().filter(|spec| spec.word == word).find(is_of)
     }
 
     pub(crate) fn supported() -> String {

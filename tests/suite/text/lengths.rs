@@ -48,7 +48,17 @@ fn a_model_limits_the_length_of_texts_to_the_longest_that_fits() {
     let tokenizer = limited(roberta().with_model_max_length(1000), &base).unwrap();
     assert_eq!(tokenizer.model_max_length(), Some(512));
     let relative = absolute.with_position_embedding_type(burn_bert::PositionEmbeddingType::RelativeKey);
-    assert_eq!(limited(bert(), &relative).unwrap().model_max_length(), None);
+    assert_eq!(limited(bert(), &relative).unwrap().model_max_length(), Some(64));
+    // Rotary positions have no end: only what a model was trained with, unless a longer text is asked for.
+    let mut rotary = crate::families::config(Family::NomicBert);
+    (rotary.embeddings.vocab_size, rotary.embeddings.max_position_embeddings) = (bert().vocab_size(), 64);
+    let model = rotary.init(&device());
+    let [trained, longer] = [bert(), bert().with_model_max_length(100)].map(|tokenizer| {
+        let encoding = model.limit_tokenizer(tokenizer).unwrap().encode(&long).unwrap();
+        let batch = bert().batch(&[encoding], &device()).unwrap();
+        model.try_forward(&batch.input, None).unwrap().last_hidden_state.dims()
+    });
+    assert_eq!([trained[1], longer[1]], [64, 100]);
     let device = device();
     let small = [
         (bert(), BertEmbeddingsConfig::new().with_max_position_embeddings(9)),
