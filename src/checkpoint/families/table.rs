@@ -139,7 +139,7 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
         unsupported: &[
             Unsupported::OtherThan(
                 "relative_attention_num_buckets",
-                32,
+                32.0,
                 "other buckets of relative positions",
             ),
             Unsupported::OtherThan("pad_token_id", 1.0, "another padding id"),

@@ -129,7 +129,9 @@ fn total(x: &FloatTensor<Flex>, of: &FloatTensor<Flex>) -> FloatTensor<Flex> {
     with_scalar!(Some(x.dtype()), T => {
         let values = slice::<T>(&x);
         let size = rows_per_task(columns) * columns;
-        let total = total_of_each(values.len(), values.chunks(size), columns, |rows, sum| add_up(rows, sum));
+        let total = total_of_each(values.len(), values.chunks(size), columns, |rows, total| {
+            add_up(rows, total);
+        });
         narrow::<Flex>(tensor(total, of.shape()), of.dtype())
     }, panic!("linear: a tensor in {:?}", x.dtype()))
 }
