@@ -8,7 +8,10 @@ use burn::tensor::Distribution;
 use burn::tensor::activation::{gelu, softmax};
 use burn::tensor::module::layer_norm;
 use burn_bert::functional::{Norm, Positions, Sequences, add_layer_norm, attention, bias_gelu};
-use divan::Bencher;
+use divan::{AllocProfiler, Bencher};
+
+#[global_allocator]
+static ALLOCATOR: AllocProfiler = AllocProfiler::system();
 
 fn main() {
     divan::main();
@@ -116,4 +119,15 @@ fn attention_forward(bencher: Bencher, path: Path) {
 #[divan::bench(args = PATHS, sample_count = 15)]
 fn attention_train(bencher: Bencher, path: Path) {
     time(bencher, true, HIDDEN, |rows, []: [Tensor<1>; 0]| attend(path, rows));
+}
+
+/// One sequence of 4,096 tokens, whose tokens attend to all, or to those at most so far away: ModernBERT's layers.
+#[divan::bench(args = [None, Some(64)], sample_count = 7)]
+fn long_attention_train(bencher: Bencher, window: Option<usize>) {
+    let device = Device::default().autodiff();
+    let rows = [(); 3].map(|()| random([4096, HIDDEN], &device).require_grad());
+    let sequences = Sequences::new(vec![4096], &device);
+    let sequences = window.map_or(sequences.clone(), |window| sequences.with_window(window));
+    let step = || attention(rows.clone(), &sequences, HEADS, Positions::default(), DROPOUT).backward();
+    bencher.bench_local(step);
 }

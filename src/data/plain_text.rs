@@ -66,7 +66,7 @@ impl PlainText {
         let too_short = || format!("is {seq_len}, but a token between [CLS] and [SEP] needs at least 3");
         ensure(seq_len >= 3, "seq_len", too_short)?;
         let limit = tokenizer.model_max_length().unwrap_or(usize::MAX);
-        let too_long = || format!("is {seq_len}, but the model reads at most {limit} tokens");
+        let too_long = || format!("is {seq_len}, but the tokenizer's model_max_length is {limit}");
         ensure(seq_len <= limit, "seq_len", too_long)?;
         let (room, cls_token_id, sep_token_id) =
             (seq_len - 2, tokenizer.cls_token_id(), tokenizer.sep_token_id());

@@ -173,9 +173,17 @@ impl BertEmbeddingsInput {
     }
 
     /// Some sequences of the batch, for a model that has [checked](super::BertEmbeddings::check_all) the whole.
-    pub(crate) fn sequences(&self, range: Range<usize>) -> Self {
-        let embeds = |embeds: Tensor<3>| embeds.narrow(0, range.start, range.len());
-        self.clone().map(|ids| ids.sequences(range.clone()), embeds)
+    pub(crate) fn sequences(&self, range: Range<usize>) -> Result<Self> {
+        let of = |ids: &Option<Ids>| ids.as_ref().map(|ids| ids.sequences(range.clone())).transpose();
+        Ok(Self {
+            words: match &self.words {
+                Words::Ids(ids) => Words::Ids(ids.sequences(range.clone())?),
+                Words::Embeds(embeds) => Words::Embeds(embeds.clone().narrow(0, range.start, range.len())),
+            },
+            token_type_ids: of(&self.token_type_ids)?,
+            position_ids: of(&self.position_ids)?,
+            past_key_values_length: self.past_key_values_length,
+        })
     }
 }
 

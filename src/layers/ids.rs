@@ -98,19 +98,16 @@ impl Ids {
         Self { tensor: self.tensor.clone().to_device(device), ..self.clone() }
     }
 
-    pub(crate) fn sequences(&self, range: Range<usize>) -> Self {
+    pub(crate) fn sequences(&self, range: Range<usize>) -> Result<Self> {
         let [rows, columns] = self.dims();
         // One row of positions serves every sequence.
         if rows == 1 {
-            return self.clone();
+            return Ok(self.clone());
         }
         // The copy is cut as well, so that checks of the part read nothing back.
-        let host = self.host.as_ref().map(|copy| match copy.get() {
-            Some(host) => OnceLock::from(host[range.start * columns..range.end * columns].to_vec()),
-            None => OnceLock::new(),
-        });
+        let host = self.host()?.map(|host| host[range.start * columns..range.end * columns].to_vec());
         let tensor = self.tensor.clone().narrow(0, range.start, range.len());
-        Self { name: self.name, tensor, host: host.map(Arc::new) }
+        Ok(Self { name: self.name, tensor, host: host.map(|host| Arc::new(host.into())) })
     }
 
     /// Whether `table`, of `rows` rows, has a row for every id.

@@ -70,10 +70,11 @@ pub use pretrained::{LoadReport, PretrainedModel};
 pub use replaced_tokens::{
     ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
 };
+pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
-pub use sentence::vectors::{Pooling, Similarity};
+pub use sentence::similarity::Similarity;
 pub use sentence::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDense, SentenceDenseConfig,
     SentenceEmbeddingOutput, SentencePairBatch,

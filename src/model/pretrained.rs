@@ -129,8 +129,9 @@ pub trait PretrainedModel: Stored {
         save(self, dir.as_ref())
     }
 
-    /// Limits a tokenizer to the texts that the model reads: to its positions, whatever
-    /// [`with_model_max_length`](BertTokenizer::with_model_max_length) says before or after; to a sentence-transformers
+    /// Limits a tokenizer to the texts that the model reads: to the positions of its tables, whatever
+    /// [`with_model_max_length`](BertTokenizer::with_model_max_length) says before or after, and to the
+    /// `max_position_embeddings` of computed ones, if nothing else is said; to a sentence-transformers
     /// model's `max_seq_length`, unless the caller set a smaller limit, and to lower case if that model's config says so. A
     /// [`Pipeline`](crate::pipeline::Pipeline) does so by itself; call it for a custom training loop.
     ///

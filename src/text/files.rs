@@ -99,6 +99,7 @@ impl BertTokenizer {
             stated_max_length,
             own_max_length: None,
             readable_length: None,
+            trained_length: None,
             pad_to_multiple_of: None,
         })
     }

@@ -38,6 +38,8 @@ pub struct BertTokenizer {
     pub(super) own_max_length: Option<usize>,
     /// What the model can read.
     pub(super) readable_length: Option<usize>,
+    /// What it was trained with, if nobody states another length.
+    pub(super) trained_length: Option<usize>,
     pub(super) pad_to_multiple_of: Option<usize>,
 }
 
@@ -68,9 +70,8 @@ impl BertTokenizer {
             );
             return Err(Error::config("pad_token_id", problem));
         }
-        // What a model was trained with, where it could read more.
-        let stated_max_length = self.stated_max_length.or(Some(config.max_position_embeddings));
-        Ok(Self { readable_length: config.max_sequence_length(), stated_max_length, ..self })
+        let trained_length = Some(config.max_position_embeddings);
+        Ok(Self { readable_length: config.max_sequence_length(), trained_length, ..self })
     }
 
     /// Replaces the files' [`model_max_length`](Self::model_max_length). The limit of the model remains.
@@ -132,7 +133,8 @@ impl BertTokenizer {
 
     /// The number of tokens, special ones included, beyond which texts are cut or split; `None` for any length.
     pub fn model_max_length(&self) -> Option<usize> {
-        self.own_max_length.or(self.stated_max_length).into_iter().chain(self.readable_length).min()
+        let length = self.own_max_length.or(self.stated_max_length).or(self.trained_length);
+        length.into_iter().chain(self.readable_length).min()
     }
 
     /// The multiple that [`batch`](Self::batch) pads to.

@@ -172,8 +172,8 @@ arguments! {
     early_stopping_threshold: f64 = 0.0, with_early_stopping_threshold(f64);
     /// The seed of all random numbers.
     seed: u64 = 42, with_seed(u64);
-    /// Tokens of a text, special tokens included, at which it is cut; by default what the model can read, of masked language
-    /// modelling at most 128.
+    /// Tokens of a text, special tokens included, at which it is cut; by default the tokenizer's `model_max_length`, of masked
+    /// language modelling at most 128.
     max_length: Option<usize> = None, with_max_length(impl Into<Option<usize>>);
     /// Tokens that the windows of one text share in question answering.
     doc_stride: usize = 128, with_doc_stride(usize);

@@ -5,9 +5,9 @@ use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError};
 use crc32fast::Hasher;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// In the name of a file that is not yet complete.
@@ -52,7 +52,7 @@ impl Checkpoints {
         let mut bytes = regular_file::read(&path, u64::MAX)?;
         // A file of fewer than four bytes is all checksum, and refused below.
         let sum = bytes.split_off(bytes.len().saturating_sub(4));
-        if sum != self.checksum(&bytes) {
+        if sum != self.checksum(&bytes[..]).map_err(|source| Error::reading(&path, source))? {
             let problem = "is damaged, or was not saved by this run: its checksum is wrong; delete it".into();
             return Err(Error::File { path, problem });
         }
@@ -60,11 +60,11 @@ impl Checkpoints {
     }
 
     /// Burn takes a model's record for an optimizer's without an error, so the sum covers which one it is.
-    fn checksum(&self, record: &[u8]) -> [u8; 4] {
-        let mut sum = Hasher::new();
-        sum.update(self.name.as_bytes());
-        sum.update(record);
-        sum.finalize().to_le_bytes()
+    fn checksum(&self, mut record: impl Read) -> io::Result<[u8; 4]> {
+        let mut sum = Sum(Hasher::new());
+        sum.0.update(self.name.as_bytes());
+        io::copy(&mut record, &mut sum)?;
+        Ok(sum.0.finalize().to_le_bytes())
     }
 }
 
@@ -73,8 +73,9 @@ impl<R: Checkpoint> Checkpointer<R> for Checkpoints {
         let path = self.path(epoch);
         let save = |path: &Path| {
             record.save(path.to_path_buf()).map_err(io::Error::other)?;
-            // At the end, since the sum is known only once Burn has written the rest.
-            let sum = self.checksum(&fs::read(path)?);
+            // At the end, since the sum is known only once Burn has written the rest. As a stream: a record may be larger than what
+            // memory is left.
+            let sum = self.checksum(File::open(path)?)?;
             File::options().append(true).open(path)?.write_all(&sum)
         };
         whole(&path, save).map_err(CheckpointerError::IOError)
@@ -118,15 +119,19 @@ pub(super) fn whole(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) ->
 
 struct Sum(Hasher);
 
-impl fmt::Write for Sum {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.update(text.as_bytes());
+impl Write for Sum {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
 pub(super) fn checksum_of(data: &impl Debug) -> u32 {
     let mut sum = Sum(Hasher::new());
-    let _ = fmt::write(&mut sum, format_args!("{data:?}")); // a sum is never full
+    let _ = write!(sum, "{data:?}"); // a sum is never full
     sum.0.finalize()
 }

@@ -2,16 +2,38 @@ use super::heads::count_id;
 use super::outputs::on_ranks;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
+use crate::model::PretrainedModel;
 use crate::optim::{added_up, average_and_clip, check_max_norm};
 use burn::module::{Module, ModuleDisplay, Param};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer, MultiGradientsParams};
 use burn::prelude::*;
 use burn::tensor::DType;
+use burn::train::metric::{Adaptor, LossInput};
 use burn::train::train::WorkerFailure;
 use burn::train::{InferenceStep, Interrupter, TrainOutput, TrainStep, TrainingError};
 use burn_fused::{Precision, autocast};
 use std::fmt;
+
+/// A model that a [`Trainer`](super::Trainer) trains: every model of this crate, and every module that implements
+/// [`Stored`](crate::model::Stored) and Burn's `TrainStep` and `InferenceStep` for the same batches and outputs.
+pub trait TrainableModel:
+    PretrainedModel
+    + ModuleDisplay
+    + TrainStep<Output: Adaptor<LossInput>>
+    + InferenceStep<Input = <Self as TrainStep>::Input, Output = <Self as TrainStep>::Output>
+    + 'static
+{
+}
+
+impl<M> TrainableModel for M where
+    M: PretrainedModel
+        + ModuleDisplay
+        + TrainStep<Output: Adaptor<LossInput>>
+        + InferenceStep<Input = <Self as TrainStep>::Input, Output = <Self as TrainStep>::Output>
+        + 'static
+{
+}
 
 /// A model for Burn's `Learner`, which takes the mean of the gradients of accumulated batches and clips it by the norm of all
 /// together ([`clip_by_global_norm`](crate::optim::clip_by_global_norm)), as is usual in PyTorch.
@@ -98,7 +120,7 @@ impl<M: Module> Training<M> {
     /// mean of the gradients of all ranks, where batches weigh as much as their losses count; a custom model counts batches.
     ///
     /// Each rank's loader is a [shard](crate::data::EpochLoader::shard), and the loader of the validation is
-    /// [shared](crate::data::EpochLoader::share), but for the outputs of a custom model, which each rank computes for all batches.
+    /// [shared](crate::data::EpochLoader::share); outputs of a custom model are not, which each rank computes for all batches.
     /// `interrupter` stops this rank, as Ctrl-C does; give the trainer [`interrupter`](Self::interrupter), which stops all ranks
     /// after the same step.
     ///

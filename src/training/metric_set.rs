@@ -1,36 +1,12 @@
 use super::arguments::TrainingArguments;
 use super::history::LOSS;
-use super::learner::Training;
+use super::learner::{TrainableModel, Training};
 use crate::error::{Error, Result};
-use crate::model::PretrainedModel;
 use burn::data::dataloader::Progress;
 use burn::data::dataset::DatasetError;
-use burn::module::ModuleDisplay;
-use burn::train::metric::{
-    Adaptor, ItemLazy, LossInput, LossMetric, Metric, MetricAttributes, MetricMetadata, Numeric,
-};
+use burn::train::metric::{Adaptor, ItemLazy, LossMetric, Metric, MetricAttributes, MetricMetadata, Numeric};
 use burn::train::{InferenceStep, SupervisedTraining, TrainStep};
 use std::collections::BTreeMap;
-
-/// A model that a [`Trainer`](super::Trainer) trains: every model of this crate, and every module that implements
-/// [`Stored`](crate::model::Stored) and Burn's `TrainStep` and `InferenceStep` for the same batches and outputs.
-pub trait TrainableModel:
-    PretrainedModel
-    + ModuleDisplay
-    + TrainStep<Output: Adaptor<LossInput>>
-    + InferenceStep<Input = <Self as TrainStep>::Input, Output = <Self as TrainStep>::Output>
-    + 'static
-{
-}
-
-impl<M> TrainableModel for M where
-    M: PretrainedModel
-        + ModuleDisplay
-        + TrainStep<Output: Adaptor<LossInput>>
-        + InferenceStep<Input = <Self as TrainStep>::Input, Output = <Self as TrainStep>::Output>
-        + 'static
-{
-}
 
 type Output<M> = <M as TrainStep>::Output;
 

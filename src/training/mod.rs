@@ -18,8 +18,8 @@ mod training_data;
 
 pub use arguments::{EvalStrategy, TrainingArguments, Tuning};
 pub use history::{Evaluation, History};
-pub use learner::Training;
-pub use metric_set::{Metrics, TrainableModel};
+pub use learner::{TrainableModel, Training};
+pub use metric_set::Metrics;
 pub use outputs::{ClassificationItem, SentenceEmbeddingItem};
 pub use trainer::{Trained, Trainer, evaluate};
 pub use training_data::{Reader, TrainingData};

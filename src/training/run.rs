@@ -157,7 +157,7 @@ impl Run {
         }
         let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
         let path = self.folder.join(BEGINNING);
-        // Written whole, since `resumed` takes a directory with this file for a run.
+        // Written whole, since `open` takes a directory with this file for a run.
         whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))?;
         Ok(lock)
     }

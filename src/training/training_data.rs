@@ -1,7 +1,8 @@
 //! Data for training, and how they become batches; which head each dataset of this crate trains, and by which metrics.
 
 use super::arguments::TrainingArguments;
-use super::metric_set::{Metrics, TrainableModel};
+use super::learner::TrainableModel;
+use super::metric_set::Metrics;
 use crate::data::{
     Batches, EpochLoader, LabelKind, LabelledSentences, LabelledTexts, MaskedLmCollator,
     MaskedLmCollatorConfig, PlainText, QuestionWindow, QuestionWindowBatcher, SentencePairBatcher,
@@ -249,8 +250,11 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
         let limit = model.bert().embeddings.config().max_sequence_length();
         // The shortest text: a token between [CLS] and [SEP].
         let is_readable = length >= 3 && limit.is_none_or(|limit| length <= limit);
-        let allowed = limit.map_or_else(|| "at least 3".into(), |limit| format!("3 to {limit}"));
-        let problem = || format!("is {length}, but must be {allowed}, what the model can read");
+        let allowed = || match limit {
+            Some(limit) => format!("3 to {limit}, what the model can read"),
+            None => "at least 3".into(),
+        };
+        let problem = || format!("is {length}, but must be {}", allowed());
         ensure(is_readable, "max_length", problem)?;
         reader.tokenizer = reader.tokenizer.with_model_max_length(length);
     }

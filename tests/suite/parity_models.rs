@@ -39,7 +39,7 @@ fn assert_equal<H: Head>(fixtures: &[Fixture]) {
             let expected: usize = expected.map(|name| count(&case.values(&name))).sum();
             assert_eq!(gradients.values().map(|values| count(values)).sum::<usize>(), expected, "{name}");
             if !case.has("losses") {
-                continue; // relative positions
+                continue; // relative positions, long sequences
             }
             let (mut model, mut optimizer) = (model, adamw(&AdamWConfig::new()).unwrap());
             let mut losses = Vec::new();
@@ -50,11 +50,16 @@ fn assert_equal<H: Head>(fixtures: &[Fixture]) {
                 model = optimizer.step(1e-3, model, gradients);
             }
             assert_close(&losses, &case.values("losses"), TRAINING);
+            let mut compared = 0;
             for (path, value) in collected(&model, None) {
                 if let Some(after) = fixture.of(&case, "after.", &path) {
                     assert_close(&value, &after, TRAINING);
+                    compared += after.len();
                 }
             }
+            let expected = case.names().into_iter().filter(|name| name.starts_with("after."));
+            let expected: usize = expected.map(|name| count(&case.values(&name))).sum();
+            assert!(compared == expected && (compared > 0 || !name.ends_with("_token")), "{name}");
         }
     }
 }
@@ -126,8 +131,9 @@ fn models_held_in_16_bits_are_as_near_to_f64_as_pytorchs() {
         for fixture in H::fixtures() {
             let case = fixture.case(FloatDType::F64);
             let batch = H::batch(&case, &device);
-            let limits = match fixture.family {
-                "modernbert" => H::MODERNBERT_HELD_IN_16_BITS,
+            let limits = match (fixture.family, fixture.name().as_str()) {
+                (_, "modernbert_first_token") => [2.9e-2, 6.0e-3], // no mean over tokens makes them smaller
+                ("modernbert", _) => H::MODERNBERT_HELD_IN_16_BITS,
                 _ => H::HELD_IN_16_BITS,
             };
             assert_held(limits, &H::meant(H::logits(&case), &case), |dtype| {

@@ -35,7 +35,7 @@ impl Slot {
     }
 }
 
-/// The float parameters of a module and of an input, in this order.
+/// The float parameters of a module and of an input, in this order; paths are those in the pair of the two.
 pub(super) fn slots<P: Module>(pair: &P, gradients: Option<&Gradients>) -> Vec<Slot> {
     let mut collect = Collect { gradients, path: Vec::new(), slots: Vec::new() };
     pair.visit(&mut collect);

@@ -120,21 +120,32 @@ impl WeightFile {
 
 /// The values of a tensor row by row; its neighbours along an axis lie as many values apart as the stride says.
 fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Vec<u8> {
-    fn of_size<const N: usize>(bytes: &[u8], rows: Vec<usize>, axis: usize, stride: usize) -> Vec<u8> {
+    fn of_size<const N: usize>(
+        bytes: &[u8],
+        axes: &[(usize, usize)],
+        (columns, stride): (usize, usize),
+    ) -> Vec<u8> {
         let (elements, _) = bytes.as_chunks::<N>();
-        let row = |start: usize| (0..axis).map(move |i| elements[start + i * stride]);
-        rows.into_iter().flat_map(row).collect::<Vec<_>>().into_flattened()
+        let rows: usize = axes.iter().map(|(axis, _)| axis).product();
+        // As large as the tensor and no larger, whatever strides a file states.
+        let mut values = Vec::with_capacity(rows * columns);
+        for row in 0..rows {
+            let (mut start, mut index) = (0, row);
+            for (axis, stride) in axes.iter().rev() {
+                start += index % axis * stride;
+                index /= axis;
+            }
+            values.extend((0..columns).map(|i| elements[start + i * stride]));
+        }
+        values.into_flattened()
     }
-    let mut axes = shape.iter().copied().zip(strides.iter().copied());
-    let (axis, stride) = axes.next_back().unwrap_or((1, 1));
-    let rows = axes.fold(vec![0], |rows: Vec<usize>, (axis, stride)| {
-        rows.into_iter().flat_map(|row| (0..axis).map(move |i| row + i * stride)).collect()
-    });
+    let mut axes: Vec<_> = shape.iter().copied().zip(strides.iter().copied()).collect();
+    let last = axes.pop().unwrap_or((1, 1));
     // By size and not by dtype: values are moved, not computed with.
     match size {
-        2 => of_size::<2>(bytes, rows, axis, stride),
-        4 => of_size::<4>(bytes, rows, axis, stride),
-        _ => of_size::<8>(bytes, rows, axis, stride),
+        2 => of_size::<2>(bytes, &axes, last),
+        4 => of_size::<4>(bytes, &axes, last),
+        _ => of_size::<8>(bytes, &axes, last),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::model::classification::batch::{ProblemType, SequenceClassificationBat
 use crate::model::classifier::{ClassifierTransform, check_names, check_weights, classifier, numbered};
 use crate::model::labels::check_batch;
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
-use crate::model::sentence::vectors::Pooling;
+use crate::model::sentence::pooling::Pooling;
 use crate::model::sentence_transformers::{Prompts, check_activation};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;

@@ -1,6 +1,7 @@
 mod modules;
+pub(super) mod pooling;
 pub(super) mod sentence_loss;
-pub(super) mod vectors;
+pub(super) mod similarity;
 
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::Activation;
@@ -9,8 +10,9 @@ use crate::error::{Error, Result};
 use crate::layers::{PaddingMask, ParameterCheck, check_sizes, ensure, linear_activation};
 use crate::model::bert::BertModel;
 use crate::model::labels::check_padding;
+use crate::model::sentence::pooling::Pooling;
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
-use crate::model::sentence::vectors::{Pooling, Similarity, normalized};
+use crate::model::sentence::similarity::{Similarity, normalized};
 use crate::model::sentence_transformers::{Prompts, check_activation};
 use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
@@ -243,7 +245,7 @@ impl BertForSentenceEmbedding {
         let device = self.bert.embeddings.word_embeddings.weight.val().device();
         let parts = (0..batch).step_by(size).map(|first| {
             let range = first..batch.min(first + size);
-            let part = (input.sequences(range.clone()), padding.map(|padding| padding.sequences(range)));
+            let part = (input.sequences(range.clone())?, padding.map(|padding| padding.sequences(range)));
             let nothing = Tensor::zeros([1, 1], &device); // what comes in are ids
             recomputed_anywhere(self, nothing, &part, |model, _, (input, padding)| {
                 model.embed(input, padding.as_ref())

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::layers::{ParameterCheck, ensure};
 use crate::model::loss::{mean_squared_error, widened};
-use crate::model::sentence::vectors::{Similarity, normalized};
+use crate::model::sentence::similarity::{Similarity, normalized};
 use burn::prelude::*;
 use burn::tensor::activation::relu;
 use burn_fused::cross_entropy;

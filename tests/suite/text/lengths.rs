@@ -47,8 +47,13 @@ fn a_model_limits_the_length_of_texts_to_the_longest_that_fits() {
     assert_eq!(base.max_sequence_length(), Some(512));
     let tokenizer = limited(roberta().with_model_max_length(1000), &base).unwrap();
     assert_eq!(tokenizer.model_max_length(), Some(512));
-    let relative = absolute.with_position_embedding_type(burn_bert::PositionEmbeddingType::RelativeKey);
+    let relative =
+        absolute.clone().with_position_embedding_type(burn_bert::PositionEmbeddingType::RelativeKey);
     assert_eq!(limited(bert(), &relative).unwrap().model_max_length(), Some(64));
+    // A model's limit is not the tokenizer's own: the next model has another.
+    let longer = absolute.clone().with_max_position_embeddings(128);
+    let again = limited(limited(bert(), &absolute).unwrap(), &longer).unwrap();
+    assert_eq!(again.model_max_length(), Some(128));
     // Rotary positions have no end: only what a model was trained with, unless a longer text is asked for.
     let mut rotary = crate::families::config(Family::NomicBert);
     (rotary.embeddings.vocab_size, rotary.embeddings.max_position_embeddings) = (bert().vocab_size(), 64);

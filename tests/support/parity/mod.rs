@@ -247,7 +247,7 @@ impl Head for BertForMaskedLm {
 
 impl Head for BertForSequenceClassification {
     const HELD_IN_16_BITS: [f64; 2] = [1.6e-2, 1.8e-3];
-    const MODERNBERT_HELD_IN_16_BITS: [f64; 2] = [2.9e-2, 6.0e-3];
+    const MODERNBERT_HELD_IN_16_BITS: [f64; 2] = [1.6e-2, 2.3e-3];
     type Batch = SequenceClassificationBatch;
 
     fn fixtures() -> Vec<Fixture> {

@@ -138,9 +138,14 @@ impl Product<'_> {
                     std::slice::from_raw_parts_mut(self.panel(operand, packed, panel), self.lens[operand])
                 };
                 let line = PANEL * panel;
+                // What consumes `to` is called once, and its body is what is compiled for the CPU. A closure that could be called
+                // again would be called through a function that is not.
                 Arch::new().dispatch(
                     #[inline(always)]
-                    move || if operand == 0 { self.pack_rows(line, to) } else { self.pack_columns(line, to) },
+                    move || {
+                        let to = to;
+                        if operand == 0 { self.pack_rows(line, to) } else { self.pack_columns(line, to) }
+                    },
                 );
             },
             |rows, packed| self.compute(rows, packed),
@@ -227,13 +232,18 @@ impl Product<'_> {
             }
             let mut scales_of_block = [0.0; PANEL];
             scales_of_block[..width].copy_from_slice(&scales[index * n + line..][..width]);
-            to_scales[PANEL * index..][..PANEL].copy_from_slice(&scales_of_block.map(f32::to_bits));
+            // Over references: what arrays' own methods call is not compiled for the CPU.
+            for (to, scale) in to_scales[PANEL * index..].iter_mut().zip(&scales_of_block) {
+                *to = scale.to_bits();
+            }
             // In the order in which kernels add up products.
-            for ((total, sum), scale) in totals.iter_mut().zip(sums).zip(scales_of_block) {
+            for ((total, &sum), scale) in totals.iter_mut().zip(&sums).zip(&scales_of_block) {
                 *total = scale.mul_add(sum as f32, *total);
             }
         }
-        to_totals.copy_from_slice(&totals.map(f32::to_bits));
+        for (to, total) in to_totals.iter_mut().zip(&totals) {
+            *to = total.to_bits();
+        }
     }
 }
 

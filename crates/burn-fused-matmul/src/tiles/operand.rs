@@ -177,9 +177,13 @@ impl<'a> Operand<'a> {
             // SAFETY: the caller's promise.
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx512 | Instructions::Amx => unsafe { self.pack_pairs(line, tile, to) },
+            // As in `int8`: a closure that consumes what it captures is itself compiled for the CPU.
             vectors => arch(vectors).dispatch(
                 #[inline(always)]
-                move || self.pack_floats(line, tile, to),
+                move || {
+                    let to = to;
+                    self.pack_floats(line, tile, to);
+                },
             ),
         }
     }

@@ -278,11 +278,14 @@ fn by_key<B: Backend>(products: FloatTensor<B>) -> FloatTensor<B> {
     if length == 1 {
         return products;
     }
+    // Row by row the wanted values start one place earlier, so rows that are one shorter bring them into columns.
+    // Not `float_unfold`, whose windows Burn 0.22.1 reads wrongly on CubeCL.
     let flat = B::float_reshape(products, Shape::new([batch, heads, length * distances]));
-    let flat =
-        B::float_slice(flat, &[Slice::full(), Slice::full(), Slice::from(length - 1..length * distances)]);
-    // Row by row the wanted values start one place earlier.
-    B::float_unfold(flat, 2, length, distances - 1)
+    let count = length * (distances - 1);
+    let wanted =
+        B::float_slice(flat, &[Slice::full(), Slice::full(), Slice::from(length - 1..length - 1 + count)]);
+    let rows = B::float_reshape(wanted, Shape::new([batch, heads, length, distances - 1]));
+    B::float_slice(rows, &[Slice::full(), Slice::full(), Slice::full(), Slice::from(0..length)])
 }
 
 /// The gradient of [`by_key`]'s input: zero where no pair has the distance.

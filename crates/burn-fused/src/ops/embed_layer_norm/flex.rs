@@ -138,8 +138,9 @@ simd_fn! {
                     // Wide: rounded once.
                     let statistics = norm.forward(&sum, &mut scaled);
                     factors(simd, mask, token as u64, 0, &mut factor);
-                    let scaled = scaled.iter().zip(&factor);
-                    y.iter_mut().zip(scaled).for_each(|(y, (&x, &factor))| *y = T::narrow(x * factor));
+                    for ((y, &x), &factor) in y.iter_mut().zip(&scaled).zip(&factor) {
+                        *y = T::narrow(x * factor);
+                    }
                     statistics
                 }
             };

@@ -29,7 +29,7 @@ impl<T: Float> Heads<T> {
         u32::cast_from(self.starts[sequence]) as usize
     }
 
-    /// The keys of a row of logits [B, A, L, L] that its query attends to, from the first up to the last; none past the
+    /// The keys of a row of logits [B, A, L, L] that its query attends to, from the first to before the second number; none past the
     /// sequence's end.
     fn keys(&self, row: usize) -> (usize, usize) {
         let sequence = row / self.longest / self.heads;
