@@ -8,6 +8,7 @@ use crate::matrix::{Matrix, Values};
 use crate::threads::{Packed, part};
 #[cfg(target_arch = "x86_64")]
 use pulp::Arch;
+use pulp::{Simd, WithSimd};
 
 /// With so few rows of A, a value of B is used less often than pays for packing it: fewer where B has more than `LARGE` values, whose
 /// rows are on more pages than the CPU knows the addresses of.
@@ -177,14 +178,7 @@ impl<'a> Operand<'a> {
             // SAFETY: the caller's promise.
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx512 | Instructions::Amx => unsafe { self.pack_pairs(line, tile, to) },
-            // As in `int8`: a closure that consumes what it captures is itself compiled for the CPU.
-            vectors => arch(vectors).dispatch(
-                #[inline(always)]
-                move || {
-                    let to = to;
-                    self.pack_floats(line, tile, to);
-                },
-            ),
+            vectors => arch(vectors).dispatch(Floats { operand: self, line, tile, to }),
         }
     }
 
@@ -199,17 +193,6 @@ impl<'a> Operand<'a> {
         };
         let across = |first, second, lines| pairs::across(values, first, second, lines);
         self.pack_words::<2>(line, tile, along, across, |words| pairs::transpose(words), to);
-    }
-
-    /// [`pack_tile`](Self::pack_tile), one value in f32 to a word.
-    #[inline(always)]
-    fn pack_floats(&self, line: usize, tile: usize, to: &mut Tile) {
-        let (values, instructions) = (self.matrix.values, self.instructions);
-        let is_rounded = instructions == Instructions::F32OnRounded;
-        let along = |first, step, depth| floats(values, first, step, depth, is_rounded);
-        let across = |first, _, lines| floats(values, first, 1, lines, is_rounded);
-        let transpose = |words: &mut _| transpose(words, instructions);
-        self.pack_words::<1>(line, tile, along, across, transpose, to);
     }
 
     /// Packs words of `VALUES` values: of `along` a line or, where lines are closer together, `across` them.
@@ -267,6 +250,30 @@ fn item_len(tiles: usize) -> usize {
 /// Tiles from one half of a panel to the next. An odd number: those of a power of two would lie in the same few sets of a cache.
 pub(super) fn stride(depth: usize) -> usize {
     depth | 1
+}
+
+/// [`Operand::pack_tile`], one value in f32 to a word. A type's method and no closure, so that it is compiled once for each CPU, with
+/// all that it calls.
+struct Floats<'a> {
+    operand: &'a Operand<'a>,
+    line: usize,
+    tile: usize,
+    to: &'a mut Tile,
+}
+
+impl WithSimd for Floats<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { operand, line, tile, to } = self;
+        let (values, instructions) = (operand.matrix.values, operand.instructions);
+        let is_rounded = instructions == Instructions::F32OnRounded;
+        let along = |first, step, depth| floats(values, first, step, depth, is_rounded);
+        let across = |first, _, lines| floats(values, first, 1, lines, is_rounded);
+        let transpose = |words: &mut _| transpose(words, instructions);
+        operand.pack_words::<1>(line, tile, along, across, transpose, to);
+    }
 }
 
 /// Up to 16 values in f32, `step` apart, then zeros.
