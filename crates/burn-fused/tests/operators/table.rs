@@ -267,6 +267,8 @@ fn attentions() -> Vec<Sample> {
         (vec![31, 9, 31], [2, 24], true, 0.1, None, neither),
         (vec![129, 70, 129, 5], [3, 33], true, 0.1, None, neither),
         (vec![300], [2, 3], false, 0.1, None, neither),
+        // More columns than kernels take.
+        (vec![5, 2], [1, 260], false, 0.1, None, neither),
         // Several parts of the keys.
         (vec![1100, 3], [1, 4], false, 0.0, None, neither),
         (vec![1030], [1, 3], true, 0.1, None, neither),

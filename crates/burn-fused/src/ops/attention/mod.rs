@@ -17,8 +17,8 @@ use burn::prelude::*;
 
 inputs! {
     /// B sequences of N tokens in all, the longest of L; A heads of d columns, H = A · d. The statistics are of each row of S its
-    /// maximum and 1 / Σ exp(S − max), [B, A, L, 1] in the dtype of the arithmetic.
-    Attention of AttentionOp, operands: 6, statistics: 2 {
+    /// maximum and 1 / Σ exp(S − max), [B, A, L, 1] in the dtype of the arithmetic, and O.
+    Attention of AttentionOp, operands: 6, statistics: 3 {
         nested { dropout: Dropout, }
         floats { query, key, value, }
         // Those of `Positions`.

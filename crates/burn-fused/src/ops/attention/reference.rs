@@ -14,15 +14,17 @@ impl Operator for AttentionOp {
     fn specs<B: Backend>(inputs: &Attention<B>) -> Vec<Spec> {
         let shape = [inputs.lengths.len(), inputs.heads, inputs.longest, 1];
         let of_row = Spec::statistic(shape, inputs.query.dtype());
-        vec![Spec::of(&inputs.query), of_row.clone(), of_row]
+        let output = Spec::of(&inputs.query);
+        vec![output.clone(), of_row.clone(), of_row, output]
     }
 
     fn reference<B: DropoutOps>(inputs: Attention<B>) -> Output<Self, B> {
         let inputs = folded::<B>(inputs);
         let rectangle = Rectangle::new(&inputs);
-        let (weights, statistics) = rectangle.softmax();
+        let (weights, [max, inverse_sum]) = rectangle.softmax();
         let context = B::float_matmul(inputs.dropout.apply(weights), rectangle.fill(&inputs.value));
-        (narrow::<B>(rectangle.empty(context), inputs.query.dtype()), statistics)
+        let output = narrow::<B>(rectangle.empty(context), inputs.query.dtype());
+        (output.clone(), [max, inverse_sum, output])
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
@@ -32,7 +34,7 @@ impl Operator for AttentionOp {
 
 /// The gradients of query, key, value and bias, without vectors of distances.
 fn backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<AttentionOp, B>) -> Gradients<B> {
-    let Upstream { statistics: [max, inverse_sum], grad, needs: [query, key, value, bias, ..] } = upstream;
+    let Upstream { statistics: [max, inverse_sum, _], grad, needs: [query, key, value, bias, ..] } = upstream;
     let rectangle = Rectangle::new(&inputs);
     let rows = |tensor, of: &FloatTensor<B>| narrow::<B>(rectangle.empty(tensor), of.dtype());
     let grad = rectangle.fill(&grad);

@@ -161,8 +161,12 @@ fn quantized<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tenso
 /// How a backend computes A · B + bias for each row, added up in f32 and rounded to a dtype once.
 type Affine<B> = fn(FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>, DType) -> FloatTensor<B>;
 
-fn forward<B: Backend>(input: Linear<B>, affine: Affine<B>) -> Output<LinearOp, B> {
-    let [x, weight] = [input.x, input.weight].map(|operand| narrow::<B>(operand, input.dtype));
+fn forward<B: Backend>(
+    input: Linear<B>,
+    affine: Affine<B>,
+    rounded: fn([FloatTensor<B>; 2], DType) -> [FloatTensor<B>; 2],
+) -> Output<LinearOp, B> {
+    let [x, weight] = rounded([input.x, input.weight], input.dtype);
     (affine(x.clone(), weight.clone(), input.bias, input.output), [x, weight])
 }
 
@@ -170,9 +174,10 @@ fn backward<B: Backend>(
     input: Linear<B>,
     upstream: Upstream<LinearOp, B>,
     affine: Affine<B>,
+    total: fn(FloatTensor<B>, &FloatTensor<B>) -> FloatTensor<B>,
 ) -> Gradients<B> {
     let Upstream { statistics: [x, weight], grad, needs: [needs_x, needs_weight, needs_bias] } = upstream;
-    let bias = input.bias.filter(|_| needs_bias).map(|bias| total::<B>(wide::<B>(grad.clone()), &bias));
+    let bias = input.bias.filter(|_| needs_bias).map(|bias| total(grad.clone(), &bias));
     let grad = narrow::<B>(grad, input.dtype);
     let transposed = |matrix| B::float_swap_dims(matrix, 0, 1);
     vec![
@@ -202,10 +207,12 @@ impl Operator for LinearOp {
     }
 
     fn reference<B: DropoutOps>(inputs: Linear<B>) -> Output<Self, B> {
-        forward::<B>(inputs, affine::<B>)
+        forward::<B>(inputs, affine::<B>, |operands, dtype| {
+            operands.map(|operand| narrow::<B>(operand, dtype))
+        })
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Linear<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        backward::<B>(inputs, upstream, affine::<B>)
+        backward::<B>(inputs, upstream, affine::<B>, |grad, bias| total::<B>(wide::<B>(grad), bias))
     }
 }

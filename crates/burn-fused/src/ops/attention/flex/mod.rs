@@ -31,15 +31,16 @@ impl HostKernels for AttentionOp {
             head.forward(output, found);
         });
         let of_row = Shape::new([input.lengths.len(), input.heads, longest, 1]);
-        (tensor(output, shape), statistics(&found, of_row))
+        let (output, [max, inverse_sum]) = (tensor(output, shape), statistics(&found, of_row));
+        (output.clone(), [max, inverse_sum, output])
     }
 
     fn backward<T: Scalar>(input: Attention<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
-        let Upstream { statistics, grad, needs } = upstream;
+        let Upstream { statistics: [max, inverse_sum, _], grad, needs } = upstream;
         let [needs_query, needs_key, needs_value, needs_bias, needs_by_query, needs_by_key] = needs;
         let input = with_contiguous_bias(input);
         let (shape, heads, longest) = (input.query.shape(), heads::<T>(&input), input.longest);
-        let statistics = of_rows(statistics);
+        let statistics = of_rows([max, inverse_sum]);
         let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
         let mut grads =
             [needs_query, needs_key, needs_value].map(|needed| buffer(needed, shape.num_elements()));
