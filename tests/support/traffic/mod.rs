@@ -20,7 +20,7 @@ pub struct Traffic {
     /// How often the host waited for the device, such as for values that it read.
     pub waits: usize,
     /// Bytes of tensors that Burn's queue had launches for: what each entry, or each group of entries that are fused, reads and
-    /// leaves behind, once.
+    /// leaves behind, once. What a kernel reads several times counts once, and what an entry keeps to itself not at all.
     pub moved: usize,
 }
 

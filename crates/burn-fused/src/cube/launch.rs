@@ -3,17 +3,15 @@
 use crate::cube::row::Split;
 use crate::numerics::precision::computed_in;
 use burn::backend::cubecl::dtype_to_elem_type;
-use burn::backend::ops::IntTensorOps;
+use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::tensor::{DType, Shape};
 use burn_cubecl::cubecl::calculate_cube_count_elemwise;
 use burn_cubecl::cubecl::ir::ElemType;
 use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
-use burn_std::calculate_matmul_output;
 
 /// Units of a cube, at most: what every WebGPU device offers.
 pub(crate) const UNITS: usize = 256;
@@ -92,8 +90,12 @@ impl RowLaunch {
         (all, stride, views)
     }
 
+    /// Zeros side by side.
     pub(crate) fn zeros(&self, shape: Shape, dtype: DType) -> CubeTensor {
-        zeros_client(self.client.clone(), self.device.clone(), shape, dtype)
+        // CUDA and ROCm begin each row of what has several at an aligned address.
+        let flat = Shape::new([shape.num_elements()]);
+        let zeros = zeros_client(self.client.clone(), self.device.clone(), flat, dtype);
+        CubeBackend::float_reshape(zeros, shape)
     }
 
     /// As many cubes, or a few more if the device needs more than one dimension for them.
@@ -147,16 +149,6 @@ pub(crate) fn int_tensor(tensor: CubeTensor) -> TensorArg {
         _ => tensor,
     };
     into_contiguous(cast(tensor, DType::I32)).into_tensor_arg()
-}
-
-/// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], rounded to `dtype` once.
-pub(crate) fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> CubeTensor {
-    let shape = calculate_matmul_output(left.meta.shape(), right.meta.shape()).expect("matrices that fit");
-    let (client, device) = (left.client.clone(), left.device.clone());
-    // Values side by side: CUDA and ROCm begin each row of what Burn allocates at an aligned address.
-    let output = empty_device_contiguous_dtype(client, device, shape, dtype);
-    let product = matmul(left, right, Some(output), MatmulStrategy::default(), dtype);
-    product.unwrap_or_else(|error| panic!("matmul: {error}"))
 }
 
 /// The width that addresses into the largest of the tensors need.

@@ -37,6 +37,20 @@ impl RowLaunch {
         views
     }
 
+    /// The sum of the launch's rows, [1, H], by one launch if they are of a usual batch.
+    pub(crate) fn sum_of_rows(&self, mut rows: CubeTensor) -> CubeTensor {
+        let mut count = self.rows;
+        loop {
+            let sums = count.div_ceil(SHARES);
+            let output = self.empty([sums, self.hidden], self.wide);
+            self.add_up([rows, output.clone()], 0..sums, [count, SHARES], [0, self.hidden]);
+            if sums == 1 {
+                return output;
+            }
+            (rows, count) = (output, sums);
+        }
+    }
+
     /// Adds the shares of `totals` up into `output`, from `start` on and `stride` apart.
     pub(crate) fn total(
         &self,
@@ -46,25 +60,39 @@ impl RowLaunch {
         start: usize,
         stride: usize,
     ) {
+        let count = totals.end * self.shares();
+        self.add_up([partials, output], totals, [count, self.shares()], [start, stride]);
+    }
+
+    /// Adds up `shares` rows for each of `totals`, of `count` rows in all.
+    fn add_up(
+        &self,
+        [partials, output]: [CubeTensor; 2],
+        totals: std::ops::Range<usize>,
+        [count, shares]: [usize; 2],
+        [start, stride]: [usize; 2],
+    ) {
         let units = self.max_units;
         // Small cubes have too few columns to share.
         let lanes = if units == UNITS { LANES } else { 1 };
+        let dtypes = [partials.dtype, output.dtype, self.wide].map(dtype_to_elem_type);
         total::launch(
             &self.client,
             self.cubes(totals.len() * self.hidden.div_ceil(units / lanes)),
             CubeDim::new_1d(units as u32),
             address_type([&partials, &output]),
-            partials.into_buffer_arg(),
+            buffer(partials),
             output.into_tensor_arg(),
             totals.start,
             totals.end,
-            self.shares(),
+            count,
+            shares,
             start,
             stride,
             self.hidden,
             units,
             lanes,
-            self.floats(),
+            dtypes,
         );
     }
 
@@ -138,20 +166,21 @@ pub(crate) fn store<T: Float, W: Float>(to: &mut ComptimeOption<Box<[T]>>, place
     }
 }
 
-/// `output[start + t · stride ..][column]` = Σ over `shares` of `partials[first + t][share, column]`.
+/// `output[start + t · stride ..][column]` = Σ over `shares` of `partials[first + t][share, column]`, of which there are `count`.
 #[cube(launch, address_type = "dynamic")]
-fn total<T: Float, W: Float>(
-    partials: &[W],
+fn total<P: Float, T: Float, W: Float>(
+    partials: &[P],
     output: &mut Tensor<T>,
     first: usize,
     end: usize,
+    count: usize,
     shares: usize,
     start: usize,
     stride: usize,
     #[comptime] hidden: usize,
     #[comptime] units: usize,
     #[comptime] lanes: usize,
-    #[define(T, W)] _dtypes: [ElemType; 2],
+    #[define(P, T, W)] _dtypes: [ElemType; 3],
 ) {
     let columns = comptime!(units / lanes);
     let blocks = comptime!(hidden.div_ceil(columns));
@@ -164,9 +193,10 @@ fn total<T: Float, W: Float>(
     let mut scratch = Shared::<[W]>::new_slice(units);
     let mut sum = W::new(0.0);
     if column < hidden {
-        let mut row = unit / columns;
-        while row < shares {
-            sum += partials[(index * shares + row) * hidden + column];
+        let mut row = index * shares + unit / columns;
+        let end = clamp_max((index + 1) * shares, count);
+        while row < end {
+            sum += W::cast_from(partials[row * hidden + column]);
             row += lanes;
         }
     }

@@ -256,12 +256,13 @@ fn attentions() -> Vec<Sample> {
     };
     let neither = [false; 2];
     let cases = [
-        // Rows of more columns than a cube's units draw in one turn, too.
+        // As many tokens as a tile has, one less and one more; heads of as many columns as a slice of one, and more.
         (vec![1], [1, 1], false, 0.0, None, neither),
         (vec![0, 0], [2, 3], false, 0.0, None, neither),
         (vec![3, 0, 5, 1], [3, 5], true, 0.0, None, neither),
         (vec![4, 2, 0, 5], [2, 3], true, 0.4, None, neither),
         (vec![17, 17], [3, 5], true, 0.1, None, neither),
+        (vec![65, 63, 64], [1, 16], true, 0.1, None, neither),
         (vec![129, 3, 64], [2, 64], false, 0.9, None, neither),
         (vec![0, 31, 1], [1, 127], true, 0.0, None, neither),
         (vec![31, 9, 31], [2, 24], true, 0.1, None, neither),

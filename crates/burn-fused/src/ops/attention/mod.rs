@@ -118,7 +118,7 @@ pub struct Positions {
 /// ```
 ///
 /// Flex multiplies with the vectors of distances block by block, so nothing of L² is stored; other devices make a bias of them.
-/// In sequences [with a window](Sequences::with_window) S is −∞ for pairs of tokens that are further apart; Flex skips them.
+/// In sequences [with a window](Sequences::with_window) S is −∞ for pairs of tokens that are further apart; kernels skip them.
 /// Neither logits nor weights are saved for backward. Dropout is that of [`embed_layer_norm`](crate::embed_layer_norm).
 ///
 /// Source: `BertSelfAttention` of transformers 5.23.
@@ -145,7 +145,8 @@ pub struct Positions {
 /// # Numerics
 ///
 /// Everything is computed in f32 for f16 and bf16, otherwise in the dtype of Q; O is rounded to it once. Flex rounds the
-/// weights and their gradients to bf16 where they are multiplied with bf16; sums are f32.
+/// weights and their gradients to bf16 where they are multiplied with bf16; sums are f32. CubeCL's devices compute Σ P · ∂L/∂P as
+/// O · ∂L/∂O, of the O that is returned.
 ///
 /// # Panics
 ///

@@ -1,5 +1,5 @@
 //! Attention on whole rectangles [B, A, L, L], with vectors of distances as the bias that they amount to: the reference, and how
-//! devices without kernels for such vectors compute.
+//! CubeCL's devices compute such vectors.
 
 use super::{Attention, AttentionOp};
 use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Upstream};

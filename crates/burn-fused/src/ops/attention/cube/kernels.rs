@@ -1,28 +1,29 @@
-//! Attention by tiles of 64 queries and 64 keys, one cube for each tile of queries, or of keys: a tile's products and weights
-//! are in registers and shared memory alone, so that what a launch reads and writes grows with N and not with L².
+//! Attention by tiles of 64 queries and 64 keys: a cube owns the tile of 64 queries, or keys, whose results it writes, and passes
+//! over the others. Logits and weights of a tile are in registers and shared memory alone, so memory grows with N and not with L².
 //!
-//! A cube has 16 × 16 units. Unit (x, y) has the products of queries 4y to 4y + 3 with keys x, x + 16, x + 32 and x + 48, which
-//! share a Philox counter, in four vectors: one for each key, of its queries, or one for each query, of its keys.
+//! A cube has 16 × 16 units. Unit (x, y) computes the logits of its own tokens y, y + 16, y + 32 and y + 48 with the others x,
+//! x + 16, x + 32 and x + 48: a vector for each other token, with a lane for each own one. Keys that are 16 apart share a Philox
+//! counter.
 
+use crate::cube::launch::UNITS;
 use crate::cube::mask::Mask;
+use crate::cube::totals::store;
 use burn_cubecl::cubecl::{self, prelude::*};
 
-/// Queries, and keys, of a tile.
+/// Queries, or keys, of a tile.
 pub(super) const TILE: usize = 64;
-/// Units of a cube.
-pub(super) const UNITS: usize = 256;
-/// Values along K that are in shared memory at a time.
-const DEPTH: usize = 16;
-/// Vectors of a row in shared memory, and one more: sixteen rows then begin in different banks.
-const ROW: usize = TILE / 4 + 1;
-/// Values of a cube's shared memory: parts of two operands, and weights.
+/// Values along K that are in shared memory at a time: each unit fetches one vector.
+const DEPTH: usize = UNITS / 16;
+/// Vectors from one row of shared memory to the next: sixteen, and one so that columns are not all in the same banks.
+const ROW: usize = 17;
+/// Values of a cube's shared memory.
 pub(super) const SHARED: usize = (2 * DEPTH + TILE) * ROW * 4;
 
 type Four<W> = Vector<W, Const<4>>;
 
-/// Where the rows of a batch's sequences begin, what a head is, and what turns products Q · Kᵀ into logits and weights.
+/// Where the rows of a batch's sequences begin, what a head is, and what turns products Q · Kᵀ into weights.
 #[derive(CubeType, CubeLaunch)]
-pub(super) struct Heads<W: Float> {
+pub(super) struct Heads<T: Float> {
     /// [B + 1].
     starts: OwnedTensor<i32>,
     /// A.
@@ -33,7 +34,7 @@ pub(super) struct Heads<W: Float> {
     window: usize,
     scale: InputScalar,
     /// [B, A, L, L].
-    bias: ComptimeOption<Box<[W]>>,
+    bias: ComptimeOption<Box<[T]>>,
     mask: ComptimeOption<Mask>,
     #[cube(comptime)]
     columns: usize,
@@ -44,6 +45,7 @@ pub(super) struct Heads<W: Float> {
 struct Head {
     /// Its first row of [N, H].
     start: usize,
+    /// Tokens of the sequence; 0 for a cube that nobody asked for.
     length: usize,
     /// Its first column of [N, H].
     column: usize,
@@ -53,25 +55,46 @@ struct Head {
     columns: usize,
     /// Its first row of logits [B · A · L, L].
     logits: usize,
-    /// Of the sequence's tokens, the tile's.
-    tile: usize,
+    /// The first token of the cube's tile.
+    own: usize,
 }
 
-/// The pairs of a unit in the tiles that begin with a query and a key.
+/// What the units of a cube share: a slice of two operands along K, and the weights of a tile, a row for each other token.
 #[derive(CubeType)]
-struct Pairs {
-    query: usize,
-    key: usize,
+struct Memory<W: Float> {
+    own: Shared<[Four<W>]>,
+    other: Shared<[Four<W>]>,
+    weights: Shared<[Four<W>]>,
 }
 
 #[cube]
-impl Pairs {
-    fn query(&self, #[comptime] i: usize) -> usize {
-        self.query + token(y(), i, false)
+impl<W: Float> Memory<W> {
+    fn new() -> Self {
+        Memory::<W> {
+            own: Shared::new_slice(comptime!(DEPTH * ROW)),
+            other: Shared::new_slice(comptime!(DEPTH * ROW)),
+            weights: Shared::new_slice(comptime!(TILE * ROW)),
+        }
     }
 
-    fn key(&self, #[comptime] i: usize) -> usize {
-        self.key + token(x(), i, true)
+    fn set_weights(&mut self, weights: &Array<Four<W>>) {
+        #[unroll]
+        for i in 0..4usize {
+            self.weights[(x() + 16 * i) * ROW + y()] = weights[i];
+        }
+    }
+
+    /// Sum or maximum of what the sixteen units with the same own tokens have, for all of them.
+    fn reduced(&mut self, lanes: Four<W>, #[comptime] is_max: bool) -> Four<W> {
+        self.weights[x() * ROW + y()] = lanes;
+        sync_cube();
+        let mut all = self.weights[y()];
+        for i in 1..16usize {
+            let lanes = self.weights[i * ROW + y()];
+            all = if comptime!(is_max) { max(all, lanes) } else { all + lanes };
+        }
+        sync_cube();
+        all
     }
 }
 
@@ -85,293 +108,261 @@ fn y() -> usize {
     UNIT_POS as usize / 16
 }
 
-/// Of a tile of queries, or keys, token `i` of a vector.
 #[cube]
-fn token(vector: usize, #[comptime] i: usize, #[comptime] of_keys: bool) -> usize {
-    if comptime!(of_keys) { vector + 16 * i } else { 4 * vector + i }
+fn filled<W: Float>(#[comptime] value: f32, #[comptime] vectors: usize) -> Array<Four<W>> {
+    let mut array = Array::<Four<W>>::new(vectors);
+    #[unroll]
+    for i in 0..vectors {
+        array[i] = Four::<W>::new(W::new(value));
+    }
+    array
 }
 
+/// Adds up sixteen outer products: to vector i the right vector times lane i of the left one.
 #[cube]
-fn filled<W: Float>(#[comptime] value: f32, #[comptime] count: usize) -> Array<Four<W>> {
-    let mut vectors = Array::<Four<W>>::new(count);
-    #[unroll]
-    for i in 0..count {
-        vectors[i] = Four::<W>::new(W::new(value));
+fn multiply<W: Float>(
+    left: &Shared<[Four<W>]>,
+    right: &Shared<[Four<W>]>,
+    first_right: usize,
+    sums: &mut Array<Four<W>>,
+    #[comptime] first: usize,
+) {
+    for k in 0..DEPTH {
+        let lanes = left[k * ROW + x()];
+        let vector = right[first_right + k * ROW + y()];
+        #[unroll]
+        for i in 0..4usize {
+            sums[comptime!(first + i)] += Four::<W>::new(lanes.extract(i)) * vector;
+        }
     }
-    vectors
 }
 
 #[cube]
 impl Head {
-    /// The place in [N, H] of a token's value in one of the head's columns.
-    fn place(&self, token: usize, column: usize) -> usize {
-        (self.start + token) * self.hidden + self.column + column
+    /// Whether the cube has a tile.
+    fn exists(&self) -> bool {
+        self.own < self.length
     }
 
-    /// That value; 0 where there is none.
+    /// Sums of rows [column, own token], 0 to begin with.
+    fn sums<W: Float>(&self) -> Array<Four<W>> {
+        filled::<W>(0.0, comptime!(4 * self.columns.div_ceil(TILE)))
+    }
+
+    fn own_token(&self, #[comptime] lane: usize) -> usize {
+        self.own + y() + 16 * lane
+    }
+
+    /// The value in [N, H] of a token's column; 0 where there is none.
     fn value<T: Float, W: Float>(&self, rows: &[T], token: usize, column: usize) -> W {
         let mut value = W::new(0.0);
         if token < self.length && column < self.columns {
-            value = W::cast_from(rows[self.place(token, column)]);
+            value = W::cast_from(rows[(self.start + token) * self.hidden + self.column + column]);
         }
         value
     }
 
-    /// What there is of each query of a unit.
-    fn of_queries<W: Float>(&self, values: &[W], pairs: &Pairs) -> Four<W> {
-        let mut four = Four::<W>::new(W::new(0.0));
-        #[unroll]
-        for i in 0..4usize {
-            if pairs.query(i) < self.length {
-                four.insert(i, values[self.logits + pairs.query(i)]);
-            }
-        }
-        four
-    }
-
-    fn store_of_queries<W: Float>(&self, four: Four<W>, pairs: &Pairs, values: &mut [W]) {
-        #[unroll]
-        for i in 0..4usize {
-            if x() == 0 && pairs.query(i) < self.length {
-                values[self.logits + pairs.query(i)] = four.extract(i);
-            }
-        }
-    }
-
-    /// Sixteen columns of a tile's tokens: a row for each column.
-    fn fetch_columns<T: Float, W: Float>(
+    /// Sixteen columns of a tile from `token` on, a row of memory for each, or 64 columns of sixteen tokens, a row for each token.
+    fn fetch<T: Float, W: Float>(
         &self,
         rows: &[T],
-        first: usize,
+        token: usize,
         column: usize,
-        part: &mut Shared<[Four<W>]>,
-        #[comptime] of_keys: bool,
+        memory: &mut Shared<[Four<W>]>,
+        #[comptime] by_column: bool,
     ) {
-        let mut four = Four::<W>::new(W::new(0.0));
+        let mut lanes = Four::<W>::new(W::new(0.0));
         #[unroll]
         for i in 0..4usize {
-            four.insert(i, self.value::<T, W>(rows, first + token(y(), i, of_keys), column + x()));
+            let token = token + y() + comptime!(if by_column { 16 * i } else { 0 });
+            let column = column + x() + comptime!(if by_column { 0 } else { 16 * i });
+            lanes.insert(i, self.value::<T, W>(rows, token, column));
         }
-        part[x() * ROW + y()] = four;
+        // In both, units side by side read columns side by side.
+        if comptime!(by_column) {
+            memory[x() * ROW + y()] = lanes;
+        } else {
+            memory[y() * ROW + x()] = lanes;
+        }
     }
 
-    /// 64 columns of sixteen tokens: a row for each token.
-    fn fetch_tokens<T: Float, W: Float>(
-        &self,
-        rows: &[T],
-        first: usize,
-        column: usize,
-        part: &mut Shared<[Four<W>]>,
-    ) {
-        let mut four = Four::<W>::new(W::new(0.0));
-        #[unroll]
-        for i in 0..4usize {
-            four.insert(i, self.value::<T, W>(rows, first + y(), column + 4 * x() + i));
-        }
-        part[y() * ROW + x()] = four;
-    }
-
-    /// A unit's products of queries and keys.
+    /// The products of the rows of own tokens and others, a vector for each of a unit's others.
     fn products<T: Float, W: Float>(
         &self,
-        queries: &[T],
-        keys: &[T],
-        pairs: &Pairs,
-        parts: &mut Parts<W>,
-        #[comptime] of_keys: bool,
+        own: &[T],
+        others: &[T],
+        other: usize,
+        memory: &mut Memory<W>,
     ) -> Array<Four<W>> {
         let mut sums = filled::<W>(0.0, 4usize);
-        for part in 0..comptime!(self.columns.div_ceil(DEPTH)) {
-            self.fetch_columns::<T, W>(queries, pairs.query, part * DEPTH, &mut parts.left, false);
-            self.fetch_columns::<T, W>(keys, pairs.key, part * DEPTH, &mut parts.right, true);
+        for slice in 0..comptime!(self.columns.div_ceil(DEPTH)) {
+            self.fetch::<T, W>(own, self.own, slice * DEPTH, &mut memory.own, true);
+            self.fetch::<T, W>(others, other, slice * DEPTH, &mut memory.other, true);
             sync_cube();
-            if comptime!(of_keys) {
-                multiply::<W>(&parts.right, x(), &parts.left, y(), &mut sums, 0usize);
-            } else {
-                multiply::<W>(&parts.left, y(), &parts.right, x(), &mut sums, 0usize);
-            }
+            multiply::<W>(&memory.other, &memory.own, 0usize, &mut sums, 0usize);
             sync_cube();
         }
         sums
     }
 
-    /// Adds to `sums`, [column, four tokens], the products of a tile of weights and the rows of the tokens from `first` on.
+    /// Adds to each own token's row those of the others, times the tile's weights.
     fn add_weighted<T: Float, W: Float>(
         &self,
-        rows: &[T],
-        first: usize,
-        parts: &mut Parts<W>,
+        others: &[T],
+        other: usize,
+        memory: &mut Memory<W>,
         sums: &mut Array<Four<W>>,
     ) {
         #[unroll]
         for block in 0..comptime!(self.columns.div_ceil(TILE)) {
-            for part in 0..comptime!(TILE / DEPTH) {
-                self.fetch_tokens::<T, W>(rows, first + part * DEPTH, block * TILE, &mut parts.left);
+            for slice in 0..comptime!(TILE / DEPTH) {
+                let first = slice * DEPTH;
+                self.fetch::<T, W>(others, other + first, block * TILE, &mut memory.other, false);
                 sync_cube();
-                let weights = part * comptime!(DEPTH * ROW) + y();
-                multiply::<W>(&parts.left, x(), &parts.weights, weights, sums, comptime!(4 * block));
+                multiply::<W>(&memory.other, &memory.weights, first * ROW, sums, comptime!(4 * block));
                 sync_cube();
             }
         }
     }
 
-    /// Writes `sums`, [column, four tokens], times the factors of these tokens.
-    fn store<T: Float, W: Float>(
-        &self,
-        sums: &Array<Four<W>>,
-        factors: Four<W>,
-        output: &mut [T],
-        #[comptime] of_keys: bool,
-    ) {
+    /// Writes the rows of own tokens, times a factor of each.
+    fn store_rows<T: Float, W: Float>(&self, sums: &Array<Four<W>>, factors: Four<W>, rows: &mut [T]) {
         #[unroll]
         for i in 0..comptime!(4 * self.columns.div_ceil(TILE)) {
-            let column = comptime!(i / 4 * TILE + i % 4) + 4 * x();
-            let values = sums[i] * factors;
+            let (column, lanes) = (x() + 16 * i, sums[i] * factors);
             #[unroll]
             for j in 0..4usize {
-                let token = self.tile + token(y(), j, of_keys);
-                if token < self.length && column < self.columns {
-                    output[self.place(token, column)] = T::cast_from(values.extract(j));
+                if self.own_token(j) < self.length && column < self.columns {
+                    let place = (self.start + self.own_token(j)) * self.hidden + self.column + column;
+                    rows[place] = T::cast_from(lanes.extract(j));
                 }
             }
         }
     }
-}
 
-/// What the units of a cube share.
-#[derive(CubeType)]
-struct Parts<W: Float> {
-    left: Shared<[Four<W>]>,
-    right: Shared<[Four<W>]>,
-    weights: Shared<[Four<W>]>,
-}
-
-#[cube]
-impl<W: Float> Parts<W> {
-    fn new() -> Self {
-        Parts::<W> {
-            left: Shared::new_slice(comptime!(DEPTH * ROW)),
-            right: Shared::new_slice(comptime!(DEPTH * ROW)),
-            weights: Shared::new_slice(comptime!(TILE * ROW)),
-        }
-    }
-
-    /// Sum or maximum of what the sixteen units have that share queries, for all of them.
-    fn reduced(&mut self, four: Four<W>, #[comptime] is_max: bool) -> Four<W> {
-        self.weights[x() * ROW + y()] = four;
-        sync_cube();
-        let mut found = self.weights[y()];
-        for i in 1..16usize {
-            let other = self.weights[i * ROW + y()];
-            found = if comptime!(is_max) { max(found, other) } else { found + other };
-        }
-        sync_cube();
-        found
-    }
-}
-
-/// Adds sixteen outer products, of which each value on the left gives a vector.
-#[cube]
-fn multiply<W: Float>(
-    left: &Shared<[Four<W>]>,
-    left_at: usize,
-    right: &Shared<[Four<W>]>,
-    right_at: usize,
-    sums: &mut Array<Four<W>>,
-    #[comptime] to: usize,
-) {
-    for k in 0..DEPTH {
-        let values = left[left_at + k * ROW];
-        let vector = right[right_at + k * ROW];
+    /// The statistics of the queries `first`, `first` + 16 and so on.
+    fn statistics<W: Float>(&self, values: &[W], first: usize) -> Four<W> {
+        let mut lanes = Four::<W>::new(W::new(0.0));
         #[unroll]
         for i in 0..4usize {
-            sums[comptime!(to + i)] += Four::<W>::new(values.extract(i)) * vector;
+            if first + 16 * i < self.length {
+                lanes.insert(i, values[self.logits + first + 16 * i]);
+            }
+        }
+        lanes
+    }
+
+    fn store_statistics<W: Float>(&self, lanes: Four<W>, values: &mut [W]) {
+        #[unroll]
+        for i in 0..4usize {
+            if x() == 0 && self.own_token(i) < self.length {
+                values[self.logits + self.own_token(i)] = lanes.extract(i);
+            }
         }
     }
 }
 
 #[cube]
-impl<W: Float> Heads<W> {
+impl<T: Float> Heads<T> {
     fn head(&self) -> Head {
         let tiles = self.longest.div_ceil(TILE);
         let head = CUBE_POS / tiles;
         let sequence = head / self.heads;
-        let start = u32::cast_from(self.starts[sequence]) as usize;
+        let mut start = 0usize;
+        let mut length = 0usize;
+        // A device may launch more cubes than were asked for.
+        if sequence + 1 < self.starts.len() {
+            start = u32::cast_from(self.starts[sequence]) as usize;
+            length = u32::cast_from(self.starts[sequence + 1]) as usize - start;
+        }
         Head {
             start,
-            length: u32::cast_from(self.starts[sequence + 1]) as usize - start,
+            length,
             column: head % self.heads * self.columns,
             hidden: self.heads * self.columns,
             columns: self.columns,
             logits: head * self.longest,
-            tile: CUBE_POS % tiles * TILE,
+            own: CUBE_POS % tiles * TILE,
         }
     }
 
-    /// The tiles that have tokens which see one of the head's tile: the first, and the one after the last.
+    /// The tiles that have tokens near enough to the cube's: the first, and the one after the last.
     fn tiles(&self, head: &Head) -> (usize, usize) {
-        let first = select(head.tile > self.window, head.tile - self.window, 0usize);
+        let first = select(head.own > self.window, head.own - self.window, 0usize);
         // No sum is above 2 L + 64.
-        let end = clamp_max(head.tile + TILE + self.window, head.length);
+        let end = clamp_max(head.own + TILE + self.window, head.length);
         (first / TILE, end.div_ceil(TILE))
     }
 
-    /// Turns a unit's products into logits, the lowest value where a query does not attend to a key. Returns 1 for each pair
-    /// where it does, and 0 for the others.
-    fn score(
+    /// Query and key of a unit's pair.
+    fn pair(
+        &self,
+        head: &Head,
+        other: usize,
+        #[comptime] vector: usize,
+        #[comptime] lane: usize,
+        #[comptime] of_keys: bool,
+    ) -> (usize, usize) {
+        let (own, other) = (head.own_token(lane), other + x() + 16 * vector);
+        if comptime!(of_keys) { (other, own) } else { (own, other) }
+    }
+
+    /// Turns products into logits, the lowest value where a query does not attend to a key. Returns 1 for each pair where it
+    /// does, and 0 for the others.
+    fn score<W: Float>(
         &self,
         products: &mut Array<Four<W>>,
         head: &Head,
-        pairs: &Pairs,
+        other: usize,
         #[comptime] of_keys: bool,
     ) -> Array<Four<W>> {
         let mut attended = filled::<W>(0.0, 4usize);
         #[unroll]
         for i in 0..4usize {
-            let mut scores = products[i];
+            let mut lanes = products[i];
             let mut exist = attended[i];
             #[unroll]
             for j in 0..4usize {
-                let query = pairs.query(comptime!(if of_keys { j } else { i }));
-                let key = pairs.key(comptime!(if of_keys { i } else { j }));
+                let (query, key) = self.pair(head, other, i, j, of_keys);
                 let is_near = key <= query + self.window && query <= key + self.window;
                 let mut score = W::min_value();
                 if query < head.length && key < head.length && is_near {
-                    score = scores.extract(j) * self.scale.get::<W>();
+                    score = lanes.extract(j) * self.scale.get::<W>();
                     #[comptime]
                     match &self.bias {
                         ComptimeOption::Some(bias) => {
-                            score += bias[(head.logits + query) * self.longest + key];
+                            score += W::cast_from(bias[(head.logits + query) * self.longest + key]);
                         }
                         ComptimeOption::None => {}
                     }
                     exist.insert(j, W::new(1.0));
                 }
-                scores.insert(j, score);
+                lanes.insert(j, score);
             }
-            products[i] = scores;
+            products[i] = lanes;
             attended[i] = exist;
         }
         attended
     }
 
-    /// What dropout multiplies a unit's weights by.
-    fn factors(&self, head: &Head, pairs: &Pairs, #[comptime] of_keys: bool) -> Array<Four<W>> {
+    /// What dropout multiplies the weights by.
+    fn factors<W: Float>(&self, head: &Head, other: usize, #[comptime] of_keys: bool) -> Array<Four<W>> {
         let mut factors = filled::<W>(1.0, 4usize);
         #[comptime]
         match &self.mask {
-            ComptimeOption::Some(mask) =>
-            {
+            ComptimeOption::Some(mask) => {
+                let first_key = if comptime!(of_keys) { head.own + y() } else { other + x() };
+                let counter = first_key / TILE * 16 + first_key % TILE;
                 #[unroll]
-                for query in 0..4usize {
-                    let counter = pairs.key / TILE * 16 + x();
-                    let of_query = mask.factors::<W>(head.logits + pairs.query(query), counter);
+                for i in 0..4usize {
+                    let first_query = if comptime!(of_keys) { other + x() } else { head.own + y() };
+                    let of_keys_of_query = mask.factors::<W>(head.logits + first_query + 16 * i, counter);
                     #[unroll]
-                    for key in 0..4usize {
-                        let vector = comptime!(if of_keys { key } else { query });
-                        let mut found = factors[vector];
-                        found.insert(comptime!(if of_keys { query } else { key }), of_query[key]);
-                        factors[vector] = found;
+                    for j in 0..4usize {
+                        let vector = comptime!(if of_keys { i } else { j });
+                        let mut lanes = factors[vector];
+                        lanes.insert(comptime!(if of_keys { j } else { i }), of_keys_of_query[j]);
+                        factors[vector] = lanes;
                     }
                 }
             }
@@ -387,169 +378,141 @@ pub(super) fn forward<T: Float, W: Float>(
     query: &[T],
     key: &[T],
     value: &[T],
-    layout: &Heads<W>,
+    layout: &Heads<T>,
     output: &mut [T],
     maxima: &mut [W],
     inverse_sums: &mut [W],
-    cubes: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let head = layout.head();
-    if CUBE_POS >= cubes || head.tile >= head.length {
+    if !head.exists() {
         terminate!();
     }
-    let mut parts = Parts::<W>::new();
+    let mut memory = Memory::<W>::new();
     let mut largest = Four::<W>::new(W::min_value());
     let mut sum = Four::<W>::new(W::new(0.0));
-    let mut context = filled::<W>(0.0, comptime!(4 * head.columns.div_ceil(TILE)));
+    let mut context = head.sums::<W>();
     let (first, end) = layout.tiles(&head);
     for tile in first..end {
-        let pairs = Pairs { query: head.tile, key: tile * TILE };
-        let mut scores = head.products::<T, W>(query, key, &pairs, &mut parts, true);
-        let attended = layout.score(&mut scores, &head, &pairs, true);
-        let found = max(max(scores[0], scores[1]), max(scores[2], scores[3]));
-        let found = max(largest, parts.reduced(found, true));
+        let other = tile * TILE;
+        let mut weights = head.products::<T, W>(query, key, other, &mut memory);
+        let attended = layout.score::<W>(&mut weights, &head, other, false);
+        let of_tile = max(max(weights[0], weights[1]), max(weights[2], weights[3]));
+        let now = max(largest, memory.reduced(of_tile, true));
         // What was added up so far is of a smaller maximum.
-        let before = (largest - found).exp();
-        largest = found;
-        sum *= before;
+        let rescale = (largest - now).exp();
+        largest = now;
+        sum *= rescale;
         #[unroll]
         for i in 0..comptime!(4 * head.columns.div_ceil(TILE)) {
-            context[i] *= before;
+            context[i] *= rescale;
         }
-        let factors = layout.factors(&head, &pairs, true);
+        let factors = layout.factors::<W>(&head, other, false);
         #[unroll]
         for i in 0..4usize {
-            let weight = (scores[i] - largest).exp() * attended[i];
+            let weight = (weights[i] - largest).exp() * attended[i];
             sum += weight;
-            parts.weights[token(x(), i, true) * ROW + y()] = weight * factors[i];
+            weights[i] = weight * factors[i];
         }
-        head.add_weighted::<T, W>(value, pairs.key, &mut parts, &mut context);
+        memory.set_weights(&weights);
+        head.add_weighted::<T, W>(value, other, &mut memory, &mut context);
     }
-    let pairs = Pairs { query: head.tile, key: 0 };
-    let inverse_sum = Four::<W>::new(W::new(1.0)) / parts.reduced(sum, false);
-    head.store::<T, W>(&context, inverse_sum, output, false);
-    head.store_of_queries::<W>(largest, &pairs, maxima);
-    head.store_of_queries::<W>(inverse_sum, &pairs, inverse_sums);
+    let inverse_sum = Four::<W>::new(W::new(1.0)) / memory.reduced(sum, false);
+    head.store_rows::<T, W>(&context, inverse_sum, output);
+    head.store_statistics::<W>(largest, maxima);
+    head.store_statistics::<W>(inverse_sum, inverse_sums);
 }
 
-/// ∂L/∂Q, the gradient of the bias, and for each row of logits Σ P · ∂L/∂P, which is the product of its rows of O and
-/// ∂L/∂O.
+/// For queries, which are then `own` with ∂L/∂O, and keys with V the `others`: ∂L/∂Q, the gradient of the bias, and of each row of
+/// logits Σ P · ∂L/∂P, which is O · ∂L/∂O. For keys, which are `own` with V, and read these sums: ∂L/∂K and ∂L/∂V.
 #[cube(launch, address_type = "dynamic")]
-pub(super) fn backward_of_queries<T: Float, W: Float>(
-    query: &[T],
-    key: &[T],
-    value: &[T],
-    output: &[T],
-    grad: &[T],
-    layout: &Heads<W>,
+pub(super) fn backward<T: Float, W: Float>(
+    own: &[T],
+    own_beside: &[T],
+    others: &[T],
+    others_beside: &[T],
+    output: &ComptimeOption<Box<[T]>>,
+    layout: &Heads<T>,
     maxima: &[W],
     inverse_sums: &[W],
-    query_grad: &mut [T],
-    mut bias_grad: ComptimeOption<Box<[W]>>,
-    along: &mut [W],
-    cubes: usize,
+    dots: &mut [W],
+    own_grad: &mut [T],
+    mut value_grad: ComptimeOption<Box<[T]>>,
+    mut bias_grad: ComptimeOption<Box<[T]>>,
+    #[comptime] of_keys: bool,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let head = layout.head();
-    if CUBE_POS >= cubes || head.tile >= head.length {
+    if !head.exists() {
         terminate!();
     }
-    let mut parts = Parts::<W>::new();
-    let pairs = Pairs { query: head.tile, key: 0 };
-    let largest = head.of_queries::<W>(maxima, &pairs);
-    let inverse_sum = head.of_queries::<W>(inverse_sums, &pairs);
+    let mut memory = Memory::<W>::new();
+    let mut largest = head.statistics::<W>(maxima, head.own + y());
+    let mut inverse_sum = head.statistics::<W>(inverse_sums, head.own + y());
     let mut dot = Four::<W>::new(W::new(0.0));
-    for i in 0..comptime!(head.columns.div_ceil(16)) {
-        #[unroll]
-        for j in 0..4usize {
-            let (token, column) = (pairs.query(j), i * 16 + x());
-            let value = head.value::<T, W>(output, token, column) * head.value::<T, W>(grad, token, column);
-            dot.insert(j, dot.extract(j) + value);
+    #[comptime]
+    match output {
+        ComptimeOption::Some(output) => {
+            for i in 0..comptime!(head.columns.div_ceil(16)) {
+                #[unroll]
+                for j in 0..4usize {
+                    let (token, column) = (head.own_token(j), 16 * i + x());
+                    let of_output = head.value::<T, W>(output, token, column);
+                    let product = of_output * head.value::<T, W>(own_beside, token, column);
+                    dot.insert(j, dot.extract(j) + product);
+                }
+            }
+            dot = memory.reduced(dot, false);
+            head.store_statistics::<W>(dot, dots);
         }
+        ComptimeOption::None => {}
     }
-    let dot = parts.reduced(dot, false);
-    head.store_of_queries::<W>(dot, &pairs, along);
-    let mut sums = filled::<W>(0.0, comptime!(4 * head.columns.div_ceil(TILE)));
+    let mut sums = head.sums::<W>();
+    let mut value_sums = head.sums::<W>();
     let (first, end) = layout.tiles(&head);
     for tile in first..end {
-        let pairs = Pairs { query: head.tile, key: tile * TILE };
-        let mut scores = head.products::<T, W>(query, key, &pairs, &mut parts, true);
-        let attended = layout.score(&mut scores, &head, &pairs, true);
-        let of_weights = head.products::<T, W>(grad, value, &pairs, &mut parts, true);
-        let factors = layout.factors(&head, &pairs, true);
+        let other = tile * TILE;
+        let mut weights = head.products::<T, W>(own, others, other, &mut memory);
+        let attended = layout.score::<W>(&mut weights, &head, other, of_keys);
+        let mut of_logits = head.products::<T, W>(own_beside, others_beside, other, &mut memory);
+        let factors = layout.factors::<W>(&head, other, of_keys);
+        if comptime!(of_keys) {
+            largest = head.statistics::<W>(maxima, other + x());
+            inverse_sum = head.statistics::<W>(inverse_sums, other + x());
+            dot = head.statistics::<W>(&*dots, other + x());
+        }
         #[unroll]
         for i in 0..4usize {
-            let weight = (scores[i] - largest).exp() * inverse_sum * attended[i];
-            let of_logits = weight * (of_weights[i] * factors[i] - dot);
-            parts.weights[token(x(), i, true) * ROW + y()] = of_logits;
-            #[comptime]
-            match &mut bias_grad {
-                ComptimeOption::Some(bias_grad) =>
-                {
-                    #[unroll]
-                    for j in 0..4usize {
-                        if pairs.query(j) < head.length && pairs.key(i) < head.length {
-                            let row = head.logits + pairs.query(j);
-                            bias_grad[row * layout.longest + pairs.key(i)] = of_logits.extract(j);
-                        }
-                    }
+            let exponent = weights[i] - of_queries::<W>(largest, i, of_keys);
+            let weight = exponent.exp() * of_queries::<W>(inverse_sum, i, of_keys) * attended[i];
+            of_logits[i] = weight * (of_logits[i] * factors[i] - of_queries::<W>(dot, i, of_keys));
+            weights[i] = weight * factors[i];
+            #[unroll]
+            for j in 0..4usize {
+                let (query, key) = layout.pair(&head, other, i, j, of_keys);
+                if query < head.length && key < head.length {
+                    let place = (head.logits + query) * layout.longest + key;
+                    store::<T, W>(&mut bias_grad, place, of_logits[i].extract(j));
                 }
-                ComptimeOption::None => {}
             }
         }
-        head.add_weighted::<T, W>(key, pairs.key, &mut parts, &mut sums);
+        if comptime!(of_keys) {
+            memory.set_weights(&weights);
+            head.add_weighted::<T, W>(others_beside, other, &mut memory, &mut value_sums);
+        }
+        memory.set_weights(&of_logits);
+        head.add_weighted::<T, W>(others, other, &mut memory, &mut sums);
     }
-    head.store::<T, W>(&sums, Four::<W>::new(layout.scale.get::<W>()), query_grad, false);
+    head.store_rows::<T, W>(&sums, Four::<W>::new(layout.scale.get::<W>()), own_grad);
+    #[comptime]
+    match &mut value_grad {
+        ComptimeOption::Some(grad) => head.store_rows::<T, W>(&value_sums, Four::<W>::new(W::new(1.0)), grad),
+        ComptimeOption::None => {}
+    }
 }
 
-/// ∂L/∂K and ∂L/∂V.
-#[cube(launch, address_type = "dynamic")]
-pub(super) fn backward_of_keys<T: Float, W: Float>(
-    query: &[T],
-    key: &[T],
-    value: &[T],
-    grad: &[T],
-    layout: &Heads<W>,
-    maxima: &[W],
-    inverse_sums: &[W],
-    along: &[W],
-    key_grad: &mut [T],
-    value_grad: &mut [T],
-    cubes: usize,
-    #[define(T, W)] _dtypes: [ElemType; 2],
-) {
-    let head = layout.head();
-    if CUBE_POS >= cubes || head.tile >= head.length {
-        terminate!();
-    }
-    let mut parts = Parts::<W>::new();
-    let mut of_keys = filled::<W>(0.0, comptime!(4 * head.columns.div_ceil(TILE)));
-    let mut of_values = filled::<W>(0.0, comptime!(4 * head.columns.div_ceil(TILE)));
-    let (first, end) = layout.tiles(&head);
-    for tile in first..end {
-        let pairs = Pairs { query: tile * TILE, key: head.tile };
-        let mut scores = head.products::<T, W>(query, key, &pairs, &mut parts, false);
-        let attended = layout.score(&mut scores, &head, &pairs, false);
-        let mut of_weights = head.products::<T, W>(grad, value, &pairs, &mut parts, false);
-        let factors = layout.factors(&head, &pairs, false);
-        let largest = head.of_queries::<W>(maxima, &pairs);
-        let inverse_sum = head.of_queries::<W>(inverse_sums, &pairs);
-        let dot = head.of_queries::<W>(along, &pairs);
-        #[unroll]
-        for i in 0..4usize {
-            let exponent = scores[i] - Four::<W>::new(largest.extract(i));
-            let weight = exponent.exp() * Four::<W>::new(inverse_sum.extract(i)) * attended[i];
-            of_weights[i] = weight * (of_weights[i] * factors[i] - Four::<W>::new(dot.extract(i)));
-            parts.weights[token(y(), i, false) * ROW + x()] = weight * factors[i];
-        }
-        head.add_weighted::<T, W>(grad, pairs.query, &mut parts, &mut of_values);
-        #[unroll]
-        for i in 0..4usize {
-            parts.weights[token(y(), i, false) * ROW + x()] = of_weights[i];
-        }
-        head.add_weighted::<T, W>(query, pairs.query, &mut parts, &mut of_keys);
-    }
-    head.store::<T, W>(&of_keys, Four::<W>::new(layout.scale.get::<W>()), key_grad, true);
-    head.store::<T, W>(&of_values, Four::<W>::new(W::new(1.0)), value_grad, true);
+/// Statistics beside vector `i`, whose lanes are queries, or keys of one query.
+#[cube]
+fn of_queries<W: Float>(statistics: Four<W>, #[comptime] i: usize, #[comptime] of_keys: bool) -> Four<W> {
+    if comptime!(of_keys) { Four::<W>::new(statistics.extract(i)) } else { statistics }
 }

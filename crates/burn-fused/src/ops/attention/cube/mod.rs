@@ -4,19 +4,17 @@ mod kernels;
 
 use super::reference::{folded, folded_backward};
 use super::{Attention, AttentionOp};
-use crate::cube::launch::{RowLaunch, buffer, int_tensor, output};
-use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
-use crate::numerics::precision::{narrow, wide};
+use crate::cube::launch::{RowLaunch, UNITS, buffer, int_tensor, output};
+use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use kernels::{HeadsLaunch, SHARED, TILE, UNITS};
+use kernels::{HeadsLaunch, SHARED, TILE};
 
 type Input = Attention<CubeBackend>;
 
-const BINDINGS: u32 = 14;
-
-/// Columns of a head, at most: a unit keeps a part of each in registers.
+/// Columns of a head, at most: units have all of a row in registers.
 const COLUMNS: usize = 256;
 
 /// The launches for one input.
@@ -26,59 +24,65 @@ struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// `None` for inputs that the kernels do not take, or devices that have too little for them.
+    /// `None` for what the kernels do not take, or the device has too little for. Backward and forward decide alike: of a row past
+    /// its sequence's end the kernels write no statistics, which the reference would read.
     fn new(input: &'a Input) -> Option<Self> {
-        let Input { query, key, value, heads, longest, .. } = input;
-        let rows = query.meta.shape().dims();
-        let mut on = RowLaunch::of(&[query, key, value], rows, BINDINGS)?;
-        let logits = input.lengths.len() * heads * longest;
-        // Of the bias, the largest tensor.
-        on.address_type = on.address_type.max(AddressType::from_len(logits * longest));
-        let shared = on.client.properties().hardware.max_shared_memory_size;
-        let has_room = on.max_units >= UNITS && SHARED * on.wide.size() <= shared;
-        (has_room && rows[1] / heads <= COLUMNS).then_some(Self { input, on })
+        let operands: Vec<_> = AttentionOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+        // The backward's twelve, of the mask its seeds, and of the bias its values.
+        let bindings = 12 + u32::from(input.dropout.0.is_some()) + u32::from(input.bias.is_some());
+        let mut on = RowLaunch::of(&operands, input.query.meta.shape().dims(), bindings)?;
+        let logits = input.lengths.len() * input.heads * input.longest;
+        let largest = if input.bias.is_some() { logits * input.longest } else { logits };
+        on.address_type = on.address_type.max(AddressType::from_len(largest));
+        let has_room = SHARED * on.wide.size() <= on.client.properties().hardware.max_shared_memory_size;
+        let takes = has_room && on.max_units == UNITS && on.hidden / input.heads <= COLUMNS;
+        takes.then_some(Self { input, on })
     }
 
-    fn cubes(&self) -> usize {
-        self.input.lengths.len() * self.input.heads * self.input.longest.div_ceil(TILE)
+    fn cubes(&self) -> CubeCount {
+        let Input { lengths, heads, longest, .. } = self.input;
+        self.on.cubes(lengths.len() * heads * longest.div_ceil(TILE))
+    }
+
+    fn heads<T: Float>(&self) -> HeadsLaunch<T> {
+        let Input { starts, heads, longest, window, scale, bias, dropout, .. } = self.input;
+        let (starts, scale, mask) =
+            (int_tensor(starts.clone()), self.on.scalar(*scale), self.on.mask(dropout));
+        let (bias, columns) = (bias.clone().map(buffer), self.on.hidden / heads);
+        HeadsLaunch::new(starts, *heads, *longest, *window, scale, bias.into(), mask.into(), columns)
+    }
+
+    /// Rows [N, H] that are still to be written.
+    fn rows(&self) -> CubeTensor {
+        self.on.empty([self.on.rows, self.on.hidden], self.on.float)
     }
 
     /// Of each row of logits, [B, A, L, 1].
-    fn of_logits(&self) -> CubeTensor {
+    fn statistic(&self) -> CubeTensor {
         let Input { lengths, heads, longest, .. } = self.input;
         self.on.empty([lengths.len(), *heads, *longest, 1], self.on.wide)
-    }
-
-    fn heads<W: Float>(&self) -> HeadsLaunch<W> {
-        let Input { starts, heads, longest, window, scale, bias, dropout, .. } = self.input;
-        let columns = self.on.hidden / heads;
-        let bias = bias.clone().map(|bias| buffer(wide::<CubeBackend>(bias)));
-        let (starts, scale, mask) =
-            (int_tensor(starts.clone()), self.on.scalar(*scale), self.on.mask(dropout));
-        HeadsLaunch::new(starts, *heads, *longest, *window, scale, bias.into(), mask.into(), columns)
     }
 }
 
 impl Kernels<CubeBackend> for AttentionOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
-        let input = folded::<CubeBackend>(input);
+        let input = plain(folded::<CubeBackend>(input));
         let Some(setup) = Setup::new(&input) else { return Self::reference(input) };
-        let on = &setup.on;
-        let output = on.empty([on.rows, on.hidden], on.float);
-        let [maxima, inverse_sums] = [(); 2].map(|()| setup.of_logits());
+        let (on, output) = (&setup.on, setup.rows());
+        let [query, key, value] = [&input.query, &input.key, &input.value];
+        let [maxima, inverse_sums] = [(); 2].map(|()| setup.statistic());
         kernels::forward::launch(
             &on.client,
-            on.cubes(setup.cubes()),
+            setup.cubes(),
             CubeDim::new_1d(UNITS as u32),
             on.address_type,
-            buffer(input.query.clone()),
-            buffer(input.key.clone()),
-            buffer(input.value.clone()),
+            buffer(query.clone()),
+            buffer(key.clone()),
+            buffer(value.clone()),
             setup.heads(),
             output.clone().into_buffer_arg(),
             maxima.clone().into_buffer_arg(),
             inverse_sums.clone().into_buffer_arg(),
-            setup.cubes(),
             on.floats(),
         );
         (output.clone(), [maxima, inverse_sums, output])
@@ -89,56 +93,52 @@ impl Kernels<CubeBackend> for AttentionOp {
     }
 }
 
+/// With a bias whose values are side by side, once for all launches.
+fn plain(input: Input) -> Input {
+    Input { bias: input.bias.map(into_contiguous), ..input }
+}
+
 /// The gradients of query, key, value and bias, without vectors of distances.
 fn backward(input: Input, upstream: Upstream<AttentionOp, CubeBackend>) -> Gradients<CubeBackend> {
+    let input = plain(input);
     let Some(setup) = Setup::new(&input) else { return AttentionOp::reference_backward(input, upstream) };
     let Upstream { statistics: [maxima, inverse_sums, context], grad, needs } = upstream;
-    let on = &setup.on;
-    let Input { query, key, value, bias, .. } = &input;
-    let [query_grad, key_grad, value_grad] = [(); 3].map(|()| on.empty([on.rows, on.hidden], on.float));
-    let along = setup.of_logits();
-    // Zeros where there are no tokens.
-    let bias_grad =
-        bias.as_ref().filter(|_| needs[3]).map(|bias| on.zeros(bias.meta.shape().clone(), on.wide));
-    kernels::backward_of_queries::launch(
-        &on.client,
-        on.cubes(setup.cubes()),
-        CubeDim::new_1d(UNITS as u32),
-        on.address_type,
-        buffer(query.clone()),
-        buffer(key.clone()),
-        buffer(value.clone()),
-        buffer(context),
-        buffer(grad.clone()),
-        setup.heads(),
-        buffer(maxima.clone()),
-        buffer(inverse_sums.clone()),
-        query_grad.clone().into_buffer_arg(),
-        output(&bias_grad).into(),
-        along.clone().into_buffer_arg(),
-        setup.cubes(),
-        on.floats(),
-    );
-    kernels::backward_of_keys::launch(
-        &on.client,
-        on.cubes(setup.cubes()),
-        CubeDim::new_1d(UNITS as u32),
-        on.address_type,
-        buffer(query.clone()),
-        buffer(key.clone()),
-        buffer(value.clone()),
-        buffer(grad),
-        setup.heads(),
-        buffer(maxima),
-        buffer(inverse_sums),
-        buffer(along),
-        key_grad.clone().into_buffer_arg(),
-        value_grad.clone().into_buffer_arg(),
-        setup.cubes(),
-        on.floats(),
-    );
-    let bias_grad = bias_grad.zip(bias.as_ref());
-    let bias_grad = bias_grad.map(|(grad, bias)| narrow::<CubeBackend>(grad, bias.dtype));
-    let rows = [Some(query_grad), Some(key_grad), Some(value_grad), bias_grad];
-    rows.into_iter().zip(needs).map(|(gradient, needed)| gradient.filter(|_| needed)).collect()
+    let (on, Input { query, key, value, bias, .. }) = (&setup.on, &input);
+    let [query_grad, key_grad, value_grad] = [(); 3].map(|()| setup.rows());
+    // Zeros where there are no pairs.
+    let bias_grad = bias.as_ref().filter(|_| needs[3]);
+    let bias_grad = bias_grad.map(|bias| on.zeros(bias.meta.shape().clone(), on.float));
+    let dots = setup.statistic();
+    let launch =
+        |rows: [&CubeTensor; 4], of_queries: Option<[Option<CubeTensor>; 2]>, own_grad: &CubeTensor| {
+            let [own, own_beside, others, others_beside] = rows.map(|rows| buffer(rows.clone()));
+            let of_keys = of_queries.is_none();
+            let [output_rows, bias_grad] = of_queries.unwrap_or_default();
+            kernels::backward::launch(
+                &on.client,
+                setup.cubes(),
+                CubeDim::new_1d(UNITS as u32),
+                on.address_type,
+                own,
+                own_beside,
+                others,
+                others_beside,
+                output_rows.map(buffer).into(),
+                setup.heads(),
+                buffer(maxima.clone()),
+                buffer(inverse_sums.clone()),
+                dots.clone().into_buffer_arg(),
+                own_grad.clone().into_buffer_arg(),
+                output(&Some(value_grad.clone()).filter(|_| of_keys)).into(),
+                output(&bias_grad).into(),
+                of_keys,
+                on.floats(),
+            );
+        };
+    launch([query, &grad, key, value], Some([Some(context), bias_grad.clone()]), &query_grad);
+    if needs[1] || needs[2] {
+        launch([key, value, query, &grad], None, &key_grad);
+    }
+    let gradients = [Some(query_grad), Some(key_grad), Some(value_grad), bias_grad];
+    gradients.into_iter().zip(needs).map(|(gradient, needed)| gradient.filter(|_| needed)).collect()
 }
