@@ -22,7 +22,7 @@ use burn::prelude::*;
 use burn::tensor::{DType, Distribution};
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::functional::{Precision, autocast, on_reference_path};
-use burn_bert::model::{BertForMaskedLmConfig, BertModelConfig};
+use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
 use counting_allocator::Counting;
 use launches::{launches, timed_launches};
 use masked_lm_table::Case;
@@ -209,35 +209,45 @@ fn print_launches(shapes: &[[usize; 2]], models: &[(&str, BertModelConfig)]) {
         }
     }
     println!(
-        "\nlaunches of a training step by masked language modelling, what it uploads beside its batch, how often"
+        "\nlaunches of a training step by masked language modelling, what it uploads beside its batch, what the entries"
     );
-    println!("the host waits for the device in it, and the memory that it leaves reserved\n");
-    println!("| model | | a layer | forward and backward | whole step | MB uploaded | waits | MB reserved |");
-    println!("|---|---|---|---|---|---|---|---|");
+    println!(
+        "of Burn's queue move, how often the host waits for the device in it, and the memory that it leaves reserved\n"
+    );
+    println!(
+        "| model | | a layer | forward and backward | whole step | MB uploaded | MB moved | waits | MB reserved |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
     for (name, config) in models {
-        println!("| {name} | burn-bert | {} |", step_counts(config, &device));
-        println!("| | reference | {} |", on_reference_path(|| step_counts(config, &device)));
+        let precisions = [Precision::F32, Precision::Bf16].into_iter();
+        for precision in precisions.filter(|precision| precision.check(&device).is_ok()) {
+            println!("| {name} | {precision} | {} |", step_counts(config, precision, &device));
+        }
+        let reference = on_reference_path(|| step_counts(config, Precision::F32, &device));
+        println!("| | reference, f32 | {reference} |");
     }
 }
 
 /// The cells of a model.
-fn step_counts(config: &BertModelConfig, device: &Device) -> String {
+fn step_counts(config: &BertModelConfig, precision: Precision, device: &Device) -> String {
     device.memory_cleanup();
     let autodiff = device.clone().autodiff();
     let batch = masked_lm_table::batch(config, Case::DEFAULT.shape, &autodiff);
     let model = |config: &BertModelConfig| BertForMaskedLmConfig::new(config.clone()).init(&autodiff);
+    let loss = |model: &BertForMaskedLm| autocast(precision, || model.forward(&batch).loss);
     let of_model = |config: &BertModelConfig| {
         let model = model(config);
-        settled(device, || drop(model.forward(&batch).loss.backward()))
+        settled(device, || drop(loss(&model).backward()))
     };
     let (whole, one) = (of_model(config), of_model(&config.clone().with_num_hidden_layers(1)));
     let layer = (whole - one) / (config.num_hidden_layers - 1);
     let mut training = Training::new(model(config));
-    let mut step = || training.step(|model| model.forward(&batch).loss);
+    let mut step = || training.step(|model| loss(model));
     let launches = settled(device, &mut step);
-    let Traffic { uploaded, waits } = traffic(device, step);
+    let Traffic { uploaded, waits, moved } = traffic(device, step);
+    let [uploaded, moved] = [uploaded, moved].map(|bytes| bytes as f64 / 1e6);
     let reserved = device.memory_pool_usage().map_or(f64::NAN, |usage| usage.bytes_reserved as f64 / 1e6);
-    format!("{layer} | {whole} | {launches} | {:.3} | {waits} | {reserved:.0}", uploaded as f64 / 1e6)
+    format!("{layer} | {whole} | {launches} | {uploaded:.3} | {moved:.0} | {waits} | {reserved:.0}")
 }
 
 /// The launches of a run when Burn has tuned its kernels and fused what it fuses.

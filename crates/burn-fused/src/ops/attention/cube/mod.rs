@@ -93,9 +93,11 @@ impl Kernels<CubeBackend> for AttentionOp {
     }
 }
 
-/// With a bias whose values are side by side, once for all launches.
+/// With values side by side, once for all launches.
 fn plain(input: Input) -> Input {
-    Input { bias: input.bias.map(into_contiguous), ..input }
+    let Input { query, key, value, bias, .. } = input;
+    let [query, key, value] = [query, key, value].map(into_contiguous);
+    Input { query, key, value, bias: bias.map(into_contiguous), ..input }
 }
 
 /// The gradients of query, key, value and bias, without vectors of distances.
@@ -103,7 +105,7 @@ fn backward(input: Input, upstream: Upstream<AttentionOp, CubeBackend>) -> Gradi
     let input = plain(input);
     let Some(setup) = Setup::new(&input) else { return AttentionOp::reference_backward(input, upstream) };
     let Upstream { statistics: [maxima, inverse_sums, context], grad, needs } = upstream;
-    let (on, Input { query, key, value, bias, .. }) = (&setup.on, &input);
+    let (on, Input { query, key, value, bias, .. }, grad) = (&setup.on, &input, into_contiguous(grad));
     let [query_grad, key_grad, value_grad] = [(); 3].map(|()| setup.rows());
     // Zeros where there are no pairs.
     let bias_grad = bias.as_ref().filter(|_| needs[3]);
