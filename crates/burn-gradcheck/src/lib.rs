@@ -5,12 +5,10 @@
 mod check;
 mod compare;
 mod error;
-mod probe;
 mod report;
 mod walk;
 
-pub use check::GradCheck;
+pub use check::{GradCheck, Probe};
 pub use compare::Tolerance;
 pub use error::GradCheckError;
-pub use probe::Probe;
 pub use report::{Coverage, ExcludedRowReport, GradCheckReport, ParameterReport, Place, Worst};

@@ -1,6 +1,7 @@
 //! CubeCL's devices: one launch forward and two backward, which read packed rows and write packed rows.
 
 mod kernels;
+mod tile;
 
 use super::reference::{folded, folded_backward};
 use super::{Attention, AttentionOp};
@@ -10,7 +11,8 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use kernels::{HeadsLaunch, SHARED, TILE};
+use kernels::HeadsLaunch;
+use tile::{SHARED, TILE};
 
 type Input = Attention<CubeBackend>;
 
