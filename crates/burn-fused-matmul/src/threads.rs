@@ -1,11 +1,14 @@
 //! Work that is shared with other threads, and how a product is.
 
 use crate::tiles::{PANEL, Tile};
-use rayon::{Scope, ThreadPool, ThreadPoolBuilder};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::any::Any;
 use std::cell::Cell;
+use std::mem::transmute;
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// Below so many multiplications one thread is faster than several.
 const PARALLEL_FROM: usize = 1 << 23;
@@ -27,33 +30,132 @@ static HELPERS: LazyLock<ThreadPool> = LazyLock::new(|| {
     pool.thread_name(|index| format!("matmul {index}")).build().expect("threads can be started")
 });
 
-/// Runs `work` on this thread and on `threads` − 1 others at once, and returns when all have done it. The others are those
-/// of rayon's pool if this thread is one of them, so that a pool of the caller's bounds what its work uses; they join in as they wake
-/// up, so `work` should take what is left to do item by item.
+/// Runs `work` on this thread and, as they become free, on up to `threads` − 1 others at once, and returns when all that began have
+/// ended. The others are those of rayon's pool if this thread is one of them, so that a pool of the caller's bounds what its work uses.
+/// `work` should take what is left to do item by item, and return when nothing is left.
+///
+/// A thread that is busy elsewhere is not waited for: it finds the call closed, and does nothing. While this thread waits it runs
+/// nothing else, unlike rayon's own `scope`, `join` and loops, in which a thread of a pool takes any other job of the pool in between. So
+/// what holds for this thread while it is here, such as a thread-local, never holds for another job.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering};
 ///
-/// let runs = AtomicUsize::new(0);
+/// let (next, sum) = (AtomicUsize::new(1), AtomicUsize::new(0));
 /// burn_fused_matmul::on_threads(3, || {
-///     runs.fetch_add(1, Ordering::Relaxed);
+///     while let number @ ..=100 = next.fetch_add(1, Ordering::Relaxed) {
+///         sum.fetch_add(number, Ordering::Relaxed);
+///     }
 /// });
-/// assert_eq!(runs.into_inner(), 3);
+/// assert_eq!(sum.into_inner(), 5050);
 /// ```
+///
+/// # Panics
+///
+/// If `work` does, on any of the threads.
 pub fn on_threads(threads: usize, work: impl Fn() + Sync) {
     match (threads, rayon::current_thread_index()) {
         (..2, _) => work(),
-        (_, Some(_)) => rayon::in_place_scope(|scope| share(scope, threads, &work)),
+        (_, Some(_)) => share(threads - 1, &work, |helper| rayon::spawn(helper)),
         // rayon's own loops put the caller to sleep, which doubles the time of work of some tenths of a millisecond.
-        (_, None) => HELPERS.in_place_scope(|scope| share(scope, threads, &work)),
+        (_, None) => share(threads - 1, &work, |helper| HELPERS.spawn(helper)),
     }
 }
 
-fn share<'scope>(scope: &Scope<'scope>, threads: usize, work: &'scope (impl Fn() + Sync)) {
-    for _ in 1..threads {
-        scope.spawn(|_| work());
+/// The calls that this thread is in, which helpers join.
+#[derive(Default)]
+struct Calls {
+    /// The innermost is the last.
+    open: Vec<Call>,
+    /// Helpers that were asked for and have not begun: they join the call that is open when they do.
+    asked: usize,
+}
+
+struct Call {
+    shared: Arc<Shared>,
+    /// How many helpers may still join.
+    room: usize,
+}
+
+/// What a call and its helpers share.
+struct Shared {
+    /// Exists until the call is closed and nobody is inside.
+    work: &'static (dyn Fn() + Sync),
+    /// Helpers at work.
+    inside: AtomicUsize,
+    /// What a helper panicked with.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+thread_local! {
+    static CALLS: Arc<Mutex<Calls>> = Arc::default();
+}
+
+fn share<'a>(
+    helpers: usize,
+    work: &'a (dyn Fn() + Sync + 'a),
+    spawn: impl Fn(Box<dyn FnOnce() + Send>),
+) {
+    // SAFETY: helpers call it while they are inside, and `Closed` keeps this call from ending before they are outside, also when a panic
+    // ends it. Nobody gets inside later: a call that is not open is not found.
+    let work = unsafe { transmute::<&'a (dyn Fn() + Sync + 'a), &'static (dyn Fn() + Sync)>(work) };
+    let shared = Arc::new(Shared { work, inside: AtomicUsize::new(0), panic: Mutex::default() });
+    let calls = CALLS.with(Arc::clone);
+    let missing = {
+        let mut calls = lock(&calls);
+        calls.open.push(Call { shared: shared.clone(), room: helpers });
+        let missing = helpers.saturating_sub(calls.asked);
+        calls.asked += missing;
+        missing
+    };
+    /// Closes the call when dropped, and waits for helpers inside.
+    struct Closed<'a>(&'a Mutex<Calls>, &'a Shared);
+    impl Drop for Closed<'_> {
+        fn drop(&mut self) {
+            lock(self.0).open.pop();
+            wait_until(|| self.1.inside.load(Ordering::Acquire) == 0);
+        }
+    }
+    let closed = Closed(&calls, &shared);
+    for _ in 0..missing {
+        let calls = calls.clone();
+        spawn(Box::new(move || help(&calls)));
     }
     work();
+    drop(closed);
+    if let Some(panic) = lock(&shared.panic).take() {
+        resume_unwind(panic);
+    }
+}
+
+/// Works on the innermost call that has room, if any is open.
+fn help(calls: &Mutex<Calls>) {
+    let shared = {
+        let mut calls = lock(calls);
+        calls.asked -= 1;
+        let Some(call) = calls.open.iter_mut().rev().find(|call| call.room > 0) else { return };
+        call.room -= 1;
+        call.shared.inside.fetch_add(1, Ordering::Relaxed);
+        call.shared.clone()
+    };
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(shared.work)) {
+        lock(&shared.panic).get_or_insert(panic);
+    }
+    shared.inside.fetch_sub(1, Ordering::Release);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for what another thread is about to end.
+fn wait_until(is_done: impl Fn() -> bool) {
+    let mut spins = 0;
+    while !is_done() {
+        spins += 1;
+        // Soon, unless the system has taken that thread's core away.
+        if spins < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
+    }
 }
 
 thread_local! {
@@ -232,12 +334,7 @@ impl List {
 
     /// Waits until all of `count` are done. They are taken: this ends when other threads do.
     fn wait(&self, count: usize) {
-        let mut spins = 0;
-        while self.done.load(Ordering::Acquire) < count {
-            spins += 1;
-            // Others finish soon, unless the system has taken their core away.
-            if spins < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
-        }
+        wait_until(|| self.done.load(Ordering::Acquire) >= count);
     }
 }
 

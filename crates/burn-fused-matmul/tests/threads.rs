@@ -1,8 +1,18 @@
 //! Work that is shared with other threads.
 
 use burn_fused_matmul::on_threads;
-use rayon::ThreadPoolBuilder;
-use std::sync::Barrier;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::cell::Cell;
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+fn pool_of_two() -> ThreadPool {
+    ThreadPoolBuilder::new().num_threads(2).build().unwrap()
+}
 
 #[test]
 fn two_threads_work_at_once_outside_a_pool_and_in_one() {
@@ -14,7 +24,7 @@ fn two_threads_work_at_once_outside_a_pool_and_in_one() {
         });
     };
     meet();
-    ThreadPoolBuilder::new().num_threads(2).build().unwrap().install(meet);
+    pool_of_two().install(meet);
 }
 
 #[test]
@@ -26,4 +36,104 @@ fn a_panic_of_a_helper_reaches_the_caller() {
         barrier.wait();
         assert_eq!(std::thread::current().id(), caller, "a helper fails");
     });
+}
+
+thread_local! {
+    static IS_IN_A_CALL: Cell<bool> = const { Cell::new(false) };
+}
+
+#[test]
+fn a_thread_that_waits_for_its_helpers_runs_no_other_job_of_the_pool() {
+    let pool = Arc::new(pool_of_two());
+    let (found, all) = channel();
+    let (helper_is_inside, others_are_queued) = (Barrier::new(2), Arc::new(Barrier::new(2)));
+    let waiting = others_are_queued.clone();
+    let caller = pool.clone();
+    pool.spawn(move || {
+        IS_IN_A_CALL.set(true);
+        let id = thread::current().id();
+        on_threads(2, || {
+            helper_is_inside.wait();
+            if thread::current().id() != id {
+                // The caller waits for this thread, and could take what is queued.
+                waiting.wait();
+                sleep(Duration::from_millis(100));
+            }
+        });
+        IS_IN_A_CALL.set(false);
+        drop(caller);
+    });
+    for _ in 0..10 {
+        let found = found.clone();
+        pool.spawn(move || found.send(IS_IN_A_CALL.get()).unwrap());
+    }
+    others_are_queued.wait();
+    drop(found);
+    assert_eq!(all.iter().collect::<Vec<_>>(), [false; 10], "ran within another job's call");
+}
+
+/// How many threads take part in a call that `spawn` hands to a thread of its own.
+fn threads_of_a_call(spawn: impl FnOnce(Box<dyn FnOnce() + Send>)) -> usize {
+    let (done, end) = channel();
+    spawn(Box::new(move || {
+        let runs = AtomicUsize::new(0);
+        on_threads(2, || {
+            runs.fetch_add(1, Ordering::Relaxed);
+        });
+        done.send(runs.into_inner()).unwrap();
+    }));
+    end.recv_timeout(Duration::from_secs(20)).expect("a call that waits for no thread that is busy elsewhere")
+}
+
+#[test]
+fn a_call_does_not_wait_for_a_helper_that_has_not_begun() {
+    let pool = pool_of_two();
+    let (is_busy, release) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let [busy, released] = [&is_busy, &release].map(Arc::clone);
+    pool.spawn(move || {
+        busy.wait();
+        released.wait();
+    });
+    is_busy.wait();
+    assert_eq!(threads_of_a_call(|call| pool.spawn(call)), 1);
+    release.wait();
+
+    // The helpers of all threads outside pools.
+    let threads = rayon::current_num_threads().max(2);
+    let (are_busy, release) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            on_threads(threads, || {
+                are_busy.wait();
+                release.wait();
+            })
+        });
+        are_busy.wait();
+        let alone = catch_unwind(|| threads_of_a_call(|call| drop(thread::spawn(call))));
+        release.wait();
+        assert_eq!(alone.unwrap(), 1);
+    });
+}
+
+#[test]
+fn calls_within_calls_share_their_helpers() {
+    let total = AtomicUsize::new(0);
+    let work = || {
+        let next = AtomicUsize::new(0);
+        on_threads(3, || {
+            while next.fetch_add(1, Ordering::Relaxed) < 10 {
+                let next = AtomicUsize::new(0);
+                on_threads(3, || {
+                    while next.fetch_add(1, Ordering::Relaxed) < 100 {
+                        total.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+    };
+    for _ in 0..100 {
+        work();
+        pool_of_two().install(work);
+    }
+    assert_eq!(total.into_inner(), 200 * 10 * 100);
 }
