@@ -91,11 +91,7 @@ thread_local! {
     static CALLS: Arc<Mutex<Calls>> = Arc::default();
 }
 
-fn share<'a>(
-    helpers: usize,
-    work: &'a (dyn Fn() + Sync + 'a),
-    spawn: impl Fn(Box<dyn FnOnce() + Send>),
-) {
+fn share<'a>(helpers: usize, work: &'a (dyn Fn() + Sync + 'a), spawn: impl Fn(Box<dyn FnOnce() + Send>)) {
     // SAFETY: helpers call it while they are inside, and `Closed` keeps this call from ending before they are outside, also when a panic
     // ends it. Nobody gets inside later: a call that is not open is not found.
     let work = unsafe { transmute::<&'a (dyn Fn() + Sync + 'a), &'static (dyn Fn() + Sync)>(work) };

@@ -324,3 +324,43 @@ fn what_does_not_fit_is_refused_by_name() {
         add_product(&mut [0.0; 5], a, a.transpose(), Kernel::bf16());
     });
 }
+
+/// The largest error of some of 64 × 64 sums of `k` products of f32, relative to the largest sum.
+fn error_of_sums(value: impl Fn(usize) -> f32, k: usize, kernel: Kernel) -> f64 {
+    let values: Vec<f32> = (0..64 * k).map(value).collect();
+    let a = Matrix::rows(&values[..], [64, k]);
+    let exact = |i: usize, j: usize| {
+        let rows = [i, j].map(|row| &values[row * k..][..k]);
+        rows[0].iter().zip(rows[1]).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>()
+    };
+    let c = product(a, a.transpose(), kernel);
+    let (mut error, mut largest) = (0.0_f64, 0.0_f64);
+    for (place, &c) in c.iter().enumerate().step_by(37) {
+        let sum = exact(place / 64, place % 64);
+        (error, largest) = (error.max((f64::from(c) - sum).abs()), largest.max(sum.abs()));
+    }
+    error / largest
+}
+
+/// PyTorch 2.15's (MKL, AVX2): of sums of 0.1 · 0.1, and of numbers between 0 and 1.
+const PYTORCHS: [(usize, [f64; 2]); 6] = [
+    (256, [7.04e-7, 3.74e-7]),
+    (768, [7.97e-7, 4.05e-7]),
+    (1536, [8.59e-7, 2.88e-7]),
+    (4096, [8.90e-7, 3.24e-7]),
+    (16384, [8.90e-7, 4.64e-7]),
+    (65536, [4.14e-7, 1.10e-6]),
+];
+
+#[test]
+fn errors_of_long_sums_are_at_most_twice_pytorchs() {
+    let mixed = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).rotate_left(29);
+    let uniform = |i: usize| (mixed(mixed(i as u64)) >> 40) as f32 / (1 << 24) as f32;
+    for kernel in Kernel::all_f32() {
+        for (k, pytorchs) in PYTORCHS {
+            let errors = [error_of_sums(|_| 0.1, k, kernel), error_of_sums(uniform, k, kernel)];
+            let is_near = errors.iter().zip(pytorchs).all(|(error, pytorchs)| *error <= 2.0 * pytorchs);
+            assert!(is_near, "{kernel}: {errors:?} of sums of {k}, PyTorch's are {pytorchs:?}");
+        }
+    }
+}

@@ -26,6 +26,13 @@ pub enum Error {
     )]
     TooManyParameters { found: usize, most: usize },
 
+    /// A part of a model that the backward is to compute again reads a tensor whose gradient would be lost.
+    #[error(
+        "the part to compute again in the backward reads a tensor that needs a gradient and is neither its x nor a \
+         parameter of its module; put the tensor into the module, as a Param, or detach it"
+    )]
+    HiddenOperand,
+
     /// A text that names no precision.
     #[error("the precision is {found:?}, but must be f32 or bf16")]
     UnknownPrecision { found: String },

@@ -6,6 +6,20 @@
 //! are mixed or it has too few buffer bindings, and for attention less than 256 units a cube or 26 KB of shared memory (52 KB in
 //! f64), or a head more than 256 columns. Every other device runs the reference with Burn's backward, and dropout's
 //! mask is Burn's own there. [`on_reference_path`] runs the reference everywhere.
+//!
+//! # Calls at once
+//!
+//! Any number of threads may call at once, and results do not depend on it: the bits are those of a call alone. [`autocast`],
+//! [`on_reference_path`], [`with_one_draw`] and recomputed parts hold for the calls of a closure on its thread. An operator takes
+//! these settings with it when it is called, to its backward and its device's queue; while it runs they are at their defaults on the
+//! thread, and threads that wait for others in a matmul or another kernel run nothing else.
+//!
+//! What remains is a Burn operation that is called within such a closure and shares its work by rayon, such as `Tensor::matmul` on
+//! Flex, on a thread of a rayon pool: while it waits, rayon lets the thread run any other job of the pool, which then finds the settings of
+//! the closure, unless it states its own. Call from threads that are in no pool, such as those of tokio's `spawn_blocking`, or let each
+//! job state its own precision by [`autocast`].
+//!
+//! Training one module from several threads deadlocks inside Burn 0.22.1's autodiff; train clones (`fork`) or take turns.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
@@ -27,6 +41,7 @@ mod cube {
 mod engine {
     //! What an operator is, and how it reaches the device that its tensors are on.
 
+    pub(crate) mod call;
     #[cfg(feature = "_cubecl")]
     pub(crate) mod deferred;
     pub(crate) mod device;
@@ -55,31 +70,6 @@ mod ops {
     pub(crate) mod optimizer;
     pub(crate) mod rotary;
 }
-mod scope {
-    //! Settings of a thread that hold while a call runs.
-
-    use std::cell::RefCell;
-    use std::mem::take;
-    use std::thread::LocalKey;
-
-    /// What `f` returns with `value` in `place`, and what it left there. Then `place` has the value before again.
-    pub(crate) fn within<V: Default, T>(
-        place: &'static LocalKey<RefCell<V>>,
-        value: V,
-        f: impl FnOnce() -> T,
-    ) -> (T, V) {
-        struct Restore<V: Default + 'static>(&'static LocalKey<RefCell<V>>, V);
-        impl<V: Default> Drop for Restore<V> {
-            fn drop(&mut self) {
-                self.0.set(take(&mut self.1));
-            }
-        }
-        // Dropped, and so restored, also if `f` panics.
-        let restore = Restore(place, place.replace(value));
-        (f(), restore.0.take())
-    }
-}
-
 pub use engine::device::{check_dtype, read_at_once};
 pub use engine::operator::on_reference_path;
 pub use engine::recompute::{recomputed, recomputed_anywhere};

@@ -1,13 +1,19 @@
 //! Parts of a model that the backward computes again.
 
-use burn::module::Param;
+use burn::module::{Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::Gradients;
-use burn_fused::{Error, Norm, add_layer_norm, recomputed, recomputed_anywhere, with_one_draw};
-use std::sync::Arc;
+use burn_fused::{Error, Norm, add_layer_norm, drop_out, recomputed, recomputed_anywhere, with_one_draw};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const HIDDEN: usize = 6;
+
+/// Tests draw from the generator of one device, one at a time.
+fn with_generator() -> MutexGuard<'static, ()> {
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// `LayerNorm(x + Dropout(x + bias))`, with the sum of all biases.
 #[derive(Module, Debug)]
@@ -49,6 +55,7 @@ fn run(biases: usize, device: &Device) -> (Vec<f32>, Vec<Vec<f32>>, usize) {
 
 #[test]
 fn parts_with_dropout_and_any_number_of_parameters_are_computed_again_under_gradient_checkpointing() {
+    let _guard = with_generator();
     for biases in [1, 31, 32, 700] {
         let (y, gradients, calls) = run(biases, &Device::flex().autodiff());
         assert_eq!(calls, 2);
@@ -66,4 +73,79 @@ fn more_parameters_than_a_step_can_have_are_an_error() {
     let compute = |part: &Part, x, calls: &_| Ok::<_, Error>(part.compute(x, calls));
     let error = recomputed_anywhere(&part, x, &Arc::default(), compute).unwrap_err();
     assert_eq!(error, Error::TooManyParameters { found: 4096, most: 4095 });
+}
+
+/// Devices on which [`recomputed_anywhere`] is a step of the graph.
+fn devices() -> [Device; 2] {
+    [Device::flex().autodiff(), Device::flex().autodiff().gradient_checkpointing()]
+}
+
+fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().try_into_vec().unwrap()
+}
+
+#[test]
+fn parts_within_parts_drop_out_the_same_values_in_the_backward() {
+    type Nothing = Vec<Param<Tensor<1>>>;
+    fn inner(_: &Nothing, x: Tensor<2>, _: &()) -> Result<Tensor<2>, Error> {
+        Ok(drop_out(x, 0.5))
+    }
+    fn outer(nothing: &Nothing, x: Tensor<2>, _: &()) -> Result<Tensor<2>, Error> {
+        let x = recomputed_anywhere(nothing, drop_out(x, 0.5), &(), inner)?;
+        Ok(drop_out(recomputed_anywhere(nothing, x, &(), inner)?, 0.5))
+    }
+    let _guard = with_generator();
+    for device in devices() {
+        let x = Tensor::<2>::ones([64, 32], &device).require_grad();
+        let y = recomputed_anywhere(&Nothing::new(), x.clone(), &(), outer).unwrap();
+        let gradients = y.clone().sum().backward();
+        // The mask itself, as x is 1: powers of two.
+        assert!(values(x.grad(&gradients).unwrap()) == values(y), "{device:?}");
+    }
+}
+
+#[test]
+fn a_tensor_with_a_gradient_reaches_a_part_in_its_module_and_not_in_its_context() {
+    type Both = (Param<Tensor<1>>, Param<Tensor<2>>);
+    for device in devices() {
+        let weight = || Param::from_tensor(Tensor::<1>::from_floats([2.0, 3.0], &device));
+        let x = Tensor::<2>::from_floats([[1.0, -1.0], [0.5, 4.0]], &device).require_grad();
+        let leaf = Tensor::<2>::from_floats([[5.0, 6.0]], &device).require_grad();
+        let multiply = |weight: &Param<Tensor<1>>, x: Tensor<2>, other: &Tensor<2>| {
+            Ok::<_, Error>(x * weight.val().unsqueeze() * other.clone())
+        };
+        // One that has nothing to do with x, and one of its graph.
+        for hidden in [leaf.clone(), x.clone() * 2.0] {
+            let error = recomputed_anywhere(&weight(), x.clone(), &hidden, multiply).unwrap_err();
+            assert_eq!(error, Error::HiddenOperand);
+        }
+        let constant = Tensor::from_floats([[7.0, 8.0]], &device);
+        let y = recomputed_anywhere(&weight(), x.clone(), &constant, multiply).unwrap();
+        assert_eq!(values(x.grad(&y.sum().backward()).unwrap()), [14.0, 24.0, 14.0, 24.0]);
+
+        let shared = leaf.clone() * 10.0;
+        let both: Both = (weight(), Param::initialized(ParamId::new(), shared));
+        let y = recomputed_anywhere(&both, x.clone(), &(), |(weight, shared), x, ()| {
+            Ok::<_, Error>(x * weight.val().unsqueeze() * shared.val())
+        });
+        let gradients = y.unwrap().sum().backward();
+        assert_eq!(values(leaf.grad(&gradients).unwrap()), [30.0, 90.0]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "drops out other values in its backward than in its forward")]
+fn a_part_that_drops_out_more_values_in_its_backward_panics() {
+    let _guard = with_generator();
+    let x = Tensor::<2>::ones([2, 3], &Device::flex().autodiff()).require_grad();
+    let y = recomputed_anywhere(
+        &Part { biases: Vec::new() },
+        x,
+        &Arc::new(AtomicUsize::new(1)),
+        |_, x, calls| {
+            let count = calls.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, Error>((0..count).fold(x, |x, _| drop_out(x, 0.5)))
+        },
+    );
+    y.unwrap().sum().backward();
 }

@@ -2,8 +2,9 @@
 
 use super::{Instructions, PANEL, Panels, Rounding};
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid_count, _mm512_loadu_ps, _xgetbv};
+use std::arch::x86_64::{__cpuid_count, _mm512_add_ps, _mm512_loadu_ps, _mm512_storeu_ps, _xgetbv};
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 /// Whether this process may use AMX's tiles and the CPU has its instructions for bf16 and 8 bits.
 ///
@@ -157,38 +158,48 @@ impl Registers {
                 if let Some(before) = before {
                     before.round(Instructions::Amx);
                 }
-                Self::multiply_block(panels);
+                if panels.add { Self::add_block(panels) } else { Self::multiply_block(panels) }
             },
         }
     }
 
-    /// Multiplies two panels: 2 × 2 tiles of C are in registers.
+    /// [`multiply_block`](Self::multiply_block), whose products are added to C once they are summed up: a sum that begins at C
+    /// would be one chain along all of K. Safe where [`multiply`](Self::multiply) is.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn add_block(panels: Panels) {
+        let Panels { c, row, .. } = panels;
+        let mut sums = MaybeUninit::<[[f32; 16]; 2 * PANEL]>::uninit();
+        let sums = sums.as_mut_ptr().cast::<f32>();
+        // SAFETY: the caller's promise. There is room for 32 rows of 32 sums, all of which are written; C has as many values.
+        unsafe {
+            Self::multiply_block(Panels { c: sums, row: PANEL, ..panels });
+            for i in 0..PANEL {
+                for (c, sums) in [0, 16].map(|j| (c.add(i * row + j), sums.add(i * PANEL + j))) {
+                    _mm512_storeu_ps(c, _mm512_add_ps(_mm512_loadu_ps(c), _mm512_loadu_ps(sums)));
+                }
+            }
+        }
+    }
+
+    /// Multiplies two panels: 2 × 2 tiles of C, which are overwritten, are in registers.
     ///
     /// # Safety
     ///
     /// This thread must have registers, `panels` a tile to read in each half for each 16 words, or one, and C must be valid for what is
-    /// written and, if it is added to, read.
+    /// written.
     unsafe fn multiply_block(panels: Panels) {
-        let Panels { a: [a0, a1, ..], b: [b0, b1, ..], words, c, row, add, .. } = panels;
+        let Panels { a: [a0, a1, ..], b: [b0, b1, ..], words, c, row, .. } = panels;
         // SAFETY: the tiles are configured as long as this thread's `Registers` live, which are not `Send`. Reads
         // and writes are those that the caller allows: 1024 bytes of each tile, whose rows of 64 bytes follow each other,
         // and 16 rows of 64 bytes at the four quarters of C.
         unsafe {
             let below = c.add(16 * row);
             asm!(
-                "test {add:e}, {add:e}",
-                "jz 2f",
-                "tileloadd tmm0, [{c} + {row}]",
-                "tileloadd tmm1, [{c} + {row} + 64]",
-                "tileloadd tmm2, [{below} + {row}]",
-                "tileloadd tmm3, [{below} + {row} + 64]",
-                "jmp 3f",
-                "2:",
                 zero!(),
-                "3:",
+                "2:",
                 step!(),
                 "dec {depth}",
-                "jnz 3b",
+                "jnz 2b",
                 "tilestored [{c} + {row}], tmm0",
                 "tilestored [{c} + {row} + 64], tmm1",
                 "tilestored [{below} + {row}], tmm2",
@@ -202,7 +213,6 @@ impl Registers {
                 below = in(reg) below,
                 row = in(reg) 4 * row,
                 line = in(reg) 64_usize,
-                add = in(reg) u32::from(add),
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                 options(nostack),

@@ -1,6 +1,6 @@
 //! AVX512-BF16: `vdpbf16ps` on vectors of 16 columns.
 
-use super::Panels;
+use super::{Panels, chain};
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
@@ -26,33 +26,36 @@ const ROWS: usize = 8;
 pub(super) unsafe fn multiply(panels: Panels) {
     let Panels { a, b: [b0, b1, ..], words, c, row, add, .. } = panels;
     let c = |i: usize| c.wrapping_add(i * row);
-    let mut left = [_mm512_setzero_ps(); ROWS];
-    let mut right = left;
-    if add {
-        for i in 0..ROWS {
-            // SAFETY: row i of C has 32 values, of which these are the halves.
-            (left[i], right[i]) = unsafe { (_mm512_loadu_ps(c(i)), _mm512_loadu_ps(c(i).add(16))) };
-        }
-    }
     // SAFETY: both types are 64 bytes without invalid values.
     let pairs = |words: __m512i| unsafe { transmute::<__m512i, __m512bh>(words) };
-    for word in 0..words {
-        let place = 16 * word;
-        // SAFETY: each half of a panel has 16 columns of `words` words, and each row of A has as many.
-        let b0 = pairs(unsafe { _mm512_load_si512(b0.add(place).cast()) });
-        let b1 = pairs(unsafe { _mm512_load_si512(b1.add(place).cast()) });
-        for i in 0..ROWS {
-            // SAFETY: as above.
-            let a = pairs(_mm512_set1_epi32(unsafe { a[i].add(word).read_unaligned() } as i32));
-            left[i] = _mm512_dpbf16_ps(left[i], a, b0);
-            right[i] = _mm512_dpbf16_ps(right[i], a, b1);
+    let length = chain(words);
+    // A sum without terms is zero, and written as well.
+    for first in (0..words.max(1)).step_by(length) {
+        let mut left = [_mm512_setzero_ps(); ROWS];
+        let mut right = left;
+        for word in first..words.min(first + length) {
+            let place = 16 * word;
+            // SAFETY: each half of a panel has 16 columns of `words` words, and each row of A has as many.
+            let b0 = pairs(unsafe { _mm512_load_si512(b0.add(place).cast()) });
+            let b1 = pairs(unsafe { _mm512_load_si512(b1.add(place).cast()) });
+            for i in 0..ROWS {
+                // SAFETY: as above.
+                let a = pairs(_mm512_set1_epi32(unsafe { a[i].add(word).read_unaligned() } as i32));
+                left[i] = _mm512_dpbf16_ps(left[i], a, b0);
+                right[i] = _mm512_dpbf16_ps(right[i], a, b1);
+            }
         }
-    }
-    for i in 0..ROWS {
-        // SAFETY: as above.
-        unsafe {
-            _mm512_storeu_ps(c(i), left[i]);
-            _mm512_storeu_ps(c(i).add(16), right[i]);
+        let adds = add || first > 0;
+        for i in 0..ROWS {
+            for (c, mut sums) in [(c(i), left[i]), (c(i).wrapping_add(16), right[i])] {
+                // SAFETY: row i of C has 32 values, of which these are the halves.
+                unsafe {
+                    if adds {
+                        sums = _mm512_add_ps(_mm512_loadu_ps(c), sums);
+                    }
+                    _mm512_storeu_ps(c, sums);
+                }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Matmuls in f32, with the vectors that the CPU has.
 
-use super::{Instructions, Panels, fetch};
+use super::{Instructions, Panels, chain, fetch};
 use half::bf16;
 #[cfg(target_arch = "x86_64")]
 use pulp::x86::{V3, V4};
@@ -89,34 +89,38 @@ unsafe fn multiply_rows<S: Simd, const VECTORS: usize>(simd: S, panels: &Panels)
 #[inline(always)]
 unsafe fn multiply_columns<S: Simd, const ROWS: usize, const VECTORS: usize>(simd: S, panels: &Panels) {
     let Panels { a, b, step, words, c, row, width, add, .. } = *panels;
+    let length = chain(words);
     for column in (0..width).step_by(VECTORS * S::F32_LANES) {
         let columns: [usize; VECTORS] = std::array::from_fn(|vector| column + vector * S::F32_LANES);
         let c = |i: usize| columns.map(|column| c.wrapping_add(i * row + column));
         let b = columns.map(|column| b[column / 16].cast::<f32>().wrapping_add(column % 16));
-        let mut sums = [[simd.splat_f32s(0.0); VECTORS]; ROWS];
-        if add {
-            for (i, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: row i of C has `width` values, of which these are some.
-                *sums = c(i).map(|c| unsafe { c.cast::<S::f32s>().read_unaligned() });
-            }
-        }
-        for k in 0..words {
-            // They come from the second cache, which the CPU does not foresee well in four streams.
-            b.iter().for_each(|b| fetch::<1>(b.wrapping_add((k + AHEAD) * step).cast()));
-            // SAFETY: each half of a panel has 16 columns of `words` values, which vectors do not cross.
-            let b = b.map(|b| unsafe { b.add(k * step).cast::<S::f32s>().read_unaligned() });
-            for (a, sums) in a.iter().zip(&mut sums) {
-                // SAFETY: each row of A has `words` values.
-                let a = simd.splat_f32s(unsafe { a.cast::<f32>().add(k).read() });
-                for (sum, b) in sums.iter_mut().zip(b) {
-                    *sum = simd.mul_add_e_f32s(a, b, *sum);
+        // A sum without terms is zero, and written as well.
+        for first in (0..words.max(1)).step_by(length) {
+            let mut sums = [[simd.splat_f32s(0.0); VECTORS]; ROWS];
+            for k in first..words.min(first + length) {
+                // They come from the second cache, which the CPU does not foresee well in four streams.
+                b.iter().for_each(|b| fetch::<1>(b.wrapping_add((k + AHEAD) * step).cast()));
+                // SAFETY: each half of a panel has 16 columns of `words` values, which vectors do not cross.
+                let b = b.map(|b| unsafe { b.add(k * step).cast::<S::f32s>().read_unaligned() });
+                for (a, sums) in a.iter().zip(&mut sums) {
+                    // SAFETY: each row of A has `words` values.
+                    let a = simd.splat_f32s(unsafe { a.cast::<f32>().add(k).read() });
+                    for (sum, b) in sums.iter_mut().zip(b) {
+                        *sum = simd.mul_add_e_f32s(a, b, *sum);
+                    }
                 }
             }
-        }
-        for (i, sums) in sums.into_iter().enumerate() {
-            for (c, sum) in c(i).into_iter().zip(sums) {
-                // SAFETY: as above.
-                unsafe { c.cast::<S::f32s>().write_unaligned(sum) };
+            let adds = add || first > 0;
+            for (i, sums) in sums.into_iter().enumerate() {
+                for (c, mut sum) in c(i).into_iter().zip(sums) {
+                    let c = c.cast::<S::f32s>();
+                    if adds {
+                        // SAFETY: row i of C has `width` values, of which these are some.
+                        sum = simd.add_f32s(unsafe { c.read_unaligned() }, sum);
+                    }
+                    // SAFETY: as above.
+                    unsafe { c.write_unaligned(sum) };
+                }
             }
         }
     }

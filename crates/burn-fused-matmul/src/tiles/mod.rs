@@ -107,6 +107,15 @@ impl Instructions {
     }
 }
 
+/// Words along K whose products are added up in one chain, at most. The rounding error of a sum grows with the length of its chains:
+/// with this one it is that of MKL's sums, and C is added to from the first cache.
+const CHAIN: usize = 384;
+
+/// The length of the chains of `words` along K, which are of about the same length; 1 if there are none.
+fn chain(words: usize) -> usize {
+    words.div_ceil(words.div_ceil(CHAIN).max(1)).max(1)
+}
+
 /// Fetches what lies at an address, if anything does, into the first or the second cache.
 #[inline(always)]
 pub(crate) fn fetch<const CACHE: u8>(address: *const i8) {

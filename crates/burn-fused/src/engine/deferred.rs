@@ -26,13 +26,13 @@ impl Tensors for Queued {
 }
 
 impl<O: OnCube> Kernels<Cube> for O {
-    fn forward(inputs: O::On<Cube>) -> Output<O, Cube> {
+    fn compute(path: Path, inputs: O::On<Cube>) -> Output<O, Cube> {
         let results = O::specs::<Cube>(&inputs);
-        let mut results = queue::<O>(inputs, results, Vec::new(), None).into_iter();
+        let mut results = queue::<O>(path, inputs, results, Vec::new(), None).into_iter();
         (results.next().expect("an output"), array(results))
     }
 
-    fn backward(inputs: O::On<Cube>, upstream: Upstream<O, Cube>) -> Gradients<Cube> {
+    fn compute_backward(path: Path, inputs: O::On<Cube>, upstream: Upstream<O, Cube>) -> Gradients<Cube> {
         let Upstream { statistics, grad, needs } = upstream;
         let operands = O::operands::<Cube>(&inputs).into_iter().zip(needs.clone());
         let specs: Vec<_> =
@@ -40,13 +40,14 @@ impl<O: OnCube> Kernels<Cube> for O {
         let others = statistics.into_iter().chain([grad]).collect();
         // The queue has results for what is needed alone.
         let results = specs.iter().flatten().cloned().collect();
-        let mut results = queue::<O>(inputs, results, others, Some(needs)).into_iter();
+        let mut results = queue::<O>(path, inputs, results, others, Some(needs)).into_iter();
         specs.into_iter().map(|spec| spec.and_then(|_| results.next())).collect()
     }
 }
 
 /// Queues a forward, or, with `needs`, the backward of statistics and a gradient, which are `others`.
 fn queue<O: OnCube>(
+    path: Path,
     inputs: O::On<Cube>,
     results: Vec<Spec>,
     others: Vec<FloatTensor<Cube>>,
@@ -62,8 +63,6 @@ fn queue<O: OnCube>(
     let inputs = O::map::<Cube, Queued>(inputs, &mut |float| queued(float), &mut |int| queued(int));
     let others: Vec<_> = others.into_iter().map(queued).collect();
     let id = if needs.is_some() { type_name::<Upstream<O, Cube>>() } else { type_name::<O>() };
-    // The queue runs on another thread.
-    let path = Path::current();
     register(&client, id, &tensors.into_inner(), results, move |handles| {
         // Both closures of `map` read from it.
         let from = RefCell::new(handles);
@@ -72,19 +71,13 @@ fn queue<O: OnCube>(
         let inputs = O::map::<Queued, CubeBackend>(inputs.clone(), &mut float, &mut int);
         let mut others: Vec<_> = others.iter().cloned().map(float).collect();
         let Some(needs) = needs.clone() else {
-            let (output, statistics) = match path {
-                Path::Fused => O::forward(inputs),
-                Path::Reference => O::reference::<CubeBackend>(inputs),
-            };
+            let (output, statistics) = <O as Kernels<CubeBackend>>::compute(path, inputs);
             return [output].into_iter().chain(statistics).collect();
         };
-        // Behind the statistics: see `Kernels::backward` above.
+        // Behind the statistics: see `compute_backward` above.
         let grad = others.pop().expect("the output's gradient");
         let upstream = Upstream { statistics: array(others), grad, needs };
-        let gradients = match path {
-            Path::Fused => O::backward(inputs, upstream),
-            Path::Reference => O::reference_backward::<CubeBackend>(inputs, upstream),
-        };
+        let gradients = <O as Kernels<CubeBackend>>::compute_backward(path, inputs, upstream);
         gradients.into_iter().flatten().collect()
     })
 }

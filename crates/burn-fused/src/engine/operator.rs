@@ -1,9 +1,9 @@
 //! What an operator is: its inputs, declared once, its reference, the choice between that and kernels, and its step in
 //! autodiff's graph.
 
+use crate::engine::call::{outside, with_current, within};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::computed_in;
-use crate::scope::within;
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::NoCheckpointing};
 use burn::backend::autodiff::grads;
@@ -11,7 +11,6 @@ use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{AutodiffBackend, Backend, TensorMetadata};
 use burn::tensor::{DType, Shape};
-use std::cell::RefCell;
 use std::fmt::{self, Debug, Formatter};
 use std::marker::PhantomData;
 
@@ -176,6 +175,21 @@ pub(crate) type Gradients<B> = Vec<Option<FloatTensor<B>>>;
 
 /// An operator on backend `B`: the reference, where a kernel does not take its place.
 pub(crate) trait Kernels<B: DropoutOps>: Operator {
+    /// What `path` computes.
+    fn compute(path: Path, inputs: Self::On<B>) -> Output<Self, B> {
+        match path {
+            Path::Fused => Self::forward(inputs),
+            Path::Reference => Self::reference::<B>(inputs),
+        }
+    }
+
+    fn compute_backward(path: Path, inputs: Self::On<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        match path {
+            Path::Fused => Self::backward(inputs, upstream),
+            Path::Reference => Self::reference_backward::<B>(inputs, upstream),
+        }
+    }
+
     fn forward(inputs: Self::On<B>) -> Output<Self, B> {
         Self::reference::<B>(inputs)
     }
@@ -195,7 +209,7 @@ pub(crate) trait Kernels<B: DropoutOps>: Operator {
 impl<O: Operator> Kernels<burn::backend::NdArray> for O {}
 
 /// The output for inputs that autodiff follows. The graph saves the inputs and the statistics: the rest is computed again.
-pub(crate) fn record<O, B, const N: usize>(inputs: O::On<Autodiff<B>>) -> FloatTensor<Autodiff<B>>
+pub(crate) fn record<O, B, const N: usize>(path: Path, inputs: O::On<Autodiff<B>>) -> FloatTensor<Autodiff<B>>
 where
     O: Kernels<B> + Operator<Needs = [bool; N]>,
     B: DropoutOps,
@@ -208,15 +222,14 @@ where
     });
     let inputs =
         O::map::<Autodiff<B>, B>(inputs, &mut |tensor| tensor.into_primitive(), &mut |tensor| tensor);
-    // The backward, wherever it is called, is of the same path.
-    let path = Path::current();
     step::<B, _, N>(nodes, |is_kept| {
         // Handles, no values: kernels that write in place see that the graph holds their memory too.
         let saved = is_kept.then(|| O::saved(&inputs));
-        let (output, statistics) = O::forward(inputs);
+        let (output, statistics) = O::compute(path, inputs);
         let backward = move |grad: FloatTensor<B>, needs: [bool; N]| {
             let inputs = saved.expect("the graph keeps the step");
-            path.take(|| O::backward(inputs, Upstream { statistics, grad, needs }))
+            // Wherever it is called, and whatever holds there.
+            outside(|| O::compute_backward(path, inputs, Upstream { statistics, grad, needs }))
         };
         (output, backward)
     })
@@ -288,10 +301,6 @@ pub(crate) enum Path {
     Reference,
 }
 
-thread_local! {
-    static PATH: RefCell<Path> = const { RefCell::new(Path::Fused) };
-}
-
 /// Runs `f` with the reference instead of every kernel, on this thread.
 ///
 /// Use it to compare a kernel with the reference, which is made of Burn's own operations. The backward of what runs in `f`
@@ -314,11 +323,11 @@ pub fn on_reference_path<T>(f: impl FnOnce() -> T) -> T {
 impl Path {
     /// Runs `f` with this as the choice, on this thread.
     pub(crate) fn take<T>(self, f: impl FnOnce() -> T) -> T {
-        within(&PATH, self, f).0
+        within(|call| &mut call.path, self, f).0
     }
 
     /// What computes an operator that is called now, on this thread.
     pub(crate) fn current() -> Self {
-        PATH.with_borrow(|path| *path)
+        with_current(|call| call.path)
     }
 }

@@ -1,5 +1,6 @@
 //! A part of a model that the backward computes again, instead of keeping what its operators save.
 
+use crate::engine::call::outside;
 use crate::engine::operator::{Gradients, Path, step};
 use crate::engine::run::{follow, on_backend, plain};
 use crate::error::Error;
@@ -37,7 +38,7 @@ const OPERANDS: usize = 4096;
 ///
 /// # Panics
 ///
-/// On a device with gradient checkpointing, if the module has 4,096 parameters or more.
+/// On a device with gradient checkpointing, where [`recomputed_anywhere`] returns an error of its own.
 pub fn recomputed<M, C>(
     module: &M,
     x: Tensor<2>,
@@ -63,13 +64,20 @@ where
 /// [`recomputed`] whether the device has gradient checkpointing or not: if `x` is under autodiff, `compute` is one step of the
 /// graph, which saves only `x` and the module's parameters for backward.
 ///
-/// The backward computes the part again, with the same dropout masks. Gradients equal those of a graph that saves
-/// everything, up to the order of sums. Parts are not nested: within one, layers are saved until its backward ends.
-/// On devices without kernels this is an ordinary call.
+/// The backward computes the part again, with the same dropout masks, precision and path. Gradients equal those of a graph that
+/// saves everything, up to the order of sums. Parts may contain parts. On devices without kernels this is an ordinary call.
+///
+/// Gradients go to `x` and to the module's parameters. Another tensor that has one travels in the module as a parameter, as in
+/// `(module, Param::initialized(ParamId::new(), tensor))`; `context` is for what has none.
 ///
 /// # Errors
 ///
-/// Those of `compute`, and [`Error::TooManyParameters`] under autodiff for a module of 4,096 parameters or more.
+/// Those of `compute`; under autodiff [`Error::TooManyParameters`] for a module of 4,096 parameters or more, and
+/// [`Error::HiddenOperand`] if `compute` reads a tensor that needs a gradient and is neither `x` nor a parameter of the module.
+///
+/// # Panics
+///
+/// The backward panics if `compute` drops out other values than in the forward.
 pub fn recomputed_anywhere<M, C, E>(
     module: &M,
     x: Tensor<2>,
@@ -88,12 +96,11 @@ where
     let mut detach = Detach(vec![x.clone().into_dispatch()]);
     let detached = module.clone().map(&mut detach);
     let operands = detach.0;
-    let followed = operands.iter().map(|operand| operand.autodiff != DispatchAutodiffContext::Disabled);
-    let followed: Vec<bool> = followed.collect();
+    let contexts: Vec<_> = operands.iter().map(|operand| operand.autodiff).collect();
     let (again, path, precision) = (context.clone(), Path::current(), Precision::current());
     let run = move |x: Tensor<2>, needs: &[bool]| -> Result<_, E> {
         // Leaves are new in each run: gradients of a graph that ended here would be lost.
-        let mut attach = Attach { followed: &followed, needs, leaves: Vec::new() };
+        let mut attach = Attach { contexts: &contexts, needs, leaves: Vec::new() };
         let x = attach.leaf(x);
         // Parameters are visited in the order in which `Detach` took them.
         let module = detached.clone().map(&mut attach);
@@ -115,7 +122,7 @@ fn record<B, F, E, const N: usize>(run: F, x: Tensor<2>, operands: &[DispatchTen
 where
     B: Backend,
     F: Fn(Tensor<2>, &[bool]) -> Result<(Tensor<2>, Vec<Option<DispatchTensor>>), E> + Clone + Send + 'static,
-    E: Debug + 'static,
+    E: From<Error> + Debug + 'static,
     DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
 {
     // A constant stands for a quantised weight, which has no gradient, and fills the array.
@@ -126,20 +133,38 @@ where
     });
     // No gradient is asked for yet: the graph of this forward ends here.
     let (first, seeds) = recorded(|| run(x.clone(), &[false; N]));
-    let y = plain::<B>(first?.0.inner().into_dispatch()).float();
-    let backward = move |grad: FloatTensor<B>, needs: [bool; N]| -> Gradients<B> {
+    let (first, _) = first?;
+    if first.is_tracked() {
+        return Err(Error::HiddenOperand.into());
+    }
+    let y = plain::<B>(first.inner().into_dispatch()).float();
+    let context = operands[0].autodiff;
+    let again = move |grad: FloatTensor<B>, needs: [bool; N]| -> Gradients<B> {
         let (y, leaves) = replayed(seeds, || run(x, &needs)).expect("the forward had no error");
         // The gradient of this sum by y is `grad`, which Burn's backward cannot be given.
-        let mut found = (y * Tensor::<2>::from_primitive::<B>(grad).autodiff()).sum().backward();
+        let mut found = (y * under(Tensor::from_primitive::<B>(grad), context)).sum().backward();
         let gradient = |leaf: Option<DispatchTensor>| {
             let gradient = Tensor::<1>::from_dispatch(leaf?).grad_remove(&mut found)?;
             Some(plain::<B>(gradient.into_dispatch()).float())
         };
         leaves.into_iter().map(gradient).collect()
     };
+    let backward = |grad, needs| outside(|| again(grad, needs));
     let output = step::<B, _, N>(nodes, |_| (y, backward));
     let output = DispatchTensor::from_backend(BackendTensor::<Autodiff<B>>::Float(output));
-    Ok(Tensor::from_dispatch(DispatchTensor { autodiff: operands[0].autodiff, ..output }))
+    Ok(Tensor::from_dispatch(DispatchTensor { autodiff: context, ..output }))
+}
+
+/// A constant under autodiff with the checkpointing of `context`, if that is under autodiff: Burn mixes tensors of one checkpointing
+/// alone.
+fn under<const D: usize>(tensor: Tensor<D>, context: DispatchAutodiffContext) -> Tensor<D> {
+    match context {
+        DispatchAutodiffContext::Disabled => tensor,
+        autodiff => {
+            let tensor = tensor.autodiff().into_dispatch();
+            Tensor::from_dispatch(DispatchTensor { autodiff, ..tensor })
+        }
+    }
 }
 
 /// Takes parameters out of autodiff, and keeps them as they were.
@@ -154,9 +179,9 @@ impl ModuleMapper for Detach {
     }
 }
 
-/// Puts parameters under autodiff that were.
+/// Puts parameters under autodiff as they were.
 struct Attach<'a> {
-    followed: &'a [bool],
+    contexts: &'a [DispatchAutodiffContext],
     /// Which have a gradient.
     needs: &'a [bool],
     /// Those of x and the parameters.
@@ -166,7 +191,7 @@ struct Attach<'a> {
 impl Attach<'_> {
     fn leaf<const D: usize>(&mut self, tensor: Tensor<D>) -> Tensor<D> {
         let place = self.leaves.len();
-        let tensor = if self.followed[place] { tensor.autodiff() } else { tensor };
+        let tensor = under(tensor, self.contexts[place]);
         let tensor = if self.needs[place] { tensor.require_grad() } else { tensor };
         self.leaves.push(self.needs[place].then(|| tensor.clone().into_dispatch()));
         tensor

@@ -1,6 +1,7 @@
 //! An operator on the device that its tensors are on, and the choice between its kernels and its reference.
 
-use crate::engine::operator::{Kernels, Operator, record};
+use crate::engine::call::outside;
+use crate::engine::operator::{Kernels, Operator, Path, record};
 use burn::backend::autodiff::Autodiff;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{
@@ -56,19 +57,22 @@ where
     };
     let inputs =
         O::map::<Dispatch, Dispatch>(inputs, &mut |tensor| merge(tensor), &mut |tensor| merge(tensor));
-    on_backend!(&O::operand::<Dispatch>(&inputs).kind, B => match context.get() {
-        DispatchAutodiffContext::Disabled => {
-            let inputs =
-                O::map::<Dispatch, B>(inputs, &mut |tensor| plain::<B>(tensor).float(), &mut int::<B>);
-            let (output, _) = <O as Kernels<B>>::forward(inputs);
-            DispatchTensor::from_backend(BackendTensor::<B>::Float(output))
-        }
-        autodiff => {
-            let inputs = O::map::<Dispatch, Autodiff<B>>(inputs, &mut follow::<B>, &mut int::<B>);
-            let output = BackendTensor::<Autodiff<B>>::Float(record::<O, B, N>(inputs));
-            DispatchTensor { autodiff, ..DispatchTensor::from_backend(output) }
-        }
-    }, O::reference::<Dispatch>(inputs).0)
+    let path = Path::current();
+    outside(|| {
+        on_backend!(&O::operand::<Dispatch>(&inputs).kind, B => match context.get() {
+            DispatchAutodiffContext::Disabled => {
+                let inputs =
+                    O::map::<Dispatch, B>(inputs, &mut |tensor| plain::<B>(tensor).float(), &mut int::<B>);
+                let (output, _) = <O as Kernels<B>>::compute(path, inputs);
+                DispatchTensor::from_backend(BackendTensor::<B>::Float(output))
+            }
+            autodiff => {
+                let inputs = O::map::<Dispatch, Autodiff<B>>(inputs, &mut follow::<B>, &mut int::<B>);
+                let output = BackendTensor::<Autodiff<B>>::Float(record::<O, B, N>(path, inputs));
+                DispatchTensor { autodiff, ..DispatchTensor::from_backend(output) }
+            }
+        }, O::reference::<Dispatch>(inputs).0)
+    })
 }
 
 /// A float on autodiff over `B`, whatever the checkpointing; one from outside is a constant there.

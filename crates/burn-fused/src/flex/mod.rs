@@ -8,7 +8,7 @@ pub mod optimizer;
 pub(crate) mod row;
 pub(crate) mod scalar;
 
-use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Upstream};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use crate::numerics::precision::Precision;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
@@ -127,14 +127,14 @@ pub(crate) fn indices(
     }
 }
 
-/// The dtype that all float inputs share, unless there is nothing to compute or kernels are not wanted.
+/// The dtype that all float inputs share, unless there is nothing to compute.
 fn kernel_dtype<O: HostKernels>(inputs: &O::On<Flex>) -> Option<DType> {
     let operands: Vec<_> = O::operands::<Flex>(inputs).into_iter().flatten().collect();
     let dtype = operands.first()?.dtype();
     let alike = operands.iter().all(|operand| operand.dtype() == dtype);
     // Kernels cut rows into chunks, which cannot be of no values.
     let empty = operands.iter().any(|operand| operand.layout().num_elements() == 0);
-    (Path::current() == Path::Fused && alike && !empty).then_some(dtype)
+    (alike && !empty).then_some(dtype)
 }
 
 pub(crate) fn rows_per_task(columns: usize) -> usize {

@@ -1,15 +1,14 @@
 //! Dropout, as the operators take it, and seeds of masks, from the generator of a device.
 
+use crate::engine::call::{with_current, within};
 use crate::engine::operator::Tensors;
 use crate::numerics::philox::{GROUP, Mask};
 use crate::numerics::precision::{narrow, wide};
-use crate::scope::within;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, DispatchAutodiffContext, TensorMetadata, try_read_sync};
 use burn::prelude::*;
 use burn::tensor::{Distribution, TensorData};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::mem::take;
 
@@ -135,19 +134,26 @@ impl DropoutOps for Dispatch {
     }
 }
 
-thread_local! {
-    static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
-    static RECORDED: RefCell<Option<Vec<Seed>>> = const { RefCell::new(None) };
-}
-
 /// Seeds, [K, 4], and the row of one.
 pub(crate) type Seed = (Tensor<2, Int>, usize);
 
-/// Seeds of the operators of one call.
-struct Shared {
-    /// How many are drawn when the first operator asks for one.
-    count: usize,
-    seeds: VecDeque<Seed>,
+/// Where the operators of a call get their seeds from.
+#[derive(Default)]
+pub(crate) struct Seeds {
+    source: Source,
+    /// Those that they got, if a part's backward needs them again.
+    recorded: Option<Vec<Seed>>,
+}
+
+#[derive(Default)]
+enum Source {
+    /// Each operator draws for itself.
+    #[default]
+    Own,
+    /// One draw of `count` seeds, when the first operator asks for one.
+    OneDraw { count: usize, drawn: VecDeque<Seed> },
+    /// A call whose seeds were recorded.
+    Recorded(VecDeque<Seed>),
 }
 
 /// Runs `f`, whose first `count` operators with dropout on one device get the rows of one draw, in the order in which they
@@ -165,40 +171,66 @@ struct Shared {
 /// assert_eq!(y.dims(), [2, 4]);
 /// ```
 pub fn with_one_draw<T>(count: usize, f: impl FnOnce() -> T) -> T {
-    if SHARED.with_borrow(Option::is_some) {
+    if with_current(|call| !matches!(call.seeds.source, Source::Own)) {
         return f();
     }
-    within(&SHARED, Some(Shared { count, seeds: VecDeque::new() }), f).0
+    within(|call| &mut call.seeds.source, Source::OneDraw { count, drawn: VecDeque::new() }, f).0
 }
 
-/// What `f` returns, and the seeds that its operators got.
+/// What `f` returns, and the seeds that its operators got, those of parts that record their own among them.
 pub(crate) fn recorded<T>(f: impl FnOnce() -> T) -> (T, Vec<Seed>) {
-    let (result, seeds) = within(&RECORDED, Some(Vec::new()), f);
-    (result, seeds.expect("nothing else stops the recording"))
+    let (result, seeds) = within(|call| &mut call.seeds.recorded, Some(Vec::new()), f);
+    let seeds = seeds.expect("nothing else stops the recording");
+    with_current(|call| {
+        if let Some(outer) = &mut call.seeds.recorded {
+            outer.extend(seeds.iter().cloned());
+        }
+    });
+    (result, seeds)
 }
 
-/// Runs `f`, whose operators get the seeds of a recorded call.
+/// Runs `f`, whose operators get the seeds of a recorded call. Panics if they ask for others.
 pub(crate) fn replayed<T>(seeds: Vec<Seed>, f: impl FnOnce() -> T) -> T {
-    within(&SHARED, Some(Shared { count: 0, seeds: seeds.into() }), f).0
+    let (result, left) = within(|call| &mut call.seeds.source, Source::Recorded(seeds.into()), f);
+    assert!(matches!(left, Source::Recorded(seeds) if seeds.is_empty()), "{OTHER_MASKS}");
+    result
 }
+
+const OTHER_MASKS: &str = "a recomputed part drops out other values in its backward than in its forward; it must compute the \
+    same from the same module, x and context";
 
 /// Seeds on a device, and the row of one that no other operator has.
 fn next_seed(device: &Device) -> Seed {
     // Outside autodiff: those of one draw go to operators with and without gradient checkpointing, whose tensors Burn does
     // not mix.
     let device = device.clone().without_autodiff();
-    let shared = SHARED.with_borrow_mut(|shared| {
-        let Shared { count, seeds } = shared.as_mut()?;
-        if *count > 0 {
-            let drawn = draw(*count, &device);
-            seeds.extend((0..take(count)).map(|row| (drawn.clone(), row)));
-        }
+    let announced = with_current(|call| match &mut call.seeds.source {
+        Source::OneDraw { count, .. } => take(count),
+        _ => 0,
+    });
+    if announced > 0 {
+        let seeds = draw(announced, &device);
+        with_current(|call| {
+            if let Source::OneDraw { drawn, .. } = &mut call.seeds.source {
+                drawn.extend((0..announced).map(|row| (seeds.clone(), row)));
+            }
+        });
+    }
+    let given = with_current(|call| match &mut call.seeds.source {
+        Source::Own => None,
         // A model may span devices; the draw is on one.
-        seeds.pop_front_if(|(drawn, _)| drawn.device() == device)
+        Source::OneDraw { drawn, .. } => drawn.pop_front_if(|(seeds, _)| seeds.device() == device),
+        Source::Recorded(seeds) => {
+            Some(seeds.pop_front().filter(|(seeds, _)| seeds.device() == device).expect(OTHER_MASKS))
+        }
     });
     // More operators than were announced: each draws for itself.
-    let seed = shared.unwrap_or_else(|| (draw(1, &device), 0));
-    RECORDED.with_borrow_mut(|recorded| recorded.as_mut().map(|seeds| seeds.push(seed.clone())));
+    let seed = given.unwrap_or_else(|| (draw(1, &device), 0));
+    with_current(|call| {
+        if let Some(seeds) = &mut call.seeds.recorded {
+            seeds.push(seed.clone());
+        }
+    });
     seed
 }
 

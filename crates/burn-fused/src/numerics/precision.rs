@@ -1,7 +1,7 @@
 //! The dtype that numbers are computed in, and the precision of matmuls.
 
+use crate::engine::call::{with_current, within};
 use crate::error::{Error, Result};
-use crate::scope::within;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
@@ -45,7 +45,7 @@ impl Precision {
 
     /// That of matmuls that are called now, on this thread.
     pub fn current() -> Self {
-        CURRENT.with_borrow(|precision| *precision)
+        with_current(|call| call.precision)
     }
 }
 
@@ -92,11 +92,10 @@ impl FromStr for Precision {
 ///
 /// Source: `torch.autocast` of PyTorch 2.15.
 pub fn autocast<T>(precision: Precision, f: impl FnOnce() -> T) -> T {
-    within(&CURRENT, precision, f).0
+    within(|call| &mut call.precision, precision, f).0
 }
 
 thread_local! {
-    static CURRENT: RefCell<Precision> = const { RefCell::new(Precision::F32) };
     /// Devices that can compute in bf16: asking takes longer than a small layer.
     static SUPPORTED: RefCell<Vec<Device>> = const { RefCell::new(Vec::new()) };
 }

@@ -1,7 +1,7 @@
 //! Flex, Burn's CPU backend: the matmuls of `burn-fused-matmul`, in f32 or bf16.
 
 use super::{Linear, LinearOp};
-use crate::engine::operator::{Gradients, Kernels, Operator, Output, Path, Upstream};
+use crate::engine::operator::{Gradients, Kernels, Output, Path, Upstream};
 use crate::engine::run::plain;
 use crate::flex::{
     Scalar, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each, widened, with_matrix, with_scalar,
@@ -16,18 +16,12 @@ use std::borrow::Cow;
 
 impl Kernels<Flex> for LinearOp {
     fn forward(input: Linear<Flex>) -> Output<Self, Flex> {
-        if Path::current() == Path::Reference {
-            return Self::reference(input);
-        }
         let y = affine(&input.x, &input.weight, input.bias, input.dtype, input.output);
         // Matmuls round their operands block by block: there are no rounded ones to keep.
         (y, [input.x, input.weight])
     }
 
     fn backward(input: Linear<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
-        if Path::current() == Path::Reference {
-            return Self::reference_backward(input, upstream);
-        }
         let Linear { x, weight, bias, dtype, .. } = input;
         let Upstream { grad, needs: [needs_x, needs_weight, needs_bias], .. } = upstream;
         vec![

@@ -5,6 +5,7 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
+use crate::engine::call::outside;
 use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
@@ -107,9 +108,9 @@ fn compute<const D: usize>(
         // Burn's matmuls on CubeCL devices write nothing where there is nothing to add up, and so no gradient of W without rows.
         let has_rows = !dims[..D - 1].contains(&0);
         if has_rows {
-            return burn::tensor::module::linear(x, weight, bias);
+            return burns(x, weight, bias);
         }
-        let y = burn::tensor::module::linear(x, weight.clone().detach(), bias);
+        let y = burns(x, weight.clone().detach(), bias);
         // Added to no row, so that its gradient is a sum of none.
         let mut row = [1; D];
         row[D - 1] = outputs;
@@ -152,10 +153,15 @@ fn quantized<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tenso
         // Burn does not multiply bf16 with what is dequantised to f32.
         DType::BF16 => {
             let bias = bias.map(|bias| bias.cast(DType::F32));
-            burn::tensor::module::linear(x.cast(DType::F32), weight, bias)
+            burns(x.cast(DType::F32), weight, bias)
         }
-        _ => burn::tensor::module::linear(x, weight, bias),
+        _ => burns(x, weight, bias),
     })
+}
+
+/// Burn's own linear layer, which waits for other threads.
+fn burns<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    outside(|| burn::tensor::module::linear(x, weight, bias))
 }
 
 /// How a backend computes A · B + bias for each row, added up in f32 and rounded to a dtype once.
