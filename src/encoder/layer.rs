@@ -5,6 +5,7 @@ use super::self_attention::BertSelfAttention;
 use crate::error::{Error, Result};
 use crate::family::{Biases, FamilyDropout, NormPlace};
 use crate::layers::{LayerNorm, ParameterCheck, active_prob, feed_forward, linear, product};
+use burn::module::{Param, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::{Activation, add_drop_out, add_layer_norm, drop_out, recomputed};
@@ -110,7 +111,7 @@ impl BertLayer {
     /// The layer's output. Panics if the rows are not those of `packing`.
     ///
     /// With gradient checkpointing (`Device::gradient_checkpointing`) autodiff keeps the layer's input alone and computes the
-    /// layer again in the backward pass, with the same dropout, unless the positions are a bias.
+    /// layer again in the backward pass, with the same dropout.
     ///
     /// # Shapes
     ///
@@ -124,9 +125,13 @@ impl BertLayer {
         positions: Option<SharedPositions>,
     ) -> Tensor<2> {
         match positions {
-            // Its gradient would be lost: only `rows` and parameters are tracked through the recomputation.
-            Some(SharedPositions::Bias(_)) => self.compute(rows, packing, positions),
-            // Parameters of the layer and those that it shares, as one module.
+            // What the layer shares with others is recomputed with it as one module, so that it has its gradient.
+            Some(SharedPositions::Bias(bias)) => {
+                let both = (self.clone(), Param::initialized(ParamId::new(), bias.clone()));
+                recomputed(&both, rows, packing, |(layer, bias), rows, packing| {
+                    layer.compute(rows, packing, Some(SharedPositions::Bias(&bias.val())))
+                })
+            }
             Some(SharedPositions::Vectors(shared)) => {
                 let both = (self.clone(), shared.clone());
                 recomputed(&both, rows, packing, |(layer, shared), rows, packing| {
