@@ -3,6 +3,7 @@
 use burn::module::Param;
 use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
+use burn::tensor::DType;
 use burn_bert::model::{BertModel, BertModelConfig};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, quantize_linear_layers};
 use burn_fused::{Error, Precision, autocast, drop_out, linear, recomputed_anywhere};
@@ -137,4 +138,25 @@ fn each_of_ten_thousand_calls_at_once_has_the_bits_that_it_has_alone() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let of = |kind| wrong.iter().filter(|&&found| found == kind).count();
     assert!(wrong.is_empty(), "wrong of each kind: {:?}", [0, 1, 2, 3, 4, 5].map(of));
+}
+
+#[test]
+fn a_job_that_rayon_runs_while_an_operator_waits_in_burn_finds_the_settings_of_no_other() {
+    let device = Device::flex();
+    // Burn multiplies f64, by rayon.
+    let square = Tensor::<2>::ones([400, 400], (&device, DType::F64));
+    let pool = ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+    let (found, all) = channel();
+    for job in 0..600 {
+        let (square, found) = (square.clone(), found.clone());
+        pool.spawn(move || {
+            found.send(Precision::current()).unwrap();
+            if job % 2 == 0 {
+                autocast(Precision::Bf16, || linear(square.clone(), square, None));
+            }
+        });
+    }
+    drop(found);
+    let of_others = all.iter().filter(|&precision| precision != Precision::F32).count();
+    assert_eq!(of_others, 0, "jobs began with the precision of another");
 }
