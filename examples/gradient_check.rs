@@ -92,6 +92,7 @@ fn painted(table: &str) -> String {
     let verdicts = [
         ("pass", AnsiColor::Green),
         ("FAIL", AnsiColor::Red),
+        ("LOST IN ROUNDING", AnsiColor::Red),
         ("frozen", AnsiColor::Yellow),
         ("not compared", AnsiColor::Yellow),
     ];

@@ -51,6 +51,11 @@
 //! | `gradcheck` (default) | burn-gradcheck |
 //! | `x86-v4` | Burn's own matmuls of Flex (`Tensor::matmul`, f64) with AVX-512 on CPUs that have it |
 //!
+//! # Threads
+//!
+//! Inference from many threads at once is safe, on one model too. Train a model from one thread at a time: forward and backward on two
+//! threads deadlock inside burn-autodiff 0.22.1 where they share parameters, as clones do.
+//!
 //! # Errors
 //!
 //! Functions that can fail return an [`Error`]. Only `forward` and `init`, names of Burn's, panic with its message; their

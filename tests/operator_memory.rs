@@ -56,6 +56,8 @@ fn nothing_holds_more_than_it_must() {
     embedding_holds_less_than_one_more_output();
     cross_entropy_holds_one_matrix_beside_the_scores();
     encoder_operators_hold_less_than_their_references();
+    a_bias_of_many_classes_has_partial_sums_of_a_few_rows();
+    mpnet_holds_one_bias_for_all_sequences();
     inference_computes_rows_in_their_place();
     a_model_in_bf16_takes_half_the_memory();
     mixed_precision_keeps_less_for_the_backward();
@@ -143,14 +145,21 @@ fn encoder_operators_hold_less_than_their_references() {
         let all = [rows.clone(), rows.clone(), rows.clone()];
         attention(all, &Sequences::new(vec![length; sequences], &device), 4, positions, 0.0)
     };
-    let operators: [(&str, &dyn Fn() -> Tensor<2>); 4] = [
+    let one_bias = Tensor::<4>::ones([1, 4, length, length], &device).require_grad();
+    let narrow = || rows.clone().cast(FloatDType::BF16);
+    let operators: [(&str, &dyn Fn() -> Tensor<2>); 6] = [
         ("attention", &|| attend(Positions::default())),
         ("attention with distances", &|| {
             let [by_query, by_key] = [Some(vectors.clone()), Some(vectors.clone())];
             attend(Positions { bias: None, by_query, by_key })
         }),
+        ("attention with one bias", &|| {
+            attend(Positions { bias: Some(one_bias.clone()), ..Positions::default() })
+        }),
         ("bias_gelu", &|| bias_gelu(rows.clone(), vector.clone())),
         ("add_layer_norm", &|| add_layer_norm(rows.clone(), Some(vector.clone()), rows.clone(), norm(), 0.0)),
+        // γ and β in f32.
+        ("add_layer_norm of bf16", &|| add_layer_norm(narrow(), None, narrow(), norm(), 0.0)),
     ];
     for (name, forward) in operators {
         let peak = || peak(|| forward().backward());
@@ -159,6 +168,41 @@ fn encoder_operators_hold_less_than_their_references() {
         let [one, logits] = [hidden, 4 * length].map(|width| sequences * length * width * FLOAT);
         assert!(fused + one / 2 < reference, "{name}: {fused} B, its reference {reference} B");
         assert!(!name.starts_with("att") || fused < logits, "{name}: {fused} B, the logits {logits} B");
+    }
+}
+
+fn a_bias_of_many_classes_has_partial_sums_of_a_few_rows() {
+    let [rows, classes] = [256, 30_522];
+    let device = Device::flex().autodiff();
+    let (x, weight) = (Tensor::<2>::ones([rows, 8], &device), Tensor::ones([8, classes], &device));
+    let bias = Tensor::<1>::ones([classes], &device).require_grad();
+    let logits = rows * classes * FLOAT;
+    let used = peak(|| burn_fused::linear(x.clone(), weight.clone(), Some(bias.clone())).backward());
+    println!("a bias of {classes} classes: {used} B; the logits are {logits} B");
+    assert!(
+        used < 2 * logits + logits / 4,
+        "{used} B for {logits} B of logits and as many of their gradient"
+    );
+}
+
+/// Beside BERT, which has none.
+fn mpnet_holds_one_bias_for_all_sequences() {
+    let [layers, hidden, heads, batch, seq] = [2, 64, 4, 16, 256];
+    for device in [Device::flex(), Device::flex().autodiff()] {
+        let published = [BertModelConfig::bert_base_uncased(), BertModelConfig::mpnet_base()];
+        let [bert, mpnet] = published.map(|config| {
+            let mut config = config.with_num_hidden_layers(layers).with_num_attention_heads(heads);
+            (config.intermediate_size, config.embeddings.hidden_size) = (4 * hidden, hidden);
+            let encoder = config.init_encoder(&device).unwrap();
+            let input = Tensor::ones([batch, seq, hidden], &device);
+            peak(|| {
+                let output = encoder.forward(input.clone(), None);
+                device.is_autodiff().then(|| output.backward())
+            })
+        });
+        let all = batch * heads * seq * seq * FLOAT;
+        println!("MPNet's encoder: {mpnet} B, BERT's {bert} B; a bias for each sequence has {all} B");
+        assert!(mpnet < bert + all / 2, "{mpnet} B, BERT's {bert} B");
     }
 }
 

@@ -86,11 +86,11 @@ impl BertSelfAttention {
             // A window that reaches from the first place to the last leaves nothing out.
             || self.window().is_some_and(|window| window + 1 < seq);
         if !reads_places || packing.is_contiguous {
-            let positions = self.positions(&all[0], packing, packing.longest(), positions, true);
+            let positions = self.positions(&all[0], packing.longest(), positions, true);
             return attention(all, &self.windowed(&packing.sequences), heads, positions, dropout);
         }
         // Distances are those of places, so padding between tokens counts.
-        let positions = self.positions(&all[0], packing, seq, positions, true);
+        let positions = self.positions(&all[0], seq, positions, true);
         let positions = self.masked(positions, packing, &all[0]);
         let all = all.map(|rows| packing.unpack(rows).flatten::<2>(0, 1));
         let context = attention(all, &self.windowed(&packing.places()), heads, positions, dropout); // [B · S, H]
@@ -131,7 +131,7 @@ impl BertSelfAttention {
     ) -> Tensor<4> {
         let [_, seq] = packing.dims;
         let both = self.placed([&self.query, &self.key].map(|layer| linear(layer, rows.clone())), packing);
-        let positions = self.positions(&both[0], packing, seq, positions, false);
+        let positions = self.positions(&both[0], seq, positions, false);
         let positions = self.masked(positions, packing, &both[0]);
         let both = both.map(|rows| packing.unpack(rows).flatten::<2>(0, 1));
         let places = self.windowed(&packing.places());
@@ -143,7 +143,6 @@ impl BertSelfAttention {
     fn positions(
         &self,
         query: &Tensor<2>,
-        packing: &Packing,
         length: usize,
         shared: Option<SharedPositions>,
         drops_out: bool,
@@ -160,11 +159,8 @@ impl BertSelfAttention {
             _ => [None, None],
         };
         let bias = match shared {
-            Some(SharedPositions::Bias(bias)) => {
-                // One for all sequences, where the operator reads one for each.
-                let batch = packing.dims[0] as i64;
-                Some(bias.clone().expand([batch, -1, -1, -1]).cast(query.dtype()))
-            }
+            // One for all sequences.
+            Some(SharedPositions::Bias(bias)) => Some(bias.clone().cast(query.dtype())),
             _ => None,
         };
         // As the operator's kernels read them: of one dtype.
@@ -177,7 +173,11 @@ impl BertSelfAttention {
         let [batch, seq] = packing.dims;
         let zeros =
             || Tensor::zeros([batch, self.num_attention_heads, seq, seq], (&query.device(), query.dtype()));
-        let bias = positions.bias.unwrap_or_else(zeros);
+        let bias = match positions.bias {
+            // Padding differs from one sequence to the next.
+            Some(bias) => bias.expand([batch as i64, -1, -1, -1]),
+            None => zeros(),
+        };
         // −∞ would make the softmax of a sequence of padding alone 0/0.
         let lowest = bias.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
         Positions { bias: Some(packing.mask(bias, 3, lowest)), ..positions }

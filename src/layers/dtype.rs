@@ -56,8 +56,9 @@ impl ModuleMapper for Cast {
 }
 
 /// Quantises the weights of all linear layers of `module` to 8 bits for inference, each output with a scale for each block of
-/// inputs: the largest number of 16 to 255 that divides them. Weights without such a number stay as they are, and, on devices that store
-/// four values in a word, those whose number of outputs 4 does not divide.
+/// inputs: 192, 128 or 64, or else the largest number of 16 to 255 that divides them. Weights without such a number stay as they are,
+/// and, on devices that store four values in a word, those whose number of outputs 4 does not divide. So do weights with a NaN or an
+/// infinite value, which 8 bits do not have: what is computed with them is not finite either, and inference reports that.
 ///
 /// A layer is then multiplied in integers on Flex, its input quantised row by row as it comes; on other devices, or under autodiff,
 /// Burn dequantises the weight for each call. Everything else, such as embeddings, attention and LayerNorm, is computed as before. The
@@ -102,12 +103,18 @@ impl ModuleMapper for QuantizeLinear {
         let scheme = QuantScheme::default()
             .with_value(QuantValue::Q8S)
             .with_store(param.lazy_device().settings().quantization.scheme.store);
-        let block = (16..=u8::MAX).rev().find(|&block| inputs.is_multiple_of(block.into()));
+        // Integers are multiplied 64 rows at a time where the CPU has matrix instructions.
+        let mut blocks = [192, 128, 64].into_iter().chain((16..=u8::MAX).rev());
+        let block = blocks.find(|&block| inputs.is_multiple_of(block.into()));
         match block {
             // A word may have several outputs.
             Some(block) if outputs.is_multiple_of(scheme.num_quants()) => {
                 let scheme = scheme.per_block([block, 1], ScaleDtype::F32);
-                param.map(|weight| weight.detach().quantize_dynamic(&scheme))
+                param.map(|weight| {
+                    // Integers have no NaN and no infinity: what is computed would no longer show that it is damaged.
+                    let is_finite = weight.clone().is_finite().all().into_scalar::<bool>();
+                    if is_finite { weight.detach().quantize_dynamic(&scheme) } else { weight }
+                })
             }
             _ => param,
         }

@@ -22,7 +22,7 @@ pub(crate) fn product(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
 
 /// `f(x·W + b)`, exact in value and gradient.
 pub(crate) fn linear_activation(layer: &Linear, x: Tensor<2>, activation: Activation) -> Tensor<2> {
-    activated(product(layer, x), bias(layer), None, activation)
+    bias_activation(product(layer, x), bias(layer), activation)
 }
 
 /// The inner part of a feed-forward network, `f(x·W + b)`, or `f(x·W + b) ∘ (x·G)` with a gate; with an output in 16 bits in autocast.
@@ -40,17 +40,6 @@ pub(crate) fn feed_forward(
         true => (linear_narrow(layer, x), None),
         false => (product(layer, x), bias(layer)),
     };
-    activated(sum, bias, gate, activation)
-}
-
-fn activated(
-    sum: Tensor<2>,
-    bias: Option<Tensor<1>>,
-    gate: Option<Tensor<2>>,
-    activation: Activation,
-) -> Tensor<2> {
-    // The operator has no form without a bias; zeros are small beside the rows.
-    let bias = bias.unwrap_or_else(|| Tensor::zeros([sum.dims()[1]], (&sum.device(), sum.dtype())));
     match gate {
         Some(gate) => gated_activation(sum, bias, gate, activation),
         None => bias_activation(sum, bias, activation),

@@ -142,7 +142,9 @@ impl Squares {
         let Some(squares) = squares else { return (None, share) };
         // 1e-6 is torch's: it keeps the factor finite where all gradients are 0.
         let norm = share.apply(squares.sqrt());
-        let clip = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm).clamp_max(1.0);
+        let clip = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm);
+        // Not `clamp_max`, which on some devices makes 1 of NaN.
+        let clip = clip.clone().mask_fill(clip.greater_scalar(1.0), 1.0);
         (Some(norm), Factor::Device(share.apply(clip)))
     }
 }

@@ -120,9 +120,7 @@ impl Pipeline<BertForSequenceClassification> {
             |text| Ok(vec![self.tokenizer.encode_pair(&query, text.as_ref())?]),
             |batch| {
                 let logits = self.model.logits(&batch.input, batch.padding.as_ref())?;
-                // The operator that has all activations also adds a bias.
-                let no_bias = Tensor::zeros([1], (&logits.device(), logits.dtype()));
-                Ok(bias_activation(logits, no_bias, activation).unsqueeze_dim(1))
+                Ok(bias_activation(logits, None, activation).unsqueeze_dim(1))
             },
             |_, _, scores| scores[0],
         )?;

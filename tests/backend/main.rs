@@ -80,6 +80,7 @@ macro_rules! every_behaviour {
                 training::a_record_saved_here_loads_on_every_device,
                 training::a_parameter_that_two_fields_share_is_clipped_once,
                 training::gradients_of_every_dtype_are_clipped_by_one_norm,
+                training::a_gradient_that_is_not_a_number_reaches_all_that_are_clipped_beside_it,
                 "needs a second device, such as ndarray's feature" training::a_batch_moves_between_devices_with_what_is_known_of_it,
                 models::every_head_equals_transformers,
                 models::a_training_step_in_16_bits_has_the_gradients_of_f64_up_to_rounding_or_is_refused,

@@ -102,6 +102,20 @@ pub fn a_parameter_that_two_fields_share_is_clipped_once(case: &Case) {
     }
 }
 
+/// A device's `min` may pass over NaN.
+pub fn a_gradient_that_is_not_a_number_reaches_all_that_are_clipped_beside_it(case: &Case) {
+    let device = case.autodiff();
+    let param = || -> Param<Tensor<1>> { Param::from_tensor(Tensor::ones([3], &device)) };
+    let model = (param(), param());
+    let loss = model.0.val().mul_scalar(f32::NAN) + model.1.val();
+    let mut gradients = GradientsParams::from_grads(loss.sum().backward(), &model);
+    let norm = clip_by_global_norm(&model, &mut gradients, 1.0).unwrap().unwrap();
+    assert!(host(norm)[0].is_nan());
+    for id in [model.0.id, model.1.id] {
+        assert!(host(gradients.get::<1>(id).unwrap()).iter().all(|g| g.is_nan()));
+    }
+}
+
 /// Beside f64 the norm is f64.
 pub fn gradients_of_every_dtype_are_clipped_by_one_norm(case: &Case) {
     let device = case.autodiff();

@@ -44,6 +44,33 @@ fn a_quantised_model_computes_nearly_the_same_and_each_row_by_itself() {
     assert!(distance(&hidden(&quantised.to_device(&autodiff()), &ROWS), &expected) < 0.02);
 }
 
+/// Integers have no such values: the damage would no longer show.
+#[test]
+fn a_weight_with_a_value_that_is_not_finite_stays_in_float_and_so_does_what_it_gives() {
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut model = model();
+        let attention = &mut model.encoder.layers[0].attention;
+        attention.query.weight = attention.query.weight.clone().map(|w| w.slice_fill([3..4, 5..6], value));
+        let model = quantize_linear_layers(model);
+        let attention = &model.encoder.layers[0].attention;
+        let is_float = [&attention.query, &attention.key].map(|layer| layer.weight.val().dtype().is_float());
+        assert_eq!(is_float, [true, false]);
+        assert!(hidden(&model, &ROWS).iter().any(|x| x.is_nan()));
+    }
+}
+
+#[test]
+fn blocks_of_weights_are_multiples_of_64_rows_where_these_divide_and_else_the_longest() {
+    for (inputs, block) in [(768, 192), (640, 128), (2624, 64), (320, 64), (312, 156), (255, 255), (34, 17)] {
+        let layer = quantize_linear_layers(burn::nn::LinearConfig::new(inputs, 4).init(&device()));
+        let DType::QFloat(scheme) = layer.weight.val().dtype() else {
+            panic!("{inputs} inputs: not quantised")
+        };
+        let found = scheme.block_size().unwrap().as_dim::<2>();
+        assert_eq!(found.map(usize::from), [block, 1], "{inputs} inputs");
+    }
+}
+
 #[test]
 fn a_record_holds_quantised_weights_and_a_checkpoint_does_not() {
     let (dir, quantised) = (tempdir().unwrap(), quantize_linear_layers(model()));

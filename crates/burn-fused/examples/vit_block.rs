@@ -65,7 +65,7 @@ impl Vit {
             let context = attention(heads, images, HEADS, Positions::default(), DROPOUT);
             let x = add_norm(&self.attended, context, x, &self.first_norm);
             let inner = linear(x.clone(), self.inner.weight.val(), None);
-            let inner = bias_activation(inner, bias(&self.inner), Activation::Gelu);
+            let inner = bias_activation(inner, Some(bias(&self.inner)), Activation::Gelu);
             let x = add_norm(&self.outer, inner, x, &self.second_norm);
             let means = x.reshape([IMAGES, PATCHES, HIDDEN]).mean_dim(1).reshape([IMAGES, HIDDEN]);
             of(&self.classifier, means)

@@ -3,7 +3,7 @@
 //! # Devices without kernels
 //!
 //! NdArray runs the reference with a backward that saves as little as the kernels' does; so does a CubeCL device if dtypes
-//! are mixed or it has too few buffer bindings, and for attention less than 256 units a cube or 26 KB of shared memory (52 KB in
+//! are mixed (but for γ and β in f32 beside rows in 16 bits) or it has too few buffer bindings, and for attention less than 256 units a cube or 26 KB of shared memory (52 KB in
 //! f64), or a head more than 256 columns. Every other device runs the reference with Burn's backward, and dropout's
 //! mask is Burn's own there. [`on_reference_path`] runs the reference everywhere.
 //!

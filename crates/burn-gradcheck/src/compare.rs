@@ -20,6 +20,8 @@ pub(super) struct Comparison<'a, L> {
     pub loss_at: L,
     /// What decides, the rounding of the loss included.
     pub tolerance: Tolerance,
+    /// The largest derivative of a parameter whose comparisons decide anything is at least this.
+    pub smallest: f64,
     /// The gradient below which relative errors are not meaningful.
     pub floor: f64,
 }
@@ -27,6 +29,8 @@ pub(super) struct Comparison<'a, L> {
 /// The derivative along a direction, both ways.
 struct Compared {
     worst: Worst,
+    /// The larger of the two derivatives, or ‖∇L‖ of a direction.
+    size: f64,
     absolute_error: f64,
     relative_error: f64,
     /// Of the tolerance that is used up; infinite where the error is not a number.
@@ -44,6 +48,8 @@ impl<L: Fn(Vec<f64>) -> Result<f64>> Comparison<'_, L> {
         // Not-a-number is above all others, and so remains.
         let largest =
             |error: fn(&Compared) -> f64| compared.iter().map(error).max_by(f64::total_cmp).unwrap_or(0.0);
+        let is_within = compared.iter().all(|compared| compared.share <= 1.0);
+        let is_resolved = compared.is_empty() || largest(|compared| compared.size) >= self.smallest;
         Ok(ParameterReport {
             path: self.slot.path().to_owned(),
             shape: self.slot.shape.clone(),
@@ -52,7 +58,8 @@ impl<L: Fn(Vec<f64>) -> Result<f64>> Comparison<'_, L> {
             has_gradient: self.slot.gradient.is_some(),
             max_absolute_error: largest(|compared| compared.absolute_error),
             max_relative_error: largest(|compared| compared.relative_error),
-            passed: compared.iter().all(|compared| compared.share <= 1.0),
+            lost_in_rounding: is_within && !is_resolved,
+            passed: is_within && is_resolved,
             // The first of those that are equal.
             worst: compared.into_iter().rev().max_by(|a, b| a.share.total_cmp(&b.share)).map(|c| c.worst),
         })
@@ -113,7 +120,7 @@ impl<L: Fn(Vec<f64>) -> Result<f64>> Comparison<'_, L> {
             (error, f64::INFINITY)
         };
         let worst = Worst { place, analytic, numeric };
-        Ok(Compared { worst, absolute_error: error, relative_error, share })
+        Ok(Compared { worst, size, absolute_error: error, relative_error, share })
     }
 
     /// The derivatives along a direction that is given by its entries other than 0: the analytic and the numeric one.

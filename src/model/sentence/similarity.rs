@@ -39,7 +39,12 @@ impl Similarity {
             Self::Cosine => (normalized(a) * normalized(b)).sum_dim(1),
             Self::Dot => (a * b).sum_dim(1),
             // The square is clamped and not the root, whose gradient at 0 is infinite.
-            Self::Euclidean => (a - b).square().sum_dim(1).clamp_min(1e-24).sqrt().neg(),
+            Self::Euclidean => {
+                let squares = (a - b).square().sum_dim(1);
+                // Not `clamp_min`, which on some devices makes the smallest distance of NaN.
+                let is_zero = squares.clone().lower_scalar(1e-24);
+                squares.mask_fill(is_zero, 1e-24).sqrt().neg()
+            }
             // The gradient of |0| is 0 in Burn as in PyTorch, so nothing is clamped.
             Self::Manhattan => (a - b).abs().sum_dim(1).neg(),
         };

@@ -66,25 +66,43 @@ impl RowLaunch {
         takes.then(|| Self::new(inputs[0], shape))
     }
 
+    /// [`of`](Self::of) with γ and β, which may also be in the dtype that the rows are computed in.
+    pub(crate) fn of_norm(
+        inputs: &[&CubeTensor],
+        vectors: [&CubeTensor; 2],
+        shape: [usize; 2],
+        bindings: u32,
+    ) -> Option<Self> {
+        // Without any rows γ has their dtype.
+        let inputs = if inputs.is_empty() { &vectors[..1] } else { inputs };
+        let on = Self::of(inputs, shape, bindings)?;
+        vectors.iter().all(|vector| [on.float, on.wide].contains(&vector.dtype)).then_some(on)
+    }
+
     /// A tensor whose values are still to be written.
     pub(crate) fn empty(&self, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
         empty_device_contiguous_dtype(self.client.clone(), self.device.clone(), shape.into(), dtype)
     }
 
-    /// Room for tensors of one shape in one buffer, each where the device can bind it: the buffer, how far apart they begin,
-    /// and the tensors.
-    pub(crate) fn parts(&self, parts: usize, shape: Shape) -> (CubeTensor, usize, Vec<CubeTensor>) {
-        let (size, count) = (self.float.size(), shape.num_elements());
+    /// Room for tensors of one shape and dtype in one buffer, each where the device can bind it: the buffer, how far apart they
+    /// begin, and the tensors.
+    pub(crate) fn parts(
+        &self,
+        parts: usize,
+        shape: Shape,
+        dtype: DType,
+    ) -> (CubeTensor, usize, Vec<CubeTensor>) {
+        let (size, count) = (dtype.size(), shape.num_elements());
         let alignment = self.client.properties().memory.alignment as usize;
         // A buffer can be bound at aligned addresses alone.
         let stride = (count * size).next_multiple_of(alignment).div_ceil(size);
-        let all = self.empty([parts * stride], self.float);
+        let all = self.empty([parts * stride], dtype);
         let view = |i: usize| {
             let (start, rest) = (i * stride, (parts - i) * stride - count);
             let handle = all.handle.clone().offset_start((start * size) as u64);
             let handle = handle.offset_end((rest * size) as u64);
             let (client, device) = (self.client.clone(), self.device.clone());
-            CubeTensor::new_contiguous(client, device, shape.clone(), handle, self.float)
+            CubeTensor::new_contiguous(client, device, shape.clone(), handle, dtype)
         };
         let views = (0..parts).map(view).collect();
         (all, stride, views)

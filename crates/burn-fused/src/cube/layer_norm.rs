@@ -2,13 +2,13 @@
 
 use crate::cube::launch::{RowLaunch, buffer, int_tensor, output};
 use crate::cube::mask::Mask;
-use crate::cube::row::{Split, column, cube_sum, factors, filled, nearest_row};
+use crate::cube::row::{Split, column, cube_sum, cube_sums, factors, filled, nearest_row};
 use crate::cube::totals::{store, store_share};
 use crate::numerics::dropout::Dropout;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
-use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 
 /// Three rows that are added up to the one that is normalised: words + token_types + positions, of which y is dropped, or, with a
@@ -124,7 +124,7 @@ impl RowLaunch {
         dropout: &Dropout<CubeBackend>,
     ) -> (CubeTensor, [CubeTensor; 2]) {
         let shape = |last: usize| [axes, &[last]].concat();
-        let y = self.empty(shape(self.hidden), self.float);
+        let (y, vectors) = (self.empty(shape(self.hidden), self.float), gamma.dtype);
         let [mean, rstd] = [(); 2].map(|()| self.empty(shape(1), self.wide));
         forward::launch(
             &self.client,
@@ -133,7 +133,7 @@ impl RowLaunch {
             self.address_type,
             summands,
             buffer(gamma),
-            buffer(beta),
+            buffer(cast(beta, vectors)),
             self.scalar(epsilon),
             self.mask(dropout).into(),
             y.clone().into_buffer_arg(),
@@ -142,7 +142,7 @@ impl RowLaunch {
             self.rows,
             self.hidden,
             self.split,
-            self.floats(),
+            [self.float, self.wide, vectors].map(dtype_to_elem_type),
         );
         (y, [mean, rstd])
     }
@@ -159,7 +159,7 @@ impl RowLaunch {
         [dx, d_residual, partials]: [&Option<CubeTensor>; 3],
     ) {
         let [mean, rstd] = statistics.map(buffer);
-        let dx_dtype = dx.as_ref().map_or(self.float, |dx| dx.dtype);
+        let (dx_dtype, vectors) = (dx.as_ref().map_or(self.float, |dx| dx.dtype), gamma.dtype);
         backward::launch(
             &self.client,
             self.cubes(self.shares()),
@@ -178,17 +178,17 @@ impl RowLaunch {
             self.rows_per_cube(),
             self.hidden,
             self.split,
-            [self.float, self.wide, dx_dtype].map(dtype_to_elem_type),
+            [self.float, self.wide, dx_dtype, vectors].map(dtype_to_elem_type),
         );
     }
 }
 
 /// y = (x − mean) · rstd · γ + β of each row x, with its mean and rstd; one cube a row.
 #[cube(launch, address_type = "dynamic")]
-fn forward<T: Float, W: Float>(
+fn forward<T: Float, W: Float, G: Float>(
     summands: &Summands<T>,
-    gamma: &[T],
-    beta: &[T],
+    gamma: &[G],
+    beta: &[G],
     epsilon: InputScalar,
     mask: &ComptimeOption<Mask>,
     y: &mut [T],
@@ -197,7 +197,7 @@ fn forward<T: Float, W: Float>(
     rows: usize,
     #[comptime] hidden: usize,
     #[comptime] split: Split,
-    #[define(T, W)] _dtypes: [ElemType; 2],
+    #[define(T, W, G)] _dtypes: [ElemType; 3],
 ) {
     let row = CUBE_POS;
     if row >= rows {
@@ -205,7 +205,7 @@ fn forward<T: Float, W: Float>(
     }
     let factors = factors::<W>(mask, row, split);
     let mut x = summands.row::<W>(row, &factors, hidden, split);
-    let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(2 * (split.units + 16)));
     let length = W::cast_from(comptime!(hidden as u32));
     let mut sum = W::new(0.0);
     #[unroll(split.slots <= 16)]
@@ -214,29 +214,36 @@ fn forward<T: Float, W: Float>(
     }
     let mean = cube_sum::<W>(sum, &mut scratch, split.units) / length;
 
-    // The mean is subtracted before values are squared: Σ x² / H − mean² would cancel.
+    // The mean is subtracted before values are squared: Σ x² / H − mean² would cancel. Of large values the sum has lost digits: the
+    // mean is off by what deviations from it add up to.
+    let mut off = W::new(0.0);
     let mut squares = W::new(0.0);
     #[unroll(split.slots <= 16)]
     for i in 0..split.slots {
         // Past the last column x would become −mean.
         if column(i, split) < hidden {
             x[i] -= mean;
+            off += x[i];
             squares += x[i] * x[i];
         }
     }
-    let variance = cube_sum::<W>(squares, &mut scratch, split.units) / length;
+    let (off, squares) = cube_sums::<W>(off, squares, &mut scratch, split.units);
+    let off = off / length;
+    let variance = squares / length - off * off;
+    // Of equal values rounding makes it negative; NaN stays.
+    let variance = select(variance < W::new(0.0), W::new(0.0), variance);
     let rstd = W::new(1.0) / (variance + epsilon.get::<W>()).sqrt();
 
     #[unroll(split.slots <= 16)]
     for i in 0..split.slots {
         let column = column(i, split);
         if column < hidden {
-            let value = x[i] * rstd * W::cast_from(gamma[column]) + W::cast_from(beta[column]);
+            let value = (x[i] - off) * rstd * W::cast_from(gamma[column]) + W::cast_from(beta[column]);
             y[row * hidden + column] = T::cast_from(summands.drop_output::<W>(value, factors[i]));
         }
     }
     if UNIT_POS == 0 {
-        means[row] = mean;
+        means[row] = mean + off;
         rstds[row] = rstd;
     }
 }
@@ -244,9 +251,9 @@ fn forward<T: Float, W: Float>(
 /// Each cube takes `rows_per_cube` rows in turn. It stores the gradients of the summands in `O` and of the residual in `T`,
 /// and its share of the totals of γ, β and the summands' gradient.
 #[cube(launch, address_type = "dynamic")]
-fn backward<T: Float, W: Float, O: Float>(
+fn backward<T: Float, W: Float, O: Float, G: Float>(
     summands: &Summands<T>,
-    gamma: &[T],
+    gamma: &[G],
     mask: &ComptimeOption<Mask>,
     means: &[W],
     rstds: &[W],
@@ -258,14 +265,14 @@ fn backward<T: Float, W: Float, O: Float>(
     rows_per_cube: usize,
     #[comptime] hidden: usize,
     #[comptime] split: Split,
-    #[define(T, W, O)] _dtypes: [ElemType; 3],
+    #[define(T, W, O, G)] _dtypes: [ElemType; 4],
 ) {
     let first = CUBE_POS * rows_per_cube;
     if first >= rows {
         terminate!();
     }
     let end = clamp_max(first + rows_per_cube, rows);
-    let mut scratch = Shared::<[W]>::new_slice(comptime!(split.units + 16));
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(2 * (split.units + 16)));
     let length = W::cast_from(comptime!(hidden as u32));
     let mut gamma_total = filled::<W>(0.0, split);
     let mut beta_total = filled::<W>(0.0, split);
@@ -295,8 +302,9 @@ fn backward<T: Float, W: Float, O: Float>(
                 along += g[i] * normalized[i];
             }
         }
-        let average = cube_sum::<W>(average, &mut scratch, split.units) / length;
-        let along = cube_sum::<W>(along, &mut scratch, split.units) / length;
+        let (average, along) = cube_sums::<W>(average, along, &mut scratch, split.units);
+        let average = average / length;
+        let along = along / length;
         #[unroll(split.slots <= 16)]
         for i in 0..split.slots {
             let column = column(i, split);

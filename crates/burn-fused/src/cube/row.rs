@@ -76,44 +76,77 @@ pub(crate) fn factors<W: Float>(
 /// for each unit and sixteen more.
 #[cube]
 pub(crate) fn cube_sum<W: Float>(value: W, scratch: &mut Shared<[W]>, #[comptime] units: usize) -> W {
-    cube_reduce::<W>(value, scratch, units, false)
+    let mut values = Array::<W>::new(1usize);
+    values[0] = value;
+    cube_reduce::<W>(&mut values, scratch, 1usize, units, false);
+    values[0]
+}
+
+/// [`cube_sum`] of two values between the same two barriers; `scratch` has twice the places.
+#[cube]
+pub(crate) fn cube_sums<W: Float>(
+    first: W,
+    second: W,
+    scratch: &mut Shared<[W]>,
+    #[comptime] units: usize,
+) -> (W, W) {
+    let mut values = Array::<W>::new(2usize);
+    values[0] = first;
+    values[1] = second;
+    cube_reduce::<W>(&mut values, scratch, 2usize, units, false);
+    (values[0], values[1])
 }
 
 /// The largest `value` of the cube's units, for all of them; `scratch` as for [`cube_sum`].
 #[cube]
 pub(crate) fn cube_max<W: Float>(value: W, scratch: &mut Shared<[W]>, #[comptime] units: usize) -> W {
-    cube_reduce::<W>(value, scratch, units, true)
+    let mut values = Array::<W>::new(1usize);
+    values[0] = value;
+    cube_reduce::<W>(&mut values, scratch, 1usize, units, true);
+    values[0]
 }
 
 #[cube]
 fn cube_reduce<W: Float>(
-    value: W,
+    values: &mut Array<W>,
     scratch: &mut Shared<[W]>,
+    #[comptime] count: usize,
     #[comptime] units: usize,
     #[comptime] is_max: bool,
-) -> W {
+) {
     // Two steps and two barriers, where a tree has a barrier for each halving.
     let stride = comptime!(units.min(16));
     let unit = UNIT_POS as usize;
-    scratch[unit] = value;
+    #[unroll]
+    for value in 0..count {
+        scratch[comptime!(value * (units + 16)) + unit] = values[value];
+    }
     sync_cube();
     if unit < stride {
-        let mut found = scratch[unit];
         #[unroll]
-        for i in 1..comptime!(units.div_ceil(stride)) {
-            if comptime!((i + 1) * stride <= units) || unit + i * stride < units {
-                found = either::<W>(found, scratch[unit + i * stride], is_max);
+        for value in 0..count {
+            let own = comptime!(value * (units + 16)) + unit;
+            let mut found = scratch[own];
+            #[unroll]
+            for i in 1..comptime!(units.div_ceil(stride)) {
+                if comptime!((i + 1) * stride <= units) || unit + i * stride < units {
+                    found = either::<W>(found, scratch[own + i * stride], is_max);
+                }
             }
+            scratch[own + units] = found;
         }
-        scratch[units + unit] = found;
     }
     sync_cube();
-    let mut found = scratch[units];
     #[unroll]
-    for i in 1..stride {
-        found = either::<W>(found, scratch[units + i], is_max);
+    for value in 0..count {
+        let first = comptime!(value * (units + 16) + units);
+        let mut found = scratch[first];
+        #[unroll]
+        for i in 1..stride {
+            found = either::<W>(found, scratch[first + i], is_max);
+        }
+        values[value] = found;
     }
-    found
 }
 
 #[cube]

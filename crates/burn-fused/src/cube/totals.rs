@@ -30,9 +30,9 @@ impl RowLaunch {
         (totals > 0).then(|| self.empty([totals, self.shares(), self.hidden], self.wide))
     }
 
-    /// The first totals of `partials`, each `[H]`, by one launch: views of one buffer.
-    pub(crate) fn totals(&self, partials: &CubeTensor, totals: usize) -> Vec<CubeTensor> {
-        let (all, stride, views) = self.parts(totals, Shape::new([self.hidden]));
+    /// The first totals of `partials`, each `[H]` in `dtype`, by one launch: views of one buffer.
+    pub(crate) fn totals(&self, partials: &CubeTensor, totals: usize, dtype: DType) -> Vec<CubeTensor> {
+        let (all, stride, views) = self.parts(totals, Shape::new([self.hidden]), dtype);
         self.total(partials.clone(), 0..totals, all, 0, stride);
         views
     }

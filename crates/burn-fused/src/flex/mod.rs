@@ -9,11 +9,11 @@ pub(crate) mod row;
 pub(crate) mod scalar;
 
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
-use crate::numerics::precision::Precision;
+use crate::numerics::precision::{Precision, computed_in, narrow};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Flex, TensorMetadata};
-use burn::tensor::{DType, Shape, TensorData, bf16};
+use burn::tensor::{DType, Element, Shape, TensorData, bf16};
 use burn_fused_matmul::{Kernel, Matrix, on_threads, product};
 pub(crate) use scalar::{Scalar, Wide};
 use std::sync::{Mutex, PoisonError};
@@ -69,7 +69,8 @@ macro_rules! simd_fn {
 }
 pub(crate) use simd_fn;
 
-/// An operator whose kernels compute in the dtype that all float inputs share; the reference takes other inputs.
+/// An operator whose kernels take rows of one dtype, and vectors in it or in the dtype that it is computed in; the reference takes
+/// other inputs.
 pub(crate) trait HostKernels: Operator {
     fn forward<T: Scalar>(inputs: Self::On<Flex>) -> Output<Self, Flex>;
     fn backward<T: Scalar>(inputs: Self::On<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex>;
@@ -103,9 +104,12 @@ pub(crate) fn slice<T: Scalar>(tensor: &FloatTensor<Flex>) -> &[T] {
     tensor.as_slice().expect("a contiguous tensor of the kernel's dtype")
 }
 
-/// All values, row-major, wide.
+/// All values, row-major, wide; they may be wide already.
 pub(crate) fn widened<T: Scalar>(tensor: &FloatTensor<Flex>) -> Vec<T::Wide> {
     let tensor = tensor.to_contiguous();
+    if tensor.dtype() == T::Wide::dtype() {
+        return slice::<T::Wide>(&tensor).to_vec();
+    }
     slice::<T>(&tensor).iter().map(|value| value.widen()).collect()
 }
 
@@ -127,19 +131,31 @@ pub(crate) fn indices(
     }
 }
 
-/// The dtype that all float inputs share, unless there is nothing to compute.
+/// The dtype of rows, unless there is nothing to compute.
 fn kernel_dtype<O: HostKernels>(inputs: &O::On<Flex>) -> Option<DType> {
     let operands: Vec<_> = O::operands::<Flex>(inputs).into_iter().flatten().collect();
-    let dtype = operands.first()?.dtype();
-    let alike = operands.iter().all(|operand| operand.dtype() == dtype);
+    let is_vector = |operand: &FloatTensor<Flex>| operand.layout().shape().num_dims() == 1;
+    let rows = operands.iter().find(|operand| !is_vector(operand)).or(operands.first())?;
+    let dtype = rows.dtype();
+    // A model in 16 bits may have norms in f32.
+    let is_alike = |operand: &&FloatTensor<Flex>| {
+        operand.dtype() == dtype || is_vector(operand) && operand.dtype() == computed_in(dtype)
+    };
+    let alike = operands.iter().all(is_alike);
     // Kernels cut rows into chunks, which cannot be of no values.
     let empty = operands.iter().any(|operand| operand.layout().num_elements() == 0);
     (alike && !empty).then_some(dtype)
 }
 
 pub(crate) fn rows_per_task(columns: usize) -> usize {
-    // Enough to be worth handing out, and as many on any number of threads, on which no sum may depend.
-    (48 * 1024 / columns).clamp(1, 64)
+    // Enough to be worth handing out, and as many on any number of threads, on which no sum may depend. Of fewer rows a task's
+    // partial sums would be as large as what they are sums of.
+    (48 * 1024 / columns).clamp(16, 64)
+}
+
+/// The gradient of the vector `of`, in its dtype.
+pub(crate) fn vector_gradient<W: Wide>(values: Vec<W>, of: &FloatTensor<Flex>) -> FloatTensor<Flex> {
+    narrow::<Flex>(tensor(values, of.shape()), of.dtype())
 }
 
 pub(crate) fn tensor<T: Scalar>(values: Vec<T>, shape: Shape) -> FloatTensor<Flex> {

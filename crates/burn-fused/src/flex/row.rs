@@ -49,6 +49,27 @@ pub(crate) fn dot<W: Wide>(a: &[W], b: &[W]) -> W {
     fold([a, b], W::ZERO, |sum, a, b| sum + a * b, Add::add)
 }
 
+/// Σ d and Σ d² of d = x − mean, in one pass.
+#[inline(always)]
+fn deviations<W: Wide>(values: &[W], mean: W) -> [W; 2] {
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    let [mut sums, mut squares] = [[W::ZERO; LANES]; 2];
+    let add = |[sum, square]: [&mut W; 2], x: W| {
+        let d = x - mean;
+        *sum += d;
+        *square += d * d;
+    };
+    for block in blocks {
+        let lanes = sums.iter_mut().zip(&mut squares).zip(block);
+        lanes.for_each(|((sum, square), &x)| add([sum, square], x));
+    }
+    let mut of_rest = [W::ZERO; 2];
+    rest.iter().for_each(|&x| add(of_rest.each_mut(), x));
+    // In the order of [`fold`].
+    let joined = |lanes: [W; LANES], rest| lanes.into_iter().fold(rest, Add::add);
+    [joined(sums, of_rest[0]), joined(squares, of_rest[1])]
+}
+
 /// LayerNorm's and dropout's constants.
 pub(crate) struct Norm<W> {
     pub(crate) gamma: Vec<W>,
@@ -73,12 +94,17 @@ impl<W: Wide> Norm<W> {
         // One division a row costs nothing in f64.
         let mean = W::from_f64(sum_of(x, |x| x).to_f64() / count);
         // A second pass over a row in the cache: Σ x² / H − mean² would cancel.
-        let squares = sum_of(x, |x| (x - mean) * (x - mean)).to_f64();
-        let rstd = W::from_f64(1.0 / (squares / count + self.epsilon).sqrt());
+        let [off, square] = deviations(x, mean).map(|sum| sum.to_f64() / count);
+        // Of large values the sum has lost digits: the mean is off by what deviations from it add up to.
+        let variance = square - off * off;
+        // Of equal values rounding makes it negative. Not `max`, which would hide NaN.
+        let variance = if variance < 0.0 { 0.0 } else { variance };
+        let (off, rstd) = (W::from_f64(off), W::from_f64(1.0 / (variance + self.epsilon).sqrt()));
         for (((&x, &gamma), &beta), y) in x.iter().zip(&self.gamma).zip(&self.beta).zip(y) {
-            *y = T::narrow((x - mean) * rstd * gamma + beta);
+            // One after the other: the mean itself may not have the digits.
+            *y = T::narrow((x - mean - off) * rstd * gamma + beta);
         }
-        [mean, rstd]
+        [mean + off, rstd]
     }
 
     /// From the row `x` and the gradient of y to the gradient of x, in the place of the latter; adds to those of γ and β.

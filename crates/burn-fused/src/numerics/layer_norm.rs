@@ -14,6 +14,9 @@ pub(crate) fn layer_norm<B: Backend>(
     let rank = x.shape().num_dims();
     let mean = B::float_mean_dim(x.clone(), rank - 1);
     let centered = B::float_sub(x, mean.clone());
+    // Of large values the sum has lost digits: the mean is off by what deviations from it add up to.
+    let off = B::float_mean_dim(centered.clone(), rank - 1);
+    let (mean, centered) = (B::float_add(mean, off.clone()), B::float_sub(centered, off));
     // Of centered values: Σ x² / H − mean² would cancel.
     let variance = B::float_mean_dim(B::float_mul(centered.clone(), centered.clone()), rank - 1);
     let rstd = B::float_recip(B::float_sqrt(B::float_add_scalar(variance, epsilon.into())));

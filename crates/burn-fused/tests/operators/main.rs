@@ -3,6 +3,7 @@
 
 #[path = "../../../../tests/support/devices/mod.rs"]
 mod devices;
+mod extremes;
 #[path = "../../../../tests/support/refusals/mod.rs"]
 mod panics;
 mod promises;

@@ -45,6 +45,17 @@ fn what_does_not_fit_is_refused_by_name() {
         refuse("by_query must have shape [2L - 1, H]", &|| {
             attend_with(vec![3], 2, distances(Some(rows(3, 8)), None));
         });
+        let of_bias = |shape| Positions { bias: Some(Tensor::zeros(shape, &device)), ..Positions::default() };
+        for shape in [[2, 2, 3, 3], [1, 1, 3, 3], [1, 2, 3, 2]] {
+            let expected = format!("bias must have shape [B, A, L, L] or [1, A, L, L], but is {shape:?}");
+            refuse(&expected, &|| attend_with(vec![1, 1, 1], 2, of_bias(shape)));
+        }
+        let weigh = |lengths, heads| {
+            let sequences = Sequences::new(lengths, &device);
+            drop(attention_weights([rows(3, 8), rows(3, 8)], &sequences, heads, Positions::default()))
+        };
+        refuse("lengths must add up to the number of rows", &|| weigh(vec![2], 2));
+        refuse("heads: 3 do not divide rows of length 8", &|| weigh(vec![3], 3));
         refuse("by_key must have shape [2L - 1, H]", &|| {
             attend_with(vec![2, 1], 2, distances(None, Some(rows(3, 4))));
         });
@@ -58,6 +69,8 @@ fn what_does_not_fit_is_refused_by_name() {
         let padding = "input_ids: the padding index is 5, but there are 5 rows";
         refuse(padding, &|| words(lookup(4, [2, 3], Some(5))));
         refuse("position_ids: row 5 is needed, but there are 5", &|| range(3));
+        let last = "position_ids: row 18446744073709551617 is needed, but there are 5";
+        refuse(last, &|| range(usize::MAX));
         refuse("token_type_ids: row 2 is needed, but there are 2", &|| {
             embed([whole(), Rows::Row { table: rows(2, 4), row: 2 }, Rows::Absent], 4, 0.0);
         });

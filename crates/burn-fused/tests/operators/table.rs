@@ -123,18 +123,21 @@ fn add_layer_norms() -> Vec<Sample> {
 }
 
 fn bias_activations() -> Vec<Sample> {
-    let sample = |activation: Activation, [rows, columns]: [usize; 2], is_gated: bool| {
+    let sample = |activation: Activation, [rows, columns]: [usize; 2], [is_biased, is_gated]: [bool; 2]| {
+        let gate = 1 + usize::from(is_biased);
         let forward = move |leaves: &[Tensor<1>]| {
             let matrix = |leaf: &Tensor<1>| leaf.clone().reshape([rows, columns]);
-            let (x, bias) = (matrix(&leaves[0]), leaves[1].clone());
-            flat(match leaves.get(2) {
+            let (x, bias) = (matrix(&leaves[0]), is_biased.then(|| leaves[1].clone()));
+            flat(match leaves.get(gate) {
                 Some(gate) => gated_activation(x, bias, matrix(gate), activation),
                 None => bias_activation(x, bias, activation),
             })
         };
-        let name = format!("{activation:?} of {rows} x {columns}, gated {is_gated}");
-        let leaves = [rows * columns, columns, rows * columns];
-        let sample = Sample::new(name, &leaves[..if is_gated { 3 } else { 2 }], forward);
+        let name = format!("{activation:?} of {rows} x {columns}, biased {is_biased}, gated {is_gated}");
+        let mut leaves = vec![rows * columns];
+        leaves.extend(is_biased.then_some(columns));
+        leaves.extend(is_gated.then_some(rows * columns));
+        let sample = Sample::new(name, &leaves, forward);
         let of: fn(f64) -> f64 = match activation {
             // Checked against PyTorch's values on their own: std has no erf.
             Activation::Gelu => return sample,
@@ -146,20 +149,35 @@ fn bias_activations() -> Vec<Sample> {
         };
         let sample = Sample { is_smooth: activation != Activation::Relu, ..sample };
         sample.naive(move |leaves| {
-            let gate = |i: usize| leaves.get(2).map_or(1.0, |gate| gate[i]);
-            leaves[0].iter().enumerate().map(|(i, x)| of(x + leaves[1][i % columns]) * gate(i)).collect()
+            let bias = |i: usize| if is_biased { leaves[1][i % columns] } else { 0.0 };
+            let gate = |i: usize| leaves.get(gate).map_or(1.0, |gate| gate[i]);
+            leaves[0].iter().enumerate().map(|(i, x)| of(x + bias(i)) * gate(i)).collect()
         })
     };
     let sizes = [[0, 3], [1, 1], [70, 3], [300, 127], [65, 768], [3, 1023]];
     let activations =
         [Activation::Gelu, Activation::GeluTanh, Activation::QuickGelu, Activation::Silu, Activation::Relu];
-    let plain =
-        activations.into_iter().flat_map(|activation| sizes.map(|size| sample(activation, size, false)));
+    let plain = activations
+        .into_iter()
+        .flat_map(|activation| sizes.map(|size| sample(activation, size, [true, false])));
     let gated = [Activation::Gelu, Activation::Silu, Activation::Relu, Activation::Tanh];
     let sizes = [[0, 3], [70, 3], [129, 127]];
-    plain
-        .chain(gated.into_iter().flat_map(|activation| sizes.map(|size| sample(activation, size, true))))
-        .collect()
+    let gated =
+        gated.into_iter().flat_map(|activation| sizes.map(|size| sample(activation, size, [true; 2])));
+    let without_bias = [Activation::Gelu, Activation::Silu, Activation::Tanh]
+        .into_iter()
+        .flat_map(|activation| [false, true].map(|gated| sample(activation, [70, 127], [false, gated])));
+    plain.chain(gated).chain(without_bias).collect()
+}
+
+/// What sequences have a bias of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Bias {
+    Without,
+    /// Of their own.
+    Each,
+    /// For all.
+    One,
 }
 
 #[derive(Clone)]
@@ -168,7 +186,7 @@ struct Heads {
     heads: usize,
     /// Of one head.
     columns: usize,
-    bias: bool,
+    bias: Bias,
     /// Whether queries, and keys, are multiplied with vectors of distances.
     distances: [bool; 2],
     window: Option<usize>,
@@ -179,7 +197,7 @@ impl Heads {
     fn positions(&self, before: usize) -> [Option<usize>; 3] {
         let [by_query, by_key] = self.distances;
         let mut next = before..;
-        [self.bias, by_query, by_key].map(|is_there| is_there.then(|| next.next().unwrap()))
+        [self.bias != Bias::Without, by_query, by_key].map(|is_there| is_there.then(|| next.next().unwrap()))
     }
 
     /// Softmax of every row, then the weighted sum.
@@ -203,7 +221,8 @@ impl Heads {
                         query * key + query * distance(by_query, column) + key * distance(by_key, column)
                     });
                     let score: f64 = score.sum();
-                    let place = ((sequence * self.heads + head) * longest + i) * longest + j;
+                    let of = if self.bias == Bias::One { 0 } else { sequence };
+                    let place = ((of * self.heads + head) * longest + i) * longest + j;
                     let bias = bias.map_or(0.0, |leaf| leaves[leaf][place]);
                     (score / (self.columns as f64).sqrt() + bias).exp()
                 };
@@ -223,19 +242,20 @@ impl Heads {
 }
 
 fn attentions() -> Vec<Sample> {
-    type Case = (Vec<usize>, [usize; 2], bool, f64, Option<usize>, [bool; 2]);
+    use Bias::{Each, One, Without};
+    type Case = (Vec<usize>, [usize; 2], Bias, f64, Option<usize>, [bool; 2]);
     let sample = |(lengths, [heads, columns], bias, dropout, window, distances): Case, is_joint: bool| {
         let (tokens, hidden) = (lengths.iter().sum::<usize>(), heads * columns);
         let longest = lengths.iter().copied().max().unwrap();
         let name = format!(
-            "attention of {lengths:?}, {heads} x {columns}, bias {bias}, distances {distances:?}, window {window:?}, \
+            "attention of {lengths:?}, {heads} x {columns}, bias {bias:?}, distances {distances:?}, window {window:?}, \
              dropout {dropout}"
         );
         let case = Heads { lengths: lengths.clone(), heads, columns, bias, distances, window };
-        let dims = [lengths.len(), heads, longest, longest];
+        let dims = [if bias == One { 1 } else { lengths.len() }, heads, longest, longest];
         let mut leaves = if is_joint { vec![3 * tokens * hidden] } else { vec![tokens * hidden; 3] };
         let positions = case.positions(leaves.len());
-        leaves.extend(bias.then(|| dims.iter().product::<usize>()));
+        leaves.extend((bias != Without).then(|| dims.iter().product::<usize>()));
         let vectors = [2 * longest.max(1) - 1, hidden];
         leaves.extend(distances.iter().filter(|is_there| **is_there).map(|_| vectors[0] * hidden));
         let forward = move |leaves: &[Tensor<1>]| {
@@ -257,39 +277,44 @@ fn attentions() -> Vec<Sample> {
     let neither = [false; 2];
     let cases = [
         // As many tokens as a tile has, one less and one more; heads of as many columns as a slice of one, and more.
-        (vec![1], [1, 1], false, 0.0, None, neither),
-        (vec![0, 0], [2, 3], false, 0.0, None, neither),
-        (vec![3, 0, 5, 1], [3, 5], true, 0.0, None, neither),
-        (vec![4, 2, 0, 5], [2, 3], true, 0.4, None, neither),
-        (vec![17, 17], [3, 5], true, 0.1, None, neither),
-        (vec![65, 63, 64], [1, 16], true, 0.1, None, neither),
-        (vec![129, 3, 64], [2, 64], false, 0.9, None, neither),
-        (vec![0, 31, 1], [1, 127], true, 0.0, None, neither),
-        (vec![31, 9, 31], [2, 24], true, 0.1, None, neither),
-        (vec![129, 70, 129, 5], [3, 33], true, 0.1, None, neither),
-        (vec![300], [2, 3], false, 0.1, None, neither),
+        (vec![1], [1, 1], Without, 0.0, None, neither),
+        (vec![0, 0], [2, 3], Without, 0.0, None, neither),
+        (vec![3, 0, 5, 1], [3, 5], Each, 0.0, None, neither),
+        (vec![4, 2, 0, 5], [2, 3], Each, 0.4, None, neither),
+        (vec![17, 17], [3, 5], Each, 0.1, None, neither),
+        (vec![65, 63, 64], [1, 16], Each, 0.1, None, neither),
+        (vec![129, 3, 64], [2, 64], Without, 0.9, None, neither),
+        (vec![0, 31, 1], [1, 127], Each, 0.0, None, neither),
+        (vec![31, 9, 31], [2, 24], Each, 0.1, None, neither),
+        (vec![129, 70, 129, 5], [3, 33], Each, 0.1, None, neither),
+        (vec![300], [2, 3], Without, 0.1, None, neither),
         // More columns than kernels take.
-        (vec![5, 2], [1, 260], false, 0.1, None, neither),
+        (vec![5, 2], [1, 260], Without, 0.1, None, neither),
         // Several parts of the keys.
-        (vec![1100, 3], [1, 4], false, 0.0, None, neither),
-        (vec![1030], [1, 3], true, 0.1, None, neither),
+        (vec![1100, 3], [1, 4], Without, 0.0, None, neither),
+        (vec![1030], [1, 3], Each, 0.1, None, neither),
         // Several blocks of queries, whose keys are not all; windows that end at, before and behind a sequence's end.
-        (vec![3, 0, 5, 1], [3, 5], true, 0.0, Some(0), neither),
-        (vec![31, 9, 31], [2, 24], true, 0.1, Some(8), neither),
-        (vec![129, 70, 129, 5], [3, 33], true, 0.0, Some(70), neither),
-        (vec![300], [2, 3], false, 0.1, Some(64), neither),
-        (vec![520, 3], [1, 4], false, 0.0, Some(30), neither),
-        (vec![1300], [1, 3], false, 0.1, Some(450), neither),
+        (vec![3, 0, 5, 1], [3, 5], Each, 0.0, Some(0), neither),
+        (vec![31, 9, 31], [2, 24], Each, 0.1, Some(8), neither),
+        (vec![129, 70, 129, 5], [3, 33], Each, 0.0, Some(70), neither),
+        (vec![300], [2, 3], Without, 0.1, Some(64), neither),
+        (vec![520, 3], [1, 4], Without, 0.0, Some(30), neither),
+        (vec![1300], [1, 3], Without, 0.1, Some(450), neither),
         // One block of queries and several, of which the last is short.
-        (vec![1, 1], [1, 1], false, 0.0, None, [true, true]),
-        (vec![3, 0, 5, 1], [3, 5], true, 0.0, None, [true, true]),
-        (vec![31, 9, 31], [2, 24], false, 0.1, None, [true, false]),
-        (vec![17, 40], [2, 7], false, 0.0, None, [false, true]),
-        (vec![129, 70, 5], [2, 33], true, 0.1, None, [true, true]),
-        (vec![300, 3], [1, 4], false, 0.0, Some(30), [true, true]),
-        (vec![1030], [1, 3], true, 0.0, None, [true, true]),
+        (vec![1, 1], [1, 1], Without, 0.0, None, [true, true]),
+        (vec![3, 0, 5, 1], [3, 5], Each, 0.0, None, [true, true]),
+        (vec![31, 9, 31], [2, 24], Without, 0.1, None, [true, false]),
+        (vec![17, 40], [2, 7], Without, 0.0, None, [false, true]),
+        (vec![129, 70, 5], [2, 33], Each, 0.1, None, [true, true]),
+        (vec![300, 3], [1, 4], Without, 0.0, Some(30), [true, true]),
+        (vec![1030], [1, 3], Each, 0.0, None, [true, true]),
+        // One bias for all sequences, in one block of queries and several, with what else is added.
+        (vec![3, 0, 5, 1], [3, 5], One, 0.0, None, neither),
+        (vec![31, 9, 31], [2, 24], One, 0.1, Some(8), neither),
+        (vec![129, 70, 129, 5], [3, 33], One, 0.1, None, neither),
+        (vec![17, 40], [2, 7], One, 0.0, None, [true, true]),
     ];
-    let joint = sample((vec![7, 5], [2, 4], false, 0.1, None, neither), true);
+    let joint = sample((vec![7, 5], [2, 4], Without, 0.1, None, neither), true);
     cases.into_iter().map(|case| sample(case, false)).chain([joint]).collect()
 }
 

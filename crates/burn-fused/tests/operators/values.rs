@@ -1,8 +1,8 @@
 //! Values that stand elsewhere: transformers' activations, and what devices and dtypes cannot compute.
 
-use crate::devices::{all, flex};
+use crate::devices::{all, flex, with_kernels};
 use crate::tolerance::values;
-use crate::{assert_near, tensor};
+use crate::{assert_near, draw, tensor};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype};
@@ -98,7 +98,7 @@ fn activations_in_f64_are_those_of_transformers_and_so_are_their_gradients() {
             let x = tensor(&[-4.0, -1.0, 0.5, 2.0], &device, DType::F64).require_grad();
             let y = bias_activation(
                 x.clone().reshape([1, 4]),
-                tensor(&[0.3, 0.1, -0.25, 0.4], &device, DType::F64),
+                Some(tensor(&[0.3, 0.1, -0.25, 0.4], &device, DType::F64)),
                 activation,
             );
             let of_x = values(x.grad(&y.clone().sum().backward()).unwrap());
@@ -236,24 +236,39 @@ fn quantised_weights_of_every_scheme_give_what_they_dequantise_to() {
     assert!(gradient.all_close(expected, Some(1e-4), Some(1e-4)));
 }
 
-/// f32 by the kernel against the formula in f64, at a million places.
 #[test]
-fn the_approximations_of_gelu_are_right_to_rounding_far_out_too() {
-    let device = flex();
-    let z: Vec<f32> = (-500_000..=500_000).map(|i| 14.0 * i as f32 / 5e5).collect();
-    let x = Tensor::<1>::from_floats(z.as_slice(), &device).reshape([z.len(), 1]);
-    for (activation, slope) in
-        [(Activation::GeluTanh, (2.0 / std::f64::consts::PI).sqrt()), (Activation::GeluFast, 0.7978845608)]
-    {
-        let y = values(bias_activation(x.clone(), Tensor::zeros([1], &device), activation));
-        for (z, y) in z.iter().map(|&z| f64::from(z)).zip(y) {
-            let expected = z / 2.0 * (1.0 + (slope * (z + 0.044715 * z.powi(3))).tanh());
-            assert!((y - expected).abs() < 2e-6, "{activation:?} of {z} is {y}, not {expected}");
+fn one_bias_for_all_sequences_gives_what_copies_of_it_give() {
+    let [lengths, heads, hidden] = [vec![150, 20, 150], vec![2], vec![16]];
+    let (heads, hidden, tokens) = (heads[0], hidden[0], lengths.iter().sum::<usize>());
+    for device in with_kernels().into_iter().map(Device::autodiff) {
+        let rows = [1, 2, 3].map(|seed| {
+            tensor(&draw(tokens * hidden, seed), &device, DType::F32).reshape([tokens, hidden]).require_grad()
+        });
+        let bias = tensor(&draw(heads * 150 * 150, 4), &device, DType::F32).reshape([1, heads, 150, 150]);
+        let bias = bias.require_grad();
+        let sequences = Sequences::new(lengths.clone(), &device);
+        let run = |given: Tensor<4>| {
+            let positions = Positions { bias: Some(given), ..Positions::default() };
+            let y = attention(rows.clone(), &sequences, heads, positions, 0.0);
+            let gradients = (y.clone() * y.clone().detach()).sum().backward();
+            let of_rows = rows.each_ref().map(|rows| values(rows.grad(&gradients).unwrap()));
+            (values(y), of_rows, values(bias.grad(&gradients).unwrap()))
+        };
+        let (of_one, of_copies) = (run(bias.clone()), run(bias.clone().expand([3, -1, -1, -1])));
+        assert!(of_one.0 == of_copies.0 && of_one.1 == of_copies.1, "{device:?}");
+        assert_near("the bias's gradient", &[of_one.2], &[of_copies.2], 1e-6);
+    }
+}
+
+#[test]
+fn attention_weights_without_a_token_are_empty() {
+    for device in all() {
+        for lengths in [vec![], vec![0, 0]] {
+            let rows = || Tensor::<2>::zeros([0, 8], &device);
+            let sequences = Sequences::new(lengths.clone(), &device);
+            let weights = attention_weights([rows(), rows()], &sequences, 2, Positions::default());
+            assert_eq!(weights.dims(), [lengths.len(), 2, 0, 0], "{device:?}");
         }
-        let far = Tensor::<1>::from_floats([1e3, 1e30, -1e3, -1e30, f32::NAN], &device).reshape([5, 1]);
-        let far = values(bias_activation(far, Tensor::zeros([1], &device), activation));
-        assert_eq!(far[..4], [1e3, f64::from(1e30f32), 0.0, 0.0]);
-        assert!(far[4].is_nan());
     }
 }
 

@@ -4,7 +4,7 @@ use super::{checked, device, random};
 use burn::module::Param;
 use burn::nn::{EmbeddingConfig, LinearConfig};
 use burn::prelude::*;
-use burn::tensor::Distribution;
+use burn::tensor::{Distribution, FloatDType};
 use burn_gradcheck::{Coverage, GradCheck, GradCheckReport, Place};
 
 fn check<const D: usize>(shape: [usize; D], function: impl Fn(Tensor<D>) -> Tensor<D>) -> GradCheckReport {
@@ -51,6 +51,34 @@ fn a_gradient_that_is_doubled_or_of_the_wrong_sign_or_off_by_a_part_in_ten_thous
     check([3, 4], |x| scaled_gradient(x, 1.0)).assert_passes();
     for factor in [2.0, -1.0, 1.0001] {
         is_caught(check([3, 4], |x| scaled_gradient(x, factor)));
+    }
+}
+
+/// Of a bias after the first steps of fine-tuning, beside a loss of this size.
+fn small_parameter_in_f32(factor: f64, loss: f64) -> GradCheckReport {
+    let bias = Param::from_tensor(Tensor::<1>::from_floats([2e-5, -2e-5, 1e-5], &device()));
+    let check = GradCheck::new().with_dtype(FloatDType::F32);
+    check.run(&bias, |x, _| scaled_gradient(x.val(), factor).tanh().sum().add_scalar(loss)).unwrap()
+}
+
+#[test]
+fn a_halved_gradient_of_a_small_parameter_is_caught_in_f32() {
+    small_parameter_in_f32(1.0, 10.0).assert_passes();
+    is_caught(small_parameter_in_f32(0.5, 10.0));
+}
+
+#[test]
+fn a_gradient_that_the_rounding_of_the_loss_hides_does_not_pass_and_the_report_says_why() {
+    for factor in [1.0, 0.5] {
+        let report = small_parameter_in_f32(factor, 1000.0);
+        let found = &report.parameters[0];
+        assert!(found.lost_in_rounding && !found.passed && !report.passes(), "{report}");
+        assert!(report.to_string().lines().nth(2).unwrap().ends_with("LOST IN ROUNDING"), "{report}");
+        let text = std::panic::catch_unwind(|| report.assert_passes()).unwrap_err();
+        let text = text.downcast_ref::<String>().expect("a message");
+        let expected =
+            "gradients are lost in the rounding of the loss: make the loss smaller, or check in f64\n";
+        assert!(text.starts_with(expected), "{text}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! CubeCL's devices: one kernel forward; two backward, of which one adds up the bias's gradient. Each is compiled for an
 //! activation.
 
-use super::{Activation, BiasActivation, BiasActivationOp};
+use super::{Activation, BiasActivation, BiasActivationOp, FAR};
 use crate::cube::launch::{RowLaunch, buffer, output};
 use crate::cube::row::{Split, column, filled};
 use crate::cube::totals::{store, store_share};
@@ -31,7 +31,7 @@ pub(crate) fn activated(on: &RowLaunch, input: Input, output: DType) -> CubeTens
         CubeDim::new_1d(on.max_units as u32),
         on.address_type,
         buffer(input.x),
-        buffer(input.bias),
+        input.bias.map(buffer).into(),
         input.gate.map(buffer).into(),
         y.clone().into_buffer_arg(),
         constants(on, input.activation),
@@ -51,6 +51,7 @@ impl Kernels<CubeBackend> for BiasActivationOp {
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
         let Upstream { grad, needs: [x, bias, gate], .. } = upstream;
+        let Input { bias: of_bias, gate: of_gate, .. } = &input;
         let dx = x.then(|| on.empty([on.rows, on.hidden], on.float));
         let gate_grad = gate.then(|| on.empty([on.rows, on.hidden], on.float));
         let partials = on.partials(usize::from(bias));
@@ -59,10 +60,10 @@ impl Kernels<CubeBackend> for BiasActivationOp {
             on.cubes(on.shares()),
             on.cube_dim(),
             on.address_type,
-            buffer(input.x),
-            buffer(input.bias),
+            buffer(input.x.clone()),
+            of_bias.clone().map(buffer).into(),
             buffer(grad),
-            input.gate.map(buffer).into(),
+            of_gate.clone().map(buffer).into(),
             output(&dx).into(),
             output(&gate_grad).into(),
             output(&partials).into(),
@@ -74,7 +75,7 @@ impl Kernels<CubeBackend> for BiasActivationOp {
             input.activation,
             on.floats(),
         );
-        vec![dx, partials.map(|partials| on.totals(&partials, 1).remove(0)), gate_grad]
+        vec![dx, partials.map(|partials| on.totals(&partials, 1, on.float).remove(0)), gate_grad]
     }
 }
 
@@ -116,7 +117,8 @@ fn slope<W: Float>(z: W, constants: &Constants, #[comptime] activation: Activati
             let density = constants.second.get::<W>() * (W::new(-0.5) * z * z).exp();
             cumulative::<W>(z, constants) + z * density
         }
-        Activation::Relu => select(z > W::new(0.0), one, W::new(0.0)),
+        // Of NaN 1, as PyTorch's.
+        Activation::Relu => select(z <= W::new(0.0), W::new(0.0), one),
         Activation::Tanh => {
             let y = z.tanh();
             one - y * y
@@ -141,9 +143,10 @@ fn cumulative<W: Float>(z: W, constants: &Constants) -> W {
 /// first · z + `weight` · second · z³.
 #[cube]
 fn cubic<W: Float>(z: W, constants: &Constants, #[comptime] weight: f32) -> W {
-    // Both tails are flat there: z² of what is far would overflow.
-    let square = min(z * z, W::new(1000.0));
-    z * (constants.first.get::<W>() + W::new(weight) * constants.second.get::<W>() * square)
+    // Both tails are flat there, and nothing overflows. Not `clamp`, which may make a number of NaN.
+    let far = W::new(FAR as f32);
+    let near = select(z > far, far, select(z < -far, -far, z));
+    near * (constants.first.get::<W>() + W::new(weight) * constants.second.get::<W>() * near * near)
 }
 
 /// σ(u) = 1 / (1 + e⁻ᵘ).
@@ -158,7 +161,7 @@ fn logistic<W: Float>(u: W) -> W {
 #[cube(launch, address_type = "dynamic")]
 fn forward_kernel<T: Float, O: Float, W: Float>(
     x: &[T],
-    bias: &[T],
+    bias: &ComptimeOption<Box<[T]>>,
     gate: &ComptimeOption<Box<[T]>>,
     y: &mut [O],
     constants: &Constants,
@@ -169,18 +172,22 @@ fn forward_kernel<T: Float, O: Float, W: Float>(
     if ABSOLUTE_POS >= y.len() {
         terminate!();
     }
-    let z = W::cast_from(x[ABSOLUTE_POS]) + W::cast_from(bias[ABSOLUTE_POS % hidden]);
+    let z = W::cast_from(x[ABSOLUTE_POS]) + value_or::<T, W>(bias, ABSOLUTE_POS % hidden, 0.0);
     let value = value::<W>(z, constants, activation);
-    y[ABSOLUTE_POS] = O::cast_from(value * factor::<T, W>(gate, ABSOLUTE_POS));
+    y[ABSOLUTE_POS] = O::cast_from(value * value_or::<T, W>(gate, ABSOLUTE_POS, 1.0));
 }
 
-/// What the activation is multiplied by.
+/// A value of a tensor that can be absent.
 #[cube]
-fn factor<T: Float, W: Float>(gate: &ComptimeOption<Box<[T]>>, place: usize) -> W {
+fn value_or<T: Float, W: Float>(
+    values: &ComptimeOption<Box<[T]>>,
+    place: usize,
+    #[comptime] absent: f32,
+) -> W {
     #[comptime]
-    match gate {
-        ComptimeOption::Some(gate) => W::cast_from(gate[place]),
-        ComptimeOption::None => W::new(1.0),
+    match values {
+        ComptimeOption::Some(values) => W::cast_from(values[place]),
+        ComptimeOption::None => W::new(absent),
     }
 }
 
@@ -188,7 +195,7 @@ fn factor<T: Float, W: Float>(gate: &ComptimeOption<Box<[T]>>, place: usize) -> 
 #[cube(launch, address_type = "dynamic")]
 fn backward_kernel<T: Float, W: Float>(
     x: &[T],
-    bias: &[T],
+    bias: &ComptimeOption<Box<[T]>>,
     grad: &[T],
     gate: &ComptimeOption<Box<[T]>>,
     mut dx: ComptimeOption<Box<[T]>>,
@@ -214,10 +221,11 @@ fn backward_kernel<T: Float, W: Float>(
             let column = column(i, split);
             if column < hidden {
                 let place = row * hidden + column;
-                let z = W::cast_from(x[place]) + W::cast_from(bias[column]);
+                let z = W::cast_from(x[place]) + value_or::<T, W>(bias, column, 0.0);
                 let of_output = W::cast_from(grad[place]);
                 store::<T, W>(&mut gate_grad, place, of_output * value::<W>(z, constants, activation));
-                let gradient = of_output * factor::<T, W>(gate, place) * slope::<W>(z, constants, activation);
+                let factor = value_or::<T, W>(gate, place, 1.0);
+                let gradient = of_output * factor * slope::<W>(z, constants, activation);
                 total[i] += gradient;
                 store::<T, W>(&mut dx, place, gradient);
             }

@@ -1,11 +1,12 @@
 //! Flex, Burn's CPU backend: one pass over the rows, forward and backward, in parallel.
 
-use super::{Activation, BiasActivation, BiasActivationOp};
+use super::{Activation, BiasActivation, BiasActivationOp, FAR};
 use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::flex::row::accumulate;
 use crate::flex::scalar::Functions;
 use crate::flex::{
-    HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each, widened,
+    HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each,
+    vector_gradient, widened,
 };
 use burn::backend::{Flex, TensorMetadata};
 use pulp::Simd;
@@ -23,12 +24,12 @@ impl HostKernels for BiasActivationOp {
         if !has_kernel(input.activation) {
             return Self::reference(input);
         }
-        let bias = widened::<T>(&input.bias);
-        let count = input.x.shape().num_elements();
+        let [count, columns] = [input.x.shape().num_elements(), input.x.shape()[1]];
+        let bias = bias::<T>(&input);
         let gate = input.gate.map(|gate| gate.to_contiguous());
         let gate = gate.as_ref().map(|gate| slice::<T>(gate));
         let mut rows = Rows::new(input.x);
-        let size = rows_per_task(bias.len()) * bias.len();
+        let size = rows_per_task(columns) * columns;
         for_each(WORK * count, rows.tasks::<T>(size).enumerate(), |(task, rows)| {
             let y = rows();
             let gate = gate.map(|gate| &gate[task * size..][..y.len()]);
@@ -46,8 +47,7 @@ impl HostKernels for BiasActivationOp {
             return Self::reference_backward(input, upstream);
         }
         let Upstream { grad, needs: [needs_x, needs_bias, needs_gate], .. } = upstream;
-        let bias = widened::<T>(&input.bias);
-        let columns = bias.len();
+        let (bias, columns) = (bias::<T>(&input), input.x.shape()[1]);
         let x = input.x.to_contiguous();
         let x = slice::<T>(&x);
         // Becomes that of x, of which the bias's is the sum.
@@ -58,7 +58,8 @@ impl HostKernels for BiasActivationOp {
         let size = rows_per_task(columns) * columns;
         let mut gates = gate.chunks(size).zip(gate_grad.chunks_mut(size));
         let tasks = x.chunks(size).zip(grad.tasks::<T>(size)).map(|task| (task, gates.next()));
-        let total = total_of_each(WORK * x.len(), tasks, columns, |((x, rows), gate), total| {
+        let width = if needs_bias { columns } else { 0 };
+        let total = total_of_each(WORK * x.len(), tasks, width, |((x, rows), gate), total| {
             let d = rows();
             match input.activation {
                 Activation::Gelu => backward_rows(Gelu, &bias, x, d, gate, total),
@@ -68,10 +69,16 @@ impl HostKernels for BiasActivationOp {
         });
         vec![
             needs_x.then_some(grad.output),
-            needs_bias.then(|| tensor(T::narrow_all(total), input.bias.shape())),
+            input.bias.as_ref().filter(|_| needs_bias).map(|bias| vector_gradient(total, bias)),
             needs_gate.then(|| tensor(gate_grad, input.x.shape())),
         ]
     }
+}
+
+/// One row of it, which is zero where there is none.
+fn bias<T: Scalar>(input: &BiasActivation<Flex>) -> Vec<T::Wide> {
+    let zeros = || vec![T::Wide::ZERO; input.x.shape()[1]];
+    input.bias.as_ref().map_or_else(zeros, widened::<T>)
 }
 
 /// An activation: loops over it have no branch and vectorise.
@@ -99,10 +106,13 @@ impl Curve for Logistic {
     #[inline(always)]
     fn at<S: Simd, W: Wide>(self, z: W) -> (W, W) {
         let (linear, cubic) = (W::from_f64(self.0[0]), W::from_f64(self.0[1]));
-        let far = W::from_f64(1e3); // both tails are flat there
-        let square = if z * z > far { far } else { z * z };
-        let (cumulative, density) = logistic::<S, W>(z * (linear + cubic * square));
-        let inner = z * (linear + W::from_f64(3.0) * cubic * square);
+        // Both tails are flat there, and nothing overflows.
+        let [low, high] = [-FAR, FAR].map(W::from_f64);
+        let near = if z > high { high } else { z };
+        let near = if near < low { low } else { near }; // NaN stays
+        let square = near * near;
+        let (cumulative, density) = logistic::<S, W>(near * (linear + cubic * square));
+        let inner = near * (linear + W::from_f64(3.0) * cubic * square);
         (z * cumulative, cumulative + density * inner)
     }
 }
@@ -124,7 +134,7 @@ impl Curve for Relu {
     #[inline(always)]
     fn at<S: Simd, W: Wide>(self, z: W) -> (W, W) {
         let value = if z < W::ZERO { W::ZERO } else { z }; // NaN stays
-        (value, W::from_f64(if z > W::ZERO { 1.0 } else { 0.0 }))
+        (value, W::from_f64(if z <= W::ZERO { 0.0 } else { 1.0 })) // of NaN 1, as PyTorch's
     }
 }
 
@@ -153,7 +163,7 @@ simd_fn! {
 }
 
 simd_fn! {
-    /// Some rows: the gradients of y become those of x, which are added to `total`.
+    /// Some rows: the gradients of y become those of x, which are added to `total` if there is room for them.
     fn backward_rows<S, T: Scalar, C: Curve>(
         simd,
         curve: C,

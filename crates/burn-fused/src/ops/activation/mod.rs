@@ -12,9 +12,12 @@ use crate::numerics::dropout::DropoutOps;
 use crate::numerics::layer_norm::{total, vector};
 use crate::numerics::precision::{narrow, wide};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, TensorMetadata};
+use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::prelude::*;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+/// Where tails are flat, for every activation but the identity: `|z|` counts as no more than that where it would overflow.
+const FAR: f64 = 1e3;
 
 /// The factor of z³ in the approximation of GELU.
 const CUBIC: f64 = 0.044715;
@@ -22,8 +25,8 @@ const CUBIC: f64 = 0.044715;
 inputs! {
     /// Those of [`gated_activation`]; without a gate, of [`bias_activation`].
     BiasActivation of BiasActivationOp, operands: 3, statistics: 0 {
-        floats { x, bias, }
-        optional { gate, }
+        floats { x, }
+        optional { bias, gate, }
         plain { activation: Activation, }
     }
 }
@@ -69,11 +72,11 @@ inputs! {
 /// If `bias` is not of length I, or the device computes wrongly in the dtype
 /// ([`check_dtype`](crate::check_dtype)).
 pub fn bias_gelu(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
-    bias_activation(x, bias, Activation::Gelu)
+    bias_activation(x, Some(bias), Activation::Gelu)
 }
 
-/// As [`bias_gelu`], with any activation.
-pub fn bias_activation(x: Tensor<2>, bias: Tensor<1>, activation: Activation) -> Tensor<2> {
+/// As [`bias_gelu`], with any activation; without a bias `f(x)`.
+pub fn bias_activation(x: Tensor<2>, bias: Option<Tensor<1>>, activation: Activation) -> Tensor<2> {
     compute(x, bias, None, activation)
 }
 
@@ -84,16 +87,28 @@ pub fn bias_activation(x: Tensor<2>, bias: Tensor<1>, activation: Activation) ->
 /// ∂L/∂x    = ∂L/∂y ∘ gate ∘ f′(x + bias)
 /// ∂L/∂gate = ∂L/∂y ∘ f(x + bias)
 /// ```
-pub fn gated_activation(x: Tensor<2>, bias: Tensor<1>, gate: Tensor<2>, activation: Activation) -> Tensor<2> {
+pub fn gated_activation(
+    x: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    gate: Tensor<2>,
+    activation: Activation,
+) -> Tensor<2> {
     assert_eq!(gate.dims(), x.dims(), "gate must have the shape of x");
     compute(x, bias, Some(gate), activation)
 }
 
-fn compute(x: Tensor<2>, bias: Tensor<1>, gate: Option<Tensor<2>>, activation: Activation) -> Tensor<2> {
-    let [_, columns] = x.dims();
-    assert_eq!(bias.dims(), [columns], "bias must be as long as a row of x");
+fn compute(
+    x: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    gate: Option<Tensor<2>>,
+    activation: Activation,
+) -> Tensor<2> {
+    if let Some(bias) = &bias {
+        assert_eq!(bias.dims(), [x.dims()[1]], "bias must be as long as a row of x");
+    }
     assert_computes(&x);
-    let [x, bias] = [x.dequantize().into_dispatch(), bias.dequantize().into_dispatch()];
+    let x = x.dequantize().into_dispatch();
+    let bias = bias.map(|bias| bias.dequantize().into_dispatch());
     let gate = gate.map(|gate| gate.dequantize().into_dispatch());
     Tensor::from_dispatch(run::<BiasActivationOp, _>(BiasActivation { x, bias, gate, activation }))
 }
@@ -124,7 +139,7 @@ impl Operator for BiasActivationOp {
             None => grad,
         };
         let grad = differentiated::<B>(z, grad, inputs.activation);
-        let bias = bias.then(|| total::<B>(grad.clone(), &inputs.bias));
+        let bias = inputs.bias.as_ref().filter(|_| bias).map(|bias| total::<B>(grad.clone(), bias));
         vec![x.then(|| narrow::<B>(grad, inputs.x.dtype())), bias, gate_grad]
     }
 }
@@ -168,14 +183,14 @@ fn differentiated<B: Backend>(
             let rest = B::float_add_scalar(B::float_mul_scalar(square, (-0.5).into()), 0.5.into());
             // z times the derivative of the cubic is the cubic with three times its last term.
             let inner = B::float_mul(rest, cubic::<B>(&z, slope, 3.0));
-            B::float_mul(grad, B::float_add(half_above::<B>(tanh), inner))
+            B::float_mul(grad, B::float_add(half_above::<B>(tanh), flat_far::<B>(z, inner)))
         }
         Activation::QuickGelu | Activation::Silu => {
-            let u = B::float_mul_scalar(z, activation.slope().into());
+            let u = B::float_mul_scalar(z.clone(), activation.slope().into());
             let share = sigmoid::<B>(u.clone());
             // σ(u) + u · σ(u) · (1 − σ(u))
             let rest = B::float_sub(share.clone(), B::float_mul(share.clone(), share.clone()));
-            B::float_mul(grad, B::float_add(share, B::float_mul(u, rest)))
+            B::float_mul(grad, B::float_add(share, flat_far::<B>(z, B::float_mul(u, rest))))
         }
         Activation::Relu => B::relu_backward(B::relu(z), grad),
         Activation::Tanh => {
@@ -191,11 +206,17 @@ fn differentiated<B: Backend>(
     }
 }
 
+/// `values`, but 0 where z is far: there they are 0 · ∞ if a power of z overflows.
+fn flat_far<B: Backend>(z: FloatTensor<B>, values: FloatTensor<B>) -> FloatTensor<B> {
+    let bool_dtype = get_or_init_device_settings::<B>(&z.device()).bool_dtype;
+    B::float_mask_fill(values, B::float_greater_elem(B::float_abs(z), FAR.into(), bool_dtype), 0.0.into())
+}
+
 /// x + bias, wide.
 fn biased<B: Backend>(inputs: &BiasActivation<B>) -> FloatTensor<B> {
     let x = wide::<B>(inputs.x.clone());
-    let bias = vector::<B>(&inputs.bias, &x);
-    B::float_add(x, bias)
+    let bias = inputs.bias.as_ref().map(|bias| vector::<B>(bias, &x));
+    [x].into_iter().chain(bias).reduce(B::float_add).expect("x")
 }
 
 /// Φ(z).

@@ -6,7 +6,8 @@ use crate::cube::layer_norm::{SummandsLaunch, source};
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
-use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::tensor::CubeTensor;
 
 type Input = AddLayerNorm<CubeBackend>;
 
@@ -14,7 +15,7 @@ const BINDINGS: u32 = 13;
 
 fn launch(input: &Input) -> Option<RowLaunch> {
     let AddLayerNorm { x, bias, residual, gamma, beta, .. } = input;
-    RowLaunch::of(&[x, bias, residual, gamma, beta], x.meta.shape().dims(), BINDINGS)
+    RowLaunch::of_norm(&[x, bias, residual], [gamma, beta], x.meta.shape().dims(), BINDINGS)
 }
 
 fn summands<T: Float>(input: &Input) -> SummandsLaunch<T> {
@@ -40,10 +41,15 @@ impl Kernels<CubeBackend> for AddLayerNormOp {
         let (dx, d_residual) = (matrix(x), matrix(residual));
         let partials = on.partials(if bias || gamma || beta { 3 } else { 0 });
         let (summands, outputs) = (summands(&input), [&dx, &d_residual, &partials]);
-        on.layer_norm_backward(summands, input.gamma, &input.dropout, statistics, grad, outputs);
+        on.layer_norm_backward(summands, input.gamma.clone(), &input.dropout, statistics, grad, outputs);
         // The kernel stores γ, β and the bias, in this order.
-        let totals = partials.map_or_else(Vec::new, |partials| on.totals(&partials, 3));
-        let vector = |needed: bool, i: usize| totals.get(i).filter(|_| needed).cloned();
-        vec![dx, vector(bias, 2), d_residual, vector(gamma, 0), vector(beta, 1)]
+        let dtype = input.gamma.dtype;
+        let totals = partials.map_or_else(Vec::new, |partials| on.totals(&partials, 3, dtype));
+        let vector = |needed: bool, i: usize, of: &CubeTensor| {
+            totals.get(i).filter(|_| needed).map(|total| cast(total.clone(), of.dtype))
+        };
+        let [bias, gamma, beta] =
+            [vector(bias, 2, &input.bias), vector(gamma, 0, &input.gamma), vector(beta, 1, &input.beta)];
+        vec![dx, bias, d_residual, gamma, beta]
     }
 }

@@ -6,7 +6,7 @@ use crate::flex::mask::factors;
 use crate::flex::row::{Norm, accumulate};
 use crate::flex::{
     HostKernels, Rows, Scalar, Wide, for_each, of_rows, rows_per_task, simd_fn, slice, statistics, tensor,
-    total_of_each, widened,
+    total_of_each, vector_gradient, widened,
 };
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
@@ -53,18 +53,17 @@ impl HostKernels for AddLayerNormOp {
             backward(task * step, &norm, &bias, [x, residual], statistics, (grad(), x_grad), partial);
         });
 
-        let vector = |i: usize, needed: bool| {
-            let values = totals[i * hidden..][..hidden].to_vec();
-            needed.then(|| tensor(T::narrow_all(values), input.gamma.shape()))
+        let vector = |i: usize, needed: bool, of| {
+            needed.then(|| vector_gradient(totals[i * hidden..][..hidden].to_vec(), of))
         };
         let residual = grad.output;
         let x = if is_apart { tensor(x_grad, input.x.shape()) } else { residual.clone() };
         vec![
             needs_x.then_some(x),
-            vector(0, needs_bias),
+            vector(0, needs_bias, &input.bias),
             needs_residual.then_some(residual),
-            vector(1, needs_gamma),
-            vector(2, needs_beta),
+            vector(1, needs_gamma, &input.gamma),
+            vector(2, needs_beta, &input.beta),
         ]
     }
 }

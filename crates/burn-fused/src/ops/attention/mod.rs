@@ -92,7 +92,8 @@ impl Sequences {
 /// What the places of query and key add to the logits of [`attention`] of B sequences, the longest of L tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Positions {
-    /// Added to the scaled logits, [B, A, L, L]; of a shorter sequence, the first rows and columns are read.
+    /// Added to the scaled logits, [B, A, L, L], or [1, A, L, L] for all sequences alike; of a shorter sequence, the first rows and
+    /// columns are read.
     pub bias: Option<Tensor<4>>,
     /// What queries are multiplied with, [2L − 1, H]: row `j − i + L − 1` for query i and key j.
     pub by_query: Option<Tensor<2>>,
@@ -112,7 +113,7 @@ pub struct Positions {
 /// O     = (mask · P) · V
 /// ∂L/∂V = (mask · P)ᵀ · ∂L/∂O
 /// ∂L/∂P = mask · (∂L/∂O · Vᵀ)
-/// ∂L/∂S = P · (∂L/∂P − Σ P · ∂L/∂P)     the gradient of bias
+/// ∂L/∂S = P · (∂L/∂P − Σ P · ∂L/∂P)     the gradient of bias; of one for all, the sum over sequences
 /// ∂L/∂Q = ∂L/∂S · K / √d                and with G[i][j − i] = ∂L/∂Sᵢⱼ, + G · by_query / √d
 /// ∂L/∂K = ∂L/∂Sᵀ · Q / √d               likewise
 /// ```
@@ -159,26 +160,8 @@ pub fn attention(
     positions: Positions,
     dropout: f64,
 ) -> Tensor<2> {
-    let [tokens, hidden] = query.dims();
-    assert_eq!(key.dims(), [tokens, hidden], "key must have the shape of query");
-    assert_eq!(value.dims(), [tokens, hidden], "value must have the shape of query");
-    assert_eq!(sequences.num_tokens(), tokens, "lengths must add up to the number of rows");
-    assert!(
-        heads > 0 && hidden.is_multiple_of(heads),
-        "heads: {heads} do not divide rows of length {hidden}"
-    );
-    let (batch, longest) = (sequences.lengths.len(), sequences.longest());
-    if let Some(bias) = &positions.bias {
-        assert_eq!(bias.dims(), [batch, heads, longest, longest], "bias must have shape [B, A, L, L]");
-    }
-    for (name, vectors) in [("by_query", &positions.by_query), ("by_key", &positions.by_key)] {
-        if let Some(vectors) = vectors {
-            let expected = [(2 * longest).saturating_sub(1), hidden];
-            assert_eq!(vectors.dims(), expected, "{name} must have shape [2L - 1, H]");
-        }
-    }
-    // Nothing to compute, and no dims that kernels take.
-    if tokens == 0 || hidden == 0 {
+    assert_eq!(value.dims(), query.dims(), "value must have the shape of query");
+    if !has_pairs([&query, &key], sequences, heads, &positions) {
         return value;
     }
     assert_computes(&query);
@@ -187,7 +170,37 @@ pub fn attention(
     Tensor::from_dispatch(run::<AttentionOp, _>(input))
 }
 
-/// The weights of [`attention`] before dropout, softmax(S), [B, A, L, L].
+/// Whether there is anything to compute. Panics if shapes do not fit.
+fn has_pairs(
+    [query, key]: [&Tensor<2>; 2],
+    sequences: &Sequences,
+    heads: usize,
+    positions: &Positions,
+) -> bool {
+    let [tokens, hidden] = query.dims();
+    assert_eq!(key.dims(), [tokens, hidden], "key must have the shape of query");
+    assert_eq!(sequences.num_tokens(), tokens, "lengths must add up to the number of rows");
+    assert!(
+        heads > 0 && hidden.is_multiple_of(heads),
+        "heads: {heads} do not divide rows of length {hidden}"
+    );
+    let (batch, longest) = (sequences.lengths.len(), sequences.longest());
+    if let Some(bias) = &positions.bias {
+        let (found, of_one) = (bias.dims(), [heads, longest, longest]);
+        let fits = [1, batch].contains(&found[0]) && found[1..] == of_one;
+        assert!(fits, "bias must have shape [B, A, L, L] or [1, A, L, L], but is {found:?}");
+    }
+    for (name, vectors) in [("by_query", &positions.by_query), ("by_key", &positions.by_key)] {
+        if let Some(vectors) = vectors {
+            let expected = [(2 * longest).saturating_sub(1), hidden];
+            assert_eq!(vectors.dims(), expected, "{name} must have shape [2L - 1, H]");
+        }
+    }
+    // No dims that kernels take.
+    tokens > 0 && hidden > 0
+}
+
+/// The weights of [`attention`] before dropout, softmax(S), [B, A, L, L]; without tokens zeros. Panics if shapes do not fit.
 pub fn attention_weights(
     [query, key]: [Tensor<2>; 2],
     sequences: &Sequences,
@@ -195,6 +208,10 @@ pub fn attention_weights(
     positions: Positions,
 ) -> Tensor<4> {
     let dtype = query.dtype();
+    if !has_pairs([&query, &key], sequences, heads, &positions) {
+        let shape = [sequences.lengths.len(), heads, sequences.longest(), sequences.longest()];
+        return Tensor::zeros(shape, (&query.device(), dtype));
+    }
     let input = input([query.clone(), key, query], sequences, heads, positions);
     Tensor::from_dispatch(narrow::<Dispatch>(reference::weights::<Dispatch>(input), dtype))
 }

@@ -51,7 +51,7 @@ fn backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<AttentionOp,
     let grad = inputs.dropout.apply(grad);
     let along = B::float_sum_dim(B::float_mul(grad.clone(), weights.clone()), 3);
     let grad = B::float_mul(weights, B::float_sub(grad, along)); // of the scores
-    let bias = inputs.bias.as_ref().filter(|_| bias).map(|bias| narrow::<B>(grad.clone(), bias.dtype()));
+    let bias = inputs.bias.as_ref().filter(|_| bias).map(|bias| bias_gradient::<B>(grad.clone(), bias));
     let grad = B::float_mul_scalar(grad, inputs.scale.into());
     let query =
         query.then(|| rows(B::float_matmul(grad.clone(), rectangle.fill(&inputs.key)), &inputs.query));
@@ -60,6 +60,12 @@ fn backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<AttentionOp,
         rows(B::float_matmul(grad, rectangle.fill(&inputs.query)), &inputs.key)
     });
     vec![query, key, value, bias]
+}
+
+/// The gradient of `bias` of that of the logits, [B, A, L, L].
+pub(super) fn bias_gradient<B: Backend>(grad: FloatTensor<B>, bias: &FloatTensor<B>) -> FloatTensor<B> {
+    let is_shared = bias.shape()[0] < grad.shape()[0];
+    narrow::<B>(if is_shared { B::float_sum_dim(wide::<B>(grad), 0) } else { grad }, bias.dtype())
 }
 
 /// P of any inputs, [B, A, L, L] wide.
@@ -207,7 +213,7 @@ pub(super) fn folded_backward<B: DropoutOps>(
     let rectangle = Rectangle::new(&inputs);
     let [of_query, of_key] = Side::both(&rectangle);
     let of_bias = inputs.bias.as_ref().filter(|_| bias);
-    gradients[3] = of_bias.map(|bias| narrow::<B>(of_logits.clone(), bias.dtype()));
+    gradients[3] = of_bias.map(|bias| bias_gradient::<B>(of_logits.clone(), bias));
     let scaled = B::float_mul_scalar(wide::<B>(of_logits), inputs.scale.into());
     let operands = AttentionOp::operands::<B>(&inputs);
     let mut add = |operand: usize, further: Option<FloatTensor<B>>| {

@@ -7,6 +7,7 @@ use crate::flex::mask::factors;
 use crate::flex::row::{Norm, accumulate};
 use crate::flex::{
     HostKernels, Scalar, Wide, for_each, indices, of_rows, simd_fn, slice, statistics, tensor, total_of_each,
+    vector_gradient,
 };
 use crate::numerics::precision::wide;
 use burn::backend::tensor::FloatTensor;
@@ -51,13 +52,12 @@ impl HostKernels for EmbedLayerNormOp {
         let of_table = |i: usize, needed: bool| {
             needed.then(|| tensor(table_gradient(&sources[i], d, hidden), tables[i].shape()))
         };
-        let vector = |values: &[T::Wide]| tensor(T::narrow_all(values.to_vec()), input.gamma.shape());
         vec![
             of_table(0, words),
             of_table(1, types),
             of_table(2, positions),
-            gamma.then(|| vector(&totals[..hidden])),
-            beta.then(|| vector(&totals[hidden..])),
+            gamma.then(|| vector_gradient(totals[..hidden].to_vec(), &input.gamma)),
+            beta.then(|| vector_gradient(totals[hidden..].to_vec(), &input.beta)),
         ]
     }
 }

@@ -209,8 +209,8 @@ fn summand(name: &str, rows: Rows, [batch, seq]: [usize; 2], hidden: usize) -> S
     };
     let [found, length] = table.dims();
     if let Index::Cyclic { first, period } = rows {
-        let needed = first + period;
-        assert!(found >= needed, "{name}: row {} is needed, but there are {found}", needed - 1);
+        let needed = first as u128 + period as u128; // more than usize holds
+        assert!(found as u128 >= needed, "{name}: row {} is needed, but there are {found}", needed - 1);
     }
     assert_eq!(length, hidden, "{name}: rows must be as long as gamma");
     Summand { table: Some(table.dequantize().into_dispatch()), rows }

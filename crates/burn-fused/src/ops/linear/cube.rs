@@ -30,7 +30,7 @@ impl Kernels<CubeBackend> for LinearOp {
 fn affine(a: CubeTensor, b: CubeTensor, bias: Option<CubeTensor>, output: DType) -> CubeTensor {
     let Some(bias) = bias else { return product(a, b, output) };
     let (x, bias) = (product(a, b, DType::F32), cast(bias, DType::F32));
-    let sum = BiasActivation { x, bias, gate: None, activation: Activation::Identity };
+    let sum = BiasActivation { x, bias: Some(bias), gate: None, activation: Activation::Identity };
     // The matmul's own rounding would be before the bias.
     match launch(&sum) {
         Some(on) => activated(&on, sum, output),

@@ -4,7 +4,8 @@ use super::{Linear, LinearOp};
 use crate::engine::operator::{Gradients, Kernels, Output, Path, Upstream};
 use crate::engine::run::plain;
 use crate::flex::{
-    Scalar, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each, widened, with_matrix, with_scalar,
+    Scalar, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each, vector_gradient, widened,
+    with_matrix, with_scalar,
 };
 use crate::numerics::precision::narrow;
 use burn::backend::tensor::FloatTensor;
@@ -126,7 +127,7 @@ fn total(x: &FloatTensor<Flex>, of: &FloatTensor<Flex>) -> FloatTensor<Flex> {
         let total = total_of_each(values.len(), values.chunks(size), columns, |rows, total| {
             add_up(rows, total);
         });
-        narrow::<Flex>(tensor(total, of.shape()), of.dtype())
+        vector_gradient(total, of)
     }, panic!("linear: a tensor in {:?}", x.dtype()))
 }
 

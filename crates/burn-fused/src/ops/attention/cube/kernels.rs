@@ -17,7 +17,7 @@ pub(super) struct Heads<T: Float> {
     /// How far from its query a key is, at most.
     window: usize,
     scale: InputScalar,
-    /// [B, A, L, L].
+    /// [B, A, L, L] or [1, A, L, L].
     bias: ComptimeOption<Box<[T]>>,
     mask: ComptimeOption<Mask>,
     #[cube(comptime)]
@@ -37,13 +37,21 @@ impl<T: Float> Heads<T> {
             start = u32::cast_from(self.starts[sequence]) as usize;
             length = u32::cast_from(self.starts[sequence + 1]) as usize - start;
         }
+        let logits = head * self.longest;
+        #[comptime]
+        let bias = match &self.bias {
+            // One for all sequences repeats.
+            ComptimeOption::Some(bias) => logits % (bias.len() / self.longest),
+            ComptimeOption::None => logits,
+        };
         Head {
             start,
             length,
             column: head % self.heads * self.columns,
             hidden: self.heads * self.columns,
             columns: self.columns,
-            logits: head * self.longest,
+            logits,
+            bias,
             own: CUBE_POS % tiles * TILE,
         }
     }
@@ -93,7 +101,7 @@ impl<T: Float> Heads<T> {
                     #[comptime]
                     match &self.bias {
                         ComptimeOption::Some(bias) => {
-                            score += W::cast_from(bias[(head.logits + query) * self.longest + key]);
+                            score += W::cast_from(bias[(head.bias + query) * self.longest + key]);
                         }
                         ComptimeOption::None => {}
                     }

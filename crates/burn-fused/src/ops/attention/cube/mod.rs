@@ -3,10 +3,11 @@
 mod kernels;
 mod tile;
 
-use super::reference::{folded, folded_backward};
+use super::reference::{bias_gradient, folded, folded_backward};
 use super::{Attention, AttentionOp};
 use crate::cube::launch::{RowLaunch, UNITS, buffer, int_tensor, output};
 use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
+use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
@@ -109,9 +110,10 @@ fn backward(input: Input, upstream: Upstream<AttentionOp, CubeBackend>) -> Gradi
     let Upstream { statistics: [maxima, inverse_sums, context], grad, needs } = upstream;
     let (on, Input { query, key, value, bias, .. }, grad) = (&setup.on, &input, into_contiguous(grad));
     let [query_grad, key_grad, value_grad] = [(); 3].map(|()| setup.rows());
-    // Zeros where there are no pairs.
-    let bias_grad = bias.as_ref().filter(|_| needs[3]);
-    let bias_grad = bias_grad.map(|bias| on.zeros(bias.meta.shape().clone(), on.float));
+    // Zeros where there are no pairs. Of a bias that sequences share, each has its own, so that no order of sums is left to the device.
+    let bias = bias.as_ref().filter(|_| needs[3]);
+    let pairs = Shape::new([input.lengths.len(), input.heads, input.longest, input.longest]);
+    let bias_grad = bias.map(|_| on.zeros(pairs, on.float));
     let dots = setup.statistic();
     let launch =
         |rows: [&CubeTensor; 4], of_queries: Option<[Option<CubeTensor>; 2]>, own_grad: &CubeTensor| {
@@ -143,6 +145,7 @@ fn backward(input: Input, upstream: Upstream<AttentionOp, CubeBackend>) -> Gradi
     if needs[1] || needs[2] {
         launch([key, value, query, &grad], None, &key_grad);
     }
+    let bias_grad = bias.zip(bias_grad).map(|(bias, grad)| bias_gradient::<CubeBackend>(grad, bias));
     let gradients = [Some(query_grad), Some(key_grad), Some(value_grad), bias_grad];
     gradients.into_iter().zip(needs).map(|(gradient, needed)| gradient.filter(|_| needed)).collect()
 }

@@ -33,6 +33,8 @@ pub(super) struct Head {
     pub(super) columns: usize,
     /// Its first row of logits [B · A · L, L].
     pub(super) logits: usize,
+    /// Its first row of the bias.
+    pub(super) bias: usize,
     /// The first token of the cube's tile.
     pub(super) own: usize,
 }

@@ -24,7 +24,7 @@ fn part(keys: usize) -> usize {
 pub(super) struct Head<'a, T> {
     pub(super) input: &'a Attention<Flex>,
     pub(super) mask: Option<Mask>,
-    /// [B, A, L, L].
+    /// [L, L].
     bias: Option<&'a [T]>,
     /// Which of B · A.
     index: usize,
@@ -35,13 +35,16 @@ pub(super) struct Head<'a, T> {
 
 /// All heads of the first sequence, then all of the second.
 pub(super) fn heads<T: Scalar>(input: &Attention<Flex>) -> Vec<Head<'_, T>> {
-    let (mask, bias) = (input.dropout.mask(), input.bias.as_ref().map(|bias| slice::<T>(bias)));
+    let (mask, biases) = (input.dropout.mask(), input.bias.as_ref().map(|bias| slice::<T>(bias)));
+    let pairs = input.longest * input.longest;
     let columns = input.query.shape()[1] / input.heads;
     let mut heads = Vec::with_capacity(input.lengths.len() * input.heads);
     let mut first = 0;
     for &length in &input.lengths {
         for head in 0..input.heads {
             let (rows, columns) = (first..first + length, head * columns..(head + 1) * columns);
+            // One for all sequences repeats.
+            let bias = biases.map(|biases| &biases[heads.len() * pairs % biases.len()..][..pairs]);
             heads.push(Head { input, mask, bias, index: heads.len(), rows, columns });
         }
         first += length;
@@ -191,7 +194,7 @@ impl<T: Scalar> Block<'_, T> {
         tensor(found, Shape::new([self.keys.len(), self.distances()]))
     }
 
-    /// Which of all B · A · L rows of bias, mask and statistics a row of the block is.
+    /// Which of all B · A · L rows of mask and statistics a row of the block is.
     pub(super) fn row(&self, row: usize) -> usize {
         self.head.index * self.head.input.longest + self.queries.start + row
     }
@@ -220,7 +223,7 @@ impl<T: Scalar> Block<'_, T> {
         let scale = T::Wide::from_f64(self.head.input.scale);
         match self.head.bias {
             Some(bias) => {
-                let bias = &bias[self.row(row) * self.head.input.longest..][keys.clone()];
+                let bias = &bias[(self.queries.start + row) * self.head.input.longest..][keys.clone()];
                 products.iter_mut().zip(bias).for_each(|(s, bias)| *s = *s * scale + bias.widen());
             }
             None => products.iter_mut().for_each(|s| *s = *s * scale),

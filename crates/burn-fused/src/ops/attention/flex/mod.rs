@@ -44,7 +44,10 @@ impl HostKernels for AttentionOp {
         let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
         let mut grads =
             [needs_query, needs_key, needs_value].map(|needed| buffer(needed, shape.num_elements()));
-        let mut bias_grad = buffer(needs_bias, heads.len() * longest * longest);
+        // Sequences that share a bias add to one gradient, one after the other.
+        let shared = input.bias.as_ref().filter(|_| needs_bias).map(|bias| bias.shape()[0] * input.heads);
+        let groups = shared.unwrap_or(heads.len());
+        let mut bias_grad = vec![T::Wide::ZERO; shared.map_or(0, |groups| groups * longest * longest)];
         // Apart for each sequence, and added up in their order: heads are worked on in parallel.
         let columns = shape[1] / input.heads;
         let distances =
@@ -54,14 +57,21 @@ impl HostKernels for AttentionOp {
         let [query, key, value] = grads.each_mut().map(|values| parts(&heads, values, input.heads));
         let mut bias_parts = bias_grad.chunks_mut(longest * longest);
         let rows = query.into_iter().zip(key).zip(value).map(|((query, key), value)| [query, key, value]);
-        let tasks = heads.iter().zip(rows).zip(&mut vectors).map(|task| (task, bias_parts.next()));
-        for_each(heads.len() * longest * longest, tasks, |(((head, rows), vectors), bias)| {
-            head.backward(&grad, &statistics, rows, bias, vectors);
+        let mut tasks: Vec<Vec<_>> = (0..groups).map(|_| Vec::new()).collect();
+        for (i, task) in heads.iter().zip(rows).zip(&mut vectors).enumerate() {
+            tasks[i % groups].push(task);
+        }
+        let tasks = tasks.into_iter().map(|task| (task, bias_parts.next()));
+        for_each(heads.len() * longest * longest, tasks, |(heads, mut bias)| {
+            for ((head, rows), vectors) in heads {
+                head.backward(&grad, &statistics, rows, bias.as_deref_mut(), vectors);
+            }
         });
         // What is not needed has no values.
         let gradient = |rows: Vec<T>| (!rows.is_empty()).then(|| tensor(rows, shape.clone()));
         let mut grads = Vec::from(grads.map(gradient));
-        grads.push(input.bias.as_ref().filter(|_| needs_bias).map(|bias| tensor(bias_grad, bias.shape())));
+        let of_bias = |bias: &FloatTensor<Flex>| tensor(T::narrow_all(bias_grad), bias.shape());
+        grads.push(input.bias.as_ref().filter(|_| needs_bias).map(of_bias));
         grads.push(needs_by_query.then(|| joined(&heads, &vectors, 0)));
         grads.push(needs_by_key.then(|| joined(&heads, &vectors, 1)));
         grads
@@ -95,15 +105,15 @@ impl<T: Scalar> Head<'_, T> {
         }
     }
 
-    /// Stores the gradients: of query, key and value, a part for each row of the sequence, of the bias, [L, L], and of
-    /// `by_query` and `by_key`, [2L − 1, d]. What is not asked for is empty or `None`. The output's gradient and the
+    /// Stores the gradients: of query, key and value, a part for each row of the sequence, and of `by_query` and `by_key`,
+    /// [2L − 1, d]; adds to that of the bias, [L, L]. What is not asked for is empty or `None`. The output's gradient and the
     /// statistics are those of all rows.
     fn backward(
         &self,
         grad: &FloatTensor<Flex>,
         statistics: &[[T::Wide; 2]],
         [mut query_grad, mut key_grad, mut value_grad]: [Vec<&mut [T]>; 3],
-        mut bias_grad: Option<&mut [T]>,
+        mut bias_grad: Option<&mut [T::Wide]>,
         [of_query, of_key]: &mut [Vec<T::Wide>; 2],
     ) {
         let (input, longest, width) = (self.input, self.input.longest, self.columns.len());
@@ -114,7 +124,7 @@ impl<T: Scalar> Head<'_, T> {
         let needs_scores =
             !query_grad.is_empty() || !key_grad.is_empty() || bias_grad.is_some() || needs_vectors;
         // What a part of a block multiplies: weights, and the logits' gradient, which V's gradient does not need.
-        let soften = |part: &Block<T>, along: &mut [T::Wide], is_known, bias_grad: Option<&mut [T]>| {
+        let soften = |part: &Block<T>, along: &mut [T::Wide], is_known, bias_grad: Option<&mut [T::Wide]>| {
             let mut weights = part.products();
             let mut scores_grad = needs_scores.then(|| {
                 let value = part.view(&input.value, &part.keys);
@@ -248,7 +258,7 @@ simd_fn! {
         statistics: &'a [[T::Wide; 2]],
         along: &'a mut [T::Wide],
         is_known: bool,
-        bias_grad: Option<&'a mut [T]>,
+        bias_grad: Option<&'a mut [T::Wide]>,
     ) {
         let Head { input, mask, .. } = block.head;
         let (scale, mut bias_grad) = (T::Wide::from_f64(input.scale), bias_grad);
@@ -275,7 +285,7 @@ simd_fn! {
                 grad.iter_mut().zip(&*values).for_each(|(d, &p)| *d = p * (*d - along[row]));
                 if let Some(bias) = &mut bias_grad {
                     let bias = &mut bias[row * input.longest..][keys.clone()];
-                    bias.iter_mut().zip(&*grad).for_each(|(bias, &d)| *bias = T::narrow(d));
+                    accumulate(bias, grad);
                 }
                 // Behind the bias, whose gradient is not scaled.
                 grad.iter_mut().for_each(|d| *d = *d * scale);

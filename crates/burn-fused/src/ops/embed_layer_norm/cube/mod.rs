@@ -28,7 +28,8 @@ fn launch(input: &Input) -> Option<RowLaunch> {
     if floats.iter().any(|float| float.meta.shape()[0] == 0) {
         return None;
     }
-    let mut on = RowLaunch::of(&floats, shape, bindings as u32)?;
+    let tables: Vec<_> = summands(input).into_iter().filter_map(|rows| rows.table.as_ref()).collect();
+    let mut on = RowLaunch::of_norm(&tables, [&input.gamma, &input.beta], shape, bindings as u32)?;
     on.address_type = on.address_type.max(address_type(floats));
     Some(on)
 }
@@ -82,9 +83,10 @@ impl Kernels<CubeBackend> for EmbedLayerNormOp {
             })
         };
         let mut gradients: Vec<_> = tables.map(gradient).collect();
-        let vectors = partials.filter(|_| gamma || beta).map(|partials| on.totals(&partials, 2));
+        let dtype = input.gamma.dtype;
+        let vectors = partials.filter(|_| gamma || beta).map(|partials| on.totals(&partials, 2, dtype));
         let vector = |needed: bool, i: usize| vectors.as_ref().filter(|_| needed).map(|all| all[i].clone());
-        gradients.extend([vector(gamma, 0), vector(beta, 1)]);
+        gradients.extend([vector(gamma, 0), vector(beta, 1).map(|total| cast(total, input.beta.dtype))]);
         gradients
     }
 }
