@@ -12,8 +12,8 @@
 
 use anstyle::{AnsiColor, Style};
 use burn::prelude::*;
-use burn_bert::gradcheck::{GradCheck, GradCheckReport};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, PositionEmbeddingType};
+use burn_gradcheck::{GradCheck, GradCheckReport};
 use clap::Parser;
 use std::error::Error;
 use std::process::ExitCode;
@@ -56,6 +56,9 @@ fn check_all(args: &Args) -> Result<bool, Box<dyn Error>> {
         let report = check(args, scheme, &device)?;
         passes &= report.passes();
         anstream::println!("{}", painted(&format!("{scheme:?}: {report}")));
+    }
+    if passes {
+        println!("All gradients agree with central differences.");
     }
     Ok(passes)
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// How a model maps to a checkpoint. A model that implements it is a [`PretrainedModel`](super::PretrainedModel).
 ///
-#[doc = include_str!("custom_head.md")]
+#[cfg_attr(feature = "train", doc = include_str!("custom_head.md"))]
 pub trait Stored: Module {
     /// The model's config.
     type Config;
