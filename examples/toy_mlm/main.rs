@@ -93,7 +93,10 @@ fn main() -> Result<()> {
     pictures::losses([&learned.losses, &without_positions.losses], &folder.join("loss.svg"))?;
     pictures::similarities(before, after, &language.positions_by_letter(), &folder.join("positions.svg"))?;
     ensure!(has_learned, "the table does not show that the position embeddings learned");
-    println!("The position embeddings were learned; pictures: loss.svg and positions.svg in {}", folder.display());
+    println!(
+        "The position embeddings were learned; pictures: loss.svg and positions.svg in {}",
+        folder.display()
+    );
     Ok(())
 }
 

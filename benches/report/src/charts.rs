@@ -51,7 +51,8 @@ fn training(results: &Results) -> Result<String> {
         {
             for model in ["MiniLM-L6", "BERT-base", "ModernBERT-base"] {
                 let is_meant = |row: &str| row.starts_with(model);
-                let [a, b] = [ours, rival].map(|column| table.column(column, is_meant).map(|cells| numbers(cells[0])[0]));
+                let [a, b] = [ours, rival]
+                    .map(|column| table.column(column, is_meant).map(|cells| numbers(cells[0])[0]));
                 let (a, b) = (a?, b?);
                 groups.push(Group {
                     name: format!("{model}\n{precision}"),
@@ -70,14 +71,26 @@ fn inference(results: &Results) -> Result<String> {
         let table = results.table(&format!("inference {machine}"))?;
         let mut groups = Vec::new();
         for (precision, columns) in [
-            ("f32", &[("burn-bert, f32", OURS[0]), ("PyTorch", PYTORCH), ("ONNX Runtime", ONNX), ("OpenVINO", OPENVINO)][..]),
-            ("bf16", &[("burn-bert, bf16", OURS[0]), ("PyTorch, bf16", PYTORCH), ("OpenVINO, bf16", OPENVINO)]),
+            (
+                "f32",
+                &[
+                    ("burn-bert, f32", OURS[0]),
+                    ("PyTorch", PYTORCH),
+                    ("ONNX Runtime", ONNX),
+                    ("OpenVINO", OPENVINO),
+                ][..],
+            ),
+            (
+                "bf16",
+                &[("burn-bert, bf16", OURS[0]), ("PyTorch, bf16", PYTORCH), ("OpenVINO, bf16", OPENVINO)],
+            ),
             ("int8", &[("burn-bert, int8", OURS[0]), ("ONNX Runtime, int8", ONNX)]),
         ] {
             for padding in ["no padding", "half padding"] {
                 let mut bars = Vec::new();
                 for (column, color) in columns {
-                    let cells = table.column(column, |row| row.starts_with("BERT-base") && row.contains(padding))?;
+                    let cells =
+                        table.column(column, |row| row.starts_with("BERT-base") && row.contains(padding))?;
                     bars.push(bar(*color, numbers(cells[0])[0], cells[0].into()));
                 }
                 groups.push(Group { name: format!("{precision}\n{padding}"), bars });
@@ -104,14 +117,18 @@ fn memory(results: &Results) -> Result<String> {
                 let start = format!("- {model}, {shape}{suffix}:");
                 let line = lines.iter().find(|line| line.starts_with(&start));
                 let (_, peaks) = line.and_then(|line| line.split_once("host's memory ")).unwrap_or_default();
-                let [ours, theirs] = numbers(peaks)[..] else { anyhow::bail!("RESULTS.md has no peaks of {start}") };
-                let bars = [(OURS[0], ours), (PYTORCH, theirs)].map(|(color, mb)| bar(color, mb, mb.to_string()));
+                let [ours, theirs] = numbers(peaks)[..] else {
+                    anyhow::bail!("RESULTS.md has no peaks of {start}")
+                };
+                let bars =
+                    [(OURS[0], ours), (PYTORCH, theirs)].map(|(color, mb)| bar(color, mb, mb.to_string()));
                 groups.push(Group { name: format!("{name}\n{shape}"), bars: bars.into() });
             }
         }
         Ok(Panel { title: title.into(), groups })
     });
-    let title = "Training, 4,096 tokens in rows of different lengths: peak memory of a step in MB, less is better";
+    let title =
+        "Training, 4,096 tokens in rows of different lengths: peak memory of a step in MB, less is better";
     draw(title, &each(panels)?, &[("burn-bert", OURS[0]), ("PyTorch", PYTORCH)])
 }
 
@@ -141,7 +158,11 @@ fn one_text(results: &Results) -> Result<String> {
         Ok(Panel { title: format!("{model}, AMD EPYC with AVX2 only, two cores"), groups })
     });
     let legend = columns.map(|(column, color)| (column.trim_end_matches(", f32"), color));
-    draw("One text at a time: milliseconds, less is better (bars at the middle of a range)", &each(panels)?, &legend)
+    draw(
+        "One text at a time: milliseconds, less is better (bars at the middle of a range)",
+        &each(panels)?,
+        &legend,
+    )
 }
 
 fn bar(color: RGBColor, height: f64, label: String) -> Bar {

@@ -31,6 +31,10 @@ fn main() -> Result<()> {
             println!("wrote {name}");
         }
     }
-    ensure!(stale.is_empty(), "not what benches/RESULTS.md says: {}; run cargo run -p report", stale.join(", "));
+    ensure!(
+        stale.is_empty(),
+        "not what benches/RESULTS.md says: {}; run cargo run -p report",
+        stale.join(", ")
+    );
     Ok(())
 }

@@ -19,13 +19,18 @@ struct Row {
 
 /// The document with the table between its marks.
 pub fn insert(document: &str, results: &Results) -> Result<String> {
-    let (before, rest) = document.split_once(START).context("README.md has no mark for the table of speed")?;
+    let (before, rest) =
+        document.split_once(START).context("README.md has no mark for the table of speed")?;
     let (_, after) = rest.split_once(END).context("the README's table of speed has no end")?;
-    let mut table = "| burn-bert is … times as fast as | AMD¹ | half padding | Intel² | half padding | others |\n".to_string();
+    let mut table =
+        "| burn-bert is … times as fast as | AMD¹ | half padding | Intel² | half padding | others |\n"
+            .to_string();
     table += "|---|---|---|---|---|---|\n";
     for row in rows() {
-        let machines = row.machines.iter().map(|sources| range(results, sources)).collect::<Result<Vec<_>>>()?;
-        let others = row.others.iter().map(|(sources, name)| Ok(format!("{} ({name})", range(results, sources)?)));
+        let machines =
+            row.machines.iter().map(|sources| range(results, sources)).collect::<Result<Vec<_>>>()?;
+        let others =
+            row.others.iter().map(|(sources, name)| Ok(format!("{} ({name})", range(results, sources)?)));
         let others = others.collect::<Result<Vec<_>>>()?.join(", ");
         table += &format!("| {} | {} | {others} |\n", row.name, machines.join(" | "));
     }
@@ -47,28 +52,29 @@ fn range(results: &Results, sources: &[Source]) -> Result<String> {
 }
 
 fn rows() -> Vec<Row> {
-    let mut rows: Vec<Row> = [("f32", "and fused AdamW", "fused AdamW"), ("bf16", "and bf16 autocast", "PyTorch, bf16")]
-        .map(|(precision, masked_lm, classification)| {
-            let newer = if precision == "f32" { "head on masked tokens, fused AdamW" } else { masked_lm };
-            Row {
-                name: format!("PyTorch, training in {precision}"),
-                machines: [
-                    vec![
-                        ("masked_lm amd-avx512", of(masked_lm), ""),
-                        // The same step of another run.
-                        ("encoders amd-avx512", of(newer), "ModernBERT&8 × 128, 4"),
+    let mut rows: Vec<Row> =
+        [("f32", "and fused AdamW", "fused AdamW"), ("bf16", "and bf16 autocast", "PyTorch, bf16")]
+            .map(|(precision, masked_lm, classification)| {
+                let newer = if precision == "f32" { "head on masked tokens, fused AdamW" } else { masked_lm };
+                Row {
+                    name: format!("PyTorch, training in {precision}"),
+                    machines: [
+                        vec![
+                            ("masked_lm amd-avx512", of(masked_lm), ""),
+                            // The same step of another run.
+                            ("encoders amd-avx512", of(newer), "ModernBERT&8 × 128, 4"),
+                        ],
+                        vec![
+                            ("classification amd-avx512", of(classification), ""),
+                            ("encoders amd-avx512", of(newer), "ModernBERT&half padding"),
+                        ],
+                        vec![("masked_lm intel-amx", of(masked_lm), "")],
+                        vec![],
                     ],
-                    vec![
-                        ("classification amd-avx512", of(classification), ""),
-                        ("encoders amd-avx512", of(newer), "ModernBERT&half padding"),
-                    ],
-                    vec![("masked_lm intel-amx", of(masked_lm), "")],
-                    vec![],
-                ],
-                others: vec![(vec![("steps h200", of("PyTorch"), precision)], "H200")],
-            }
-        })
-        .into();
+                    others: vec![(vec![("steps h200", of("PyTorch"), precision)], "H200")],
+                }
+            })
+            .into();
     for (rival, column) in [
         ("PyTorch, inference in f32", "PyTorch"),
         ("ONNX Runtime in f32", "ONNX Runtime"),
@@ -87,7 +93,10 @@ fn rows() -> Vec<Row> {
         rows.push(Row {
             name: rival.into(),
             machines: machines.map(|(table, padding)| vec![(table, of(column), padding)]),
-            others: avx2.then(|| (vec![("inference amd-avx2", of(column), "")], "AVX2³")).into_iter().collect(),
+            others: avx2
+                .then(|| (vec![("inference amd-avx2", of(column), "")], "AVX2³"))
+                .into_iter()
+                .collect(),
         });
     }
     for (name, columns) in [

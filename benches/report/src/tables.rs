@@ -43,7 +43,9 @@ impl Table {
             Some(rival) => (rival, "ratio"),
             None => (column, column),
         };
-        let position = |name: &str, from: usize| self.header.iter().skip(from).position(|cell| cell == name).map(|at| at + from);
+        let position = |name: &str, from: usize| {
+            self.header.iter().skip(from).position(|cell| cell == name).map(|at| at + from)
+        };
         let index = position(after, 0)
             .and_then(|start| position(wanted, start))
             .with_context(|| format!("the table {} has no column {column:?}", self.name))?;

@@ -22,7 +22,8 @@ async fn served(classifier: Classifier) -> SocketAddr {
 /// Status and body of the answer to a request with this body.
 async fn post(address: SocketAddr, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let head = "POST /classify HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json";
+    let head =
+        "POST /classify HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json";
     let request = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -39,7 +40,8 @@ async fn many_clients_at_once_get_the_scores_of_each_text_alone() {
         let classifier = classifier.clone();
         tokio::spawn(async move {
             for request in 0..4 {
-                let texts = [format!("the cat sat {}", "on the mat ".repeat(client)), "a dog ".repeat(request + 1)];
+                let texts =
+                    [format!("the cat sat {}", "on the mat ".repeat(client)), "a dog ".repeat(request + 1)];
                 let (status, body) = post(address, &json!(texts).to_string()).await;
                 let alone = |text: &String| {
                     let best = classifier.classify(&[text], &TextOptions::new()).unwrap().swap_remove(0);
