@@ -84,7 +84,7 @@ impl Ranks {
     /// The mean of the gradients of all ranks, g = Σᵣ nᵣ·gᵣ / Σᵣ nᵣ, the same bits on every rank.
     ///
     /// `count` is n, what this rank's loss is a mean over (masked tokens, labelled tokens, texts), 0 if nothing, so that the mean
-    /// is that of one process with the batches of all ranks. Call it once per optimiser step, and clip what it returns.
+    /// is that of one process with the batches of all ranks. Call it once per optimizer step, and clip what it returns.
     ///
     /// # Errors
     ///

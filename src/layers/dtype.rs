@@ -55,7 +55,7 @@ impl ModuleMapper for Cast {
     }
 }
 
-/// Quantises the weights of all linear layers of `module` to 8 bits for inference, each output with a scale for each block of
+/// Quantises the weights of all linear layers of `module` to int8 for inference, each output with a scale for each block of
 /// inputs: the largest number of 16 to 255 that divides them. Weights without such a number stay as they are, and, on devices that store
 /// four values in a word, those whose number of outputs 4 does not divide.
 ///

@@ -57,7 +57,7 @@ pub(super) use classifier;
 pub struct ClassifierTransform {
     /// P, [H, H].
     pub dense: Linear,
-    /// Of H values.
+    /// H values.
     pub layer_norm: LayerNorm,
 }
 
@@ -76,7 +76,7 @@ impl ClassifierTransform {
         check.norm("transform.layer_norm", &self.layer_norm, hidden_size)
     }
 
-    /// Of each vector in the last axis.
+    /// Over the last axis.
     pub(super) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let dims = x.dims();
         let rows = x.reshape([-1, dims[D - 1] as i64]); // which the fused operators take

@@ -125,10 +125,14 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// Lets `interrupter` stop the run after the current batch, on all ranks: for Ctrl-C, whose handler is the program's.
     ///
     /// ```no_run
+    /// # use burn_bert::{data::{Columns, LabelledTexts}, training::{Trainer, TrainingArguments}};
+    /// # let train = LabelledTexts::open("train.csv", &Columns::default())?;
+    /// # let trainer = Trainer::from_pretrained("path/to/bert", train, TrainingArguments::new("out"))?;
     /// let interrupter = burn::train::Interrupter::new();
-    /// // let trainer = trainer.with_interrupter(&interrupter);
+    /// let trainer = trainer.with_interrupter(&interrupter);
     /// ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C")))?;
-    /// # Ok::<(), ctrlc::Error>(())
+    /// let trained = trainer.train()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_interrupter(self, interrupter: &Interrupter) -> Self {
         Self { interrupter: interrupter.clone(), ..self }
