@@ -337,7 +337,7 @@ impl Inner {
         if let Some(rank) = first(&|word| word.call == Call::Leave as u64) {
             state.part(rank, String::from_utf8_lossy(&messages[rank]).into_owned())?;
         } else if let Some(rank) = first(&|word| word.call != words[0].call) {
-            state.part(rank, "is at another place of the program than rank 0".into())?;
+            state.part(rank, "called a different collective operation than rank 0".into())?;
         } else if let Some(rank) = first(&|word| word.same != words[0].same) {
             state.part(rank, other.into())?;
         }

@@ -191,7 +191,9 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
     // From 0 on without gaps, as an id is the place of a logit.
     let name = |id: usize| match names.get(&id.to_string()) {
         Some(Value::String(name)) => Ok(name.clone()),
-        Some(_) => Err(fields.invalid("id2label", format!("has a name of {id} that is not text"))),
+        Some(_) => {
+            Err(fields.invalid("id2label", format!("names the id {id} by something that is not text")))
+        }
         None => Err(fields.invalid("id2label", format!("has {} labels, but none of id {id}", names.len()))),
     };
     (0..names.len()).map(name).collect()

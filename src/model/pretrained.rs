@@ -312,7 +312,9 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     for (i, (layer, built)) in bert.encoder.layers.iter().zip(&built.bert().encoder.layers).enumerate() {
         for ((field, found), (_, stated)) in settings(layer).into_iter().zip(settings(built)) {
             ensure(found == stated, field, || {
-                format!("is {found} in layer {i}, but a config.json states one of all, {stated} here")
+                format!(
+                    "is {found} in layer {i} and {stated} in the config; a config.json holds one value for all layers"
+                )
             })?;
         }
     }

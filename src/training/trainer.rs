@@ -287,7 +287,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             history = rmp_serde::from_slice(&first).expect("what rank 0 wrote");
         }
         if history.best.is_none() && valid.is_some() && interrupted.is_none() {
-            let problem = "was finite in no evaluation, so there is no best model; choose another metric_for_best_model";
+            let problem = "was NaN or infinite in every evaluation, so there is no best model; choose another metric_for_best_model";
             return Err(Error::data(&arguments.metric_for_best_model, problem));
         }
         let model = match history.best.filter(|_| ranks.is_first()) {
