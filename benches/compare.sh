@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Measures what docs/performance.md and the README quote, and writes their tables, each with its machine, date and commit.
+# Measures what README and docs/performance.md quote: writes the tables of benches/RESULTS.md, each with its machine, date and
+# commit, and from them the charts and the README's table of speed.
 #
 #     BURN_BERT_PYTHON=path/to/python benches/compare.sh [TABLE ...]
 #
 # Without names it makes all tables. Nothing else should run on the machine. Python needs torch,
-# transformers, onnx, onnxscript, onnxruntime and openvino; `profile` needs perf. A table stands between `<!-- NAME -->` and `<!-- end -->`.
+# transformers, onnx, onnxscript, onnxruntime and openvino; `profile` needs perf. A table stands between `<!-- NAME KEY -->` and
+# `<!-- end -->`, where KEY is the kind of machine: amd-avx512, intel-amx, …; a new machine gets its marks by hand, once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${BURN_BERT_PYTHON:?names the interpreter of the peers}"
@@ -49,9 +51,22 @@ machine() {
     done
 }
 
+# The kind of machine: who made it, and the widest instructions that kernels use.
+key() {
+    local flag widest=scalar
+    for flag in avx2 avx512f amx_bf16; do
+        grep -qw "$flag" /proc/cpuinfo && widest=${flag%%[f_]*}
+    done
+    case $(lscpu) in
+        *AuthenticAMD*) echo "amd-$widest" ;;
+        *GenuineIntel*) echo "intel-$widest" ;;
+        *) echo "$(uname -m)-$widest" ;;
+    esac
+}
+
 # Puts the file $3 between the marks of the table $2 in the document $1.
 insert() {
-    grep -q "^<!-- $2 -->$" "$1" || return 0
+    grep -q "^<!-- $2 -->$" "$1" || { echo "$1 has no mark <!-- $2 -->: the table is only printed" >&2; return 0; }
     awk -v name="$2" -v file="$3" '
         $0 == "<!-- end -->" { inside = 0 }
         !inside { print }
@@ -75,7 +90,6 @@ for table in "$@"; do
         echo
         measure "$table"
     } | tee "$results/$table"
-    for document in README.md docs/performance.md; do
-        insert "$document" "$table" "$results/$table"
-    done
+    insert benches/RESULTS.md "$table $(key)" "$results/$table"
 done
+cargo run --quiet -p report

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! The batch has padding at the end and inside, two token types and words that occur twice. The padding row is
-//! the one place where both numbers differ by design: its gradient through the lookup is exactly 0, though the
+//! the one row where both numbers differ by design: its gradient through the lookup is exactly 0, though the
 //! output depends on it. The exit status is 1 if a gradient is wrong and 2 if nothing could be checked.
 
 use anstyle::{AnsiColor, Style};
 use burn::prelude::*;
-use burn_bert::gradcheck::{GradCheck, GradCheckReport};
 use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, PositionEmbeddingType};
+use burn_gradcheck::{GradCheck, GradCheckReport};
 use clap::Parser;
 use std::error::Error;
 use std::process::ExitCode;
@@ -57,6 +57,9 @@ fn check_all(args: &Args) -> Result<bool, Box<dyn Error>> {
         passes &= report.passes();
         anstream::println!("{}", painted(&format!("{scheme:?}: {report}")));
     }
+    if passes {
+        println!("All gradients agree with central differences.");
+    }
     Ok(passes)
 }
 
@@ -86,7 +89,7 @@ fn check(
 }
 
 /// The table with its head in bold and its verdicts in green and red. `anstream` takes the colours out again
-/// where the output is no terminal or `NO_COLOR` is set.
+/// where the output is not a terminal or `NO_COLOR` is set.
 fn painted(table: &str) -> String {
     let paint = |style: Style, text: &str| format!("{style}{text}{style:#}");
     let verdicts = [

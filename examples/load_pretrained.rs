@@ -1,7 +1,7 @@
 //! Shows the embedding layer of a Hugging Face checkpoint: `cargo run --example load_pretrained -- DIRECTORY`.
 //!
-//! Prints config, tables and padding row, embeds two sentences, and lists the nearest neighbours of a few words by
-//! the cosine of their rows. Words are shown if the directory has a `vocab.txt`, else ids.
+//! Lists the nearest neighbours of a few words by the cosine of their rows, embeds two sentences, and prints tables,
+//! padding row and config. Words are shown if the directory has a `vocab.txt`, else ids.
 
 use anyhow::{Result, anyhow, bail, ensure};
 use burn::prelude::*;
@@ -52,11 +52,11 @@ fn run(args: &Args) -> Result<()> {
         args.words.iter().map(|word| vocabulary.id(word, rows)).collect::<Result<_>>()?
     };
 
-    describe(&embeddings);
+    neighbours(&embeddings, &words, args.neighbours, &vocabulary);
     for ids in sentences {
         embed(&embeddings, &ids, &vocabulary, &device)?;
     }
-    neighbours(&embeddings, &words, args.neighbours, &vocabulary);
+    describe(&embeddings);
     Ok(())
 }
 

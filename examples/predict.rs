@@ -1,7 +1,7 @@
-//! Uses a model on lines: `cargo run --release --features hub,tokenizers --example predict -- TASK --model MODEL <lines.txt`.
+//! Runs a model on lines: `cargo run --release --features hub,tokenizers --example predict -- TASK --model MODEL <lines.txt`.
 //!
 //! Reads texts from standard input, one per line; `--json` prints an object for each. Without it, columns are separated by
-//! tabs, places in a line count bytes, and the task decides what is printed:
+//! tabs, positions in a line count bytes, and the task decides what is printed:
 //!
 //! - `classify`: the most probable label, its probability and the text; of a multi-label model every label with a probability
 //!   of at least one half, of a regression its numbers;
@@ -33,15 +33,15 @@ use std::path::PathBuf;
 const PART: usize = 32;
 
 #[derive(Parser)]
-#[command(about = "Uses a model on the lines of the standard input")]
+#[command(about = "Runs a model on lines from standard input")]
 enum Task {
-    /// Labels of each line
+    /// Classify each line
     #[command(visible_alias = "classifier")]
     Classify {
         #[command(flatten)]
         model: Model,
     },
-    /// Entities of each line
+    /// Tag the entities of each line
     #[command(visible_alias = "tokens")]
     Tag {
         #[command(flatten)]
@@ -53,7 +53,7 @@ enum Task {
         #[arg(long, default_value_t = 0)]
         stride: usize,
     },
-    /// Answers to a question in each line
+    /// Find answers to a question in each line
     #[command(visible_alias = "answers")]
     Answer {
         #[command(flatten)]
@@ -70,7 +70,7 @@ enum Task {
         #[arg(long, default_value_t = 128)]
         stride: usize,
     },
-    /// The lines by their relevance for a query
+    /// Rank the lines for a query
     #[command(visible_alias = "reranker")]
     Rank {
         #[command(flatten)]
@@ -80,7 +80,7 @@ enum Task {
         #[arg(long, default_value_t = 10)]
         top_k: usize,
     },
-    /// Words in place of the masks of each line
+    /// Predict the masked words of each line
     #[command(visible_alias = "masked-lm")]
     FillMask {
         #[command(flatten)]
@@ -89,7 +89,7 @@ enum Task {
         #[arg(long, default_value_t = 5)]
         top_k: usize,
     },
-    /// The embedding of each line, or the lines that are most similar to a query
+    /// Embed each line, or search the lines for a query
     #[command(visible_alias = "sentences")]
     Embed {
         #[command(flatten)]

@@ -1,5 +1,5 @@
-//! BERT and thirteen related families for [Burn](https://burn.dev): fine-tuned and used in Rust, with outputs and gradients that match
-//! Hugging Face transformers, loaded from and saved as Hugging Face checkpoints.
+//! BERT and fourteen related encoders for [Burn](https://burn.dev), in Rust: the embedding layer, whole models and their training, with
+//! outputs and gradients that match Hugging Face transformers, loaded from and saved as Hugging Face checkpoints.
 //!
 //! A `pipeline::Pipeline` is a model with its tokenizer; a `training::Trainer` fine-tunes it:
 //!
@@ -44,11 +44,11 @@
 //! | feature | enables |
 //! |---|---|
 //! | `flex` (default), `ndarray`, `wgpu`, `vulkan`, `metal`, `webgpu`, `cuda`, `rocm`, `cpu` | Burn's devices, under Burn's names |
+//! | `cuda-cpp` | `cuda` with kernels compiled by NVRTC, not by LLVM |
 //! | `hub` | models by their names on the Hugging Face Hub, wherever a directory is taken: `owner/name` or `owner/name@revision`, downloaded into the cache that Python shares |
 //! | `tokenizers` | text in: transformers' tokenizers and pipelines |
 //! | `train` | training on Burn's trainer |
 //! | `mpi` | distributed training: `mpirun` and [`distributed`] |
-//! | `gradcheck` (default) | burn-gradcheck |
 //! | `x86-v4` | Burn's own matmuls of Flex (`Tensor::matmul`, f64) with AVX-512 on CPUs that have it |
 //!
 //! # Threads
@@ -59,7 +59,11 @@
 //! # Errors
 //!
 //! Functions that can fail return an [`Error`]. Only `forward` and `init`, names of Burn's, panic with its message; their
-//! fallible forms are `try_forward` and `try_init`. The repository's `docs` folder has guides.
+//! fallible forms are `try_forward` and `try_init`.
+//!
+//! # Guides
+//!
+//! The pages of the repository's folder `docs` are the modules of [`guides`]: tasks, training, questions and answers, migrating.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
@@ -85,8 +89,6 @@ pub mod text;
 #[cfg(feature = "train")]
 pub mod training;
 
-#[cfg(feature = "gradcheck")]
-pub use burn_gradcheck as gradcheck;
 pub use embeddings::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 pub use error::{EmbeddingTable, Error, Result};
 pub use family::{Family, PositionEmbeddingType};
@@ -105,12 +107,12 @@ pub mod functional {
     };
 }
 
-/// The examples of the README and of the guides, compiled and run as documentation tests.
-#[cfg(doctest)]
-mod guides {
+/// The guides, one a page. Their examples are documentation tests.
+#[cfg(any(doc, doctest))]
+pub mod guides {
     macro_rules! guides {
         ($($(#[$feature:meta])? $name:ident: $file:literal;)*) => {
-            $($(#[$feature])? #[doc = include_str!($file)] mod $name {})*
+            $($(#[$feature])? #[doc = include_str!($file)] pub mod $name {})*
         };
     }
 
@@ -119,8 +121,9 @@ mod guides {
         #[cfg(feature = "train")] tasks: "../docs/tasks.md";
         #[cfg(feature = "train")] training: "../docs/training.md";
         #[cfg(feature = "train")] distributed: "../docs/distributed.md";
+        #[cfg(feature = "train")] faq: "../docs/faq.md";
         #[cfg(feature = "tokenizers")] migrating: "../docs/migrating.md";
-        checkpoints: "../docs/checkpoints.md";
+        #[cfg(feature = "tokenizers")] checkpoints: "../docs/checkpoints.md";
         embeddings: "../docs/embeddings.md";
         devices: "../docs/devices.md";
         performance: "../docs/performance.md";

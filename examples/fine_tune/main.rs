@@ -42,7 +42,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Parser)]
 #[command(about = "Fine-tunes a BERT")]
 enum Task {
-    /// Labels or numbers of texts
+    /// Classify texts, or predict a number
     #[command(visible_alias = "classify")]
     Classifier {
         #[command(flatten)]
@@ -52,11 +52,11 @@ enum Task {
         /// What a text has: a class, several classes or a number
         #[arg(long, default_value = "class", value_parser = ["class", "classes", "number"])]
         kind: String,
-        /// The names of the classes, in the order of their ids, for labels that are other numbers than 0, 1, 2, …
+        /// Class names in id order, needed if labels are numbers other than 0, 1, 2, …
         #[arg(long, value_name = "NAMES", value_delimiter = ',')]
         labels: Vec<String>,
     },
-    /// The relevance of texts for queries
+    /// Rank texts for a query (cross-encoder)
     #[command(visible_alias = "rank")]
     Reranker {
         #[command(flatten)]
@@ -64,13 +64,13 @@ enum Task {
         #[command(flatten)]
         columns: ColumnOptions,
     },
-    /// Tags of words, such as named entities
+    /// Tag words, such as named entities
     #[command(visible_alias = "tag")]
     Tokens {
         #[command(flatten)]
         settings: Settings,
     },
-    /// Answers to questions in texts
+    /// Find answers in texts (SQuAD)
     #[command(visible_alias = "answer")]
     Answers {
         #[command(flatten)]
@@ -79,7 +79,7 @@ enum Task {
         #[arg(long, default_value_t = 128)]
         doc_stride: usize,
     },
-    /// Embeddings of sentences
+    /// Embed sentences
     #[command(visible_alias = "embed")]
     Sentences {
         #[command(flatten)]
@@ -94,7 +94,7 @@ enum Task {
         #[arg(long)]
         mini_batch_size: Option<usize>,
     },
-    /// Masked language modelling
+    /// Predict masked tokens (masked language modelling)
     #[command(visible_alias = "fill-mask")]
     MaskedLm {
         #[command(flatten)]
@@ -108,7 +108,7 @@ enum Task {
     },
 }
 
-/// ColumnOptions, by name or by index from 0.
+/// The columns of a table, by name or by index from 0.
 #[derive(Args)]
 struct ColumnOptions {
     /// The column of the text, or of the query
@@ -173,7 +173,7 @@ struct Settings {
     /// The peak: warm-up over the first tenth of the steps, then linear decay to 0
     #[arg(long, default_value_t = 5e-5)]
     learning_rate: f64,
-    /// What each layer's learning rate is of that of the layer above it
+    /// Factor by which the learning rate shrinks from layer to layer, top to bottom
     #[arg(long, value_name = "FACTOR")]
     layer_decay: Option<f64>,
     #[arg(long, default_value_t = 0.01)]

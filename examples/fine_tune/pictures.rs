@@ -3,7 +3,7 @@
 use burn_bert::training::History;
 use std::fmt::Write;
 
-/// Points of the training curve, each a mean over as many batches as it takes.
+/// Points of the training curve, each a mean over the same number of batches.
 const POINTS: usize = 100;
 
 /// SVG of the losses of all batches and of all evaluations, the one before training included.

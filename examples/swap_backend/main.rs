@@ -1,4 +1,5 @@
-//! Runs one model on every device: forward, backward and an optimiser step, and how much the devices differ.
+//! Runs one model on every device: forward, backward and an optimizer step, and how much the devices differ.
+//! With the default features Flex is the only device, which is then compared with itself.
 //!
 //! ```sh
 //! cargo run --example swap_backend

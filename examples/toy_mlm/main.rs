@@ -92,8 +92,11 @@ fn main() -> Result<()> {
     std::fs::create_dir_all(&folder).context("cannot create target/toy_mlm")?;
     pictures::losses([&learned.losses, &without_positions.losses], &folder.join("loss.svg"))?;
     pictures::similarities(before, after, &language.positions_by_letter(), &folder.join("positions.svg"))?;
-    println!("pictures in {}", folder.display());
     ensure!(has_learned, "the table does not show that the position embeddings learned");
+    println!(
+        "The position embeddings were learned; pictures: loss.svg and positions.svg in {}",
+        folder.display()
+    );
     Ok(())
 }
 

@@ -14,14 +14,14 @@ pub fn print(scores: [Score; 3], before: &[Tensor<2>; 2], after: &[Tensor<2>; 2]
     let unused_largest = unused.iter().map(|&(distance, _)| distance).fold(0.0, f64::max);
 
     let row = |label: &str, value: String| println!("  {label:<52} {value:>10}");
-    row("held-out masked tokens", String::new());
+    println!("  held-out masked tokens");
     row("  loss before training", format!("{:.3}", initial.loss));
     row("  loss after training", format!("{:.3}", learned.loss));
     row("  … with the position embeddings held at zero", format!("{:.3}", without_positions.loss));
     row("  … guessing any letter", format!("{:.3}", f64::from(LETTERS).ln()));
     row("  accuracy", format!("{:.3}", learned.accuracy));
     row("  … with the position embeddings held at zero", format!("{:.3}", without_positions.accuracy));
-    row("movement of vectors in training", String::new());
+    println!("  movement of vectors in training");
     row(&format!("  positions used ({}), mean", used.len()), format!("{used_mean:.3}"));
     row(&format!("  positions never used ({}), largest", unused.len()), exact(unused_largest));
     row("  padding row of the word embeddings", exact(padding_row));

@@ -33,7 +33,7 @@ impl BertEmbeddings {
     /// Reads the embedding layer of a Hugging Face checkpoint onto `device`, in its default float dtype.
     ///
     /// `path` is a directory with a `config.json` and the first of `model.safetensors`, `model.safetensors.index.json`,
-    /// `pytorch_model.bin` and `pytorch_model.bin.index.json`, or a weights file with a `config.json` beside it. Without a
+    /// `pytorch_model.bin` and `pytorch_model.bin.index.json`, or a weights file with a `config.json` next to it. Without a
     /// `config.json`, shapes give the sizes and BERT's defaults the rest; RoBERTa's family needs a config.
     ///
     /// ```

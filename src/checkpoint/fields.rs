@@ -48,7 +48,7 @@ impl Fields {
         Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path })
     }
 
-    /// Reads the `config.json` in a directory or beside a weights file. If `path` does not exist, the error
+    /// Reads the `config.json` in a directory or next to a weights file. If `path` does not exist, the error
     /// names it and not the config.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
         if !regular_file::exists(path) {

@@ -171,7 +171,7 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
         let invalid = |problem: String| Err(Error::data(&param.key, problem));
         // By key, as optional parameters shift the others in the list.
         let Some(expected) = built.iter().find(|built| built.key == param.key) else {
-            return invalid("is no parameter of the model that the module's config builds".into());
+            return invalid("is not a parameter of the model that the module's config builds".into());
         };
         if param.shape != expected.shape {
             let (found, expected) = (&param.shape, &expected.shape);

@@ -84,7 +84,7 @@ impl<T: Example> Examples<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Empty`] without an example; [`Error::Data`], with the place of the example, if
+    /// [`Error::Empty`] without an example; [`Error::Data`], with the index of the example, if
     ///
     /// - a class has no name, or two have one, or a number is infinite, NaN or outside its range;
     /// - a sentence has no words, or not one tag a word;

@@ -62,7 +62,7 @@ impl Example for LabelledTokens {
 impl LabelledSentences {
     /// Reads a file and the names of its tags, which get their ids as in [`LabelledTexts::open`](super::LabelledTexts::open).
     /// Returns [`Error::Row`](crate::Error::Row), with the file and the line, if the numbers of words and tags differ or a
-    /// line is malformed; [`Error::File`](crate::Error::File) if it is no regular file, has no sentence or more than 4 GiB;
+    /// line is malformed; [`Error::File`](crate::Error::File) if it is not a regular file, has no sentence or more than 4 GiB;
     /// [`Error::Io`](crate::Error::Io), [`Error::NotUtf8`](crate::Error::NotUtf8).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::read(path.as_ref(), None)

@@ -78,7 +78,7 @@ impl LabelledTexts {
     ///
     /// [`Error::Row`], with the file and the line, if a row lacks a column or its label is not of the kind; [`Error::Data`] if the
     /// extension is none of the above, a column is not in the header or is there twice, or labels are numbers but not ids;
-    /// [`Error::File`] if it is no regular file, has no row or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
+    /// [`Error::File`] if it is not a regular file, has no row or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
     pub fn open(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
         Self::read(path.as_ref(), columns, None)
     }

@@ -9,7 +9,7 @@ const MAX_VALUE: f32 = 1e15;
 /// The label of a text; [`Examples`](super::Examples) has an example.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Label {
-    /// One class of several, by its id: the place of its name.
+    /// One class of several, by its id: the index of its name.
     Class(usize),
     /// Any number of classes, by their ids.
     Classes(Vec<usize>),

@@ -40,7 +40,7 @@ impl PlainText {
         Ok(Self { lines: Arc::new(lines), mlm_probability: 0.15, whole_word_masking: false })
     }
 
-    /// Reads the lines of a UTF-8 file. Returns [`Error::File`] if it is no regular file, empty or blank; [`Error::Io`],
+    /// Reads the lines of a UTF-8 file. Returns [`Error::File`] if it is not a regular file, empty or blank; [`Error::Io`],
     /// [`Error::NotUtf8`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();

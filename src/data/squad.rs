@@ -70,7 +70,7 @@ impl SquadExample {
     /// # Errors
     ///
     /// [`Error::Json`] if the file has another structure; [`Error::Data`], with the question, if an answer is empty or not
-    /// at its place in the context; [`Error::File`] if it is no regular file, has no question or more than 4 GiB;
+    /// at its position in the context; [`Error::File`] if it is not a regular file, has no question or more than 4 GiB;
     /// [`Error::Io`], [`Error::NotUtf8`].
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>> {
         let path = path.as_ref();

@@ -84,7 +84,7 @@ impl Ranks {
     /// The mean of the gradients of all ranks, g = Σᵣ nᵣ·gᵣ / Σᵣ nᵣ, the same bits on every rank.
     ///
     /// `count` is n, what this rank's loss is a mean over (masked tokens, labelled tokens, texts), 0 if nothing, so that the mean
-    /// is that of one process with the batches of all ranks. Call it once per optimiser step, and clip what it returns.
+    /// is that of one process with the batches of all ranks. Call it once per optimizer step, and clip what it returns.
     ///
     /// # Errors
     ///
@@ -337,7 +337,7 @@ impl Inner {
         if let Some(rank) = first(&|word| word.call == Call::Leave as u64) {
             state.part(rank, String::from_utf8_lossy(&messages[rank]).into_owned())?;
         } else if let Some(rank) = first(&|word| word.call != words[0].call) {
-            state.part(rank, "is at another place of the program than rank 0".into())?;
+            state.part(rank, "called a different collective operation than rank 0".into())?;
         } else if let Some(rank) = first(&|word| word.same != words[0].same) {
             state.part(rank, other.into())?;
         }

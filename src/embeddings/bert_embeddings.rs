@@ -60,7 +60,7 @@ impl BertEmbeddingsConfig {
 pub struct BertEmbeddings {
     /// W, looked up by `input_ids`. A tied output head reads it at forward time.
     pub word_embeddings: TokenEmbedding,
-    /// P, looked up by `position_ids`; `None` with relative or rotary positions, which belong to the attention.
+    /// P, looked up by `position_ids`; `None` with relative, rotary or disentangled positions, which belong to the attention.
     pub position_embeddings: Option<TokenEmbedding>,
     /// S, looked up by `token_type_ids`; `None` in a family without token types, which ignores those ids.
     pub token_type_embeddings: Option<TokenEmbedding>,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// The input of [`BertEmbeddings`](crate::BertEmbeddings): a batch of B sequences of S tokens.
 ///
-/// A batch holds either token ids or vectors in their place (Hugging Face's `inputs_embeds`). Token types and positions are
+/// A batch holds either token ids or vectors (Hugging Face's `inputs_embeds`). Token types and positions are
 /// optional, in any order:
 ///
 /// ```

@@ -80,13 +80,13 @@ impl PackedHidden {
         &self.packing
     }
 
-    /// The vectors at their places, zeros where there is no token: [B, S, H].
+    /// The vectors at their positions, zeros where there is no token: [B, S, H].
     pub fn unpack(self) -> Tensor<3> {
         self.packing.unpack(self.rows)
     }
 
-    /// The vectors at some places, row of the batch · S + column: [M, H]. As
-    /// `unpack().flatten::<2>(0, 1).select(0, places)`, without unpacking. Panics if a place is not below B · S.
+    /// The vectors at some positions, row of the batch · S + column: [M, H]. As
+    /// `unpack().flatten::<2>(0, 1).select(0, places)`, without unpacking. Panics if a position is not below B · S.
     pub fn select(&self, places: &[usize]) -> Tensor<2> {
         self.packing.select(self.rows.clone(), places)
     }
@@ -141,7 +141,7 @@ impl BertEncoder {
     }
 
     /// The output of the last layer, [B, S, H], of `hidden` [B, S, H] (or [B, S, E] where it is projected): zero in
-    /// padding. Without `padding`, every place holds a token. Panics where [`try_forward`](Self::try_forward) returns an error.
+    /// padding. Without `padding`, every position holds a token. Panics where [`try_forward`](Self::try_forward) returns an error.
     pub fn forward(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Tensor<3> {
         self.try_forward(hidden, padding).unwrap_or_else(|error| panic!("{error}"))
     }

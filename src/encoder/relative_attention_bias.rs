@@ -12,7 +12,7 @@ const FAR: f64 = 128.0;
 /// [`BertEncoder`](super::BertEncoder): a number for each head and bucket of distances, `table[bucket(r − l)]` for query
 /// l and key r.
 ///
-/// Of the 32 buckets half are for keys after the query, half for those up to it. Eight of each half hold one distance
+/// Half of the 32 buckets are for keys after the query, half for those up to it. Eight of each half hold one distance
 /// (0 to 7), the others grow logarithmically up to 128, from which on all share the last. Source:
 /// `MPNetEncoder.compute_position_bias` of transformers 5.23, whose `relative_attention_bias` this is.
 #[derive(Module, Debug)]

@@ -55,10 +55,10 @@ impl ModuleMapper for Cast {
     }
 }
 
-/// Quantises the weights of all linear layers of `module` to 8 bits for inference, each output with a scale for each block of
+/// Quantises the weights of all linear layers of `module` to int8 for inference, each output with a scale for each block of
 /// inputs: 192, 128 or 64, or else the largest number of 16 to 255 that divides them. Weights without such a number stay as they are,
 /// and, on devices that store four values in a word, those whose number of outputs 4 does not divide. So do weights with a NaN or an
-/// infinite value, which 8 bits do not have: what is computed with them is not finite either, and inference reports that.
+/// infinite value, which int8 does not have: what is computed with them is not finite either, and inference reports that.
 ///
 /// A layer is then multiplied in integers on Flex, its input quantised row by row as it comes; on other devices, or under autodiff,
 /// Burn dequantises the weight for each call. Everything else, such as embeddings, attention and LayerNorm, is computed as before. The

@@ -5,7 +5,7 @@ use burn::tensor::{DType, IntDType};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// What [`BertEmbeddingsInput`](crate::BertEmbeddingsInput) takes as ids beside the tokens, and
+/// What [`BertEmbeddingsInput`](crate::BertEmbeddingsInput) takes as ids besides the tokens, and
 /// [`PaddingMask::from_attention_mask`](crate::PaddingMask::from_attention_mask) as a mask: rows on the host, one per
 /// sequence, of any integer type `I` (`&[[0, 0, 1]]`, `&Vec<Vec<u32>>` and the like), or a `Tensor<2, Int>` on the
 /// batch's device. The trait is sealed.

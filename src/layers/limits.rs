@@ -24,7 +24,7 @@ pub(crate) fn check_sizes<const N: usize>(sizes: [(&'static str, usize, usize); 
 /// Checks the number of parameters that a config describes. `field` is the one that a message blames.
 pub(crate) fn check_num_params(field: &'static str, params: u128) -> Result<()> {
     ensure(params <= MAX_PARAMS, field, || {
-        format!("makes {params} parameters with the other sizes, but at most {MAX_PARAMS} are built")
+        format!("gives {params} parameters together with the other sizes, but at most {MAX_PARAMS} are built")
     })
 }
 

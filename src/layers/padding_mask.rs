@@ -108,7 +108,7 @@ impl PaddingMask {
         Tensor::from_data(TensorData::new(self.is_padding.to_vec(), self.dims), device)
     }
 
-    /// Whether the first place of each sequence holds a token, except in sequences of padding alone.
+    /// Whether the first position of each sequence holds a token, except in sequences of padding alone.
     pub(crate) fn check_first(&self) -> Result<()> {
         // A row of padding alone has no token to read, wherever it is padded.
         match self.rows().position(|row| row.first() == Some(&true) && row.contains(&false)) {

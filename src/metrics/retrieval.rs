@@ -11,18 +11,18 @@ use std::sync::OnceLock;
 /// use burn_bert::metrics::RetrievalScores;
 ///
 /// let mut scores = RetrievalScores::default();
-/// scores.add(&[0.1, 0.9, 0.4, 0.3], &[1, 3]); // the documents 1 and 3 are relevant: at the places 1 and 3
-/// scores.add(&[0.1, 0.9, 0.4, 0.3], &[2]); // at place 2
+/// scores.add(&[0.1, 0.9, 0.4, 0.3], &[1, 3]); // the documents 1 and 3 are relevant: at the ranks 1 and 3
+/// scores.add(&[0.1, 0.9, 0.4, 0.3], &[2]); // at rank 2
 /// assert_eq!((scores.recall(1), scores.recall(2)), (0.25, 0.75));
 /// assert_eq!((scores.mrr(10), scores.accuracy(1)), (0.75, 0.5));
 /// ```
 ///
-/// Of documents with equal scores the first comes first. A query without a relevant document does not count. All scores
+/// Documents with equal scores keep their order. A query without a relevant document does not count. All scores
 /// are NaN without a query, or if a document's score is NaN. Source: `InformationRetrievalEvaluator` of
 /// sentence-transformers 6.2, where the documents' ids break ties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetrievalScores {
-    /// The places of the relevant documents from 0 on, ascending, of each query.
+    /// The ranks of the relevant documents from 0 on, ascending, of each query.
     places: Vec<Vec<usize>>,
     has_nan: bool,
 }
@@ -55,7 +55,7 @@ impl RetrievalScores {
         self.mean(|places| hits(places, k).len() as f64 / places.len() as f64)
     }
 
-    /// 1 / the place of the first relevant document, or 0 if it is not among the first k, on average.
+    /// 1 / the rank of the first relevant document, or 0 if it is not among the first k, on average.
     pub fn mrr(&self, k: usize) -> f64 {
         self.mean(|places| hits(places, k).first().map_or(0.0, |&first| 1.0 / (first + 1) as f64))
     }
@@ -65,7 +65,7 @@ impl RetrievalScores {
         self.mean(|places| f64::from(!hits(places, k).is_empty()))
     }
 
-    /// Σ 1/log₂(1 + place) over the relevant documents among the first k, divided by its largest possible value, on average.
+    /// Σ 1/log₂(1 + rank) over the relevant documents among the first k, divided by its largest possible value, on average.
     pub fn ndcg(&self, k: usize) -> f64 {
         let gain = |place: usize| (place as f64 + 2.0).log2().recip();
         self.mean(|places| {

@@ -62,7 +62,7 @@ pub struct QuestionAnsweringBatch {
 }
 
 impl QuestionAnsweringBatch {
-    /// One answer per sequence, the place of its first and of its last token. A place outside the sequence, or in padding, is
+    /// One answer per sequence, the index of its first and of its last token. An index outside the sequence, or in padding, is
     /// ignored, as in transformers. [`Error::ShapeMismatch`] if there is not one per sequence, or `padding` is not [B, S].
     pub fn new(
         input: BertEmbeddingsInput,
@@ -89,7 +89,7 @@ impl QuestionAnsweringBatch {
         Ok(Self { input, padding, answers })
     }
 
-    /// The logits of the N sequences that have an answer, [B, S] → [N, S], and its place, `[N]`: of the first and of the last
+    /// The logits of the N sequences that have an answer, [B, S] → [N, S], and its index, `[N]`: of the first and of the last
     /// token. `None` if there are none.
     pub fn labelled(&self, output: &QuestionAnsweringOutput) -> [Option<(Tensor<2>, Tensor<1, Int>)>; 2] {
         let [starts, ends] = &self.answers;

@@ -57,7 +57,7 @@ pub(super) use classifier;
 pub struct ClassifierTransform {
     /// P, [H, H].
     pub dense: Linear,
-    /// Of H values.
+    /// H values.
     pub layer_norm: LayerNorm,
 }
 
@@ -76,7 +76,7 @@ impl ClassifierTransform {
         check.norm("transform.layer_norm", &self.layer_norm, hidden_size)
     }
 
-    /// Of each vector in the last axis.
+    /// Over the last axis.
     pub(super) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let dims = x.dims();
         let rows = x.reshape([-1, dims[D - 1] as i64]); // which the fused operators take
@@ -191,7 +191,9 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
     // From 0 on without gaps, as an id is the place of a logit.
     let name = |id: usize| match names.get(&id.to_string()) {
         Some(Value::String(name)) => Ok(name.clone()),
-        Some(_) => Err(fields.invalid("id2label", format!("has a name of {id} that is not text"))),
+        Some(_) => {
+            Err(fields.invalid("id2label", format!("names the id {id} by something that is not text")))
+        }
         None => Err(fields.invalid("id2label", format!("has {} labels, but none of id {id}", names.len()))),
     };
     (0..names.len()).map(name).collect()

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// The label of a token or sequence that has none, as in PyTorch and transformers.
 pub(super) const IGNORED: i64 = -100;
 
-/// The N places of a batch that have a label: tokens, or sequences.
+/// The N positions of a batch that have a label: tokens, or sequences.
 #[derive(Clone, Debug)]
 pub(super) struct Labels {
     /// The axes that have labels: [B, S] or `[B]`.
@@ -93,14 +93,14 @@ impl Labels {
         Ok(Self { shape, places, values, tensor })
     }
 
-    /// Where the labels are in rows of the batch's places, row · S + column.
+    /// Where the labels are in rows of the batch's positions, row · S + column.
     pub(super) fn rows(&self) -> Vec<usize> {
         // Labels of sequences are as those of batches with one place each.
         let seq = self.shape.get(1).copied().unwrap_or(1);
         self.places.iter().map(|[row, column]| row * seq + column).collect()
     }
 
-    /// The logits at the places that have a label, [B, S, C] or [B, C] → [N, C], and the labels; `None` without any.
+    /// The logits at the positions that have a label, [B, S, C] or [B, C] → [N, C], and the labels; `None` without any.
     pub(super) fn labelled<const D: usize>(&self, logits: Tensor<D>) -> Option<(Tensor<2>, Tensor<1, Int>)> {
         let labels = self.tensor.clone()?;
         let device = logits.device();

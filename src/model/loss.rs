@@ -12,7 +12,7 @@ pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }
 }
 
-/// Mean cross-entropy of the places that have a label: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1;
+/// Mean cross-entropy of the positions that have a label: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1;
 /// 0 without labels or if all weights are 0, where PyTorch gives NaN. As in all losses here, f16 and bf16 are computed in f32.
 /// Source: `torch.nn.functional.cross_entropy` of PyTorch 2.15.
 pub(super) fn labelled_cross_entropy<const D: usize>(

@@ -191,7 +191,7 @@ impl BertForMaskedLm {
 pub struct MaskedLmHead {
     /// A and a, [H, E], with E the width of the word embeddings (H but in ELECTRA and ALBERT).
     pub transform: Linear,
-    /// Of E values.
+    /// E values.
     pub layer_norm: LayerNorm,
     /// b, one number per word, `[V]`.
     pub bias: Param<Tensor<1>>,

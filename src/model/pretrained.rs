@@ -45,12 +45,12 @@ pub trait PretrainedModel: Stored {
     /// Reads a model from a Hugging Face checkpoint onto `device`.
     ///
     /// `path` is a directory as transformers writes it (safetensors or `.bin`, in one file or in shards), or a weights file
-    /// with a `config.json` beside it; with the feature `hub` also a model's name on the Hugging Face Hub, as `owner/name` or
+    /// with a `config.json` next to it; with the feature `hub` also a model's name on the Hugging Face Hub, as `owner/name` or
     /// `owner/name@revision`. Embeddings and encoder must be complete. The pooler and the head must each be complete or
     /// absent; absent ones are newly initialised and [reported](LoadReport), as are unused tensors.
     ///
     /// Errors are those of the config's `from_pretrained` and, for every tensor of the model, of
-    /// [`BertEmbeddings::load`](crate::BertEmbeddings::load), and [`Error::Hub`] for a name that is no path, if the model
+    /// [`BertEmbeddings::load`](crate::BertEmbeddings::load), and [`Error::Hub`] for a name that is not a path, if the model
     /// cannot be had from the Hub.
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
         of_save(path.as_ref(), |path, fields| {
@@ -312,7 +312,9 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     for (i, (layer, built)) in bert.encoder.layers.iter().zip(&built.bert().encoder.layers).enumerate() {
         for ((field, found), (_, stated)) in settings(layer).into_iter().zip(settings(built)) {
             ensure(found == stated, field, || {
-                format!("is {found} in layer {i}, but a config.json states one of all, {stated} here")
+                format!(
+                    "is {found} in layer {i} and {stated} in the config; a config.json holds one value for all layers"
+                )
             })?;
         }
     }

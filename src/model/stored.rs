@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// How a model maps to a checkpoint. A model that implements it is a [`PretrainedModel`](super::PretrainedModel).
 ///
-#[doc = include_str!("custom_head.md")]
+#[cfg_attr(feature = "train", doc = include_str!("custom_head.md"))]
 pub trait Stored: Module {
     /// The model's config.
     type Config;
@@ -106,7 +106,7 @@ macro_rules! stored_head {
 }
 pub(super) use stored_head;
 
-/// Parameters of a model that come together. [`Stored`] has an example.
+/// A group of parameters that a checkpoint has completely or not at all. [`Stored`] has an example.
 pub struct Part<'a> {
     /// What their keys, and those of what they replace, start with.
     pub(super) namespace: String,

@@ -129,7 +129,7 @@ pub struct BertForTokenClassification {
     pub(crate) dropout: Dropout,
     /// W and b, [H, C].
     pub classifier: Linear,
-    /// What the config says beside the shapes.
+    /// What the config says besides the shapes.
     #[module(skip)]
     stated: BertForTokenClassificationConfig,
 }

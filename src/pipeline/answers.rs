@@ -26,14 +26,14 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Whether this is no answer: the text does not contain one.
+    /// Whether the text does not contain an answer.
     pub fn is_impossible(&self) -> bool {
         self.text.is_empty()
     }
 }
 
 impl Pipeline<BertForQuestionAnswering> {
-    /// Extractive question answering: the answers to each question in the text beside it, the best first.
+    /// Extractive question answering: the answers to each question in its text, the best first.
     ///
     /// A text longer than the model reads is read in windows, each with the question. They share `stride` tokens, by default
     /// 128; where there is no room for as many, half of the maximum length, as in transformers' pipeline, or half of the room.

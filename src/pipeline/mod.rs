@@ -1,7 +1,7 @@
 //! A model with its tokenizer: texts in, labels, entities, answers, words and embeddings out.
 //!
-//! A [`Pipeline`] is loaded from a directory, used and saved as one thing; it has a method for each task of its model, all of
-//! which take the same [`TextOptions`].
+//! A [`Pipeline`] is loaded from a directory, used and saved as one thing; it has a method for each task of its model. Those that
+//! compute from texts take the same [`TextOptions`]; `similarity` and `search` take embeddings.
 
 mod answers;
 mod classify;
@@ -59,7 +59,7 @@ use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 /// ```
 ///
 /// Texts are cut to what the model reads, as by [`limit_tokenizer`](PretrainedModel::limit_tokenizer). A text's results do
-/// not depend on the others beside it.
+/// not depend on the other texts of a call. A pipeline is `Send` and `Sync`: threads can share one.
 ///
 /// # Errors
 ///
@@ -185,7 +185,7 @@ fn not_finite(what: &str, text: usize) -> Error {
     Error::data(format!("the {what} of text {text}"), problem)
 }
 
-/// The places of the `k` largest values, the largest first; of equal ones, the first.
+/// The indices of the `k` largest values, the largest first; of equal ones, the first.
 fn largest(values: &[f64], k: usize) -> Vec<usize> {
     let mut places: Vec<usize> = (0..values.len()).collect();
     let order = |&a: &usize, &b: &usize| values[b].total_cmp(&values[a]).then(a.cmp(&b));

@@ -82,7 +82,7 @@ pub(super) fn check_length(text: &str) -> Result<(), String> {
     }
 }
 
-/// Checks a normaliser, pre-tokeniser, post-processor or decoder, and what it is made of. Their types need not be named,
+/// Checks a normaliser, pre-tokenizer, post-processor or decoder, and what it is made of. Their types need not be named,
 /// so fields tell them apart.
 fn check_part(part: &Value, growth: &mut f64) -> Result<(), String> {
     if let Value::Object(fields) = part {

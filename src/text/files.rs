@@ -39,7 +39,7 @@ impl BertTokenizer {
     /// Reads the tokenizer of a Hugging Face checkpoint: a directory with a `tokenizer.json` (preferred) or BERT's or
     /// MPNet's `vocab.txt`, or one of those files; with the feature `hub` also a model's name on the Hugging Face Hub.
     ///
-    /// As in transformers, `tokenizer_config.json` beside it overrides the case, accents, ideographs and leading space of a
+    /// As in transformers, `tokenizer_config.json` next to it overrides the case, accents, ideographs and leading space of a
     /// `tokenizer.json`, and gives `model_max_length` and special tokens; so does `special_tokens_map.json`. A special token
     /// that none names has BERT's name, such as `[MASK]`, or RoBERTa's, `<mask>`. Texts are padded and cut at the end,
     /// whatever `padding_side` and `truncation_side` say.
@@ -105,7 +105,7 @@ impl BertTokenizer {
     }
 
     /// Copies the files that the tokenizer was read from into `dir`, which may be where they are: `tokenizer.json` or
-    /// `vocab.txt`, and the settings and files of other libraries beside it. Limits that were set since are not in them.
+    /// `vocab.txt`, and the settings and files of other libraries next to it. Limits that were set since are not in them.
     ///
     /// Returns [`Error::Io`] if a file is gone or cannot be written; [`Error::File`] if `dir` has a file of another
     /// tokenizer, which would be read along with them. Each file is then as it was.

@@ -14,7 +14,7 @@ use tokenizers::{NormalizedString, Normalizer, Tokenizer};
 const MAX_LOOKAHEAD: usize = 64;
 
 /// The places of a text, counted from its end, at which a word may start that the whole text does not have: those of the
-/// normaliser, of added tokens, of the two characters that a pre-tokeniser looks ahead, and of the word before.
+/// normaliser, of added tokens, of the two characters that a pre-tokenizer looks ahead, and of the word before.
 const UNSETTLED: usize = 2 * MAX_LOOKAHEAD + 3;
 
 impl BertTokenizer {
@@ -59,7 +59,7 @@ impl BertTokenizer {
     /// Encodes one text of any length as windows of at most [`model_max_length`](Self::model_max_length) tokens, each
     /// with its own special tokens; neighbouring windows share `stride` tokens (transformers'
     /// `return_overflowing_tokens`). Errors are those of [`encode`](Self::encode), and [`Error::Data`] if a window has
-    /// no more than `stride` tokens beside the special ones.
+    /// no more than `stride` tokens besides the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
         self.windows(None, text, stride)
     }

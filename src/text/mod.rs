@@ -93,7 +93,7 @@ impl Encoding {
         (text.floor_char_boundary(start), text.floor_char_boundary(end))
     }
 
-    /// Of a text, or of a pair whose first text has `first` tokens.
+    /// The pieces of a text, or of a pair whose first text has `first` tokens.
     fn new(encoding: &tokenizers::Encoding, first: usize) -> Self {
         let special_tokens_mask: Vec<bool> =
             encoding.get_special_tokens_mask().iter().map(|&mask| mask != 0).collect();

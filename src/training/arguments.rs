@@ -154,7 +154,7 @@ arguments! {
     weight_decay: f64 = 0.01, with_weight_decay(f64);
     /// The largest norm of all gradients together; `f64::INFINITY` clips nothing.
     max_grad_norm: f64 = 1.0, with_max_grad_norm(f64);
-    /// The learning rate of each layer is that of the layer above it times this, in (0, 1].
+    /// Layer-wise decay: each layer's rate is the next higher layer's rate times this, in (0, 1].
     layer_decay: Option<f64> = None, with_layer_decay(impl Into<Option<f64>>);
     /// The precision of matmuls.
     precision: Precision = Precision::F32, with_precision(Precision);

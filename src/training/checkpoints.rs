@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// In the name of a file that is not yet complete.
 pub(super) const UNFINISHED: &str = ".unfinished";
 
-/// Burnpack files of models, optimisers or schedules, one per epoch, each followed by four bytes: its checksum.
+/// Burnpack files of models, optimizers or schedules, one per epoch, each followed by four bytes: its checksum.
 #[derive(Clone)]
 pub(super) struct Checkpoints {
     folder: PathBuf,

@@ -19,7 +19,7 @@ pub struct History {
     pub initial: BTreeMap<String, f64>,
     /// The evaluations, in their order.
     pub evaluations: Vec<Evaluation>,
-    /// The place in `evaluations` of the model that was saved; `None` if the run was stopped or has no validation data.
+    /// The index in `evaluations` of the model that was saved; `None` if the run was stopped or has no validation data.
     pub best: Option<usize>,
 }
 
@@ -28,9 +28,9 @@ pub struct History {
 pub struct Evaluation {
     /// Optimizer steps so far.
     pub step: usize,
-    /// Of the training batches since the evaluation before, as they were trained on; of several ranks, of those of rank 0.
+    /// Metrics of the training batches since the evaluation before, as they were trained on; of several ranks, of those of rank 0.
     pub train: BTreeMap<String, f64>,
-    /// Of the validation data.
+    /// Metrics of the validation data.
     pub valid: BTreeMap<String, f64>,
 }
 

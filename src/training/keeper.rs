@@ -117,7 +117,7 @@ impl MetricLogger for Keeper {
                 NumericEntry::Aggregated { count: 1.., .. } if name == LOSS && !value.is_finite() => {
                     let batch = if is_training { "of a training batch" } else { "of a validation batch" };
                     let _ = self.problem.set((batch, value)); // the first one stays
-                    self.trainer.stop(Some("the loss is no number"));
+                    self.trainer.stop(Some("the loss is NaN or infinite"));
                 }
                 _ if !value.is_finite() => {}
                 NumericEntry::Final(_) => {

@@ -125,10 +125,14 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// Lets `interrupter` stop the run after the current batch, on all ranks: for Ctrl-C, whose handler is the program's.
     ///
     /// ```no_run
+    /// # use burn_bert::{data::{Columns, LabelledTexts}, training::{Trainer, TrainingArguments}};
+    /// # let train = LabelledTexts::open("train.csv", &Columns::default())?;
+    /// # let trainer = Trainer::from_pretrained("path/to/bert", train, TrainingArguments::new("out"))?;
     /// let interrupter = burn::train::Interrupter::new();
-    /// // let trainer = trainer.with_interrupter(&interrupter);
+    /// let trainer = trainer.with_interrupter(&interrupter);
     /// ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C")))?;
-    /// # Ok::<(), ctrlc::Error>(())
+    /// let trained = trainer.train()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_interrupter(self, interrupter: &Interrupter) -> Self {
         Self { interrupter: interrupter.clone(), ..self }
@@ -283,7 +287,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             history = rmp_serde::from_slice(&first).expect("what rank 0 wrote");
         }
         if history.best.is_none() && valid.is_some() && interrupted.is_none() {
-            let problem = "was finite in no evaluation, so there is no best model; choose another metric_for_best_model";
+            let problem = "was NaN or infinite in every evaluation, so there is no best model; choose another metric_for_best_model";
             return Err(Error::data(&arguments.metric_for_best_model, problem));
         }
         let model = match history.best.filter(|_| ranks.is_first()) {

@@ -51,7 +51,7 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
     }
 }
 
-/// For whom [`TrainingData`] are read, by a [`Trainer`](super::Trainer).
+/// What a dataset needs to know to make batches for a [`Trainer`](super::Trainer): model, tokenizer and settings.
 pub struct Reader<'a, M> {
     /// The model.
     pub model: &'a M,
@@ -147,7 +147,7 @@ impl TrainingData<Tagger> for LabelledSentences {
         Ok(Batches::new(sentences, TokenBatcher::new(reader.tokenizer.clone())).with_lengths(lengths))
     }
 
-    /// Of entities if there are tags such as `B-PER`, else of tags.
+    /// Entity metrics if there are tags such as `B-PER`, else metrics of tags.
     fn metrics(&self, model: &Tagger) -> Metrics<Tagger> {
         let metrics = Metrics::new().with(AccuracyMetric::new());
         // The model's names, since the metric reads the model's ids.

@@ -98,7 +98,7 @@ const FAULTS: [(&str, &str); 13] = [
     ("other model", "the run ended with: rank 1 holds other parameters than rank 0"),
     ("other trained", "the run ended with: rank 1 trains other parameters than rank 0"),
     ("other settings", "the run ended with: rank 1 has another seed than rank 0"),
-    ("other place", "the run ended with: rank 1 is at another place of the program than rank 0"),
+    ("other place", "the run ended with: rank 1 called a different collective operation than rank 0"),
     // It says nothing, and mpirun says it.
     ("dies", "rank 1"),
     // Of the trainer: in its first evaluation, in a step, at a checkpoint, in a validation. Rank 0 or 2 reports a stop.

@@ -92,9 +92,9 @@ fn shards_and_pickles_are_downloaded_where_there_is_no_safetensors_file() {
 fn a_name_that_is_not_there_says_so() {
     let (_dir, hub, user) = served(Faults::default());
     let missing = user.load("config", "owner/other").unwrap_err();
-    has(&missing, &["owner/other is no path here, and the Hub shows no model of this name", "HF_TOKEN"]);
+    has(&missing, &["owner/other is not a local path, and the Hub shows no model of this name", "HF_TOKEN"]);
     let missing = user.load("config", &format!("{NAME}@v9")).unwrap_err();
-    has(&missing, &["owner/tiny is no path here, and has no revision v9"]);
+    has(&missing, &["owner/tiny is not a local path, and has no revision v9"]);
     // What the Hub answers to a user without a token, and to one with a token.
     for refusal in [(401, ""), (404, "RepoNotFound")] {
         hub.set(Faults { refusal: Some(refusal), ..Faults::default() });
@@ -229,7 +229,7 @@ fn a_full_cache_needs_no_network() {
 
     let empty = User::of(UNREACHABLE);
     let unreachable = empty.load("sentences", NAME).unwrap_err();
-    has(&unreachable, &["owner/tiny is no path here, and cannot be downloaded"]);
+    has(&unreachable, &["owner/tiny is not a local path, and cannot be downloaded"]);
     let empty = empty.with("HF_HUB_OFFLINE", "true");
     has(&empty.load("sentences", NAME).unwrap_err(), &["owner/tiny", "not complete", "HF_HUB_OFFLINE"]);
 }

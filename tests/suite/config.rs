@@ -179,12 +179,12 @@ fn sizes_that_no_machine_holds_are_refused_before_anything_is_built() {
     let most_rows = i32::MAX as usize;
     for (field, config, problem) in [
         ("hidden_size", wide(1 << 33), "is 8589934592, but must be at most 1048576"),
-        ("hidden_size", wide(1 << 20).with_num_hidden_layers(1), "parameters with the other sizes"),
+        ("hidden_size", wide(1 << 20).with_num_hidden_layers(1), "parameters together with the other sizes"),
         ("vocab_size", model(words(most_rows + 1)), "is 2147483648, but must be"),
         (
             "vocab_size",
             model(words(most_rows).with_hidden_size(1 << 10)),
-            "makes 2199023264768 parameters with the other sizes, but at most 1099511627776 are built",
+            "gives 2199023264768 parameters together with the other sizes, but at most 1099511627776 are built",
         ),
         ("num_hidden_layers", wide(4).with_num_hidden_layers(1 << 50), "is 1125899906842624, but"),
         ("num_hidden_layers", albert.with_num_hidden_layers(1 << 53), "but must be at most 4096"),

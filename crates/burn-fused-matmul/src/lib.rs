@@ -8,8 +8,8 @@
 //!
 //! # Memory
 //!
-//! Every thread that calls a product keeps the buffer in which A is packed, of at most 8 MiB, and every thread that multiplies one of
-//! 800 KiB for its part of B. Weights in 8 bits need more if K is above 20,000, about 36 bytes for each value along K. Results in bf16 of
+//! Every thread that calls a matmul keeps the buffer in which A is packed, of at most 8 MiB, and every thread that multiplies one of
+//! 800 KiB for its part of B. int8 weights need more if K is above 20,000, about 36 bytes for each value along K. Results in bf16 of
 //! more than 6,144 values along K, with AMX and AVX512-BF16 12,288, are added up in a matrix in f32.
 
 mod int8;
@@ -24,7 +24,7 @@ pub use kernel::Kernel;
 pub use matrix::{Matrix, Values};
 pub use threads::on_threads;
 
-/// Where a product goes: M · N values, row-major.
+/// Where the result of a matmul goes: M · N values, row-major.
 #[derive(Clone, Copy)]
 enum Output<'a> {
     /// C = A · B, or C += A · B if `add`.

@@ -77,7 +77,7 @@ impl GradCheck {
     ///
     /// # Errors
     ///
-    /// A [`GradCheckError`] if the loss or the settings cannot be checked. A gradient that is wrong is no error but a report
+    /// A [`GradCheckError`] if the loss or the settings cannot be checked. A wrong gradient is not an error but a report
     /// that does not [pass](GradCheckReport::passes).
     pub fn run<M: Module>(
         &self,
@@ -183,7 +183,7 @@ impl GradCheck {
         Ok(report)
     }
 
-    /// Checks the gradient of an input, which is copied to the module's device, beside those of the module's parameters; the
+    /// Checks the gradient of an input, which is copied to the module's device, besides those of the module's parameters; the
     /// report calls it `input`.
     ///
     /// ```
@@ -247,7 +247,7 @@ impl GradCheck {
     }
 }
 
-/// Passed to the loss of a [`GradCheck`](crate::GradCheck) beside the module, to compute in the check's dtype.
+/// Passed to the loss of a [`GradCheck`](crate::GradCheck) besides the module, to compute in the check's dtype.
 #[derive(Debug, Clone)]
 pub struct Probe {
     device: Device,

@@ -280,12 +280,12 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
         // Of nomic-embed-text-v2-moe, and what the published code can compute otherwise.
         unsupported: &[
             Unsupported::OtherThan("moe_every_n_layers", 0.0, "mixtures of experts"),
-            Unsupported::Flag("rotary_emb_interleaved", true, "turns neighbouring columns"),
-            Unsupported::OtherThan("rotary_emb_fraction", 1.0, "heads that are turned in part"),
+            Unsupported::Flag("rotary_emb_interleaved", true, "uses interleaved rotary embeddings"),
+            Unsupported::OtherThan("rotary_emb_fraction", 1.0, "partial rotary embeddings"),
             Unsupported::OtherThan("rotary_scaling_factor", 0.0, "scaled rotary positions"),
             Unsupported::Flag("use_rms_norm", true, "has RMS norms"),
-            Unsupported::Flag("causal", true, "attends to earlier tokens alone"),
-            Unsupported::Flag("parallel_block", true, "has attention beside its feed-forward networks"),
+            Unsupported::Flag("causal", true, "uses causal attention"),
+            Unsupported::Flag("parallel_block", true, "uses parallel attention and MLP blocks"),
             Unsupported::Flag("prenorm", true, "normalises before its layers"),
             Unsupported::Flag("qkv_proj_bias", true, "has biases in its attention"),
             Unsupported::Flag("mlp_fc1_bias", true, "has biases in its feed-forward networks"),

@@ -161,7 +161,7 @@ impl<'a> Machine<'a> {
                 let new = if opcode == b'a' { vec![self.pop()?] } else { self.pop_to_mark()? };
                 match self.top_value()? {
                     Value::List(items) => items.extend(new),
-                    _ => return Err("appends to what is no list".into()),
+                    _ => return Err("appends to something that is not a list".into()),
                 }
             }
             b's' | b'u' => {
@@ -170,7 +170,7 @@ impl<'a> Machine<'a> {
                 let new = if opcode == b's' { one((self.pop()?, self.pop()?)) } else { self.pop_to_mark()? };
                 match self.top_value()? {
                     Value::Dict(items) => items.extend(pairs(&new)?),
-                    _ => return Err("sets items of what is no dictionary".into()),
+                    _ => return Err("sets items of something that is not a dictionary".into()),
                 }
             }
             b'h' | b'j' => match self.memo.get(&(number as u32)) {

@@ -121,7 +121,7 @@ fn read_legacy(file: &WeightFile) -> Result<BTreeMap<String, StoredTensor>> {
     let references: HashMap<&str, StorageReference> =
         references.collect::<Result<_, _>>().map_err(|problem| file.corrupt(problem))?;
     let Value::List(order) = keys.get(keys.root) else {
-        return Err(file.corrupt("its list of storages is none"));
+        return Err(file.corrupt("its list of storages is not a list"));
     };
     let invalid = |key: &str, problem| Err(file.corrupt(format!("its storage {} {problem}", shown(key))));
     let mut storages = HashMap::new();

@@ -39,8 +39,7 @@ impl ModelId {
         }
         let usable = cached.filter(|cached| cached.is_usable(wanted));
         if ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().any(is_set) {
-            let problem =
-                "is no path here, and not complete in the cache, but HF_HUB_OFFLINE forbids to download it";
+            let problem = "is not a local path and not complete in the Hub cache, and HF_HUB_OFFLINE=1 forbids downloading it";
             return usable.map(|cached| cached.dir()).ok_or_else(|| self.error(problem.into(), None));
         }
         let downloaded = || {
@@ -67,17 +66,17 @@ impl ModelId {
         let status = context.map_or(0, |context| context.status.as_u16());
         let code = context.and_then(|context| context.error_code.as_deref()).unwrap_or_default();
         let problem = match (status, code) {
-            (404, "RevisionNotFound") => format!("is no path here, and has no revision {revision} on the Hub"),
+            (404, "RevisionNotFound") => format!("is not a local path, and has no revision {revision} on the Hub"),
             (_, "GatedRepo") | (403, _) => format!(
                 "is gated; accept the conditions on https://huggingface.co/{name}, and set HF_TOKEN to a token that may read it"
             ),
             // The Hub does not say whether a model is missing or private.
             (401 | 404, _) => {
-                "is no path here, and the Hub shows no model of this name; check the name or, if the model is private, set \
+                "is not a local path, and the Hub shows no model of this name; check the name or, if the model is private, set \
                  HF_TOKEN to a token that may read it"
                     .into()
             }
-            _ => format!("is no path here, and cannot be downloaded from the Hub to {}", cache.display()),
+            _ => format!("is not a local path, and cannot be downloaded from the Hub to {}", cache.display()),
         };
         self.error(problem, Some(error.into()))
     }

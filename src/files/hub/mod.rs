@@ -52,7 +52,7 @@ impl ModelId {
         let Self { name, revision } = self;
         let revision = if revision == "main" { String::new() } else { format!("--revision {revision} ") };
         let problem = format!(
-            "is no path here; to load the model of this name from the Hugging Face Hub, turn on the cargo feature `hub`, or \
+            "is not a local path; to load the model of this name from the Hugging Face Hub, turn on the cargo feature `hub`, or \
              run `hf download {name} {revision}--local-dir DIR` and load DIR"
         );
         Err(Error::Hub { name, problem, source: None })

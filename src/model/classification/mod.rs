@@ -157,7 +157,7 @@ pub struct BertForSequenceClassification {
     pub bert: BertModel,
     /// The head.
     pub classifier: SequenceClassificationHead,
-    /// What the config says beside the shapes.
+    /// What the config says besides the shapes.
     #[module(skip)]
     stated: BertForSequenceClassificationConfig,
 }

@@ -46,7 +46,7 @@ pub struct BertForSentenceEmbeddingConfig {
     pub prompts: Prompts,
     /// How many values of each vector `encode` keeps; by default all.
     pub truncate_dim: Option<usize>,
-    /// What the vectors are compared by.
+    /// The similarity function of the vectors.
     #[config(default = "Similarity::Cosine")]
     pub similarity: Similarity,
     /// The loss in training. Not stored.
@@ -55,8 +55,8 @@ pub struct BertForSentenceEmbeddingConfig {
     /// Sentences that training embeds at once; by default all of a batch. Not stored.
     ///
     /// The backward pass computes each mini-batch again, with the same dropout, so that only one is in memory. Loss and
-    /// gradients are those of the whole batch; a step costs one extra forward pass. A model of more than 1023 parameters
-    /// saves all for backward. (`CachedMultipleNegativesRankingLoss` of sentence-transformers 6.2; Gao et al. 2021.)
+    /// gradients are those of the whole batch; a step costs one extra forward pass. A model of more than 4,095 parameters
+    /// is refused ([`Error::Fused`]). (`CachedMultipleNegativesRankingLoss` of sentence-transformers 6.2; Gao et al. 2021.)
     pub mini_batch_size: Option<usize>,
 }
 
@@ -165,7 +165,7 @@ pub struct BertForSentenceEmbedding {
     pub bert: BertModel,
     /// The layers after the pooling.
     pub dense: Vec<SentenceDense>,
-    /// What the config says beside the shapes.
+    /// What the config says besides the shapes.
     #[module(skip)]
     stated: BertForSentenceEmbeddingConfig,
 }
@@ -263,7 +263,7 @@ pub struct SentenceDenseConfig {
     /// Whether there is a bias.
     #[config(default = true)]
     pub bias: bool,
-    /// What is computed of the sums.
+    /// Activation after the linear layer.
     #[config(default = "Activation::Tanh")]
     pub activation: Activation,
 }

@@ -51,7 +51,7 @@ fn modules_of(dir: &Path) -> Result<(PathBuf, Vec<PathBuf>, Option<PathBuf>)> {
     let (dense, normalize) = paths[2..].split_at(dense.len());
     // The path is the file's word, and could lead to weights anywhere.
     if let Some(path) = dense.iter().find(|path| !regular_file::is_plain_name(path)) {
-        return invalid(format!("have a Dense in {path:?}, which is no name of a folder"));
+        return invalid(format!("have a Dense in {path:?}, which is not the name of a folder"));
     }
     let dense = dense.iter().map(|path| dir.join(path)).collect();
     Ok((dir.join(paths[1]), dense, normalize.first().map(|path| dir.join(path))))

@@ -50,7 +50,7 @@ impl Pooling {
         self.after_prompt(hidden, padding, 0)
     }
 
-    /// [`try_forward`](Self::try_forward) without the first `prompt_length` places from each sequence's first token on.
+    /// [`try_forward`](Self::try_forward) without the first `prompt_length` positions from each sequence's first token on.
     pub(in crate::model) fn after_prompt(
         self,
         hidden: Tensor<3>,

@@ -6,7 +6,7 @@ use std::error::Error as _;
 fn says_both_ways_out(name: &str, options: &str, error: Error) {
     assert!(matches!(&error, Error::Hub { name: found, .. } if found == name));
     let expected = format!(
-        "{name} is no path here; to load the model of this name from the Hugging Face Hub, turn on the cargo feature `hub`, \
+        "{name} is not a local path; to load the model of this name from the Hugging Face Hub, turn on the cargo feature `hub`, \
          or run `hf download {name} {options}--local-dir DIR` and load DIR"
     );
     assert_eq!(error.to_string(), expected);

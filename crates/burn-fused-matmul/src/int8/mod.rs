@@ -1,4 +1,4 @@
-//! Matmuls with weights in 8 bits. Each row of A is quantised as it is packed, with a step s and a zero point z of its own:
+//! Matmuls with int8 weights. Each row of A is quantised as it is packed, with a step s and a zero point z of its own:
 //! A\[i, k\] ≈ s (q − z) with q in 0..=255. With a weight w = c · v, v an integer and c shared by a block of rows of its column,
 //!
 //! ```text
@@ -66,7 +66,7 @@ impl<'a> Int8Matrix<'a> {
     }
 }
 
-/// The product A · W + bias, row-major, of A with its rows quantised to 8 bits as the weights are. [`Int8Matrix`] has an example.
+/// The product A · W + bias, row-major, of A with its rows quantised to int8 as the weights are. [`Int8Matrix`] has an example.
 ///
 /// Each row of A is quantised to 256 values, from its smallest or 0 to its largest or 0. Sums of a block are exact in 32 bits before they
 /// are rounded to f32, so every kernel returns the same bits. A row with a NaN or an infinite value is NaN in the output.

@@ -42,7 +42,7 @@ inputs! {
 /// `x·W + b`: Burn's linear layer, which [`autocast`](crate::autocast) can compute with operands in 16 bits.
 ///
 /// Outside autocast, and where W is neither f32 nor bf16, it is Burn's `linear`, except on Flex, where this crate multiplies
-/// f32 and bf16 operands and rounds y to their dtype, and those in 8 bits (below). In autocast, with r(·) the rounding of one operand,
+/// f32 and bf16 operands and rounds y to their dtype, and those in int8 (below). In autocast, with r(·) the rounding of one operand,
 ///
 /// ```text
 /// y      = r(x)·r(W) + b

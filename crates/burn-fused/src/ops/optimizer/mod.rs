@@ -63,7 +63,7 @@ pub struct AdamStep {
     pub beta_1: f64,
     /// The decay of v.
     pub beta_2: f64,
-    /// ε, beside the root.
+    /// ε, added to the root.
     pub epsilon: f64,
     /// What the weight decay leaves of w.
     pub keep: f64,

@@ -30,7 +30,7 @@ inputs! {
 /// yᵢ₊d/2   = xᵢ₊d/2 · cos φᵢ + xᵢ · sin φᵢ
 /// ```
 ///
-/// Of queries and keys whose angles are multiples of their places, products depend on the distance alone. The backward turns
+/// If the angles of queries and keys are multiples of their positions, their inner products depend on the distance alone. The backward turns
 /// the gradient by −φ. Source: `apply_rotary_pos_emb` of transformers 5.23.
 ///
 /// ```
