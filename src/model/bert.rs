@@ -29,8 +29,8 @@ pub struct BertModel {
     pub embeddings: BertEmbeddings,
     /// The transformer layers.
     pub encoder: BertEncoder,
-    /// `None` where the head does not read its output, in DistilBERT, ELECTRA and ModernBERT, and without a head in NomicBERT
-    /// and GTE.
+    /// `None` where the head does not read its output, in DistilBERT, ELECTRA, ModernBERT and DeBERTa, and without a head in
+    /// NomicBERT and GTE.
     pub pooler: Option<BertPooler>,
 }
 

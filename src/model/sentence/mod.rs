@@ -55,8 +55,8 @@ pub struct BertForSentenceEmbeddingConfig {
     /// Sentences that training embeds at once; by default all of a batch. Not stored.
     ///
     /// The backward pass computes each mini-batch again, with the same dropout, so that only one is in memory. Loss and
-    /// gradients are those of the whole batch; a step costs one extra forward pass. A model of more than 1023 parameters
-    /// saves all for backward. (`CachedMultipleNegativesRankingLoss` of sentence-transformers 6.2; Gao et al. 2021.)
+    /// gradients are those of the whole batch; a step costs one extra forward pass. A model of more than 4,095 parameters
+    /// is an error of the forward pass. (`CachedMultipleNegativesRankingLoss` of sentence-transformers 6.2; Gao et al. 2021.)
     pub mini_batch_size: Option<usize>,
 }
 
