@@ -18,7 +18,7 @@
 #[path = "command_line/input.rs"]
 mod input;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use burn::prelude::*;
 use burn_bert::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification,
@@ -155,7 +155,9 @@ fn parts(mut predict: impl FnMut(usize, &[String]) -> Result<()>) -> Result<()> 
         if texts.is_empty() {
             return Ok(());
         }
-        predict(first, &texts)?;
+        let last = first + texts.len() - 1;
+        predict(first, &texts)
+            .with_context(|| format!("in lines {first} to {last}, of which text 0 is the first"))?;
         first += texts.len();
     }
 }
@@ -175,7 +177,7 @@ fn classify(model: &Model) -> Result<()> {
                 input::print(json!({ "text": text, "labels": labels.collect::<Vec<_>>() }))?;
                 continue;
             }
-            let names: Vec<_> = labels.iter().map(|label| label.label.as_str()).collect();
+            let names: Vec<_> = labels.iter().map(|label| input::shown(&label.label)).collect();
             let scores: Vec<_> = labels.iter().map(|label| format!("{:.4}", label.score)).collect();
             input::print(format!("{}\t{}\t{text}", names.join(", "), scores.join(", ")))?;
         }
@@ -199,7 +201,8 @@ fn tag(model: &Model, options: &TextOptions) -> Result<()> {
             }
             for entity in entities {
                 let (start, end) = (entity.start, entity.end);
-                let place = format!("{line}\t{}\t{:.4}\t{start}\t{end}", entity.label, entity.score);
+                let place =
+                    format!("{line}\t{}\t{:.4}\t{start}\t{end}", input::shown(&entity.label), entity.score);
                 input::print(format!("{place}\t{}", entity.text))?;
             }
         }
@@ -252,6 +255,7 @@ fn fill_mask(model: &Model, options: &TextOptions) -> Result<()> {
             .unwrap_or_else(|| format!("(no token has id {})", found.token_id)),
         word => word.to_string(),
     };
+    let shown = |found: &FilledMask| input::shown(&word(found));
     parts(|_, texts| {
         for masks in pipeline.fill_mask(texts, options)? {
             for (i, words) in masks.iter().enumerate() {
@@ -262,10 +266,10 @@ fn fill_mask(model: &Model, options: &TextOptions) -> Result<()> {
                     continue;
                 }
                 if masks.len() > 1 {
-                    input::print(format!("{name} {}:", i + 1))?;
+                    input::print(format!("{} {}:", input::shown(&name), i + 1))?;
                 }
                 for found in words {
-                    input::print(format!("{:6.2} %  {}", found.score * 100.0, word(found)))?;
+                    input::print(format!("{:6.2} %  {}", found.score * 100.0, shown(found)))?;
                 }
             }
         }

@@ -112,11 +112,11 @@ pub enum Error {
     Resize { table: EmbeddingTable, problem: String },
 
     /// A file could not be read or written.
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} {}", shown_path(path))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 
     /// A file or directory that cannot be used.
-    #[error("{} {}", path.display(), Shown(problem))]
+    #[error("{} {}", shown_path(path), Shown(problem))]
     File { path: PathBuf, problem: String },
 
     /// A path that does not exist and names a model on the Hugging Face Hub, which cannot be had from there. `source` is the
@@ -125,46 +125,49 @@ pub enum Error {
     Hub { name: String, problem: String, source: Option<Box<dyn std::error::Error + Send + Sync>> },
 
     /// A JSON file, such as a config or an index of shards, does not parse or holds something else.
-    #[error("{} does not hold the expected JSON", path.display())]
+    #[error("{} does not hold the expected JSON", shown_path(path))]
     Json { path: PathBuf, source: serde_json::Error },
 
     /// A field of a `config.json` has a value that no module can be built from.
-    #[error("{}: {field} {}", path.display(), Shown(problem))]
+    #[error("{}: {field} {}", shown_path(path), Shown(problem))]
     ConfigFile { path: PathBuf, field: &'static str, problem: String },
 
     /// A `config.json` describes a model that is not supported.
-    #[error("{}: model type {} is not supported: {}", path.display(), Shown(model_type), Shown(problem))]
+    #[error("{}: model type {} is not supported: {}", shown_path(path), Shown(model_type), Shown(problem))]
     UnsupportedModel { path: PathBuf, model_type: String, problem: String },
 
     /// A file is not a checkpoint or claims more than it holds, or a directory holds one that a save would hide.
-    #[error("cannot use {} as a checkpoint: {}", path.display(), Shown(problem))]
+    #[error("cannot use {} as a checkpoint: {}", shown_path(path), Shown(problem))]
     NotACheckpoint { path: PathBuf, problem: String },
 
     /// A file starts like a checkpoint, but does not parse.
-    #[error("{} is damaged or not a state dict", path.display())]
+    #[error("{} is damaged or not a state dict", shown_path(path))]
     CorruptCheckpoint { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 
     /// A checkpoint lacks a tensor that the layer needs.
-    #[error("{} has no {}: {}", path.display(), Shown(key), Shown(hint))]
+    #[error("{} has no {}: {}", shown_path(path), Shown(key), Shown(hint))]
     MissingKey { path: PathBuf, key: String, hint: String },
 
     /// A tensor of a checkpoint does not have the parameter's shape.
     #[error(
         "{}: {} has shape {found:?}, but the module expects {expected:?}; does the config belong to these weights? \
          A model's from_pretrained_with_new_head leaves out a head of another size",
-        path.display(), Shown(key)
+        shown_path(path),
+        Shown(key)
     )]
     CheckpointShape { path: PathBuf, key: String, found: Vec<usize>, expected: Vec<usize> },
 
     /// A tensor of a checkpoint does not hold floats.
     #[error(
         "{}: {} has dtype {}, but weights are f16, bf16, f32 or f64; dequantise them first",
-        path.display(), Shown(key), Shown(found)
+        shown_path(path),
+        Shown(key),
+        Shown(found)
     )]
     CheckpointDType { path: PathBuf, key: String, found: String },
 
     /// A tokenizer file does not parse.
-    #[error("cannot parse tokenizer file {}", path.display())]
+    #[error("cannot parse tokenizer file {}", shown_path(path))]
     CorruptTokenizer { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 
     /// A tokenizer failed on a text.
@@ -175,12 +178,12 @@ pub enum Error {
     #[error(
         "{} is not UTF-8: line {line} has an invalid byte at offset {offset} of the file; convert the file, with \
          iconv for example",
-        path.display()
+        shown_path(path)
     )]
     NotUtf8 { path: PathBuf, line: usize, offset: u64 },
 
     /// A row of a data file that cannot be used, by the line that it starts in, counted from 1.
-    #[error("{}, line {line}: the row {}", path.display(), Shown(problem))]
+    #[error("{}, line {line}: the row {}", shown_path(path), Shown(problem))]
     Row { path: PathBuf, line: u64, problem: String },
 
     /// Training or an evaluation that failed: a batch that cannot be made, a metric that cannot be read, a checkpoint that cannot
@@ -329,4 +332,9 @@ impl fmt::Display for Shown<'_> {
 /// A name or a value in a file, as part of a message that goes on after it.
 pub(crate) fn shown(text: &str) -> String {
     format!("{:.100}", Shown(text))
+}
+
+/// A path, which may have names of a file or of an archive in it.
+fn shown_path(path: &Path) -> impl fmt::Display {
+    Shown(&path.to_string_lossy()).to_string()
 }

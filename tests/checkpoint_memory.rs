@@ -104,6 +104,23 @@ fn memory_follows_the_size_of_the_file() {
         let bound = MULTIPLE * bytes.len() + (64 << 10);
         assert!(used.peak < bound, "{name}: {} bytes for a file of {}", used.peak, bytes.len());
     }
+    #[cfg(feature = "tokenizers")]
+    a_vocabulary_takes_little_more_than_its_file();
+}
+
+#[cfg(feature = "tokenizers")]
+fn a_vocabulary_takes_little_more_than_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vocab.txt");
+    for lines in [899_000, 3_000_000] {
+        let words: String = (0..lines).map(|i| format!("{i:x}\n")).collect();
+        let text = format!("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n{words}");
+        std::fs::write(&path, &text).unwrap();
+        let (result, used) = count(|| burn_bert::text::BertTokenizer::from_pretrained(&path));
+        eprintln!("{} bytes of a vocabulary take {}", text.len(), used.peak);
+        assert_eq!(result.is_ok(), lines < 900_000);
+        assert!(used.peak < (64 << 20) + 16 * text.len(), "{} bytes for {}", used.peak, text.len());
+    }
 }
 
 /// Dictionaries of which each holds the one before it twice: paths double with every one.

@@ -19,6 +19,12 @@ pub fn lines_of(reader: impl BufRead) -> impl Iterator<Item = Result<String>> {
     })
 }
 
+/// A label or another text of a model's files, without characters that a terminal obeys or that end a column.
+pub fn shown(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
+}
+
 /// Prints a line. Where nobody reads any more, as in `… | head`, the program ends.
 pub fn print(line: impl Display) -> Result<()> {
     match writeln!(stdout(), "{line}") {

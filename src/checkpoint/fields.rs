@@ -5,15 +5,14 @@ use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Presence};
 use crate::files::hub::{Wanted, directory};
-use crate::files::{CONFIG_NAME, read_json, regular_file};
+use crate::files::{CONFIG_NAME, folder_of, read_json, regular_file};
 use crate::layers::EmbeddingInitializer;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// The path of a checkpoint's config: in the directory, or beside the weights file.
 pub(super) fn config_path(path: &Path) -> PathBuf {
-    let directory = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
-    directory.join(CONFIG_NAME)
+    folder_of(path).join(CONFIG_NAME)
 }
 
 /// The fields of one `config.json`, under BERT's names. [`Stored`](crate::model::Stored) has an example.
@@ -278,7 +277,13 @@ impl Fields {
         built.map_err(|error| match error {
             Error::Config { field, problem } => {
                 // The file has another name for this field than the config struct.
-                let field = if field == "initializer" { "initializer_range" } else { field };
+                let [sequences, tokens, answers] = self.spec.head_dropout;
+                let field = match field {
+                    "initializer" => "initializer_range",
+                    "classifier_dropout" => sequences.or(tokens).unwrap_or(field),
+                    "qa_dropout" => answers.unwrap_or(field),
+                    _ => field,
+                };
                 self.invalid(field, problem.replace("use None", "use null").replace("is None", "is null"))
             }
             other => other,

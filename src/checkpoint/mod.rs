@@ -114,6 +114,11 @@ impl Checkpoint {
 
     /// Whether two tensors have the same shape and values, in whatever dtype each is stored.
     pub(crate) fn are_equal(&self, keys: &[String; 2]) -> Result<bool> {
+        // PyTorch's files list a tied tensor under both of its names.
+        let [left, right] = keys.each_ref().map(|key| self.tensors.get(key));
+        if left.is_some() && left == right {
+            return Ok(true);
+        }
         let values = self.read(&keys.each_ref().map(String::as_str))?;
         let (left, right) = (&values[0], &values[1]);
         // As f64, which holds every value of the others.
@@ -123,11 +128,11 @@ impl Checkpoint {
     /// The values of float tensors, in the order of `keys`.
     fn read(&self, keys: &[&str]) -> Result<Vec<TensorData>> {
         let tensors = keys.iter().map(|key| self.float_tensor(key)).collect::<Result<Vec<_>>>()?;
-        // Before anything is allocated: views in PyTorch's files can repeat what they see. Saturating, as shapes are the
-        // file's word.
+        // Before anything is allocated: views in PyTorch's files can repeat what they see. Twice the file, as it has a tied
+        // tensor once under two names, and a model that does not tie them reads both. Saturating, as shapes are the file's word.
         let claimed = tensors.iter().fold(0, |total: u64, (tensor, ..)| total.saturating_add(tensor.size()));
         let length = self.files.iter().fold(0, |total: u64, file| total.saturating_add(file.length));
-        if claimed > length {
+        if claimed > length.saturating_mul(2) {
             let problem = format!("its tensors claim {claimed} bytes, but it has {length}");
             return Err(Error::not_a_checkpoint(&self.path, problem));
         }
@@ -139,7 +144,10 @@ impl Checkpoint {
 fn read_index(path: &Path) -> Result<BTreeMap<PathBuf, Vec<String>>> {
     let mut index: Map<String, Value> = read_json(path)?;
     let Some(Value::Object(weight_map)) = index.remove("weight_map") else {
-        return Err(Error::not_a_checkpoint(path, "it has no weight_map, so it is not a shard index"));
+        return Err(Error::not_a_checkpoint(
+            path,
+            "it has no weight_map, so it is not a shard index; name the model's directory or a file of its weights",
+        ));
     };
     let mut shards: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
     for (key, name) in weight_map {

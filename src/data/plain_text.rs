@@ -63,6 +63,9 @@ impl PlainText {
     /// [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
     /// [`model_max_length`](BertTokenizer::model_max_length); [`Error::Data`] if an id is 2³¹ or more.
     pub fn windows(&self, tokenizer: BertTokenizer, seq_len: usize) -> Result<TextWindows> {
+        let probability = self.mlm_probability;
+        let is_allowed = 0.0 < probability && probability <= 1.0;
+        ensure(is_allowed, "mlm_probability", || format!("is {probability}, but must lie in (0, 1]"))?;
         let too_short = || format!("is {seq_len}, but a token between [CLS] and [SEP] needs at least 3");
         ensure(seq_len >= 3, "seq_len", too_short)?;
         let limit = tokenizer.model_max_length().unwrap_or(usize::MAX);

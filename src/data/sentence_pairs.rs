@@ -22,29 +22,45 @@ pub type SentencePairs = Examples<SentencePair>;
 impl SentencePairs {
     /// Reads a file. Errors are those of [`LabelledTexts::open`](super::LabelledTexts::open); [`Error::Row`] also if a row has
     /// another number of columns than the first, an empty sentence or a label that is not a finite number; [`Error::Data`] also if
-    /// there are fewer than two columns of sentences, or several may hold the labels.
+    /// there are fewer than two columns of sentences, several may hold the labels, or a column that was not chosen has numbers
+    /// alone.
     pub fn open(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
         let file = LabelledFile::read(path.as_ref())?;
         let rows = file.rows(!columns.without_header)?;
         let (sentences, label_column) = Self::find(columns, &rows, path.as_ref())?;
-        let width = rows.all().len();
+        let (width, names) = (rows.all().len(), rows.names.clone().unwrap_or_default());
         let pairs = rows.read(|row| {
             // A JSON object may have other fields than the first one, which nobody chose.
             if columns.texts.is_none() && row.len() != width {
                 return Err(format!("has {}, but the first row has {width}", counted(row.len(), "field")));
             }
-            let mut sentences = sentences.iter().map(|column| match row.text(column)? {
+            let mut texts = sentences.iter().map(|column| match row.text(column)? {
                 text if text.trim().is_empty() => Err(format!("has no sentence in {}", column.described())),
                 text => Ok(text),
             });
-            let mut next = || sentences.next().expect("two sentences or more");
+            let mut next = || texts.next().expect("two sentences or more");
             let (anchor, positive) = (next()?, next()?);
-            let negatives = sentences.collect::<Result<_, _>>()?;
+            let negatives = texts.collect::<Result<_, _>>()?;
             // Numbers alone: no class is ever looked up.
             let label = |column| row.label(column, &mut Classes::new(LabelKind::Value, None));
             let label = label_column.as_ref().map(label).transpose()?.and_then(|label| label.number());
             Ok(SentencePair { anchor, positive, negatives, label })
         })?;
+        // Of columns that nobody chose: a similarity or a number of the row is no sentence.
+        let is_number = |text: &String| text.trim().parse::<f64>().is_ok();
+        let numbers =
+            (0..sentences.len()).find(|&place| pairs.iter().all(|pair| is_number(pair.sentence(place))));
+        if let Some(place) = numbers.filter(|_| columns.texts.is_none()) {
+            let problem = "has numbers alone, and would be read as sentences; name it label or score if it holds the labels, \
+                           or choose the columns";
+            let column = match &sentences[place] {
+                Column::Index(index) => {
+                    names.get(*index).map_or(index.to_string(), |name| format!("{name:?}"))
+                }
+                Column::Name(name) => format!("{name:?}"),
+            };
+            return Err(Error::data(format!("column {column} of {}", path.as_ref().display()), problem));
+        }
         Self::new(pairs, Vec::new())
     }
 
@@ -141,6 +157,15 @@ pub struct SentencePair {
 }
 
 impl SentencePair {
+    /// The anchor, the positive, or a negative.
+    fn sentence(&self, place: usize) -> &String {
+        match place {
+            0 => &self.anchor,
+            1 => &self.positive,
+            _ => &self.negatives[place - 2],
+        }
+    }
+
     /// A pair without a hard negative and a label.
     pub fn new(anchor: impl Into<String>, positive: impl Into<String>) -> Self {
         Self { anchor: anchor.into(), positive: positive.into(), negatives: Vec::new(), label: None }

@@ -2,7 +2,7 @@ use super::batches::TryBatcher;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use crate::model::QuestionAnsweringBatch;
-use crate::text::{BertTokenizer, Encoding, TextBatch};
+use crate::text::{BertTokenizer, Encoding, TextBatch, lstrip};
 use burn::prelude::*;
 use serde::Deserialize;
 use std::path::Path;
@@ -142,10 +142,9 @@ impl QuestionWindow {
             let misplaced = |problem| Error::data(format!("question {:?}", example.id), problem);
             let span = example.spans().map_err(misplaced)?.first().copied();
             // As run_qa.py: some questions begin with many spaces, which would take room from the text.
-            let question = example.question.trim_start();
+            let question = lstrip(&example.question);
             for encoding in tokenizer.encode_pair_windows(question, &example.context, doc_stride)? {
-                let answer =
-                    span.and_then(|span| tokens(&encoding, &example.context, span)).unwrap_or([0, 0]);
+                let answer = span.and_then(|span| tokens(&encoding, span)).unwrap_or([0, 0]);
                 windows.push(Self { encoding, answer, example: number });
             }
         }
@@ -154,11 +153,11 @@ impl QuestionWindow {
 }
 
 /// The first and the last token of some bytes of the context; `None` if they are not all in the window.
-fn tokens(window: &Encoding, context: &str, (start, end): (usize, usize)) -> Option<[usize; 2]> {
+fn tokens(window: &Encoding, (start, end): (usize, usize)) -> Option<[usize; 2]> {
     let of_text: Vec<usize> = (0..window.len()).filter(|&i| window.sequence_ids()[i] == Some(1)).collect();
     // `None` where the answer begins before the window or ends after it.
-    let begins = of_text.iter().take_while(|&&i| window.place(i, context).0 <= start).last()?;
-    let ends = of_text.iter().rev().take_while(|&&i| window.place(i, context).1 >= end).last()?;
+    let begins = of_text.iter().take_while(|&&i| window.offsets()[i].0 <= start).last()?;
+    let ends = of_text.iter().rev().take_while(|&&i| window.offsets()[i].1 >= end).last()?;
     Some([*begins, *ends])
 }
 

@@ -6,9 +6,7 @@ pub(crate) mod regular_file;
 mod replace;
 
 pub(crate) use regular_file::read_json;
-#[cfg(feature = "tokenizers")]
-pub(crate) use replace::directory_of;
-pub(crate) use replace::{Replacement, finish, of_one_save};
+pub(crate) use replace::{Replacement, finish, folder_of, of_one_save};
 
 pub(crate) const CONFIG_NAME: &str = "config.json";
 

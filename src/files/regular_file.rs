@@ -79,7 +79,13 @@ pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>> {
 /// The text of a UTF-8 file, without a byte order mark.
 #[cfg(feature = "tokenizers")]
 pub(crate) fn read_text(path: &Path) -> Result<String> {
-    let mut text = String::from_utf8(read_whole(path)?).map_err(|error| {
+    text(path, read_whole(path)?)
+}
+
+/// The text in the bytes of the file at `path`, without a byte order mark.
+#[cfg(feature = "tokenizers")]
+pub(crate) fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
+    let mut text = String::from_utf8(bytes).map_err(|error| {
         let offset = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count();
         Error::NotUtf8 { path: path.to_path_buf(), line, offset: offset as u64 }
@@ -110,12 +116,12 @@ pub(crate) fn create_directory(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).map_err(|source| Error::writing(dir, source))
 }
 
-/// Whether `name` names something in the directory itself, on every system.
+/// Whether `name` names something in the directory itself, on every system, and nothing that a terminal would obey.
 pub(crate) fn is_plain_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     // Windows' separators and drives are checked everywhere: a checkpoint is moved between systems.
     let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
-    plain && !name.contains(['/', '\\', ':', '\0'])
+    plain && !name.contains(['/', '\\', ':']) && !name.contains(char::is_control)
 }
 
 /// An empty path, where a file was to be `read` or a directory to be `saved into`.

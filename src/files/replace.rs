@@ -97,7 +97,7 @@ pub(crate) fn finish(dir: &Path) -> Result<()> {
 /// What `read` reads at `path`, a directory or a file of weights: config and weights of one save. It is read again if a
 /// save replaced the weights, as every save does, meanwhile.
 pub(crate) fn of_one_save<T>(path: &Path, mut read: impl FnMut() -> Result<T>) -> Result<T> {
-    let dir = if path.is_dir() { path } else { directory_of(path) };
+    let dir = folder_of(path);
     let weights = dir.join(MODEL_NAME);
     loop {
         // Other programs see the new files too then. Where they cannot be moved, they are read where they are.
@@ -108,6 +108,11 @@ pub(crate) fn of_one_save<T>(path: &Path, mut read: impl FnMut() -> Result<T>) -
             return found;
         }
     }
+}
+
+/// The directory of a model that is named by it, or by a file in it.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    if path.is_dir() { path } else { directory_of(path) }
 }
 
 /// What tells a file from the one that replaces it, and from itself before it was moved to its place; `None` if there is

@@ -1,5 +1,6 @@
 use super::entities::EntityCounts;
 use super::epoch_metric::{Collected, EpochMetric, classes, has_nan};
+use crate::error::shown;
 use burn::tensor::TensorReadError;
 use burn::train::metric::ConfusionStatsInput;
 use std::collections::BTreeMap;
@@ -96,7 +97,8 @@ impl ConfusionMatrix {
     /// A table with a line for each true class, its F1 at the end.
     pub fn to_text(&self, names: &[String]) -> String {
         let (classes, scores) = (self.num_classes().max(names.len()), self.classes());
-        let name = |class: usize| names.get(class).cloned().unwrap_or_else(|| class.to_string());
+        // Names are often those of a file, and the table is printed.
+        let name = |class: usize| names.get(class).map_or_else(|| class.to_string(), |name| shown(name));
         // At least as wide as the heading, and a class that no name is known of keeps its number.
         let width = (0..classes).map(|class| name(class).chars().count()).max().unwrap_or(0).max(9);
         let mut text = format!("{:>width$} |", "predicted");

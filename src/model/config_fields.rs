@@ -180,7 +180,11 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
         return Ok(RotaryConfig::of_all_layers(theta));
     }
     let of_kind = |kind: &'static str, old: &'static str, default: f64| {
-        let angles = given.and_then(|kinds| kinds.get(kind)?.as_object());
+        let stated = given.and_then(|kinds| kinds.get(kind)).filter(|angles| !angles.is_null());
+        let angles = stated.and_then(Value::as_object);
+        fields.ensure(stated.is_some() == angles.is_some(), "rope_parameters", || {
+            format!("have a {kind} that is not an object, such as {{\"rope_theta\": {default:?}}}")
+        })?;
         theta(&format!("of {kind} "), angles, old, default)
     };
     Ok(RotaryConfig {
@@ -195,6 +199,11 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
 fn global_every(fields: &Fields, default: usize) -> Result<usize> {
     let stated = fields.size("global_attn_every_n_layers", default)?;
     let Some(types) = fields.list("layer_types")? else { return Ok(stated) };
+    let layers = fields.size("num_hidden_layers", fields.spec.num_hidden_layers)?;
+    // Of a longer one transformers reads the first ones.
+    fields.ensure(types.len() >= layers, "layer_types", || {
+        format!("has {} entries, but num_hidden_layers is {layers}; state one for each layer", types.len())
+    })?;
     // The second global layer shows how far apart they are; without one only the first is.
     let second = types.iter().skip(1).position(|kind| kind == LAYER_KINDS[0]);
     let shown = second.map_or(types.len().max(1), |place| place + 1);
@@ -202,7 +211,7 @@ fn global_every(fields: &Fields, default: usize) -> Result<usize> {
         let expected = |layer: usize| LAYER_KINDS[usize::from(!layer.is_multiple_of(every))];
         types.iter().enumerate().position(|(layer, kind)| *kind != expected(layer))
     };
-    // The list decides where the two differ, as in transformers. A short one leaves the number open.
+    // The list decides where the two differ, as in transformers. One of few layers leaves the number open.
     match (irregular(stated), irregular(shown)) {
         (None, _) => Ok(stated),
         (_, None) => Ok(shown),

@@ -3,7 +3,7 @@
 use super::{Pipeline, TextOptions, largest, softmax};
 use crate::error::Result;
 use crate::model::BertForQuestionAnswering;
-use crate::text::{BertTokenizer, Encoding};
+use crate::text::{BertTokenizer, Encoding, lstrip};
 use burn::prelude::*;
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ impl Pipeline<BertForQuestionAnswering> {
             options,
             |(question, text)| {
                 // As run_qa.py: some questions of SQuAD begin with many spaces, which would take room from the text.
-                let question = question.as_ref().trim_start();
+                let question = lstrip(question.as_ref());
                 let stride = stride(&self.tokenizer, question, options.stride.unwrap_or(128))?;
                 self.tokenizer.encode_pair_windows(question, text.as_ref(), stride)
             },
@@ -107,7 +107,7 @@ fn of_window(
     let pairs = starts.iter().flat_map(|&start| ends.iter().map(move |&end| (start, end)));
     let valid = pairs.filter(|&(start, end)| start <= end && end - start < max_answer_len);
     let answer = |(first, last): (usize, usize)| {
-        let ((start, _), (_, end)) = (window.place(first, text), window.place(last, text));
+        let ((start, _), (_, end)) = (window.offsets()[first], window.offsets()[last]);
         // Byte-level tokenizers have tokens without characters for all but one space.
         let text = text.get(start..end).filter(|text| !text.is_empty())?.to_string();
         Some(Answer { text, start, end, score: 0.0, logit: logits[2 * first] + logits[2 * last + 1] })

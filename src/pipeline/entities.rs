@@ -63,8 +63,8 @@ impl Pipeline<BertForTokenClassification> {
     /// Labels are IOB1 or IOB2: `B-X` begins an entity of the type X; `I-X`, or `X`, continues one and begins one after
     /// anything else. Another prefix, such as `E-` and `S-` of BIOES, makes a separate entity, as there. A text longer than
     /// the model reads is read in windows that share `stride` tokens, by default 0: no entity of at most this length is cut in
-    /// two. Of entities that overlap, the longest remains, and of those the one with the highest score. Reads `stride`,
-    /// `aggregation` and `ignored_labels`. Errors are those of [every method](Pipeline#errors), of
+    /// two. Of entities that overlap, the one with the most characters remains, and of those the one with the highest score.
+    /// Reads `stride`, `aggregation` and `ignored_labels`. Errors are those of [every method](Pipeline#errors), of
     /// [`encode_windows`](crate::text::BertTokenizer::encode_windows), and [`Error::Config`] with a stride and
     /// [`Aggregation::None`], which would return tokens twice.
     ///
@@ -115,14 +115,14 @@ impl Pipeline<BertForTokenClassification> {
         let tokens = (0..window.len()).filter(|&token| !window.special_tokens_mask()[token]);
         let tokens: Vec<usize> = tokens.collect();
         let continues_word = |token: usize| {
-            let (start, end) = window.place(token, text);
+            let (start, end) = window.offsets()[token];
             self.tokenizer.continues_word(window.input_ids()[token], text, start, end)
         };
         // The other two label tokens, so that a word may be cut.
         let labels_words = !matches!(aggregation, Aggregation::None | Aggregation::Simple);
         let words = tokens.chunk_by(|_, &token| labels_words && continues_word(token));
         let labelled = words.map(|word| {
-            let (start, end) = (window.place(word[0], text).0, window.place(word[word.len() - 1], text).1);
+            let (start, end) = (window.offsets()[word[0]].0, window.offsets()[word[word.len() - 1]].1);
             let scores: Vec<Vec<f64>> = word.iter().map(|&token| softmax(logits[token])).collect();
             let (id, score) = aggregation.label_of(&scores);
             let label = self.model.id2label()[id].clone();
@@ -152,7 +152,8 @@ fn without_overlap(mut entities: Vec<Entity>) -> Vec<Entity> {
     entities.sort_by_key(|entity| entity.start);
     let mut kept: Vec<Entity> = Vec::new();
     for entity in entities {
-        let length = |entity: &Entity| entity.end - entity.start;
+        // In characters, as transformers has it: bytes would prefer other scripts.
+        let length = |entity: &Entity| entity.text.chars().count();
         match kept.last_mut().filter(|last| entity.start < last.end) {
             Some(last) => {
                 if (length(&entity), entity.score) > (length(last), last.score) {

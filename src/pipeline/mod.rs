@@ -15,7 +15,8 @@ pub use entities::{Aggregation, Entity};
 pub use fill_mask::FilledMask;
 
 use crate::error::{Error, Result};
-use crate::files::directory_of;
+use crate::files::folder_of;
+use crate::files::hub::{Wanted, directory};
 use crate::layers::check_sizes;
 use crate::model::{PretrainedModel, Prompts, Stored};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
@@ -72,12 +73,14 @@ pub struct Pipeline<M> {
 }
 
 impl<M: Stored> Pipeline<M> {
-    /// Reads a model and its tokenizer from a Hugging Face directory. Errors are those of the model's
-    /// [`from_pretrained`](PretrainedModel::from_pretrained), of [`BertTokenizer::from_pretrained`] and of [`new`](Self::new),
-    /// and [`Error::File`] if the checkpoint lacks the model's head.
+    /// Reads a model and its tokenizer from a Hugging Face directory, or from a weights file with config and tokenizer beside it.
+    /// Errors are those of the model's [`from_pretrained`](PretrainedModel::from_pretrained), of
+    /// [`BertTokenizer::from_pretrained`] and of [`new`](Self::new), and [`Error::File`] if the checkpoint lacks the model's head.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
+        // Once: model and tokenizer are those of one commit.
         let path = path.as_ref();
-        let (model, report) = M::from_pretrained(path, device)?;
+        let dir = directory(path, Wanted::Weights)?;
+        let (model, report) = M::from_pretrained(&dir, device)?;
         if !report.is_complete() {
             let problem = format!(
                 "has no {}, and a new head predicts nothing; fine-tune it first, or read model and tokenizer on their own \
@@ -86,9 +89,7 @@ impl<M: Stored> Pipeline<M> {
             );
             return Err(Error::file(path, problem));
         }
-        // Beside a weights file, which a model can be read from.
-        let dir = if path.is_file() { directory_of(path) } else { path };
-        Self::new(model, BertTokenizer::from_pretrained(dir)?)
+        Self::new(model, BertTokenizer::from_pretrained(folder_of(&dir))?)
     }
 
     /// A model and its tokenizer, also with a head that is newly initialised. The model is stored as inference:

@@ -1,15 +1,15 @@
 //! The files of a tokenizer, read and written: vocabulary, settings and special tokens.
 
 use super::check::{check, check_length, refuse_large};
+use super::settings::{Files, Settings, corrupt, parsed};
 use super::tokenizer::{BertTokenizer, SpecialTokens, guarded};
 use crate::error::{Error, Result};
 use crate::files::hub::{Wanted, directory};
-use crate::files::{Replacement, TOKENIZER_NAMES, directory_of, regular_file};
+use crate::files::{Replacement, TOKENIZER_NAMES, regular_file};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
@@ -27,7 +27,10 @@ const VOCAB_NAME: &str = TOKENIZER_NAMES[1];
 /// A `model_max_length` from here on says that there is no limit; transformers writes 10³⁰.
 const NO_LIMIT: f64 = 1e9;
 
-/// The files of other libraries, which are copied along.
+/// The most lines of a `vocab.txt`, for each of which the library takes some 150 bytes. LaBSE's has 501,153.
+const MAX_LINES: usize = 900_000;
+
+/// The files of other libraries, which are saved along.
 const OTHER_NAMES: [&str; 5] =
     ["vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"];
 
@@ -46,8 +49,9 @@ impl BertTokenizer {
     ///
     /// # Errors
     ///
-    /// - [`Error::File`] if the directory has neither file, one has more than 64 MiB, or the vocabulary lacks the padding,
-    ///   `[CLS]`, `[SEP]` or `[MASK]` token or the model's `[UNK]`; [`Error::Io`] if a file cannot be read;
+    /// - [`Error::File`] if the directory has neither file, one of the tokenizer's files has more than 64 MiB or a `vocab.txt` more
+    ///   than 900,000 lines, or the vocabulary lacks the padding, `[CLS]`, `[SEP]` or `[MASK]` token or the model's `[UNK]`;
+    ///   [`Error::Io`] if a file cannot be read;
     /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
     ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
@@ -56,13 +60,16 @@ impl BertTokenizer {
                        AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files";
         let path = regular_file::first_in(&path, &[TOKENIZER_NAME, VOCAB_NAME])
             .ok_or_else(|| Error::file(&path, problem))?;
-        let settings = Settings::beside(&path)?;
-        let mut tokenizer =
-            if is_json(&path) { from_json(&path, &settings)? } else { from_vocabulary(&path, &settings)? };
+        let files = read_files(&path)?;
+        let settings = Settings::of(&path, &files)?;
+        let (mut tokenizer, largest_id) = match files.get(TOKENIZER_NAME) {
+            Some(file) => from_json(&path, file, &settings)?,
+            None => from_vocabulary(&path, &files[VOCAB_NAME], &settings)?,
+        };
 
         let special = SpecialTokens::find(&tokenizer, &settings, &path)?;
         let special_token_ids = special.register(&mut tokenizer);
-        let post_processor = tokenizer.get_post_processor().cloned().unwrap_or_else(|| {
+        let mut post_processor = tokenizer.get_post_processor().cloned().unwrap_or_else(|| {
             let (cls, sep) = (special.cls.clone(), special.sep.clone());
             // MPNet's vocabulary is WordPiece's, and its special tokens are RoBERTa's, two between texts.
             match cls.0.as_str() {
@@ -70,6 +77,7 @@ impl BertTokenizer {
                 _ => BertProcessing::new(sep, cls).into(),
             }
         });
+        let trim_offsets = taken_trim(&mut post_processor);
         let stated_max_length = match settings.config.get::<f64>("model_max_length")? {
             Some(length) => (length < NO_LIMIT).then_some(length as usize),
             None => tokenizer.get_truncation().map(|truncation| truncation.max_length),
@@ -86,14 +94,15 @@ impl BertTokenizer {
         };
         let (one, two) = (added(None)?, added(Some(tokenizers::Encoding::default()))?);
         let added = one.get_ids().iter().chain(two.get_ids()).copied();
-        let largest = tokenizer.get_vocab(true).into_values().chain(added).max();
+        let largest = tokenizer.get_added_tokens_decoder().into_keys().chain(added).chain(largest_id).max();
         Ok(Self {
-            path: path.into(),
+            files: files.into(),
             vocab_size: largest.map_or(0, |id| id as usize + 1),
             is_local: Self::is_local(&tokenizer),
             lowers_case: false,
             tokenizer: Arc::new(tokenizer),
             post_processor,
+            trim_offsets,
             special,
             special_token_ids,
             stated_max_length,
@@ -104,26 +113,26 @@ impl BertTokenizer {
         })
     }
 
-    /// Copies the files that the tokenizer was read from into `dir`, which may be where they are: `tokenizer.json` or
-    /// `vocab.txt`, and the settings and files of other libraries next to it. Limits that were set since are not in them.
+    /// Writes the files that the tokenizer was read from, as they were then, into `dir`, which may be where they are:
+    /// `tokenizer.json` or `vocab.txt`, and the settings and files of other libraries next to it. Limits that were set since are
+    /// not in them.
     ///
-    /// Returns [`Error::Io`] if a file is gone or cannot be written; [`Error::File`] if `dir` has a file of another
-    /// tokenizer, which would be read along with them. Each file is then as it was.
+    /// Returns [`Error::Io`] if a file cannot be written; [`Error::File`] if `dir` has a file of another tokenizer, which would be
+    /// read along with them. Each file is then as it was.
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         let dir = dir.as_ref();
         regular_file::create_directory(dir)?;
         self.check_directory(dir)?;
         let mut new = Replacement::begin(dir)?;
-        for (name, from) in names().filter_map(|name| Some((name, self.file(name)?))) {
-            let mut from = regular_file::open(&from)?;
-            new.write(&dir.join(name), |out| io::copy(&mut from, out).map(drop))?;
+        for (name, bytes) in self.files.iter() {
+            new.write(&dir.join(name), |out| out.write_all(bytes))?;
         }
         new.commit()
     }
 
     /// Whether [`save_pretrained`](Self::save_pretrained) may write into `dir`.
     pub(crate) fn check_directory(&self, dir: &Path) -> Result<()> {
-        let mut names = names().filter(|name| self.file(name).is_none());
+        let mut names = names().filter(|name| !self.files.contains_key(name));
         match names.find(|name| regular_file::exists(&dir.join(name))) {
             Some(foreign) => {
                 let problem = "is of another tokenizer than the one that is saved, and would be read with it; remove it, or \
@@ -133,35 +142,46 @@ impl BertTokenizer {
             None => Ok(()),
         }
     }
-
-    fn file(&self, name: &str) -> Option<PathBuf> {
-        // Under its usual name, by which a directory's tokenizer is found.
-        let own = if is_json(&self.path) { TOKENIZER_NAME } else { VOCAB_NAME };
-        let beside = directory_of(&self.path).join(name);
-        match name {
-            _ if name == own => Some(self.path.to_path_buf()),
-            // The file that was named was read in its place.
-            TOKENIZER_NAME => None,
-            _ => regular_file::exists(&beside).then_some(beside),
-        }
-    }
 }
 
-/// Whether a file is a `tokenizer.json`, and no `vocab.txt`.
-fn is_json(path: &Path) -> bool {
+/// The tokenizer at `path` and the files beside it, by the names by which a directory's tokenizer is found. They are kept: a save
+/// after hours of training writes what was read, whatever is there by then.
+fn read_files(path: &Path) -> Result<Files> {
     // By extension and not by content: a vocabulary may begin with a brace.
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
+    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let own = if is_json { TOKENIZER_NAME } else { VOCAB_NAME };
+    let place = |name| match name {
+        _ if name == own => Some(path.to_path_buf()),
+        // The file that was named is read in its place.
+        TOKENIZER_NAME => None,
+        _ => Some(path.with_file_name(name)).filter(|beside| regular_file::exists(beside)),
+    };
+    let read = |(name, path): (_, PathBuf)| {
+        refuse_large(&path)?;
+        Ok((name, regular_file::read_whole(&path)?))
+    };
+    names().filter_map(|name| Some((name, place(name)?))).map(read).collect()
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    refuse_large(path)?;
-    serde_json::from_slice(&regular_file::read_whole(path)?).map_err(|source| corrupt(path, source.into()))
+/// Takes the trimming of offsets out of a post-processor: whether the tokenizer puts a space before a text, if there is any.
+fn taken_trim(post_processor: &mut PostProcessorWrapper) -> Option<bool> {
+    let (trims, add_prefix_space) = match post_processor {
+        PostProcessorWrapper::Roberta(part) => (&mut part.trim_offsets, part.add_prefix_space),
+        PostProcessorWrapper::ByteLevel(part) => (&mut part.trim_offsets, part.add_prefix_space),
+        PostProcessorWrapper::Sequence(parts) => {
+            let taken: Vec<_> = parts.as_mut().iter_mut().map(taken_trim).collect();
+            return taken.into_iter().flatten().next();
+        }
+        PostProcessorWrapper::Bert(_) | PostProcessorWrapper::Template(_) => return None,
+    };
+    std::mem::take(trims).then_some(add_prefix_space)
 }
 
 /// A `tokenizer.json`, with what `tokenizer_config.json` says of case, accents, ideographs and the space before a text:
 /// transformers' tokenizers of these families let that overrule the file.
-fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
-    let file: Value = read_json(path)?;
+/// Returns the largest id of the model, too: the library would copy the whole vocabulary to tell it.
+fn from_json(path: &Path, file: &[u8], settings: &Settings) -> Result<(Tokenizer, Option<u32>)> {
+    let file: Value = parsed(path, file)?;
     check(&file).map_err(|problem| corrupt(path, problem.into()))?;
     // From what was checked: of a name that is there twice, the library would read both.
     let tokenizer = guarded(|| Tokenizer::deserialize(&file).map_err(Into::into));
@@ -177,14 +197,24 @@ fn from_json(path: &Path, settings: &Settings) -> Result<Tokenizer> {
         tokenizer.with_pre_tokenizer(Some(byte_level));
     }
     require_unk(&tokenizer, path)?;
-    Ok(tokenizer)
+    let largest_id = match &file["model"]["vocab"] {
+        Value::Object(ids) => ids.values().filter_map(Value::as_u64).max(),
+        Value::Array(pieces) => (pieces.len() as u64).checked_sub(1),
+        _ => None,
+    };
+    Ok((tokenizer, largest_id.map(|id| id as u32))) // the library's ids have 32 bits
 }
 
-/// BERT's own tokenizer over a `vocab.txt`.
-fn from_vocabulary(path: &Path, settings: &Settings) -> Result<Tokenizer> {
+/// BERT's own tokenizer over a `vocab.txt`, and the largest id of the model.
+fn from_vocabulary(path: &Path, file: &[u8], settings: &Settings) -> Result<(Tokenizer, Option<u32>)> {
     let unk_token = settings.token("unk_token")?.unwrap_or("[UNK]".to_string());
-    refuse_large(path)?;
-    let vocabulary = WordPiece::read_bytes(regular_file::read_text(path)?.as_bytes());
+    let text = regular_file::text(path, file.to_vec())?;
+    let lines = text.lines().count();
+    if lines > MAX_LINES {
+        let problem = format!("has {lines} lines, but a vocabulary may have {MAX_LINES} at most");
+        return Err(Error::file(path, problem));
+    }
+    let vocabulary = WordPiece::read_bytes(text.as_bytes());
     let model = vocabulary.and_then(|tokens| WordPiece::builder().vocab(tokens).unk_token(unk_token).build());
     let model = model.map_err(|source| corrupt(path, source))?;
     let mut tokenizer = Tokenizer::new(model);
@@ -208,7 +238,7 @@ fn from_vocabulary(path: &Path, settings: &Settings) -> Result<Tokenizer> {
             return Err(corrupt(path, problem.into()));
         }
     }
-    Ok(tokenizer)
+    Ok((tokenizer, (lines as u32).checked_sub(1)))
 }
 
 /// Without it the model fails at the first word that it does not know. Added tokens do not count: the model has a
@@ -224,114 +254,6 @@ fn require_unk(tokenizer: &Tokenizer, path: &Path) -> Result<()> {
         None => Ok(()),
         Some(unk_token) => Err(missing_token(path, "unk_token", &[unk_token])),
     }
-}
-
-/// What is read of `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
-struct Settings {
-    config: Fields,
-    special_tokens: Fields,
-    added_tokens: BTreeMap<u32, Token>,
-}
-
-impl Settings {
-    fn beside(path: &Path) -> Result<Self> {
-        let config = Fields::beside(path, "tokenizer_config.json")?;
-        let special_tokens = Fields::beside(path, "special_tokens_map.json")?;
-        let added = Fields::beside(path, "added_tokens.json")?;
-        let mut added_tokens: BTreeMap<u32, Token> = config.get("added_tokens_decoder")?.unwrap_or_default();
-        // Older tokenizers have a file of their own.
-        if added_tokens.is_empty() {
-            for content in added.fields.keys() {
-                let token = Token(AddedToken::from(content, false));
-                added_tokens.extend(added.get(content)?.map(|id| (id, token)));
-            }
-        }
-        Ok(Self { config, special_tokens, added_tokens })
-    }
-
-    /// The special token of a role.
-    fn token(&self, role: &str) -> Result<Option<String>> {
-        // Of two files that name it, transformers takes the newer kind.
-        let token = self.config.get::<Token>(role)?;
-        Ok(token.or(self.special_tokens.get(role)?).map(|Token(token)| token.content))
-    }
-
-    /// Special tokens that have no role, or one that no model of this crate has.
-    fn other_tokens(&self) -> Result<Vec<String>> {
-        let additional = self.config.get::<Tokens>("additional_special_tokens")?;
-        let additional = additional.or(self.special_tokens.get("additional_special_tokens")?);
-        let mut others: Vec<String> =
-            [self.token("bos_token")?, self.token("eos_token")?].into_iter().flatten().collect();
-        for tokens in [additional, self.config.get("extra_special_tokens")?].into_iter().flatten() {
-            let tokens = match tokens {
-                Tokens::List(tokens) => tokens,
-                Tokens::Map(tokens) => tokens.into_values().collect(),
-            };
-            others.extend(tokens.into_iter().map(|Token(token)| token.content));
-        }
-        Ok(others)
-    }
-
-    fn normalizer(&self, of_file: BertNormalizer) -> Result<BertNormalizer> {
-        // Where the file says null, accents go with the upper case.
-        let strip_accents = match self.config.fields.get("strip_accents") {
-            Some(Value::Null) => None,
-            _ => self.config.get("strip_accents")?.or(of_file.strip_accents),
-        };
-        Ok(BertNormalizer::new(
-            of_file.clean_text,
-            self.config.get("tokenize_chinese_chars")?.unwrap_or(of_file.handle_chinese_chars),
-            strip_accents,
-            self.config.get("do_lower_case")?.unwrap_or(of_file.lowercase),
-        ))
-    }
-}
-
-/// A JSON object of a file; empty if there is no file.
-struct Fields {
-    path: PathBuf,
-    fields: Map<String, Value>,
-}
-
-impl Fields {
-    fn beside(path: &Path, name: &str) -> Result<Self> {
-        let path = path.with_file_name(name);
-        let fields = if regular_file::exists(&path) { read_json(&path)? } else { Map::new() };
-        Ok(Self { path, fields })
-    }
-
-    fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
-        let value = self.fields.get(name).filter(|value| !value.is_null()).map(T::deserialize).transpose();
-        value.map_err(|source| corrupt(&self.path, format!("{name}: {source}").into()))
-    }
-}
-
-/// A token as these files write it: its content, or an object, which may lack flags.
-#[derive(Clone, Deserialize)]
-#[serde(try_from = "Value")]
-struct Token(AddedToken);
-
-impl TryFrom<Value> for Token {
-    type Error = serde_json::Error;
-
-    fn try_from(mut value: Value) -> serde_json::Result<Self> {
-        if let Value::String(content) = value {
-            return Ok(Self(AddedToken::from(content, false)));
-        }
-        if let Value::Object(fields) = &mut value {
-            for flag in ["single_word", "lstrip", "rstrip", "normalized", "special"] {
-                fields.entry(flag).or_insert(false.into());
-            }
-        }
-        serde_json::from_value(value).map(Self)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Tokens {
-    List(Vec<Token>),
-    Map(BTreeMap<String, Token>),
 }
 
 impl SpecialTokens {
@@ -390,8 +312,4 @@ fn check_token(path: &Path, content: &str) -> Result<()> {
         let start: String = content.chars().take(40).collect();
         corrupt(path, format!("{start:?}…, a token of the files beside it,{problem}").into())
     })
-}
-
-fn corrupt(path: &Path, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
-    Error::CorruptTokenizer { path: path.to_path_buf(), source }
 }

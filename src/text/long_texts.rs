@@ -1,7 +1,7 @@
 //! Long texts: their start, which has the tokens of the whole text, and their windows.
 
-use super::Encoding;
-use super::tokenizer::BertTokenizer;
+use super::tokenizer::{BertTokenizer, MAX_WORD, check_word};
+use super::{Encoding, Source};
 use crate::error::{Error, Result};
 use std::iter::once;
 use tokenizers::normalizers::{NormalizerWrapper, Replace};
@@ -26,15 +26,20 @@ impl BertTokenizer {
         // English has about 5 bytes a token. Shorter texts are tokenised at once, so the margin costs only the long ones.
         let mut bytes = room.saturating_add(UNSETTLED).saturating_mul(16);
         while self.is_local && bytes < text.len() {
+            let cut = text.floor_char_boundary(bytes);
             // Space before the cut may belong to a token after it that takes the space on its left.
-            let start = text[..text.floor_char_boundary(bytes)].trim_end();
+            let start = text[..cut].trim_end();
             let mut tokens = self.tokenize(start)?;
             let settled = settled(&tokens);
             if settled > room {
                 tokens.truncate(settled, 0, TruncationDirection::Right);
                 return Ok((tokens, true));
             }
-            bytes = bytes.saturating_mul(4); // so that no text is tokenised many times
+            // The last word, or the space after it, which byte-level tokenizers take for one.
+            let last = if start.len() < cut { start.len() } else { last_word(&tokens, start) };
+            check_word(&text[last..cut])?;
+            // So that no text is tokenised many times, and of a long word little more than is needed to refuse it.
+            bytes = bytes.saturating_mul(4).min(last + MAX_WORD + 4); // a character has 4 bytes at most
         }
         Ok((self.tokenize(text)?, false))
     }
@@ -76,10 +81,12 @@ impl BertTokenizer {
     fn windows(&self, before: Option<&str>, text: &str, stride: usize) -> Result<Vec<Encoding>> {
         let first = before.map(|before| self.tokenize(before)).transpose()?;
         let taken = first.as_ref().map_or(0, tokenizers::Encoding::len);
-        let room = self.room(before.is_some())?.saturating_sub(taken);
+        let room = self.room(before.is_some())?;
+        let is_full = taken > room;
+        let room = room.saturating_sub(taken);
         let mut window = self.tokenize(text)?;
         // A text that fits is one window, whatever the stride.
-        if window.len() > room && stride >= room {
+        if is_full || window.len() > room && stride >= room {
             let beside = before.map_or(String::new(), |before| {
                 let start: String = before.chars().take(40).collect();
                 format!(" and the {taken} tokens of {start:?}{}", if start == before { "" } else { "…" })
@@ -92,9 +99,12 @@ impl BertTokenizer {
         }
         window.truncate(room, stride, TruncationDirection::Right);
         let rest = window.take_overflowing();
-        let windows = once(window).chain(rest).map(|window| match &first {
-            Some(first) => self.finish(first.clone(), Some(window), usize::MAX),
-            None => self.finish(window, None, usize::MAX),
+        let windows = once(window).chain(rest).map(|window| {
+            let window = (window, Source::Text(text));
+            match first.clone().zip(before) {
+                Some((first, before)) => self.finish((first, Source::Text(before)), Some(window), usize::MAX),
+                None => self.finish(window, None, usize::MAX),
+            }
         });
         windows.collect()
     }
@@ -112,6 +122,13 @@ fn settled(tokens: &tokenizers::Encoding) -> usize {
         places > UNSETTLED
     });
     settled.unwrap_or(0)
+}
+
+/// Where the last word of a text starts.
+fn last_word(tokens: &tokenizers::Encoding, text: &str) -> usize {
+    let words = tokens.get_word_ids();
+    let first = words.iter().position(|word| Some(word) == words.last());
+    first.map_or(0, |first| text.floor_char_boundary(tokens.get_offsets()[first].0))
 }
 
 /// The characters after a place that a normaliser looks at before it decides what stands there; `None` for any number.

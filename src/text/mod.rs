@@ -26,6 +26,7 @@
 mod check;
 mod files;
 mod long_texts;
+mod settings;
 mod tokenizer;
 
 pub use tokenizer::BertTokenizer;
@@ -72,7 +73,8 @@ impl Encoding {
     }
 
     /// Where each token starts and ends in its text, in bytes; (0, 0) for added tokens. (transformers'
-    /// `offset_mapping` counts characters.) Of words, each is a text of its own, with a space before all but the first.
+    /// `offset_mapping` counts characters.) They slice the text: a token of one byte of a character is at the whole character or
+    /// has no bytes. Of words, each is a text of its own, with a space before all but the first.
     pub fn offsets(&self) -> &[(usize, usize)] {
         &self.offsets
     }
@@ -87,14 +89,13 @@ impl Encoding {
         self.input_ids.is_empty()
     }
 
-    /// The bytes of a token in its text, at whole characters: byte fallback gives each byte of a character a token.
-    pub(crate) fn place(&self, token: usize, text: &str) -> (usize, usize) {
-        let (start, end) = self.offsets[token];
-        (text.floor_char_boundary(start), text.floor_char_boundary(end))
-    }
-
-    /// The pieces of a text, or of a pair whose first text has `first` tokens.
-    fn new(encoding: &tokenizers::Encoding, first: usize) -> Self {
+    /// The encoding of a text, or of a pair whose first text has `first` tokens. `trim_offsets` is the tokenizer's.
+    fn new(
+        encoding: &tokenizers::Encoding,
+        first: usize,
+        texts: [Source; 2],
+        trim_offsets: Option<bool>,
+    ) -> Self {
         let special_tokens_mask: Vec<bool> =
             encoding.get_special_tokens_mask().iter().map(|&mask| mask != 0).collect();
         // tokenizers' own are wrong for a pair whose texts were tokenised one by one.
@@ -103,15 +104,63 @@ impl Encoding {
             tokens += usize::from(!is_added);
             (!is_added).then_some(usize::from(tokens > first))
         };
+        let sequence_ids: Vec<Option<usize>> = special_tokens_mask.iter().map(sequence_id).collect();
+        let word_ids = encoding.get_word_ids().to_vec();
+        let offsets = (0..encoding.len()).map(|token| {
+            let Some(sequence) = sequence_ids[token] else { return (0, 0) };
+            let text = texts[sequence].text_of(word_ids[token]);
+            let (start, end) = encoding.get_offsets()[token];
+            // Byte fallback gives each byte of a character a token.
+            let (start, end) = (text.floor_char_boundary(start), text.floor_char_boundary(end));
+            let Some(add_prefix_space) = trim_offsets else { return (start, end) };
+            let is_first = start == 0 || token == 0 || sequence_ids[token - 1] != Some(sequence);
+            trimmed(&encoding.get_tokens()[token], text, (start, end), is_first && add_prefix_space)
+        });
         Self {
+            offsets: offsets.collect(),
             input_ids: encoding.get_ids().to_vec(),
             token_type_ids: encoding.get_type_ids().to_vec(),
-            word_ids: encoding.get_word_ids().to_vec(),
-            offsets: encoding.get_offsets().to_vec(),
-            sequence_ids: special_tokens_mask.iter().map(sequence_id).collect(),
+            word_ids,
+            sequence_ids,
             special_tokens_mask,
         }
     }
+}
+
+/// What tokens are of: a text, or words each of which is a text of its own.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Text(&'a str),
+    Words(&'a [String]),
+}
+
+impl<'a> Source<'a> {
+    fn text_of(self, word: Option<u32>) -> &'a str {
+        match self {
+            Self::Text(text) => text,
+            Self::Words(words) => word.map_or("", |word| &words[word as usize]),
+        }
+    }
+}
+
+/// The bytes of a token in its text without the white space at its ends. With `has_prefix`, a single space at its start is the
+/// tokenizer's own and not in the text.
+///
+/// Source: `process_offsets` of the crate tokenizers 0.22, which counts characters and is right for offsets in characters alone.
+fn trimmed(token: &str, text: &str, (start, end): (usize, usize), has_prefix: bool) -> (usize, usize) {
+    // A byte-level space.
+    let is_space = |c: &char| *c == 'Ġ' || c.is_whitespace();
+    let leading = token.chars().take_while(is_space).count();
+    let leading = if has_prefix && leading == 1 { 0 } else { leading };
+    let trailing = token.chars().rev().take_while(is_space).count();
+    let start = text[start..end].char_indices().nth(leading).map_or(end, |(place, _)| start + place);
+    let cut = text[start..end].char_indices().rev().take(trailing).last();
+    (start, cut.map_or(end, |(place, _)| start + place))
+}
+
+/// A text without the white space at its start, as Python's `str.lstrip`: the separators U+001C to U+001F are white space there.
+pub(crate) fn lstrip(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c))
 }
 
 /// Texts as a batch for [`BertEmbeddings`](crate::BertEmbeddings) and the models. Made by [`BertTokenizer::batch`].

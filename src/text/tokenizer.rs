@@ -1,12 +1,12 @@
-use super::{Encoding, TextBatch};
+use super::{Encoding, Source, TextBatch};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
 use crate::family::PositionEmbeddingType;
 use crate::layers::{PaddingMask, check_multiple};
 use burn::prelude::*;
+use std::collections::BTreeMap;
 use std::iter::repeat;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Arc;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
@@ -21,14 +21,18 @@ use tokenizers::{EncodeInput, ModelWrapper, PostProcessor, PostProcessorWrapper,
 /// [module](super) has an example.
 #[derive(Clone, Debug)]
 pub struct BertTokenizer {
-    pub(super) path: Arc<Path>,
+    /// The files that it was read from, by their usual names.
+    pub(super) files: Arc<BTreeMap<&'static str, Vec<u8>>>,
     /// Without its post-processor, which would cut the spaces off the offsets of a byte-level token once for the text and
     /// once again with the special tokens.
     pub(super) tokenizer: Arc<Tokenizer>,
     /// Whether the start of a text has the tokens that it has in the whole text.
     pub(super) is_local: bool,
     pub(super) lowers_case: bool,
+    /// Without its trimming of offsets, which adds characters to bytes.
     pub(super) post_processor: PostProcessorWrapper,
+    /// Whether offsets leave out the white space at the ends of a token; and if so, whether the tokenizer puts a space before a text.
+    pub(super) trim_offsets: Option<bool>,
     pub(super) special: SpecialTokens,
     pub(super) special_token_ids: Vec<u32>,
     pub(super) vocab_size: usize,
@@ -208,7 +212,8 @@ impl BertTokenizer {
     }
 
     /// Encodes one text: `[CLS] text [SEP]`. [`Error::Data`] if [`model_max_length`](Self::model_max_length) has no room
-    /// for the special tokens, [`Error::Tokenize`] if the tokenizer fails on the text.
+    /// for the special tokens, or a text that is cut has a word of more than 256 KiB; [`Error::Tokenize`] if the tokenizer fails on
+    /// the text.
     pub fn encode(&self, text: &str) -> Result<Encoding> {
         self.encode_truncated(text, None)
     }
@@ -229,6 +234,7 @@ impl BertTokenizer {
             word => format!(" {word}"),
         };
         let words: Vec<String> = words.iter().enumerate().map(spaced).collect();
+        words.iter().try_for_each(|word| check_word(word))?;
         let room = self.room(false)?;
         // No more words than may fit, with one token each: of the rest none is kept.
         let mut count = words.len().min(room.saturating_add(1));
@@ -238,7 +244,7 @@ impl BertTokenizer {
             count = words.len().min(4 * count); // so that long texts take few rounds
             pieces = self.tokenize(&words[..count])?;
         }
-        self.finish(pieces, None, room)
+        self.finish((pieces, Source::Words(&words)), None, room)
     }
 
     /// Encodes texts one by one, on as many threads as tokenizers uses (`TOKENIZERS_PARALLELISM=false`: one).
@@ -288,9 +294,9 @@ impl BertTokenizer {
             if is_open && (is_first_cut || is_second_cut) {
                 (first, tokens) = (self.tokenize(text)?, self.tokenize(pair)?);
             }
-            second = Some(tokens);
+            second = Some((tokens, Source::Text(pair)));
         }
-        self.finish(first, second, room)
+        self.finish((first, Source::Text(text)), second, room)
     }
 
     /// The tokens of a text, without special ones that the text does not have, and not cut.
@@ -301,10 +307,12 @@ impl BertTokenizer {
     /// Cuts texts to `room` tokens together, the longer one first, and adds the special tokens.
     pub(super) fn finish(
         &self,
-        text: tokenizers::Encoding,
-        pair: Option<tokenizers::Encoding>,
+        (text, source): (tokenizers::Encoding, Source),
+        pair: Option<(tokenizers::Encoding, Source)>,
         room: usize,
     ) -> Result<Encoding> {
+        let (pair, second) = pair.unzip();
+        let sources = [source, second.unwrap_or(source)];
         let params = TruncationParams { max_length: room, ..Default::default() };
         let (mut text, mut pair) = truncate_encodings(text, pair, &params).map_err(failed)?;
         // What was cut off would be combined, each piece of the one with each of the other.
@@ -312,7 +320,8 @@ impl BertTokenizer {
         pair.as_mut().map(tokenizers::Encoding::take_overflowing);
         let first = text.len();
         let finished = guarded(|| self.post_processor.process(text, pair, true));
-        finished.map(|encoding| Encoding::new(&encoding, first)).map_err(failed)
+        let finished = finished.map_err(failed)?;
+        Ok(Encoding::new(&finished, first, sources, self.trim_offsets))
     }
 
     /// The places that special tokens leave; without a limit more than any text has tokens.
@@ -326,6 +335,20 @@ impl BertTokenizer {
             Error::data(format!("sequences of at most {max_length} tokens"), problem)
         })
     }
+}
+
+/// The longest word of a text that is cut, in bytes. Its first tokens may depend on its end, so it is tokenised whole, which takes
+/// 200 times its size.
+pub(super) const MAX_WORD: usize = 256 << 10;
+
+/// Refuses a word, or the start of one, that is too long to be tokenised for the few tokens that are kept of it.
+pub(super) fn check_word(word: &str) -> Result<()> {
+    if word.len() <= MAX_WORD {
+        return Ok(());
+    }
+    let start: String = word.chars().take(40).collect();
+    let problem = format!("has more than {MAX_WORD} bytes without a break between words; shorten it");
+    Err(Error::data(format!("the text at {start:?}…"), problem))
 }
 
 /// Runs the library, and turns its panics into errors.

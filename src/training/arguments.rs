@@ -31,7 +31,7 @@ pub enum Tuning {
     Lora {
         /// The rank of the adapters.
         rank: usize,
-        /// The product of the adapters is multiplied by `alpha` / `rank`.
+        /// The product of the adapters is multiplied by `alpha` / `rank`; above 0.
         alpha: f64,
     },
     /// All but the embedding layer.
@@ -150,7 +150,7 @@ arguments! {
     warmup_ratio: f64 = 0.1, with_warmup_ratio(f64);
     /// The steps in which the learning rate grows, instead of `warmup_ratio`.
     warmup_steps: Option<usize> = None, with_warmup_steps(impl Into<Option<usize>>);
-    /// AdamW's weight decay; biases and LayerNorm are not decayed.
+    /// AdamW's weight decay, in [0, 1 / `learning_rate`]; biases and LayerNorm are not decayed.
     weight_decay: f64 = 0.01, with_weight_decay(f64);
     /// The largest norm of all gradients together; `f64::INFINITY` clips nothing.
     max_grad_norm: f64 = 1.0, with_max_grad_norm(f64);
@@ -239,11 +239,18 @@ impl TrainingArguments {
         for (field, value, is_allowed, allowed) in [
             ("learning_rate", rate, 0.0 < rate && rate <= 1.0, "(0, 1]"),
             ("warmup_ratio", ratio, (0.0..1.0).contains(&ratio), "[0, 1)"),
-            ("weight_decay", decay, (0.0..1e30).contains(&decay), "[0, 1e30)"),
+            // A step multiplies a weight by 1 − learning_rate·weight_decay.
+            ("weight_decay", decay, decay >= 0.0 && decay * rate <= 1.0, "[0, 1 / learning_rate]"),
             ("max_grad_norm", norm, norm > 0.0, "(0, inf]"),
             ("early_stopping_threshold", threshold, (0.0..f64::INFINITY).contains(&threshold), "[0, inf)"),
         ] {
             ensure(is_allowed, field, || format!("is {value}, but must lie in {allowed}"))?;
+        }
+        if let Tuning::Lora { alpha, .. } = self.tuning {
+            let is_allowed = 0.0 < alpha && alpha < 1e30;
+            ensure(is_allowed, "tuning", || {
+                format!("has the LoRA alpha {alpha}, but it must lie in (0, 1e30)")
+            })?;
         }
         let (ranks, devices) = (self.ranks.size(), self.devices.len());
         let too_many = || format!("are {devices}, but a rank has one; start a rank for each");

@@ -10,6 +10,8 @@ use super::training_data::{TrainingData, batches, check_first, evaluation_loader
 use crate::checkpoint::Fields;
 use crate::data::EpochLoader;
 use crate::error::{Error, Result};
+use crate::files::folder_of;
+use crate::files::hub::{Wanted, directory};
 use crate::layers::ensure;
 use crate::optim::{AdamWConfig, adamw, num_trainable_params};
 use crate::pipeline::Pipeline;
@@ -76,21 +78,23 @@ pub struct Trained<M> {
 }
 
 impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
-    /// A model for the data from a Hugging Face checkpoint with a tokenizer. A head that the checkpoint lacks, or that has other
+    /// A model for the data from a Hugging Face checkpoint with a tokenizer, as [`Pipeline::from_pretrained`] reads it. A head that the checkpoint lacks, or that has other
     /// labels, is newly initialised, and said so on the standard error.
     ///
     /// Errors: those of [`from_pretrained_with_new_head`](crate::model::PretrainedModel::from_pretrained_with_new_head), of
     /// [`BertTokenizer::from_pretrained`] and of [`new`](Self::new).
     pub fn from_pretrained(path: impl AsRef<Path>, train: D, arguments: TrainingArguments) -> Result<Self> {
-        let (path, device) = (path.as_ref(), arguments.device());
+        let device = arguments.device();
         arguments.check()?;
+        // Once: config, weights and tokenizer are those of one commit.
+        let path = &directory(path.as_ref(), Wanted::Weights)?;
         device.seed(arguments.seed);
-        let config = train.config(M::config_of(&Fields::at(path)?)?, &arguments);
+        let config = train.config(M::config_of(&Fields::beside(path)?)?, &arguments);
         let (model, report) = M::from_pretrained_with_new_head(&config, path, &device.autodiff())?;
         if !report.is_complete() {
             note(&arguments, format_args!("newly initialised, to be trained: {}", report.missing.join(", ")));
         }
-        Self::new(Pipeline::new(model, BertTokenizer::from_pretrained(path)?)?, train, arguments)
+        Self::new(Pipeline::new(model, BertTokenizer::from_pretrained(folder_of(path))?)?, train, arguments)
     }
 
     /// A model that was made or loaded by hand, with losses, class weights or frozen parameters of its own. Returns

@@ -18,6 +18,9 @@ use tempfile::TempDir;
 use tiny::{load, tiny};
 use user::{UNREACHABLE, User, finished, has, tree};
 
+/// What is asked for where the cache has all of a branch: whether it moved.
+const QUESTION: &str = "GET /api/models/owner/tiny/revision/main";
+
 const OTHER_COMMIT: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
 /// Loads what the environment says.
@@ -52,10 +55,13 @@ fn a_model_is_downloaded_once_and_is_that_of_the_directory() {
     for unread in ["README", "pytorch_model.bin", "onnx"] {
         assert!(!requests.contains(unread), "{requests}");
     }
-    for kind in ["sentences", "embeddings", "tokenizer", "config"] {
+    for kind in ["embeddings", "tokenizer", "config"] {
         assert_eq!(user.load(kind, NAME).unwrap(), load(kind, dir.path()).unwrap());
-        assert_eq!(hub.requests(), [""; 0]);
+        assert_eq!(hub.requests(), [QUESTION]);
     }
+    // A pipeline has model and tokenizer of one commit.
+    assert_eq!(user.load("pipeline", NAME).unwrap(), load("pipeline", dir.path()).unwrap());
+    assert_eq!(hub.requests(), [QUESTION]);
 }
 
 #[test]
@@ -84,7 +90,7 @@ fn shards_and_pickles_are_downloaded_where_there_is_no_safetensors_file() {
         assert_eq!(user.load("embeddings", NAME).unwrap(), expected);
         has(&hub.requests().join("\n"), &[index, "-of-0000"]);
         assert_eq!(user.load("embeddings", NAME).unwrap(), expected);
-        assert_eq!(hub.requests(), [""; 0]);
+        assert_eq!(hub.requests(), [QUESTION]);
     }
 }
 
@@ -224,8 +230,13 @@ fn a_full_cache_needs_no_network() {
     user.endpoint = hub.endpoint();
     assert_eq!(user.load("sentences", NAME).unwrap(), expected);
     assert!(hub.requests().iter().all(|request| request.starts_with("GET /api/")));
-    assert_eq!(user.load("sentences", NAME).unwrap(), expected);
+    assert_eq!(user.load("embeddings", NAME).unwrap(), load("embeddings", dir.path()).unwrap());
+    assert_eq!(hub.requests(), [QUESTION]);
+    // Nor does a commit, which never moves; and a refusal does not take what is there.
+    assert_eq!(user.load("sentences", &format!("{NAME}@{COMMIT}")).unwrap(), expected);
     assert_eq!(hub.requests(), [""; 0]);
+    hub.set(Faults { refusal: Some((401, "")), ..Faults::default() });
+    assert_eq!(user.load("sentences", NAME).unwrap(), expected);
 
     let empty = User::of(UNREACHABLE);
     let unreachable = empty.load("sentences", NAME).unwrap_err();
@@ -252,19 +263,20 @@ fn the_cache_is_where_python_has_it() {
 fn a_revision_has_files_of_its_own_and_shares_what_is_equal() {
     let (_dir, hub, user) = served(Faults::default());
     user.load("sentences", NAME).unwrap();
+    let refs = |name: &str| fs::read_to_string(user.model().join("refs").join(name)).unwrap();
+    assert_eq!(refs("main"), COMMIT);
     hub.requests();
     let faults = Faults { commit: Some(OTHER_COMMIT), ..Faults::default() };
     hub.set(faults);
-    // The cache has the branch, so nobody asks whether it moved.
+    // The branch moved, as Python would notice.
     user.load("sentences", NAME).unwrap();
-    assert_eq!(hub.requests(), [""; 0]);
+    assert!(hub.requests().iter().all(|request| request.starts_with("GET /api/")));
     for revision in ["v1", "refs/pr/1", OTHER_COMMIT] {
         user.load("sentences", &format!("{NAME}@{revision}")).unwrap();
         let requests = hub.requests();
         assert!(requests.iter().all(|request| request.starts_with("GET /api/")), "{requests:?}");
     }
-    let refs = |name: &str| fs::read_to_string(user.model().join("refs").join(name)).unwrap();
-    assert_eq!(["main", "v1", "refs/pr/1"].map(refs), [COMMIT, OTHER_COMMIT, OTHER_COMMIT]);
+    assert_eq!(["main", "v1", "refs/pr/1"].map(refs), [OTHER_COMMIT; 3]);
     assert!(!user.model().join("refs").join(OTHER_COMMIT).exists());
 }
 
@@ -277,6 +289,51 @@ fn processes_that_start_together_download_once() {
         assert_eq!(finished(rank).unwrap(), expected);
     }
     assert_eq!(transfers(&hub, "model.safetensors").len(), 1);
+}
+
+#[test]
+fn the_users_home_and_the_older_name_of_the_token_are_those_of_python() {
+    let faults = Faults { token: Some("hf_secret"), ..Faults::default() };
+    let (dir, _hub, user) = served(faults);
+    let user = user.with("HF_HOME", "~/other").with("HUGGING_FACE_HUB_TOKEN", " hf_secret\n");
+    assert_eq!(user.load("config", NAME).unwrap(), load("config", dir.path()).unwrap());
+    assert!(user.home.path().join("other/hub/models--owner--tiny/refs/main").is_file());
+    let user = user.with("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1");
+    has(&user.load("sentences", NAME).unwrap_err(), &["is gated"]);
+    let user = user.with("HF_HUB_DISABLE_IMPLICIT_TOKEN", "0");
+    user.load("sentences", NAME).unwrap();
+}
+
+#[test]
+fn a_model_of_other_formats_says_what_it_has() {
+    let files: [(&str, &[u8]); 2] = [("README.md", b"A model."), ("model.gguf", b"GGUF")];
+    for (config, wanted, missing) in [
+        (None, "sentences", "has no config.json; it has README.md, model.gguf"),
+        (None, "tokenizer", "has no config.json; it has README.md, model.gguf"),
+        (
+            Some(("config.json", &b"{}"[..])),
+            "sentences",
+            "has none of model.safetensors, model.safetensors.index.json, pytorch_model.bin, pytorch_model.bin.index.json; \
+             it has README.md, config.json, model.gguf",
+        ),
+    ] {
+        let dir = files::folder(&files.into_iter().chain(config).collect::<Vec<_>>());
+        let hub = Hub::of(dir.path(), Faults::default());
+        let user = User::of(hub.endpoint());
+        for _ in 0..2 {
+            assert_eq!(user.load(wanted, NAME).unwrap_err(), format!("{NAME} {missing}"));
+        }
+    }
+}
+
+#[test]
+fn an_answer_without_end_is_an_error_and_not_all_memory() {
+    let dir = tiny();
+    for endless in ["revision", "tree"] {
+        let hub = Hub::of(dir.path(), Faults { endless: Some(endless), ..Faults::default() });
+        let error = User::of(hub.endpoint()).load("config", NAME).unwrap_err();
+        has(&error, &["cannot be downloaded", "answers of at most 32 MiB", endless]);
+    }
 }
 
 #[test]

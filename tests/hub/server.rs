@@ -27,7 +27,7 @@ pub struct Faults {
     pub ignores_ranges: bool,
     /// A file whose last byte is another one.
     pub wrong: Option<&'static str>,
-    /// A file that never ends.
+    /// A file, or the answer about a `revision` or a `tree`, that never ends.
     pub endless: Option<&'static str>,
     /// Large files redirect to themselves.
     pub circular: bool,
@@ -136,14 +136,16 @@ impl Shared {
                 return Response::refusal(404, "RevisionNotFound");
             }
             let siblings: Vec<_> = self.files.keys().map(|name| json!({ "rfilename": name })).collect();
-            return Response::json(&json!({ "id": NAME, "sha": commit, "siblings": siblings }));
+            let info = json!({ "id": NAME, "sha": commit, "siblings": siblings });
+            return Response { is_endless: faults.endless == Some("revision"), ..Response::json(&info) };
         }
         if path == format!("/api/models/{NAME}/tree/{commit}") {
             let mut entries: Vec<_> =
                 self.files.iter().map(|(name, content)| listed(name, content)).collect();
             entries.retain(|entry| faults.listed.iter().all(|other| other["path"] != entry["path"]));
             entries.extend(faults.listed.clone());
-            return Response::json(&Value::from(entries));
+            let entries = Value::from(entries);
+            return Response { is_endless: faults.endless == Some("tree"), ..Response::json(&entries) };
         }
         if let Some(name) = path.strip_prefix(&format!("/{NAME}/resolve/{commit}/")) {
             let Some(content) = self.files.get(name) else { return Response::refusal(404, "EntryNotFound") };

@@ -7,6 +7,7 @@ use burn::prelude::*;
 use burn_bert::BertEmbeddings;
 use burn_bert::encoder::Activation;
 use burn_bert::model::*;
+use burn_bert::pipeline::{Pipeline, TextOptions};
 use burn_bert::text::BertTokenizer;
 use serde_json::json;
 use std::fs;
@@ -53,6 +54,10 @@ pub fn load(kind: &str, path: &Path) -> anyhow::Result<String> {
             let batch =
                 tokenizer.batch(&tokenizer.encode_batch(&["a b c d e f g h i j", "X y"])?, &device)?;
             bits(model.embed(&batch.input, batch.padding.as_ref())?)
+        }
+        "pipeline" => {
+            let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained(path, &device)?;
+            bits(pipeline.encode(&["a b c d e f g h i j", "X y"], &TextOptions::new())?)
         }
         "embeddings" => bits(BertEmbeddings::from_pretrained(path, &device)?.word_embeddings.weight.val()),
         "tokenizer" => format!("{:?}", BertTokenizer::from_pretrained(path)?.encode("a b")?),

@@ -50,8 +50,9 @@ fn several_labels_and_numbers() -> Result<()> {
     let many = (0..48).map(|i| text(texts[i % 4], Label::Classes(labels(texts[i % 4])))).collect();
     let many = LabelledTexts::new(many, ["good", "film"].map(String::from).to_vec())?;
     let settings = arguments(&dir.path().join("many")).with_epochs(40);
-    let trained =
-        Trainer::from_pretrained(dir.path(), many.clone(), settings)?.with_validation(many).train()?;
+    // As Pipeline takes it, too: the weights, with config and tokenizer beside them.
+    let weights = dir.path().join("model.safetensors");
+    let trained = Trainer::from_pretrained(weights, many.clone(), settings)?.with_validation(many).train()?;
     let found = trained.pipeline.classify(&["good cat"], &TextOptions::new())?;
     assert_eq!((found[0].len(), found[0][0].label.as_str()), (2, "good"), "each label has a probability");
     // The logged metrics are what these probabilities add up to, over eight labels of four texts.

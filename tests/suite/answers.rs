@@ -144,6 +144,17 @@ fn squads_files_are_read_in_both_versions_and_answers_not_at_their_place_are_not
 }
 
 #[test]
+fn a_question_begins_where_pythons_lstrip_leaves_it() {
+    let windows = |question: &str| {
+        let example =
+            SquadExample { question: question.into(), context: "a cat".into(), ..Default::default() };
+        QuestionWindow::of(&[example], &tokenizer_of_family("roberta"), 0).unwrap()
+    };
+    assert_eq!(windows("\u{1c}\u{1f} \u{85}\u{3000}who"), windows("who"));
+    assert_ne!(windows("\u{1b}who"), windows("who"));
+}
+
+#[test]
 fn exact_match_and_f1_are_squads() {
     let cases = cases();
     let (mut examples, mut predictions) = (Vec::new(), Vec::new());

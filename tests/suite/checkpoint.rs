@@ -140,6 +140,19 @@ impl ModuleMapper for Dequantize {
     }
 }
 
+#[test]
+fn a_tied_table_that_a_file_has_once_under_two_names_is_read() {
+    let dir = fixture("tied_bin");
+    let tied: BertForMaskedLm = loaded(&dir);
+    assert!(holds_pattern(&tied.bert.embeddings));
+    // Twice, if the decoder is one of its own.
+    let config = BertForMaskedLmConfig::from_pretrained(&dir).unwrap().with_tie_word_embeddings(false);
+    let (untied, report) = BertForMaskedLm::from_pretrained_with(&config, &dir, &device()).unwrap();
+    assert!(report.is_complete(), "{report}");
+    let decoder = untied.head.decoder.unwrap().weight.val();
+    assert_eq!(values(decoder), values(tied.bert.embeddings.word_embeddings.weight.val()));
+}
+
 // An existing module
 
 #[test]

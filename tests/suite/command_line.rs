@@ -43,6 +43,11 @@ fn lines_are_the_texts_of_any_file() {
 }
 
 #[test]
+fn what_a_model_says_is_printed_without_what_a_terminal_obeys() {
+    assert_eq!(input::shown("B-\u{1b}[31mX\tmæß\n"), r"B-\u{1b}[31mX\tmæß\n");
+}
+
+#[test]
 fn sizes_that_fit_in_no_memory_are_refused_before_anything_is_made() {
     let size = |vocab, hidden, batch, seq| Size { vocab, hidden, batch, seq }.check();
     size(30522, 768, 8, 128).unwrap();

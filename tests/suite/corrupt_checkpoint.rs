@@ -190,7 +190,7 @@ fn an_index_that_is_wrong_or_names_a_shard_outside_the_directory_is_refused() {
         says(tiny().init(&device()).load(path), expected);
     }
     let names = "../shard.safetensors,/etc/passwd,sub/../../shard.safetensors,./shard.safetensors/,a/b,a\\\\b,\
-                 C:shard.safetensors,..,.,";
+                 C:shard.safetensors,\\u001b]0;title.safetensors,..,.,";
     for name in names.split(',') {
         let map = format!(r#"{{"weight_map": {{"bert.embeddings.word_embeddings.weight": "{name}"}}}}"#);
         let (_folder, path) = index(&map);
@@ -206,6 +206,27 @@ fn a_config_that_is_no_config_is_refused() {
     }
     let result = BertEmbeddingsConfig::from_pretrained(with_config(" ".repeat((16 << 20) + 1)).path());
     says(result, "it is larger than 16 MiB");
+}
+
+#[test]
+fn messages_escape_the_names_of_files() {
+    let dir = tempdir().unwrap();
+    let evil = dir.path().join("\u{1b}]0;title\u{7}\u{202e}");
+    fs::create_dir(&evil).unwrap();
+    let message = || BertEmbeddingsConfig::from_pretrained(&evil).unwrap_err().to_string();
+    let mut messages = vec![message()];
+    // No JSON, a wrong field, another model and no file.
+    for text in ["", r#"{"model_type": "bert", "vocab_size": "9"}"#, r#"{"model_type": "gpt2"}"#] {
+        fs::write(evil.join("config.json"), text).unwrap();
+        messages.push(message());
+    }
+    fs::remove_file(evil.join("config.json")).unwrap();
+    fs::create_dir(evil.join("config.json")).unwrap();
+    messages.push(message());
+    for message in messages {
+        assert!(message.contains(r"\u{1b}]0;title\u{7}\u{202e}"), "{message:?}");
+        assert!(message.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{message:?}");
+    }
 }
 
 /// What a message shows of a file: nothing that a terminal obeys, and not all of a long text.

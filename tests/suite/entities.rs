@@ -117,6 +117,25 @@ fn offsets_give_the_text_of_each_token() {
     let parts: Vec<&str> = encoding.offsets().iter().map(|&(start, end)| &text[start..end]).collect();
     assert_eq!(parts[..4], ["", "Café", "我", "爱"]);
     assert_eq!((parts.last(), parts[4..parts.len() - 1].concat()), (Some(&""), "Straße".to_string()));
+    // Of a token that takes the white space on its left. The offset_mapping of transformers 5.23, in bytes.
+    let cases: [(_, &[_], &[_]); 4] = [
+        ("\u{3000} <mask>", &[(4, 10)], &[(4, 10)]),
+        ("a\u{3000}<mask> b", &[(0, 1), (4, 10), (11, 11), (11, 12)], &[(0, 1), (4, 10), (11, 12)]),
+        ("caf\u{e9}\u{a0} <mask>", &[(0, 1), (1, 2), (2, 3), (3, 5), (8, 14)], &[(0, 3), (3, 5), (8, 14)]),
+        (" \u{3000}the cat", &[(1, 1), (1, 4), (1, 4), (1, 4), (4, 7), (8, 11)], &[(4, 7), (8, 11)]),
+    ];
+    for (text, of_roberta, of_mpnet) in cases {
+        for (name, expected) in [("roberta", of_roberta), ("mpnet", of_mpnet)] {
+            let encoding = tokenizer_of_family(name).encode(text).unwrap();
+            assert_eq!(encoding.offsets()[1..encoding.len() - 1], *expected, "{name}: {text:?}");
+        }
+    }
+    let text = "the cat \u{3000} <mask>\u{3000}\u{3000}<mask> the cat the";
+    let windows = tokenizer_of_family("mpnet").with_model_max_length(6).encode_windows(text, 2).unwrap();
+    let offsets: Vec<_> = windows.iter().map(|window| &window.offsets()[1..window.len() - 1]).collect();
+    let (masks, end) = ([(12, 18), (24, 30)], [(31, 34), (35, 38), (39, 42)]);
+    let expected = [&[(0, 3), (4, 7), masks[0], masks[1]][..], &[masks[0], masks[1], end[0], end[1]], &end];
+    assert_eq!(offsets, expected);
     let pair = tokenizer.encode_pair("the cat", "sat").unwrap();
     assert_eq!(pair.sequence_ids(), [None, Some(0), Some(0), None, Some(1), None]);
 }

@@ -108,6 +108,8 @@ fn a_confusion_matrix_prints_as_a_table_and_its_classes_may_be_far_apart() {
                     no |         1         1 | 0.6667\n      \
                     yes |         0         2 | 0.8000\n";
     assert_eq!(matrix.to_text(&names), expected);
+    // Names of a file.
+    assert!(matrix.to_text(&["\u{1b}[31mno".into()]).contains(r"\u{1b}[31mno |"));
     let mut matrix = ConfusionMatrix::default();
     for (truth, predicted) in [(0, 0), (usize::MAX, usize::MAX), (usize::MAX, 1 << 40)] {
         matrix.add(truth, predicted);

@@ -137,10 +137,18 @@ fn fields_of_both_versions_of_transformers_are_read() {
     assert_eq!([rotary(old), rotary(new)], [expected; 2]);
     for (fields, expected) in [
         (
-            json!({ "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"] }),
-            "layer_types",
+            json!({ "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention", "x"] }),
+            "layer_types has no global layer",
         ),
-        (json!({ "layer_types": ["sliding_attention"] }), "layer_types"),
+        (json!({ "layer_types": vec!["sliding_attention"; 5] }), "layer_types has no global layer"),
+        (
+            json!({ "layer_types": ["full_attention", "sliding_attention"] }),
+            "layer_types has 2 entries, but num_hidden_layers is 5; state one for each layer",
+        ),
+        (
+            json!({ "rope_parameters": { "full_attention": 5 } }),
+            "rope_parameters have a full_attention that is not an object, such as {\"rope_theta\": 160000.0}",
+        ),
         (json!({ "rope_parameters": { "full_attention": { "rope_type": "yarn" } } }), "rope_type"),
         (json!({ "rope_parameters": { "full_attention": { "rope_theta": "7" } } }), "rope_theta"),
         (json!({ "rope_scaling": { "type": "linear" } }), "rope_scaling"),

@@ -87,11 +87,21 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
             "has the label \"1\", which is not a number in [-1e15, 1e15]",
         ),
         ("a.jsonl", "{\"a\": \"x\", \"b\": \"y\", \"b\": \"z\"}\n", "it has the field \"b\" twice"),
+        // A column of labels under another name, and the number of a row.
+        ("a.csv", "a,b,Score\nx,y,0.5\nx,y,1\n", "column \"Score\" of"),
+        (
+            "a.jsonl",
+            "{\"id\": \"7\", \"a\": \"x\", \"b\": \"y\"}\n",
+            "has numbers alone, and would be read as sentences",
+        ),
         ("a.jsonl", "\n", "has no"),
         ("a.txt", "", "the extension of"),
     ] {
         says(open(name, text, &all), problem);
     }
+    // Not if they are chosen, nor if one is a text.
+    open("a.csv", "a,b\n1,2\n", &Columns::default().with_texts(["a", "b"])).unwrap();
+    open("a.csv", "a,b\n1,2\nx,y\n", &all).unwrap();
     for label in ["z", "NaN", ""] {
         let error = open("a.csv", &format!("a,b,score\nx,y,{label}\n"), &all).unwrap_err().to_string();
         let problem = format!("the row has the label {label:?}, which is not a number in [-1e15, 1e15]");

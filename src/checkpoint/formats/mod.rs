@@ -16,7 +16,8 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Where in its file a tensor is.
+/// Where in its file a tensor is. Equal ones have the same values.
+#[derive(PartialEq)]
 pub(super) struct StoredTensor {
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,

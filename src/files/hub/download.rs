@@ -3,47 +3,47 @@
 //! hf-hub's `download_file` lets the server name the files, stores an error page as the file and checks no checksum. So only
 //! its requests are used: names are ours, and a file enters the cache if it is the one that the commit lists.
 
+use super::api::{ATTEMPTS, Api, Failure, expanded, is_set, is_unreachable, token, within};
 use super::snapshot::{Snapshot, is_hex};
 use super::{Error, ModelId, Path, PathBuf, Result, Wanted};
 use crate::files::replace::directory_of;
+use crate::files::{CONFIG_NAME, TOKENIZER_NAMES, WEIGHT_NAMES};
 use futures_util::TryStreamExt;
 use hf_hub::repository::{HFRepository, RepoTreeEntry, RepoTypeModel};
-use hf_hub::{HFClient, HFError, HFResult, resolve_cache_dir, split_id};
+use hf_hub::{HFClient, HFClientBuilder, HFError, HFResult, resolve_cache_dir, split_id};
 use indicatif::{ProgressBar, ProgressStyle};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::Duration;
-use std::{env, panic, thread};
+use std::{panic, thread};
 
-/// A server that sends nothing for so long is gone.
-const SILENCE: Duration = Duration::from_secs(60);
-
-/// How often a file is asked for, each time from where its transfer broke.
-const ATTEMPTS: u32 = 5;
-
-/// More than a reader takes of a file that is not weights, and more files than a model has: the server is not trusted.
+/// More than a reader takes of a file that is not weights: the server is not trusted.
 const MAX_BYTES: u64 = 64 << 20;
-const MAX_FILES: usize = 100_000;
 
 impl ModelId {
-    /// The model's directory in the cache; without a request if all that is read is there.
+    /// The model's directory in the cache, with all that is read. Of a branch or tag the Hub is asked for its commit, as Python
+    /// does each time; a commit that is complete needs no request.
     pub(super) fn directory(self, wanted: Wanted) -> Result<PathBuf> {
-        let root = resolve_cache_dir();
+        let root = expanded(&resolve_cache_dir());
         let model = root.join(format!("models--{}", self.name.replace('/', "--")));
         let cached = Snapshot::cached(&model, &self.revision);
-        if let Some(cached) = cached.as_ref().filter(|cached| cached.unknown(wanted).is_empty()) {
+        let is_offline = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().any(is_set);
+        let is_settled = is_offline || is_hex(&self.revision, 40);
+        if let Some(cached) = cached.as_ref().filter(|cached| is_settled && cached.is_complete(wanted)) {
             return Ok(cached.dir());
         }
         let usable = cached.filter(|cached| cached.is_usable(wanted));
-        if ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().any(is_set) {
-            let problem = "is not a local path and not complete in the Hub cache, and HF_HUB_OFFLINE=1 forbids downloading it";
+        if is_offline {
+            let problem =
+                "is not a local path and not complete in the Hub cache, and HF_HUB_OFFLINE=1 forbids downloading it";
             return usable.map(|cached| cached.dir()).ok_or_else(|| self.error(problem.into(), None));
         }
         let downloaded = || {
-            let client = HFClient::builder().retry_max_attempts(3).build()?;
+            let client = HFClient::builder().retry_max_attempts(3);
+            let client = token().into_iter().fold(client, HFClientBuilder::token).build()?;
             // Files come one after the other, which needs no more threads.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(download(&client, &self, &model, wanted, usable))
@@ -54,18 +54,12 @@ impl ModelId {
         downloaded.map(|snapshot| snapshot.dir()).map_err(|error| self.explained(error, &root))
     }
 
-    fn explained(&self, error: HFError, cache: &Path) -> Error {
+    fn explained(&self, failure: Failure, cache: &Path) -> Error {
         let Self { name, revision } = self;
-        let context = match &error {
-            HFError::AuthRequired { context }
-            | HFError::Forbidden { context }
-            | HFError::Http { context } => Some(context),
-            HFError::RevisionNotFound { context, .. } => context.as_ref(),
-            _ => None,
-        };
-        let status = context.map_or(0, |context| context.status.as_u16());
-        let code = context.and_then(|context| context.error_code.as_deref()).unwrap_or_default();
-        let problem = match (status, code) {
+        if let Failure::Lacks(problem) = failure {
+            return self.error(problem, None);
+        }
+        let problem = match failure.refusal() {
             (404, "RevisionNotFound") => format!("is not a local path, and has no revision {revision} on the Hub"),
             (_, "GatedRepo") | (403, _) => format!(
                 "is gated; accept the conditions on https://huggingface.co/{name}, and set HF_TOKEN to a token that may read it"
@@ -78,16 +72,12 @@ impl ModelId {
             }
             _ => format!("is not a local path, and cannot be downloaded from the Hub to {}", cache.display()),
         };
-        self.error(problem, Some(error.into()))
+        self.error(problem, Some(failure.into()))
     }
 
     fn error(&self, problem: String, source: Option<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error::Hub { name: self.name.clone(), problem, source }
     }
-}
-
-fn is_set(variable: &str) -> bool {
-    env::var(variable).is_ok_and(|value| ["1", "ON", "YES", "TRUE"].contains(&&*value.to_uppercase()))
 }
 
 async fn download(
@@ -96,25 +86,28 @@ async fn download(
     model: &Path,
     wanted: Wanted,
     usable: Option<Snapshot>,
-) -> HFResult<Snapshot> {
+) -> Result<Snapshot, Failure> {
     let (owner, name) = split_id(&id.name);
     let repo = client.model(owner, name);
-    let info = match (within(repo.info().revision(&id.revision).send()).await, usable) {
-        // Without a network, what is there is used.
-        (Err(error), Some(usable)) if is_unreachable(&error) => return Ok(usable),
-        (info, _) => info?,
+    let api = Api::new(client.endpoint(), &id.name);
+    let commit = match (api.commit(&id.revision, usable.is_some()).await, usable) {
+        // As in Python: where the Hub does not tell, what is there is used.
+        (Err(_), Some(usable)) => return Ok(usable),
+        (Ok(commit), Some(usable)) if commit == usable.commit && usable.is_complete(wanted) => {
+            return Ok(usable);
+        }
+        (commit, _) => commit?,
     };
-    let commit = info.sha.filter(|commit| is_hex(commit, 40));
-    let commit = commit.ok_or_else(|| HFError::malformed_response("the commit of the revision"))?;
-    let files = repo.list_tree().revision(&commit).recursive(true).limit(MAX_FILES).send()?;
-    let mut files = Box::pin(files);
+    if !is_hex(&commit, 40) {
+        return Err(HFError::malformed_response("the commit of the revision").into());
+    }
     let mut listed = BTreeMap::new();
-    while let Some(entry) = within(files.try_next()).await? {
+    for entry in api.files(&commit).await? {
         if let RepoTreeEntry::File { path, oid, size, lfs, .. } = entry {
             listed.insert(path.clone(), Listed { name: path, oid, size, is_lfs: lfs.is_some() });
         }
     }
-    drop(files);
+    check_listed(&listed, wanted)?;
 
     let snapshot = Snapshot { model: model.into(), commit };
     let hidden = is_set("HF_HUB_DISABLE_PROGRESS_BARS");
@@ -139,6 +132,23 @@ async fn download(
     // Last: a download that breaks leaves the revision with the commit that is complete.
     snapshot.set_as(&id.revision)?;
     Ok(snapshot)
+}
+
+/// Refuses a commit that has no model, or neither config nor tokenizer, such as one of GGUF files alone: before a note of what
+/// it lacks is in the cache.
+fn check_listed(listed: &BTreeMap<String, Listed>, wanted: Wanted) -> Result<(), Failure> {
+    let has = |names: &[&str]| names.iter().any(|name| listed.contains_key(*name));
+    let missing = match wanted {
+        Wanted::Settings if has(&[CONFIG_NAME]) || has(&TOKENIZER_NAMES) => return Ok(()),
+        Wanted::Weights if has(&[CONFIG_NAME]) && has(&WEIGHT_NAMES) => return Ok(()),
+        Wanted::Weights if has(&[CONFIG_NAME]) => format!("none of {}", WEIGHT_NAMES.join(", ")),
+        _ => format!("no {CONFIG_NAME}"),
+    };
+    const SHOWN: usize = 10;
+    let names: Vec<&str> = listed.keys().take(SHOWN).map(String::as_str).collect();
+    let more = listed.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Err(Failure::Lacks(format!("has {missing}; it has {}{more}", names.join(", "))))
 }
 
 struct Listed {
@@ -275,19 +285,5 @@ impl Transfer<'_> {
             self.bar.set_position(before + have);
         }
         Ok(())
-    }
-}
-
-async fn within<T>(request: impl Future<Output = HFResult<T>>) -> HFResult<T> {
-    let silent = |_| Err(HFError::Io(ErrorKind::TimedOut.into()));
-    tokio::time::timeout(SILENCE, request).await.unwrap_or_else(silent)
-}
-
-fn is_unreachable(error: &HFError) -> bool {
-    match error {
-        HFError::Request { .. } => true,
-        HFError::Io(error) => error.kind() == ErrorKind::TimedOut,
-        HFError::Http { context } => context.status.is_server_error(),
-        _ => false,
     }
 }

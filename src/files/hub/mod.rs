@@ -1,6 +1,8 @@
 //! Models by their names on the Hugging Face Hub, where a path is expected.
 
 #[cfg(feature = "hub")]
+mod api;
+#[cfg(feature = "hub")]
 mod download;
 #[cfg(feature = "hub")]
 mod snapshot;

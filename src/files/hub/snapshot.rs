@@ -37,6 +37,11 @@ impl Snapshot {
         self.model.join(".no_exist").join(&self.commit).join(name)
     }
 
+    /// Whether the cache has all that is read.
+    pub(super) fn is_complete(&self, wanted: Wanted) -> bool {
+        self.unknown(wanted).is_empty()
+    }
+
     /// Whether it can be loaded, if nobody can say what else belongs to the model.
     pub(super) fn is_usable(&self, wanted: Wanted) -> bool {
         self.has(CONFIG_NAME)

@@ -48,13 +48,14 @@ fn modules_of(dir: &Path) -> Result<(PathBuf, Vec<PathBuf>, Option<PathBuf>)> {
         let problem = format!("have the Transformer in {:?}, but it must be beside {MODULES}", paths[0]);
         return invalid(problem);
     }
-    let (dense, normalize) = paths[2..].split_at(dense.len());
-    // The path is the file's word, and could lead to weights anywhere.
-    if let Some(path) = dense.iter().find(|path| !regular_file::is_plain_name(path)) {
-        return invalid(format!("have a Dense in {path:?}, which is not the name of a folder"));
+    // The paths are the file's word, and could lead to files anywhere.
+    let outside = kinds.iter().zip(&paths).skip(1).find(|(_, path)| !regular_file::is_plain_name(path));
+    if let Some((kind, path)) = outside {
+        return invalid(format!("have a {kind} in {path:?}, which is not the name of a folder"));
     }
-    let dense = dense.iter().map(|path| dir.join(path)).collect();
-    Ok((dir.join(paths[1]), dense, normalize.first().map(|path| dir.join(path))))
+    let mut folders = paths[1..].iter().map(|path| dir.join(path));
+    let pooling = folders.next().expect("the second of the modules");
+    Ok((pooling, folders.by_ref().take(dense.len()).collect(), folders.next()))
 }
 
 fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {

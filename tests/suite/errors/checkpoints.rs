@@ -49,6 +49,27 @@ pub fn rows() -> Vec<Row> {
         ),
         row::Json("DIR/config.json does not hold the expected JSON", |dir| config(dir, "[]"))
             .because("expected a map at line 1"),
+        row::ConfigFile("DIR/config.json: cls_dropout is 1.5, but must lie in [0, 1)", |dir| {
+            file(
+                dir,
+                "config.json",
+                r#"{"model_type": "deberta-v2", "relative_attention": true, "pos_att_type": ["c2p"], "cls_dropout": 1.5}"#,
+            );
+            BertForSequenceClassificationConfig::from_pretrained(dir).unwrap_err()
+        }),
+        row::ConfigFile("DIR/config.json: seq_classif_dropout is 1.5, but must lie in [0, 1)", |dir| {
+            file(dir, "config.json", r#"{"model_type": "distilbert", "seq_classif_dropout": 1.5}"#);
+            BertForSequenceClassificationConfig::from_pretrained(dir).unwrap_err()
+        }),
+        row::ConfigFile("DIR/config.json: classifier_dropout is 1.5, but must lie in [0, 1)", |dir| {
+            file(dir, "config.json", r#"{"model_type": "modernbert", "classifier_dropout": 1.5}"#);
+            BertForQuestionAnsweringConfig::from_pretrained(dir).unwrap_err()
+        }),
+        row::NotACheckpoint(
+            "cannot use DIR/config.json as a checkpoint: it has no weight_map, so it is not a shard index; name the \
+             model's directory or a file of its weights",
+            |dir| load(&file(dir, "config.json", r#"{"model_type": "bert"}"#)),
+        ),
         row::ConfigFile("DIR/config.json: hidden_size is \"4\", but must be a whole number", |dir| {
             config(dir, r#"{"model_type": "bert", "hidden_size": "4"}"#)
         }),

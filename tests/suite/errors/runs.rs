@@ -4,7 +4,7 @@ use super::{Row, bert, file, row};
 use crate::prelude::*;
 use burn::data::dataset::InMemDataset;
 use burn_bert::Result;
-use burn_bert::training::{Trainer, TrainingArguments};
+use burn_bert::training::{Trainer, TrainingArguments, Tuning};
 
 struct Refusing;
 
@@ -61,6 +61,18 @@ pub fn rows() -> Vec<Row> {
                 train(dir, |arguments| arguments.with_resume(true).with_seed(43)).unwrap_err()
             },
         ),
+        row::Config("invalid config: weight_decay is 1001, but must lie in [0, 1 / learning_rate]", |dir| {
+            train(dir, |arguments| arguments.with_weight_decay(1001.0)).unwrap_err()
+        }),
+        row::Config("invalid config: tuning has the LoRA alpha NaN, but it must lie in (0, 1e30)", |dir| {
+            let lora = Tuning::Lora { rank: 2, alpha: f64::NAN };
+            train(dir, |arguments| arguments.with_tuning(lora)).unwrap_err()
+        }),
+        row::Config("invalid config: mlm_probability is 0, but must lie in (0, 1]", |dir| {
+            let text = PlainText::open(file(dir, "text.txt", "a b c")).unwrap();
+            let (_, tokenizer) = pipeline(dir).into_parts();
+            text.with_mlm_probability(0.0).windows(tokenizer, 8).unwrap_err()
+        }),
         row::Training("reading a batch ended with an error: the text is dull", |dir| {
             let arguments = TrainingArguments::new(dir.join("out")).with_silent(true);
             let trainer = Trainer::new(pipeline(dir), Batches::new(texts(), Refusing), arguments);

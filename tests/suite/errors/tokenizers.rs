@@ -53,12 +53,9 @@ pub fn rows() -> Vec<Row> {
                 tokenizer(&source).save_pretrained(dir).unwrap_err()
             },
         ),
-        row::Io("cannot read DIR/vocab.txt", |dir| {
-            let (source, tokenizer) = (dir.join("vocab.txt"), tokenizer(dir));
-            fs::remove_file(source).unwrap();
-            tokenizer.save_pretrained(dir.join("other")).unwrap_err()
-        })
-        .because("No such file"),
+        row::File("DIR/vocab.txt has 900001 lines, but a vocabulary may have 900000 at most", |dir| {
+            refused(dir, "vocab.txt", &"a\n".repeat(900_001))
+        }),
         row::Data(
             "sequences of at most 2 tokens have no room for the 3 special tokens; set a larger model_max_length",
             |dir| tokenizer(dir).with_model_max_length(2).encode_pair("the", "the").unwrap_err(),
@@ -67,6 +64,23 @@ pub fn rows() -> Vec<Row> {
             "windows that overlap by 7 tokens must hold more than that, but have room for only 6 beside the \
              special tokens; set a smaller stride or a larger model_max_length",
             |dir| tokenizer(dir).with_model_max_length(8).encode_windows(&"the ".repeat(9), 7).unwrap_err(),
+        ),
+        row::Data(
+            "windows that overlap by 2 tokens must hold more than that, but have room for only 0 beside the special \
+             tokens and the 9 tokens of \"the the the the the the the the the \"; set a smaller stride or a larger \
+             model_max_length",
+            |dir| {
+                let tokenizer = tokenizer(dir).with_model_max_length(8);
+                tokenizer.encode_pair_windows(&"the ".repeat(9), "", 2).unwrap_err()
+            },
+        ),
+        row::Data(
+            "the text at \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"… has more than 262144 bytes without a break between \
+             words; shorten it",
+            |dir| {
+                let text = "the ".repeat(9) + &"a".repeat(10_000_000);
+                tokenizer(dir).with_model_max_length(80).encode(&text).unwrap_err()
+            },
         ),
         row::Tokenize("the tokenizer failed", |dir| {
             let vocab = r#"[["[PAD]", 0], ["[CLS]", 0], ["[SEP]", 0], ["[MASK]", 0]]"#;

@@ -201,6 +201,27 @@ fn a_long_text_has_the_tokens_of_the_whole_text() {
     }
 }
 
+/// A word is tokenised whole, and 200 times its size would be taken for the few tokens that are kept.
+#[test]
+fn a_word_of_a_quarter_of_a_megabyte_is_read_and_a_longer_one_refused_by_name() {
+    for tokenizer in ["bert", "roberta", "mpnet", "albert"].map(tokenizer_of_family) {
+        let tokenizer = tokenizer.with_model_max_length(16);
+        let whole = tokenizer.clone().with_model_max_length(usize::MAX);
+        for (before, after) in [("", ""), ("the cat ", ""), ("the cat ", " the cat")] {
+            let with = |count: usize| format!("{before}{}{after}", "a".repeat(count));
+            let [found, expected] = [&tokenizer, &whole].map(|own| own.encode(&with(256 << 10)).unwrap());
+            let kept = found.len() - 1; // and the separator
+            assert_eq!(found.input_ids()[..kept], expected.input_ids()[..kept]);
+            let longer = with((256 << 10) + 16);
+            for result in [tokenizer.encode(&longer), tokenizer.encode_words(&[&longer])] {
+                let error = result.unwrap_err().to_string();
+                assert!(error.ends_with("bytes without a break between words; shorten it"), "{error}");
+            }
+        }
+        fails!(tokenizer.encode(&format!("the{}cat", " ".repeat(1 << 20))), Error::Data { .. });
+    }
+}
+
 #[test]
 fn many_words_have_the_pieces_of_the_first_ones() {
     let words: Vec<&str> = ["cat", "", "unthinkable", "\0", "dogs."].into_iter().cycle().take(5000).collect();

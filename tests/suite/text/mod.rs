@@ -59,6 +59,18 @@ fn words_have_the_pieces_of_the_text_with_a_space_before_each() {
 }
 
 #[test]
+fn a_tokenizer_is_saved_as_it_was_read_whatever_its_source_is_by_then() {
+    let source = vocabulary_with(&[("tokenizer_config.json", json!({ "do_lower_case": false }))]);
+    fs::write(source.path().join("spm.model"), [0xff]).unwrap(); // of another library
+    let (before, out) = (files_of(&source), tempdir().unwrap());
+    let tokenizer = BertTokenizer::from_pretrained(source.path()).unwrap();
+    fs::write(source.path().join("vocab.txt"), "changed").unwrap();
+    fs::remove_file(source.path().join("tokenizer_config.json")).unwrap();
+    tokenizer.save_pretrained(out.path()).unwrap();
+    assert_eq!(files_of(&out), before);
+}
+
+#[test]
 fn the_space_before_the_first_word_is_that_of_the_files() {
     let with_space = changed("roberta_tokenizer", |tokenizer| {
         tokenizer["pre_tokenizer"]["add_prefix_space"] = true.into();
