@@ -61,7 +61,8 @@ fn a_weight_with_a_value_that_is_not_finite_stays_in_float_and_so_does_what_it_g
 
 #[test]
 fn blocks_of_weights_are_multiples_of_64_rows_where_these_divide_and_else_the_longest() {
-    for (inputs, block) in [(768, 192), (640, 128), (2624, 64), (320, 64), (312, 156), (255, 255), (340, 170)] {
+    for (inputs, block) in [(768, 192), (640, 128), (2624, 64), (320, 64), (312, 156), (255, 255), (340, 170)]
+    {
         let layer = quantize_linear_layers(burn::nn::LinearConfig::new(inputs, 4).init(&device()));
         let DType::QFloat(scheme) = layer.weight.val().dtype() else {
             panic!("{inputs} inputs: not quantised")

@@ -37,8 +37,7 @@ impl ModelId {
         }
         let usable = cached.filter(|cached| cached.is_usable(wanted));
         if is_offline {
-            let problem =
-                "is not a local path and not complete in the Hub cache, and HF_HUB_OFFLINE=1 forbids downloading it";
+            let problem = "is not a local path and not complete in the Hub cache, and HF_HUB_OFFLINE=1 forbids downloading it";
             return usable.map(|cached| cached.dir()).ok_or_else(|| self.error(problem.into(), None));
         }
         let downloaded = || {
