@@ -160,15 +160,15 @@ fn read_squad(dir: &Path) -> Outcome {
     Ok(SquadExample::read(dir.join("squad.json")).map(drop)?)
 }
 
-/// A run that is finished: resuming it reads everything, and trains nothing.
-fn run(dir: &Path, is_resumed: bool) -> burn_bert::Result<()> {
+/// A run of so many epochs: resuming it reads everything.
+fn run(dir: &Path, epochs: usize, is_resumed: bool) -> burn_bert::Result<()> {
     let item = |id| MaskedLmExample::new(vec![2, 5 + id, 6, 3]);
     let collator = MaskedLmCollatorConfig::new(9, 4, 0, vec![0, 1, 2, 3, 4]).init();
     let batches = |first: u32| {
         let items = (first..first + 2).map(item).collect();
         Batches::new(InMemDataset::new(items), collator.clone())
     };
-    let arguments = TrainingArguments::new(dir.join("output")).with_epochs(1).with_silent(true);
+    let arguments = TrainingArguments::new(dir.join("output")).with_epochs(epochs).with_silent(true);
     let pipeline = Pipeline::new(masked_lm(), BertTokenizer::from_pretrained(dir.join("tokenizer"))?)?;
     let trainer = Trainer::new(pipeline, batches(0), arguments.with_resume(is_resumed))?;
     trainer.with_validation(batches(2)).train().map(drop)
@@ -183,20 +183,24 @@ fn masked_lm() -> BertForMaskedLm {
 fn make_run(dir: &Path) {
     fs::create_dir(dir.join("tokenizer")).unwrap();
     fs::write(dir.join("tokenizer/vocab.txt"), vocabulary(&["a", "b", "c", "d"])).unwrap();
-    run(dir, false).unwrap();
+    run(dir, 1, false).unwrap();
 }
 
-/// The checksum is made to fit, or no change would be seen by what reads the record.
+/// Goes on for another epoch. The checksums are made to fit, or no change would be seen by what reads the records.
 fn read_run(dir: &Path) -> Outcome {
-    let path = dir.join("output/training/checkpoint/model-1.bpk");
-    let mut record = fs::read(&path)?;
-    let mut sum = crc32fast::Hasher::new();
-    sum.update(b"model");
-    record.truncate(record.len().saturating_sub(4));
-    sum.update(&record);
-    record.extend(sum.finalize().to_le_bytes());
-    fs::write(&path, record)?;
-    Ok(run(dir, true)?)
+    for kind in ["model", "optim", "scheduler"] {
+        let path = dir.join(format!("output/training/checkpoint/{kind}-1.bpk"));
+        // Of the mutant before, which may have been trained.
+        let _ = fs::remove_file(dir.join(format!("output/training/checkpoint/{kind}-2.bpk")));
+        let mut record = fs::read(&path)?;
+        let mut sum = crc32fast::Hasher::new();
+        sum.update(kind.as_bytes());
+        record.truncate(record.len().saturating_sub(4));
+        sum.update(&record);
+        record.extend(sum.finalize().to_le_bytes());
+        fs::write(&path, record)?;
+    }
+    Ok(run(dir, 2, true)?)
 }
 
 struct Random(ChaCha8Rng);

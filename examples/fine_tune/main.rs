@@ -10,22 +10,20 @@
 //!
 //! `MODEL` is a Hugging Face directory with any head or none, or with the feature `hub` a name such as `owner/name`. `predict`,
 //! transformers and sentence-transformers read the output, whose folder `training` has checkpoints, metrics and a picture of the loss.
-//! `predict`'s names of the tasks serve here too. Ctrl-C stops after the current batch; `--resume` continues from the last
-//! evaluation. `mpirun -n 4 fine_tune …`, built with the feature `mpi`, trains on four processes.
+//! `predict`'s names of the tasks serve here too. Ctrl-C stops after the current batch, a second one at once; `--resume` continues
+//! from the last evaluation. `mpirun -n 4 fine_tune …`, built with the feature `mpi`, trains on four processes.
 
 mod pictures;
+mod scores;
 
 use anyhow::Result;
-use burn::data::dataset::Dataset;
 use burn::train::Interrupter;
-use burn_bert::data::{Column, Columns, Label, LabelKind, LabelledTexts};
+use burn_bert::data::{Column, Columns, LabelKind, LabelledTexts};
 use burn_bert::data::{LabelledSentences, PlainText, SentencePairs, SquadExample};
 use burn_bert::distributed::{Ranks, Wire};
 use burn_bert::functional::Precision;
-use burn_bert::metrics::{ConfusionMatrix, SquadScores};
-use burn_bert::model::{BertForSequenceClassification, SentenceLoss};
-use burn_bert::model::{CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, TripletLoss};
-use burn_bert::pipeline::TextOptions;
+use burn_bert::metrics::SquadScores;
+use burn_bert::model::{CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss};
 use burn_bert::training::{
     EvalStrategy, TrainableModel, Trained, Trainer, TrainingArguments, TrainingData, Tuning,
 };
@@ -34,6 +32,7 @@ use std::fmt::Display;
 use std::fs;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
+use std::process::exit;
 
 /// An allocator that does not return freed pages to the OS makes training faster; see "Troubleshooting" in docs/training.md.
 #[global_allocator]
@@ -206,7 +205,7 @@ struct Settings {
 impl Settings {
     fn arguments(&self, ranks: &Ranks) -> Result<TrainingArguments> {
         let tuning = match self.lora {
-            Some(rank) => Tuning::Lora { rank, alpha: 2.0 * rank as f64 },
+            Some(rank) => Tuning::Lora { rank, alpha: 2.0 * rank as f64, target_modules: Vec::new() },
             None if self.freeze_embeddings => Tuning::FrozenEmbeddings,
             None => Tuning::Full,
         };
@@ -246,7 +245,10 @@ impl Settings {
             None => trainer.with_validation_share(0.1)?,
         };
         let trainer = trainer.with_interrupter(&interrupter);
-        ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C")))?;
+        ctrlc::set_handler(move || match interrupter.should_stop() {
+            false => interrupter.stop(Some("Ctrl-C")),
+            true => exit(130), // asked twice: a batch may take minutes, and checkpoints are whole at any time
+        })?;
         let trained = trainer.train()?;
         if is_first {
             fs::write(self.output.join("training/loss.svg"), pictures::loss(&trained.history))?;
@@ -279,7 +281,8 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             let trained = settings.train(settings.arguments(ranks)?, open)?;
             match &settings.valid {
                 Some(valid) if kind == "class" && ranks.is_first() => {
-                    print_confusion(&trained, &open(valid)?)
+                    print(scores::confusion(&trained.pipeline, &open(valid)?)?);
+                    Ok(())
                 }
                 _ => Ok(()),
             }
@@ -297,12 +300,8 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             let trained = settings.train(arguments, |path| SquadExample::read(path))?;
             let Some(valid) = settings.valid.as_ref().filter(|_| ranks.is_first()) else { return Ok(()) };
             let valid = SquadExample::read(valid)?;
-            let questions: Vec<_> =
-                valid.iter().map(|example| (&example.question, &example.context)).collect();
-            let options = TextOptions::new().with_top_k(1).with_no_answer_threshold(0.0);
-            let answers = trained.pipeline.answers(&questions, &options)?;
-            let texts: Vec<&str> = answers.iter().map(|answers| answers[0].text.as_str()).collect();
-            let SquadScores { exact, f1 } = SquadScores::of(&valid, &texts);
+            let SquadScores { exact, f1 } =
+                scores::squad(&trained.pipeline, &valid, settings.max_length, *doc_stride)?;
             print(format_args!("exact match {exact:.2}, F1 {f1:.2}"));
             Ok(())
         }
@@ -331,27 +330,6 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             settings.train(settings.arguments(ranks)?, open).map(drop)
         }
     }
-}
-
-/// Prints how often each class was predicted for each class of some texts.
-fn print_confusion(trained: &Trained<BertForSequenceClassification>, texts: &LabelledTexts) -> Result<()> {
-    let (mut matrix, options) = (ConfusionMatrix::default(), TextOptions::new().with_top_k(1));
-    let items = (0..texts.len()).map(|place| texts.get(place)).collect::<Result<Vec<_>, _>>()?;
-    let pairs: Vec<_> = items.iter().filter_map(|item| Some((&item.text, item.pair.as_ref()?))).collect();
-    let found = match pairs.is_empty() {
-        true => {
-            trained.pipeline.classify(&items.iter().map(|item| &item.text).collect::<Vec<_>>(), &options)?
-        }
-        false => trained.pipeline.classify(&pairs, &options)?,
-    };
-    for (item, found) in items.iter().zip(&found) {
-        let predicted = texts.names().iter().position(|name| *name == found[0].label);
-        if let (Label::Class(truth), Some(predicted)) = (&item.label, predicted) {
-            matrix.add(*truth, predicted);
-        }
-    }
-    print(matrix.to_text(texts.names()).trim_end());
-    Ok(())
 }
 
 /// Prints a line, if anybody reads it: a training run does not end because its output was closed.

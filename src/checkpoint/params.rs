@@ -110,6 +110,20 @@ impl<'a> StoredParam<'a> {
         !self.ids.is_empty()
     }
 
+    pub(crate) fn is_of_shape(&self, shape: &[usize]) -> bool {
+        self.shape == shape
+    }
+
+    /// The dtype in a file, and what writes it; [`Error::CheckpointDType`] if a file cannot have the parameter's.
+    pub(crate) fn writer(&self, path: &Path) -> Result<(safetensors::Dtype, WriteTensor<'a>)> {
+        let (dtype, write) = (self.values)();
+        let Some((stored, _)) = stored_dtype(dtype) else {
+            let (path, key, found) = (path.to_path_buf(), self.key.clone(), format!("{dtype:?}"));
+            return Err(Error::CheckpointDType { path, key, found });
+        };
+        Ok((stored, write))
+    }
+
     /// Whether the checkpoint has the key, but not with the parameter's shape.
     pub(crate) fn is_of_other_shape(&self, checkpoint: &Checkpoint) -> bool {
         checkpoint.tensor(&self.key).is_ok_and(|(stored, _)| stored.shape != self.shape)
@@ -192,13 +206,9 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
 }
 
 pub(super) fn tensors<'a>(params: Vec<StoredParam<'a>>, path: &Path) -> Result<Tensors<'a>> {
-    let tensors = params.into_iter().map(|StoredParam { key, shape, values, .. }| {
-        let (dtype, write) = values();
-        let Some((stored, _)) = stored_dtype(dtype) else {
-            let (path, found) = (path.to_path_buf(), format!("{dtype:?}"));
-            return Err(Error::CheckpointDType { path, key, found });
-        };
-        Ok((key, stored, shape, write))
+    let tensors = params.into_iter().map(|param| {
+        let (stored, write) = param.writer(path)?;
+        Ok((param.key, stored, param.shape, write))
     });
     Ok(Tensors { tensors: tensors.collect::<Result<_>>()?, metadata: BTreeMap::new() })
 }

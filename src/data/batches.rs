@@ -76,8 +76,8 @@ impl<B: TryBatcher> Batches<B> {
         self
     }
 
-    /// Sets hashes of the texts of each item, none of which occurs twice in a shuffled batch of all ranks, for losses to which the
-    /// others of a batch are negatives. The last batches of an epoch may have equal texts, if the data leave no other choice.
+    /// Sets hashes of the texts of each item, none of which occurs twice in a batch of all ranks, for losses to which the others of a
+    /// batch are negatives. The last batches of an epoch may have equal texts, if the data leave no other choice.
     pub fn with_texts(mut self, texts: Vec<Vec<u64>>) -> Self {
         self.items.texts = Some(Arc::new(texts));
         self
@@ -143,8 +143,8 @@ impl<B: TryBatcher> Batches<B> {
         Ok((self.select(train), self.select(valid)))
     }
 
-    /// For an evaluation: at most `most` items, drawn by a seed, and sorted by length, longest first, if that is wanted.
-    pub(crate) fn evaluated(self, most: Option<usize>, seed: u64, is_sorted: bool) -> Result<Self> {
+    /// For an evaluation: at most `most` items, drawn by a seed, and sorted by length, longest first, if lengths are known.
+    pub(crate) fn evaluated(self, most: Option<usize>, seed: u64) -> Result<Self> {
         self.check()?;
         let mut places = self.items.places.to_vec();
         if let Some(most) = most.filter(|&most| most < places.len()) {
@@ -153,14 +153,14 @@ impl<B: TryBatcher> Batches<B> {
             places.sort_unstable(); // in the order of the dataset, as all of it would be
         }
         // The longest first: a batch that does not fit into memory fails at once, and not at the end.
-        if let Some(lengths) = self.items.lengths.as_ref().filter(|_| is_sorted) {
+        if let Some(lengths) = &self.items.lengths {
             places.sort_by_key(|&place| Reverse(lengths[place]));
         }
         Ok(self.select(places))
     }
 
-    /// For training: in an order that depends on the lengths or the texts only where that is wanted.
-    pub(crate) fn trained(mut self, by_lengths: bool, by_texts: bool) -> Self {
+    /// In an order that depends on the lengths or the texts only where that is wanted.
+    pub(crate) fn of_settings(mut self, by_lengths: bool, by_texts: bool) -> Self {
         self.items.lengths.take_if(|_| !by_lengths);
         self.items.texts.take_if(|_| !by_texts);
         self
@@ -290,8 +290,8 @@ impl EpochOrder {
             }
         }
         match &self.items.texts {
-            Some(texts) if self.is_shuffled => distinct(&items, self.step_items(), texts),
-            _ => items,
+            Some(texts) => distinct(&items, self.step_items(), texts),
+            None => items,
         }
     }
 

@@ -56,7 +56,8 @@ pub struct EpochLoader<B: TryBatcher> {
 }
 
 impl<B: TryBatcher> EpochLoader<B> {
-    /// Batches of `batch_size` items in the order of the dataset, for validation. Returns [`Error::Config`] if
+    /// Batches of `batch_size` items in the order of the dataset, for validation; in a near one if they
+    /// [have texts](Batches::with_texts). Returns [`Error::Config`] if
     /// `batch_size` is 0, [`Error::Empty`] if there is no item, [`Error::Data`] if there is not one length, source or list of
     /// texts per item.
     pub fn new(batches: Batches<B>, batch_size: usize, device: &Device) -> Result<Self> {

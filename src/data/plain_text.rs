@@ -7,12 +7,16 @@ use burn::data::dataset::{Dataset, DatasetError};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
+use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 
 /// In a stored id: the token continues the word of the one before it. A separate list of words would double the memory.
 const CONTINUES: u32 = 1 << 31;
 
 /// Bytes of a line that are tokenised at once: the tokenizer takes hundreds of times as much memory.
 const PIECE: usize = 1 << 20;
+
+/// Bytes of text whose lines are tokenised at the same time, on as many threads as there are, for the same reason.
+const PART: usize = 4 * PIECE;
 
 /// A text for masked language modelling in memory. A [`Trainer`](crate::training::Trainer) cuts it into windows of its
 /// [`max_length`](crate::training::TrainingArguments::max_length).
@@ -63,6 +67,17 @@ impl PlainText {
     /// [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
     /// [`model_max_length`](BertTokenizer::model_max_length); [`Error::Data`] if an id is 2³¹ or more.
     pub fn windows(&self, tokenizer: BertTokenizer, seq_len: usize) -> Result<TextWindows> {
+        self.windows_until(&tokenizer, seq_len, &|| Ok(()))
+    }
+
+    /// [`windows`](Self::windows), on as many threads as [`BertTokenizer::encode_batch`]; an error of `check`, which is asked
+    /// before each line, ends it.
+    pub(crate) fn windows_until(
+        &self,
+        tokenizer: &BertTokenizer,
+        seq_len: usize,
+        check: &(dyn Fn() -> Result<()> + Sync),
+    ) -> Result<TextWindows> {
         let probability = self.mlm_probability;
         let is_allowed = 0.0 < probability && probability <= 1.0;
         ensure(is_allowed, "mlm_probability", || format!("is {probability}, but must lie in (0, 1]"))?;
@@ -73,18 +88,33 @@ impl PlainText {
         ensure(seq_len <= limit, "seq_len", too_long)?;
         let (room, cls_token_id, sep_token_id) =
             (seq_len - 2, tokenizer.cls_token_id(), tokenizer.sep_token_id());
-        let mut tokens = Vec::new();
-        for line in self.lines.iter().flat_map(|line| pieces(line)) {
-            let encoding = tokenizer.tokenize(line)?;
-            let mut last_word = None;
-            for (&id, &word) in encoding.get_ids().iter().zip(encoding.get_word_ids()) {
+        let of_line = |line: &&str| {
+            check()?;
+            let (encoding, mut last_word) = (tokenizer.tokenize(*line)?, None);
+            let token = |(&id, &word): (&u32, &Option<u32>)| {
                 if id >= CONTINUES {
                     let what = format!("the id {id} of a token in the text");
                     return Err(Error::data(what, "is too large; ids must be below 2³¹"));
                 }
-                tokens.push(if word.is_some() && word == last_word { id | CONTINUES } else { id });
+                let continues = word.is_some() && word == last_word;
                 last_word = word;
+                Ok(if continues { id | CONTINUES } else { id })
+            };
+            encoding.get_ids().iter().zip(encoding.get_word_ids()).map(token).collect::<Result<Vec<_>>>()
+        };
+        let lines: Vec<&str> = self.lines.iter().flat_map(|line| pieces(line)).collect();
+        let (mut tokens, mut rest) = (Vec::new(), &lines[..]);
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |line: &&&str| {
+                bytes += line.len();
+                bytes <= PART
+            };
+            let (part, after) = rest.split_at(rest.iter().take_while(fits).count());
+            for line in part.maybe_par_iter().map(of_line).collect::<Vec<_>>() {
+                tokens.extend(line?);
             }
+            rest = after;
         }
         Ok(TextWindows { tokens, room, cls_token_id, sep_token_id })
     }

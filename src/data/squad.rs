@@ -6,6 +6,7 @@ use crate::text::{BertTokenizer, Encoding, TextBatch, lstrip};
 use burn::prelude::*;
 use serde::Deserialize;
 use std::path::Path;
+use tokenizers::utils::parallelism::MaybeParallelIterator;
 
 /// A question about a text, and its answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,18 +138,37 @@ impl QuestionWindow {
     /// Returns the errors of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the question, if an answer is empty
     /// or not at its place in the text.
     pub fn of(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Vec<Self>> {
-        let mut windows = Vec::new();
-        for (number, example) in examples.iter().enumerate() {
+        Self::of_until(examples, tokenizer, doc_stride, &|| Ok(()))
+    }
+
+    /// [`of`](Self::of), on as many threads as [`BertTokenizer::encode_batch`]; the first error of an example or of `check`,
+    /// which is asked before each, ends it.
+    pub(crate) fn of_until(
+        examples: &[SquadExample],
+        tokenizer: &BertTokenizer,
+        doc_stride: usize,
+        check: &(dyn Fn() -> Result<()> + Sync),
+    ) -> Result<Vec<Self>> {
+        let windows = |number: usize| {
+            check()?;
+            let example = &examples[number];
             let misplaced = |problem| Error::data(format!("question {:?}", example.id), problem);
             let span = example.spans().map_err(misplaced)?.first().copied();
             // As run_qa.py: some questions begin with many spaces, which would take room from the text.
             let question = lstrip(&example.question);
-            for encoding in tokenizer.encode_pair_windows(question, &example.context, doc_stride)? {
+            let encodings = tokenizer.encode_pair_windows(question, &example.context, doc_stride)?;
+            let window = |encoding| {
                 let answer = span.and_then(|span| tokens(&encoding, span)).unwrap_or([0, 0]);
-                windows.push(Self { encoding, answer, example: number });
-            }
+                Self { encoding, answer, example: number }
+            };
+            Ok(encodings.into_iter().map(window).collect::<Vec<_>>())
+        };
+        let all: Vec<Result<Vec<Self>>> = (0..examples.len()).into_maybe_par_iter().map(windows).collect();
+        let mut flat = Vec::new();
+        for windows in all {
+            flat.extend(windows?);
         }
-        Ok(windows)
+        Ok(flat)
     }
 }
 

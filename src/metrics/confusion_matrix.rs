@@ -22,12 +22,19 @@ use std::fmt::Write;
 pub struct ConfusionMatrix {
     /// By true and predicted class, where it is not 0: a token's class can be any of a vocabulary.
     counts: BTreeMap<(usize, usize), u64>,
+    /// The classes that were present or predicted. Scores are read several times a batch, and there may be a million pairs.
+    classes: BTreeMap<usize, EntityCounts>,
 }
 
 impl ConfusionMatrix {
     /// Counts one prediction.
     pub fn add(&mut self, truth: usize, predicted: usize) {
         *self.counts.entry((truth, predicted)).or_default() += 1;
+        self.classes.entry(truth).or_default().present += 1;
+        self.classes.entry(predicted).or_default().predicted += 1;
+        if truth == predicted {
+            self.classes.entry(truth).or_default().correct += 1;
+        }
     }
 
     /// How often `predicted` was predicted for `truth`.
@@ -38,50 +45,35 @@ impl ConfusionMatrix {
     /// The number of classes: one more than the largest that was seen.
     pub fn num_classes(&self) -> usize {
         // Saturating: any number can be a class.
-        self.classes().last_key_value().map_or(0, |(largest, _)| largest.saturating_add(1))
+        self.classes.last_key_value().map_or(0, |(largest, _)| largest.saturating_add(1))
     }
 
     /// The number of predictions.
     pub fn total(&self) -> u64 {
-        self.counts.values().sum()
-    }
-
-    /// The classes that were present or predicted.
-    fn classes(&self) -> BTreeMap<usize, EntityCounts> {
-        let mut classes = BTreeMap::<usize, EntityCounts>::new();
-        for (&(truth, predicted), count) in &self.counts {
-            classes.entry(truth).or_default().present += count;
-            classes.entry(predicted).or_default().predicted += count;
-            if truth == predicted {
-                classes.entry(truth).or_default().correct += count;
-            }
-        }
-        classes
+        self.classes.values().map(|class| class.present).sum()
     }
 
     /// The share of predictions that are right; NaN if there is none.
     pub fn accuracy(&self) -> f64 {
-        let correct: u64 = self.classes().values().map(|class| class.correct).sum();
+        let correct: u64 = self.classes.values().map(|class| class.correct).sum();
         correct as f64 / self.total() as f64
     }
 
     /// 2·TP / (2·TP + FP + FN) of a class; 0 if it was neither present nor predicted.
     pub fn f1(&self, class: usize) -> f64 {
-        self.classes().get(&class).map_or(0.0, |class| class.f1())
+        self.classes.get(&class).map_or(0.0, |class| class.f1())
     }
 
     /// The mean [`f1`](Self::f1) of the classes that were present or predicted (scikit-learn's
     /// `f1_score(average="macro")`, 1.9); NaN without a prediction.
     pub fn macro_f1(&self) -> f64 {
-        let classes = self.classes();
-        classes.values().map(|class| class.f1()).sum::<f64>() / classes.len() as f64
+        self.classes.values().map(|class| class.f1()).sum::<f64>() / self.classes.len() as f64
     }
 
     /// The Matthews correlation, (c·s − Σ pₖ·tₖ) / √((s² − Σ pₖ²)·(s² − Σ tₖ²)), with c of s predictions right, class k
     /// present tₖ times and predicted pₖ times; 0 where that is 0/0 (scikit-learn's `matthews_corrcoef`, 1.9).
     pub fn matthews(&self) -> f64 {
-        let classes = self.classes();
-        let sum = |f: fn(&EntityCounts) -> f64| classes.values().map(f).sum::<f64>();
+        let sum = |f: fn(&EntityCounts) -> f64| self.classes.values().map(f).sum::<f64>();
         let total = self.total() as f64;
         // In floats: products of counts overflow 64 bits.
         let covariance = sum(|class| class.correct as f64) * total
@@ -96,7 +88,7 @@ impl ConfusionMatrix {
 
     /// A table with a line for each true class, its F1 at the end.
     pub fn to_text(&self, names: &[String]) -> String {
-        let (classes, scores) = (self.num_classes().max(names.len()), self.classes());
+        let classes = self.num_classes().max(names.len());
         // Names are often those of a file, and the table is printed.
         let name = |class: usize| names.get(class).map_or_else(|| class.to_string(), |name| shown(name));
         // At least as wide as the heading, and a class that no name is known of keeps its number.
@@ -111,7 +103,7 @@ impl ConfusionMatrix {
             for predicted in 0..classes {
                 let _ = write!(text, " {:>width$}", self.count(truth, predicted));
             }
-            let _ = writeln!(text, " | {:>6.4}", scores.get(&truth).map_or(0.0, |class| class.f1()));
+            let _ = writeln!(text, " | {:>6.4}", self.f1(truth));
         }
         text
     }

@@ -90,11 +90,15 @@ fn hits(places: &[usize], k: usize) -> &[usize] {
 /// the epoch. A text that occurs twice is two documents. On the training split it is NaN.
 pub type RetrievalMetric = EpochMetric<Vectors>;
 
+/// Queries that are compared at once: a matrix multiplication of more rows is no faster for each, and takes more memory.
+const QUERIES: usize = 512;
+
 #[derive(Clone, Default)]
 pub struct Vectors {
     similarity: Similarity,
     queries: Vec<Tensor<2>>,
     documents: Vec<Tensor<2>>,
+    num_documents: usize,
     relevant: Vec<Vec<usize>>,
     /// The trainer asks twice for the score of an epoch.
     scores: OnceLock<RetrievalScores>,
@@ -152,9 +156,10 @@ impl Collected for Vectors {
         let is_there = input.relevant.iter().flatten().all(|&document| document < added);
         assert!(is_there, "relevant must name documents of this batch, which has {added}");
         // Documents are numbered through the epoch, those of a batch from 0.
-        let before: usize = self.documents.iter().map(|documents| documents.dims()[0]).sum();
+        let before = self.num_documents;
         let shifted = |relevant: &Vec<usize>| relevant.iter().map(|document| document + before).collect();
         self.relevant.extend(input.relevant.iter().map(shifted));
+        self.num_documents += added;
         for (all, added) in [(&mut self.queries, &input.queries), (&mut self.documents, &input.documents)] {
             // Burn concatenates no tensors without rows.
             if added.dims()[0] > 0 {
@@ -171,15 +176,16 @@ impl Vectors {
             return Ok(scores);
         }
         let mut scores = RetrievalScores::default();
-        if !self.documents.is_empty() {
-            let documents = Tensor::cat(self.documents.clone(), 0);
-            let [count, _] = documents.dims();
+        if !self.queries.is_empty() && !self.documents.is_empty() {
+            let all = |parts: &[Tensor<2>]| Tensor::cat(parts.to_vec(), 0);
+            let (similarity, queries, documents) =
+                self.similarity.prepared(all(&self.queries), all(&self.documents));
             let mut relevant = self.relevant.iter();
-            for queries in &self.queries {
-                // A query batch at a time: all similarities at once may not fit into memory.
-                let rows = self.similarity.between(queries.clone(), documents.clone()).try_into_data()?;
+            // Not all at once: their similarities may not fit into memory.
+            for queries in queries.split(QUERIES, 0) {
+                let rows = similarity.between(queries, documents.clone()).try_into_data()?;
                 let rows: Vec<f64> = rows.iter().collect();
-                for (row, relevant) in rows.chunks(count).zip(relevant.by_ref()) {
+                for (row, relevant) in rows.chunks(self.num_documents).zip(relevant.by_ref()) {
                     scores.add(row, relevant);
                 }
             }

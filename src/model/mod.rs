@@ -66,6 +66,8 @@ pub use classification::{
 };
 pub use classifier::ClassifierTransform;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmHead, MaskedLmOutput};
+#[cfg(feature = "train")]
+pub(crate) use pretrained::check_savable;
 pub use pretrained::{LoadReport, PretrainedModel};
 pub use replaced_tokens::{
     ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,

@@ -70,9 +70,9 @@ pub trait PretrainedModel: Stored {
         of_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::Refused))
     }
 
-    /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's is newly
-    /// initialised and reported as missing and as unused: to fine-tune a classifier for other labels. Errors are the same,
-    /// but for the shapes of the head.
+    /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's, or whose labels
+    /// have other names, is newly initialised and reported as missing and as unused: to fine-tune a classifier for other labels.
+    /// `LABEL_0`, `LABEL_1`, … are no names. Errors are the same, but for the shapes of the head.
     fn from_pretrained_with_new_head(
         config: &Self::Config,
         path: impl AsRef<Path>,
@@ -222,8 +222,13 @@ fn read<M: Stored>(
     keys: &ModelKeys,
     misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
+    let relabelled = if misfit == Misfit::NewlyInitialised { relabelled(model, fields)? } else { None };
     let is_new = |params: &[StoredParam], own: &Checkpoint| {
-        misfit == Misfit::NewlyInitialised && params.iter().any(|param| param.is_of_other_shape(own))
+        let is_misfit = |param: &StoredParam| {
+            // The bias of the last layer, one value for each label.
+            param.is_of_other_shape(own) || relabelled.is_some_and(|labels| param.is_of_shape(&[labels]))
+        };
+        misfit == Misfit::NewlyInitialised && params.iter().any(is_misfit)
     };
     let mut params = model.bert().body_params(keys);
     let (mut missing, mut copies) = (Vec::new(), BTreeSet::new());
@@ -267,6 +272,22 @@ fn read<M: Stored>(
     Ok((filled_model, LoadReport { missing, unused, other_class }))
 }
 
+/// The number of a head's labels, if the config.json gives as many other names.
+fn relabelled<M: Stored>(model: &M, fields: &Fields) -> Result<Option<usize>> {
+    let own = own_fields(model);
+    let (Some(own), Some(stored)) =
+        (own.get("id2label").and_then(Value::as_object), fields.object("id2label")?)
+    else {
+        return Ok(None);
+    };
+    // transformers' names of classes without names.
+    let is_named = |names: &Map<String, Value>| {
+        names.iter().any(|(id, name)| name.as_str() != Some(&format!("LABEL_{id}")))
+    };
+    let is_other = own.len() == stored.len() && own != stored && is_named(own) && is_named(stored);
+    Ok(is_other.then_some(own.len()))
+}
+
 /// What a bare model's keys start with, in all families.
 const OF_MODEL: [&str; 7] =
     ["embeddings", "emb_ln.", "encoder.", "transformer.", "pooler.", "layers.", "final_norm."];
@@ -307,39 +328,20 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
     }
 
-    // The config must build this very model, or the directory could not be read again.
-    let built = M::build(&model.stored_config(), &device)?;
-    for (i, (layer, built)) in bert.encoder.layers.iter().zip(&built.bert().encoder.layers).enumerate() {
-        for ((field, found), (_, stated)) in settings(layer).into_iter().zip(settings(built)) {
-            ensure(found == stated, field, || {
-                format!(
-                    "is {found} in layer {i} and {stated} in the config; a config.json holds one value for all layers"
-                )
-            })?;
-        }
-    }
-    let mut params = bert.body_params(&keys);
-    check_stored(&params, &built.bert().body_params(&keys))?;
-    let built_parts = built.parts(&keys);
+    check_built_by_config(model, &keys)?;
     // What of the old file starts with one of these is replaced, and also removed where this model has no such part.
     let beside_layers = [spec.projection, spec.relative_attention_bias, spec.final_norm];
     let disentangled = spec.disentangled.into_iter().flat_map(|[table, norm, ..]| [table, norm]);
     let of_encoder = beside_layers.into_iter().flatten().chain(disentangled).chain([spec.layer]);
     let mut namespaces: Vec<_> = of_encoder.map(|name| keys.named(name)).collect();
-    let mut copies = Vec::new();
+    let (mut params, mut copies) = (bert.body_params(&keys), Vec::new());
     for part in model.parts(&keys) {
-        // The built model may have more parts: what this one lacks is reported as missing when it is loaded.
-        let expected = built_parts.iter().find(|built| built.namespace == part.namespace);
-        check_stored(&part.params, expected.map(|built| built.params.as_slice()).unwrap_or_default())?;
         namespaces.push(part.namespace);
         params.extend(part.params);
         copies.extend(part.copies);
     }
     let mut weights = vec![(String::new(), params)];
-    for ((name, part), (_, built)) in model.parts_beside().into_iter().zip(built.parts_beside()) {
-        check_stored(&part.params, &built.params)?;
-        weights.push((name, part.params));
-    }
+    weights.extend(model.parts_beside().into_iter().map(|(name, part)| (name, part.params)));
     // Keys of a bare model, or with another prefix, get this one, so that its other tensors, such as the pooler, stay readable.
     let old_prefix = old_prefix.filter(|old| *old != prefix);
     directory.replace(fields, model.files_beside(dir)?, weights, |key| {
@@ -352,6 +354,46 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
             || copies.contains(&name);
         (!is_replaced).then_some(name)
     })
+}
+
+/// Refuses a model that [`PretrainedModel::save_pretrained`] would refuse, whatever the directory holds, or for a file there that
+/// it would change; writes nothing.
+#[cfg(feature = "train")]
+pub(crate) fn check_savable<M: Stored>(model: &M, dir: &Path) -> Result<()> {
+    let keys = ModelKeys::written("", model.bert().embeddings.family());
+    merged_fields(&model.bert().embeddings.config(), None)?;
+    check_built_by_config(model, &keys)?;
+    let beside = model.parts_beside().into_iter().map(|(_, part)| part);
+    let parts = model.parts(&keys).into_iter().chain(beside).flat_map(|part| part.params);
+    let mut params = model.bert().body_params(&keys).into_iter().chain(parts);
+    params.try_for_each(|param| param.writer(dir).map(drop))?;
+    model.files_beside(dir).map(drop)
+}
+
+/// The config must build this very model, or the directory could not be read again.
+fn check_built_by_config<M: Stored>(model: &M, keys: &ModelKeys) -> Result<()> {
+    let bert = model.bert();
+    // Models to compare with are built there, but never initialised.
+    let device = bert.embeddings.word_embeddings.weight.lazy_device();
+    let built = M::build(&model.stored_config(), &device)?;
+    for (i, (layer, built)) in bert.encoder.layers.iter().zip(&built.bert().encoder.layers).enumerate() {
+        for ((field, found), (_, stated)) in settings(layer).into_iter().zip(settings(built)) {
+            ensure(found == stated, field, || {
+                format!(
+                    "is {found} in layer {i} and {stated} in the config; a config.json holds one value for all layers"
+                )
+            })?;
+        }
+    }
+    check_stored(&bert.body_params(keys), &built.bert().body_params(keys))?;
+    let built_parts = built.parts(keys);
+    for part in model.parts(keys) {
+        // The built model may have more parts: what this one lacks is reported as missing when it is loaded.
+        let expected = built_parts.iter().find(|built| built.namespace == part.namespace);
+        check_stored(&part.params, expected.map(|built| built.params.as_slice()).unwrap_or_default())?;
+    }
+    let beside = model.parts_beside().into_iter().zip(built.parts_beside());
+    beside.into_iter().try_for_each(|((_, part), (_, built))| check_stored(&part.params, &built.params))
 }
 
 /// What a `config.json` states once for all layers.

@@ -64,14 +64,14 @@ impl AdamWConfig {
     }
 }
 
-/// AdamW that decays no bias and no LayerNorm, as BERT is trained: parameters whose path ends in `bias`, `gamma` or
-/// `beta` are not decayed. Errors are those of [`AdamWConfig::build`]. [The module](super) has an example.
+/// AdamW that decays no bias and no LayerNorm, as BERT is trained: parameters whose path has a `bias` in it, such as MPNet's
+/// `relative_attention_bias`, or ends in `gamma` or `beta` are not decayed. Errors are those of [`AdamWConfig::build`]. [The module](super) has an example.
 ///
 /// Source: `AdamWeightDecayOptimizer` of google-research/bert; `Trainer.get_decay_parameter_names` of transformers 5.23.
 pub fn adamw(config: &AdamWConfig) -> Result<ModuleOptimizer> {
     let undecayed = config.clone().with_weight_decay(0.0).build()?;
     // By the end of the path, so that modules around the model have the same rule.
-    let biases_and_norms = ParamGroup::from_regex(r"(^|\.)(bias|gamma|beta)$").expect("the pattern is valid");
+    let biases_and_norms = ParamGroup::from_regex(r"bias|(^|\.)(gamma|beta)$").expect("the pattern is valid");
     Ok(config.try_init()?.with_group(biases_and_norms, undecayed, None))
 }
 
@@ -100,9 +100,9 @@ pub struct AdamWState<const D: usize> {
 }
 
 /// The names of Burn's `AdamWState` and `AdaptiveMomentumState`.
-const TIME: &str = "momentum.time";
-const MEAN: &str = "momentum.moment_1";
-const SQUARE: &str = "momentum.moment_2";
+pub(crate) const TIME: &str = "momentum.time";
+pub(crate) const MEAN: &str = "momentum.moment_1";
+pub(crate) const SQUARE: &str = "momentum.moment_2";
 const LARGEST: &str = "momentum.max_moment_2";
 
 impl<const D: usize> RecordState for AdamWState<D> {

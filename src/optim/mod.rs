@@ -31,6 +31,8 @@ mod clip;
 mod schedule;
 
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
+#[cfg(feature = "train")]
+pub(crate) use adamw::{MEAN, SQUARE, TIME};
 pub use clip::clip_by_global_norm;
 #[cfg(feature = "train")]
 pub(crate) use clip::{added_up, average_and_clip, check_max_norm};

@@ -2,11 +2,12 @@ use crate::data::steps;
 use crate::distributed::{Ranks, gpus};
 use crate::error::{Error, Result};
 use crate::layers::ensure;
-use crate::model::SentenceLoss;
+use crate::model::{SentenceLoss, Stored};
 use crate::optim::{LrSchedule, layer_wise_decay, num_trainable_params};
-use burn::module::{Lora, Module, ParamGroup};
+use burn::module::{Lora, LoraAdapter, Param, ParamGroup, Reparameterizer};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::prelude::*;
+use burn::tensor::Distribution;
 use burn_fused::Precision;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,11 +29,18 @@ pub enum Tuning {
     #[default]
     Full,
     /// Low-rank adapters of the encoder's weights, and the whole head. At the end the adapters are merged into the weights.
+    ///
+    /// A weight W of I inputs becomes W + `alpha`/`rank` · A·B, with A uniform in ±1/√I and B zero at the start. Source: `LoraConfig`
+    /// of PEFT 0.21, whose defaults are a rank and an alpha of 8 and, of BERT, the modules `query` and `value`.
     Lora {
-        /// The rank of the adapters.
+        /// The rank of the adapters, the columns of A.
         rank: usize,
         /// The product of the adapters is multiplied by `alpha` / `rank`; above 0.
         alpha: f64,
+        /// The modules of each layer that are adapted, by their paths or the ends of them: `attention.query`, `attention.key`,
+        /// `attention.value`, `attention_output`, `intermediate`, `gate` (in the families that have it) and `output`. Without any,
+        /// all (PEFT's `"all-linear"`).
+        target_modules: Vec<String>,
     },
     /// All but the embedding layer.
     FrozenEmbeddings,
@@ -42,7 +50,7 @@ pub enum Tuning {
 
 impl Tuning {
     /// The model with only these parameters trained.
-    pub(super) fn select<M: Module>(&self, model: M, hidden_size: usize) -> Result<M> {
+    pub(super) fn select<M: Stored>(&self, model: M) -> Result<M> {
         let group = |pattern: &str| {
             let group = ParamGroup::from_regex(pattern);
             group.map_err(|error| Error::config("tuning", format!("has {pattern:?}: {error:?}")))
@@ -53,14 +61,18 @@ impl Tuning {
             Self::Matching(pattern) => {
                 model.set_require_grad_group(ParamGroup::all().exclude(group(pattern)?), false)
             }
-            Self::Lora { rank, alpha } => {
+            Self::Lora { rank, alpha, target_modules } => {
+                let hidden_size = model.bert().embeddings.hidden_size();
                 let allowed = format!("1 to the hidden_size of the model, {hidden_size}");
                 let problem = || format!("has the LoRA rank {rank}, but it must be {allowed}");
                 ensure((1..=hidden_size).contains(rank), "tuning", problem)?;
-                let lora = Lora::new(*rank, *alpha).set_param_group(group(r"encoder\.layers\..*\.weight$")?);
+                let adapted = adapted_modules(&model, target_modules)?;
+                let adapted = group(&format!(r"encoder\.layers\.{adapted}\.weight$"))?;
+                let lora = Adapters(Lora::new(*rank, *alpha).set_param_group(adapted));
                 let body =
                     r"(^|\.)(encoder|embeddings|embeddings_projection|relative_attention_bias|distances)\.";
-                model.apply_lora(lora).set_require_grad_group(ParamGroup::all().exclude(group(body)?), true)
+                let trained = ParamGroup::all().exclude(group(body)?);
+                model.apply_reparameterization(lora).set_require_grad_group(trained, true)
             }
         };
         let is_trained = num_trainable_params(&model) > 0;
@@ -69,10 +81,62 @@ impl Tuning {
     }
 }
 
+/// A pattern of the paths of these modules below `encoder.layers`, or of all.
+fn adapted_modules<M: Stored>(model: &M, target_modules: &[String]) -> Result<String> {
+    let layer = model.bert().encoder.layers.first();
+    let names: Vec<&str> = layer.iter().flat_map(|layer| layer.linears()).map(|(name, _)| name).collect();
+    let is = |name: &str, target: &str| name == target || name.ends_with(&format!(".{target}"));
+    for target in target_modules {
+        ensure(names.iter().any(|name| is(name, target)), "tuning", || {
+            format!("has the target module {target:?}, but the modules of a layer are {names:?}")
+        })?;
+    }
+    if target_modules.is_empty() {
+        return Ok(r".*".into());
+    }
+    let chosen = names.iter().filter(|name| target_modules.iter().any(|target| is(name, target)));
+    Ok(format!(r"\d+\.({})", chosen.map(|name| name.replace('.', r"\.")).collect::<Vec<_>>().join("|")))
+}
+
+/// LoRA with the A of PEFT, whose deviation, 1/√(3·inputs), does not depend on the rank. Burn's is 1/rank, with which the weights
+/// move several times as far at the same learning rate.
+struct Adapters(Lora);
+
+impl Reparameterizer for Adapters {
+    type Reparam = LoraAdapter;
+
+    fn reparameterize<const D: usize>(
+        &mut self,
+        path: &str,
+        param: Param<Tensor<D>>,
+    ) -> (Param<Tensor<D>>, Option<LoraAdapter>) {
+        let (base, adapter) = self.0.reparameterize(path, param);
+        let adapter = adapter.map(|adapter| {
+            let a = adapter.a.val();
+            let bound = (a.dims()[0] as f64).sqrt().recip();
+            let a = Tensor::random(a.dims(), Distribution::Uniform(-bound, bound), (&a.device(), a.dtype()));
+            LoraAdapter { a: Param::from_tensor(a), ..adapter }
+        });
+        (base, adapter)
+    }
+}
+
 pub(super) type Settings = BTreeMap<String, String>;
 
-/// What may differ when a run is resumed: its length, and where and how this process runs.
-const CHANGEABLE: [&str; 6] = ["epochs", "max_steps", "resume", "overwrite_output_dir", "silent", "devices"];
+/// What may differ when a run is resumed, as no step depends on it: the run's length, which of its models is returned, and where
+/// and how this process runs.
+const CHANGEABLE: [&str; 10] = [
+    "epochs",
+    "max_steps",
+    "metric_for_best_model",
+    "greater_is_better",
+    "early_stopping_patience",
+    "early_stopping_threshold",
+    "resume",
+    "overwrite_output_dir",
+    "silent",
+    "devices",
+];
 
 /// The fields of [`TrainingArguments`] with their defaults, and their setters with what they take.
 macro_rules! arguments {
@@ -190,7 +254,8 @@ arguments! {
     /// The most items of the validation data that are read, drawn by `seed`.
     max_eval_samples: Option<usize> = None, with_max_eval_samples(impl Into<Option<usize>>);
     /// Whether to continue the run in `output_dir` after its last evaluation. Settings and data must be those that it began
-    /// with, but for more `epochs` or `max_steps`, `devices`, and what only says where and how this process runs.
+    /// with, but for more `epochs` or `max_steps`, `metric_for_best_model`, `greater_is_better`, early stopping, `devices`, and what
+    /// only says where and how this process runs.
     resume: bool = false, with_resume(bool);
     /// Whether to replace the run that is in `output_dir`.
     overwrite_output_dir: bool = false, with_overwrite_output_dir(bool);
@@ -262,9 +327,12 @@ impl TrainingArguments {
     }
 
     pub(super) fn plan(&self, items: usize) -> Result<Plan> {
-        let per_step = self.gradient_accumulation_steps * self.devices.len().max(1);
-        let ranks = self.ranks.size();
-        let of_epoch = steps(items, self.batch_size * ranks, ranks).div_ceil(per_step);
+        let (ranks, devices) = (self.ranks.size(), self.devices.len().max(1));
+        // Burn gives each device as many items, and the last one the rest too: it has the most batches.
+        let of_last = items - items / devices * (devices - 1);
+        let batches = steps(of_last, self.batch_size * ranks, ranks);
+        let of_epoch = batches.div_ceil(self.gradient_accumulation_steps);
+        let per_step = self.gradient_accumulation_steps * devices;
         let plan = |evaluations, steps, interval| Ok(Plan { evaluations, steps, interval });
         let invalid = |problem: String| Err(Error::config("max_steps", problem));
         match (self.eval_strategy, self.max_steps) {

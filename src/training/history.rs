@@ -2,7 +2,7 @@ use super::checkpoints::whole;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
@@ -19,7 +19,8 @@ pub struct History {
     pub initial: BTreeMap<String, f64>,
     /// The evaluations, in their order.
     pub evaluations: Vec<Evaluation>,
-    /// The index in `evaluations` of the model that was saved; `None` if the run was stopped or has no validation data.
+    /// The index in `evaluations` of the model that was saved; `None` if that is the last one: if the run was stopped, has no
+    /// validation data, or its metric was finite in no evaluation.
     pub best: Option<usize>,
 }
 
@@ -44,8 +45,10 @@ impl History {
 /// A row for each evaluation, the one before training included, and a column for each metric of the validation data.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Those of the first evaluation name the columns: later ones may lack a value that was not finite.
-        let names: Vec<&String> = self.initial.keys().collect();
+        // Of all evaluations, as each lacks the values that were not finite.
+        let valid = self.evaluations.iter().map(|evaluation| &evaluation.valid);
+        let names: BTreeSet<&String> =
+            [&self.initial].into_iter().chain(valid).flat_map(BTreeMap::keys).collect();
         let value = |value: Option<&f64>| value.map_or(String::new(), |value| format!("{value:.4}"));
         let row = |f: &mut fmt::Formatter<'_>, step: usize, train: Option<&f64>, valid: &BTreeMap<_, _>| {
             write!(f, "\n{step:>8} {:>13}", value(train))?;

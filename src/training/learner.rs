@@ -154,19 +154,18 @@ impl<M: Module> Training<M> {
         self.ranks.as_ref().map_or_else(Interrupter::new, |exchange| exchange.agreed.clone())
     }
 
-    /// Sets the largest norm of all gradients together; `f64::INFINITY` clips nothing. Panics if it is not above 0.
-    pub fn with_max_grad_norm(self, max_grad_norm: f64) -> Self {
-        check_max_norm(max_grad_norm).unwrap_or_else(|error| panic!("{error}"));
-        Self { max_grad_norm, ..self }
+    /// Sets the largest norm of all gradients together; `f64::INFINITY` clips nothing. Returns [`Error::Data`] if it is not
+    /// above 0.
+    pub fn with_max_grad_norm(self, max_grad_norm: f64) -> Result<Self> {
+        check_max_norm(max_grad_norm)?;
+        Ok(Self { max_grad_norm, ..self })
     }
 
-    /// Computes the model's matmuls in another precision, see [`autocast`](crate::functional::autocast). Panics where
-    /// [`Precision::check`](crate::functional::Precision::check) returns an error for a device of the model.
-    pub fn with_precision(self, precision: Precision) -> Self {
-        for device in self.model.devices() {
-            precision.check(&device).unwrap_or_else(|error| panic!("{error}"));
-        }
-        Self { precision, ..self }
+    /// Computes the model's matmuls in another precision, see [`autocast`](crate::functional::autocast). Errors are those of
+    /// [`Precision::check`](crate::functional::Precision::check) for each device of the model.
+    pub fn with_precision(self, precision: Precision) -> Result<Self> {
+        self.model.devices().iter().try_for_each(|device| precision.check(device))?;
+        Ok(Self { precision, ..self })
     }
 
     /// What one batch adds to the gradient of `batches`.

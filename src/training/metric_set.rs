@@ -115,6 +115,16 @@ fn failed(source: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Training { what: "the evaluation", source: Box::new(source) }
 }
 
+pub(super) fn check_loss(what: &str, loss: f64) -> Result<()> {
+    if loss.is_finite() {
+        return Ok(());
+    }
+    let problem = format!(
+        "is {loss}; lower learning_rate or max_grad_norm, or look for bad values in the data and the checkpoint"
+    );
+    Err(Error::data(format!("the loss {what}"), problem))
+}
+
 pub(super) fn loss_of(values: &BTreeMap<String, f64>) -> f64 {
     values.get(LOSS).copied().unwrap_or(f64::NAN)
 }

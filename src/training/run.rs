@@ -1,9 +1,10 @@
 use super::arguments::{Plan, Settings, TrainingArguments};
-use super::checkpoints::{Checkpoints, UNFINISHED, names, whole};
+use super::checkpoints::{Checkpoints, UNFINISHED, check_optimizer_record, names, whole};
 use super::history::Log;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::module::Module;
+use burn::optim::lr_scheduler::LrSchedulerRecord;
 use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SAME_LOSS: f64 = 1e-3; // relative: devices add up in different orders
 
@@ -46,6 +48,27 @@ pub(super) struct Run {
     begun: Option<Beginning>,
     /// Epochs of Burn's trainer that were finished before the run was stopped.
     pub(super) finished_epochs: usize,
+    held: Arc<Mutex<Held>>,
+}
+
+/// What this process holds of the folder: the lock, if the file system has locks, and what it wrote of the beginning.
+#[derive(Default)]
+struct Held {
+    lock: Option<File>,
+    beginning: String,
+}
+
+/// No other process can begin a run in the directory while this is alive, if the file system has locks.
+pub(super) struct Locked(Arc<Mutex<Held>>);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        held(&self.0).lock = None;
+    }
+}
+
+fn held(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Run {
@@ -59,7 +82,8 @@ impl Run {
             0 => folder.clone(),
             rank => folder.join(format!("rank-{rank}")),
         });
-        let mut run = Self { arguments, folder, checkpoints, log, begun: None, finished_epochs: 0 };
+        let held = Arc::default();
+        let mut run = Self { arguments, folder, checkpoints, log, begun: None, finished_epochs: 0, held };
         let settings = run.arguments.settings();
         match run.read_beginning()? {
             Some(mut begun) if run.arguments.resume => {
@@ -120,21 +144,21 @@ impl Run {
         shards.wrapping_mul(batches * self.arguments.batch_size)
     }
 
-    /// Records how a new run begins; a resumed run must begin in the same way. No other process can begin a run in this
-    /// directory while the lock that is returned is open, if the file system has locks; rank 0 holds it. Refuses a loss that is
-    /// not finite, another beginning than that of the first start, and a run that another process holds or has changed.
-    pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<Option<File>> {
+    /// Records how a new run begins; a resumed run must begin in the same way. Rank 0 holds the lock. Refuses a loss that is not
+    /// finite, another beginning than that of the first start, and a run that another process holds or has changed.
+    pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<Locked> {
         // A resumed run is compared with it.
         if !loss.is_finite() {
             return self.refused(format!(
                 "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
             ));
         }
+        let locked = Locked(self.held.clone());
         if !self.arguments.ranks.is_first() {
-            return Ok(None);
+            return Ok(locked);
         }
         // Before anything is removed or written: what is unfinished may be another process's.
-        let lock = self.lock()?;
+        held(&self.held).lock = self.lock()?;
         self.checkpoints[0].remove_unfinished();
         let mut starts = self.begun.as_ref().map_or_else(Vec::new, |begun| begun.starts.clone());
         starts.push((self.finished_epochs, self.arguments.ranks.size()));
@@ -156,10 +180,35 @@ impl Run {
             None => {}
         }
         let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
+        self.write_beginning(&text)?;
+        held(&self.held).beginning = text;
+        Ok(locked)
+    }
+
+    fn write_beginning(&self, text: &str) -> Result<()> {
         let path = self.folder.join(BEGINNING);
         // Written whole, since `open` takes a directory with this file for a run.
-        whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))?;
-        Ok(lock)
+        whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))
+    }
+
+    /// Writes the beginning and locks the folder again if they were removed meanwhile, so that the run can be resumed from the
+    /// checkpoint that follows. Refuses a folder in which another run has begun.
+    pub(super) fn restore_beginning(&self) -> Result<()> {
+        let (path, mut held) = (self.folder.join(BEGINNING), held(&self.held));
+        match regular_file::read_text(&path) {
+            Ok(text) if text == held.beginning => return Ok(()),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            Ok(_) => {
+                return self.refused(
+                    "was removed, and another run has begun in it; the run that was there cannot be saved or resumed",
+                );
+            }
+        }
+        // The old one first: it may be of the file that is still there.
+        held.lock = None;
+        held.lock = self.lock()?;
+        self.write_beginning(&held.beginning)
     }
 
     /// Removes of the model that is replaced what a save would keep; once the new one, which may have begun from it, is trained.
@@ -207,6 +256,20 @@ impl Run {
             }
         }
         damaged
+    }
+
+    /// Refuses what [`SupervisedTraining`](burn::train::SupervisedTraining) would panic at when it goes on after an epoch: a model,
+    /// optimizer or schedule that is damaged, or of another model.
+    pub(super) fn check_checkpoint<M: Module>(&self, epoch: usize, model: M) -> Result<()> {
+        let model = self.model_of(epoch, model)?;
+        let [_, optimizers, schedules] = &self.checkpoints;
+        let record = optimizers.read(epoch)?;
+        let misfit =
+            |problem| Error::file(&optimizers.path(epoch), format!("does not fit the model: {problem}"));
+        check_optimizer_record(record, &model).map_err(misfit)?;
+        let record = LrSchedulerRecord::from_bytes(Bytes::from_bytes_vec(schedules.read(epoch)?));
+        let damaged = |error| Error::file(&schedules.path(epoch), format!("is no schedule: {error}"));
+        record.map(drop).map_err(damaged)
     }
 
     /// The model after an epoch; an error if its checkpoint is damaged, or of another model.

@@ -3,16 +3,19 @@ use super::checkpoints::checksum_of;
 use super::history::History;
 use super::keeper::Keeper;
 use super::learner::{TrainableModel, Training};
-use super::metric_set::{Metrics, loss_of};
+use super::metric_set::{Metrics, check_loss, loss_of};
 use super::progress::renderer;
 use super::run::Run;
-use super::training_data::{TrainingData, batches, check_first, evaluation_loader};
+use super::training_data::{
+    TrainingData, batches, check_first, check_not_stopped, evaluation_loader, stopped,
+};
 use crate::checkpoint::Fields;
 use crate::data::EpochLoader;
 use crate::error::{Error, Result};
 use crate::files::folder_of;
 use crate::files::hub::{Wanted, directory};
 use crate::layers::ensure;
+use crate::model::check_savable;
 use crate::optim::{AdamWConfig, adamw, num_trainable_params};
 use crate::pipeline::Pipeline;
 use crate::text::BertTokenizer;
@@ -41,7 +44,7 @@ use std::sync::Arc;
 /// let arguments = TrainingArguments::new("out")
 ///     .with_epochs(3)
 ///     .with_eval_strategy(EvalStrategy::Steps(500))
-///     .with_tuning(Tuning::Lora { rank: 8, alpha: 16.0 })
+///     .with_tuning(Tuning::Lora { rank: 8, alpha: 16.0, target_modules: Vec::new() })
 ///     .with_metric_for_best_model("F1")
 ///     .with_early_stopping_patience(3);
 /// let trainer = Trainer::from_pretrained("bert-base-uncased", train, arguments.clone())?;
@@ -66,8 +69,8 @@ enum Validation<D> {
 
 /// What [`Trainer::train`] returns: a model with its tokenizer, and how it came to be. [`Trainer`] has an example.
 pub struct Trained<M> {
-    /// The model of the best evaluation with its tokenizer, or the last one without validation data or of a run that was stopped.
-    /// The output directory holds the same.
+    /// The model of the best evaluation with its tokenizer, or the last one without validation data, of a run that was stopped, or if
+    /// the metric was finite in no evaluation. The output directory holds the same.
     pub pipeline: Pipeline<M>,
     /// The losses and metrics of the run, from before a resume too.
     pub history: History,
@@ -126,7 +129,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         Self { further: self.further.with(metric), ..self }
     }
 
-    /// Lets `interrupter` stop the run after the current batch, on all ranks: for Ctrl-C, whose handler is the program's.
+    /// Lets `interrupter` stop the run while the data are tokenised, with [`Error::Data`], or after the current batch, on all ranks: for
+    /// Ctrl-C, whose handler is the program's.
     ///
     /// ```no_run
     /// # use burn_bert::{data::{Columns, LabelledTexts}, training::{Trainer, TrainingArguments}};
@@ -155,8 +159,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let (ranks, device) = (&arguments.ranks, arguments.device());
         let (model, tokenizer) = pipeline.into_parts();
         device.seed(arguments.seed); // for adapters, and a head that is drawn when first used
-        let hidden_size = model.bert().embeddings.hidden_size();
-        let model = arguments.tuning.select(model.train().fork(&device.clone().autodiff()), hidden_size)?;
+        let model = arguments.tuning.select(model.train().fork(&device.clone().autodiff()))?;
+        // Now, and not when the model is saved after hours.
+        check_savable(&model, &arguments.output_dir)?;
         // Those of the data that decide which model is the best.
         let metrics = match &validation {
             Some(Validation::Data(valid)) => valid.metrics(&model),
@@ -166,10 +171,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let greater_is_better = metrics.is_greater_better(&arguments, validation.is_some())?;
         let run = Arc::new(Run::open(&arguments)?);
         let keeper = Keeper::new(&run, greater_is_better, &interrupter);
-        // Now, and not when the model is saved after hours.
         tokenizer.check_directory(&arguments.output_dir)?;
+        check_not_stopped(&interrupter)?;
         let mut sums = [checksum_of(&train), 0];
-        let read = |data| batches(data, &model, &tokenizer, &arguments);
+        let read = |data| batches(data, &model, &tokenizer, &arguments, &interrupter);
         let (train, valid) = match validation {
             Some(Validation::Share(share)) => {
                 sums[1] = checksum_of(&share); // with the seed it says which of the training data
@@ -183,7 +188,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             None => (read(train)?, None),
         };
         let plan = arguments.plan(train.len())?;
-        let train = train.trained(arguments.group_by_length, arguments.no_duplicates);
+        let train = train.of_settings(arguments.group_by_length, arguments.no_duplicates);
         let train = EpochLoader::new(train, arguments.batch_size, &device)?.with_shuffling(arguments.seed);
         let valid = valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;
         let schedule = arguments.schedule(plan, run.finished_epochs, model.bert().encoder.layers.len())?;
@@ -191,8 +196,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let trained = num_trainable_params(&model);
         note(&arguments, format_args!("{trained} of {} parameters are trained", Module::num_params(&model)));
         let training = Training::new(model)
-            .with_max_grad_norm(arguments.max_grad_norm)
-            .with_precision(arguments.precision)
+            .with_max_grad_norm(arguments.max_grad_norm)?
+            .with_precision(arguments.precision)?
             .with_ranks(ranks, &interrupter)?;
         // Without dropout, so that the loss before training is the same whenever the run is resumed.
         let plain = training.valid();
@@ -204,12 +209,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             Some(valid) => metrics.of_batches(model, valid.clone().iter()),
             None => metrics.of_batches(model, train.clone().iter().take(1)),
         };
-        let Some(initial) = metrics_of(&plain)? else {
-            let reason = interrupter.get_message().unwrap_or_else(|| "another rank was stopped".into());
-            let problem =
-                format!("was stopped before the first step ({reason}), so there is nothing to save");
-            return Err(Error::data("the training run", problem));
-        };
+        let initial = metrics_of(&plain)?.ok_or_else(|| stopped(&interrupter))?;
         // Held until the model is saved.
         let _lock = run.begin(loss_of(&initial), plan, sums)?;
 
@@ -255,17 +255,14 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
                 launch = launch.early_stopping(keeper.clone());
             }
             if run.finished_epochs > 0 {
-                // So that a checkpoint of another model is an error here, and not one inside the trainer.
-                run.model_of(run.finished_epochs, training.clone())?;
+                run.check_checkpoint(run.finished_epochs, training.clone())?;
                 launch = launch.checkpoint(run.finished_epochs);
             }
             let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?;
             let LearningResult { model, renderer, interrupted, error } =
                 launch.launch(Learner::new(training, optimizer, schedule));
             drop(renderer); // gives the terminal back
-            if let Some((split, loss)) = keeper.problem.get() {
-                check_loss(split, *loss)?;
-            }
+            keeper.problem()?;
             if let Some(error) = error {
                 // What another rank has done is said by the ranks.
                 if matches!(*error, TrainingError::Workers(_)) {
@@ -281,18 +278,19 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         // As evaluations leave out what is not finite.
         history.initial = initial.into_iter().filter(|(_, value)| value.is_finite()).collect();
         match interrupted {
-            // What follows the last evaluation was broken off.
-            Some(_) => history.evaluations.truncate(run.last_checkpoint()?),
-            None => history.best = keeper.best().map(|epoch| epoch - 1),
+            // What follows the last evaluation was broken off. A checkpoint that cannot be read is no reason to lose the model.
+            Some(_) => history.evaluations.truncate(run.last_checkpoint().unwrap_or_default()),
+            None if valid.is_none() => {}
+            None => {
+                let (best, problem) = keeper.result();
+                history.best = best.map(|number| number - 1);
+                problem.into_iter().for_each(|problem| note(&arguments, problem));
+            }
         }
         // All return that of rank 0.
         ranks.begin_output(1);
         if let Some(first) = ranks.output(|| rmp_serde::to_vec(&history).expect("plain data"))? {
             history = rmp_serde::from_slice(&first).expect("what rank 0 wrote");
-        }
-        if history.best.is_none() && valid.is_some() && interrupted.is_none() {
-            let problem = "was NaN or infinite in every evaluation, so there is no best model; choose another metric_for_best_model";
-            return Err(Error::data(&arguments.metric_for_best_model, problem));
         }
         let model = match history.best.filter(|_| ranks.is_first()) {
             Some(best) => run.model_of(best + 1, model)?,
@@ -302,7 +300,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let model = ranks.broadcast(model)?.model.materialize();
         if valid.is_none() {
             // Nothing has read the weights of the last step yet.
-            let training = Training::new(model.clone()).with_precision(arguments.precision);
+            let training = Training::new(model.clone()).with_precision(arguments.precision)?;
             let last = metrics_of(&training)?.expect("nobody stops it");
             check_loss("after the last step", loss_of(&last))?;
         }
@@ -345,20 +343,11 @@ fn evaluated<M: TrainableModel, D: TrainingData<M>>(
     // Where it is, unless a device is asked for.
     let model = if arguments.devices.is_empty() { model } else { model.fork(&arguments.device()) };
     model.devices().iter().try_for_each(|device| arguments.precision.check(device))?;
-    let loader = evaluation_loader(batches(data, &model, pipeline.tokenizer(), arguments)?, arguments)?;
+    let batches = batches(data, &model, pipeline.tokenizer(), arguments, &Interrupter::new())?;
+    let loader = evaluation_loader(batches, arguments)?;
     check_first::<M, D>(&model, &loader)?;
-    let model = Training::new(model).with_precision(arguments.precision);
+    let model = Training::new(model).with_precision(arguments.precision)?;
     Ok(metrics.of_batches(&model, loader.iter())?.expect("nobody stops it"))
-}
-
-fn check_loss(what: &str, loss: f64) -> Result<()> {
-    if loss.is_finite() {
-        return Ok(());
-    }
-    let problem = format!(
-        "is {loss}; lower learning_rate or max_grad_norm, or look for bad values in the data and the checkpoint"
-    );
-    Err(Error::data(format!("the loss {what}"), problem))
 }
 
 fn note(arguments: &TrainingArguments, text: impl Display) {

@@ -19,8 +19,9 @@ use crate::model::{
 use crate::text::BertTokenizer;
 use burn::data::dataloader::DataLoader;
 use burn::data::dataset::InMemDataset;
-use burn::train::TrainStep;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
+use burn::train::{Interrupter, TrainStep};
+use std::collections::HashMap;
 use std::fmt::Debug;
 
 /// Data that a model `M` is trained on or evaluated with by a [`Trainer`](super::Trainer): the datasets of [`data`](crate::data), or
@@ -59,6 +60,26 @@ pub struct Reader<'a, M> {
     pub tokenizer: BertTokenizer,
     /// The settings.
     pub arguments: &'a TrainingArguments,
+    pub(super) interrupter: &'a Interrupter,
+}
+
+impl<M> Reader<'_, M> {
+    /// What returns an error once the run is stopped, for work that takes long.
+    fn check(&self) -> impl Fn() -> Result<()> + Sync {
+        let interrupter = self.interrupter;
+        move || check_not_stopped(interrupter)
+    }
+}
+
+/// Returns the error of a run that is stopped before its first step.
+pub(super) fn check_not_stopped(interrupter: &Interrupter) -> Result<()> {
+    if interrupter.should_stop() { Err(stopped(interrupter)) } else { Ok(()) }
+}
+
+pub(super) fn stopped(interrupter: &Interrupter) -> Error {
+    let reason = interrupter.get_message().unwrap_or_else(|| "another rank was stopped".into());
+    let problem = format!("was stopped before the first step ({reason}), so there is nothing to save");
+    Error::data("the training run", problem)
 }
 
 impl<M, B> TrainingData<M> for Batches<B>
@@ -168,12 +189,18 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
     type Batcher = QuestionWindowBatcher;
 
     fn batches(self, reader: &Reader<BertForQuestionAnswering>) -> Result<Batches<QuestionWindowBatcher>> {
-        let windows = QuestionWindow::of(&self, &reader.tokenizer, reader.arguments.doc_stride)?;
-        let of = |number: fn(&QuestionWindow) -> usize| windows.iter().map(number).collect();
-        let (lengths, examples) = (of(|window| window.encoding.len()), of(|window| window.example));
+        let stride = reader.arguments.doc_stride;
+        let windows = QuestionWindow::of_until(&self, &reader.tokenizer, stride, &reader.check())?;
+        let lengths = windows.iter().map(|window| window.encoding.len()).collect();
+        // Several questions have one text, which is trained on or validated on. Each text's number is that of its first example.
+        let mut first = HashMap::new();
+        let texts: Vec<usize> = (self.iter().enumerate())
+            .map(|(number, example)| *first.entry(&example.context).or_insert(number))
+            .collect();
+        let sources = windows.iter().map(|window| texts[window.example]).collect();
         let batcher = QuestionWindowBatcher::new(reader.tokenizer.clone());
         let batches = Batches::new(InMemDataset::new(windows), batcher);
-        Ok(batches.with_lengths(lengths).with_sources(examples))
+        Ok(batches.with_lengths(lengths).with_sources(sources))
     }
 
     fn metrics(&self, _: &BertForQuestionAnswering) -> Metrics<BertForQuestionAnswering> {
@@ -193,7 +220,8 @@ impl TrainingData<BertForMaskedLm> for PlainText {
             .try_init()?;
         let limit = reader.tokenizer.model_max_length().unwrap_or(WINDOW);
         let seq_len = reader.arguments.max_length.unwrap_or(WINDOW.min(limit));
-        Ok(Batches::new(self.windows(reader.tokenizer.clone(), seq_len)?, collator))
+        let windows = self.windows_until(&reader.tokenizer, seq_len, &reader.check())?;
+        Ok(Batches::new(windows, collator))
     }
 
     fn metrics(&self, _: &BertForMaskedLm) -> Metrics<BertForMaskedLm> {
@@ -225,12 +253,14 @@ impl TrainingData<Embedder> for SentencePairs {
     }
 
     /// Spearman's correlation with labels, the accuracy of triplets with negatives, else how often the positive of an anchor is
-    /// the nearest of all.
-    fn metrics(&self, _: &Embedder) -> Metrics<Embedder> {
+    /// the nearest of all, each by the model's similarity.
+    fn metrics(&self, model: &Embedder) -> Metrics<Embedder> {
         let metrics = Metrics::new();
         match (self.has_labels(), self.num_negatives()) {
             (true, _) => metrics.with(SpearmanMetric::new()),
-            (false, 0) => metrics.with(RetrievalMetric::accuracy(1)),
+            (false, 0) => {
+                metrics.with(RetrievalMetric::accuracy(1).with_similarity(model.config().similarity))
+            }
             (false, _) => metrics.with(TripletMetric::new()),
         }
     }
@@ -244,8 +274,9 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     model: &M,
     tokenizer: &BertTokenizer,
     arguments: &TrainingArguments,
+    interrupter: &Interrupter,
 ) -> Result<Batches<D::Batcher>> {
-    let mut reader = Reader { model, tokenizer: tokenizer.clone(), arguments };
+    let mut reader = Reader { model, tokenizer: tokenizer.clone(), arguments, interrupter };
     if let Some(length) = arguments.max_length {
         let limit = model.bert().embeddings.config().max_sequence_length();
         // The shortest text: a token between [CLS] and [SEP].
@@ -265,7 +296,8 @@ pub(super) fn evaluation_loader<B: TryBatcher>(
     batches: Batches<B>,
     arguments: &TrainingArguments,
 ) -> Result<EpochLoader<B>> {
-    let batches = batches.evaluated(arguments.max_eval_samples, arguments.seed, arguments.group_by_length)?;
+    let TrainingArguments { group_by_length, no_duplicates, seed, max_eval_samples, .. } = *arguments;
+    let batches = batches.of_settings(group_by_length, no_duplicates).evaluated(max_eval_samples, seed)?;
     let batch_size = arguments.eval_batch_size.unwrap_or(arguments.batch_size);
     EpochLoader::new(batches, batch_size, &arguments.device())
 }

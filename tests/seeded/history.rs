@@ -82,6 +82,22 @@ fn a_history_is_printed_as_a_table() {
     assert_eq!(history.valid("Loss"), [Some(2.0), None, Some(1.5)]);
 }
 
+#[test]
+fn a_metric_that_was_no_number_before_training_has_its_column() {
+    let metrics =
+        |values: &[(&str, f64)]| values.iter().map(|&(name, value)| (name.to_string(), value)).collect();
+    let evaluation =
+        Evaluation { step: 10, train: metrics(&[]), valid: metrics(&[("Loss", 1.0), ("Spearman", 0.5)]) };
+    let history =
+        History { initial: metrics(&[("Loss", 2.0)]), evaluations: vec![evaluation], ..History::default() };
+    let expected = [
+        "    step training loss       Loss   Spearman",
+        "       0                   2.0000           ",
+        "      10                   1.0000     0.5000",
+    ];
+    assert_eq!(history.to_string().lines().collect::<Vec<_>>(), expected);
+}
+
 /// Prints what runs print, for the test below.
 #[test]
 #[ignore = "needs the test below, which starts it and reads what it prints"]
@@ -90,6 +106,9 @@ fn runs_that_are_not_silent() {
     let settings = |name: &str| arguments(&dir.path().join(name)).with_epochs(2).with_silent(false);
     let with_validation = trainer(dir.path(), settings("with")).unwrap().with_metric(Hook::new(|_| ()));
     with_validation.train().unwrap();
+    let nan = Hook::new(|_| ()).with_value(|_| f64::NAN);
+    let never = settings("never").with_epochs(1).with_metric_for_best_model("Hook");
+    trainer(dir.path(), never).unwrap().with_metric(nan).train().unwrap();
     println!("without validation data");
     Trainer::from_pretrained(dir.path(), reviews(48), settings("without")).unwrap().train().unwrap();
 }
@@ -99,7 +118,12 @@ fn five_lines_a_split_say_where_training_is_and_none_what_is_not_there() {
     let mut program = Command::new(std::env::current_exe().unwrap());
     let output =
         program.args(["--exact", "history::runs_that_are_not_silent", "--ignored", "--nocapture"]).output();
-    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    let output = output.unwrap();
+    let notes = String::from_utf8(output.stderr).unwrap();
+    let note = "Hook was finite in no evaluation; the model that is saved is the last model. To save the best by another metric, \
+                resume the run with another metric_for_best_model\n";
+    assert_eq!(notes.matches(note).count(), 1, "{notes}");
+    let output = String::from_utf8(output.stdout).unwrap();
     let (with, without) = output.split_once("without validation data\n").unwrap();
     let lines = |text: &str, start: &str| text.lines().filter(|line| line.starts_with(start)).count();
     for (start, count) in

@@ -51,8 +51,12 @@ mod prelude {
 }
 
 #[cfg(feature = "train")]
+mod best_model;
+#[cfg(feature = "train")]
 mod checkpoint;
 mod dropout;
+#[cfg(feature = "train")]
+mod fine_tune;
 #[cfg(feature = "train")]
 mod history;
 #[cfg(feature = "train")]
@@ -70,6 +74,8 @@ mod tasks;
 mod token_embedding;
 #[cfg(feature = "train")]
 mod trainer;
+#[cfg(feature = "train")]
+mod tuning;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

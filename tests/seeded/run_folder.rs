@@ -76,6 +76,56 @@ fn damaged_checkpoints_and_those_of_another_model_are_errors() {
     says(resume(), "is damaged");
 }
 
+/// Replaces a record, with the checksum that fits.
+fn forge(folder: &Path, kind: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let path = folder.join(format!("{kind}-2.bpk"));
+    let mut record = fs::read(&path).unwrap();
+    record.truncate(record.len() - 4);
+    change(&mut record);
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(kind.as_bytes());
+    sum.update(&record);
+    record.extend(sum.finalize().to_le_bytes());
+    fs::write(path, record).unwrap();
+}
+
+#[test]
+fn each_of_the_three_records_of_a_checkpoint_is_read_before_the_first_step() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let [out, other] = ["out", "other"].map(|name| dir.path().join(name));
+    train(dir.path(), &out, 2);
+    train(dir.path(), &other, 2);
+    let folder = out.join("training/checkpoint");
+    let of_other = |kind: &str| {
+        let mut record = fs::read(other.join(format!("training/checkpoint/{kind}-2.bpk"))).unwrap();
+        record.truncate(record.len() - 4);
+        record
+    };
+    type Change<'a> = Box<dyn FnOnce(&mut Vec<u8>) + 'a>;
+    let rows: [(&str, Change, &str); 5] = [
+        ("scheduler", Box::new(|record| record.truncate(20)), "scheduler-2.bpk is no schedule"),
+        ("optim", Box::new(|record| record.truncate(20)), "optim-2.bpk does not fit the model"),
+        // Its parameters have other ids.
+        ("optim", Box::new(|record| *record = of_other("optim")), "which no parameter has"),
+        // A record without state, with which every parameter would begin anew.
+        (
+            "optim",
+            Box::new(|record| *record = of_other("scheduler")),
+            "optim-2.bpk does not fit the model: has no state",
+        ),
+        ("model", Box::new(|record| record.truncate(20)), "model-2.bpk does not fit the model"),
+    ];
+    for (kind, change, expected) in rows {
+        let whole = fs::read(folder.join(format!("{kind}-2.bpk"))).unwrap();
+        forge(&folder, kind, change);
+        let resumed = trainer(dir.path(), settings(&out, 3)).unwrap();
+        let resumed = resumed.with_metric(Hook::new(|_| panic!("a step was taken"))).train();
+        says(resumed, expected);
+        fs::write(folder.join(format!("{kind}-2.bpk")), whole).unwrap();
+    }
+    train(dir.path(), &out, 3);
+}
+
 #[test]
 fn the_last_two_checkpoints_are_kept_and_the_best_also_across_a_resume() {
     let (_turn, dir) = (turn(), checkpoint());

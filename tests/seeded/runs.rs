@@ -52,7 +52,7 @@ fn seams(output: &Path) -> TrainingArguments {
     arguments(output)
         .with_batch_size(4)
         .with_gradient_accumulation_steps(5) // an epoch of twelve batches ends with two
-        .with_tuning(Tuning::Lora { rank: 2, alpha: 4.0 })
+        .with_tuning(Tuning::Lora { rank: 2, alpha: 4.0, target_modules: Vec::new() })
         .with_precision(Precision::Bf16)
         .with_gradient_checkpointing(true)
         .with_layer_decay(0.9)
@@ -116,6 +116,19 @@ fn a_run_goes_on_with_more_epochs_and_not_with_fewer() {
 }
 
 #[test]
+fn a_run_on_three_devices_takes_the_steps_that_its_learning_rate_is_planned_for() {
+    let (_turn, dir) = (turn(), checkpoint());
+    // One item on each of two devices and three on the last, in two batches.
+    let arguments = arguments(&dir.path().join("out")).with_batch_size(2);
+    let trainer =
+        Trainer::from_pretrained(dir.path(), reviews(5), arguments.with_devices(vec![Device::default(); 3]));
+    let history = trainer.unwrap().with_validation(reviews(8)).train().unwrap().history;
+    assert_eq!(history.evaluations.iter().map(|evaluation| evaluation.step).collect::<Vec<_>>(), [2, 4, 6]);
+    let losses = history.valid("Loss");
+    assert!(losses[1] != losses[0] && losses[2] != losses[1], "without a rate nothing is trained: {history}");
+}
+
+#[test]
 fn a_run_is_replaced_where_the_caller_says_so() {
     let (_turn, dir) = (turn(), checkpoint());
     let out = dir.path().join("out");
@@ -161,8 +174,13 @@ fn what_cannot_be_trained_is_refused_before_the_first_step() {
         (base().with_max_length(2), "max_length is 2, but must be 3 to 24"),
         (base().with_max_length(25), "max_length is 25, but must be 3 to 24"),
         (
-            base().with_tuning(Tuning::Lora { rank: 17, alpha: 1.0 }),
+            base().with_tuning(Tuning::Lora { rank: 17, alpha: 1.0, target_modules: Vec::new() }),
             "LoRA rank 17, but it must be 1 to the hidden_size of the model, 16",
+        ),
+        (
+            base().with_tuning(Tuning::Lora { rank: 1, alpha: 1.0, target_modules: vec!["q_lin".into()] }),
+            "tuning has the target module \"q_lin\", but the modules of a layer are [\"attention.query\", \"attention.key\", \
+             \"attention.value\", \"attention_output\", \"intermediate\", \"output\"]",
         ),
         (base().with_tuning(Tuning::Matching("(".into())), "tuning has \"(\""),
         (base().with_tuning(Tuning::Matching("nothing".into())), "tuning leaves no parameter to train"),
@@ -397,7 +415,7 @@ fn the_caller_freezes_what_it_wants() {
         (Tuning::Full, (|_| true) as fn(&str) -> bool),
         (Tuning::FrozenEmbeddings, |path| !path.contains("embeddings.")),
         (Tuning::Matching(r"^classifier\.".into()), |path| path.starts_with("classifier.")),
-        (Tuning::Lora { rank: 2, alpha: 8.0 }, |path| {
+        (Tuning::Lora { rank: 2, alpha: 8.0, target_modules: Vec::new() }, |path| {
             // Vectors and embeddings are not adapted.
             path.contains("pooler")
                 || path.starts_with("classifier.")

@@ -131,3 +131,52 @@ fn mini_batches_are_computed_again_with_the_same_dropout() {
         assert!(found.keys().eq(parameters(&fresh, None).keys()), "every parameter has a gradient");
     }
 }
+
+/// A pipeline of the model, whose vectors differ in length.
+fn pipeline(similarity: Similarity) -> Pipeline<BertForSentenceEmbedding> {
+    let loss = SentenceLoss::from(MultipleNegativesRankingLoss::new());
+    let model = model(|config| config.with_similarity(similarity).with_loss(loss.clone()));
+    Pipeline::new(crate::small_bert::larger(model), tokenizer()).unwrap()
+}
+
+#[test]
+fn the_default_score_of_pairs_is_by_the_models_own_similarity() {
+    let (_turn, dir) = (turn(), tempdir().unwrap());
+    let data = || SentencePairs::new(pairs(0..6, false), Vec::new()).unwrap();
+    let arguments = TrainingArguments::new(dir.path().join("out")).with_silent(true);
+    let accuracy = |similarity: Similarity| {
+        let pipeline = pipeline(similarity);
+        let found = evaluate(&pipeline, data(), &arguments).unwrap()["Accuracy@1"];
+        let pairs = pairs(0..6, false);
+        let embed = |text: fn(&SentencePair) -> &String| {
+            pipeline.encode(&pairs.iter().map(text).collect::<Vec<_>>(), &TextOptions::new()).unwrap()
+        };
+        let (anchors, positives) = (embed(|pair| &pair.anchor), embed(|pair| &pair.positive));
+        let rows = values(similarity.between(anchors, positives));
+        let mut scores = RetrievalScores::default();
+        rows.chunks(pairs.len()).enumerate().for_each(|(own, row)| scores.add(row, &[own]));
+        assert_eq!(found, scores.accuracy(1), "{similarity:?}");
+        found
+    };
+    let found =
+        [Similarity::Cosine, Similarity::Dot, Similarity::Euclidean, Similarity::Manhattan].map(accuracy);
+    assert!(found[1..].iter().any(|other| *other != found[0]), "none differs from the cosine: {found:?}");
+}
+
+#[test]
+fn an_evaluation_has_no_pair_of_a_batch_among_the_negatives_of_another() {
+    let (_turn, dir) = (turn(), tempdir().unwrap());
+    let base = pairs(0..1, false);
+    let data = |order: &[usize]| {
+        SentencePairs::new(order.iter().map(|&i| base[i].clone()).collect(), Vec::new()).unwrap()
+    };
+    let arguments = TrainingArguments::new(dir.path().join("out")).with_silent(true).with_batch_size(4);
+    let pipeline = pipeline(Similarity::Cosine);
+    let loss = |order: &[usize], no_duplicates| {
+        evaluate(&pipeline, data(order), &arguments.clone().with_no_duplicates(no_duplicates)).unwrap()["Loss"]
+    };
+    // Sorted by the anchor, as a file with several positives of each is.
+    let sorted = [0, 0, 1, 1, 2, 2, 3, 3];
+    assert_eq!(loss(&sorted, true), loss(&[0, 1, 2, 3, 0, 1, 2, 3], false));
+    assert!(loss(&sorted, false) != loss(&sorted, true), "of a copy the positive is a negative");
+}

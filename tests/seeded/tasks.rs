@@ -124,7 +124,8 @@ fn answers_from_squad() -> Result<()> {
     let (_turn, dir) = (turn(), checkpoint());
     let example = |i: usize| {
         let (question, answer, start) = [("who lives ?", "Ada", 0), ("where ?", "Paris", 13)][i % 2];
-        let context = ["Ada lives in Paris .", "Ada lives in Paris . the cat sat ."][i / 2 % 2].to_string();
+        // Each text has two questions, which are held out together.
+        let context = format!("Ada lives in Paris . q{}", i / 2 % 8);
         let answers = vec![(answer.into(), start)];
         SquadExample { id: i.to_string(), question: question.into(), context, answers }
     };

@@ -58,7 +58,7 @@ fn train(
         .num_epochs(to);
     let training = two(training);
     let training = if from > 0 { training.checkpoint(from) } else { training };
-    let model = Training::new(model(&Device::default().autodiff())).with_precision(precision);
+    let model = Training::new(model(&Device::default().autodiff())).with_precision(precision).unwrap();
     let schedule = LrSchedule::Linear.with_warmup(1e-2, 3, 30).unwrap();
     let result = training.launch(Learner::new(model, adamw(&AdamWConfig::new()).unwrap(), schedule));
     assert!(result.error.is_none(), "{:?}", result.error);
@@ -131,15 +131,23 @@ fn validation_is_in_the_precision_of_training() {
     };
     let exact = loss(&start);
     let expected = autocast(Precision::Bf16, || values(start.model.forward(&batch).loss));
-    let found = loss(&start.clone().with_precision(Precision::Bf16));
+    let found = loss(&start.clone().with_precision(Precision::Bf16).unwrap());
     assert!(found == expected && found != exact, "{found:?}, {expected:?}, {exact:?}");
+}
+
+#[test]
+fn a_largest_norm_that_is_not_above_0_is_an_error() {
+    let _turn = turn();
+    for norm in [0.0, -1.0, f64::NAN] {
+        says(undropped().with_max_grad_norm(norm), &format!("max_norm is {norm}, but must be above 0"));
+    }
 }
 
 /// Three steps of SGD, of two batches each.
 fn weights_after_sgd(max_grad_norm: f64, two: impl FnOnce(MaskedLmTraining) -> MaskedLmTraining) -> Vec<f64> {
     let dir = folder();
     let training = run(dir.path(), training_loader(dir.path(), collator(dir.path()), 4, 2, 7)).num_epochs(3);
-    let model = undropped().with_max_grad_norm(max_grad_norm);
+    let model = undropped().with_max_grad_norm(max_grad_norm).unwrap();
     let learner = Learner::new(model, SgdConfig::new().init(), ModuleLrScheduler::from(ConstantLr::new(0.1)));
     all_values(&two(training).launch(learner).model)
 }
@@ -183,7 +191,7 @@ fn norm(values: &[f64]) -> f64 {
 #[test]
 fn accumulated_gradients_are_averaged_and_clipped_by_their_common_norm() {
     let _turn = turn();
-    let unclipped = || undropped().with_max_grad_norm(f64::INFINITY);
+    let unclipped = || undropped().with_max_grad_norm(f64::INFINITY).unwrap();
     let alone = [0, 1, 2].map(|batch| step_of(unclipped(), batch..batch + 1));
     let averaged = step_of(unclipped(), 0..3);
     assert!(norm(&averaged) > 0.1);
@@ -191,7 +199,7 @@ fn accumulated_gradients_are_averaged_and_clipped_by_their_common_norm() {
         let sum: f64 = alone.iter().map(|gradient| gradient[place]).sum();
         assert!((sum / 3.0 - mean).abs() < 1e-6, "{sum} / 3 is not {mean}");
     }
-    let clipped = step_of(undropped().with_max_grad_norm(0.01), 0..3);
+    let clipped = step_of(undropped().with_max_grad_norm(0.01).unwrap(), 0..3);
     assert!((norm(&clipped) - 0.01).abs() < 1e-5, "{}", norm(&clipped));
     let factor = 0.01 / norm(&averaged);
     for (mean, clipped) in averaged.iter().zip(&clipped) {
@@ -208,14 +216,14 @@ fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
     // Three batches, two a step: the second step has one.
     let trained = |batches: usize| {
         let training = accumulated(run(dir.path(), loader(batches)));
-        let model = undropped().with_max_grad_norm(f64::INFINITY);
+        let model = undropped().with_max_grad_norm(f64::INFINITY).unwrap();
         let schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
         training.launch(Learner::new(model, SgdConfig::new().init(), schedule)).model
     };
     let (whole, last) = (trained(2), all_values(&trained(3)));
     // The last step again, by hand: the gradient of the third batch alone, divided by nothing.
     let batch = loader(3).to_device(&Device::default().autodiff()).iter().nth(2).unwrap().unwrap();
-    let whole = Training::new(whole.model.train()).with_max_grad_norm(f64::INFINITY);
+    let whole = Training::new(whole.model.train()).with_max_grad_norm(f64::INFINITY).unwrap();
     let before = all_values(&whole);
     let gradients = TrainStep::step(&whole, batch).grads;
     let mut schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));

@@ -1,8 +1,10 @@
 //! AdamW and clipping beside PyTorch, their state, what they refuse, and the mean of several batches' gradients.
 
 use crate::prelude::*;
+use crate::small_bert::small;
 use burn::module::ModuleVisitor;
 use burn::optim::ModuleOptimizer;
+use burn::optim::lr_scheduler::constant::ConstantLr;
 use burn::optim::lr_scheduler::linear::LinearLrSchedulerConfig;
 use burn::optim::lr_scheduler::module_lr_scheduler::{ModuleLrScheduler, ModuleLrSchedulerConfig};
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
@@ -285,4 +287,20 @@ fn norms_rates_and_states_that_cannot_be_are_refused() {
         train(module, 2..3, &mut ours)
     });
     assert!(refused.contains("AMSGrad"), "{refused}");
+}
+
+/// transformers' `get_decay_parameter_names` leaves out every name that has "bias" in it.
+#[test]
+fn mpnets_table_of_relative_positions_is_a_bias_and_not_decayed() {
+    let model = small(BertModelConfig::mpnet_base(), 20, 8).init(&autodiff());
+    let loss = model.forward(&BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3]], &autodiff()).unwrap(), None);
+    let gradients =
+        GradientsParams::from_grads(loss.last_hidden_state.sum().mul_scalar(0.0).backward(), &model);
+    let before = parameters(&model, None);
+    let mut optimizer = adamw(&AdamWConfig::new().with_weight_decay(0.5)).unwrap();
+    let mut schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
+    let after = parameters(&optimizer.step(schedule.step(), model, gradients), None);
+    let table = "encoder.relative_attention_bias.table.weight";
+    assert!(before[table].iter().any(|&value| value != 0.0) && after[table] == before[table]);
+    assert!(after["embeddings.word_embeddings.weight"] != before["embeddings.word_embeddings.weight"]);
 }

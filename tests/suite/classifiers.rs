@@ -289,3 +289,36 @@ fn a_directory_gives_every_model_and_keeps_the_heads_that_it_has() {
     wider.bert.embeddings.vocab_size += 1;
     fails!(new(&wider), Error::CheckpointShape { key, .. } if key.ends_with("word_embeddings.weight"));
 }
+
+/// The labels of a checkpoint that are as many as the new ones, but others, and what `LoadReport` says of the head.
+#[test]
+fn a_head_for_other_labels_is_new_and_one_for_the_same_or_without_names_is_kept() {
+    let bert = || small_bert(20, 8);
+    let saved_with = |names: [&str; 2]| {
+        let config =
+            BertForSequenceClassificationConfig::new(bert()).with_id2label(names.map(String::from).into());
+        saved(&config.init(&device()))
+    };
+    let is_kept = |stored: [&str; 2], now: [&str; 2]| {
+        let dir = saved_with(stored);
+        let config =
+            BertForSequenceClassificationConfig::new(bert()).with_id2label(now.map(String::from).into());
+        let (model, report) =
+            BertForSequenceClassification::from_pretrained_with_new_head(&config, dir.path(), &device())
+                .unwrap();
+        let old: BertForSequenceClassification = loaded(dir.path());
+        let weights = |model: &BertForSequenceClassification| values(model.classifier.out_proj.weight.val());
+        assert!(all_values(&model.bert) == all_values(&old.bert), "the pooler and what is below it");
+        assert_eq!(weights(&model) == weights(&old), report.is_complete(), "{report}");
+        let head = ["classifier.weight", "classifier.bias"];
+        assert!(report.missing == head[..if report.is_complete() { 0 } else { 2 }], "{report}");
+        assert_eq!(report.unused.len(), report.missing.len(), "{report}");
+        report.is_complete()
+    };
+    let sentiment = ["negative", "positive"];
+    assert!(is_kept(sentiment, sentiment));
+    assert!(!is_kept(sentiment, ["ham", "spam"]));
+    assert!(!is_kept(sentiment, ["positive", "negative"]), "their logits have other places");
+    assert!(is_kept(["LABEL_0", "LABEL_1"], sentiment), "the checkpoint names none");
+    assert!(is_kept(sentiment, ["LABEL_0", "LABEL_1"]));
+}

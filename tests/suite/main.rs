@@ -113,6 +113,8 @@ mod layer;
 mod layout;
 mod masked_lm;
 #[cfg(feature = "train")]
+mod metric_costs;
+#[cfg(feature = "train")]
 mod metrics;
 mod modernbert;
 mod odd_files;

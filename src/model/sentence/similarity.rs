@@ -51,6 +51,14 @@ impl Similarity {
         similarities.squeeze_dim(1)
     }
 
+    /// Vectors that are compared with each other in parts, each of them prepared once, and the similarity that compares them then.
+    pub(crate) fn prepared(self, a: Tensor<2>, b: Tensor<2>) -> (Self, Tensor<2>, Tensor<2>) {
+        match self {
+            Self::Cosine => (Self::Dot, normalized(widened(a)), normalized(widened(b))),
+            other => (other, a, b),
+        }
+    }
+
     /// The similarity of each row of `a` and each row of `b`: [N, H] and [M, H] → [N, M]. Panics if the widths or the devices
     /// differ.
     pub fn between(self, a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {

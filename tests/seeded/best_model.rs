@@ -1,0 +1,149 @@
+//! Which model a run saves, and that none that was trained is lost.
+
+use crate::checkpoint::{arguments, checkpoint, reviews};
+use crate::prelude::*;
+use crate::runs::{refused, trainer, weights};
+
+#[test]
+fn a_run_whose_metric_was_never_a_number_saves_its_last_model_and_is_resumed_by_another_metric() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let settings = || arguments(&out).with_epochs(3);
+    let nan = Hook::new(|_| ()).with_value(|_| f64::NAN);
+    let trained = trainer(dir.path(), settings().with_metric_for_best_model("Hook")).unwrap();
+    let trained = trained.with_metric(nan).train().unwrap();
+    assert!(trained.history.best.is_none() && trained.interrupted.is_none(), "{}", trained.history);
+    let saved = Pipeline::<BertForSequenceClassification>::from_pretrained(&out, &Device::default()).unwrap();
+    assert!(all_values(saved.model()) == weights(&trained), "what is saved is what is returned");
+    let [loss, last] =
+        [trained.evaluate(reviews(8)).unwrap()["Loss"], trained.history.valid("Loss")[2].unwrap()];
+    assert!((loss - last).abs() < 1e-5, "{loss} is not the last one's, {last}");
+
+    // No step depends on the metric, and the checkpoints of the last two epochs are there.
+    let resumed = settings().with_metric_for_best_model("Accuracy").with_resume(true);
+    let resumed = trainer(dir.path(), resumed).unwrap();
+    let resumed = resumed.with_metric(Hook::new(|_| panic!("a step was taken"))).train().unwrap();
+    let best = resumed.history.best.expect("the accuracy is a number");
+    let logged = resumed.history.evaluations[best].valid["Accuracy"];
+    assert!((resumed.evaluate(reviews(8)).unwrap()["Accuracy"] - logged).abs() < 1e-5);
+}
+
+#[test]
+fn a_best_model_whose_checkpoint_is_gone_gives_way_to_the_best_that_is_there() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let settings = || arguments(&out).with_epochs(4).with_metric_for_best_model("Hook");
+    // The value grows by 6 an epoch, so the last is the best, and the checkpoints of the first two are not kept.
+    let trained = trainer(dir.path(), settings()).unwrap().with_metric(Hook::new(|_| ())).train().unwrap();
+    assert_eq!(trained.history.best, Some(3), "{}", trained.history);
+    let resume = |arguments: TrainingArguments| {
+        let trainer = trainer(dir.path(), arguments.with_resume(true)).unwrap();
+        trainer.with_metric(Hook::new(|_| panic!("a step was taken"))).train().unwrap()
+    };
+    let least = resume(settings().with_greater_is_better(false));
+    assert_eq!(least.history.best, Some(2), "{}", least.history);
+    let loss = least.evaluate(reviews(8)).unwrap()["Loss"];
+    let logged = least.history.valid("Loss")[2].unwrap();
+    assert!((loss - logged).abs() < 1e-5, "{loss} is not {logged}");
+    // What an error said of a damaged file: delete it.
+    fs::remove_file(out.join("training/checkpoint/model-3.bpk")).unwrap();
+    assert_eq!(resume(settings().with_greater_is_better(false)).history.best, Some(3));
+}
+
+#[test]
+fn a_run_that_stopped_early_goes_on_with_more_patience() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let train = |patience| {
+        let arguments = arguments(&out).with_epochs(4).with_metric_for_best_model("Hook");
+        let arguments = arguments.with_early_stopping_patience(patience).with_resume(out.exists());
+        let constant = Hook::new(|_| ()).with_value(|_| 1.0);
+        trainer(dir.path(), arguments).unwrap().with_metric(constant).train().unwrap()
+    };
+    assert_eq!(train(1).history.evaluations.len(), 2);
+    assert_eq!(train(3).history.evaluations.len(), 4);
+}
+
+#[test]
+fn a_model_that_no_directory_can_hold_is_refused_before_the_first_step() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let refused = |change: fn(&mut BertForSequenceClassification)| {
+        let device = Device::default().autodiff();
+        let (mut model, _report) =
+            BertForSequenceClassification::from_pretrained(dir.path(), &device).unwrap();
+        change(&mut model);
+        let pipeline = Pipeline::new(model, BertTokenizer::from_pretrained(dir.path()).unwrap()).unwrap();
+        let texts = LabelledTexts::new(
+            reviews(8).iter().map(|text| text.unwrap()).collect(),
+            vec!["LABEL_0".into(), "LABEL_1".into()],
+        );
+        let trainer = Trainer::new(pipeline, texts.unwrap(), arguments(&out)).unwrap();
+        trainer.with_metric(Hook::new(|_| panic!("a step was taken"))).train()
+    };
+    says(
+        refused(|model| model.bert.encoder.set_dropout(0.2, 0.2).unwrap()),
+        "hidden_dropout_prob is 0.2 in layer 0, but a config.json states one of all, 0.1 here",
+    );
+    says(
+        refused(|model| model.bert.embeddings.set_dropout(0.2).unwrap()),
+        "hidden_dropout_prob is 0.1 in layer 0, but a config.json states one of all, 0.2 here",
+    );
+    assert!(!out.exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_whose_directory_is_removed_saves_its_model_and_can_be_resumed() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let (whole, out) = (dir.path().join("whole"), dir.path().join("out"));
+    // Rates that do not depend on the number of epochs.
+    let settings = |out: &Path, epochs| {
+        arguments(out).with_epochs(epochs).with_lr_schedule(LrSchedule::Constant).with_warmup_steps(2)
+    };
+    let unbroken = trainer(dir.path(), settings(&whole, 4)).unwrap().train().unwrap();
+    // Once the first checkpoint is written: Burn does that on threads of its own.
+    let remove = |out: &Path| {
+        let files = ["model", "optim", "scheduler"].map(|kind| format!("training/checkpoint/{kind}-1.bpk"));
+        while !files.iter().all(|file| out.join(file).exists()) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        fs::remove_dir_all(out).unwrap();
+    };
+    let removed = out.clone();
+    let hook = Hook::at(7, move || remove(&removed));
+    let trained = trainer(dir.path(), settings(&out, 3)).unwrap().with_metric(hook).train().unwrap();
+    let saved = Pipeline::<BertForSequenceClassification>::from_pretrained(&out, &Device::default()).unwrap();
+    assert!(all_values(saved.model()) == weights(&trained));
+    assert!(trained.history.best >= Some(1), "the first one's checkpoint is gone: {}", trained.history);
+
+    let resumed = trainer(dir.path(), settings(&out, 4).with_resume(true)).unwrap();
+    let resumed = resumed.with_metric(Hook::new(|_| ())).train().unwrap();
+    assert_eq!(resumed.history.valid("Loss"), unbroken.history.valid("Loss"), "bit for bit, with dropout on");
+
+    // From the second checkpoint on the directory is this run's again.
+    let (removed, model) = (out.clone(), dir.path().to_path_buf());
+    let other = settings(&out, 3).with_overwrite_output_dir(true);
+    let hook = Hook::new(move |batch| match batch {
+        7 => remove(&removed),
+        13 => says(refused(&model, other.clone()), "is in use by another training run"),
+        _ => {}
+    });
+    let again = settings(&out, 3).with_overwrite_output_dir(true);
+    trainer(dir.path(), again).unwrap().with_metric(hook).train().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_does_not_write_into_one_that_has_taken_its_directory() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let taken = out.join("training/run.json");
+    let hook = Hook::at(1, move || fs::write(&taken, "{}").unwrap());
+    let trained = trainer(dir.path(), arguments(&out)).unwrap().with_metric(hook).train();
+    says(
+        trained,
+        "was removed, and another run has begun in it; the run that was there cannot be saved or resumed",
+    );
+    assert!(!out.join("config.json").exists());
+}
