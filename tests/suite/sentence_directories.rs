@@ -166,7 +166,7 @@ fn what_is_not_supported_in_a_directory_is_named() {
     for (index, new, says) in [
         (2, module("", "LayerNorm"), "any number of Dense"),
         (1, module("1_Dense", "Dense"), "Transformer, Dense, Dense"),
-        (2, module("../2_Dense", "Dense"), "no name of a folder"),
+        (2, module("../2_Dense", "Dense"), "not the name of a folder"),
         (0, module("0_BERT", "Transformer"), "0_BERT"),
         (1, module("", "Normalize"), "Normalize, Dense"),
         (1, json!({ "path": "1_Pooling", "type": "mine.Pooling" }), "mine.Pooling"),
