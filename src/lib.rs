@@ -53,7 +53,9 @@
 //!
 //! # Threads
 //!
-//! Inference from many threads at once is safe, on one model too. Train a model from one thread at a time: forward and backward on two
+//! Inference from many threads at once is safe, on one model too, and each call has the bits that it has alone. `autocast` holds for a
+//! closure on its thread; inside a rayon pool, state the precision in each job that runs in it, as
+//! [burn-fused](burn_fused#calls-at-once) explains. Train a model from one thread at a time: forward and backward on two
 //! threads deadlock inside burn-autodiff 0.22.1 where they share parameters, as clones do.
 //!
 //! # Errors

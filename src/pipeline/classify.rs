@@ -5,7 +5,6 @@ use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::model::{BertForSequenceClassification, ProblemType};
 use crate::text::{BertTokenizer, Encoding};
-use burn::prelude::*;
 use burn_fused::bias_activation;
 
 /// A label of a text and its score. Returned by [`Pipeline::classify`].

@@ -19,7 +19,7 @@
 //! the closure, unless it states its own. Call from threads that are in no pool, such as those of tokio's `spawn_blocking`, or let each
 //! job state its own precision by [`autocast`].
 //!
-//! Training one module from several threads deadlocks inside Burn 0.22.1's autodiff; train clones (`fork`) or take turns.
+//! Training modules that share parameters from several threads deadlocks inside Burn 0.22.1's autodiff: give each thread a `fork`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]

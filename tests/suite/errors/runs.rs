@@ -65,7 +65,7 @@ pub fn rows() -> Vec<Row> {
             train(dir, |arguments| arguments.with_weight_decay(1001.0)).unwrap_err()
         }),
         row::Config("invalid config: tuning has the LoRA alpha NaN, but it must lie in (0, 1e30)", |dir| {
-            let lora = Tuning::Lora { rank: 2, alpha: f64::NAN };
+            let lora = Tuning::Lora { rank: 2, alpha: f64::NAN, target_modules: Vec::new() };
             train(dir, |arguments| arguments.with_tuning(lora)).unwrap_err()
         }),
         row::Config("invalid config: mlm_probability is 0, but must lie in (0, 1]", |dir| {
