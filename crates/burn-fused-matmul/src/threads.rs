@@ -56,7 +56,7 @@ static HELPERS: LazyLock<ThreadPool> = LazyLock::new(|| {
 pub fn on_threads(threads: usize, work: impl Fn() + Sync) {
     match (threads, rayon::current_thread_index()) {
         (..2, _) => work(),
-        (_, Some(_)) => share(threads - 1, &work, |helper| rayon::spawn(helper)),
+        (_, Some(_)) => share(threads - 1, &work, rayon::spawn),
         // rayon's own loops put the caller to sleep, which doubles the time of work of some tenths of a millisecond.
         (_, None) => share(threads - 1, &work, |helper| HELPERS.spawn(helper)),
     }

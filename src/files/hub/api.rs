@@ -94,7 +94,8 @@ impl<'a> Api<'a> {
         let failed = |source| HFError::Request { source, url: Some(url.into()) };
         let mut request = self.client.get(url);
         // A page may be at any address.
-        if let Some(token) = self.token.as_ref().filter(|_| url.starts_with(self.endpoint)) {
+        let is_ours = url.strip_prefix(self.endpoint).is_some_and(|path| path.starts_with('/'));
+        if let Some(token) = self.token.as_ref().filter(|_| is_ours) {
             request = request.bearer_auth(token);
         }
         let mut response = within(async { request.send().await.map_err(failed) }).await?;

@@ -64,7 +64,10 @@ impl Similarity {
     pub fn between(self, a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
         let [a, b] = [a, b].map(widened);
         match self {
-            Self::Cosine => normalized(a).matmul(normalized(b).transpose()),
+            Self::Cosine => {
+                let (dot, a, b) = self.prepared(a, b);
+                dot.between(a, b)
+            }
             Self::Dot => a.matmul(b.transpose()),
             Self::Euclidean | Self::Manhattan => {
                 let dims = b.dims();
