@@ -77,7 +77,7 @@ pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// The text of a UTF-8 file, without a byte order mark.
-#[cfg(feature = "tokenizers")]
+#[cfg(feature = "train")]
 pub(crate) fn read_text(path: &Path) -> Result<String> {
     text(path, read_whole(path)?)
 }

@@ -195,6 +195,12 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         ranks.same("data", &sums)?;
         let trained = num_trainable_params(&model);
         note(&arguments, format_args!("{trained} of {} parameters are trained", Module::num_params(&model)));
+        if cfg!(debug_assertions) {
+            note(
+                &arguments,
+                "this is a development build, which can train fifty times as slowly as one with --release",
+            );
+        }
         let training = Training::new(model)
             .with_max_grad_norm(arguments.max_grad_norm)?
             .with_precision(arguments.precision)?

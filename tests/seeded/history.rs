@@ -123,6 +123,9 @@ fn five_lines_a_split_say_where_training_is_and_none_what_is_not_there() {
     let note = "Hook was finite in no evaluation; the model that is saved is the last model. To save the best by another metric, \
                 resume the run with another metric_for_best_model\n";
     assert_eq!(notes.matches(note).count(), 1, "{notes}");
+    let runs = 3;
+    let slow = if cfg!(debug_assertions) { runs } else { 0 };
+    assert_eq!(notes.matches("this is a development build").count(), slow, "{notes}");
     let output = String::from_utf8(output.stdout).unwrap();
     let (with, without) = output.split_once("without validation data\n").unwrap();
     let lines = |text: &str, start: &str| text.lines().filter(|line| line.starts_with(start)).count();
