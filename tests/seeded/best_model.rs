@@ -87,7 +87,7 @@ fn a_model_that_no_directory_can_hold_is_refused_before_the_first_step() {
     );
     says(
         refused(|model| model.bert.embeddings.set_dropout(0.2).unwrap()),
-        "hidden_dropout_prob is 0.1 in layer 0, but a config.json states one of all, 0.2 here",
+        "hidden_dropout_prob is 0.1 in layer 0 and 0.2 in the config; a config.json holds one value for all layers",
     );
     assert!(!out.exists());
 }
