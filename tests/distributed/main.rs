@@ -101,8 +101,8 @@ const FAULTS: [(&str, &str); 13] = [
     ("other place", "the run ended with: rank 1 called a different collective operation than rank 0"),
     // It says nothing, and mpirun says it.
     ("dies", "rank 1"),
-    // Of the trainer: in its first evaluation, in a step, at a checkpoint, in a validation. Rank 0 or 2 reports a stop.
-    ("stop", "was stopped before the first step (another rank was stopped)"),
+    // Of the trainer: before its data are read, in a step, at a checkpoint, in a validation. Rank 0 or 2 reports the later stop.
+    ("stop", "was stopped before the first step (on purpose)"),
     ("stop-later", "was stopped: another rank was stopped"),
     ("disk", "rank 0 "),
     ("unreadable", "rank 1 the evaluation ended with an error: a text cannot be read"),
