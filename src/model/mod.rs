@@ -46,6 +46,7 @@ mod loss;
 mod masked_lm;
 mod pretrained;
 mod replaced_tokens;
+mod savable;
 mod sentence;
 mod sentence_transformers;
 mod stored;
@@ -66,12 +67,12 @@ pub use classification::{
 };
 pub use classifier::ClassifierTransform;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmHead, MaskedLmOutput};
-#[cfg(feature = "train")]
-pub(crate) use pretrained::check_savable;
 pub use pretrained::{LoadReport, PretrainedModel};
 pub use replaced_tokens::{
     ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
 };
+#[cfg(feature = "train")]
+pub(crate) use savable::check_savable;
 pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,

@@ -35,13 +35,18 @@ fn predictions_of_a_class_that_the_file_lacks_count_in_the_confusion_matrix() {
     assert_eq!(scores::confusion(&pipeline, &texts).unwrap().lines().collect::<Vec<_>>(), expected);
 }
 
+/// Question answering by a head that is drawn.
+fn answers(dir: &Path) -> Pipeline<BertForQuestionAnswering> {
+    let device = Device::default();
+    device.seed(3);
+    let (model, _report) = BertForQuestionAnswering::from_pretrained(dir, &device).unwrap();
+    Pipeline::new(model, tokenizer(dir)).unwrap()
+}
+
 #[test]
 fn no_answer_is_predicted_only_for_files_in_which_a_question_has_none() {
     let (_turn, dir) = (turn(), checkpoint());
-    let device = Device::default();
-    device.seed(3);
-    let (model, _report) = BertForQuestionAnswering::from_pretrained(dir.path(), &device).unwrap();
-    let pipeline = Pipeline::new(model, tokenizer(dir.path())).unwrap();
+    let pipeline = answers(dir.path());
     let example = |context: &str, answers: &[&str]| SquadExample {
         id: context.into(),
         question: "who ?".into(),
@@ -66,10 +71,7 @@ fn no_answer_is_predicted_only_for_files_in_which_a_question_has_none() {
 #[test]
 fn answers_are_found_in_the_windows_that_training_had() {
     let (_turn, dir) = (turn(), checkpoint());
-    let device = Device::default();
-    device.seed(3);
-    let (model, _report) = BertForQuestionAnswering::from_pretrained(dir.path(), &device).unwrap();
-    let pipeline = Pipeline::new(model, tokenizer(dir.path())).unwrap();
+    let pipeline = answers(dir.path());
     let context = "the film was good a cat sat on the mat Ada lives in Paris";
     let example = SquadExample {
         question: "who ?".into(),
