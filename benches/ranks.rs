@@ -9,13 +9,11 @@
 mod whole_model;
 
 use burn::module::{Lora, Module, ParamGroup};
-use burn::optim::GradientsAccumulator;
+use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::prelude::*;
-use burn::train::{Interrupter, TrainStep};
 use burn_bert::distributed::{Ranks, Wire};
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch};
-use burn_bert::optim::{AdamWConfig, adamw};
-use burn_bert::training::Training;
+use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
 use burn_bert::{BertEmbeddingsInput, Error};
 use mimalloc::MiMalloc;
 use std::env;
@@ -61,10 +59,7 @@ fn train(ranks: &Ranks, number: usize) -> Result<(), Error> {
     let device = ranks.device().autodiff();
     device.seed(ranks.rank() as u64);
     let batch = batch(ranks.rank() as u32, &device);
-    let training = Training::new(model(number, &device));
-    // One process is an ordinary one.
-    let mut training =
-        if ranks.size() == 1 { training } else { training.with_ranks(ranks, &Interrupter::new())? };
+    let mut model = ranks.broadcast(model(number, &device))?;
     let mut optimizer = adamw(&AdamWConfig::new())?;
     for (accumulation, steps) in ACCUMULATIONS.into_iter().zip(STEPS[number]) {
         // The first step of all draws the weights and the optimizer's state.
@@ -73,9 +68,12 @@ fn train(ranks: &Ranks, number: usize) -> Result<(), Error> {
             let (start, exchanged) = (Instant::now(), ranks.exchanged().time);
             let mut sum = GradientsAccumulator::new();
             for _ in 0..accumulation {
-                sum.accumulate(&training, TrainStep::step(&training, batch.clone()).grads);
+                let loss = model.forward(&batch).loss / accumulation as f64;
+                sum.accumulate(&model, GradientsParams::from_grads(loss.backward(), &model));
             }
-            training = training.optimize(&mut optimizer, 1e-4.into(), sum.grads());
+            let mut gradients = ranks.mean_gradients(&model, sum.grads(), 1.0)?;
+            clip_by_global_norm(&model, &mut gradients, 1.0)?;
+            model = optimizer.step(1e-4, model, gradients);
             let (step_time, exchange) = (start.elapsed(), ranks.exchanged().time - exchanged);
             if ranks.is_first() && step >= warm_up {
                 println!("step {accumulation} {} {}", step_time.as_secs_f64(), exchange.as_secs_f64());

@@ -166,7 +166,7 @@ fn run(dir: &Path, epochs: usize, is_resumed: bool) -> burn_bert::Result<()> {
     let collator = MaskedLmCollatorConfig::new(9, 4, 0, vec![0, 1, 2, 3, 4]).init();
     let batches = |first: u32| {
         let items = (first..first + 2).map(item).collect();
-        Batches::new(InMemDataset::new(items), collator.clone())
+        collator.clone().batches(InMemDataset::new(items))
     };
     let arguments = TrainingArguments::new(dir.join("output")).with_epochs(epochs).with_silent(true);
     let pipeline = Pipeline::new(masked_lm(), BertTokenizer::from_pretrained(dir.join("tokenizer"))?)?;

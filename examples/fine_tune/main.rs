@@ -10,14 +10,13 @@
 //!
 //! `MODEL` is a Hugging Face directory with any head or none, or with the feature `hub` a name such as `owner/name`. `predict`,
 //! transformers and sentence-transformers read the output, whose folder `training` has checkpoints, metrics and a picture of the loss.
-//! `predict`'s names of the tasks serve here too. Ctrl-C stops after the current batch, a second one at once; `--resume` continues
+//! `predict`'s names of the tasks serve here too. Ctrl-C stops after the current step, a second one at once; `--resume` continues
 //! from the last evaluation. `mpirun -n 4 fine_tune …`, built with the feature `mpi`, trains on four processes.
 
 mod pictures;
 mod scores;
 
 use anyhow::Result;
-use burn::train::Interrupter;
 use burn_bert::data::{Column, Columns, LabelKind, LabelledTexts};
 use burn_bert::data::{LabelledSentences, PlainText, SentencePairs, SquadExample};
 use burn_bert::distributed::{Ranks, Wire};
@@ -25,14 +24,13 @@ use burn_bert::functional::Precision;
 use burn_bert::metrics::SquadScores;
 use burn_bert::model::{CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss};
 use burn_bert::training::{
-    EvalStrategy, TrainableModel, Trained, Trainer, TrainingArguments, TrainingData, Tuning,
+    EvalStrategy, JsonLines, TrainableModel, Trained, Trainer, TrainingArguments, TrainingData, Tuning,
 };
 use clap::{Args, Parser};
 use std::fmt::Display;
 use std::fs;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
-use std::process::exit;
 
 /// An allocator that does not return freed pages to the OS makes training faster; see "Troubleshooting" in docs/training.md.
 #[global_allocator]
@@ -197,7 +195,13 @@ struct Settings {
     patience: Option<usize>,
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// GPUs that share each optimizer step, each with its own batches
+    /// Optimizer steps between two lines of progress
+    #[arg(long, value_name = "STEPS", default_value_t = 10)]
+    log_every: usize,
+    /// Show Burn's dashboard in place of a progress bar
+    #[arg(long)]
+    dashboard: bool,
+    /// GPUs that share each optimizer step, each with batches of its own
     #[arg(long, default_value_t = 1)]
     devices: usize,
 }
@@ -228,7 +232,9 @@ impl Settings {
             .with_tuning(tuning)
             .with_metric_for_best_model(&self.best)
             .with_early_stopping_patience(self.patience)
-            .with_seed(self.seed);
+            .with_seed(self.seed)
+            .with_logging_steps(self.log_every)
+            .with_dashboard(self.dashboard);
         Ok(arguments.with_num_devices(self.devices)?)
     }
 
@@ -238,18 +244,14 @@ impl Settings {
         arguments: TrainingArguments,
         open: impl Fn(&Path) -> burn_bert::Result<D>,
     ) -> Result<Trained<M>> {
-        let (interrupter, is_first) = (Interrupter::new(), arguments.ranks.is_first());
+        let is_first = arguments.ranks.is_first();
         let trainer = Trainer::from_pretrained(&self.model, open(&self.train)?, arguments)?;
+        let log = JsonLines::new(self.output.join("training/log.jsonl"));
         let trainer = match &self.valid {
             Some(valid) => trainer.with_validation(open(valid)?),
             None => trainer.with_validation_share(0.1)?,
         };
-        let trainer = trainer.with_interrupter(&interrupter);
-        ctrlc::set_handler(move || match interrupter.should_stop() {
-            false => interrupter.stop(Some("Ctrl-C")),
-            true => exit(130), // asked twice: a batch may take minutes, and checkpoints are whole at any time
-        })?;
-        let trained = trainer.train()?;
+        let trained = trainer.with_ctrl_c()?.with_callback(log).train()?;
         if is_first {
             fs::write(self.output.join("training/loss.svg"), pictures::loss(&trained.history))?;
             print(format_args!("{}\nsaved {}", trained.history, self.output.display()));

@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fmt::{self, Debug};
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,48 +20,73 @@ const BUCKET: usize = 50;
 /// The order of an epoch is in memory, eight bytes an item.
 const MAX_EPOCH: usize = 1 << 28;
 
-/// Burn's [`Batcher`](burn::data::dataloader::batcher::Batcher) with errors, for [`Batches`]. [`EpochLoader`](super::EpochLoader)
-/// has an example.
-pub trait TryBatcher: Send + Sync + 'static {
-    /// An item of the dataset.
-    type Item: Send + Sync + 'static;
-    /// A batch of the model.
-    type Batch: Send + 'static;
-
-    /// Makes a batch of items on a device, or returns the error of an item.
-    fn try_batch(&self, items: Vec<Self::Item>, device: &Device) -> Result<Self::Batch>;
-
-    /// As [`try_batch`](Self::try_batch), with everything random, such as the masked tokens, drawn from `seed`. By default
-    /// nothing is random.
-    fn try_batch_seeded(&self, items: Vec<Self::Item>, seed: u64, device: &Device) -> Result<Self::Batch> {
-        let _ = seed;
-        self.try_batch(items, device)
-    }
-}
-
-/// A dataset with what makes batches of its items, for an [`EpochLoader`](super::EpochLoader), which has an example. It is itself
-/// data for a [`Trainer`](crate::training::Trainer) of any model that reads such batches.
-pub struct Batches<B: TryBatcher> {
-    dataset: Arc<dyn Dataset<B::Item>>,
-    batcher: Arc<B>,
+/// A dataset, with what makes a batch of a model from some of its items, for an [`EpochLoader`](super::EpochLoader), which has an
+/// example. It is itself data for a [`Trainer`](crate::training::Trainer) of any model that reads such batches. Clones share both.
+pub struct Batches<B> {
+    source: Arc<dyn Source<B>>,
     pub(super) items: Items,
 }
 
-/// The items of a dataset that are read, by their places in it, and what is known of each item of the dataset.
+impl<B> Clone for Batches<B> {
+    fn clone(&self) -> Self {
+        Self { source: self.source.clone(), items: self.items.clone() }
+    }
+}
+
+/// A dataset with its function that makes batches, of whatever type its items are.
+trait Source<B>: Send + Sync {
+    fn batch(&self, indices: Vec<usize>, seed: u64, device: &Device) -> Result<B, DatasetError>;
+    fn show(&self, index: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+    fn len(&self) -> usize;
+}
+
+struct Made<D, T, F>(D, F, PhantomData<fn(T)>);
+
+impl<B, T, D, F> Source<B> for Made<D, T, F>
+where
+    T: Debug + Send + Sync,
+    D: Dataset<T>,
+    F: Fn(&[T], u64, &Device) -> Result<B> + Send + Sync,
+{
+    fn batch(&self, indices: Vec<usize>, seed: u64, device: &Device) -> Result<B, DatasetError> {
+        (self.1)(&self.0.get_many(indices)?, seed, device).map_err(DatasetError::new)
+    }
+
+    fn show(&self, index: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.get(index).ok().fmt(f)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The items of a dataset that are read, by their indices in it, and what is known of each item of the dataset.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Items {
-    places: Arc<Vec<usize>>,
+    indices: Arc<Vec<usize>>,
     lengths: Option<Arc<Vec<usize>>>,
     sources: Option<Arc<Vec<usize>>>,
     /// Hashes of the texts of each item, of which no two of a step are to be equal.
     texts: Option<Arc<Vec<Vec<u64>>>>,
 }
 
-impl<B: TryBatcher> Batches<B> {
-    /// Batches of a dataset.
-    pub fn new(dataset: impl Dataset<B::Item> + 'static, batcher: B) -> Self {
-        let items = Items { places: Arc::new((0..dataset.len()).collect()), ..Default::default() };
-        Self { dataset: Arc::new(dataset), batcher: Arc::new(batcher), items }
+impl<B: 'static> Batches<B> {
+    /// Batches of a dataset, which `make` makes of some of its items on a device.
+    pub fn new<T: Debug + Send + Sync + 'static>(
+        dataset: impl Dataset<T> + 'static,
+        make: impl Fn(&[T], &Device) -> Result<B> + Send + Sync + 'static,
+    ) -> Self {
+        Self::seeded(dataset, move |items, _, device| make(items, device))
+    }
+
+    /// As [`new`](Self::new), with everything random in a batch, such as the masked tokens, drawn from the seed that `make` gets.
+    pub fn seeded<T: Debug + Send + Sync + 'static>(
+        dataset: impl Dataset<T> + 'static,
+        make: impl Fn(&[T], u64, &Device) -> Result<B> + Send + Sync + 'static,
+    ) -> Self {
+        let items = Items { indices: Arc::new((0..dataset.len()).collect()), ..Default::default() };
+        Self { source: Arc::new(Made(dataset, make, PhantomData)), items }
     }
 
     /// Sets the length of each item, in any unit: shuffled items of similar lengths are then grouped, within fifty batches, which
@@ -85,17 +111,17 @@ impl<B: TryBatcher> Batches<B> {
 
     /// The number of items.
     pub fn len(&self) -> usize {
-        self.items.places.len()
+        self.items.indices.len()
     }
 
     /// Whether there is no item.
     pub fn is_empty(&self) -> bool {
-        self.items.places.is_empty()
+        self.items.indices.is_empty()
     }
 
     /// Returns [`Error::Data`] if lengths, sources or texts are not one per item of the dataset.
     pub(super) fn check(&self) -> Result<()> {
-        let items = self.dataset.len();
+        let items = self.source.len();
         for (what, count) in [
             ("lengths", self.items.lengths.as_ref().map(|lengths| lengths.len())),
             ("sources", self.items.sources.as_ref().map(|sources| sources.len())),
@@ -109,24 +135,30 @@ impl<B: TryBatcher> Batches<B> {
         Ok(())
     }
 
-    pub(super) fn read(&self, places: Vec<usize>, seed: u64, to: &Device) -> Result<B::Batch, DatasetError> {
-        let items = self.dataset.get_many(places)?;
-        self.batcher.try_batch_seeded(items, seed, to).map_err(DatasetError::new)
+    pub(super) fn read(&self, indices: Vec<usize>, seed: u64, to: &Device) -> Result<B, DatasetError> {
+        self.source.batch(indices, seed, to)
     }
 
-    fn select(&self, places: Vec<usize>) -> Self {
-        let items = Items { places: Arc::new(places), ..self.items.clone() };
-        Self { dataset: self.dataset.clone(), batcher: self.batcher.clone(), items }
+    pub(super) fn slice(&self, range: Range<usize>) -> Self {
+        self.select(self.items.indices[range].to_vec())
+    }
+
+    /// The same of some items of the dataset.
+    fn select(&self, indices: Vec<usize>) -> Self {
+        Self {
+            source: self.source.clone(),
+            items: Items { indices: Arc::new(indices), ..self.items.clone() },
+        }
     }
 
     /// All but a share of the sources, and that share, drawn by a seed: for training and for validation. Returns
     /// [`Error::Config`] if that leaves one of them without an item, [`Error::Data`] if there is not one source per item.
     pub fn split(self, share: f64, seed: u64) -> Result<(Self, Self)> {
         self.check()?;
-        let Items { places, sources, .. } = &self.items;
-        let source = |place: usize| sources.as_ref().map_or(place, |sources| sources[place]);
+        let Items { indices, sources, .. } = &self.items;
+        let source = |index: usize| sources.as_ref().map_or(index, |sources| sources[index]);
         // Sorted and each once, so that the draw depends on the seed alone.
-        let drawn: BTreeSet<usize> = places.iter().map(|&place| source(place)).collect();
+        let drawn: BTreeSet<usize> = indices.iter().map(|&index| source(index)).collect();
         let mut drawn: Vec<usize> = drawn.into_iter().collect();
         // The nearest number, so that a small share of few sources is not nothing.
         let count = (share * drawn.len() as f64).round() as usize;
@@ -139,28 +171,28 @@ impl<B: TryBatcher> Batches<B> {
         })?;
         drawn.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
         let held_out: BTreeSet<usize> = drawn.drain(..count).collect();
-        let (valid, train) = places.iter().partition(|&&place| held_out.contains(&source(place)));
+        let (valid, train) = indices.iter().partition(|&&index| held_out.contains(&source(index)));
         Ok((self.select(train), self.select(valid)))
     }
 
     /// For an evaluation: at most `most` items, drawn by a seed, and sorted by length, longest first, if lengths are known.
     pub(crate) fn evaluated(self, most: Option<usize>, seed: u64) -> Result<Self> {
         self.check()?;
-        let mut places = self.items.places.to_vec();
-        if let Some(most) = most.filter(|&most| most < places.len()) {
-            places.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-            places.truncate(most);
-            places.sort_unstable(); // in the order of the dataset, as all of it would be
+        let mut indices = self.items.indices.to_vec();
+        if let Some(most) = most.filter(|&most| most < indices.len()) {
+            indices.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+            indices.truncate(most);
+            indices.sort_unstable(); // in the order of the dataset, as all of it would be
         }
         // The longest first: a batch that does not fit into memory fails at once, and not at the end.
         if let Some(lengths) = &self.items.lengths {
-            places.sort_by_key(|&place| Reverse(lengths[place]));
+            indices.sort_by_key(|&index| Reverse(lengths[index]));
         }
-        Ok(self.select(places))
+        Ok(self.select(indices))
     }
 
     /// In an order that depends on the lengths or the texts only where that is wanted.
-    pub(crate) fn of_settings(mut self, by_lengths: bool, by_texts: bool) -> Self {
+    pub(crate) fn ordered(mut self, by_lengths: bool, by_texts: bool) -> Self {
         self.items.lengths.take_if(|_| !by_lengths);
         self.items.texts.take_if(|_| !by_texts);
         self
@@ -168,9 +200,10 @@ impl<B: TryBatcher> Batches<B> {
 }
 
 /// All items: a resumed run knows the data that it began with by the checksum of this text.
-impl<B: TryBatcher<Item: Debug>> Debug for Batches<B> {
+impl<B> Debug for Batches<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.items.places.iter().map(|&place| self.dataset.get(place).ok())).finish()
+        let shown = |&index| fmt::from_fn(move |f| self.source.show(index, f));
+        f.debug_list().entries(self.items.indices.iter().map(shown)).finish()
     }
 }
 
@@ -184,7 +217,7 @@ pub(super) enum Purpose {
     Dropout = 0x6472_6f70_6f75_7421,
 }
 
-/// The order of items and their division into batches, ranks and devices, by these fields and the epoch's number alone: so ranks
+/// The order of items and their division into batches and ranks, by these fields and the epoch's number alone: so ranks
 /// agree without communication, and a resumed run continues as it would have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EpochOrder {
@@ -200,8 +233,6 @@ pub(super) struct EpochOrder {
     pub(super) is_shuffled: bool,
     pub(super) rank: usize,
     pub(super) ranks: usize,
-    /// Which of the rank's items in an epoch are this device's; `None` for all.
-    pub(super) range: Option<Range<usize>>,
 }
 
 impl EpochOrder {
@@ -220,64 +251,66 @@ impl EpochOrder {
     }
 
     /// Items of one step, of all ranks.
-    fn step_items(&self) -> usize {
+    pub(super) fn step_items(&self) -> usize {
         // Saturating: a batch size beyond all items is one batch.
         self.batch_size.saturating_mul(self.ranks)
     }
 
     /// Items of an epoch, of all ranks.
     fn epoch_items(&self) -> usize {
-        self.batches_per_epoch.map_or(self.items.places.len(), |batches| batches * self.step_items())
+        self.batches_per_epoch.map_or(self.items.indices.len(), |batches| batches * self.step_items())
     }
 
     /// Items of all ranks before an epoch. Wrapping: whoever starts after usize::MAX epochs gets some epoch.
-    fn items_before(&self, epoch: usize) -> usize {
+    pub(super) fn items_before(&self, epoch: usize) -> usize {
         let items = |epochs: usize| epochs.wrapping_mul(self.epoch_items());
         let read = self.items_read.unwrap_or_else(|| items(self.first_epoch));
         read.wrapping_add(items(epoch.wrapping_sub(self.first_epoch)))
     }
 
-    /// Items of an epoch that are this rank's and device's.
+    /// Items of an epoch that are this rank's.
     pub(super) fn len(&self) -> usize {
         let (steps, rest) = (self.epoch_items() / self.step_items(), self.epoch_items() % self.step_items());
         // The rest of an incomplete step is dealt out in turn, from rank 0 on.
-        let of_rank = steps * self.batch_size + (rest + self.ranks - 1 - self.rank) / self.ranks;
-        self.range.as_ref().map_or(of_rank, Range::len)
+        steps * self.batch_size + (rest + self.ranks - 1 - self.rank) / self.ranks
     }
 
-    /// The items of each batch of an epoch. Every rank has as many batches.
+    /// The batches of an epoch, as many on every rank.
+    pub(super) fn num_batches(&self) -> usize {
+        if self.items.indices.is_empty() {
+            return 0;
+        }
+        steps(self.epoch_items(), self.step_items(), self.ranks)
+    }
+
+    /// The items of each batch of an epoch.
     pub(super) fn batches(&self, epoch: usize) -> Vec<Vec<usize>> {
+        let (size, steps) = (self.step_items(), self.num_batches());
+        if steps == 0 {
+            return Vec::new();
+        }
         let items = self.items(epoch);
-        let size = self.step_items();
-        let steps = steps(items.len(), size, self.ranks);
         let batches = (0..steps).map(|step| {
             let end = if step + 1 == steps { items.len() } else { (step + 1) * size };
             // In turn, because items of a step are sorted by length: so all ranks have about as many tokens.
-            items[step * size..end].iter().skip(self.rank).step_by(self.ranks).copied()
+            items[step * size..end].iter().skip(self.rank).step_by(self.ranks).copied().collect()
         });
-        match &self.range {
-            None => batches.map(Iterator::collect).collect(),
-            Some(range) => {
-                // A device's share begins anywhere, so its batches are cut anew.
-                let items: Vec<usize> = batches.flatten().skip(range.start).take(range.len()).collect();
-                items.chunks(self.batch_size).map(<[usize]>::to_vec).collect()
-            }
-        }
+        batches.collect()
     }
 
     /// The items of an epoch, of all ranks. Epochs follow each other through the passes over all items.
     fn items(&self, epoch: usize) -> Vec<usize> {
-        let (before, places) = (self.items_before(epoch), &self.items.places);
+        let (before, indices) = (self.items_before(epoch), &self.items.indices);
         let pass = |pass: usize| {
-            let mut order = places.to_vec();
+            let mut order = indices.to_vec();
             if self.is_shuffled {
                 order.shuffle(&mut stream(self.seed, Purpose::Order, pass));
             }
             order
         };
         // Epochs need not end where passes do: this one may begin and end within a pass.
-        let passes = (0..).flat_map(|number| pass((before / places.len()).wrapping_add(number)));
-        let mut items: Vec<usize> = passes.skip(before % places.len()).take(self.epoch_items()).collect();
+        let passes = (0..).flat_map(|number| pass((before / indices.len()).wrapping_add(number)));
+        let mut items: Vec<usize> = passes.skip(before % indices.len()).take(self.epoch_items()).collect();
         if let Some(lengths) = self.items.lengths.as_ref().filter(|_| self.is_shuffled) {
             let mut rng = stream(self.seed, Purpose::Buckets, epoch);
             let size = self.step_items();
@@ -286,7 +319,7 @@ impl EpochOrder {
                 // The last batch of an epoch may be smaller, so it stays where it is.
                 let mut steps: Vec<Vec<usize>> = bucket.chunks_exact(size).map(<[usize]>::to_vec).collect();
                 steps.shuffle(&mut rng);
-                bucket.iter_mut().zip(steps.into_iter().flatten()).for_each(|(place, item)| *place = item);
+                bucket.iter_mut().zip(steps.into_iter().flatten()).for_each(|(index, item)| *index = item);
             }
         }
         match &self.items.texts {
@@ -295,13 +328,12 @@ impl EpochOrder {
         }
     }
 
-    /// A seed for the batch that begins with this rank's and device's item number `done` of an epoch; without shuffling the same
+    /// A seed for the batch that begins with this rank's item number `done` of an epoch; without shuffling the same
     /// in every epoch, so that every validation masks the same tokens.
     pub(super) fn seed(&self, purpose: Purpose, epoch: usize, done: usize) -> u64 {
         // Counted over all epochs and ranks: no two batches of a run draw from one stream.
         let before = if self.is_shuffled { self.items_before(epoch) } else { 0 };
-        let start = self.range.as_ref().map_or(0, |range| range.start);
-        let own = (start + done).wrapping_mul(self.ranks).wrapping_add(self.rank);
+        let own = done.wrapping_mul(self.ranks).wrapping_add(self.rank);
         stream(self.seed, purpose, before.wrapping_add(own)).next_u64()
     }
 }

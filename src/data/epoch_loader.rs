@@ -1,11 +1,8 @@
-use super::batches::{Batches, EpochOrder, Purpose, TryBatcher};
-use crate::distributed::Ranks;
+use super::batches::{Batches, EpochOrder, Purpose};
 use crate::error::{Error, Result};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::prelude::*;
-use std::fmt;
-use std::mem::take;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,18 +12,14 @@ use std::thread::{self, JoinHandle};
 /// Batches that are prepared ahead, each of which is in memory.
 const AHEAD: usize = 4;
 
-/// Batches of any dataset, for Burn's `SupervisedTraining` and for custom loops.
+/// Batches of any dataset in epochs, for training loops, [`Trainer`](crate::training::Trainer)'s among them, and Burn's `Learner`.
 ///
-/// An epoch is one pass over the dataset, or a fixed number of batches. Its order, masked tokens and, in Burn's trainer,
-/// dropout depend on the seed and the number of the epoch only.
-///
-/// Each [`iter`](DataLoader::iter) is the next epoch; a clone begins again at the first. A thread makes a few batches ahead; an
-/// error is returned in place of its batch and ends the epoch.
+/// An epoch is one pass over the dataset, or a fixed number of batches. Its order and masked tokens depend on the seed and the
+/// number of the epoch alone. A thread makes a few batches ahead; an error is returned in place of its batch and ends the epoch.
 ///
 /// ```
-/// use burn::data::dataloader::DataLoader;
 /// use burn::prelude::*;
-/// use burn_bert::data::{Batches, EpochLoader, LabelledTexts, SequenceBatcher, Columns};
+/// use burn_bert::data::{Batches, Columns, EpochLoader, LabelledText, LabelledTexts};
 /// use burn_bert::text::BertTokenizer;
 ///
 /// # let dir = tempfile::tempdir()?;
@@ -35,27 +28,26 @@ const AHEAD: usize = 4;
 /// let (tokenizer, device) = (BertTokenizer::from_pretrained(dir)?, Device::default());
 /// std::fs::write(dir.join("train.csv"), "text,label\ngood,positive\nno good,negative\n")?;
 /// let texts = LabelledTexts::open(dir.join("train.csv"), &Columns::default())?;
-/// let batcher = SequenceBatcher::new(tokenizer, texts.names().len());
-/// let lengths = texts.sizes();
-/// let batches = Batches::new(texts, batcher).with_lengths(lengths);
-/// let loader = EpochLoader::new(batches, 2, &device)?.with_shuffling(42);
-/// for batch in loader.iter() {
-///     assert_eq!(batch?.input.dims(), [2, 4]); // [CLS] no good [SEP]
+/// let (lengths, num_labels) = (texts.sizes(), texts.names().len());
+/// let batches = Batches::new(texts, move |texts, device| LabelledText::batch(texts, &tokenizer, num_labels, device));
+/// let loader = EpochLoader::new(batches.with_lengths(lengths), 2, &device)?.with_shuffling(42);
+/// for epoch in 0..3 {
+///     for batch in loader.epoch(epoch) {
+///         assert_eq!(batch?.input.dims(), [2, 4]); // [CLS] no good [SEP]
+///     }
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct EpochLoader<B: TryBatcher> {
-    batches: Arc<Batches<B>>,
+#[derive(Debug)]
+pub struct EpochLoader<B> {
+    batches: Batches<B>,
     order: EpochOrder,
     device: Device,
-    /// Those that share a validation, or this process alone.
-    ranks: Ranks,
-    /// Only copies that the trainer makes for its devices seed them.
-    seeds_device: bool,
-    next_epoch: AtomicUsize,
+    /// What Burn's [`DataLoader::iter`] reads next.
+    next_epoch: Arc<AtomicUsize>,
 }
 
-impl<B: TryBatcher> EpochLoader<B> {
+impl<B: Send + 'static> EpochLoader<B> {
     /// Batches of `batch_size` items in the order of the dataset, for validation; in a near one if they
     /// [have texts](Batches::with_texts). Returns [`Error::Config`] if
     /// `batch_size` is 0, [`Error::Empty`] if there is no item, [`Error::Data`] if there is not one length, source or list of
@@ -67,22 +59,19 @@ impl<B: TryBatcher> EpochLoader<B> {
         }
         let order = EpochOrder { items: batches.items.clone(), batch_size, ranks: 1, ..Default::default() };
         order.check()?;
-        let (batches, device) = (Arc::new(batches), device.clone());
-        let (ranks, next_epoch) = (Ranks::single(), AtomicUsize::new(0));
-        Ok(Self { batches, order, device, ranks, seeds_device: false, next_epoch })
+        Ok(Self { batches, order, device: device.clone(), next_epoch: Arc::default() })
     }
 
     fn with(mut self, change: impl FnOnce(&mut EpochOrder)) -> Result<Self> {
         change(&mut self.order);
         self.order.check()?;
-        // A clone begins at the first epoch, whatever was read before the change.
-        Ok(self.clone())
+        Ok(self)
     }
 
     /// Shuffles each pass by a seed, for training.
     pub fn with_shuffling(mut self, seed: u64) -> Self {
         (self.order.seed, self.order.is_shuffled) = (seed, true);
-        self.clone()
+        self
     }
 
     /// Makes an epoch this many batches in place of one pass, to validate and save more or less often. The next epoch
@@ -99,137 +88,130 @@ impl<B: TryBatcher> EpochLoader<B> {
         self.with(|order| (order.rank, order.ranks) = (rank, ranks))
     }
 
-    /// Shares the validation of a [`Training`](crate::training::Training) on ranks with the same data: each validates every N-th
-    /// batch and sends the outputs to the others, so that all have the losses and metrics of one process. A loop of its own gets
-    /// all batches, in another order.
-    pub fn share(self, ranks: &Ranks) -> Self {
-        Self { ranks: ranks.clone(), ..self.clone() }
+    /// Says how many items all ranks together read in the epochs before one, from which a run goes on: they may have been of
+    /// another number of batches or ranks.
+    pub fn starting_at(mut self, epoch: usize, items: usize) -> Self {
+        (self.order.first_epoch, self.order.items_read) = (epoch, Some(items));
+        self.next_epoch = Arc::new(AtomicUsize::new(epoch));
+        self
     }
 
-    /// Skips the epochs that a run has finished.
-    pub fn starting_after(mut self, epochs: usize) -> Self {
-        self.order.first_epoch = epochs;
-        self.clone()
+    /// Items that all ranks together have read before an epoch.
+    pub(crate) fn items_before(&self, epoch: usize) -> usize {
+        self.order.items_before(epoch)
     }
 
-    /// Sets how many items all ranks together have read in the epochs that [`starting_after`](Self::starting_after) skips, if
-    /// there were not always as many ranks as now, so that epochs of a number of batches go on at the same place in the data.
-    pub fn with_items_read(mut self, items: usize) -> Self {
-        self.order.items_read = Some(items);
-        self.clone()
+    /// The batches of an epoch, counted from 0.
+    pub fn epoch(&self, epoch: usize) -> Epoch<B> {
+        self.part_of_epoch(epoch, 0, 1)
     }
 
-    fn send(&self, epoch: usize, sender: &SyncSender<Sent<B::Batch>>) {
+    /// Of the batches of an epoch, those numbered `part`, `part` + `parts`, and so on, each as in the whole epoch.
+    pub(crate) fn part_of_epoch(&self, epoch: usize, part: usize, parts: usize) -> Epoch<B> {
+        // A thread, so that the next batches are read and tokenised while a step computes.
+        let (sender, batches) = sync_channel(AHEAD);
+        let loader = self.on(&self.device);
+        let thread = Some(thread::spawn(move || loader.send(epoch, part, parts, &sender)));
+        Epoch { batches, thread, done: 0, items: self.order.len() }
+    }
+
+    fn send(&self, epoch: usize, part: usize, parts: usize, sender: &SyncSender<Sent<B>>) {
         let mut done = 0;
-        // Drawn before ranks change the order of batches, so that a batch masks the same tokens on any number of them.
+        // Drawn for all parts, so that a batch masks the same tokens in any number of them.
         let with_seed = |items: Vec<usize>| {
             let seed = self.order.seed(Purpose::Batch, epoch, done);
             done += items.len();
             (items, seed)
         };
-        let mut batches: Vec<_> = self.order.batches(epoch).into_iter().map(with_seed).collect();
-        let (rank, ranks) = (self.ranks.rank(), self.ranks.size());
-        for round in batches.chunks_mut(ranks) {
-            let (count, own) = (round.len(), rank.min(round.len() - 1));
-            round[..=own].rotate_right(1); // its own batch comes first
-            for (place, (items, seed)) in round.iter_mut().enumerate() {
-                let items = take(items);
-                let (size, round) = (items.len(), if place == 0 { count } else { 0 });
-                let batch = self.batches.read(items, *seed, &self.device);
-                let is_last = batch.is_err();
-                // If it cannot be sent, the receiver was dropped: nobody takes the rest.
-                if sender.send((size, round, batch)).is_err() || is_last {
-                    return;
-                }
+        let batches = self.order.batches(epoch).into_iter().map(with_seed);
+        for (items, seed) in batches.skip(part).step_by(parts) {
+            let size = items.len();
+            let batch = self.batches.read(items, seed, &self.device);
+            let is_last = batch.is_err();
+            // If it cannot be sent, the receiver was dropped: nobody takes the rest.
+            if sender.send((size, batch)).is_err() || is_last {
+                return;
             }
         }
     }
-}
 
-/// From its first epoch on.
-impl<B: TryBatcher> Clone for EpochLoader<B> {
-    fn clone(&self) -> Self {
-        Self {
-            batches: self.batches.clone(),
-            order: self.order.clone(),
-            device: self.device.clone(),
-            ranks: self.ranks.clone(),
-            seeds_device: self.seeds_device,
-            next_epoch: AtomicUsize::new(self.order.first_epoch),
-        }
+    /// The number of batches of an epoch, as many on every rank.
+    pub(crate) fn num_batches(&self) -> usize {
+        self.order.num_batches()
+    }
+
+    /// A seed for all that is random in the steps of an epoch on this rank, such as dropout.
+    pub(crate) fn step_seed(&self, epoch: usize) -> u64 {
+        self.order.seed(Purpose::Dropout, epoch, 0)
+    }
+
+    /// The same on a device.
+    pub(crate) fn on(&self, device: &Device) -> Self {
+        let (order, next_epoch) = (self.order.clone(), self.next_epoch.clone());
+        Self { batches: self.batches.clone(), order, device: device.clone(), next_epoch }
     }
 }
 
-impl<B: TryBatcher> fmt::Debug for EpochLoader<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut loader = f.debug_struct("EpochLoader");
-        loader.field("order", &self.order).field("device", &self.device);
-        loader.field("next_epoch", &self.next_epoch).finish_non_exhaustive()
-    }
-}
-
-impl<B: TryBatcher> DataLoader<B::Batch> for EpochLoader<B> {
-    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<B::Batch> + 'a> {
+/// For Burn's `Learner`: each [`iter`](DataLoader::iter) is the next epoch.
+impl<B: Send + 'static> DataLoader<B> for EpochLoader<B> {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<B> + 'a> {
         // Relaxed: epochs are only counted, and nothing else is ordered by it.
-        let epoch = self.next_epoch.fetch_add(1, Ordering::Relaxed);
-        // Without shuffling the loader validates, which must not change the dropout of the next epoch.
-        if self.seeds_device && self.order.is_shuffled {
-            self.device.seed(self.order.seed(Purpose::Dropout, epoch, 0));
-        }
-        // A thread, so that the next batches are read and tokenised while a step computes.
-        let (sender, batches) = sync_channel(AHEAD);
-        let loader = self.clone();
-        let thread = Some(thread::spawn(move || loader.send(epoch, &sender)));
-        Box::new(Epoch { loader: self, batches, thread, done: 0 })
+        Box::new(self.epoch(self.next_epoch.fetch_add(1, Ordering::Relaxed)))
     }
 
     fn num_items(&self) -> usize {
         self.order.len()
     }
 
-    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<B::Batch>> {
-        Arc::new(Self { device: device.clone(), seeds_device: true, ..self.clone() })
+    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<B>> {
+        Arc::new(self.on(device))
     }
 
-    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B::Batch>> {
-        let mut slice = Self { seeds_device: true, ..self.clone() };
-        // Of a slice, the places count from its own start.
-        let before = self.order.range.as_ref().map_or(0, |range| range.start);
-        slice.order.range = Some(before + start..before + end);
-        Arc::new(slice)
+    /// Some items of the dataset, in epochs of their own; of a number of batches, as many items in another order.
+    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B>> {
+        let (batches, order) = match self.order.batches_per_epoch {
+            None => (self.batches.slice(start..end), self.order.clone()),
+            Some(_) => {
+                let count = Some((end - start).div_ceil(self.order.step_items()));
+                let seed = self.order.seed.wrapping_add(start as u64);
+                (self.batches.clone(), EpochOrder { batches_per_epoch: count, seed, ..self.order.clone() })
+            }
+        };
+        let order = EpochOrder { items: batches.items.clone(), ..order };
+        Arc::new(Self { batches, order, device: self.device.clone(), next_epoch: Arc::default() })
     }
 }
 
-/// The number of items in a batch; of batches in the round of ranks that it begins, or 0; and the batch.
-type Sent<T> = (usize, usize, Result<T, DatasetError>);
+/// The number of items in a batch, and the batch.
+type Sent<B> = (usize, Result<B, DatasetError>);
 
-/// The batches of one epoch, from a thread that ends once this is dropped. If it panics, so does the taker.
-struct Epoch<'a, B: TryBatcher> {
-    loader: &'a EpochLoader<B>,
-    batches: Receiver<Sent<B::Batch>>,
+/// The batches of an epoch of an [`EpochLoader`], from a thread that ends once this is dropped. If it panics, so does the taker.
+#[derive(Debug)]
+pub struct Epoch<B> {
+    batches: Receiver<Sent<B>>,
     thread: Option<JoinHandle<()>>,
     /// Items in the batches so far.
     done: usize,
+    items: usize,
 }
 
-impl<B: TryBatcher> Iterator for Epoch<'_, B> {
-    type Item = Result<B::Batch, DatasetError>;
+impl<B> Iterator for Epoch<B> {
+    type Item = Result<B, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Ok((count, round, batch)) = self.batches.recv() else {
+        let Ok((count, batch)) = self.batches.recv() else {
             if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
                 resume_unwind(panic);
             }
             return None;
         };
-        self.loader.ranks.begin_output(round);
         self.done += count;
         Some(batch)
     }
 }
 
-impl<B: TryBatcher> DataLoaderIterator<B::Batch> for Epoch<'_, B> {
+impl<B> DataLoaderIterator<B> for Epoch<B> {
     fn progress(&self) -> Progress {
-        Progress::new(self.done, self.loader.num_items(), Some("items".into()))
+        Progress::new(self.done, self.items, Some("items".into()))
     }
 }

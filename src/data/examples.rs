@@ -40,12 +40,12 @@ pub struct Examples<T> {
     names: Vec<String>,
 }
 
-/// An item of [`Examples`].
+/// An item of [`Examples`], which has an example: a text, a sentence of tagged words, or a pair.
 pub trait Example: Clone + Send + Sync + 'static {
     /// What errors call several of them.
     const NAME: &'static str;
 
-    /// What is wrong with it beside the first one of its data or of its batch.
+    /// What is wrong with it next to the first one of its data or of its batch.
     fn check(&self, first: &Self) -> Result<(), String>;
 
     /// Whether it has nothing to learn from, which is refused where it is not of a file.
@@ -53,15 +53,17 @@ pub trait Example: Clone + Send + Sync + 'static {
         false
     }
 
+    /// Its number, if its label is one.
     fn number(&self) -> Option<f32> {
         None
     }
 
+    /// The ids of its classes.
     fn classes(&self) -> &[usize] {
         &[]
     }
 
-    /// Gives each class the id that `ids` has in its place.
+    /// Gives each class the id that `ids` has at its index.
     fn rename(&mut self, ids: &[usize]) {
         let _ = ids;
     }
@@ -113,7 +115,7 @@ impl<T: Example> Examples<T> {
     }
 
     /// The same examples with the classes of a model, whatever their order. Returns [`Error::Data`] if the model lacks one.
-    pub(crate) fn of_model(mut self, id2label: &[String]) -> Result<Self> {
+    pub(crate) fn with_ids_of(mut self, id2label: &[String]) -> Result<Self> {
         let place = |name: &String| {
             id2label.iter().position(|label| label == name).ok_or_else(|| {
                 let problem = format!("is not one of the model's: {id2label:?}");

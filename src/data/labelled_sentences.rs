@@ -1,10 +1,9 @@
-use super::batches::TryBatcher;
 use super::examples::{Example, Examples, check, counted};
 use super::labelled_file::{LabelledFile, extension, is_json};
 use super::labels::{Classes, LabelKind, class_id};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
-use crate::text::{Encoding, TextBatch};
+use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
 use serde_json::Value;
 use std::path::Path;
@@ -150,43 +149,41 @@ fn columns(line: &str) -> Vec<&str> {
     line.split(separator).filter(|column| separator == '\t' || !column.is_empty()).collect()
 }
 
-/// The label of a token without a tag, which [`TokenBatcher`] sets and the loss ignores, as in PyTorch; [`Examples`] has an example
-/// of tags.
+/// The label of a token without a tag, which the loss ignores, as in PyTorch; [`Examples`] has an example of tags.
 pub const IGNORED_LABEL: i64 = -100;
 
-tokenizing! {
-    /// Tokenises words and aligns their tags for an [`EpochLoader`](super::EpochLoader): the first token of a word has its
-    /// tag, all others have [`IGNORED_LABEL`] (transformers' `run_ner.py`, 5.23).
-    TokenBatcher: LabelledTokens => TokenClassificationBatch
-}
-
-/// A label for each of `seq` tokens.
-fn align(item: &LabelledTokens, encoding: &Encoding, seq: usize) -> Result<Vec<i64>> {
-    let mut last = None;
-    let label = |&word: &Option<u32>| {
-        let is_first = word != last;
-        last = word;
-        let tag = word.filter(|_| is_first).map(|word| item.tags[word as usize]);
-        tag.map_or(Ok(IGNORED_LABEL), class_id)
-    };
-    let mut labels: Vec<i64> = encoding.word_ids().iter().map(label).collect::<Result<_>>()?;
-    labels.resize(seq, IGNORED_LABEL);
-    Ok(labels)
-}
-
-impl TryBatcher for TokenBatcher {
-    type Item = LabelledTokens;
-    type Batch = TokenClassificationBatch;
-
+impl LabelledTokens {
+    /// Tokenises words and aligns their tags: the first token of a word has its tag, all others have [`IGNORED_LABEL`]
+    /// (transformers' `run_ner.py`, 5.23).
+    ///
     /// Errors: those of the tokenizer; [`Error::Empty`](crate::Error::Empty) without a sentence;
     /// [`Error::Data`](crate::Error::Data) if a sentence has not one tag a word. The model checks the range of tags.
-    fn try_batch(&self, items: Vec<LabelledTokens>, device: &Device) -> Result<TokenClassificationBatch> {
-        check(&items)?;
-        let encodings = items.iter().map(|item| self.tokenizer.encode_words(&item.tokens));
+    pub fn batch(
+        sentences: &[Self],
+        tokenizer: &BertTokenizer,
+        device: &Device,
+    ) -> Result<TokenClassificationBatch> {
+        check(sentences)?;
+        let encodings = sentences.iter().map(|sentence| tokenizer.encode_words(&sentence.tokens));
         let encodings = encodings.collect::<Result<Vec<_>>>()?;
-        let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;
+        let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
         let [_, seq] = input.dims();
-        let labels = items.iter().zip(&encodings).map(|(item, encoding)| align(item, encoding, seq));
+        let labels =
+            sentences.iter().zip(&encodings).map(|(sentence, encoding)| sentence.align(encoding, seq));
         TokenClassificationBatch::new(input, padding, &labels.collect::<Result<Vec<_>>>()?)
+    }
+
+    /// A label for each of `seq` tokens.
+    fn align(&self, encoding: &Encoding, seq: usize) -> Result<Vec<i64>> {
+        let mut last = None;
+        let label = |&word: &Option<u32>| {
+            let is_first = word != last;
+            last = word;
+            let tag = word.filter(|_| is_first).map(|word| self.tags[word as usize]);
+            tag.map_or(Ok(IGNORED_LABEL), class_id)
+        };
+        let mut labels: Vec<i64> = encoding.word_ids().iter().map(label).collect::<Result<_>>()?;
+        labels.resize(seq, IGNORED_LABEL);
+        Ok(labels)
     }
 }

@@ -1,10 +1,9 @@
-use super::batches::TryBatcher;
 use super::examples::{Example, Examples, check};
 use super::labelled_file::{Columns, LabelledFile};
 use super::labels::{Classes, Label, LabelKind, class_id};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
-use crate::text::{BertTokenizer, Encoding, TextBatch};
+use crate::text::{BertTokenizer, TextBatch};
 use burn::prelude::*;
 use std::path::Path;
 
@@ -113,59 +112,32 @@ impl LabelledTexts {
     }
 }
 
-/// Tokenises texts or pairs and pads them to the longest of the batch. [`EpochLoader`](super::EpochLoader) has an example.
-///
-/// Texts longer than the tokenizer's [`model_max_length`](BertTokenizer::model_max_length) are cut at the end.
-#[derive(Clone, Debug)]
-pub struct SequenceBatcher {
-    tokenizer: BertTokenizer,
-    num_labels: usize,
-}
-
-impl SequenceBatcher {
-    /// Batches for a model with `num_labels` labels (1 for regression and reranking).
-    pub fn new(tokenizer: BertTokenizer, num_labels: usize) -> Self {
-        Self { tokenizer, num_labels }
-    }
-
-    fn encode(&self, items: &[LabelledText]) -> Result<Vec<Encoding>> {
-        let texts = items.iter().map(|item| item.text.as_str());
-        let pairs = items.iter().filter_map(|item| item.pair.as_deref());
-        // All have a second text, or none.
-        match items[0].pair {
-            Some(_) => self.tokenizer.encode_pairs(&texts.zip(pairs).collect::<Vec<_>>()),
-            None => self.tokenizer.encode_batch(&texts.collect::<Vec<_>>()),
-        }
-    }
-
-    /// A number as it is, classes as zeros and ones.
-    fn targets(&self, label: &Label) -> Result<Vec<f64>> {
-        if let Some(number) = label.number() {
-            return Ok(vec![number.into()]);
-        }
-        let mut targets = vec![0.0; self.num_labels];
-        for &id in label.ids() {
-            let problem = || format!("is out of range: the model has {} labels", self.num_labels);
-            let target = targets.get_mut(id);
-            *target.ok_or_else(|| Error::data(format!("label {id}"), problem()))? = 1.0;
-        }
-        Ok(targets)
-    }
-}
-
-impl TryBatcher for SequenceBatcher {
-    type Item = LabelledText;
-    type Batch = SequenceClassificationBatch;
-
+impl LabelledText {
+    /// Tokenises texts or pairs and pads them to the longest, for a model with `num_labels` labels (1 for regression and
+    /// reranking). [`EpochLoader`](super::EpochLoader) has an example. Texts longer than the tokenizer's
+    /// [`model_max_length`](BertTokenizer::model_max_length) are cut at the end.
+    ///
     /// Errors: those of the tokenizer; [`Error::Empty`] without a text; [`Error::Data`] if one of several classes is not below
-    /// the number of labels, or the texts do not fit each other. The model checks the range of single classes.
-    fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
-        check(&items)?;
-        let TextBatch { input, padding } = self.tokenizer.batch(&self.encode(&items)?, device)?;
-        let labels = || items.iter().map(|item| &item.label);
-        let targets = || labels().map(|label| self.targets(label)).collect::<Result<Vec<_>>>();
+    /// `num_labels`, or the texts do not fit each other. The model checks the range of single classes.
+    pub fn batch(
+        texts: &[Self],
+        tokenizer: &BertTokenizer,
+        num_labels: usize,
+        device: &Device,
+    ) -> Result<SequenceClassificationBatch> {
+        check(texts)?;
+        let first = texts.iter().map(|item| item.text.as_str());
+        let second = texts.iter().filter_map(|item| item.pair.as_deref());
+        // All have a second text, or none.
+        let encodings = match texts[0].pair {
+            Some(_) => tokenizer.encode_pairs(&first.zip(second).collect::<Vec<_>>())?,
+            None => tokenizer.encode_batch(&first.collect::<Vec<_>>())?,
+        };
+        let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
+        let labels = || texts.iter().map(|item| &item.label);
+        let targets = || labels().map(|label| label.targets(num_labels)).collect::<Result<Vec<_>>>();
         // All are of its kind, which was checked.
-        match items[0].label.kind() {
+        match texts[0].label.kind() {
             LabelKind::Class => {
                 let ids = labels().flat_map(Label::ids).map(|&id| class_id(id));
                 SequenceClassificationBatch::single_label(input, padding, &ids.collect::<Result<Vec<_>>>()?)
@@ -178,5 +150,3 @@ impl TryBatcher for SequenceBatcher {
         }
     }
 }
-
-batcher!(SequenceBatcher: LabelledText => SequenceClassificationBatch);

@@ -44,6 +44,20 @@ impl Label {
         }
     }
 
+    /// A number as it is, classes as zeros and ones.
+    pub(super) fn targets(&self, num_labels: usize) -> Result<Vec<f64>> {
+        if let Some(number) = self.number() {
+            return Ok(vec![number.into()]);
+        }
+        let mut targets = vec![0.0; num_labels];
+        for &id in self.ids() {
+            let problem = || format!("is out of range: the model has {num_labels} labels");
+            let target = targets.get_mut(id);
+            *target.ok_or_else(|| Error::data(format!("label {id}"), problem()))? = 1.0;
+        }
+        Ok(targets)
+    }
+
     pub(super) fn rename(&mut self, ids: &[usize]) {
         match self {
             Self::Class(id) => *id = ids[*id],

@@ -250,27 +250,34 @@ impl MaskedLmCollator {
         }
         MaskedLmBatch::new(input, padding, &positions, &labels)
     }
-}
 
-/// Masks again until at least one token is masked, as in BERT's own data; gives up after 20 attempts.
-#[cfg(feature = "train")]
-impl super::TryBatcher for MaskedLmCollator {
-    type Item = MaskedLmExample;
-    type Batch = MaskedLmBatch;
-
-    fn try_batch(&self, items: Vec<Self::Item>, device: &Device) -> Result<Self::Batch> {
-        self.try_batch_seeded(items, 0, device)
+    /// Batches of a dataset, masked anew in each epoch.
+    #[cfg(feature = "train")]
+    pub fn batches(
+        self,
+        dataset: impl burn::data::dataset::Dataset<MaskedLmExample> + 'static,
+    ) -> super::Batches<MaskedLmBatch> {
+        super::Batches::seeded(dataset, move |examples, seed, device| {
+            self.collate_some(examples, seed, device)
+        })
     }
 
-    fn try_batch_seeded(&self, items: Vec<Self::Item>, seed: u64, device: &Device) -> Result<Self::Batch> {
+    /// [`collate`](Self::collate), again with other seeds until at least one token is masked, as in BERT's own data; gives up
+    /// after 20 attempts.
+    pub fn collate_some(
+        &self,
+        examples: &[MaskedLmExample],
+        seed: u64,
+        device: &Device,
+    ) -> Result<MaskedLmBatch> {
         // Seeds come from a generator, so that seed + 1 is no other batch's.
         for seed in (0..19).map(|attempt| seed.wrapping_add(attempt)) {
-            let batch = self.collate(&items, seed, device)?;
+            let batch = self.collate(examples, seed, device)?;
             if batch.num_masked() > 0 {
                 return Ok(batch);
             }
         }
-        self.collate(&items, seed.wrapping_add(19), device)
+        self.collate(examples, seed.wrapping_add(19), device)
     }
 }
 

@@ -1,10 +1,9 @@
-use super::batches::TryBatcher;
 use super::examples::{Example, Examples, check, counted};
 use super::labelled_file::{Column, Columns, LabelledFile, Rows};
 use super::labels::{Classes, LabelKind};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
-use crate::text::TextBatch;
+use crate::text::{BertTokenizer, TextBatch};
 use burn::prelude::*;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
@@ -158,11 +157,11 @@ pub struct SentencePair {
 
 impl SentencePair {
     /// The anchor, the positive, or a negative.
-    fn sentence(&self, place: usize) -> &String {
-        match place {
+    fn sentence(&self, index: usize) -> &String {
+        match index {
             0 => &self.anchor,
             1 => &self.positive,
-            _ => &self.negatives[place - 2],
+            _ => &self.negatives[index - 2],
         }
     }
 
@@ -170,36 +169,28 @@ impl SentencePair {
     pub fn new(anchor: impl Into<String>, positive: impl Into<String>) -> Self {
         Self { anchor: anchor.into(), positive: positive.into(), negatives: Vec::new(), label: None }
     }
-}
 
-tokenizing! {
     /// Tokenises pairs for [`BertForSentenceEmbedding`](crate::model::BertForSentenceEmbedding), cut at the tokenizer's
-    /// [`model_max_length`](crate::text::BertTokenizer::model_max_length). The candidates of a batch are its positives, then the
-    /// first negative of each pair, then the second, and so on.
-    SentencePairBatcher: SentencePair => SentencePairBatch
-}
-
-impl TryBatcher for SentencePairBatcher {
-    type Item = SentencePair;
-    type Batch = SentencePairBatch;
-
+    /// [`model_max_length`](BertTokenizer::model_max_length). The candidates are the positives, then the first negative of each
+    /// pair, then the second, and so on.
+    ///
     /// Errors: those of the tokenizer; [`Error::Empty`] without a pair; [`Error::Data`] if pairs differ in the number of their
     /// negatives, only some have a label, or one is not finite.
-    fn try_batch(&self, items: Vec<SentencePair>, device: &Device) -> Result<SentencePairBatch> {
-        check(&items)?;
+    pub fn batch(pairs: &[Self], tokenizer: &BertTokenizer, device: &Device) -> Result<SentencePairBatch> {
+        check(pairs)?;
         // All have as many, which was checked.
-        let columns = items[0].negatives.len();
-        let labels: Vec<f32> = items.iter().filter_map(|item| item.label).collect();
+        let columns = pairs[0].negatives.len();
+        let labels: Vec<f32> = pairs.iter().filter_map(|pair| pair.label).collect();
         let batch = |sentences: Vec<&str>| -> Result<_> {
-            let encodings = self.tokenizer.encode_batch(&sentences)?;
-            let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;
+            let TextBatch { input, padding } =
+                tokenizer.batch(&tokenizer.encode_batch(&sentences)?, device)?;
             Ok((input, padding))
         };
         // All candidates in one batch: the encoder runs once over them.
-        let positives = items.iter().map(|item| item.positive.as_str());
+        let positives = pairs.iter().map(|pair| pair.positive.as_str());
         let negatives =
-            (0..columns).flat_map(|column| items.iter().map(move |item| &*item.negatives[column]));
-        let anchors = batch(items.iter().map(|item| item.anchor.as_str()).collect())?;
+            (0..columns).flat_map(|column| pairs.iter().map(move |pair| &*pair.negatives[column]));
+        let anchors = batch(pairs.iter().map(|pair| pair.anchor.as_str()).collect())?;
         let batch = SentencePairBatch::new(anchors, batch(positives.chain(negatives).collect())?)?;
         if labels.is_empty() { Ok(batch) } else { batch.with_labels(&labels) }
     }

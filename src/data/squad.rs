@@ -1,4 +1,3 @@
-use super::batches::TryBatcher;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use crate::model::QuestionAnsweringBatch;
@@ -126,7 +125,7 @@ pub struct QuestionWindow {
     pub encoding: Encoding,
     /// The first and the last token of the answer; `[0, 0]`, the `[CLS]` token, if the window does not hold all of it.
     pub answer: [usize; 2],
-    /// The place of its example among those that were cut.
+    /// The index of its example among those that were cut.
     pub example: usize,
 }
 
@@ -139,6 +138,18 @@ impl QuestionWindow {
     /// or not at its place in the text.
     pub fn of(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Vec<Self>> {
         Self::of_until(examples, tokenizer, doc_stride, &|| Ok(()))
+    }
+
+    /// Pads windows to the longest of them. Returns [`Error::Empty`] without a window.
+    pub fn batch(
+        windows: &[Self],
+        tokenizer: &BertTokenizer,
+        device: &Device,
+    ) -> Result<QuestionAnsweringBatch> {
+        let encodings: Vec<Encoding> = windows.iter().map(|window| window.encoding.clone()).collect();
+        let answers: Vec<_> = windows.iter().map(|window| window.answer).collect();
+        let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
+        QuestionAnsweringBatch::new(input, padding, &answers)
     }
 
     /// [`of`](Self::of), on as many threads as [`BertTokenizer::encode_batch`]; the first error of an example or of `check`,
@@ -179,22 +190,4 @@ fn tokens(window: &Encoding, (start, end): (usize, usize)) -> Option<[usize; 2]>
     let begins = of_text.iter().take_while(|&&i| window.offsets()[i].0 <= start).last()?;
     let ends = of_text.iter().rev().take_while(|&&i| window.offsets()[i].1 >= end).last()?;
     Some([*begins, *ends])
-}
-
-tokenizing! {
-    /// Pads windows of a [`SquadExample`] to the longest of the batch.
-    QuestionWindowBatcher: QuestionWindow => QuestionAnsweringBatch
-}
-
-impl TryBatcher for QuestionWindowBatcher {
-    type Item = QuestionWindow;
-    type Batch = QuestionAnsweringBatch;
-
-    /// Returns [`Error::Empty`] without a window.
-    fn try_batch(&self, items: Vec<QuestionWindow>, device: &Device) -> Result<QuestionAnsweringBatch> {
-        let (encodings, answers): (Vec<_>, Vec<_>) =
-            items.into_iter().map(|window| (window.encoding, window.answer)).unzip();
-        let TextBatch { input, padding } = self.tokenizer.batch(&encodings, device)?;
-        QuestionAnsweringBatch::new(input, padding, &answers)
-    }
 }

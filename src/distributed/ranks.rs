@@ -7,13 +7,15 @@ use burn::tensor::{DType, Element};
 use std::convert::identity;
 use std::fmt::{self, Debug, Display};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// The processes of a data-parallel run: those that `mpirun` started, or this one alone.
+/// The ranks of a data-parallel run: the processes that `mpirun` started, threads of this process, or this process alone.
 ///
-/// Without `mpirun` there is one rank, and every method gives back at once what it was given. Clones are handles of the same ranks.
+/// Alone there is one rank, and every method gives back at once what it was given. Clones are handles of the same rank.
 ///
 /// # Errors
 ///
@@ -41,6 +43,37 @@ impl Ranks {
         let result = program(&ranks);
         ranks.0.leave(result.as_ref().err().map(ToString::to_string));
         result
+    }
+
+    /// Runs a program on `count` ranks, each a thread of this process, for several devices of one machine; what rank 0 returned.
+    ///
+    /// Give each rank a module of its own ([`Module::fork`] to its device): Burn's autodiff may wait for ever where two threads
+    /// train one. Panics if a rank does.
+    pub fn run_threads<T: Send, E: From<Error> + Display + Send>(
+        count: usize,
+        wire: Wire,
+        program: impl Fn(&Self) -> std::result::Result<T, E> + Sync,
+    ) -> std::result::Result<T, E> {
+        let rank = |group| {
+            let ranks = Self::new(Some(group), wire);
+            // What the program holds of them may outlive a panic.
+            let result = catch_unwind(AssertUnwindSafe(|| program(&ranks)));
+            ranks.0.leave(match &result {
+                Ok(result) => result.as_ref().err().map(ToString::to_string),
+                Err(_) => Some(PANICKED.into()),
+            });
+            result.unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        thread::scope(|scope| {
+            let ranks = Group::of_threads(count.max(1)).into_iter().map(|group| scope.spawn(|| rank(group)));
+            let ranks: Vec<_> = ranks.collect();
+            let results: Vec<_> = ranks.into_iter().map(ScopedJoinHandle::join).collect();
+            let mut results =
+                results.into_iter().map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)));
+            let first = results.next().expect("at least one rank");
+            results.for_each(drop);
+            first
+        })
     }
 
     fn new(group: Option<Group>, wire: Wire) -> Self {
@@ -152,35 +185,12 @@ impl Ranks {
         self.0.lock().exchanged
     }
 
-    /// Says which step of a shared validation comes next: the first of a round of so many batches, or another (0).
+    /// What each rank gives, in the order of the ranks.
     #[cfg(feature = "train")]
-    pub(crate) fn begin_output(&self, round: usize) {
-        self.0.lock().round = Some(round);
-    }
-
-    /// The output of the next batch of a shared validation; `None` if the loader does not share it.
-    ///
-    /// A round has a batch for each rank. In its first step every rank computes its `own` and sends it to all; then each step
-    /// returns one, in the order of the batches, so that metrics see what they see in one process.
-    #[cfg(feature = "train")]
-    pub(crate) fn output(&self, own: impl FnOnce() -> Vec<u8>) -> Result<Option<Vec<u8>>> {
-        let Some(group) = &self.0.group else { return Ok(None) };
-        let Some(round) = self.0.lock().round.take() else { return Ok(None) };
-        if round > 0 {
-            // In the last round some ranks may have no batch, and take part with nothing.
-            let own = if self.rank() < round { own() } else { Vec::new() };
-            let word = Word::new(Call::Outputs, round);
-            let mut meeting = self.0.meet(group, word, &own, "validates other batches than rank 0")?;
-            // Ranks without a batch have sent nothing.
-            meeting.messages.truncate(round);
-            meeting.state.outputs = std::mem::take(&mut meeting.messages).into();
-        }
-        Ok(self.0.lock().outputs.pop_front())
-    }
-
-    #[cfg(feature = "train")]
-    pub(crate) fn check(&self) -> Result<()> {
-        self.0.lock().check()
+    pub(crate) fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        let Some(group) = &self.0.group else { return Ok(vec![own]) };
+        let word = Word::new(Call::Gather, ());
+        Ok(self.0.meet(group, word, &own, "")?.messages)
     }
 
     /// The sums of some numbers over all ranks, such as of a shared validation: losses times counts, and counts. Returns
@@ -227,6 +237,8 @@ impl Debug for Ranks {
     }
 }
 
+const PANICKED: &str = "panicked";
+
 struct Inner {
     group: Option<Group>,
     wire: Wire,
@@ -240,11 +252,6 @@ struct State {
     parted: Option<(usize, String)>,
     is_stopped: bool,
     exchanged: Exchanged,
-    /// Of a shared validation, see [`Ranks::output`].
-    #[cfg(feature = "train")]
-    round: Option<usize>,
-    #[cfg(feature = "train")]
-    outputs: std::collections::VecDeque<Vec<u8>>,
 }
 
 impl State {
@@ -275,7 +282,7 @@ enum Call {
     Sum,
     Same,
     #[cfg(feature = "train")]
-    Outputs,
+    Gather,
     Leave,
 }
 
@@ -372,6 +379,6 @@ fn exchange(group: &Group, own: Word, message: &[u8]) -> (Vec<Word>, Vec<Vec<u8>
 /// A rank that ends otherwise than by [`Ranks::run`] panicked.
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.leave(Some("panicked".into()));
+        self.leave(Some(PANICKED.into()));
     }
 }

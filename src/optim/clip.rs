@@ -2,8 +2,6 @@ use crate::error::{Error, Result};
 use burn::backend::DispatchTensor;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
-#[cfg(feature = "train")]
-use burn::optim::MultiGradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};
 #[cfg(feature = "flex")]
@@ -32,16 +30,16 @@ pub fn clip_by_global_norm<M: Module>(
     Ok(average_and_clip(model, gradients, None, max_norm))
 }
 
-/// As [`clip_by_global_norm`], in the same pass: divides gradients that are a sum over `batches` batches, `[1]`, by their number.
+/// As [`clip_by_global_norm`], in the same pass: multiplies gradients by `share`, so that a sum becomes a mean.
 pub(crate) fn average_and_clip<M: Module>(
     model: &M,
     gradients: &mut GradientsParams,
-    batches: Option<Tensor<1>>,
+    share: Option<f64>,
     max_norm: f64,
 ) -> Option<Tensor<1>> {
     // An infinite norm clips nothing, so nothing is summed unless it was asked for.
-    let squares = (max_norm.is_finite() || batches.is_none()).then(Squares::default);
-    let share = batches.map_or(Factor::Host(1.0), Factor::share);
+    let squares = (max_norm.is_finite() || share.is_none()).then(Squares::default);
+    let share = Factor::Host(share.unwrap_or(1.0));
     let mut taken = Taken { gradients, squares, tensors: Vec::new(), places: Vec::new() };
     model.visit(&mut taken);
     let Taken { gradients, squares, tensors, places } = taken;
@@ -163,15 +161,6 @@ enum Factor {
 }
 
 impl Factor {
-    /// 1 / `batches`, a number `[1]`.
-    fn share(batches: Tensor<1>) -> Self {
-        #[cfg(feature = "flex")]
-        if host::is_on_host(&batches) {
-            return Self::Host(1.0 / batches.into_scalar::<f64>());
-        }
-        Self::Device(batches.recip())
-    }
-
     fn apply<const D: usize>(&self, gradient: Tensor<D>) -> Tensor<D> {
         let dtype = gradient.dtype();
         match self {
@@ -186,20 +175,4 @@ impl Factor {
             }
         }
     }
-}
-
-/// The gradients of each parameter added up, on the device that Burn chooses for it.
-#[cfg(feature = "train")]
-pub(crate) fn added_up<M: Module>(model: &M, gradients: MultiGradientsParams) -> GradientsParams {
-    struct AddUp(MultiGradientsParams, GradientsParams);
-    impl ModuleVisitor for AddUp {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            if let Some((gradient, _)) = self.0.remove::<D>(param.id) {
-                self.1.register(param.id, gradient);
-            }
-        }
-    }
-    let mut visitor = AddUp(gradients, GradientsParams::new());
-    model.visit(&mut visitor);
-    visitor.1
 }

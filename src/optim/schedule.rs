@@ -5,6 +5,7 @@ use burn::module::ParamGroup;
 use burn::optim::LearningRate;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::optim::lr_scheduler::{LrScheduler, LrSchedulerRecord};
+use serde::Serialize;
 use std::f64::consts::PI;
 
 const STEP: &str = "step";
@@ -19,7 +20,7 @@ const STEP: &str = "step";
 /// assert_eq!(rates, [500.0, 1000.0, 854.0, 500.0, 146.0]);
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum LrSchedule {
     /// Along a line to 0 at the last step (`get_linear_schedule_with_warmup`, which has a rate of 0 in the first step).
     #[default]

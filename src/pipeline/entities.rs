@@ -13,7 +13,7 @@ pub enum Aggregation {
     /// Adjacent tokens of one type are an entity, up to the next `B-`. The tokens of a word may be in different ones.
     Simple,
     /// A word has the label and the score of its first token; adjacent words of one type are an entity. For models whose
-    /// training labelled the first token of each word, as a `TokenBatcher` does.
+    /// training labelled the first token of each word, as `LabelledTokens::batch` does.
     #[default]
     First,
     /// A word has the label with the highest mean score over its tokens.

@@ -1,13 +1,6 @@
-use super::checkpoints::whole;
-use crate::error::{Error, Result};
-use crate::files::regular_file;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The metrics of a run of a [`Trainer`](super::Trainer) as data: all losses, and all metrics of all evaluations. It prints as a
 /// table.
@@ -59,9 +52,9 @@ impl fmt::Display for History {
         write!(f, "{:>8} {:>13}", "step", "training loss")?;
         names.iter().try_for_each(|name| write!(f, " {name:>10}"))?;
         row(f, 0, None, &self.initial)?;
-        for (place, Evaluation { step, train, valid }) in self.evaluations.iter().enumerate() {
+        for (index, Evaluation { step, train, valid }) in self.evaluations.iter().enumerate() {
             row(f, *step, train.get(LOSS), valid)?;
-            if self.best == Some(place) {
+            if self.best == Some(index) {
                 write!(f, " best")?;
             }
         }
@@ -71,61 +64,42 @@ impl fmt::Display for History {
 
 pub(super) const LOSS: &str = "Loss";
 
-const HISTORY: &str = "history.msgpack";
-
-/// What Burn's trainer has logged of an epoch: the losses of its training batches, and its metrics.
-pub(super) type Epoch = (Vec<f64>, Evaluation);
-
-/// The epochs of Burn's trainer in memory, and in a file from which a resumed run goes on.
-pub(super) struct Log {
-    path: PathBuf,
-    epochs: Mutex<Vec<Epoch>>,
+/// The metric that decides which evaluation is the best.
+pub(super) struct BestBy<'a> {
+    pub(super) metric: &'a str,
+    pub(super) greater_is_better: bool,
 }
 
-impl Log {
-    pub(super) fn new(folder: &Path) -> Self {
-        Self { path: folder.join(HISTORY), epochs: Mutex::default() }
+impl History {
+    /// The index of the best evaluation, of some; of equal ones the first.
+    pub(super) fn best(&self, by: &BestBy<'_>, is_one: impl Fn(usize) -> bool) -> Option<usize> {
+        self.last_improvement(by, 0.0, is_one)
     }
 
-    /// Takes what a run saved in a folder of its epochs up to this number. Returns [`Error::File`] if the file is damaged or no
-    /// regular file.
-    pub(super) fn load(&self, folder: &Path, finished: usize) -> Result<()> {
-        let path = folder.join(HISTORY);
-        let mut epochs: Vec<Epoch> = match regular_file::read(&path, u64::MAX) {
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
-            bytes => rmp_serde::from_slice(&bytes?)
-                .map_err(|error| Error::file(&path, format!("is damaged: {error}; delete it")))?,
-        };
-        // An epoch without a checkpoint is trained again, and one that a full disk has lost has no metrics.
-        epochs.resize_with(finished, Epoch::default);
-        *self.lock() = epochs;
-        Ok(())
+    /// The index of the last evaluation that was better by more than `threshold` than the last one before it that was, of some.
+    /// A value that is not finite is no improvement.
+    pub(super) fn last_improvement(
+        &self,
+        by: &BestBy<'_>,
+        threshold: f64,
+        is_one: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let sign = if by.greater_is_better { 1.0 } else { -1.0 };
+        let ones = self.evaluations.iter().enumerate().filter(|(index, _)| is_one(*index));
+        let values = ones.filter_map(|(index, of)| Some((index, sign * of.valid.get(by.metric)?)));
+        let last = values.reduce(|best, now| if now.1 - best.1 > threshold { now } else { best });
+        last.map(|(index, _)| index)
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Epoch>> {
-        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Replaces the file. On a full disk the old one stays until the next time: all epochs are still in memory.
-    pub(super) fn save(&self) {
-        // Not JSON, which rounds some numbers: a resumed run must find the same best evaluation.
-        let bytes = rmp_serde::to_vec(&*self.lock()).expect("plain data");
-        let _ = whole(&self.path, |path| fs::write(path, bytes));
-    }
-
-    /// The history of evaluations after so many steps each, in some metrics: the run may have begun with others.
-    pub(super) fn history(&self, steps: usize, metrics: &[String]) -> History {
-        let mut history = History::default();
-        for (number, (losses, mut evaluation)) in (1..).zip(self.lock().clone()) {
-            evaluation.step = number * steps;
-            for values in [&mut evaluation.train, &mut evaluation.valid] {
-                values.retain(|name, _| metrics.contains(name));
-            }
-            history.losses.extend(losses);
-            history.evaluations.push(evaluation);
+    /// Leaves out what other metrics have measured: a run may have begun with others.
+    pub(super) fn retain(&mut self, metrics: &[String]) {
+        for Evaluation { train, valid, .. } in &mut self.evaluations {
+            [train, valid].into_iter().for_each(|values| values.retain(|name, _| metrics.contains(name)));
         }
-        // An epoch at the end that was broken off.
-        while history.evaluations.pop_if(|last| last.train.is_empty() && last.valid.is_empty()).is_some() {}
-        history
     }
+}
+
+/// Those that are finite.
+pub(super) fn finite(values: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    values.into_iter().filter(|(_, value)| value.is_finite()).collect()
 }

@@ -1,37 +1,48 @@
 use super::arguments::TrainingArguments;
 use super::history::LOSS;
-use super::learner::{TrainableModel, Training};
+use super::outputs::Shared;
+use crate::data::EpochLoader;
+use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use burn::data::dataloader::Progress;
-use burn::data::dataset::DatasetError;
-use burn::train::metric::{Adaptor, ItemLazy, LossMetric, Metric, MetricAttributes, MetricMetadata, Numeric};
-use burn::train::{InferenceStep, SupervisedTraining, TrainStep};
+use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
+use burn::prelude::*;
+use burn::train::ItemLazy;
+use burn::train::metric::{
+    Adaptor, LossInput, LossMetric, Metric, MetricAttributes, MetricDefinition, MetricId, MetricMetadata,
+    Numeric, NumericEntry,
+};
+use burn_fused::{Precision, autocast};
 use std::collections::BTreeMap;
 
-type Output<M> = <M as TrainStep>::Output;
-
-/// The loss of a model, and further metrics: any of Burn's and of [`metrics`](crate::metrics) that the model's output supports.
+/// The loss of a model, and further metrics: any of Burn's and of [`metrics`](crate::metrics) that its output `T` supports.
 ///
 /// ```
 /// use burn::train::metric::AccuracyMetric;
 /// use burn_bert::metrics::ConfusionMetric;
-/// use burn_bert::model::BertForSequenceClassification;
-/// use burn_bert::training::Metrics;
+/// use burn_bert::training::{ClassificationItem, Metrics};
 ///
-/// let metrics = Metrics::<BertForSequenceClassification>::new()
+/// let metrics = Metrics::<ClassificationItem>::new()
 ///     .with(AccuracyMetric::new())
 ///     .with(ConfusionMetric::f1(1, "positive"));
 /// assert_eq!(metrics.names(), ["Loss", "Accuracy", "F1 of positive"]);
 /// ```
-pub struct Metrics<M>(Vec<Box<dyn Scored<M>>>);
+pub struct Metrics<T>(Vec<Box<dyn OutputMetric<T>>>);
 
-impl<M: TrainableModel> Default for Metrics<M> {
+impl<T: ItemLazy + Adaptor<LossInput> + 'static> Default for Metrics<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<M: TrainableModel> Metrics<M> {
+/// Without the batches that were counted.
+impl<T> Clone for Metrics<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.iter().map(|metric| metric.cleared()).collect())
+    }
+}
+
+impl<T: ItemLazy + Adaptor<LossInput> + 'static> Metrics<T> {
     /// The loss alone.
     pub fn new() -> Self {
         Self(vec![Box::new(LossMetric::new())])
@@ -41,13 +52,13 @@ impl<M: TrainableModel> Metrics<M> {
     pub fn with<Me>(mut self, metric: Me) -> Self
     where
         Me: Metric + Numeric + 'static,
-        Output<M>: Adaptor<Me::Input>,
+        T: Adaptor<Me::Input>,
     {
         self.push(Box::new(metric));
         self
     }
 
-    fn push(&mut self, metric: Box<dyn Scored<M>>) {
+    fn push(&mut self, metric: Box<dyn OutputMetric<T>>) {
         self.0.retain(|other| other.name() != metric.name());
         self.0.push(metric);
     }
@@ -62,6 +73,10 @@ impl<M: TrainableModel> Metrics<M> {
     /// Their names.
     pub fn names(&self) -> Vec<String> {
         self.0.iter().map(|metric| metric.name()).collect()
+    }
+
+    pub(super) fn definitions(&self) -> Vec<MetricDefinition> {
+        self.0.iter().map(|metric| metric.definition()).collect()
     }
 
     /// Whether a greater value is better of the metric by which the best evaluation is found. Returns [`Error::Config`] if there is
@@ -81,33 +96,92 @@ impl<M: TrainableModel> Metrics<M> {
                            with_validation or with_validation_share";
             return Err(Error::data("the validation data", problem));
         }
-        Ok(arguments.greater_is_better.unwrap_or_else(|| metric.greater_is_better()))
+        Ok(arguments.greater_is_better.unwrap_or_else(|| match metric.definition().attributes {
+            MetricAttributes::Numeric(attributes) => attributes.higher_is_better,
+            MetricAttributes::None => true,
+        }))
     }
 
-    pub(super) fn register(
-        &self,
-        training: SupervisedTraining<Training<M>>,
-    ) -> SupervisedTraining<Training<M>> {
-        self.0.iter().fold(training, |training, metric| metric.register(training))
+    /// Counts a batch, of training if it has a learning rate.
+    pub(super) fn update(&mut self, output: T, rate: Option<&ModuleLearningRate>) -> Result<()> {
+        // Outside the graph, which it would keep alive.
+        let output = output.sync().map_err(failed)?;
+        self.0.iter_mut().try_for_each(|metric| metric.update(&output, rate.cloned()))
     }
 
-    /// The values over some batches, whose loader ranks may share; `None` if the run is stopped meanwhile.
-    pub(super) fn of_batches(
+    /// The loss of the batch that was counted last, and how much it counts; `None` if it has none.
+    pub(super) fn last_loss(&self) -> Option<(f64, usize)> {
+        match self.0.iter().find(|metric| metric.name() == LOSS)?.value()? {
+            NumericEntry::Aggregated { aggregated_value, count: count @ 1.. } => {
+                Some((aggregated_value, count))
+            }
+            _ => None,
+        }
+    }
+
+    /// The values over the batches since the last call, by name.
+    pub(super) fn take(&mut self) -> Result<BTreeMap<String, f64>> {
+        let values = self.0.iter_mut().map(|metric| Ok((metric.name(), metric.compute()?)));
+        let values = values.collect();
+        self.0.iter_mut().for_each(|metric| *metric = metric.cleared());
+        values
+    }
+}
+
+/// How a model is evaluated.
+pub(super) struct Evaluator<'a> {
+    pub(super) ranks: &'a Ranks,
+    pub(super) precision: Precision,
+    /// Whether the run is stopped; ranks agree on it.
+    pub(super) is_stopped: &'a dyn Fn() -> bool,
+    /// Whether the loss of a batch must be finite.
+    pub(super) is_checked: bool,
+}
+
+impl Evaluator<'_> {
+    /// The metrics over the first batches of a loader, at most `most`, of which `model` computes the outputs on a device; `None` if
+    /// the run is stopped meanwhile.
+    ///
+    /// Of several ranks each computes the next batch of a round and sends its output to the others, if they are shared, so that
+    /// the metrics see what they see in one process.
+    pub(super) fn evaluate<B: Send + 'static, T: ItemLazy + Adaptor<LossInput> + 'static>(
         &self,
-        model: &Training<M>,
-        batches: impl Iterator<Item = Result<<M as TrainStep>::Input, DatasetError>>,
+        metrics: &Metrics<T>,
+        loader: &EpochLoader<B>,
+        most: usize,
+        (shared, device): (Option<Shared<T>>, &Device),
+        model: impl Fn(&B) -> Result<T>,
     ) -> Result<Option<BTreeMap<String, f64>>> {
-        let mut metrics: Vec<_> = self.0.iter().map(|metric| metric.fresh()).collect();
-        for batch in batches {
-            let output = InferenceStep::step(model, batch.map_err(failed)?);
-            // After the step, in which ranks meet: all leave the loop at the same batch.
-            if model.is_stopped()? {
+        let (rank, size) = (self.ranks.rank(), self.ranks.size());
+        let (shared, count) = (shared.filter(|_| size > 1), loader.num_batches().min(most));
+        let (part, parts) = if shared.is_some() { (rank, size) } else { (0, 1) };
+        let (mut metrics, mut batches) = (metrics.clone(), loader.part_of_epoch(0, part, parts));
+        for first in (0..count).step_by(parts) {
+            // In the last round some ranks may have no batch, and take part with nothing.
+            let batch = if first + part < count { batches.next().transpose().map_err(failed)? } else { None };
+            let own = batch.map(|batch| autocast(self.precision, || model(&batch))).transpose()?;
+            let outputs: Vec<T> = match &shared {
+                None => own.into_iter().collect(),
+                Some(Shared { write, read }) => {
+                    let messages = self.ranks.gather(own.as_ref().map_or_else(Vec::new, write))?;
+                    let written = messages.iter().filter(|message| !message.is_empty());
+                    written.map(|message| read(message, device)).collect()
+                }
+            };
+            // After the exchange: all leave the loop at the same batch.
+            if (self.is_stopped)() {
                 return Ok(None);
             }
-            let output = output.sync().map_err(failed)?;
-            metrics.iter_mut().try_for_each(|metric| metric.update(&output))?;
+            for output in outputs {
+                metrics.update(output, None)?;
+                if self.is_checked {
+                    metrics
+                        .last_loss()
+                        .map_or(Ok(()), |(loss, _)| check_loss("of a validation batch", loss))?;
+                }
+            }
         }
-        Ok(Some(metrics.iter().map(|metric| (metric.name(), metric.value())).collect()))
+        metrics.take().map(Some)
     }
 }
 
@@ -129,49 +203,46 @@ pub(super) fn loss_of(values: &BTreeMap<String, f64>) -> f64 {
     values.get(LOSS).copied().unwrap_or(f64::NAN)
 }
 
-trait Scored<M: TrainableModel>: Send + Sync {
+/// A metric of an output, whatever part of it it reads.
+trait OutputMetric<T>: Send + Sync {
     fn name(&self) -> String;
-    fn greater_is_better(&self) -> bool;
-    fn register(&self, training: SupervisedTraining<Training<M>>) -> SupervisedTraining<Training<M>>;
+    fn definition(&self) -> MetricDefinition;
     /// The same metric without a batch.
-    fn fresh(&self) -> Box<dyn Scored<M>>;
-    fn update(&mut self, output: &Output<M>) -> Result<()>;
-    fn value(&self) -> f64;
+    fn cleared(&self) -> Box<dyn OutputMetric<T>>;
+    fn update(&mut self, output: &T, rate: Option<ModuleLearningRate>) -> Result<()>;
+    /// The value of the last batch.
+    fn value(&self) -> Option<NumericEntry>;
+    /// The value of all batches.
+    fn compute(&mut self) -> Result<f64>;
 }
 
-impl<M: TrainableModel, Me> Scored<M> for Me
-where
-    Me: Metric + Numeric + 'static,
-    Output<M>: Adaptor<Me::Input>,
-{
+impl<T: Adaptor<Me::Input>, Me: Metric + Numeric + 'static> OutputMetric<T> for Me {
     fn name(&self) -> String {
         Metric::name(self).to_string()
     }
 
-    fn greater_is_better(&self) -> bool {
-        match self.attributes() {
-            MetricAttributes::Numeric(attributes) => attributes.higher_is_better,
-            MetricAttributes::None => true,
-        }
+    fn definition(&self) -> MetricDefinition {
+        MetricDefinition::new(MetricId::new(Metric::name(self)), self)
     }
 
-    fn register(&self, training: SupervisedTraining<Training<M>>) -> SupervisedTraining<Training<M>> {
-        training.metric_train_numeric(self.clone()).metric_valid_numeric(self.clone())
-    }
-
-    fn fresh(&self) -> Box<dyn Scored<M>> {
+    fn cleared(&self) -> Box<dyn OutputMetric<T>> {
         let mut metric = self.clone();
-        metric.clear(); // the caller may have used it before
+        metric.clear();
         Box::new(metric)
     }
 
-    fn update(&mut self, output: &Output<M>) -> Result<()> {
-        // Without a learning rate, which tells metrics that are for validation alone that this is one.
-        let metadata = MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
+    fn update(&mut self, output: &T, lr: Option<ModuleLearningRate>) -> Result<()> {
+        // Without a learning rate, metrics that are for evaluations alone know that this is one.
+        let metadata = MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr };
         Metric::update(self, &output.adapt(), &metadata).map(drop).map_err(failed)
     }
 
-    fn value(&self) -> f64 {
-        self.final_value().current()
+    fn value(&self) -> Option<NumericEntry> {
+        Numeric::value(self)
+    }
+
+    fn compute(&mut self) -> Result<f64> {
+        Metric::compute(self).map_err(failed)?;
+        Ok(self.final_value().current())
     }
 }

@@ -1,25 +1,31 @@
 //! Fine-tuning.
 //!
-//! [`Trainer`] goes from a checkpoint, data and [`TrainingArguments`] to the best model with its tokenizer. [`Training`] makes any
-//! model trainable by Burn's `Learner`.
+//! [`Trainer`] goes from a checkpoint, data and [`TrainingArguments`] to the best model with its tokenizer. [`ForLearner`] gives any
+//! model to Burn's `Learner`.
 
 mod arguments;
-mod checkpoints;
+mod callback;
+mod console;
+mod folder;
 mod heads;
 mod history;
-mod keeper;
 mod learner;
 mod metric_set;
 mod outputs;
-mod progress;
 mod run;
 mod trainer;
 mod training_data;
+mod tuning;
 
-pub use arguments::{EvalStrategy, TrainingArguments, Tuning};
+pub use arguments::{EvalStrategy, TrainingArguments};
+pub use callback::{Callback, JsonLines, LogEntry, Progress};
 pub use history::{Evaluation, History};
-pub use learner::{TrainableModel, Training};
+pub use learner::ForLearner;
 pub use metric_set::Metrics;
-pub use outputs::{ClassificationItem, SentenceEmbeddingItem};
-pub use trainer::{Trained, Trainer, evaluate};
+pub use outputs::{ClassificationItem, SentenceEmbeddingItem, Shared};
+#[doc(hidden)]
+pub use run::Run;
+pub use run::{Outcome, TrainableModel, Trained};
+pub use trainer::{Trainer, evaluate};
 pub use training_data::{Reader, TrainingData};
+pub use tuning::Tuning;

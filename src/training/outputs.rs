@@ -1,6 +1,5 @@
-//! What metrics are computed from: the outputs of the models in Burn's trainer, and how ranks share those of a validation.
+//! What metrics are computed from: the outputs of the models in training and evaluation.
 
-use crate::distributed::Ranks;
 use crate::metrics::{EntityInput, RetrievalInput, SpearmanInput, TripletInput};
 use crate::model::Similarity;
 use burn::backend::ExecutionError;
@@ -11,8 +10,7 @@ use burn::train::metric::{
     TopKAccuracyInput,
 };
 use burn::train::{ClassificationOutput, ItemLazy};
-use serde::{Deserialize, Serialize};
-use std::cell::RefCell;
+use serde::Serialize;
 
 /// The output for metrics of a model that classifies or gives numbers, with a row for each labelled token, text, or first or
 /// last token of an answer.
@@ -37,7 +35,7 @@ pub struct ClassificationItem {
 
 impl ClassificationItem {
     /// Rows with one of so many classes each; without any the item counts in no metric.
-    pub(super) fn of_classes(
+    pub(super) fn of_rows(
         loss: &Tensor<1>,
         rows: Option<(Tensor<2>, Tensor<1, Int>)>,
         classes: usize,
@@ -76,16 +74,35 @@ impl ClassificationItem {
     }
 }
 
-macro_rules! of_classes {
-    ($($input:ty),*) => {$(
-        impl Adaptor<$input> for ClassificationItem {
-            fn adapt(&self) -> $input {
-                self.with_classes().adapt()
-            }
-        }
-    )*};
+impl Adaptor<LossInput> for ClassificationItem {
+    fn adapt(&self) -> LossInput {
+        self.with_classes().adapt()
+    }
 }
-of_classes!(LossInput, AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput);
+
+impl Adaptor<AccuracyInput> for ClassificationItem {
+    fn adapt(&self) -> AccuracyInput {
+        self.with_classes().adapt()
+    }
+}
+
+impl Adaptor<TopKAccuracyInput> for ClassificationItem {
+    fn adapt(&self) -> TopKAccuracyInput {
+        self.with_classes().adapt()
+    }
+}
+
+impl Adaptor<PerplexityInput> for ClassificationItem {
+    fn adapt(&self) -> PerplexityInput {
+        self.with_classes().adapt()
+    }
+}
+
+impl Adaptor<ConfusionStatsInput> for ClassificationItem {
+    fn adapt(&self) -> ConfusionStatsInput {
+        self.with_classes().adapt()
+    }
+}
 
 impl Adaptor<HammingScoreInput> for ClassificationItem {
     fn adapt(&self) -> HammingScoreInput {
@@ -191,78 +208,74 @@ impl Adaptor<RetrievalInput> for SentenceEmbeddingItem {
     }
 }
 
-thread_local! {
-    static RANKS: RefCell<Option<(Ranks, Option<Device>)>> = const { RefCell::new(None) };
-}
-
-/// Runs the step of a model on ranks, if there are any. Outputs of a validation that others have computed are put on its device.
-pub(super) fn on_ranks<T>(ranks: Option<(Ranks, Option<Device>)>, step: impl FnOnce() -> T) -> T {
-    RANKS.set(ranks);
-    let output = step();
-    RANKS.set(None);
-    output
-}
-
-pub(super) fn is_on_ranks() -> bool {
-    RANKS.with_borrow(Option::is_some)
-}
-
-/// The outputs of the next batch of a validation: of the one that `own` computes, or of another rank's.
-pub(super) fn shared<T: Output>(own: impl Fn() -> T) -> T {
-    let Some((ranks, Some(device))) = RANKS.with_borrow(Clone::clone) else { return own() };
-    // MessagePack keeps every bit of a number, which JSON may round.
-    match ranks.output(|| rmp_serde::to_vec(&own()).expect("plain data")) {
-        Ok(Some(message)) => T::from_message(&message, &device),
-        // After an error nobody reads it: `Training` ends the training.
-        Ok(None) | Err(_) => own(),
+impl ItemLazy for ClassificationItem {
+    /// Like Burn's own outputs: nothing is read back here.
+    fn sync(self) -> Result<Self, ExecutionError> {
+        self.loss.device().flush()?;
+        Ok(Self {
+            loss: self.loss.without_autodiff(),
+            logits: self.logits.without_autodiff(),
+            classes: self.classes.map(Tensor::without_autodiff),
+            targets: self.targets.map(Tensor::without_autodiff),
+            sentences: self.sentences,
+        })
     }
 }
 
-/// What metrics are computed from, on its way between ranks. Burn would read tensors on its default device, in that one's dtype.
-pub(super) trait Output: Serialize {
-    fn from_message(message: &[u8], device: &Device) -> Self;
+impl ItemLazy for SentenceEmbeddingItem {
+    /// Like Burn's own outputs: nothing is read back here.
+    fn sync(self) -> Result<Self, ExecutionError> {
+        self.loss.device().flush()?;
+        let [anchors, candidates] = [self.anchors, self.candidates].map(Tensor::without_autodiff);
+        Ok(Self { loss: self.loss.without_autodiff(), anchors, candidates, ..self })
+    }
 }
 
-/// [`ItemLazy`] and [`Output`] of items with these fields, in their order: tensors, tensors that may be missing, and others.
-macro_rules! items {
-    ($($item:ident { $($tensor:ident),* } { $($missing:ident),* } { $($other:ident: $type:ty),* };)*) => {$(
-        impl ItemLazy for $item {
-            fn sync(self) -> Result<Self, ExecutionError> {
-                // Like Burn's own outputs: nothing is read back here.
-                self.loss.device().flush()?;
-                Ok(Self {
-                    $($tensor: self.$tensor.without_autodiff(),)*
-                    $($missing: self.$missing.map(Tensor::without_autodiff),)*
-                    ..self
-                })
-            }
+/// How the outputs of an evaluation travel between ranks, of which each computes some.
+pub struct Shared<T> {
+    /// An output as bytes.
+    pub write: fn(&T) -> Vec<u8>,
+    /// The same output from these bytes, on a device.
+    pub read: fn(&[u8], &Device) -> T,
+}
+
+impl<T: Serialize> Shared<T> {
+    /// An output in MessagePack, which keeps every bit of a number, where JSON may round.
+    pub(super) const fn new(read: fn(&[u8], &Device) -> T) -> Option<Self> {
+        Some(Self { write: |output| rmp_serde::to_vec(output).expect("plain data"), read })
+    }
+}
+
+const WRITTEN: &str = "what a rank wrote";
+
+impl ClassificationItem {
+    /// Its fields from [`Shared::write`].
+    pub(super) fn read(message: &[u8], device: &Device) -> Self {
+        type Fields = (TensorData, TensorData, Option<TensorData>, Option<TensorData>, Vec<usize>);
+        let fields: Fields = rmp_serde::from_slice(message).expect(WRITTEN);
+        let (loss, logits, classes, targets, sentences) = fields;
+        Self {
+            loss: tensor(loss, device),
+            logits: tensor(logits, device),
+            classes: classes.map(|classes| tensor(classes, device)),
+            targets: targets.map(|targets| tensor(targets, device)),
+            sentences,
         }
-
-        impl Output for $item {
-            fn from_message(message: &[u8], device: &Device) -> Self {
-                #[derive(Deserialize)]
-                struct Sent {
-                    $($tensor: TensorData,)*
-                    $($missing: Option<TensorData>,)*
-                    $($other: $type,)*
-                }
-                let sent: Sent = rmp_serde::from_slice(message).expect("what a rank wrote");
-                Self {
-                    $($tensor: tensor(sent.$tensor, device),)*
-                    $($missing: sent.$missing.map(|data| tensor(data, device)),)*
-                    $($other: sent.$other,)*
-                }
-            }
-        }
-    )*};
+    }
 }
 
-items! {
-    ClassificationItem { loss, logits } { classes, targets } { sentences: Vec<usize> };
-    SentenceEmbeddingItem { loss, anchors, candidates } {} { labels: Option<Vec<f32>>, similarity: Similarity };
+impl SentenceEmbeddingItem {
+    /// Its fields from [`Shared::write`].
+    pub(super) fn read(message: &[u8], device: &Device) -> Self {
+        type Fields = (TensorData, TensorData, TensorData, Option<Vec<f32>>, Similarity);
+        let fields: Fields = rmp_serde::from_slice(message).expect(WRITTEN);
+        let (loss, anchors, candidates, labels, similarity) = fields;
+        let [anchors, candidates] = [anchors, candidates].map(|data| tensor(data, device));
+        Self { loss: tensor(loss, device), anchors, candidates, labels, similarity }
+    }
 }
 
-/// In the dtype that it was sent in, which may not be the device's default.
+/// In the dtype that it was sent in: Burn would read it on its default device, in that one's dtype.
 fn tensor<const D: usize, K: Basic>(data: TensorData, device: &Device) -> Tensor<D, K> {
     let dtype = data.dtype();
     Tensor::from_data(data, (device, dtype))

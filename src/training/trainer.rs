@@ -1,16 +1,13 @@
 use super::arguments::TrainingArguments;
-use super::checkpoints::checksum_of;
-use super::history::History;
-use super::keeper::Keeper;
-use super::learner::{TrainableModel, Training};
-use super::metric_set::{Metrics, check_loss, loss_of};
-use super::progress::renderer;
-use super::run::Run;
-use super::training_data::{
-    TrainingData, batches, check_first, check_not_stopped, evaluation_loader, stopped,
-};
+use super::callback::Callback;
+use super::console::shown;
+use super::folder::{RunFolder, checksum};
+use super::metric_set::{Evaluator, Metrics};
+use super::run::{Run, TrainableModel, Trained, autodiff};
+use super::training_data::{TrainingData, batches, evaluation_loader};
 use crate::checkpoint::Fields;
 use crate::data::EpochLoader;
+use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::folder_of;
 use crate::files::hub::{Wanted, directory};
@@ -19,17 +16,12 @@ use crate::model::check_savable;
 use crate::optim::{AdamWConfig, adamw, num_trainable_params};
 use crate::pipeline::Pipeline;
 use crate::text::BertTokenizer;
-use burn::data::dataloader::DataLoader;
-use burn::module::Module;
+use burn::optim::ModuleOptimizer;
+use burn::train::Interrupter;
 use burn::train::metric::{Adaptor, Metric, Numeric};
-use burn::train::{
-    ExecutionStrategy, Interrupter, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining, TrainStep,
-    TrainingError, TrainingStrategy,
-};
 use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::io::{Write, stderr};
 use std::path::Path;
+use std::process::exit;
 use std::sync::Arc;
 
 /// Fine-tunes a model, which the dataset decides ([`TrainingData`] lists them): transformers' `Trainer`. Every error that the
@@ -53,31 +45,20 @@ use std::sync::Arc;
 /// println!("{:.4}", evaluate(&trained.pipeline, test, &arguments)?["Loss"]);
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
-pub struct Trainer<M, D> {
+pub struct Trainer<M: TrainableModel, D> {
     pipeline: Pipeline<M>,
     train: D,
     validation: Option<Validation<D>>,
     arguments: TrainingArguments,
-    further: Metrics<M>,
+    further: Metrics<M::Output>,
+    optimizer: Option<ModuleOptimizer>,
+    callbacks: Vec<Box<dyn Callback>>,
     interrupter: Interrupter,
 }
 
 enum Validation<D> {
     Share(f64),
     Data(D),
-}
-
-/// What [`Trainer::train`] returns: a model with its tokenizer, and how it came to be. [`Trainer`] has an example.
-pub struct Trained<M> {
-    /// The model of the best evaluation with its tokenizer, or the last one without validation data, of a run that was stopped, or if
-    /// the metric was finite in no evaluation. The output directory holds the same.
-    pub pipeline: Pipeline<M>,
-    /// The losses and metrics of the run, from before a resume too.
-    pub history: History,
-    /// Why the run was stopped before its end, if it was: it can be resumed.
-    pub interrupted: Option<String>,
-    metrics: Metrics<M>,
-    arguments: TrainingArguments,
 }
 
 impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
@@ -95,7 +76,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let config = train.config(M::config_of(&Fields::beside(path)?)?, &arguments);
         let (model, report) = M::from_pretrained_with_new_head(&config, path, &device.autodiff())?;
         if !report.is_complete() {
-            note(&arguments, format_args!("newly initialised, to be trained: {}", report.missing.join(", ")));
+            arguments.note(format_args!("newly initialised, to be trained: {}", report.missing.join(", ")));
         }
         Self::new(Pipeline::new(model, BertTokenizer::from_pretrained(folder_of(path))?)?, train, arguments)
     }
@@ -104,8 +85,16 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// [`Error::Config`], naming the field, if no run can have these arguments; [`Error::Fused`] if a device lacks the precision.
     pub fn new(pipeline: Pipeline<M>, train: D, arguments: TrainingArguments) -> Result<Self> {
         arguments.check()?;
-        let (further, interrupter) = (Metrics::new(), Interrupter::new());
-        Ok(Self { pipeline, train, validation: None, arguments, further, interrupter })
+        Ok(Self {
+            pipeline,
+            train,
+            validation: None,
+            arguments,
+            further: Metrics::new(),
+            optimizer: None,
+            callbacks: Vec::new(),
+            interrupter: Interrupter::new(),
+        })
     }
 
     /// Holds out a share of the data in (0, 1) for validation, drawn by the seed. Returns [`Error::Config`] for another share.
@@ -124,26 +113,41 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     pub fn with_metric<Me>(self, metric: Me) -> Self
     where
         Me: Metric + Numeric + 'static,
-        <M as TrainStep>::Output: Adaptor<Me::Input>,
+        M::Output: Adaptor<Me::Input>,
     {
         Self { further: self.further.with(metric), ..self }
     }
 
-    /// Lets `interrupter` stop the run while the data are tokenised, with [`Error::Data`], or after the current batch, on all ranks: for
-    /// Ctrl-C, whose handler is the program's.
-    ///
-    /// ```no_run
-    /// # use burn_bert::{data::{Columns, LabelledTexts}, training::{Trainer, TrainingArguments}};
-    /// # let train = LabelledTexts::open("train.csv", &Columns::default())?;
-    /// # let trainer = Trainer::from_pretrained("path/to/bert", train, TrainingArguments::new("out"))?;
-    /// let interrupter = burn::train::Interrupter::new();
-    /// let trainer = trainer.with_interrupter(&interrupter);
-    /// ctrlc::set_handler(move || interrupter.stop(Some("Ctrl-C")))?;
-    /// let trained = trainer.train()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Lets `interrupter` stop the run while the data are tokenised, with [`Error::Data`], or after the current step, on all ranks.
     pub fn with_interrupter(self, interrupter: &Interrupter) -> Self {
         Self { interrupter: interrupter.clone(), ..self }
+    }
+
+    /// Steps with another optimizer than [`adamw`] with the weight decay of the arguments: any of Burn's. The learning rates, the
+    /// clipping and the accumulation stay those of the arguments. A run is resumed with the optimizer that it began with.
+    pub fn with_optimizer(self, optimizer: impl Into<ModuleOptimizer>) -> Self {
+        Self { optimizer: Some(optimizer.into()), ..self }
+    }
+
+    /// Adds what is called while the model is trained.
+    pub fn with_callback(mut self, callback: impl Callback + 'static) -> Self {
+        self.callbacks.push(Box::new(callback));
+        self
+    }
+
+    /// Stops the run after the current step on Ctrl-C, and the program on a second one: [`with_interrupter`](Self::with_interrupter)
+    /// with a handler of this process. Returns [`Error::Training`] if the process has another handler.
+    pub fn with_ctrl_c(self) -> Result<Self> {
+        let interrupter = self.interrupter.clone();
+        let handler = move || {
+            if interrupter.should_stop() {
+                exit(130); // what a shell says of a program that Ctrl-C ended
+            }
+            interrupter.stop(Some("Ctrl-C"));
+        };
+        ctrlc::set_handler(handler)
+            .map_err(|source| Error::Training { what: "the handler of Ctrl-C", source: Box::new(source) })?;
+        Ok(self)
     }
 
     /// Trains, evaluates, and saves the model with its tokenizer.
@@ -152,14 +156,20 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     ///
     /// Before the first step: [`Error::Config`] or [`Error::Data`] for settings and data that do not fit the model or each other,
     /// [`Error::File`] for an output directory that holds something else. Later, with the checkpoints kept: [`Error::Training`] for
-    /// a batch that cannot be made or a checkpoint that cannot be saved, [`Error::Data`] for a loss that is infinite or NaN,
-    /// [`Error::Rank`].
+    /// a batch that cannot be made, [`Error::Io`] for a checkpoint that cannot be saved, [`Error::Data`] for a loss that is infinite
+    /// or NaN, [`Error::Rank`].
     pub fn train(self) -> Result<Trained<M>> {
-        let Self { pipeline, train, validation, arguments, further, interrupter } = self;
-        let (ranks, device) = (&arguments.ranks, arguments.device());
+        M::run(self.prepare()?)
+    }
+
+    /// Checks the settings and the output directory, and makes the data's batches.
+    fn prepare(self) -> Result<Run<M>> {
+        let Self { pipeline, train, validation, arguments, further, optimizer, mut callbacks, interrupter } =
+            self;
+        let device = arguments.device();
         let (model, tokenizer) = pipeline.into_parts();
         device.seed(arguments.seed); // for adapters, and a head that is drawn when first used
-        let model = arguments.tuning.select(model.train().fork(&device.clone().autodiff()))?;
+        let model = arguments.tuning.select(model.train().fork(&autodiff(&arguments, &device)))?;
         // Now, and not when the model is saved after hours.
         check_savable(&model, &arguments.output_dir)?;
         // Those of the data that decide which model is the best.
@@ -169,153 +179,66 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         };
         let metrics = metrics.and(further);
         let greater_is_better = metrics.is_greater_better(&arguments, validation.is_some())?;
-        let run = Arc::new(Run::open(&arguments)?);
-        let keeper = Keeper::new(&run, greater_is_better, &interrupter);
+        let folder = RunFolder::open(&arguments)?;
         tokenizer.check_directory(&arguments.output_dir)?;
-        check_not_stopped(&interrupter)?;
-        let mut sums = [checksum_of(&train), 0];
+        let mut data = [checksum(&train), 0];
         let read = |data| batches(data, &model, &tokenizer, &arguments, &interrupter);
         let (train, valid) = match validation {
             Some(Validation::Share(share)) => {
-                sums[1] = checksum_of(&share); // with the seed it says which of the training data
+                data[1] = checksum(&share); // with the seed it says which of the training data
                 let (train, valid) = read(train)?.split(share, arguments.seed)?;
                 (train, Some(valid))
             }
             Some(Validation::Data(valid)) => {
-                sums[1] = checksum_of(&valid);
-                (read(train)?, Some(read(valid)?))
+                data[1] = checksum(&valid);
+                (read(train)?, Some(read(valid).map_err(of_validation)?))
             }
             None => (read(train)?, None),
         };
+        arguments.ranks.same("data", &data)?;
         let plan = arguments.plan(train.len())?;
-        let train = train.of_settings(arguments.group_by_length, arguments.no_duplicates);
+        let train = train.ordered(arguments.group_by_length, arguments.no_duplicates);
         let train = EpochLoader::new(train, arguments.batch_size, &device)?.with_shuffling(arguments.seed);
+        let train = match plan.batches(arguments.gradient_accumulation_steps) {
+            Some(batches) => train.with_batches_per_epoch(batches)?,
+            None => train,
+        };
         let valid = valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;
-        let schedule = arguments.schedule(plan, run.finished_epochs, model.bert().encoder.layers.len())?;
-        ranks.same("data", &sums)?;
+        let optimizer = match optimizer {
+            Some(optimizer) => optimizer,
+            None => adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?,
+        };
         let trained = num_trainable_params(&model);
-        note(&arguments, format_args!("{trained} of {} parameters are trained", Module::num_params(&model)));
+        arguments.note(format_args!("{trained} of {} parameters are trained", model.num_params()));
         if cfg!(debug_assertions) {
-            note(
-                &arguments,
-                "this is a development build, which can train fifty times as slowly as one with --release",
-            );
+            let text =
+                "this is a development build, which can train fifty times as slowly as one with --release";
+            arguments.note(text);
         }
-        let training = Training::new(model)
-            .with_max_grad_norm(arguments.max_grad_norm)?
-            .with_precision(arguments.precision)?
-            .with_ranks(ranks, &interrupter)?;
-        // Without dropout, so that the loss before training is the same whenever the run is resumed.
-        let plain = training.valid();
-        for loader in [&train].into_iter().chain(&valid) {
-            check_first::<M, D>(&plain.model, loader)?;
+        let ranks = &arguments.ranks;
+        if !ranks.is_first() {
+            callbacks.clear();
+        } else if !arguments.silent {
+            let progress = plan.progress(folder.resumed.0 * plan.steps);
+            let is_alone = ranks.size() == 1;
+            callbacks.insert(0, shown(metrics.definitions(), arguments.dashboard, is_alone, &progress));
         }
-        let valid = valid.map(|valid| valid.share(ranks));
-        let metrics_of = |model: &Training<M>| match &valid {
-            Some(valid) => metrics.of_batches(model, valid.clone().iter()),
-            None => metrics.of_batches(model, train.clone().iter().take(1)),
-        };
-        let initial = metrics_of(&plain)?.ok_or_else(|| stopped(&interrupter))?;
-        // Held until the model is saved.
-        let _lock = run.begin(loss_of(&initial), plan, sums)?;
-
-        let loader = train.clone().starting_after(run.finished_epochs);
-        let loader = loader.shard(ranks.rank(), ranks.size())?;
-        let loader = Arc::new(match plan.interval {
-            Some((batches, _)) => {
-                loader.with_batches_per_epoch(batches)?.with_items_read(run.items_read(batches))
-            }
-            None => loader,
-        });
-        let validating: Arc<dyn DataLoader<_>> = match &valid {
-            Some(valid) => Arc::new(valid.clone()),
-            None => loader.slice(0, 0), // Burn's trainer always validates
-        };
-        let (model, interrupted) = if keeper.is_over() || run.finished_epochs >= plan.evaluations {
-            (run.model_of(run.finished_epochs, training.valid())?, None)
-        } else {
-            let strategy = match &arguments.devices[..] {
-                [] | [_] => ExecutionStrategy::single(device.autodiff()),
-                // They share each step, and the first holds the weights.
-                devices => {
-                    let devices = devices.iter().map(|device| device.clone().autodiff()).collect();
-                    ExecutionStrategy::multi(devices, MultiDeviceOptim::OptimMainDevice)
-                }
-            };
-            let [models, optimizers, schedules] = run.checkpoints.clone();
-            let launch = SupervisedTraining::new(&run.folder, loader, validating)
-                .grads_accumulation(arguments.gradient_accumulation_steps)
-                .num_epochs(plan.evaluations)
-                .with_training_strategy(TrainingStrategy::Default(strategy))
-                .with_application_logger(None)
-                .renderer(renderer(&run, &keeper.keys))
-                .with_interrupter(training.interrupter())
-                .with_custom_checkpointers(models, optimizers, schedules)
-                .with_checkpointing_strategy(keeper.clone())
-                .with_metric_logger(keeper.clone());
-            let mut launch = metrics.register(launch);
-            if arguments.gradient_checkpointing {
-                launch = launch.gradient_checkpointing();
-            }
-            if arguments.early_stopping_patience.is_some() {
-                launch = launch.early_stopping(keeper.clone());
-            }
-            if run.finished_epochs > 0 {
-                run.check_checkpoint(run.finished_epochs, training.clone())?;
-                launch = launch.checkpoint(run.finished_epochs);
-            }
-            let optimizer = adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?;
-            let LearningResult { model, renderer, interrupted, error } =
-                launch.launch(Learner::new(training, optimizer, schedule));
-            drop(renderer); // gives the terminal back
-            keeper.problem()?;
-            if let Some(error) = error {
-                // What another rank has done is said by the ranks.
-                if matches!(*error, TrainingError::Workers(_)) {
-                    ranks.same("end of the run", &())?;
-                }
-                return Err(Error::Training { what: "the training run", source: Box::new(error) });
-            }
-            (model, interrupted.map(|stop| stop.reason.unwrap_or_default()))
-        };
-
-        ranks.same("end of the run", &interrupted.is_some())?;
-        let mut history = run.log.history(plan.steps, &metrics.names());
-        // As evaluations leave out what is not finite.
-        history.initial = initial.into_iter().filter(|(_, value)| value.is_finite()).collect();
-        match interrupted {
-            // What follows the last evaluation was broken off. A checkpoint that cannot be read is no reason to lose the model.
-            Some(_) => history.evaluations.truncate(run.last_checkpoint().unwrap_or_default()),
-            None if valid.is_none() => {}
-            None => {
-                let (best, problem) = keeper.result();
-                history.best = best.map(|number| number - 1);
-                problem.into_iter().for_each(|problem| note(&arguments, problem));
-            }
-        }
-        // All return that of rank 0.
-        ranks.begin_output(1);
-        if let Some(first) = ranks.output(|| rmp_serde::to_vec(&history).expect("plain data"))? {
-            history = rmp_serde::from_slice(&first).expect("what rank 0 wrote");
-        }
-        let model = match history.best.filter(|_| ranks.is_first()) {
-            Some(best) => run.model_of(best + 1, model)?,
-            None => model,
-        };
-        // Merges LoRA's adapters, if there are any.
-        let model = ranks.broadcast(model)?.model.materialize();
-        if valid.is_none() {
-            // Nothing has read the weights of the last step yet.
-            let training = Training::new(model.clone()).with_precision(arguments.precision)?;
-            let last = metrics_of(&training)?.expect("nobody stops it");
-            check_loss("after the last step", loss_of(&last))?;
-        }
-        let pipeline = Pipeline::new(model, tokenizer)?;
-        if ranks.is_first() {
-            run.remove_replaced_model()?;
-            pipeline.save_pretrained(&arguments.output_dir)?;
-        }
-        Ok(Trained { pipeline, history, interrupted, metrics, arguments })
+        let folder = Arc::new(folder);
+        Ok(Run {
+            arguments,
+            model,
+            tokenizer,
+            optimizer,
+            train,
+            valid,
+            data,
+            metrics,
+            greater_is_better,
+            plan,
+            folder,
+            callbacks,
+            interrupter,
+        })
     }
 }
 
@@ -342,7 +265,7 @@ pub fn evaluate<M: TrainableModel, D: TrainingData<M>>(
 fn evaluated<M: TrainableModel, D: TrainingData<M>>(
     pipeline: &Pipeline<M>,
     data: D,
-    metrics: &Metrics<M>,
+    metrics: &Metrics<M::Output>,
     arguments: &TrainingArguments,
 ) -> Result<BTreeMap<String, f64>> {
     let model = pipeline.model().clone();
@@ -351,13 +274,19 @@ fn evaluated<M: TrainableModel, D: TrainingData<M>>(
     model.devices().iter().try_for_each(|device| arguments.precision.check(device))?;
     let batches = batches(data, &model, pipeline.tokenizer(), arguments, &Interrupter::new())?;
     let loader = evaluation_loader(batches, arguments)?;
-    check_first::<M, D>(&model, &loader)?;
-    let model = Training::new(model).with_precision(arguments.precision)?;
-    Ok(metrics.of_batches(&model, loader.iter())?.expect("nobody stops it"))
+    let (ranks, is_stopped) = (Ranks::single(), || false);
+    let precision = arguments.precision;
+    let evaluator = Evaluator { ranks: &ranks, precision, is_stopped: &is_stopped, is_checked: false };
+    let device = model.devices().into_iter().next().unwrap_or_default();
+    let output = |batch: &_| Ok(model.outcome(batch)?.output);
+    let values = evaluator.evaluate(metrics, &loader, usize::MAX, (M::SHARED, &device), output)?;
+    Ok(values.expect("nobody stops it"))
 }
 
-fn note(arguments: &TrainingArguments, text: impl Display) {
-    if !arguments.silent && arguments.ranks.is_first() {
-        let _ = writeln!(stderr(), "{text}");
+/// An error that says which data it is about.
+fn of_validation(error: Error) -> Error {
+    match error {
+        Error::Data { what, problem } => Error::data(format!("the validation data: {what}"), problem),
+        other => other,
     }
 }

@@ -1,35 +1,33 @@
 //! Data for training, and how they become batches; which head each dataset of this crate trains, and by which metrics.
 
 use super::arguments::TrainingArguments;
-use super::learner::TrainableModel;
+use super::callback::check_not_stopped;
 use super::metric_set::Metrics;
+use super::outputs::{ClassificationItem, SentenceEmbeddingItem};
+use super::run::TrainableModel;
 use crate::data::{
-    Batches, EpochLoader, LabelKind, LabelledSentences, LabelledTexts, MaskedLmCollator,
-    MaskedLmCollatorConfig, PlainText, QuestionWindow, QuestionWindowBatcher, SentencePairBatcher,
-    SentencePairs, SequenceBatcher, SquadExample, TokenBatcher, TryBatcher,
+    Batches, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts, LabelledTokens,
+    MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs, SquadExample,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::layers::ensure;
 use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding as Embedder,
     BertForSequenceClassification as Classifier, BertForTokenClassification as Tagger, CoSentLoss,
-    MultipleNegativesRankingLoss, ProblemType, Stored,
+    MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, QuestionAnsweringBatch, SentencePairBatch,
+    SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
 use crate::text::BertTokenizer;
-use burn::data::dataloader::DataLoader;
 use burn::data::dataset::InMemDataset;
+use burn::train::Interrupter;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
-use burn::train::{Interrupter, TrainStep};
 use std::collections::HashMap;
 use std::fmt::Debug;
 
 /// Data that a model `M` is trained on or evaluated with by a [`Trainer`](super::Trainer): the datasets of [`data`](crate::data), or
 /// [`Batches`] of any for a custom model. `Debug` has to show the items: a run is resumed only with data that it shows alike.
 pub trait TrainingData<M: TrainableModel>: Debug + Sized {
-    /// Makes the batches.
-    type Batcher: TryBatcher<Batch = <M as TrainStep>::Input>;
-
     /// The config of a model for these data, given that of the checkpoint that it is loaded from. By default the same.
     fn config(&self, checkpoint: M::Config, arguments: &TrainingArguments) -> M::Config {
         let _ = arguments;
@@ -37,18 +35,12 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
     }
 
     /// The items as the model reads them. An error says what of the data does not fit the model.
-    fn batches(self, reader: &Reader<M>) -> Result<Batches<Self::Batcher>>;
+    fn batches(self, reader: &Reader<M>) -> Result<Batches<M::Batch>>;
 
     /// The metrics that say how good a model is on such data. By default the loss.
-    fn metrics(&self, model: &M) -> Metrics<M> {
+    fn metrics(&self, model: &M) -> Metrics<M::Output> {
         let _ = model;
         Metrics::new()
-    }
-
-    /// Whether the model can read a batch. The first ones are checked before training; by default they are not.
-    fn check(model: &M, batch: &<M as TrainStep>::Input) -> Result<()> {
-        let _ = (model, batch);
-        Ok(())
     }
 }
 
@@ -71,24 +63,7 @@ impl<M> Reader<'_, M> {
     }
 }
 
-/// Returns the error of a run that is stopped before its first step.
-pub(super) fn check_not_stopped(interrupter: &Interrupter) -> Result<()> {
-    if interrupter.should_stop() { Err(stopped(interrupter)) } else { Ok(()) }
-}
-
-pub(super) fn stopped(interrupter: &Interrupter) -> Error {
-    let reason = interrupter.get_message().unwrap_or_else(|| "another rank was stopped".into());
-    let problem = format!("was stopped before the first step ({reason}), so there is nothing to save");
-    Error::data("the training run", problem)
-}
-
-impl<M, B> TrainingData<M> for Batches<B>
-where
-    M: TrainableModel,
-    B: TryBatcher<Item: Debug, Batch = <M as TrainStep>::Input>,
-{
-    type Batcher = B;
-
+impl<M: TrainableModel> TrainingData<M> for Batches<M::Batch> {
     fn batches(self, _: &Reader<M>) -> Result<Self> {
         Ok(self)
     }
@@ -106,20 +81,9 @@ fn names_for(checkpoint: Vec<String>, names: &[String]) -> Vec<String> {
     if are_same { checkpoint } else { names.to_vec() }
 }
 
-/// `check` of a head, whose `try_forward` refuses what it cannot read.
-macro_rules! checked_by_forward {
-    ($model:ty) => {
-        fn check(model: &$model, batch: &<$model as TrainStep>::Input) -> Result<()> {
-            model.try_forward(batch).map(drop)
-        }
-    };
-}
-
 /// Classification of one or several classes a text, regression, or reranking (a classifier of pairs with one label, trained by
 /// binary cross-entropy), by the kind of the labels.
 impl TrainingData<Classifier> for LabelledTexts {
-    type Batcher = SequenceBatcher;
-
     fn config(&self, config: Config<Classifier>, _: &TrainingArguments) -> Config<Classifier> {
         let problem = match self.kind() {
             LabelKind::Class => ProblemType::SingleLabelClassification,
@@ -133,13 +97,14 @@ impl TrainingData<Classifier> for LabelledTexts {
         config.with_id2label(names).with_problem_type(Some(problem))
     }
 
-    fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceBatcher>> {
-        let (names, lengths) = (reader.model.id2label(), self.sizes());
-        let batcher = SequenceBatcher::new(reader.tokenizer.clone(), names.len());
-        Ok(Batches::new(self.of_model(names)?, batcher).with_lengths(lengths))
+    fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceClassificationBatch>> {
+        let (names, lengths, tokenizer) = (reader.model.id2label(), self.sizes(), reader.tokenizer.clone());
+        let num_labels = names.len();
+        let batch = move |texts: &[_], device: &_| LabelledText::batch(texts, &tokenizer, num_labels, device);
+        Ok(Batches::new(self.with_ids_of(names)?, batch).with_lengths(lengths))
     }
 
-    fn metrics(&self, _: &Classifier) -> Metrics<Classifier> {
+    fn metrics(&self, _: &Classifier) -> Metrics<ClassificationItem> {
         let metrics = Metrics::new();
         match self.kind() {
             LabelKind::Class => metrics
@@ -150,26 +115,23 @@ impl TrainingData<Classifier> for LabelledTexts {
             LabelKind::Value | LabelKind::Relevance => metrics.with(SpearmanMetric::new()),
         }
     }
-
-    checked_by_forward!(Classifier);
 }
 
 impl TrainingData<Tagger> for LabelledSentences {
-    type Batcher = TokenBatcher;
-
     fn config(&self, config: Config<Tagger>, _: &TrainingArguments) -> Config<Tagger> {
         let names = names_for(config.id2label.clone(), self.names());
         config.with_id2label(names)
     }
 
-    fn batches(self, reader: &Reader<Tagger>) -> Result<Batches<TokenBatcher>> {
-        let lengths = self.sizes();
-        let sentences = self.of_model(reader.model.id2label())?;
-        Ok(Batches::new(sentences, TokenBatcher::new(reader.tokenizer.clone())).with_lengths(lengths))
+    fn batches(self, reader: &Reader<Tagger>) -> Result<Batches<TokenClassificationBatch>> {
+        let (lengths, tokenizer) = (self.sizes(), reader.tokenizer.clone());
+        let sentences = self.with_ids_of(reader.model.id2label())?;
+        let batch = move |sentences: &[_], device: &_| LabelledTokens::batch(sentences, &tokenizer, device);
+        Ok(Batches::new(sentences, batch).with_lengths(lengths))
     }
 
     /// Entity metrics if there are tags such as `B-PER`, else metrics of tags.
-    fn metrics(&self, model: &Tagger) -> Metrics<Tagger> {
+    fn metrics(&self, model: &Tagger) -> Metrics<ClassificationItem> {
         let metrics = Metrics::new().with(AccuracyMetric::new());
         // The model's names, since the metric reads the model's ids.
         let names = model.id2label();
@@ -180,15 +142,11 @@ impl TrainingData<Tagger> for LabelledSentences {
             metrics.with(ConfusionMetric::macro_f1())
         }
     }
-
-    checked_by_forward!(Tagger);
 }
 
 /// Extractive question answering. A long context gives several windows.
 impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
-    type Batcher = QuestionWindowBatcher;
-
-    fn batches(self, reader: &Reader<BertForQuestionAnswering>) -> Result<Batches<QuestionWindowBatcher>> {
+    fn batches(self, reader: &Reader<BertForQuestionAnswering>) -> Result<Batches<QuestionAnsweringBatch>> {
         let stride = reader.arguments.doc_stride;
         let windows = QuestionWindow::of_until(&self, &reader.tokenizer, stride, &reader.check())?;
         let lengths = windows.iter().map(|window| window.encoding.len()).collect();
@@ -198,22 +156,18 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
             .map(|(number, example)| *first.entry(&example.context).or_insert(number))
             .collect();
         let sources = windows.iter().map(|window| texts[window.example]).collect();
-        let batcher = QuestionWindowBatcher::new(reader.tokenizer.clone());
-        let batches = Batches::new(InMemDataset::new(windows), batcher);
-        Ok(batches.with_lengths(lengths).with_sources(sources))
+        let tokenizer = reader.tokenizer.clone();
+        let batch = move |windows: &[_], device: &_| QuestionWindow::batch(windows, &tokenizer, device);
+        Ok(Batches::new(InMemDataset::new(windows), batch).with_lengths(lengths).with_sources(sources))
     }
 
-    fn metrics(&self, _: &BertForQuestionAnswering) -> Metrics<BertForQuestionAnswering> {
+    fn metrics(&self, _: &BertForQuestionAnswering) -> Metrics<ClassificationItem> {
         Metrics::new().with(AccuracyMetric::new())
     }
-
-    checked_by_forward!(BertForQuestionAnswering);
 }
 
 impl TrainingData<BertForMaskedLm> for PlainText {
-    type Batcher = MaskedLmCollator;
-
-    fn batches(self, reader: &Reader<BertForMaskedLm>) -> Result<Batches<MaskedLmCollator>> {
+    fn batches(self, reader: &Reader<BertForMaskedLm>) -> Result<Batches<MaskedLmBatch>> {
         let collator = MaskedLmCollatorConfig::for_tokenizer(&reader.tokenizer)
             .with_mlm_probability(self.mlm_probability)
             .with_whole_word_masking(self.whole_word_masking)
@@ -221,21 +175,17 @@ impl TrainingData<BertForMaskedLm> for PlainText {
         let limit = reader.tokenizer.model_max_length().unwrap_or(WINDOW);
         let seq_len = reader.arguments.max_length.unwrap_or(WINDOW.min(limit));
         let windows = self.windows_until(&reader.tokenizer, seq_len, &reader.check())?;
-        Ok(Batches::new(windows, collator))
+        Ok(collator.batches(windows))
     }
 
-    fn metrics(&self, _: &BertForMaskedLm) -> Metrics<BertForMaskedLm> {
+    fn metrics(&self, _: &BertForMaskedLm) -> Metrics<ClassificationItem> {
         Metrics::new().with(AccuracyMetric::new()).with(PerplexityMetric::new())
     }
-
-    checked_by_forward!(BertForMaskedLm);
 }
 
 /// Sentence embeddings; the loss of a model from a checkpoint is [`CoSentLoss`] of pairs with labels, and
 /// [`MultipleNegativesRankingLoss`] of others.
 impl TrainingData<Embedder> for SentencePairs {
-    type Batcher = SentencePairBatcher;
-
     fn config(&self, config: Config<Embedder>, arguments: &TrainingArguments) -> Config<Embedder> {
         let loss = arguments.sentence_loss.clone().unwrap_or_else(|| match self.has_labels() {
             true => CoSentLoss::new().into(),
@@ -246,15 +196,17 @@ impl TrainingData<Embedder> for SentencePairs {
         config.with_loss(loss).with_max_seq_length(length)
     }
 
-    fn batches(self, reader: &Reader<Embedder>) -> Result<Batches<SentencePairBatcher>> {
+    fn batches(self, reader: &Reader<Embedder>) -> Result<Batches<SentencePairBatch>> {
         let texts = (!self.has_labels()).then(|| self.text_hashes());
-        let batches = Batches::new(self, SentencePairBatcher::new(reader.tokenizer.clone()));
+        let tokenizer = reader.tokenizer.clone();
+        let batches =
+            Batches::new(self, move |pairs: &[_], device: &_| SentencePair::batch(pairs, &tokenizer, device));
         Ok(texts.into_iter().fold(batches, Batches::with_texts))
     }
 
     /// Spearman's correlation with labels, the accuracy of triplets with negatives, else how often the positive of an anchor is
     /// the nearest of all, each by the model's similarity.
-    fn metrics(&self, model: &Embedder) -> Metrics<Embedder> {
+    fn metrics(&self, model: &Embedder) -> Metrics<SentenceEmbeddingItem> {
         let metrics = Metrics::new();
         match (self.has_labels(), self.num_negatives()) {
             (true, _) => metrics.with(SpearmanMetric::new()),
@@ -264,8 +216,6 @@ impl TrainingData<Embedder> for SentencePairs {
             (false, _) => metrics.with(TripletMetric::new()),
         }
     }
-
-    checked_by_forward!(Embedder);
 }
 
 /// The batches of some data, with texts cut to the length of the arguments.
@@ -275,7 +225,8 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     tokenizer: &BertTokenizer,
     arguments: &TrainingArguments,
     interrupter: &Interrupter,
-) -> Result<Batches<D::Batcher>> {
+) -> Result<Batches<M::Batch>> {
+    check_not_stopped(interrupter)?;
     let mut reader = Reader { model, tokenizer: tokenizer.clone(), arguments, interrupter };
     if let Some(length) = arguments.max_length {
         let limit = model.bert().embeddings.config().max_sequence_length();
@@ -292,22 +243,12 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     data.batches(&reader)
 }
 
-pub(super) fn evaluation_loader<B: TryBatcher>(
+pub(super) fn evaluation_loader<B: Send + 'static>(
     batches: Batches<B>,
     arguments: &TrainingArguments,
 ) -> Result<EpochLoader<B>> {
     let TrainingArguments { group_by_length, no_duplicates, seed, max_eval_samples, .. } = *arguments;
-    let batches = batches.of_settings(group_by_length, no_duplicates).evaluated(max_eval_samples, seed)?;
+    let batches = batches.ordered(group_by_length, no_duplicates).evaluated(max_eval_samples, seed)?;
     let batch_size = arguments.eval_batch_size.unwrap_or(arguments.batch_size);
     EpochLoader::new(batches, batch_size, &arguments.device())
-}
-
-/// Refuses data whose first batch cannot be made, or not be read by the model.
-pub(super) fn check_first<M: TrainableModel, D: TrainingData<M>>(
-    model: &M,
-    loader: &EpochLoader<D::Batcher>,
-) -> Result<()> {
-    let failed = |source| Error::Training { what: "reading a batch", source: Box::new(source) };
-    // A clone, as the epoch that is begun here is not the run's.
-    loader.clone().iter().next().map_or(Ok(()), |batch| D::check(model, &batch.map_err(failed)?))
 }

@@ -152,9 +152,27 @@ fn ranks_take_the_steps_of_one_process_with_the_batches_of_all() {
 #[test]
 fn a_shared_validation_has_the_bits_of_one_process() {
     for ranks in [2, 3] {
-        let text = launch("validation", ranks, None).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let text = launch("validation", ranks, Some(folder.path())).unwrap();
         assert_eq!(text.matches("validated ").count(), validation::HEADS);
     }
+}
+
+#[test]
+fn threads_are_ranks_as_processes_are() {
+    Ranks::run_threads(3, Wire::Full, heads::equal_one_process).unwrap();
+    let error = Ranks::run_threads(3, Wire::Full, |ranks| match ranks.rank() {
+        1 => Err(Error::Data { what: "the disk".into(), problem: "is full".into() }),
+        _ => ranks.sum(&[1.0]),
+    });
+    assert_eq!(error.unwrap_err().to_string(), "rank 1 the disk is full");
+    let panicked = std::panic::catch_unwind(|| {
+        Ranks::run_threads(2, Wire::Full, |ranks| match ranks.rank() {
+            1 => panic!("on purpose"),
+            _ => ranks.sum(&[1.0]),
+        })
+    });
+    assert!(panicked.is_err());
 }
 
 #[test]

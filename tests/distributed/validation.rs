@@ -1,18 +1,18 @@
-//! A validation that ranks share: outputs and metrics of every head have the bits of one process.
+//! An evaluation that ranks share: the metrics of every head have the bits of one process.
 
+use crate::FOLDER;
 use crate::heads::{
     answers, backwards, bert, classes, masked_lm_batch, numbers, padded, rated_pairs, tags, texts,
 };
 use crate::prelude::*;
-use burn::data::dataloader::{DataLoader, Progress};
-use burn::module::ModuleDisplay;
-use burn::train::InferenceStep;
-use burn::train::metric::{
-    AccuracyMetric, Adaptor, HammingScore, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
-    TopKAccuracyMetric,
-};
+use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric, TopKAccuracyMetric};
 use burn_bert::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
-use burn_bert::training::Training;
+use burn_bert::pipeline::Pipeline;
+use burn_bert::text::BertTokenizer;
+use burn_bert::training::{EvalStrategy, TrainableModel, Trainer, TrainingArguments};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{env, fmt, fs};
 
 pub const HEADS: usize = 9;
 /// Seven batches, the last of one text; the last round of three ranks has one batch.
@@ -21,69 +21,67 @@ const BATCH: usize = 2;
 
 type Text = Vec<i64>;
 
-struct Batcher<T>(fn(&[Text], &Device) -> T);
+/// A text that data are not told apart by.
+#[derive(Clone)]
+struct Hidden(usize, Text);
 
-impl<T: Send + 'static> TryBatcher for Batcher<T> {
-    type Item = Text;
-    type Batch = T;
-
-    fn try_batch(&self, texts: Vec<Text>, device: &Device) -> Result<T> {
-        Ok((self.0)(&texts, device))
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
-/// The score of a whole validation.
-fn score<O, M: Metric + Numeric>(outputs: &[O], mut metric: M) -> f64
-where
-    O: Adaptor<M::Input>,
-{
-    let metadata = MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
-    outputs.iter().for_each(|output| drop(metric.update(&output.adapt(), &metadata).unwrap()));
-    metric.final_value().current()
+/// The metrics of a model before training.
+fn initial<M: TrainableModel>(
+    ranks: &Ranks,
+    output: &Path,
+    model: &M,
+    batch: fn(&[Text], &Device) -> M::Batch,
+    metrics: impl Fn(Trainer<M, Batches<M::Batch>>) -> Trainer<M, Batches<M::Batch>>,
+) -> Result<BTreeMap<String, f64>> {
+    let words = tempfile::tempdir().unwrap();
+    fs::write(words.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n").unwrap();
+    let pipeline = Pipeline::new(model.clone(), BertTokenizer::from_pretrained(words.path())?)?;
+    let all = || texts(0, TEXTS).into_iter().enumerate();
+    let batches = |texts: Vec<Hidden>| {
+        Batches::new(InMemDataset::new(texts), move |texts: &[Hidden], device: &_| {
+            Ok(batch(&texts.iter().map(|text| text.1.clone()).collect::<Vec<_>>(), device))
+        })
+    };
+    // On a rank of so many, batches of others are replaced: whoever computes one is found out.
+    let own = |(index, text): (usize, Text)| match index / BATCH % ranks.size() == ranks.rank() {
+        true => Hidden(index, text),
+        false => Hidden(index, vec![5; text.len()]),
+    };
+    let arguments = TrainingArguments::new(output)
+        .with_ranks(ranks)
+        .with_eval_batch_size(BATCH)
+        .with_eval_strategy(EvalStrategy::Steps(1))
+        .with_max_steps(1)
+        .with_warmup_steps(0)
+        .with_silent(true);
+    let train = batches(all().map(|(index, text)| Hidden(index, text)).collect());
+    let trainer =
+        Trainer::new(pipeline, train, arguments)?.with_validation(batches(all().map(own).collect()));
+    Ok(metrics(trainer).train()?.history.initial)
 }
 
-macro_rules! scores {
-    ($outputs:expr, $($metric:expr),+) => { vec![$(score($outputs, $metric)),+] };
-}
-
-fn check<M, T>(
+fn check<M: TrainableModel>(
     ranks: &Ranks,
     name: &str,
     model: M,
-    batch: fn(&[Text], &Device) -> T,
-    scores: impl Fn(&[<M as InferenceStep>::Output]) -> Vec<f64>,
-) -> Result<()>
-where
-    M: Module + ModuleDisplay + InferenceStep<Input = T>,
-    T: Send + 'static,
-{
-    let device = ranks.device();
-    // On a rank of so many, batches of others are replaced: whoever computes one is found out.
-    let loader = |own: Option<(usize, usize)>| {
-        let text = |(place, text): (usize, Text)| match own {
-            Some((rank, size)) if place / BATCH % size != rank => vec![5; text.len()],
-            _ => text,
-        };
-        let texts = InMemDataset::new(texts(0, TEXTS).into_iter().enumerate().map(text).collect());
-        EpochLoader::new(Batches::new(texts, Batcher(batch)), BATCH, &device)
-    };
-    let training = Training::new(model).with_ranks(ranks, &Interrupter::new())?;
-    let shared = loader(Some((ranks.rank(), ranks.size())))?.share(ranks);
-    let model = training.valid();
-    let outputs = |loader: &dyn DataLoader<T>, most| {
-        let batches = loader.iter().take(most);
-        batches.map(|batch| InferenceStep::step(&model, batch.unwrap())).collect::<Vec<_>>()
-    };
-    assert_eq!(outputs(&shared, 1).len(), 1, "one that is broken off");
-    let found = scores(&outputs(&shared, usize::MAX));
-    let expected = scores(&outputs(&loader(None)?, usize::MAX));
+    batch: fn(&[Text], &Device) -> M::Batch,
+    metrics: impl Fn(Trainer<M, Batches<M::Batch>>) -> Trainer<M, Batches<M::Batch>>,
+) -> Result<()> {
+    let folder = env::var(FOLDER).unwrap();
+    let model = ranks.broadcast(model)?;
+    let output = |kind: &str| Path::new(&folder).join(format!("{name} {kind}"));
+    let found = initial(ranks, &output("shared"), &model, batch, &metrics)?;
+    let alone = output(&format!("alone {}", ranks.rank()));
+    let expected = initial(&Ranks::single(), &alone, &model, batch, &metrics)?;
     // Equal numbers that are not 0 have the same bits.
     assert_eq!(found, expected, "{name}");
-    let is_a_number = |score: &f64| score.is_finite() && *score != 0.0;
-    assert!(found.iter().all(is_a_number), "{name}: {found:?}");
-    let mut batches = shared.iter();
-    let progress = std::iter::from_fn(|| batches.next().map(|_| batches.progress().items_processed));
-    assert_eq!(progress.collect::<Vec<_>>(), [2, 4, 6, 8, 10, 12, 13], "whatever is read ahead");
+    assert!(found.len() > 1 && found.values().all(|score| *score != 0.0), "{name}: {found:?}");
     ranks.same("score", &found)?;
     if ranks.is_first() {
         println!("\nvalidated {name}: {found:?}");
@@ -95,14 +93,14 @@ pub fn of_every_head(ranks: &Ranks) -> Result<()> {
     let device = ranks.device().autodiff();
     device.seed(1 + ranks.rank() as u64);
     let model = BertForMaskedLmConfig::new(bert()).init(&device);
-    check(ranks, "masked_lm", model, masked_lm_batch, |outputs| {
-        scores!(outputs, LossMetric::new(), PerplexityMetric::new(), TopKAccuracyMetric::new(9))
+    check(ranks, "masked_lm", model, masked_lm_batch, |trainer| {
+        trainer.with_metric(PerplexityMetric::new()).with_metric(TopKAccuracyMetric::new(9))
     })?;
 
     let config = BertForSequenceClassificationConfig::new(bert()).with_num_labels(3);
     // One batch has no label.
-    check(ranks, "classes", config.init(&device), classes, |outputs| {
-        scores!(outputs, LossMetric::new(), AccuracyMetric::new(), ConfusionMetric::macro_f1())
+    check(ranks, "classes", config.init(&device), classes, |trainer| {
+        trainer.with_metric(AccuracyMetric::new()).with_metric(ConfusionMetric::macro_f1())
     })?;
     let several = |texts: &[Text], device: &Device| {
         let (input, padding) = padded(texts, device);
@@ -110,44 +108,41 @@ pub fn of_every_head(ranks: &Ranks) -> Result<()> {
             texts.iter().map(|text| [0, 1, 2].map(|class| f64::from(text[0] % 3 != class))).collect();
         SequenceClassificationBatch::multi_label(input, padding, &labels).unwrap()
     };
-    check(ranks, "several classes", config.init(&device), several, |outputs| {
-        scores!(outputs, LossMetric::new(), HammingScore::new())
+    check(ranks, "several classes", config.init(&device), several, |trainer| {
+        trainer.with_metric(HammingScore::new())
     })?;
-    check(ranks, "numbers", config.with_num_labels(1).init(&device), numbers, |outputs| {
-        scores!(outputs, LossMetric::new(), SpearmanMetric::new())
+    check(ranks, "numbers", config.with_num_labels(1).init(&device), numbers, |trainer| {
+        trainer.with_metric(SpearmanMetric::new())
     })?;
 
     let names = ["O", "B-X", "I-X", "B-Y"].map(String::from).to_vec();
     let model = BertForTokenClassificationConfig::new(bert()).with_num_labels(4).init(&device);
-    check(ranks, "tokens", model, tags::<4>, |outputs| {
-        scores!(outputs, LossMetric::new(), AccuracyMetric::new(), EntityMetric::f1(&names))
+    check(ranks, "tokens", model, tags::<4>, |trainer| {
+        trainer.with_metric(AccuracyMetric::new()).with_metric(EntityMetric::f1(&names))
     })?;
 
     // Batches have rows of different lengths.
-    check(ranks, "answers", BertForQuestionAnsweringConfig::new(bert()).init(&device), answers, |outputs| {
-        scores!(outputs, LossMetric::new(), AccuracyMetric::new())
-    })?;
+    let model = BertForQuestionAnsweringConfig::new(bert()).init(&device);
+    check(ranks, "answers", model, answers, |trainer| trainer.with_metric(AccuracyMetric::new()))?;
 
     let config = BertForSentenceEmbeddingConfig::new(bert());
     let rated = config.clone().with_loss(SentenceLoss::CosineSimilarity).init(&device);
-    check(ranks, "rated pairs", rated, rated_pairs, |outputs| {
-        scores!(outputs, LossMetric::new(), SpearmanMetric::new())
-    })?;
+    check(ranks, "rated pairs", rated, rated_pairs, |trainer| trainer.with_metric(SpearmanMetric::new()))?;
     let with_negatives = |texts: &[Text], device: &Device| {
         // The candidates, and after them a negative of each.
         let negatives = texts.iter().map(|text| text[..2].to_vec());
         let candidates: Vec<Text> = backwards(texts).into_iter().chain(negatives).collect();
         SentencePairBatch::new(padded(texts, device), padded(&candidates, device)).unwrap()
     };
-    check(ranks, "pairs with negatives", config.init(&device), with_negatives, |outputs| {
-        let retrieval = RetrievalMetric::ndcg(5);
-        scores!(outputs, LossMetric::new(), AccuracyMetric::new(), retrieval, TripletMetric::new())
+    check(ranks, "pairs with negatives", config.init(&device), with_negatives, |trainer| {
+        let trainer = trainer.with_metric(AccuracyMetric::new()).with_metric(RetrievalMetric::ndcg(5));
+        trainer.with_metric(TripletMetric::new())
     })?;
 
     let mut electra = bert();
     electra.embeddings = electra.embeddings.with_family(Family::Electra);
     let model = ElectraForPreTrainingConfig::new(electra).init(&device);
-    check(ranks, "replaced tokens", model, tags::<2>, |outputs| {
-        scores!(outputs, LossMetric::new(), AccuracyMetric::new(), ConfusionMetric::macro_f1())
+    check(ranks, "replaced tokens", model, tags::<2>, |trainer| {
+        trainer.with_metric(AccuracyMetric::new()).with_metric(ConfusionMetric::macro_f1())
     })
 }

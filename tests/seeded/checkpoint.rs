@@ -71,8 +71,8 @@ pub fn training_loader(
     batch_size: usize,
     batches: usize,
     seed: u64,
-) -> EpochLoader<MaskedLmCollator> {
-    let loader =
-        EpochLoader::new(Batches::new(windows(dir, 14), collator), batch_size, &Device::default()).unwrap();
+) -> EpochLoader<MaskedLmBatch> {
+    let all = collator.batches(windows(dir, 14));
+    let loader = EpochLoader::new(all, batch_size, &Device::default()).unwrap();
     loader.with_shuffling(seed).with_batches_per_epoch(batches).unwrap()
 }

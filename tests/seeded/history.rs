@@ -103,7 +103,9 @@ fn a_metric_that_was_no_number_before_training_has_its_column() {
 #[ignore = "needs the test below, which starts it and reads what it prints"]
 fn runs_that_are_not_silent() {
     let (_turn, dir) = (turn(), checkpoint());
-    let settings = |name: &str| arguments(&dir.path().join(name)).with_epochs(2).with_silent(false);
+    let settings = |name: &str| {
+        arguments(&dir.path().join(name)).with_epochs(2).with_silent(false).with_logging_steps(5)
+    };
     let with_validation = trainer(dir.path(), settings("with")).unwrap().with_metric(Hook::new(|_| ()));
     with_validation.train().unwrap();
     let nan = Hook::new(|_| ()).with_value(|_| f64::NAN);
@@ -114,7 +116,7 @@ fn runs_that_are_not_silent() {
 }
 
 #[test]
-fn five_lines_a_split_say_where_training_is_and_none_what_is_not_there() {
+fn lines_say_where_training_is_and_why_it_ended() {
     let mut program = Command::new(std::env::current_exe().unwrap());
     let output =
         program.args(["--exact", "history::runs_that_are_not_silent", "--ignored", "--nocapture"]).output();
@@ -129,12 +131,21 @@ fn five_lines_a_split_say_where_training_is_and_none_what_is_not_there() {
     let output = String::from_utf8(output.stdout).unwrap();
     let (with, without) = output.split_once("without validation data\n").unwrap();
     let lines = |text: &str, start: &str| text.lines().filter(|line| line.starts_with(start)).count();
-    for (start, count) in
-        [("1/2 train ", 5), ("2/2 train ", 5), ("1/2 valid 8/8 | ", 1), ("2/2 valid 8/8 | ", 1)]
-    {
+    for (start, count) in [
+        ("step 5/12, epoch 0.83/2, loss 0.", 1),
+        ("step 10/12, epoch 1.67/2, loss 0.", 1),
+        ("step 6/12, evaluation: Accuracy ", 1),
+        ("step 6/6, evaluation: Accuracy ", 1),
+        ("step 12/12, evaluation: Accuracy ", 1),
+        ("finished after 12 steps, 2.00 epochs", 1),
+    ] {
         assert_eq!(lines(with, start), count, "{start}: {with}");
     }
-    assert!(with.contains("train 48/48 | Accuracy: epoch "), "{with}");
-    assert_eq!((lines(without, "2/2 train "), lines(without, "2/2 valid")), (5, 0), "{without}");
+    let line = with.lines().find(|line| line.starts_with("step 5/12")).unwrap();
+    assert!(
+        line.contains(", learning rate ") && line.contains(" steps/s, 0:0") && line.ends_with(" left"),
+        "{line}"
+    );
+    assert_eq!((lines(without, "step 5/12"), without.matches("evaluation").count()), (1, 0), "{without}");
     assert!(!output.contains("NaN"), "{output}");
 }

@@ -10,13 +10,13 @@ fn unmasked(dir: &Path) -> MaskedLmCollator {
 }
 
 /// The ids of the windows that a loader gives, batch by batch.
-fn ids(loader: &dyn DataLoader<MaskedLmBatch>) -> Vec<Vec<i64>> {
+fn ids(epoch: Epoch<MaskedLmBatch>) -> Vec<Vec<i64>> {
     let of_batch = |batch: MaskedLmBatch| {
         let [_, seq] = batch.input.dims();
         let ids: Vec<i64> = batch.input.input_ids().unwrap().into_data().iter().collect();
         ids.chunks(seq).map(<[i64]>::to_vec).collect::<Vec<_>>()
     };
-    loader.iter().flat_map(|batch| of_batch(batch.unwrap())).collect()
+    epoch.flat_map(|batch| of_batch(batch.unwrap())).collect()
 }
 
 fn sorted(windows: &[Vec<i64>]) -> Vec<Vec<i64>> {
@@ -27,7 +27,7 @@ fn sorted(windows: &[Vec<i64>]) -> Vec<Vec<i64>> {
 
 /// The ids of so many windows from the training of a text, of which nothing is masked.
 fn windows(dir: &Path, seed: u64, count: usize) -> Vec<Vec<i64>> {
-    ids(&training_loader(dir, unmasked(dir), 1, count, seed))
+    ids(training_loader(dir, unmasked(dir), 1, count, seed).epoch(0))
 }
 
 /// A text of 171 windows, each of which has its number in words, three times.
@@ -81,15 +81,14 @@ fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
     fs::write(&path, "the cat sat on a mat\n".repeat(100)).unwrap();
     open(16).unwrap(); // the limit itself
     let loader = |batch_size, batches| {
-        let loader =
-            EpochLoader::new(Batches::new(open(14).unwrap(), collator(dir.path())), batch_size, &device);
+        let loader = EpochLoader::new(collator(dir.path()).batches(open(14).unwrap()), batch_size, &device);
         loader.and_then(|loader| loader.with_batches_per_epoch(batches)).err()
     };
     assert!(matches!(loader(0, 1), Some(Error::Config { field: "batch_size", .. })));
     assert!(matches!(loader(1, 0), Some(Error::Config { field: "batches_per_epoch", .. })));
     assert!(matches!(loader(2, usize::MAX), Some(Error::Config { field: "batches_per_epoch", .. })));
     fs::write(&path, "\u{200d}").unwrap(); // no token
-    let empty = EpochLoader::new(Batches::new(open(14).unwrap(), collator(dir.path())), 1, &device).err();
+    let empty = EpochLoader::new(collator(dir.path()).batches(open(14).unwrap()), 1, &device).err();
     assert!(matches!(empty, Some(Error::Empty { .. })));
 }
 
@@ -98,7 +97,7 @@ fn every_validation_masks_the_same_tokens_in_batches_of_their_own() {
     let _turn = turn();
     let dir = folder();
     let first = InMemDataset::new(first_windows(dir.path(), 7));
-    let loader = EpochLoader::new(Batches::new(first, collator(dir.path())), 3, &Device::default()).unwrap();
+    let loader = EpochLoader::new(collator(dir.path()).batches(first), 3, &Device::default()).unwrap();
     let masked = |loader: &dyn DataLoader<MaskedLmBatch>| {
         loader.iter().map(|batch| batch.unwrap().positions().to_vec()).collect::<Vec<_>>()
     };
@@ -106,8 +105,9 @@ fn every_validation_masks_the_same_tokens_in_batches_of_their_own() {
     assert_eq!((first.len(), loader.num_items()), (3, 7));
     assert_ne!(first[0], first[1]);
     assert_eq!(masked(&loader), first);
-    assert_eq!(masked(&loader.clone()), first);
-    assert_eq!(masked(loader.slice(3, 6).as_ref()), first[1..2]);
+    let [again, to_device] = [loader.slice(0, 7), loader.to_device(&Device::default())];
+    assert!(masked(again.as_ref()) == first && masked(to_device.as_ref()) == first);
+    assert_eq!(loader.slice(3, 6).num_items(), 3);
 }
 
 #[test]
@@ -122,8 +122,8 @@ fn a_run_that_goes_on_with_other_numbers_of_ranks_goes_on_at_the_same_place() {
         for rank in 0..ranks {
             let loader =
                 training_loader(dir.path(), unmasked(dir.path()), 3, 3, 1).shard(rank, ranks).unwrap();
-            let loader = loader.starting_after(epochs).with_items_read(9 * shards);
-            (0..count).for_each(|_| found.extend(ids(&loader)));
+            let loader = loader.starting_at(epochs, 9 * shards);
+            (epochs..epochs + count).for_each(|epoch| found.extend(ids(loader.epoch(epoch))));
         }
     }
     assert_eq!(sorted(&found), sorted(&expected), "every window once");
@@ -143,24 +143,13 @@ fn windows_know_which_tokens_are_of_one_word() {
 }
 
 /// Items that are batches of themselves.
-struct Numbers;
-
-impl TryBatcher for Numbers {
-    type Item = usize;
-    type Batch = Vec<usize>;
-
-    fn try_batch(&self, items: Vec<usize>, _: &Device) -> burn_bert::Result<Vec<usize>> {
-        Ok(items)
-    }
+fn numbers(count: usize) -> Batches<Vec<usize>> {
+    Batches::new(InMemDataset::new((0..count).collect()), |items: &[usize], _| Ok(items.to_vec()))
 }
 
-fn numbers(count: usize) -> Batches<Numbers> {
-    Batches::new(InMemDataset::new((0..count).collect()), Numbers)
-}
-
-fn items(batches: Batches<Numbers>) -> Vec<usize> {
+fn items(batches: Batches<Vec<usize>>) -> Vec<usize> {
     let loader = EpochLoader::new(batches, 3, &Device::default()).unwrap();
-    loader.iter().flat_map(|batch| batch.unwrap()).collect()
+    loader.epoch(0).flat_map(|batch| batch.unwrap()).collect()
 }
 
 #[test]
@@ -193,7 +182,7 @@ fn batches_have_no_two_equal_texts_until_there_is_no_other_choice() {
     let epoch = |texts: Vec<Vec<u64>>, batch_size| {
         let batches = numbers(texts.len()).with_texts(texts);
         let loader = EpochLoader::new(batches, batch_size, &Device::default()).unwrap().with_shuffling(3);
-        let batches: Vec<Vec<usize>> = loader.iter().map(|batch| batch.unwrap()).collect();
+        let batches: Vec<Vec<usize>> = loader.epoch(0).map(|batch| batch.unwrap()).collect();
         let mut all = batches.concat();
         all.sort_unstable();
         assert!(all.into_iter().eq(0..loader.num_items()), "every item once");

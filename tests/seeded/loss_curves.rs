@@ -134,7 +134,7 @@ fn losses_of_a_real_checkpoint_in_bf16_follow_those_in_f32_as_closely_as_pytorch
     let tokenizer = BertTokenizer::from_pretrained(&checkpoint).unwrap();
     let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer).init();
     let corpus = PlainText::open(&file).unwrap().windows(tokenizer, 64).unwrap();
-    let loader = EpochLoader::new(Batches::new(corpus, collator), 4, &device).unwrap().with_shuffling(7);
+    let loader = EpochLoader::new(collator.batches(corpus), 4, &device).unwrap().with_shuffling(7);
     let loader = loader.with_batches_per_epoch(steps).unwrap();
     let batches: Vec<_> = loader.iter().map(|batch| batch.unwrap()).collect();
     let batches_json: Vec<_> = batches.iter().map(json).collect();

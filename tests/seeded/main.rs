@@ -29,8 +29,6 @@ mod prelude {
     pub use burn::data::dataloader::DataLoader;
     pub use burn::data::dataset::{Dataset, InMemDataset};
     pub use burn::module::{Module, ParamGroup};
-    pub use burn::optim::lr_scheduler::constant::ConstantLr;
-    pub use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
     pub use burn::prelude::*;
     pub use burn::train::metric::{Adaptor, Metric, Numeric};
     pub use burn::train::{InferenceStep, Interrupter, TrainStep};

@@ -3,7 +3,7 @@
 use crate::checkpoint::{arguments, checkpoint, reviews, text};
 use crate::prelude::*;
 use burn::nn::{Linear, LinearConfig};
-use burn::train::{RegressionOutput, TrainOutput};
+use burn::train::RegressionOutput;
 
 pub type Classifier = Trainer<BertForSequenceClassification, LabelledTexts>;
 
@@ -113,19 +113,6 @@ fn a_run_goes_on_with_more_epochs_and_not_with_fewer() {
     assert!(weights(&longer) == weights(&unbroken), "bit for bit, with dropout on");
     assert_eq!(longer.history, unbroken.history);
     says(train(settings("longer", 3).with_resume(true)), "a run of 12 evaluations, now 9");
-}
-
-#[test]
-fn a_run_on_three_devices_takes_the_steps_that_its_learning_rate_is_planned_for() {
-    let (_turn, dir) = (turn(), checkpoint());
-    // One item on each of two devices and three on the last, in two batches.
-    let arguments = arguments(&dir.path().join("out")).with_batch_size(2);
-    let trainer =
-        Trainer::from_pretrained(dir.path(), reviews(5), arguments.with_devices(vec![Device::default(); 3]));
-    let history = trainer.unwrap().with_validation(reviews(8)).train().unwrap().history;
-    assert_eq!(history.evaluations.iter().map(|evaluation| evaluation.step).collect::<Vec<_>>(), [2, 4, 6]);
-    let losses = history.valid("Loss");
-    assert!(losses[1] != losses[0] && losses[2] != losses[1], "without a rate nothing is trained: {history}");
 }
 
 #[test]
@@ -253,30 +240,19 @@ fn data_of_the_caller_are_checked_when_they_are_given() {
     }
 }
 
-/// Batches of reviews, one of which cannot be made once it is asked for by the trainer.
-struct Failing(SequenceBatcher, AtomicUsize);
-
-impl TryBatcher for Failing {
-    type Item = LabelledText;
-    type Batch = SequenceClassificationBatch;
-
-    fn try_batch(&self, items: Vec<LabelledText>, device: &Device) -> Result<SequenceClassificationBatch> {
-        if self.1.fetch_add(1, Ordering::Relaxed) >= 20 {
-            return Err(Error::Data { what: "this text".into(), problem: "cannot be read".into() });
-        }
-        self.0.try_batch(items, device)
-    }
-}
-
 #[test]
 fn a_batch_that_cannot_be_made_or_a_disk_that_is_full_ends_the_run_with_an_error_and_no_model() {
     let (_turn, dir) = (turn(), checkpoint());
     let out = dir.path().join("unreadable");
     let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
     // Of the first batch, the table of errors has the message.
-    let batcher = Failing(SequenceBatcher::new(tokenizer, 2), AtomicUsize::new(0));
-    let items = reviews(48).iter().map(|review| review.unwrap()).collect();
-    let data = Batches::new(InMemDataset::new(items), batcher);
+    let made = AtomicUsize::new(0);
+    let data = Batches::new(reviews(48), move |texts: &[_], device: &_| {
+        if made.fetch_add(1, Ordering::Relaxed) >= 20 {
+            return Err(Error::Data { what: "this text".into(), problem: "cannot be read".into() });
+        }
+        LabelledText::batch(texts, &tokenizer, 2, device)
+    });
     let failing =
         Trainer::<BertForSequenceClassification, _>::from_pretrained(dir.path(), data, arguments(&out));
     let message = format!("{:#}", anyhow::Error::new(failing.unwrap().train().err().unwrap()));
@@ -284,9 +260,12 @@ fn a_batch_that_cannot_be_made_or_a_disk_that_is_full_ends_the_run_with_an_error
     assert!(message.ends_with("this text cannot be read") && !is_saved(&out), "{message}");
 
     let out = dir.path().join("out");
-    let in_the_way = out.join("training/checkpoint");
-    let hook = Hook::at(1, move || fs::write(&in_the_way, "no folder").unwrap());
-    fails!(trainer(dir.path(), arguments(&out)).unwrap().with_metric(hook).train(), Error::Training { .. });
+    let in_the_way = out.join("training");
+    let hook = Hook::at(1, move || {
+        fs::remove_dir_all(&in_the_way).unwrap();
+        fs::write(&in_the_way, "no folder").unwrap();
+    });
+    fails!(trainer(dir.path(), arguments(&out)).unwrap().with_metric(hook).train(), Error::Io { .. });
     assert!(!is_saved(&out));
     // At the very end: where the model is to be written is a folder.
     let out = dir.path().join("full");
@@ -344,35 +323,29 @@ impl Stored for BertForNumbers {
     }
 }
 
-impl TrainStep for BertForNumbers {
-    type Input = SequenceClassificationBatch;
+impl TrainableModel for BertForNumbers {
+    type Batch = SequenceClassificationBatch;
     type Output = RegressionOutput;
 
-    fn step(&self, batch: SequenceClassificationBatch) -> TrainOutput<RegressionOutput> {
-        let output = InferenceStep::step(self, batch);
-        TrainOutput::new(self, output.loss.backward(), output)
-    }
-}
-
-impl InferenceStep for BertForNumbers {
-    type Input = SequenceClassificationBatch;
-    type Output = RegressionOutput;
-
-    fn step(&self, batch: SequenceClassificationBatch) -> RegressionOutput {
-        let hidden = self.bert.try_forward(&batch.input, batch.padding.as_ref()).unwrap().last_hidden_state;
+    fn outcome(&self, batch: &SequenceClassificationBatch) -> Result<Outcome<RegressionOutput>> {
+        let hidden = self.bert.try_forward(&batch.input, batch.padding.as_ref())?.last_hidden_state;
         let numbers = self.number.forward(hidden.narrow(1, 0, 1).squeeze_dim::<2>(1));
         let targets = batch.targets().unwrap().cast(numbers.dtype());
         let loss = (numbers.clone() - targets.clone()).powi_scalar(2).mean();
-        let loss = if batch.input.dims()[0] == self.nan { loss * f32::NAN } else { loss };
-        RegressionOutput::new(loss, numbers, targets)
+        let [count, _] = batch.input.dims();
+        let loss = if count == self.nan { loss * f32::NAN } else { loss };
+        let output = RegressionOutput::new(loss.clone(), numbers, targets);
+        Ok(Outcome { loss, count: count as f64, output })
     }
 }
 
-fn numbers(dir: &Path) -> Batches<SequenceBatcher> {
+fn numbers(dir: &Path) -> Batches<SequenceClassificationBatch> {
     let words = ["good film", "bad film"];
     let items = (0..44).map(|i| text(words[i % 2], Label::Value((i % 2) as f32))).collect();
     let tokenizer = BertTokenizer::from_pretrained(dir).unwrap();
-    Batches::new(InMemDataset::new(items), SequenceBatcher::new(tokenizer, 1))
+    Batches::new(InMemDataset::new(items), move |texts: &[_], device: &_| {
+        LabelledText::batch(texts, &tokenizer, 1, device)
+    })
 }
 
 #[test]
@@ -404,7 +377,7 @@ fn a_loss_that_is_no_number_ends_the_run_with_an_error_and_no_model() {
         let arguments = arguments(&out).with_eval_batch_size(eval_batch_size);
         let trainer = Trainer::new(pipeline, numbers(dir.path()), arguments).unwrap();
         says(trainer.with_validation(numbers(dir.path())).train(), expected);
-        assert!(!is_saved(&out) && !out.join("training/checkpoint").exists(), "{expected}");
+        assert!(!is_saved(&out) && !out.join("training/checkpoint-1").exists(), "{expected}");
     }
 }
 
@@ -469,12 +442,9 @@ fn a_model_without_autodiff_is_trained_by_the_trainer_and_refused_by_burns_learn
     let frozen = train("frozen", autodiff().set_require_grad_group(embeddings, false));
     assert!(all_values(&frozen.pipeline.model().bert.embeddings) == all_values(&before.bert.embeddings));
 
-    let batch = || {
-        let items = vec![text("good", Label::Class(1))];
-        SequenceBatcher::new(tokenizer(), 2).try_batch(items, &plain).unwrap()
-    };
+    let batch = || LabelledText::batch(&[text("good", Label::Class(1))], &tokenizer(), 2, &plain).unwrap();
     for model in [before, autodiff().valid()] {
-        let message = panic_of(|| drop(TrainStep::step(&Training::new(model), batch())));
+        let message = panic_of(|| drop(TrainStep::step(&ForLearner::new(model), batch())));
         assert!(message.contains("make or load it on `device.autodiff()`"), "{message}");
     }
 }
@@ -503,9 +473,8 @@ fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
         }
     }
     // By hand: the mean over all labelled tokens.
-    let batcher = TokenBatcher::new(trained.pipeline.tokenizer().clone());
-    let all = (0..23).map(tags).collect();
-    let batch = batcher.try_batch(all, &Device::default()).unwrap();
+    let all: Vec<_> = (0..23).map(tags).collect();
+    let batch = LabelledTokens::batch(&all, trained.pipeline.tokenizer(), &Device::default()).unwrap();
     let loss = trained.pipeline.model().forward(&batch).loss.into_scalar::<f64>();
     assert!((loss - grouped["Loss"]).abs() < 1e-4, "{loss}, {}", grouped["Loss"]);
     // A part of it is drawn by the seed.

@@ -40,10 +40,10 @@ fn model(
 #[test]
 fn a_step_gives_the_metrics_scores_and_the_diagonal() {
     let _turn = turn();
-    let batcher = SentencePairBatcher::new(tokenizer());
-    let batch = |with_negatives| batcher.try_batch(pairs(0..1, with_negatives), &Device::default()).unwrap();
+    let batch = |pairs: &[_]| SentencePair::batch(pairs, &tokenizer(), &Device::default());
+    let of_pairs = |with_negatives| batch(&pairs(0..1, with_negatives)).unwrap();
     let model = model(|config| config).valid();
-    let output = InferenceStep::step(&model, batch(true));
+    let output = model.outcome(&of_pairs(true)).unwrap().output;
     assert_eq!((output.anchors.dims(), output.candidates.dims()), ([8, 16], [16, 16]));
     let of_validation = MetricMetadata { progress: Progress::new(1, 1, None), iteration: None, lr: None };
     macro_rules! score {
@@ -71,7 +71,7 @@ fn a_step_gives_the_metrics_scores_and_the_diagonal() {
     let labels: Vec<f32> = (0..8).map(|i| own(i) as f32 * 2.0 - 1.0).collect();
     let other = model.config().with_loss(SentenceLoss::CosineSimilarity).init(&Device::default());
     let other = other.try_load_record(model.into_record()).unwrap();
-    let scored = InferenceStep::step(&other, batch(false).with_labels(&labels).unwrap());
+    let scored = other.outcome(&of_pairs(false).with_labels(&labels).unwrap()).unwrap().output;
     assert_eq!(score!(SpearmanMetric::new(), scored), 1.0);
     let loss =
         labels.iter().map(|&y| (f64::from(y) + 1.0) / 2.0 - f64::from(y)).map(|d| d * d).sum::<f64>() / 8.0;
@@ -79,16 +79,15 @@ fn a_step_gives_the_metrics_scores_and_the_diagonal() {
     assert!(score!(AccuracyMetric::new(), scored).is_nan() && score!(TripletMetric::new(), scored).is_nan());
     assert!(score!(RetrievalMetric::accuracy(1), scored).is_nan());
 
-    assert!(batcher.try_batch(Vec::new(), &Device::default()).is_err());
+    assert!(batch(&[]).is_err());
 }
 
 /// The backward computes what the forward computed, with the same masks: as if everything had been kept.
 #[test]
 fn mini_batches_are_computed_again_with_the_same_dropout() {
     let _turn = turn();
-    let batcher = SentencePairBatcher::new(tokenizer());
     let pairs = pairs(0..1, true);
-    let batch = batcher.try_batch(pairs.clone(), &Device::default()).unwrap();
+    let batch = SentencePair::batch(&pairs, &tokenizer(), &Device::default()).unwrap();
     let loss = SentenceLoss::from(MultipleNegativesRankingLoss::new());
     for size in [3, 100] {
         let device = Device::default().autodiff();

@@ -1,233 +1,231 @@
-//! Burn's trainer with `BertForMaskedLm`: it learns, clips, accumulates, and goes on where it was stopped.
+//! The steps of a trainer against those of other batches, its precision, its callbacks, and Burn's own `Learner`.
 
-use crate::checkpoint::{collator, first_windows, folder, training_loader};
+use crate::checkpoint::{arguments, checkpoint, collator, first_windows, folder, text, training_loader};
 use crate::prelude::*;
-use burn::optim::{GradientsAccumulator, SgdConfig};
-use burn::tensor::DType;
+use crate::runs::{trainer, weights};
+use burn::optim::SgdConfig;
+use burn::tensor::FloatDType;
 use burn::train::metric::{AccuracyMetric, LossMetric, PerplexityMetric};
 use burn::train::renderer::CliMetricsRenderer;
-use burn::train::{
-    ExecutionStrategy, Learner, LearningResult, MultiDeviceOptim, SupervisedTraining, TrainingStrategy,
-};
+use burn::train::{Learner, SupervisedTraining};
+use burn_bert::cast_module;
 use burn_bert::functional::autocast;
-use std::ops::Range;
+use std::ops::ControlFlow;
+use std::sync::Mutex;
 
-/// A model whose parameters are drawn, not merely planned.
-fn model(device: &Device) -> BertForMaskedLm {
-    device.seed(5);
-    let model = BertForMaskedLmConfig::new(small_bert(11)).init(device);
-    all_values(&model);
-    model
-}
-
-/// The same without dropout.
-fn undropped() -> Training<BertForMaskedLm> {
-    let mut model = model(&Device::default().autodiff());
-    model.bert.embeddings.set_dropout(0.0).unwrap();
-    model.bert.encoder.set_dropout(0.0, 0.0).unwrap();
-    Training::new(model)
-}
-
-type MaskedLmTraining = SupervisedTraining<Training<BertForMaskedLm>>;
-
-/// A training run with logs in `dir`/run.
-fn run(dir: &Path, train: EpochLoader<MaskedLmCollator>) -> MaskedLmTraining {
-    let windows = Batches::new(InMemDataset::new(first_windows(dir, 8)), collator(dir));
-    let valid = EpochLoader::new(windows, 4, &Device::default()).unwrap();
-    SupervisedTraining::new(dir.join("run"), Arc::new(train), Arc::new(valid))
-        .renderer(Box::new(CliMetricsRenderer::new()))
-        .with_application_logger(None)
-}
-
-/// Two batches a step.
-fn accumulated(training: MaskedLmTraining) -> MaskedLmTraining {
-    training.grads_accumulation(2)
-}
-
-/// Trains from the end of epoch `from` to that of epoch `to`, of ten steps each, with two batches a step, which `two` provides
-/// for.
-fn train(
-    precision: Precision,
-    dir: &Path,
-    [from, to]: [usize; 2],
-    two: impl FnOnce(MaskedLmTraining) -> MaskedLmTraining,
-) -> LearningResult<Training<BertForMaskedLm>> {
-    let training = run(dir, training_loader(dir, collator(dir), 4, 20, 7).starting_after(from))
-        .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
-        .with_default_checkpointers()
-        .num_epochs(to);
-    let training = two(training);
-    let training = if from > 0 { training.checkpoint(from) } else { training };
-    let model = Training::new(model(&Device::default().autodiff())).with_precision(precision).unwrap();
-    let schedule = LrSchedule::Linear.with_warmup(1e-2, 3, 30).unwrap();
-    let result = training.launch(Learner::new(model, adamw(&AdamWConfig::new()).unwrap(), schedule));
-    assert!(result.error.is_none(), "{:?}", result.error);
-    result
-}
-
-fn loss_of(model: &BertForMaskedLm, dir: &Path) -> f64 {
-    let device = Device::default();
-    let batch = collator(dir).collate(&first_windows(dir, 8), 3, &device).unwrap();
-    model.clone().valid().forward(&batch).loss.into_scalar::<f64>()
-}
-
-#[test]
-fn burns_learner_trains_and_a_run_that_was_stopped_goes_on_as_if_it_was_not() {
-    let _turn = turn();
-    let [whole, stopped] = [folder(), folder()];
-    let train = |dir: &TempDir, epochs| train(Precision::F32, dir.path(), epochs, accumulated);
-    let result = train(&whole, [0, 3]);
-    let before = loss_of(&model(&Device::default().autodiff()), whole.path());
-    let after = loss_of(&result.model.model, whole.path());
-    println!("held-out loss {before:.3} before, {after:.3} after 30 steps");
-    assert!(after < before - 0.5, "{before} → {after}");
-
-    train(&stopped, [0, 1]);
-    let resumed = train(&stopped, [1, 3]);
-    assert!(all_values(&resumed.model) == all_values(&result.model), "bit for bit, with dropout on");
-}
-
-/// The same device twice: Burn makes a worker, a loader and a copy of the model for each.
-fn on_two_devices(training: MaskedLmTraining, optim: MultiDeviceOptim) -> MaskedLmTraining {
-    let strategy = ExecutionStrategy::multi(vec![Device::default().autodiff(); 2], optim);
-    training.with_training_strategy(TrainingStrategy::Default(strategy))
-}
-
-#[test]
-fn a_run_in_16_bits_learns_goes_on_as_if_it_was_not_stopped_and_keeps_f32() {
-    let _turn = turn();
-    let exact = train(Precision::F32, folder().path(), [0, 3], accumulated);
-    let [whole, stopped] = [folder(), folder()];
-    let train_narrow = |dir: &TempDir, epochs| train(Precision::Bf16, dir.path(), epochs, accumulated);
-    let result = train_narrow(&whole, [0, 3]);
-    let losses = [&result, &exact].map(|result| loss_of(&result.model.model, whole.path()));
-    println!("held-out loss {:.4}, in f32 {:.4}", losses[0], losses[1]);
-    assert!((losses[0] - losses[1]).abs() < 0.05, "{losses:?}");
-    assert!(all_values(&result.model.model) != all_values(&exact.model.model), "it was rounded");
-    assert_eq!(result.model.model.bert.encoder.layers[0].output.weight.val().dtype(), DType::F32);
-
-    train_narrow(&stopped, [0, 1]);
-    let resumed = train_narrow(&stopped, [1, 3]);
-    assert!(all_values(&resumed.model) == all_values(&result.model), "bit for bit");
-
-    let result = train(Precision::Bf16, folder().path(), [0, 3], |training| {
-        on_two_devices(training, MultiDeviceOptim::OptimMainDevice)
-    });
-    let loss = loss_of(&result.model.model, whole.path());
-    assert!((loss - losses[1]).abs() < 0.2, "on two devices: {loss}");
-}
-
-#[test]
-fn validation_is_in_the_precision_of_training() {
-    let _turn = turn();
-    let start = undropped();
-    let collator =
-        MaskedLmCollatorConfig::new(11, 4, 0, vec![0, 1, 2, 3, 4]).with_mlm_probability(1.0).init();
+/// A classifier in f64 without dropout, with values that follow from the seed.
+fn exact(dir: &Path) -> Pipeline<BertForSequenceClassification> {
     let device = Device::default().autodiff();
-    let batch = collator.collate(&[MaskedLmExample::new(vec![2, 5, 6, 3])], 0, &device).unwrap();
-    // The same for each masked token, so that a validation weighs by them.
-    let loss = |training: &Training<BertForMaskedLm>| {
-        values(InferenceStep::step(training, batch.clone()).loss.narrow(0, 0, 1))
-    };
-    let exact = loss(&start);
-    let expected = autocast(Precision::Bf16, || values(start.model.forward(&batch).loss));
-    let found = loss(&start.clone().with_precision(Precision::Bf16).unwrap());
-    assert!(found == expected && found != exact, "{found:?}, {expected:?}, {exact:?}");
+    device.seed(3);
+    let mut config = BertForSequenceClassificationConfig::from_pretrained(dir).unwrap();
+    config.bert.embeddings.hidden_dropout_prob = 0.0;
+    config.bert.attention_probs_dropout_prob = 0.0;
+    let (model, _) = BertForSequenceClassification::from_pretrained_with(&config, dir, &device).unwrap();
+    let model = cast_module(model, FloatDType::F64).unwrap();
+    Pipeline::new(model, BertTokenizer::from_pretrained(dir).unwrap()).unwrap()
+}
+
+/// 43 texts: a last step of nine has seven, and its batches of three have three, three and one.
+fn texts() -> LabelledTexts {
+    let words = ["the film was good", "bad film", "good", "a boring film on a mat"];
+    let texts = (0..43).map(|i| text(words[i * 7 % 4], Label::Class(i * i % 3 % 2))).collect();
+    LabelledTexts::new(texts, ["LABEL_0", "LABEL_1"].map(String::from).to_vec()).unwrap()
+}
+
+/// The weights after two epochs of SGD.
+fn after_sgd(dir: &Path, name: &str, change: impl Fn(TrainingArguments) -> TrainingArguments) -> Vec<f64> {
+    let arguments =
+        arguments(&dir.join(name)).with_epochs(2).with_group_by_length(false).with_warmup_steps(0);
+    let arguments = change(arguments.with_learning_rate(0.5).with_lr_schedule(LrSchedule::Constant));
+    let trainer = Trainer::new(exact(dir), texts(), arguments).unwrap();
+    weights(&trainer.with_optimizer(SgdConfig::new().init()).train().unwrap())
 }
 
 #[test]
-fn a_largest_norm_that_is_not_above_0_is_an_error() {
-    let _turn = turn();
-    for norm in [0.0, -1.0, f64::NAN] {
-        says(undropped().with_max_grad_norm(norm), &format!("max_norm is {norm}, but must be above 0"));
-    }
-}
-
-/// Three steps of SGD, of two batches each.
-fn weights_after_sgd(max_grad_norm: f64, two: impl FnOnce(MaskedLmTraining) -> MaskedLmTraining) -> Vec<f64> {
-    let dir = folder();
-    let training = run(dir.path(), training_loader(dir.path(), collator(dir.path()), 4, 2, 7)).num_epochs(3);
-    let model = undropped().with_max_grad_norm(max_grad_norm).unwrap();
-    let learner = Learner::new(model, SgdConfig::new().init(), ModuleLrScheduler::from(ConstantLr::new(0.1)));
-    all_values(&two(training).launch(learner).model)
-}
-
-#[test]
-fn two_devices_take_the_steps_that_one_takes_with_twice_the_batches() {
-    let _turn = turn();
-    let before = all_values(&undropped());
+fn accumulated_batches_and_devices_take_the_steps_of_one_batch_with_all_their_texts() {
+    let (_turn, dir) = (turn(), checkpoint());
     // Clipping forgets whether gradients were added or averaged; without it that shows.
-    for (max_grad_norm, moves) in [(0.5, 0.1..0.150001), (f64::INFINITY, 0.16..f64::INFINITY)] {
-        let one = weights_after_sgd(max_grad_norm, accumulated);
-        let moved: Vec<_> = before.iter().zip(&one).map(|(before, after)| after - before).collect();
-        assert!(moves.contains(&norm(&moved)), "a norm of {max_grad_norm}: moved by {}", norm(&moved));
-        for optim in [MultiDeviceOptim::OptimMainDevice, MultiDeviceOptim::OptimSharded] {
-            let two = weights_after_sgd(max_grad_norm, |training| on_two_devices(training, optim));
-            let difference = largest_difference(&one, &two);
-            assert!(difference < 1e-6, "{optim:?}, a norm of {max_grad_norm}: {difference:e}");
+    for max_grad_norm in [f64::INFINITY, 0.5] {
+        let after = |name: &str, batch_size: usize, accumulated: usize, devices: usize| {
+            let name = format!("{name}-{max_grad_norm}");
+            after_sgd(dir.path(), &name, |arguments| {
+                let arguments = arguments.with_batch_size(batch_size).with_max_grad_norm(max_grad_norm);
+                let arguments = arguments.with_gradient_accumulation_steps(accumulated);
+                arguments.with_devices(vec![Device::default(); devices])
+            })
+        };
+        let whole = after("whole", 9, 1, 1);
+        let before = all_values(exact(dir.path()).model());
+        assert!(largest_difference(&whole, &before) > 1e-3);
+        for (name, found) in
+            [("accumulated", after("accumulated", 3, 3, 1)), ("devices", after("devices", 3, 1, 3))]
+        {
+            let difference = largest_difference(&found, &whole);
+            assert!(difference < 1e-12, "{name}, a norm of {max_grad_norm}: {difference:e}");
         }
     }
 }
 
-/// One step of SGD at a rate of 1 is the gradient that the optimiser was given.
-fn step_of(model: Training<BertForMaskedLm>, batches: Range<usize>) -> Vec<f64> {
+#[test]
+fn a_step_is_clipped_by_the_norm_of_all_gradients_together() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let one_step = |arguments: TrainingArguments| {
+        arguments.with_eval_strategy(EvalStrategy::Steps(1)).with_max_steps(1).with_max_grad_norm(0.01)
+    };
+    let after = after_sgd(dir.path(), "clipped", one_step);
+    let before = all_values(exact(dir.path()).model());
+    let moved: f64 = before.iter().zip(&after).map(|(before, after)| (after - before).powi(2)).sum();
+    assert!((moved.sqrt() - 0.5 * 0.01).abs() < 1e-6, "{}", moved.sqrt()); // the rate times the norm
+}
+
+#[test]
+fn a_run_goes_on_with_other_batches_of_the_same_step_and_with_no_other_optimizer() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let whole = after_sgd(dir.path(), "whole", |arguments| arguments.with_batch_size(6));
+    let part = |epochs, batch_size: usize| {
+        after_sgd(dir.path(), "part", |arguments| {
+            let arguments = arguments.with_batch_size(batch_size).with_epochs(epochs).with_resume(epochs > 1);
+            arguments.with_gradient_accumulation_steps(6 / batch_size)
+        })
+    };
+    part(1, 6);
+    let resumed = part(2, 2);
+    // Texts are classified alone, so the batches that they come in make no difference.
+    assert!(largest_difference(&resumed, &whole) < 1e-12, "{:e}", largest_difference(&resumed, &whole));
+    let resume = |batch_size: usize| {
+        let settings = arguments(&dir.path().join("part")).with_epochs(3).with_group_by_length(false);
+        let settings = settings.with_learning_rate(0.5).with_lr_schedule(LrSchedule::Constant);
+        let settings = settings.with_warmup_steps(0).with_resume(true).with_batch_size(batch_size);
+        Trainer::new(exact(dir.path()), texts(), settings).unwrap().train()
+    };
+    says(resume(7), "with other settings: batch_size · gradient_accumulation_steps: 6, now 7;");
+    // Texts, weights and settings are those of the run.
+    let adam = Trainer::new(exact(dir.path()), texts(), arguments(&dir.path().join("adam"))).unwrap();
+    adam.train().unwrap();
+    let sgd = arguments(&dir.path().join("adam")).with_epochs(4).with_resume(true);
+    let sgd = Trainer::new(exact(dir.path()), texts(), sgd).unwrap().with_optimizer(SgdConfig::new().init());
+    says(sgd.train(), "optimizer.bpk does not fit the model: it is of another optimizer");
+}
+
+#[test]
+fn an_evaluation_is_in_the_precision_of_training() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let loss = |precision| {
+        let settings = arguments(dir.path()).with_precision(precision);
+        evaluate(&exact_in_f32(dir.path()), texts(), &settings).unwrap()["Loss"]
+    };
+    let (exact, found) = (loss(Precision::F32), loss(Precision::Bf16));
+    let pipeline = exact_in_f32(dir.path());
+    let all: Vec<_> = texts().iter().map(|text| text.unwrap()).collect();
+    let batches = all.chunks(1).map(|text| {
+        let batch = LabelledText::batch(text, pipeline.tokenizer(), 2, &Device::default()).unwrap();
+        autocast(Precision::Bf16, || pipeline.model().forward(&batch).loss.into_scalar::<f64>())
+    });
+    let expected = batches.sum::<f64>() / 43.0;
+    assert!((found - expected).abs() < 0.1 * (found - exact).abs(), "{found}, {expected}, {exact}");
+}
+
+fn exact_in_f32(dir: &Path) -> Pipeline<BertForSequenceClassification> {
+    let (model, tokenizer) = exact(dir).into_parts();
+    Pipeline::new(cast_module(model, FloatDType::F32).unwrap().valid(), tokenizer).unwrap()
+}
+
+/// Notes what it is told, and stops the run at a step.
+struct Notes(Arc<Mutex<Vec<String>>>, usize);
+
+impl Notes {
+    fn push(&self, note: String) -> ControlFlow<String> {
+        self.0.lock().unwrap().push(note);
+        ControlFlow::Continue(())
+    }
+}
+
+impl Callback for Notes {
+    fn on_step(&mut self, progress: &Progress) -> ControlFlow<String> {
+        if progress.step == self.1 { ControlFlow::Break("enough".into()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn on_log(&mut self, entry: &LogEntry) -> ControlFlow<String> {
+        assert!(
+            entry.loss.is_some_and(f64::is_finite)
+                && entry.steps_per_second > 0.0
+                && entry.seconds_left >= 0.0
+        );
+        self.push(format!(
+            "log {} {:.2} {:.4}",
+            entry.progress.step, entry.progress.epoch, entry.learning_rate
+        ))
+    }
+
+    fn on_evaluate(&mut self, progress: &Progress, evaluation: &Evaluation) -> ControlFlow<String> {
+        assert!(evaluation.valid.contains_key("Accuracy") && evaluation.train.contains_key("Loss"));
+        self.push(format!("evaluate {}", progress.step))
+    }
+
+    fn on_save(&mut self, _: &Progress, checkpoint: &Path) -> ControlFlow<String> {
+        assert!(checkpoint.join("model.bpk").exists());
+        self.push(format!("save {}", checkpoint.file_name().unwrap().to_string_lossy()))
+    }
+
+    fn on_end(&mut self, progress: &Progress, reason: &str) {
+        let _ = self.push(format!("end {} {reason}", progress.step));
+    }
+}
+
+#[test]
+fn callbacks_are_told_what_happens_and_may_stop_the_run() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let out = dir.path().join("out");
+    let settings = arguments(&out).with_logging_steps(4).with_lr_schedule(LrSchedule::Constant);
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let trainer = trainer(dir.path(), settings.with_warmup_steps(0)).unwrap();
+    let trainer = trainer.with_callback(Notes(notes.clone(), 9));
+    let trained = trainer.with_callback(JsonLines::new(out.join("training/log.jsonl"))).train().unwrap();
+    assert_eq!(trained.interrupted.as_deref(), Some("enough"));
+    let expected = [
+        "log 4 0.67 0.0100",
+        "evaluate 6",
+        "save checkpoint-1",
+        "log 8 1.33 0.0100",
+        "end 9 stopped after 9 of 18 steps: enough",
+    ];
+    assert_eq!(*notes.lock().unwrap(), expected);
+    let lines = fs::read_to_string(out.join("training/log.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3);
+    // The mean of the losses of the batches between two entries.
+    let mean = trained.history.losses[..4].iter().sum::<f64>() / 4.0;
+    assert!((lines[0]["loss"].as_f64().unwrap() - mean).abs() < 1e-9 && lines[0]["step"] == 4);
+    assert_eq!(lines[1]["valid"]["Loss"].as_f64(), trained.history.evaluations[0].valid.get("Loss").copied());
+}
+
+#[test]
+fn burns_learner_trains() {
+    let _turn = turn();
     let dir = folder();
     let device = Device::default().autodiff();
-    let loader = training_loader(dir.path(), collator(dir.path()), 4, 4, 1).to_device(&device);
-    let mut accumulator = GradientsAccumulator::new();
-    for batch in loader.iter().take(batches.end).skip(batches.start) {
-        accumulator.accumulate(&model, TrainStep::step(&model, batch.unwrap()).grads);
-    }
-    let before = all_values(&model);
-    let mut schedule = ModuleLrScheduler::from(ConstantLr::new(1.0));
-    let after = model.optimize(&mut SgdConfig::new().init(), schedule.step(), accumulator.grads());
-    before.iter().zip(all_values(&after)).map(|(before, after)| before - after).collect()
-}
-
-fn norm(values: &[f64]) -> f64 {
-    values.iter().map(|value| value * value).sum::<f64>().sqrt()
-}
-
-#[test]
-fn accumulated_gradients_are_averaged_and_clipped_by_their_common_norm() {
-    let _turn = turn();
-    let unclipped = || undropped().with_max_grad_norm(f64::INFINITY).unwrap();
-    let alone = [0, 1, 2].map(|batch| step_of(unclipped(), batch..batch + 1));
-    let averaged = step_of(unclipped(), 0..3);
-    assert!(norm(&averaged) > 0.1);
-    for (place, mean) in averaged.iter().enumerate() {
-        let sum: f64 = alone.iter().map(|gradient| gradient[place]).sum();
-        assert!((sum / 3.0 - mean).abs() < 1e-6, "{sum} / 3 is not {mean}");
-    }
-    let clipped = step_of(undropped().with_max_grad_norm(0.01).unwrap(), 0..3);
-    assert!((norm(&clipped) - 0.01).abs() < 1e-5, "{}", norm(&clipped));
-    let factor = 0.01 / norm(&averaged);
-    for (mean, clipped) in averaged.iter().zip(&clipped) {
-        assert!((mean * factor - clipped).abs() < 1e-6, "all by one factor");
-    }
-}
-
-#[test]
-fn an_epochs_last_step_is_averaged_over_the_batches_that_it_has() {
-    let _turn = turn();
-    let dir = folder();
-    // Epochs of another length would have other batches.
-    let loader = |batches: usize| training_loader(dir.path(), collator(dir.path()), 4, batches, 7);
-    // Three batches, two a step: the second step has one.
-    let trained = |batches: usize| {
-        let training = accumulated(run(dir.path(), loader(batches)));
-        let model = undropped().with_max_grad_norm(f64::INFINITY).unwrap();
-        let schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
-        training.launch(Learner::new(model, SgdConfig::new().init(), schedule)).model
+    device.seed(5);
+    let model = BertForMaskedLmConfig::new(small_bert(11)).init(&device);
+    let loss = |model: &BertForMaskedLm| {
+        let batch =
+            collator(dir.path()).collate(&first_windows(dir.path(), 8), 3, &Device::default()).unwrap();
+        model.clone().valid().forward(&batch).loss.into_scalar::<f64>()
     };
-    let (whole, last) = (trained(2), all_values(&trained(3)));
-    // The last step again, by hand: the gradient of the third batch alone, divided by nothing.
-    let batch = loader(3).to_device(&Device::default().autodiff()).iter().nth(2).unwrap().unwrap();
-    let whole = Training::new(whole.model.train()).with_max_grad_norm(f64::INFINITY).unwrap();
-    let before = all_values(&whole);
-    let gradients = TrainStep::step(&whole, batch).grads;
-    let mut schedule = ModuleLrScheduler::from(ConstantLr::new(0.1));
-    let expected = all_values(&whole.optimize(&mut SgdConfig::new().init(), schedule.step(), gradients));
-    assert!(largest_difference(&before, &expected) > 1e-3, "the last batch trains nothing");
-    assert!(largest_difference(&last, &expected) < 1e-6, "{:e}", largest_difference(&last, &expected));
+    let before = loss(&model);
+    let windows = collator(dir.path()).batches(InMemDataset::new(first_windows(dir.path(), 8)));
+    let valid = EpochLoader::new(windows, 4, &Device::default()).unwrap();
+    let train = training_loader(dir.path(), collator(dir.path()), 4, 20, 7);
+    let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
+        .renderer(Box::new(CliMetricsRenderer::new()))
+        .with_application_logger(None)
+        .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
+        .num_epochs(3);
+    let schedule = LrSchedule::Linear.with_warmup(1e-2, 3, 60).unwrap();
+    let optimizer = adamw(&AdamWConfig::new()).unwrap();
+    let result = training.launch(Learner::new(ForLearner::new(model), optimizer, schedule));
+    assert!(result.error.is_none(), "{:?}", result.error);
+    let after = loss(&result.model.model);
+    println!("held-out loss {before:.3} before, {after:.3} after 60 steps");
+    assert!(after < before - 0.5, "{before} → {after}");
 }

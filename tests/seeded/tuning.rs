@@ -9,13 +9,14 @@ use std::collections::BTreeSet;
 struct Shown(fn(&BertForSequenceClassification));
 
 impl TrainingData<BertForSequenceClassification> for Shown {
-    type Batcher = SequenceBatcher;
-
-    fn batches(self, _: &Reader<BertForSequenceClassification>) -> Result<Batches<SequenceBatcher>> {
+    fn batches(
+        self,
+        _: &Reader<BertForSequenceClassification>,
+    ) -> Result<Batches<SequenceClassificationBatch>> {
         Err(Error::Data { what: "these data".into(), problem: "are not read".into() })
     }
 
-    fn metrics(&self, model: &BertForSequenceClassification) -> Metrics<BertForSequenceClassification> {
+    fn metrics(&self, model: &BertForSequenceClassification) -> Metrics<ClassificationItem> {
         (self.0)(model);
         Metrics::new()
     }
@@ -84,14 +85,12 @@ fn only_the_modules_that_the_caller_names_have_adapters() {
 struct Split(Vec<SquadExample>);
 
 impl TrainingData<BertForQuestionAnswering> for Split {
-    type Batcher = QuestionWindowBatcher;
-
-    fn batches(self, reader: &Reader<BertForQuestionAnswering>) -> Result<Batches<QuestionWindowBatcher>> {
+    fn batches(self, reader: &Reader<BertForQuestionAnswering>) -> Result<Batches<QuestionAnsweringBatch>> {
         let (train, valid) = self.0.batches(reader)?.split(0.5, 1)?;
         // The ids of the words that a text has alone.
-        let own = |batches: Batches<QuestionWindowBatcher>| -> BTreeSet<u32> {
+        let own = |batches: Batches<QuestionAnsweringBatch>| -> BTreeSet<u32> {
             let loader = EpochLoader::new(batches, 100, &Device::default()).unwrap();
-            let batch: QuestionAnsweringBatch = loader.iter().next().unwrap().unwrap();
+            let batch = loader.epoch(0).next().unwrap().unwrap();
             let ids = values(batch.input.input_ids().unwrap().float());
             let words = (0..4).map(|i| reader.tokenizer.token_to_id(&format!("a{i}")).unwrap());
             words.filter(|&id| ids.contains(&f64::from(id))).collect()
@@ -130,9 +129,7 @@ impl std::fmt::Debug for Stop {
 }
 
 impl<M: TrainableModel, D: TrainingData<M>> TrainingData<M> for Stopping<D> {
-    type Batcher = D::Batcher;
-
-    fn batches(self, reader: &Reader<M>) -> Result<Batches<D::Batcher>> {
+    fn batches(self, reader: &Reader<M>) -> Result<Batches<M::Batch>> {
         self.1.0.stop(Some("Ctrl-C"));
         let batches = self.0.batches(reader);
         assert!(batches.is_err(), "it was tokenised to the end");

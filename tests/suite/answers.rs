@@ -1,9 +1,9 @@
 //! Answers, training windows and SQuAD's scores against the published rules (tests/fixtures/make_answers.py).
 
 use crate::prelude::*;
-use burn::train::TrainStep;
 use burn::train::metric::{Adaptor, LossInput};
 use burn_bert::metrics::SquadScores;
+use burn_bert::training::TrainableModel;
 
 fn cases() -> Value {
     json(fixture("answers/cases.json"))
@@ -79,7 +79,7 @@ fn training_windows_have_the_tokens_of_the_answer() {
         assert_eq!(json!(found), run["targets"], "{}", run["model"]);
         assert!(windows.iter().map(|window| window.example).is_sorted());
         let dims = [windows.len(), windows.iter().map(|window| window.encoding.len()).max().unwrap()];
-        let batch = QuestionWindowBatcher::new(tokenizer).try_batch(windows, &device()).unwrap();
+        let batch = QuestionWindow::batch(&windows, &tokenizer, &device()).unwrap();
         assert_eq!(batch.input.dims(), dims);
     }
 }
@@ -184,7 +184,7 @@ fn answers_are_places_within_their_sequences() {
         QuestionAnsweringBatch::new(input.clone(), padding.clone(), answers).unwrap()
     };
     // Three of the four places are known.
-    let item = TrainStep::step(&model, batch(&[[1, 2], [9, 0]])).item;
+    let item = model.outcome(&batch(&[[1, 2], [9, 0]])).unwrap().output;
     assert_eq!(item.logits.dims(), [3, 4]);
     assert_eq!(values(item.classes.clone().unwrap().float()), [1.0, 2.0, 0.0]);
     let _: LossInput = item.adapt();

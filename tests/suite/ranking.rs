@@ -78,8 +78,9 @@ fn pairs_are_trained_with_sentence_transformers_loss() {
             })
             .collect()
     };
-    let batcher = SequenceBatcher::new(model.limit_tokenizer(tokenizer()).unwrap(), 1);
-    let output = model.forward(&batcher.try_batch(items(&texts), &device).unwrap());
+    let limited = model.limit_tokenizer(tokenizer()).unwrap();
+    let batch = |items: &[_]| LabelledText::batch(items, &limited, 1, &device);
+    let output = model.forward(&batch(&items(&texts)).unwrap());
     assert_close(&values(output.loss.clone()), &[cases["loss"].as_f64().unwrap()], F32);
     let gradient = model.classifier.out_proj.weight.grad(&output.loss.backward()).unwrap();
     assert_close(&values(gradient), &list::<Vec<f64>>(&cases["gradient"]), F32);
@@ -88,7 +89,7 @@ fn pairs_are_trained_with_sentence_transformers_loss() {
         let mut items = items(&texts[..2]);
         items[1].label = Label::Relevance(0.5);
         change(&mut items[1]);
-        says(batcher.try_batch(items, &device), problem);
+        says(batch(&items), problem);
     };
     wrong(&|item| item.label = Label::Relevance(1.5), "texts[1] has the label 1.5, which is not a relevance");
     wrong(&|item| item.label = Label::Relevance(f32::NAN), "texts[1] has the label NaN");

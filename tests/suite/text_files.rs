@@ -1,7 +1,6 @@
 //! Files of pairs and triplets of sentences to batches, and of plain text.
 
 use crate::prelude::*;
-use burn::data::dataloader::DataLoader;
 use burn::data::dataset::Dataset;
 
 /// The texts of a row, and its label.
@@ -116,12 +115,13 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
 #[test]
 fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
     let dir = folder(&[("a.csv", b"anchor,positive,n1,n2\na,b,c,d\ne,f,g,h\n")]);
-    let batcher = SentencePairBatcher::new(tokenizer_of(&["a", "b", "c", "d", "e", "f", "g", "h"]));
+    let tokenizer = tokenizer_of(&["a", "b", "c", "d", "e", "f", "g", "h"]);
     let pairs = SentencePairs::open(dir.path().join("a.csv"), &Columns::default()).unwrap();
     assert_eq!((pairs.has_labels(), pairs.num_negatives(), pairs.sizes()), (false, 2, vec![4, 4]));
     let device = device();
-    let loader = EpochLoader::new(Batches::new(pairs, batcher.clone()), 2, &device).unwrap();
-    let batch = loader.iter().next().unwrap().unwrap();
+    let of = tokenizer.clone();
+    let batches = Batches::new(pairs, move |pairs: &[_], device: &_| SentencePair::batch(pairs, &of, device));
+    let batch = EpochLoader::new(batches, 2, &device).unwrap().epoch(0).next().unwrap().unwrap();
     let ids = |input: &burn_bert::BertEmbeddingsInput| -> Vec<i64> {
         input.input_ids().unwrap().narrow(1, 1, 1).into_data().iter().collect()
     };
@@ -133,8 +133,9 @@ fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
         label,
         ..SentencePair::new("a", "b")
     };
-    let refused = |pairs: Vec<SentencePair>| batcher.try_batch(pairs, &device).unwrap_err().to_string();
-    let labelled = batcher.try_batch(vec![pair(&[], Some(0.5)), pair(&[], Some(1.0))], &device).unwrap();
+    let batch = |pairs: Vec<SentencePair>| SentencePair::batch(&pairs, &tokenizer, &device);
+    let refused = |pairs| batch(pairs).unwrap_err().to_string();
+    let labelled = batch(vec![pair(&[], Some(0.5)), pair(&[], Some(1.0))]).unwrap();
     assert_eq!(labelled.labels, Some(vec![0.5, 1.0]));
     let found = refused(vec![pair(&["c"], None), pair(&[], None)]);
     assert!(found.contains("pairs[1] has 0 negatives, but pairs[0] has 1 negative"), "{found}");

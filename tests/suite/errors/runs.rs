@@ -6,24 +6,13 @@ use burn::data::dataset::InMemDataset;
 use burn_bert::Result;
 use burn_bert::training::{Trainer, TrainingArguments, Tuning};
 
-struct Refusing;
-
-impl TryBatcher for Refusing {
-    type Item = MaskedLmExample;
-    type Batch = MaskedLmBatch;
-
-    fn try_batch(&self, _: Vec<MaskedLmExample>, _: &Device) -> Result<MaskedLmBatch> {
-        Err(Error::Data { what: "the text".into(), problem: "is dull".into() })
-    }
-}
-
 /// Trains into `dir`/out on two texts.
 fn train(dir: &Path, change: impl FnOnce(TrainingArguments) -> TrainingArguments) -> Result<()> {
     let collator = MaskedLmCollatorConfig::new(10, 4, 0, vec![0, 1, 2, 3, 4]).init();
-    let collator_of = Batches::new(texts(), collator);
+    let batches = collator.batches(texts());
     let arguments = TrainingArguments::new(dir.join("out")).with_silent(true).with_epochs(1);
     let arguments = change(arguments.with_learning_rate(1e-3));
-    Trainer::new(pipeline(dir), collator_of, arguments)?.train().map(drop)
+    Trainer::new(pipeline(dir), batches, arguments)?.train().map(drop)
 }
 
 fn texts() -> InMemDataset<MaskedLmExample> {
@@ -48,11 +37,14 @@ pub fn rows() -> Vec<Row> {
         row::File("DIR/out/training holds no run to resume; start a new one", |dir| {
             train(dir, |arguments| arguments.with_resume(true)).unwrap_err()
         }),
-        row::File("DIR/out is not empty; choose another output directory", |dir| {
-            fs::create_dir(dir.join("out")).unwrap();
-            file(dir, "out/config.json", "{}");
-            train(dir, |arguments| arguments).unwrap_err()
-        }),
+        row::File(
+            "DIR/out is not empty, and holds no run to resume or to overwrite; choose another output directory",
+            |dir| {
+                fs::create_dir(dir.join("out")).unwrap();
+                file(dir, "out/config.json", "{}");
+                train(dir, |arguments| arguments).unwrap_err()
+            },
+        ),
         row::File(
             "DIR/out/training holds a run with other settings: seed: 42, now 43; resume it with those it began with, or \
              choose another output directory",
@@ -75,7 +67,9 @@ pub fn rows() -> Vec<Row> {
         }),
         row::Training("reading a batch ended with an error: the text is dull", |dir| {
             let arguments = TrainingArguments::new(dir.join("out")).with_silent(true);
-            let trainer = Trainer::new(pipeline(dir), Batches::new(texts(), Refusing), arguments);
+            let dull = || Error::Data { what: "the text".into(), problem: "is dull".into() };
+            let refused = Batches::new(texts(), move |_, _| Err::<MaskedLmBatch, _>(dull()));
+            let trainer = Trainer::new(pipeline(dir), refused, arguments);
             trainer.unwrap().train().err().unwrap()
         })
         .because("the text is dull"),

@@ -1,0 +1,461 @@
+use super::arguments::{Plan, Settings, TrainingArguments};
+use super::history::History;
+use crate::error::{Error, Result};
+use crate::files::regular_file;
+use burn::module::Module;
+use burn::optim::{ModuleOptimizer, OptimizerRecord};
+use burn::store::ModuleRecord;
+use burn::tensor::Bytes;
+use crc32fast::Hasher;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fmt::{Debug, Display};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const SAME_LOSS: f64 = 1e-3; // relative: devices add up in different orders
+
+const TRAINING: &str = "training";
+const BEGINNING: &str = "run.json";
+const LOCK: &str = "lock";
+/// Where earlier versions had their checkpoints.
+const OLD_CHECKPOINTS: &str = "checkpoint";
+const CHECKPOINT: &str = "checkpoint-";
+const MODEL: &str = "model.bpk";
+const OPTIMIZER: &str = "optimizer.bpk";
+const STATE: &str = "state.msgpack";
+
+/// At the end of the name of what is not yet complete.
+const UNFINISHED: &str = ".unfinished";
+
+const BEGUN: &str = "holds a run already; resume or overwrite it, or choose another output directory";
+const DAMAGED: &str = "is damaged, or was not saved by this run: its checksum is wrong; delete its folder";
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Beginning {
+    settings: Settings,
+    /// The loss before training, which reveals another checkpoint.
+    loss: f64,
+    /// The parts that are planned; a resumed run may have more.
+    parts: usize,
+    /// The steps of a part, if it is not an epoch, and how many parts an epoch has.
+    part: Option<(usize, usize)>,
+    /// Checksums of the training data and of the validation data.
+    data: [u32; 2],
+}
+
+/// What a run is resumed from, besides model and optimizer.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) history: History,
+    /// The training items that all ranks together have read.
+    pub(super) items_read: usize,
+    /// Checksums of the files of the model and of the optimizer.
+    checksums: [u32; 2],
+}
+
+impl State {
+    pub(super) fn new(history: History, items_read: usize) -> Self {
+        Self { history, items_read, checksums: [0; 2] }
+    }
+}
+
+/// The output directory of a training run: the model, and in the folder `training` what the run is resumed from with the same
+/// settings.
+///
+/// A checkpoint is a folder that is written under another name and renamed once: it is there as a whole, or not.
+pub(super) struct RunFolder {
+    output: PathBuf,
+    folder: PathBuf,
+    is_overwriting: bool,
+    settings: Settings,
+    begun: Option<Beginning>,
+    held: Mutex<Held>,
+    /// The number of the last checkpoint that can be read, 0 if there is none, and its state.
+    pub(super) resumed: (usize, State),
+}
+
+/// What this process holds of the folder: the lock, if the file system has locks, and what it wrote of the beginning. No other
+/// process can begin a run in the directory meanwhile.
+#[derive(Default)]
+struct Held {
+    lock: Option<File>,
+    beginning: String,
+}
+
+impl RunFolder {
+    /// Writes nothing. Refuses a directory that is not empty, and to resume a run that is not there, began with other settings, or
+    /// is damaged; [`Error::Rank`] if the settings of a rank differ.
+    pub(super) fn open(arguments: &TrainingArguments) -> Result<Self> {
+        let TrainingArguments { output_dir, ranks, resume, overwrite_output_dir, .. } = arguments;
+        let mut run = Self {
+            output: output_dir.clone(),
+            folder: output_dir.join(TRAINING),
+            is_overwriting: *overwrite_output_dir && !resume,
+            settings: arguments.settings(),
+            begun: None,
+            held: Mutex::default(),
+            resumed: Default::default(),
+        };
+        match run.read_beginning() {
+            // Whatever it is, it is replaced.
+            _ if run.is_overwriting && run.folder.join(BEGINNING).exists() => {}
+            Ok(Some(begun)) if *resume => {
+                if begun.settings != run.settings {
+                    return run.refused(format!(
+                        "holds a run with other settings: {}; resume it with those it began with, or choose another \
+                         output directory",
+                        differences(&begun.settings, &run.settings)
+                    ));
+                }
+                run.begun = Some(begun);
+                run.resumed = run.last_checkpoint()?;
+            }
+            Ok(None) if *resume => return run.refused("holds no run to resume; start a new one"),
+            Ok(Some(_)) => return run.refused(BEGUN),
+            Ok(None) => run.check_empty()?,
+            Err(error) => return Err(error),
+        }
+        // Nobody writes before all have opened it.
+        ranks.same("setting or output directory", &(output_dir, &run.settings, run.resumed.0))?;
+        Ok(run)
+    }
+
+    /// Refuses a directory that holds something else than a start that was broken off.
+    fn check_empty(&self) -> Result<()> {
+        // A start that was broken off leaves a lock, and what it had written of its beginning.
+        let begun = format!("{BEGINNING}{UNFINISHED}");
+        let has_other = |folder: &Path, known: &[&str]| -> Result<bool> {
+            Ok(names(folder)?.iter().any(|name| known.iter().all(|known| name != known)))
+        };
+        if has_other(&self.output, &[TRAINING])? || has_other(&self.folder, &[LOCK, &begun])? {
+            let problem =
+                "is not empty, and holds no run to resume or to overwrite; choose another output directory";
+            return Err(Error::file(&self.output, problem));
+        }
+        Ok(())
+    }
+
+    fn refused<T>(&self, problem: impl Into<String>) -> Result<T> {
+        Err(Error::file(&self.folder, problem))
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records how a new run begins; a resumed run must begin in the same way. Holds the lock. Refuses a loss that is not
+    /// finite, another beginning than that of the first start, and a run that another process holds or has changed.
+    pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<()> {
+        // A resumed run is compared with it.
+        if !loss.is_finite() {
+            return self.refused(format!(
+                "cannot hold a run that begins at a loss of {loss}; check the checkpoint and the data"
+            ));
+        }
+        // Before anything is removed or written: what is unfinished may be another process's.
+        self.held().lock = self.lock()?;
+        let part = plan.parts_of_epoch.map(|parts| (plan.steps, parts));
+        let mut beginning =
+            Beginning { settings: self.settings.clone(), loss, parts: plan.parts, part, data };
+        match &self.begun {
+            Some(begun) => {
+                self.compare(begun, &beginning)?;
+                // Losses before training may differ a little, and must not drift.
+                beginning.loss = begun.loss;
+            }
+            // The checkpoints of the run that is replaced.
+            None if self.is_overwriting => {
+                let mut old = names(&self.folder)?.into_iter().filter(|name| name != LOCK);
+                old.try_for_each(|name| removed(&self.folder.join(name)))?;
+            }
+            // Another process may have begun one since it was opened.
+            None if self.read_beginning()?.is_some() => return self.refused(BEGUN),
+            None => {}
+        }
+        // What a killed process left half written.
+        let left =
+            names(&self.folder)?.into_iter().filter(|name| name.to_string_lossy().ends_with(UNFINISHED));
+        left.for_each(|name| drop(removed(&self.folder.join(name)))); // what stays is written over
+        let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
+        self.write_beginning(&text)?;
+        self.held().beginning = text;
+        Ok(())
+    }
+
+    fn write_beginning(&self, text: &str) -> Result<()> {
+        let path = self.folder.join(BEGINNING);
+        // Written whole, since `open` takes a directory with this file for a run.
+        whole(&path, |path| fs::write(path, text)).map_err(|source| Error::writing(&path, source))
+    }
+
+    /// Writes the beginning and locks the folder again if they were removed meanwhile, so that the run can be resumed from the
+    /// checkpoint that follows. Refuses a folder in which another run has begun.
+    fn restore_beginning(&self) -> Result<()> {
+        let (path, mut held) = (self.folder.join(BEGINNING), self.held());
+        match regular_file::read_text(&path) {
+            Ok(text) if text == held.beginning => return Ok(()),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            Ok(_) => {
+                return self.refused(
+                    "was removed, and another run has begun in it; the run that was there cannot be saved or resumed",
+                );
+            }
+        }
+        // The old one first: it may be of the file that is still there.
+        held.lock = None;
+        held.lock = self.lock()?;
+        self.write_beginning(&held.beginning)
+    }
+
+    /// Removes of the model that is replaced what a save would keep; once the new one, which may have begun from it, is trained.
+    pub(super) fn remove_replaced_model(&self) -> Result<()> {
+        let old = ["config.json", "model.safetensors", "modules.json"];
+        let mut old = old.into_iter().filter(|_| self.is_overwriting);
+        old.try_for_each(|name| removed(&self.output.join(name)))
+    }
+
+    fn compare(&self, begun: &Beginning, now: &Beginning) -> Result<()> {
+        let other_data = (0..2).find(|&index| begun.data[index] != now.data[index]);
+        self.refused(if self.last_checkpoint()?.0 != self.resumed.0 {
+            "was continued by another process meanwhile; resume it again".into()
+        } else if let Some(index) = other_data {
+            let data = ["training data", "validation data"][index];
+            format!("holds a run that began with other {data}; resume with the original")
+        } else if now.part != begun.part {
+            "holds a run that read another number of batches between two evaluations; resume it with as many ranks and \
+             devices as it began with"
+                .into()
+        } else if now.parts < begun.parts {
+            let [began, now] = [begun, now].map(|run| run.parts);
+            format!("holds a run of {began} evaluations, now {now}; resume it with as many epochs or steps, or more")
+        } else if (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
+            let [began, now] = [begun, now].map(|run| run.loss);
+            format!(
+                "holds a run that began at a loss of {began}, but with this checkpoint it is {now}; resume with the \
+                 original checkpoint"
+            )
+        } else {
+            return Ok(());
+        })
+    }
+
+    fn checkpoint(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("{CHECKPOINT}{number}"))
+    }
+
+    /// The numbers of the checkpoints.
+    pub(super) fn checkpoints(&self) -> Result<BTreeSet<usize>> {
+        let number = |name: &OsString| name.to_str()?.strip_prefix(CHECKPOINT)?.parse().ok();
+        Ok(names(&self.folder)?.iter().filter_map(number).collect())
+    }
+
+    /// Saves a checkpoint of a number, and returns its folder.
+    pub(super) fn save(
+        &self,
+        number: usize,
+        model: ModuleRecord,
+        optimizer: OptimizerRecord,
+        mut state: State,
+    ) -> Result<PathBuf> {
+        // The directory may have been removed in the hours since the last one.
+        self.restore_beginning()?;
+        let path = self.checkpoint(number);
+        let write = |unfinished: &Path| {
+            removed(unfinished).map_err(io::Error::other)?;
+            fs::create_dir(unfinished)?;
+            let [model_path, optimizer_path] = [MODEL, OPTIMIZER].map(|name| unfinished.join(name));
+            model.save(&model_path).map_err(io::Error::other)?;
+            optimizer.save(&optimizer_path).map_err(io::Error::other)?;
+            for (sum, path) in state.checksums.iter_mut().zip([model_path, optimizer_path]) {
+                let mut file = File::open(path)?;
+                file.sync_all()?;
+                // As a stream: a record may be larger than what memory is left.
+                let mut hasher = Sum(Hasher::new());
+                io::copy(&mut file, &mut hasher)?;
+                *sum = hasher.0.finalize();
+            }
+            // Not JSON, which rounds some numbers: a resumed run must find the same best evaluation.
+            let mut bytes = rmp_serde::to_vec(&state).expect("plain data");
+            bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+            let mut file = File::create(unfinished.join(STATE))?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            // One that was damaged, and trained again.
+            removed(&path).map_err(io::Error::other)
+        };
+        whole(&path, write).map_err(|source| Error::writing(&path, source))?;
+        Ok(path)
+    }
+
+    /// Deletes the checkpoints whose number is not kept.
+    pub(super) fn delete(&self, is_kept: impl Fn(usize) -> bool) -> Result<()> {
+        let mut old = self.checkpoints()?.into_iter().filter(|&number| !is_kept(number));
+        old.try_for_each(|number| removed(&self.checkpoint(number)))
+    }
+
+    /// The last checkpoint that can be read as a whole; number 0 if there is none, an error if all are damaged.
+    pub(super) fn last_checkpoint(&self) -> Result<(usize, State)> {
+        let mut damaged = Ok((0, State::default()));
+        // From the latest on: a damaged checkpoint costs a part, not the run.
+        for number in self.checkpoints()?.into_iter().rev() {
+            let read = self.state(number).and_then(|state| {
+                [MODEL, OPTIMIZER]
+                    .into_iter()
+                    .try_for_each(|name| self.read(number, name, &state).map(drop))?;
+                Ok(state)
+            });
+            match read {
+                Ok(state) => return Ok((number, state)),
+                Err(error) => damaged = Err(error),
+            }
+        }
+        damaged
+    }
+
+    fn state(&self, number: usize) -> Result<State> {
+        let path = self.checkpoint(number).join(STATE);
+        let mut bytes = regular_file::read(&path, u64::MAX)?;
+        // A file of fewer than four bytes is all checksum, and refused below.
+        let sum = bytes.split_off(bytes.len().saturating_sub(4));
+        let state =
+            rmp_serde::from_slice(&bytes).ok().filter(|_| sum == crc32fast::hash(&bytes).to_le_bytes());
+        state
+            .filter(|state: &State| state.history.evaluations.len() == number)
+            .ok_or_else(|| Error::file(&path, DAMAGED))
+    }
+
+    /// A file of a checkpoint, in memory: Burn's records are windows on a file that may be deleted.
+    fn read(&self, number: usize, name: &str, state: &State) -> Result<Bytes> {
+        let path = self.checkpoint(number).join(name);
+        let bytes = regular_file::read(&path, u64::MAX)?;
+        let sum = state.checksums[usize::from(name == OPTIMIZER)];
+        if crc32fast::hash(&bytes) == sum {
+            Ok(Bytes::from_bytes_vec(bytes))
+        } else {
+            Err(Error::file(&path, DAMAGED))
+        }
+    }
+
+    /// The model of a checkpoint; an error if it is damaged, or of another model.
+    pub(super) fn model<M: Module>(&self, number: usize, model: M) -> Result<M> {
+        let record = ModuleRecord::from_bytes(self.read(number, MODEL, &self.state(number)?)?);
+        record
+            .and_then(|record| model.try_load_record(record))
+            .map_err(|error| self.misfit(number, MODEL, error))
+    }
+
+    /// The optimizer of a checkpoint; an error if it is damaged, or of another optimizer.
+    pub(super) fn optimizer(&self, number: usize, optimizer: ModuleOptimizer) -> Result<ModuleOptimizer> {
+        let record = OptimizerRecord::from_bytes(self.read(number, OPTIMIZER, &self.state(number)?)?);
+        let record = record.map_err(|error| self.misfit(number, OPTIMIZER, error))?;
+        let saved = record.len();
+        let optimizer = optimizer.load_record(record);
+        // Burn leaves out what it does not know, and would begin with zeros.
+        if optimizer.to_record().len() != saved {
+            return Err(self.misfit(number, OPTIMIZER, "it is of another optimizer"));
+        }
+        Ok(optimizer)
+    }
+
+    fn misfit(&self, number: usize, name: &str, problem: impl Display) -> Error {
+        Error::file(&self.checkpoint(number).join(name), format!("does not fit the model: {problem}"))
+    }
+
+    fn read_beginning(&self) -> Result<Option<Beginning>> {
+        let path = self.folder.join(BEGINNING);
+        if self.folder.join(OLD_CHECKPOINTS).exists() {
+            return self.refused(
+                "holds a run of an earlier version, which this one cannot resume; overwrite it, or choose another output \
+                 directory",
+            );
+        }
+        match regular_file::read_json(&path) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+            beginning => beginning.map(Some),
+        }
+    }
+
+    /// The lock of the folder, if the file system has locks.
+    fn lock(&self) -> Result<Option<File>> {
+        let path = self.folder.join(LOCK);
+        let failed = |source| Error::writing(&path, source);
+        fs::create_dir_all(&self.folder).map_err(failed)?;
+        if path.exists() {
+            regular_file::open(&path)?; // opening a FIFO would wait
+        }
+        let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => self.refused(
+                "is in use by another training run; wait for it to end, or choose another output directory",
+            ),
+            // NFS without its lock daemon and some of FUSE's file systems have no locks: a run there is not guarded.
+            Err(TryLockError::Error(_)) => Ok(None),
+        }
+    }
+}
+
+fn names(folder: &Path) -> Result<Vec<OsString>> {
+    let failed = |source| Error::reading(folder, source);
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries.map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.file_name())).collect(),
+    }
+}
+
+fn removed(path: &Path) -> Result<()> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(source) if source.kind() != ErrorKind::NotFound => Err(Error::writing(path, source)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file or a folder under another name and renames it, so that `path` never holds half of it, not even after a power
+/// failure. Its folder need not exist.
+fn whole(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(UNFINISHED);
+    let unfinished = Path::new(&unfinished);
+    write(unfinished)?;
+    File::open(unfinished)?.sync_all()?;
+    fs::rename(unfinished, path)?;
+    // The new name lasts once its folder is synced, which some file systems cannot do.
+    let _ = path.parent().map(File::open).and_then(|folder| folder.ok()?.sync_all().ok());
+    Ok(())
+}
+
+struct Sum(Hasher);
+
+impl Write for Sum {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(super) fn checksum(data: &impl Debug) -> u32 {
+    let mut sum = Sum(Hasher::new());
+    let _ = write!(sum, "{data:?}"); // a sum is never full
+    sum.0.finalize()
+}
+
+fn differences(begun: &Settings, now: &Settings) -> String {
+    let names: BTreeSet<&String> = begun.keys().chain(now.keys()).collect();
+    let changed = names.into_iter().filter(|name| begun.get(*name) != now.get(*name));
+    let found = changed.map(|name| {
+        let [begun, now] = [begun, now].map(|settings| settings.get(name).map_or("missing", String::as_str));
+        format!("{name}: {begun}, now {now}")
+    });
+    found.collect::<Vec<_>>().join("; ")
+}
