@@ -180,8 +180,8 @@ impl BertForQuestionAnswering {
         batch.answers.iter().try_for_each(|labels| labels.check_classes(&batch.input, seq))?;
         let [start_logits, end_logits] = self.logits(&batch.input, batch.padding.as_ref())?;
         let [starts, ends] = &batch.answers;
-        let loss = labelled_cross_entropy(start_logits.clone(), starts, None)
-            + labelled_cross_entropy(end_logits.clone(), ends, None);
+        let loss = labelled_cross_entropy(start_logits.clone(), starts, None, 0.0)
+            + labelled_cross_entropy(end_logits.clone(), ends, None, 0.0);
         let loss = loss.div_scalar(2.0); // the mean, as transformers
         Ok(QuestionAnsweringOutput { loss, start_logits, end_logits })
     }

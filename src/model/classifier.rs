@@ -163,6 +163,12 @@ pub(super) fn check_names(id2label: &[String]) -> Result<()> {
 }
 
 /// Refuses weights that are not one per class, or neither 0 nor summable in f32.
+pub(super) fn check_smoothing(label_smoothing: f64) -> Result<()> {
+    ensure((0.0..1.0).contains(&label_smoothing), "label_smoothing", || {
+        format!("is {label_smoothing}, but must lie in [0, 1)")
+    })
+}
+
 pub(super) fn check_weights(class_weights: Option<&[f64]>, num_labels: usize) -> Result<()> {
     let Some(weights) = class_weights else { return Ok(()) };
     ensure(weights.len() == num_labels, "class_weights", || {

@@ -13,24 +13,37 @@ pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
 }
 
 /// Mean cross-entropy of the positions that have a label: −Σ wᵢ·log softmax(xᵢ)[yᵢ] / Σ wᵢ, with wᵢ the weight of class yᵢ, or 1;
-/// 0 without labels or if all weights are 0, where PyTorch gives NaN. As in all losses here, f16 and bf16 are computed in f32.
+/// 0 without labels or if all weights are 0, where PyTorch gives NaN. Smoothed by ε it is (1 − ε) times that, plus
+/// ε/C · −Σᵢ Σ_c w_c·log softmax(xᵢ)[c] / Σ wᵢ. As in all losses here, f16 and bf16 are computed in f32.
 /// Source: `torch.nn.functional.cross_entropy` of PyTorch 2.15.
 pub(super) fn labelled_cross_entropy<const D: usize>(
     logits: Tensor<D>,
     labels: &Labels,
     class_weights: Option<&[f64]>,
+    label_smoothing: f64,
 ) -> Tensor<1> {
     let Some((logits, classes)) = labels.labelled(logits.clone()) else { return zero_loss(logits) };
-    let Some(weights) = class_weights else { return cross_entropy(logits, classes) };
-    let dtype = logits.dtype();
-    // Of Burn's operations, as class weights are rare: the fused kernel has none.
-    let costs = log_softmax(widened(logits), 1).gather(1, classes.clone().unsqueeze_dim(1));
-    let costs = costs.neg().squeeze_dim::<1>(1);
-    let weights = vector(weights, &costs).select(0, classes); // [N]
+    if class_weights.is_none() && label_smoothing == 0.0 {
+        return cross_entropy(logits, classes);
+    }
+    // Of Burn's operations, as both are rare: the fused kernel has neither.
+    let (dtype, [_, num_classes]) = (logits.dtype(), logits.dims());
+    let costs = log_softmax(widened(logits), 1).neg(); // [N, C]
+    let of_class = match class_weights {
+        Some(weights) => vector(weights, &costs),
+        None => Tensor::ones([num_classes], (&costs.device(), costs.dtype())),
+    };
+    let weights = of_class.clone().select(0, classes.clone()); // [N]
     let total = weights.clone().sum();
     // A batch of classes without weight costs 0/1 and not 0/0.
     let total = total.clone().mask_fill(total.equal_elem(0.0), 1.0);
-    ((costs * weights).sum() / total).cast(dtype)
+    let chosen = costs.clone().gather(1, classes.unsqueeze_dim(1)).squeeze_dim::<1>(1);
+    let mut loss = (chosen * weights).sum() / total.clone();
+    if label_smoothing > 0.0 {
+        let all = (costs * of_class.unsqueeze()).sum() / total;
+        loss = loss * (1.0 - label_smoothing) + all * (label_smoothing / num_classes as f64);
+    }
+    loss.cast(dtype)
 }
 
 /// Mean binary cross-entropy of every entry, −(y·log σ(x) + (1 − y)·log σ(−x)), times its class's weight: [B, C] twice → `[1]`.

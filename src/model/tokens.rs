@@ -6,8 +6,8 @@ use crate::family::Classified;
 use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
 use crate::model::classifier::{
-    ClassifierTransform, check_names, check_weights, classifier, classifier_dropout, head_fields, names_of,
-    numbered,
+    ClassifierTransform, check_names, check_smoothing, check_weights, classifier, classifier_dropout,
+    head_fields, names_of, numbered,
 };
 use crate::model::labels::{Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
@@ -30,6 +30,9 @@ pub struct BertForTokenClassificationConfig {
     pub classifier_dropout: Option<f64>,
     /// The weight of each class in the loss. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
+    /// ε of label smoothing in the loss of single classes, in [0, 1). Not stored in `config.json`.
+    #[config(default = 0.0)]
+    pub label_smoothing: f64,
 }
 
 impl BertForTokenClassificationConfig {
@@ -40,6 +43,7 @@ impl BertForTokenClassificationConfig {
         self.bert.validate()?;
         check_names(&self.id2label)?;
         self.bert.check_classifier_dropout(Classified::Tokens, self.classifier_dropout)?;
+        check_smoothing(self.label_smoothing)?;
         check_weights(self.class_weights.as_deref(), self.num_labels())
     }
 
@@ -163,8 +167,12 @@ impl BertForTokenClassification {
     pub fn try_forward(&self, batch: &TokenClassificationBatch) -> Result<TokenClassifierOutput> {
         batch.labels.check_classes(&batch.input, self.stated.num_labels())?;
         let logits = self.logits(&batch.input, batch.padding.as_ref())?;
-        let loss =
-            labelled_cross_entropy(logits.clone(), &batch.labels, self.stated.class_weights.as_deref());
+        let loss = labelled_cross_entropy(
+            logits.clone(),
+            &batch.labels,
+            self.stated.class_weights.as_deref(),
+            self.stated.label_smoothing,
+        );
         Ok(TokenClassifierOutput { loss, logits })
     }
 
@@ -183,6 +191,7 @@ impl Stored for BertForTokenClassification {
             id2label: names_of(fields)?,
             classifier_dropout: classifier_dropout(fields, Classified::Tokens)?,
             class_weights: None,
+            label_smoothing: 0.0,
         })
     }
 

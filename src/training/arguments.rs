@@ -330,6 +330,17 @@ impl TrainingArguments {
         Ok(())
     }
 
+    /// Refuses what only the config of a classifier takes.
+    pub(super) fn check_no_classes(&self, reason: &str) -> Result<()> {
+        for (field, is_set) in [
+            ("class_weights", self.class_weights.is_some()),
+            ("label_smoothing_factor", self.label_smoothing_factor > 0.0),
+        ] {
+            ensure(!is_set, field, || format!("is set, but {reason}"))?;
+        }
+        Ok(())
+    }
+
     pub(super) fn plan(&self, items: usize) -> Result<Plan> {
         let (ranks, accumulated) = (self.num_ranks(), self.gradient_accumulation_steps);
         let steps_of_epoch = steps(items, self.batch_size * ranks, ranks).div_ceil(accumulated);

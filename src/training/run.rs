@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A model that a [`Trainer`](super::Trainer) trains: every model of this crate, and every module that implements
-/// [`Stored`](crate::model::Stored) and this. [A custom head](crate::model::Stored#a-custom-head) is a whole program.
+/// [`Stored`](crate::model::Stored) and training. [A custom head](crate::model::Stored#a-custom-head) is a whole program.
 pub trait TrainableModel: PretrainedModel + 'static {
     /// What one step reads.
     type Batch: Send + 'static;
@@ -109,33 +109,35 @@ pub(super) fn train<M: TrainableModel>(run: Run<M>) -> Result<Trained<M>> {
 }
 
 fn train_rank<M: TrainableModel>(run: Run<M>) -> Result<Trained<M>> {
-    let mut this = Training::begin(run)?;
-    while let Some(part) = this.next_part() {
+    let mut training = Training::begin(run)?;
+    while let Some(part) = training.next_part() {
         // What is random in the steps of a part does not depend on the parts before it.
-        this.run.arguments.device().seed(this.run.train.step_seed(part));
-        let mut batches = this.run.train.epoch(part);
+        training.run.arguments.device().seed(training.run.train.step_seed(part));
+        let mut batches = training.run.train.epoch(part);
         loop {
             let mut gradients = GradientSum::default();
-            for batch in batches.by_ref().take(this.run.arguments.gradient_accumulation_steps) {
+            for batch in batches.by_ref().take(training.run.arguments.gradient_accumulation_steps) {
                 let batch = batch.map_err(|source| failed("the training run", source))?;
-                let outcome = autocast(this.run.arguments.precision, || this.run.model.outcome(&batch))?;
-                gradients.add(&this.run.model, &outcome)?;
-                this.count(outcome)?;
+                let outcome =
+                    autocast(training.run.arguments.precision, || training.run.model.outcome(&batch))?;
+                gradients.add(&training.run.model, &outcome)?;
+                training.count(outcome)?;
             }
-            let Some(gradients) = this.mean(gradients)? else { break };
-            this.rates = this.schedule.step();
-            this.run.model = this.run.optimizer.step(this.rates.clone(), this.run.model, gradients);
-            this.log();
-            if this.run.is_stopped() {
-                return this.finish();
+            let Some(gradients) = training.mean(gradients)? else { break };
+            training.rates = training.schedule.step();
+            training.run.model =
+                training.run.optimizer.step(training.rates.clone(), training.run.model, gradients);
+            training.log();
+            if training.run.is_stopped() {
+                return training.finish();
             }
         }
-        this.evaluate_and_save()?;
-        if this.run.is_stopped() {
+        training.evaluate_and_save()?;
+        if training.run.is_stopped() {
             break;
         }
     }
-    this.finish()
+    training.finish()
 }
 
 /// Σ nᵢ·∂Lᵢ over batches whose loss Lᵢ is a mean over nᵢ, and Σ nᵢ.

@@ -73,17 +73,29 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         // Once: config, weights and tokenizer are those of one commit.
         let path = &directory(path.as_ref(), Wanted::Weights)?;
         device.seed(arguments.seed);
+        if !D::HAS_CLASSES {
+            arguments.check_no_classes("the data have no classes")?;
+        }
         let config = train.config(M::config_of(&Fields::beside(path)?)?, &arguments);
         let (model, report) = M::from_pretrained_with_new_head(&config, path, &device.autodiff())?;
         if !report.is_complete() {
             arguments.note(format_args!("newly initialised, to be trained: {}", report.missing.join(", ")));
         }
-        Self::new(Pipeline::new(model, BertTokenizer::from_pretrained(folder_of(path))?)?, train, arguments)
+        Self::of_pipeline(
+            Pipeline::new(model, BertTokenizer::from_pretrained(folder_of(path))?)?,
+            train,
+            arguments,
+        )
     }
 
     /// A model that was made or loaded by hand, with losses, class weights or frozen parameters of its own. Returns
     /// [`Error::Config`], naming the field, if no run can have these arguments; [`Error::Fused`] if a device lacks the precision.
     pub fn new(pipeline: Pipeline<M>, train: D, arguments: TrainingArguments) -> Result<Self> {
+        arguments.check_no_classes("the model is given; set it in the config that it is made of")?;
+        Self::of_pipeline(pipeline, train, arguments)
+    }
+
+    fn of_pipeline(pipeline: Pipeline<M>, train: D, arguments: TrainingArguments) -> Result<Self> {
         arguments.check()?;
         Ok(Self {
             pipeline,

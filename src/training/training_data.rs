@@ -28,6 +28,10 @@ use std::fmt::Debug;
 /// Data that a model `M` is trained on or evaluated with by a [`Trainer`](super::Trainer): the datasets of [`data`](crate::data), or
 /// [`Batches`] of any for a custom model. `Debug` has to show the items: a run is resumed only with data that it shows alike.
 pub trait TrainingData<M: TrainableModel>: Debug + Sized {
+    /// Whether its labels are classes, of whose loss `config` sets the `class_weights` and the `label_smoothing_factor` of the
+    /// arguments. Elsewhere they are refused.
+    const HAS_CLASSES: bool = false;
+
     /// The config of a model for these data, given that of the checkpoint that it is loaded from. By default the same.
     fn config(&self, checkpoint: M::Config, arguments: &TrainingArguments) -> M::Config {
         let _ = arguments;
@@ -84,7 +88,9 @@ fn names_for(checkpoint: Vec<String>, names: &[String]) -> Vec<String> {
 /// Classification of one or several classes a text, regression, or reranking (a classifier of pairs with one label, trained by
 /// binary cross-entropy), by the kind of the labels.
 impl TrainingData<Classifier> for LabelledTexts {
-    fn config(&self, config: Config<Classifier>, _: &TrainingArguments) -> Config<Classifier> {
+    const HAS_CLASSES: bool = true;
+
+    fn config(&self, config: Config<Classifier>, arguments: &TrainingArguments) -> Config<Classifier> {
         let problem = match self.kind() {
             LabelKind::Class => ProblemType::SingleLabelClassification,
             LabelKind::Classes => ProblemType::MultiLabelClassification,
@@ -94,7 +100,9 @@ impl TrainingData<Classifier> for LabelledTexts {
             LabelKind::Relevance => return config.with_num_labels(1).with_problem_type(None),
         };
         let names = names_for(config.id2label.clone(), self.names());
-        config.with_id2label(names).with_problem_type(Some(problem))
+        let config = config.with_id2label(names).with_problem_type(Some(problem));
+        let config = config.with_label_smoothing(arguments.label_smoothing_factor);
+        config.with_class_weights(arguments.class_weights.clone())
     }
 
     fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceClassificationBatch>> {
@@ -118,9 +126,12 @@ impl TrainingData<Classifier> for LabelledTexts {
 }
 
 impl TrainingData<Tagger> for LabelledSentences {
-    fn config(&self, config: Config<Tagger>, _: &TrainingArguments) -> Config<Tagger> {
+    const HAS_CLASSES: bool = true;
+
+    fn config(&self, config: Config<Tagger>, arguments: &TrainingArguments) -> Config<Tagger> {
         let names = names_for(config.id2label.clone(), self.names());
-        config.with_id2label(names)
+        let config = config.with_id2label(names).with_label_smoothing(arguments.label_smoothing_factor);
+        config.with_class_weights(arguments.class_weights.clone())
     }
 
     fn batches(self, reader: &Reader<Tagger>) -> Result<Batches<TokenClassificationBatch>> {

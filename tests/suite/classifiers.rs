@@ -322,3 +322,27 @@ fn a_head_for_other_labels_is_new_and_one_for_the_same_or_without_names_is_kept(
     assert!(is_kept(["LABEL_0", "LABEL_1"], sentiment), "the checkpoint names none");
     assert!(is_kept(sentiment, ["LABEL_0", "LABEL_1"]));
 }
+
+/// `torch.nn.functional.cross_entropy(b.expand(2, 3), [2, 1], weight=w, label_smoothing=0.1)` and its gradient of `b`, PyTorch 2.15.
+#[test]
+fn labels_are_smoothed_as_in_pytorch() {
+    let device = autodiff();
+    for (weights, loss, gradient) in [
+        (None, 1.874671128886642, [0.09310450828, -0.455121237485, 0.362016729205]),
+        (Some([0.5, 2.0, 1.25]), 2.206178718220027, [0.113263635012, -0.567310747389, 0.454047112377]),
+    ] {
+        let config = sequence().with_class_weights(weights.map(|weights| weights.to_vec()));
+        let mut model = config.with_label_smoothing(0.1).init(&device);
+        let head = &mut model.classifier.out_proj;
+        head.weight = head.weight.clone().map(|weight| weight.zeros_like().require_grad());
+        head.bias = Some(Param::from_tensor(Tensor::from_floats([0.2, -1.3, 2.1], &device).require_grad()));
+        let model = cast_module(model, FloatDType::F64).unwrap();
+        let batch = SequenceClassificationBatch::single_label(input(), None, &[2, 1]).unwrap();
+        let found = model.forward(&batch).loss;
+        let gradients = found.clone().backward();
+        let bias = model.classifier.out_proj.bias.as_ref().unwrap().grad(&gradients).unwrap();
+        // The bias was written in f32.
+        assert!((values(found)[0] - loss).abs() < 1e-7, "{loss}");
+        assert!(values(bias).iter().zip(gradient).all(|(found, expected)| (found - expected).abs() < 1e-7));
+    }
+}

@@ -117,6 +117,7 @@ fn an_invalid_config_names_the_field() {
         ("id2label", of_sequences().with_num_labels(0)),
         ("classifier_dropout", of_sequences().with_classifier_dropout(Some(1.0))),
         ("activation", of_sequences().with_activation(Some(Activation::GeluFast))),
+        ("label_smoothing", of_sequences().with_label_smoothing(1.0)),
         ("class_weights", of_sequences().with_class_weights(Some(vec![1.0]))),
         ("class_weights", weighted(f64::NAN)),
         ("class_weights", weighted(-1.0)),

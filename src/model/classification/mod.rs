@@ -11,7 +11,9 @@ use crate::layers::{
 };
 use crate::model::bert::BertModel;
 use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
-use crate::model::classifier::{ClassifierTransform, check_names, check_weights, classifier, numbered};
+use crate::model::classifier::{
+    ClassifierTransform, check_names, check_smoothing, check_weights, classifier, numbered,
+};
 use crate::model::labels::check_batch;
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
 use crate::model::sentence::pooling::Pooling;
@@ -40,6 +42,9 @@ pub struct BertForSequenceClassificationConfig {
     pub classifier_pooling: Option<Pooling>,
     /// The weight of each class in the loss; none in a regression. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
+    /// ε of label smoothing in the loss of single classes, in [0, 1). Not stored in `config.json`.
+    #[config(default = 0.0)]
+    pub label_smoothing: f64,
     /// The activation that `rank` applies to logits, `activation_fn` of sentence-transformers' `CrossEncoder`; by default the
     /// sigmoid.
     pub activation: Option<Activation>,
@@ -61,6 +66,7 @@ impl BertForSequenceClassificationConfig {
         self.bert.check_classifier_dropout(Classified::Sequences, self.classifier_dropout)?;
         check_dropout("pooler_dropout", self.pooler_dropout)?;
         check_weights(self.class_weights.as_deref(), self.num_labels())?;
+        check_smoothing(self.label_smoothing)?;
         let (family, pooler_dropout) = (self.bert.embeddings.family, self.pooler_dropout);
         let (name, problem_type) = (family.model_type(), self.problem_type);
         if let Some(pooling) = self.classifier_pooling {
@@ -231,7 +237,9 @@ impl BertForSequenceClassification {
         let logits = self.logits(input, batch.padding.as_ref())?;
         let (scores, weights) = (logits.clone(), self.stated.class_weights.as_deref());
         let loss = match &batch.labels {
-            SequenceLabels::Classes(labels) => labelled_cross_entropy(scores, labels, weights),
+            SequenceLabels::Classes(labels) => {
+                labelled_cross_entropy(scores, labels, weights, self.stated.label_smoothing)
+            }
             SequenceLabels::Numbers(ProblemType::Regression, labels) => {
                 mean_squared_error(scores, labels.clone())
             }

@@ -75,6 +75,7 @@ impl Stored for BertForSequenceClassification {
                 false => 0.0,
             },
             class_weights: None,
+            label_smoothing: 0.0,
             activation: activation_of(fields, &own)?,
             prompts: own.prompts()?,
         })
