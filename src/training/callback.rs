@@ -21,7 +21,7 @@ pub struct Progress {
     pub epochs: f64,
 }
 
-/// What a run logs every [`logging_steps`](super::TrainingArguments::logging_steps).
+/// What a run logs every [`logging_steps`](super::TrainingArguments::logging_steps), for a [`Callback`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LogEntry {
     /// Where the run is.

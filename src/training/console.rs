@@ -28,7 +28,7 @@ pub(super) fn shown(
     }
     // It draws nothing where the standard error is no terminal.
     let bar = ProgressBar::new(progress.steps as u64).with_position(progress.step as u64);
-    let template = "{bar:30} {pos}/{len} steps, {msg}";
+    let template = "{bar:20} {pos}/{len} steps{wide_msg}";
     bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
     Box::new(Console { bar })
 }
@@ -61,7 +61,7 @@ impl Callback for Console {
         if self.bar.is_hidden() {
             self.print(format_args!("step {step}/{steps}, {text}"));
         }
-        self.bar.set_message(text);
+        self.bar.set_message(format!(", {text}"));
         Continue(())
     }
 

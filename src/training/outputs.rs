@@ -231,7 +231,7 @@ impl ItemLazy for SentenceEmbeddingItem {
     }
 }
 
-/// How the outputs of an evaluation travel between ranks, of which each computes some.
+/// How the outputs of an evaluation of a [`Trainer`](super::Trainer) travel between ranks, of which each computes some.
 pub struct Shared<T> {
     /// An output as bytes.
     pub write: fn(&T) -> Vec<u8>,

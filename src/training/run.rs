@@ -45,7 +45,7 @@ pub trait TrainableModel: PretrainedModel + 'static {
     }
 }
 
-/// What a [`TrainableModel`] makes of a batch.
+/// What a [`TrainableModel`] makes of a batch; [a custom head](crate::model::Stored#a-custom-head) makes one.
 #[derive(Clone, Debug)]
 pub struct Outcome<T> {
     /// The mean loss, `[1]`, with its graph if the model is on an autodiff device.

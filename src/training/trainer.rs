@@ -6,7 +6,7 @@ use super::metric_set::{Evaluator, Metrics};
 use super::run::{Run, TrainableModel, Trained, autodiff};
 use super::training_data::{TrainingData, batches, evaluation_loader};
 use crate::checkpoint::Fields;
-use crate::data::EpochLoader;
+use crate::data::{Batches, EpochLoader};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::folder_of;
@@ -193,20 +193,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let greater_is_better = metrics.is_greater_better(&arguments, validation.is_some())?;
         let folder = RunFolder::open(&arguments)?;
         tokenizer.check_directory(&arguments.output_dir)?;
-        let mut data = [checksum(&train), 0];
-        let read = |data| batches(data, &model, &tokenizer, &arguments, &interrupter);
-        let (train, valid) = match validation {
-            Some(Validation::Share(share)) => {
-                data[1] = checksum(&share); // with the seed it says which of the training data
-                let (train, valid) = read(train)?.split(share, arguments.seed)?;
-                (train, Some(valid))
-            }
-            Some(Validation::Data(valid)) => {
-                data[1] = checksum(&valid);
-                (read(train)?, Some(read(valid).map_err(of_validation)?))
-            }
-            None => (read(train)?, None),
-        };
+        let (train, valid, data) = read(train, validation, &model, &tokenizer, &arguments, &interrupter)?;
         arguments.ranks.same("data", &data)?;
         let plan = arguments.plan(train.len())?;
         let train = train.ordered(arguments.group_by_length, arguments.no_duplicates);
@@ -293,6 +280,33 @@ fn evaluated<M: TrainableModel, D: TrainingData<M>>(
     let output = |batch: &_| Ok(model.outcome(batch)?.output);
     let values = evaluator.evaluate(metrics, &loader, usize::MAX, (M::SHARED, &device), output)?;
     Ok(values.expect("nobody stops it"))
+}
+
+/// The batches of the training data and of the validation data, and checksums of both.
+type Read<B> = (Batches<B>, Option<Batches<B>>, [u32; 2]);
+
+fn read<M: TrainableModel, D: TrainingData<M>>(
+    train: D,
+    validation: Option<Validation<D>>,
+    model: &M,
+    tokenizer: &BertTokenizer,
+    arguments: &TrainingArguments,
+    interrupter: &Interrupter,
+) -> Result<Read<M::Batch>> {
+    let first = checksum(&train);
+    let read = |data| batches(data, model, tokenizer, arguments, interrupter);
+    match validation {
+        Some(Validation::Share(share)) => {
+            let (train, valid) = read(train)?.split(share, arguments.seed)?;
+            // With the seed the share says which of the training data it is.
+            Ok((train, Some(valid), [first, checksum(&share)]))
+        }
+        Some(Validation::Data(valid)) => {
+            let second = checksum(&valid);
+            Ok((read(train)?, Some(read(valid).map_err(of_validation)?), [first, second]))
+        }
+        None => Ok((read(train)?, None, [first, 0])),
+    }
 }
 
 /// An error that says which data it is about.
