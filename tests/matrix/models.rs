@@ -180,6 +180,7 @@ impl Texts {
 
 /// A head: its model, and the loss and the logits of a batch in one forward.
 pub struct Head<M> {
+    pub number: usize,
     pub name: &'static str,
     /// Logits are of each token, or of each text.
     pub of_tokens: bool,
@@ -259,7 +260,10 @@ pub trait ForHead {
 }
 
 pub fn for_each_head(f: &mut impl ForHead) {
+    let mut numbers = 0..;
+    let mut next = || numbers.next().unwrap();
     f.run(&Head {
+        number: next(),
         name: "no head",
         of_tokens: true,
         init: Box::new(|bert, device| Some(bert.init(device))),
@@ -273,6 +277,7 @@ pub fn for_each_head(f: &mut impl ForHead) {
     });
     for (name, tied) in [("masked LM", true), ("untied masked LM", false)] {
         f.run(&Head {
+            number: next(),
             name,
             of_tokens: true,
             init: Box::new(move |bert, device| {
@@ -305,9 +310,10 @@ pub fn for_each_head(f: &mut impl ForHead) {
         let init = move |bert, device: &Device| {
             Some(sequences(bert, labels).with_class_weights(weights.clone()).init(device))
         };
-        f.run(&Head { name, of_tokens: false, init: Box::new(init), run });
+        f.run(&Head { number: next(), name, of_tokens: false, init: Box::new(init), run });
     }
     f.run(&Head {
+        number: next(),
         name: "token classes",
         of_tokens: true,
         init: Box::new(|bert, device| Some(tokens(bert).init(device))),
@@ -317,6 +323,7 @@ pub fn for_each_head(f: &mut impl ForHead) {
         },
     });
     f.run(&Head {
+        number: next(),
         name: "answers",
         of_tokens: true,
         init: Box::new(|bert, device| Some(answers(bert).init(device))),
@@ -328,6 +335,7 @@ pub fn for_each_head(f: &mut impl ForHead) {
         },
     });
     f.run(&Head {
+        number: next(),
         name: "replaced tokens",
         of_tokens: true,
         init: Box::new(|bert, device| {
@@ -341,6 +349,7 @@ pub fn for_each_head(f: &mut impl ForHead) {
     });
     for (name, at_once) in [("sentence embeddings", None), ("sentence embeddings in mini-batches", Some(2))] {
         f.run(&Head {
+            number: next(),
             name,
             of_tokens: false,
             init: Box::new(move |bert, device| {
