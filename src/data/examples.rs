@@ -118,7 +118,9 @@ impl<T: Example> Examples<T> {
     pub(crate) fn with_ids_of(mut self, id2label: &[String]) -> Result<Self> {
         let place = |name: &String| {
             id2label.iter().position(|label| label == name).ok_or_else(|| {
-                let problem = format!("is not one of the model's: {id2label:?}; open_with_names says in which line it is");
+                let problem = format!(
+                    "is not one of the model's: {id2label:?}; open_with_names says in which line it is"
+                );
                 Error::data(format!("the label {name:?} of the data"), problem)
             })
         };

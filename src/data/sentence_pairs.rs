@@ -19,7 +19,7 @@ const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
 pub type SentencePairs = Examples<SentencePair>;
 
 impl SentencePairs {
-    /// Reads a file. Errors are those of [`LabelledTexts::open`](super::LabelledTexts::open); [`Error::Row`] also if a row has
+    /// Reads pairs of sentences from a CSV, TSV or JSON lines file. Errors are those of [`LabelledTexts::open`](super::LabelledTexts::open); [`Error::Row`] also if a row has
     /// another number of columns than the first, an empty sentence or a label that is not a finite number; [`Error::Data`] also if
     /// there are fewer than two columns of sentences, several may hold the labels, or a column that was not chosen has numbers
     /// alone.

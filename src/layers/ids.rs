@@ -55,8 +55,8 @@ mod sealed {
     rows! { [R]; [R; B], B; Vec<R>; }
 }
 
-/// Ids on a device, [B, S], with a copy on the host from which they are checked: the one they came from, or, of a tensor,
-/// one that is read back at the first check, once for all clones.
+/// Ids on a device, [B, S], with a host copy from which they are checked: the rows they were made from, or, for a tensor,
+/// its values, read back once at the first check for all clones.
 #[derive(Clone, Debug)]
 pub struct Ids {
     name: &'static str,

@@ -118,7 +118,7 @@ impl TokenEmbedding {
         self.try_forward(ids).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`forward`](Self::forward). The ids are read back once to be checked, which waits for the device;
+    /// Looks up ids as [`forward`](Self::forward) does, and returns errors instead of panicking. The ids are read back once to be checked, which waits for the device;
     /// [`forward_unchecked`](Self::forward_unchecked) does not.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use burn::tensor::TensorReadError;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-/// The ranks at which queries find their relevant documents, and scores of them.
+/// The ranks at which queries find their relevant documents, and the scores computed from those ranks.
 ///
 /// ```
 /// use burn_bert::metrics::RetrievalScores;

@@ -62,7 +62,7 @@ pub struct QuestionAnsweringBatch {
 }
 
 impl QuestionAnsweringBatch {
-    /// One answer per sequence, the index of its first and of its last token. An index outside the sequence, or in padding, is
+    /// Makes a batch with one answer per sequence: the index of its first and of its last token. An index outside the sequence, or in padding, is
     /// ignored, as in transformers. [`Error::ShapeMismatch`] if there is not one per sequence, or `padding` is not [B, S].
     pub fn new(
         input: BertEmbeddingsInput,

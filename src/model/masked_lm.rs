@@ -95,7 +95,7 @@ impl MaskedLmBatch {
         self.positions().len()
     }
 
-    /// Row and column of the masked tokens; empty if there are none.
+    /// Row and column of each masked token; empty if there are none.
     pub fn positions(&self) -> &[[usize; 2]] {
         &self.masked.places
     }

@@ -32,7 +32,7 @@ pub struct AdamWConfig {
 }
 
 impl AdamWConfig {
-    /// [`try_init`](Self::try_init), which panics with its error.
+    /// Makes the optimizer as [`try_init`](Self::try_init) does, and panics with its error.
     pub fn init(&self) -> ModuleOptimizer {
         self.try_init().unwrap_or_else(|error| panic!("{error}"))
     }
