@@ -13,11 +13,11 @@ mod keys;
 mod params;
 
 pub(crate) use directory::Directory;
-pub(crate) use families::FamilySpec;
+pub(crate) use families::{FamilySpec, Keys, key_of};
 pub use fields::Fields;
 pub(crate) use fields::{merged_fields, replace_changed};
 pub use keys::ModelKeys;
-pub(crate) use params::{StoredParam, check_stored, filled, stored_dtype};
+pub(crate) use params::{StoredParam, check_stored, filled, stored_dtype, stored_params};
 
 use crate::error::{Error, Result, shown};
 use crate::files::{WEIGHT_NAMES, read_json, regular_file};
@@ -179,7 +179,7 @@ const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
 /// The prefix before the model's own key, empty without a wrapper, if the key is that of word embeddings.
 fn wrapper(key: &str) -> Option<&str> {
-    let words = families::FAMILIES.iter().map(|spec| spec.word);
+    let words = families::FAMILIES.iter().map(FamilySpec::word);
     let (prefix, word) = words.into_iter().find_map(|word| Some((key.strip_suffix(word)?, word)))?;
     // Wrappers nest, as `module._orig_mod.`.
     let mut rest = prefix;

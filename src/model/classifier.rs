@@ -1,7 +1,6 @@
 //! What classifiers have in common: the names of labels, dropout, and the layers before the last one.
 
-use super::stored::Part;
-use crate::checkpoint::{FamilySpec, Fields, ModelKeys, StoredParam};
+use crate::checkpoint::{FamilySpec, Fields};
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
 use crate::family::{Classified, FamilyDropout};
@@ -81,13 +80,6 @@ impl ClassifierTransform {
         let dims = x.dims();
         let rows = x.reshape([-1, dims[D - 1] as i64]); // which the fused operators take
         self.layer_norm.forward(linear_activation(&self.dense, rows, Activation::Gelu)).reshape(dims)
-    }
-
-    pub(super) fn part(&self, keys: &ModelKeys) -> Part<'_> {
-        let names = &keys.family.masked_lm;
-        let dense = StoredParam::linear(names.transform, &self.dense);
-        let norm = StoredParam::norm(keys.norm(names.layer_norm), &self.layer_norm);
-        Part::new(names.prefix, keys.stored_of(dense.into_iter().chain(norm)))
     }
 }
 

@@ -3,7 +3,7 @@
 mod table;
 
 use super::MODEL_PREFIX;
-use crate::family::{Biases, Family, NormPlace, PositionEmbeddingType};
+use crate::family::Family;
 use Field::{Also, Named, Old};
 use burn_fused::Activation;
 use serde_json::{Map, Value};
@@ -38,39 +38,19 @@ pub(crate) struct FamilySpec {
     pub(crate) initializer_bound: Option<f64>,
     /// θ of rotary positions in the layers that attend to all tokens.
     pub(crate) rope_theta: f64,
-    // Keys, of which those are used whose parameters a model has. Those of encoder and pooler follow the model's prefix.
-    /// The word embeddings, below `embeddings.`, and their LayerNorm, with it where it is there.
-    pub(crate) word: &'static str,
-    pub(crate) embeddings_norm: &'static str,
+    // Keys. Those of the model follow its prefix, those of heads have none.
+    /// Of embeddings, encoder and pooler.
+    pub(crate) keys: Keys,
+    /// Those that differ from `keys` of another family.
+    pub(crate) more_keys: Keys,
     /// Whether a bias that a module lacks is stored as zeros, as the class in Python always has one.
     pub(crate) zero_biases: bool,
-    /// What comes before a layer's number.
-    pub(crate) layer: &'static str,
-    /// Of the attention. Neighbours of one name, here and below, are one tensor, one below the other.
-    pub(crate) query_key_value: [&'static str; 3],
-    pub(crate) attention_output: &'static str,
-    /// The first linear layer, the gate if there is one, and the last.
-    pub(crate) feed_forward: &'static [&'static str],
-    /// Whether the gate is above the feed-forward network's first where both are one tensor.
-    pub(crate) gate_is_first: bool,
-    /// That of the attention, and that of the feed-forward network.
-    pub(crate) norms: [&'static str; 2],
-    pub(crate) final_norm: Option<&'static str>,
-    /// Relative positions by query and key.
-    pub(crate) distances: &'static str,
-    pub(crate) projection: Option<&'static str>,
-    pub(crate) relative_attention_bias: Option<&'static str>,
-    /// Vectors of distances and their norm, and in a layer the projections to their keys and queries.
-    pub(crate) disentangled: Option<[&'static str; 4]>,
-    pub(crate) pooler: &'static str,
-    /// Classifiers that read its linear layer and norm have them under the same keys.
-    pub(crate) masked_lm: HeadKeys,
+    /// Of the masked-language-model head.
+    pub(crate) masked_lm: Keys,
     /// Other names of the same head.
-    pub(crate) other_masked_lm: Option<HeadKeys>,
-    /// The linear layer that scores answers.
-    pub(crate) answers: &'static str,
-    /// The two linear layers of a classifier of sequences that does not read the pooler.
-    pub(crate) sequence_head: Option<[&'static str; 2]>,
+    pub(crate) other_masked_lm: Option<Keys>,
+    /// Of the other heads.
+    pub(crate) heads: Keys,
     /// The fields in `config.json` for the dropout of the heads, by what they classify.
     pub(crate) head_dropout: [Option<&'static str>; 3],
 }
@@ -99,29 +79,17 @@ pub(crate) enum Unsupported {
     OtherWidth(&'static str, &'static str),
 }
 
-pub(crate) struct HeadKeys {
-    pub(crate) prefix: &'static str,
-    pub(crate) transform: &'static str,
-    pub(crate) layer_norm: &'static str,
-    /// The first of these names that a file has.
-    pub(crate) bias: &'static [&'static str],
-    /// A copy of the word embeddings if the head is tied and the file's format does not share tensors.
-    pub(crate) decoder: &'static str,
-}
+/// Paths of modules and the keys of their parameters, where they differ. `*` is a layer's number; modules between `+` are one
+/// tensor, the first of them at its top. The first line that is of a path counts.
+pub(crate) type Keys = &'static [(&'static str, &'static str)];
+
+pub(crate) const WORD_EMBEDDINGS: &str = "embeddings.word_embeddings.weight";
 
 const _: () = {
     let mut i = 0;
     while i < FAMILIES.len() {
         let spec = &FAMILIES[i];
         assert!(spec.family as usize == i, "the entries are in the order of the variants");
-        let own = spec.family.architecture();
-        assert!(own.has_relative_attention_bias == spec.relative_attention_bias.is_some());
-        let is_disentangled = matches!(own.positions, PositionEmbeddingType::Disentangled);
-        assert!(is_disentangled == spec.disentangled.is_some());
-        let has_all = matches!(own.biases, Biases { of_layers: true, of_inner: true, of_others: true });
-        assert!(has_all || !spec.zero_biases);
-        assert!(matches!(own.norm, NormPlace::Pre) == spec.final_norm.is_some());
-        assert!(spec.feed_forward.len() == if own.is_gated { 3 } else { 2 });
         i += 1;
     }
 };
@@ -149,7 +117,31 @@ impl FamilySpec {
     pub(crate) fn of_prefix(prefix: &str, word: &str) -> Option<&'static Self> {
         let base = prefix.strip_suffix(MODEL_PREFIX)?.strip_suffix('.')?;
         let is_of = |spec: &&FamilySpec| spec.base == base || spec.old_base == Some(base);
-        FAMILIES.iter().filter(|spec| spec.word == word).find(is_of)
+        FAMILIES.iter().filter(|spec| spec.word() == word).find(is_of)
+    }
+
+    /// The keys of the model below a head: first those that differ from another family's.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+        self.more_keys.iter().chain(self.keys)
+    }
+
+    /// The key of a parameter or module below a head, without the model's prefix.
+    pub(crate) fn name(&self, path: &str) -> String {
+        renamed(path, self.lines()).map_or_else(|| path.into(), |renamed| renamed.key)
+    }
+
+    /// Whether a key of this family that has no prefix is of the model and not of a head.
+    pub(crate) fn is_of_model(&self, key: &str) -> bool {
+        let first = |name: &'static str| name.split('.').next().unwrap_or(name);
+        let mut parts = self.lines().map(|(_, name)| first(name)).chain(["embeddings", "pooler"]);
+        parts.any(|part| key.strip_prefix(part).is_some_and(|rest| rest.starts_with('.')))
+    }
+
+    /// The word embeddings, below `embeddings.`.
+    pub(crate) fn word(&self) -> &'static str {
+        let own = self.lines().find(|(path, _)| *path == WORD_EMBEDDINGS);
+        let name = own.map_or(WORD_EMBEDDINGS, |(_, name)| name);
+        name.strip_prefix(MODEL_PREFIX).unwrap_or(name)
     }
 
     pub(crate) fn supported() -> String {
@@ -167,4 +159,47 @@ impl FamilySpec {
         }
         fields
     }
+}
+
+/// The first of these lines that is of the path of a parameter or module.
+pub(crate) fn renamed<'a>(
+    path: &str,
+    mut lines: impl Iterator<Item = &'a (&'static str, &'static str)>,
+) -> Option<Renamed> {
+    lines.find_map(|&(modules, name)| {
+        let (mut rest, mut layer, mut place, mut places) = (path.split('.'), "", 0, 1);
+        for module in modules.split('.') {
+            let found = rest.next()?;
+            if module == "*" {
+                layer = found;
+            } else if module.contains('+') {
+                place = module.split('+').position(|name| name == found)?;
+                places = module.split('+').count();
+            } else if module != found {
+                return None;
+            }
+        }
+        let key = rest.fold(name.replace('*', layer), |key, part| format!("{key}.{part}"));
+        let module = match name.split_once('*') {
+            Some((layers, _)) => layers.into(),
+            None if key == name => key.clone(),
+            None => format!("{name}."),
+        };
+        Some(Renamed { key, module, place, places })
+    })
+}
+
+/// The key of a path.
+pub(crate) fn key_of(path: &str, lines: Keys) -> String {
+    renamed(path, lines.iter()).map_or_else(|| path.into(), |renamed| renamed.key)
+}
+
+/// What a line of [`Keys`] makes of a path.
+pub(crate) struct Renamed {
+    pub(crate) key: String,
+    /// What the keys of the same module start with, of all layers.
+    pub(crate) module: String,
+    /// Which of the modules of one tensor it is, and how many they are.
+    pub(crate) place: usize,
+    pub(crate) places: usize,
 }
