@@ -1,7 +1,6 @@
 //! The directory that a model is saved into: what is there, and replacing it.
 
 use super::Checkpoint;
-use super::families::FamilySpec;
 use super::fields::Fields;
 use super::keys::ModelKeys;
 use super::params::{StoredParam, tensors};
@@ -92,7 +91,7 @@ impl Directory {
                 Error::not_a_checkpoint(&old.path, problem)
             })?;
         }
-        let config = FamilySpec::of(self.family).named(fields);
+        let config = self.family.spec().named(fields);
         let mut files = Replacement::begin(&self.path)?;
         for (path, tensors) in weights {
             files.write(&path, |out| tensors.write(out))?;

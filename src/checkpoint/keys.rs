@@ -1,10 +1,10 @@
 //! Which key of a checkpoint holds which parameter.
 
-use super::families::{FamilySpec, Keys};
 use super::fields::Fields;
-use super::{BUFFERS, Checkpoint, GAMMA_BETA, MODEL_PREFIX, POSITION, TOKEN_TYPE, ambiguous, is_known};
+use super::{BUFFERS, Checkpoint, EMBEDDINGS_PREFIX, GAMMA_BETA, POSITION, TOKEN_TYPE, ambiguous, is_known};
 use crate::error::{Error, Result, shown};
 use crate::family::Family;
+use crate::family::{FamilySpec, Keys};
 use std::collections::BTreeSet;
 
 /// The keys of a checkpoint that is read or written: its model's prefix and its family's names.
@@ -21,7 +21,7 @@ pub struct ModelKeys {
 impl ModelKeys {
     /// The keys of a checkpoint that has an embedding layer.
     pub(crate) fn of_layer(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
-        let names = FamilySpec::of(family);
+        let names = family.spec();
         let word = names.word();
         let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(word));
         let (known, unknown): (Vec<&str>, Vec<&str>) = tables.partition(|prefix| is_known(prefix, word));
@@ -34,7 +34,7 @@ impl ModelKeys {
                     }
                     None => "is this a BERT or RoBERTa checkpoint?".into(),
                 };
-                return Err(Error::missing_key(&checkpoint.path, format!("{MODEL_PREFIX}{word}"), hint));
+                return Err(Error::missing_key(&checkpoint.path, format!("{EMBEDDINGS_PREFIX}{word}"), hint));
             }
             _ => {
                 let keys: Vec<_> = known.iter().map(|prefix| format!("{prefix}{word}")).collect();
@@ -71,13 +71,13 @@ impl ModelKeys {
 
     /// The keys that transformers writes, with what the model's start with.
     pub(crate) fn written(prefix: &str, family: Family) -> Self {
-        let (layer_prefix, family) = (format!("{prefix}{MODEL_PREFIX}"), FamilySpec::of(family));
+        let (layer_prefix, family) = (format!("{prefix}{EMBEDDINGS_PREFIX}"), family.spec());
         Self { layer_prefix, gamma_beta: GAMMA_BETA[0], family, stored: None }
     }
 
     /// What the keys of all but the head start with, `bert.` or nothing; `None` for a file of the embedding layer alone.
     pub(crate) fn model_prefix(&self) -> Option<&str> {
-        self.layer_prefix.strip_suffix(MODEL_PREFIX)
+        self.layer_prefix.strip_suffix(EMBEDDINGS_PREFIX)
     }
 
     /// The first family that uses this prefix; `None` for an empty one.
@@ -87,7 +87,7 @@ impl ModelKeys {
 
     /// What the family calls a parameter or module of the model, with the prefix that it has here.
     pub(crate) fn named(&self, name: &str) -> String {
-        match name.strip_prefix(MODEL_PREFIX) {
+        match name.strip_prefix(EMBEDDINGS_PREFIX) {
             Some(name) => format!("{}{name}", self.layer_prefix),
             None => format!("{}{name}", self.model_prefix().unwrap_or_default()),
         }
@@ -157,7 +157,7 @@ impl ModelKeys {
         // Positions alone are compared: they change what is computed, and no shape would show it.
         // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
         let query = |family: &FamilySpec| family.name("encoder.layers.0.attention.query");
-        let found = self.stated_family().filter(|&found| query(FamilySpec::of(found)) == query(self.family));
+        let found = self.stated_family().filter(|&found| query(found.spec()) == query(self.family));
         let problem = match (fields.spec.family, found) {
             (stated, _) if positions(stated) != positions(family) => format!(
                 "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",

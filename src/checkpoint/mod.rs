@@ -6,20 +6,19 @@
 
 mod directory;
 mod embeddings;
-mod families;
 mod fields;
 mod formats;
 mod keys;
 mod params;
 
 pub(crate) use directory::Directory;
-pub(crate) use families::{FamilySpec, Keys, key_of};
 pub use fields::Fields;
 pub(crate) use fields::{merged_fields, replace_changed};
 pub use keys::ModelKeys;
 pub(crate) use params::{StoredParam, check_stored, filled, stored_dtype, stored_params};
 
 use crate::error::{Error, Result, shown};
+use crate::family::{EMBEDDINGS_PREFIX, FAMILIES, FamilySpec};
 use crate::files::{WEIGHT_NAMES, read_json, regular_file};
 use burn::tensor::{DType, TensorData};
 use formats::{FLOATS, StoredTensor, WeightFile};
@@ -33,9 +32,6 @@ const TOKEN_TYPE: &str = "token_type_embeddings.weight";
 const GAMMA_BETA: [[&str; 2]; 2] = [["weight", "bias"], ["gamma", "beta"]];
 /// A buffer of older files: 0, 1, 2, ….
 const BUFFERS: [&str; 2] = ["position_ids", "token_type_ids"];
-
-/// The prefix of the layer's keys in a file without a head.
-const MODEL_PREFIX: &str = "embeddings.";
 
 /// A checkpoint in one file or several, without the prefix that a wrapper such as DataParallel gave to all keys. Only headers
 /// are read until [`read`](Self::read).
@@ -171,7 +167,7 @@ fn ambiguous(path: &Path, keys: &[impl AsRef<str>]) -> Error {
 /// Whether keys of a supported family that calls its word embeddings `word` have this prefix: none, the layer's name, or the
 /// model's and the layer's.
 fn is_known(prefix: &str, word: &str) -> bool {
-    prefix.is_empty() || prefix == MODEL_PREFIX || FamilySpec::of_prefix(prefix, word).is_some()
+    prefix.is_empty() || prefix == EMBEDDINGS_PREFIX || FamilySpec::of_prefix(prefix, word).is_some()
 }
 
 /// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.
@@ -179,7 +175,7 @@ const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
 /// The prefix before the model's own key, empty without a wrapper, if the key is that of word embeddings.
 fn wrapper(key: &str) -> Option<&str> {
-    let words = families::FAMILIES.iter().map(FamilySpec::word);
+    let words = FAMILIES.iter().map(FamilySpec::word);
     let (prefix, word) = words.into_iter().find_map(|word| Some((key.strip_suffix(word)?, word)))?;
     // Wrappers nest, as `module._orig_mod.`.
     let mut rest = prefix;

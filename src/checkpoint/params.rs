@@ -1,11 +1,11 @@
 //! Parameters, and the tensors of a checkpoint that hold their values.
 
-use super::families::{Keys, Renamed, WORD_EMBEDDINGS, renamed};
 use super::formats::safetensors::{Tensors, WriteTensor, write_values};
 use super::formats::{FLOATS, transposed};
 use super::keys::ModelKeys;
-use super::{Checkpoint, MODEL_PREFIX};
+use super::{Checkpoint, EMBEDDINGS_PREFIX};
 use crate::error::{Error, Result};
+use crate::family::{Keys, Renamed, WORD_EMBEDDINGS, renamed};
 use crate::layers::{dtype, is_quantized};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::prelude::*;
@@ -142,7 +142,7 @@ pub(crate) fn stored_params(
     // An embedding layer alone has no path of its own.
     let (model, layer) = match path.as_deref().and_then(|path| path.strip_suffix(WORD_EMBEDDINGS)) {
         Some(model) => (model.to_string(), ""),
-        None => (String::new(), MODEL_PREFIX),
+        None => (String::new(), EMBEDDINGS_PREFIX),
     };
     // The classes in Python have a bias everywhere; a head of a user's own is as it is.
     for i in (0..visited.len()).rev().filter(|_| keys.family.zero_biases) {

@@ -1,6 +1,6 @@
 //! What classifiers have in common: the names of labels, dropout, and the layers before the last one.
 
-use crate::checkpoint::{FamilySpec, Fields};
+use crate::checkpoint::Fields;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
 use crate::family::{Classified, FamilyDropout};
@@ -199,7 +199,7 @@ pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Opti
     };
     let prob = fields.number(field, 0.0)?;
     // `None` means the family's default, as in a config built by hand.
-    let default = spec.family.architecture().head_dropout[of as usize];
+    let default = spec.architecture.head_dropout[of as usize];
     Ok((default != FamilyDropout::Stated(Some(prob))).then_some(prob))
 }
 
@@ -213,8 +213,8 @@ pub(super) fn head_fields(
     let names = id2label.iter().enumerate();
     let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
     let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
-    let spec = FamilySpec::of(bert.embeddings.family);
-    let default = match spec.family.architecture().head_dropout[of as usize] {
+    let spec = bert.embeddings.family.spec();
+    let default = match spec.architecture.head_dropout[of as usize] {
         FamilyDropout::Stated(default) => default,
         FamilyDropout::OfLayers | FamilyDropout::Never => None,
     };

@@ -1,8 +1,9 @@
-use crate::checkpoint::{FamilySpec, Fields, Keys, ModelKeys, StoredParam, key_of};
+use crate::checkpoint::{Fields, ModelKeys, StoredParam};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{EmbeddingTable, Error, Result};
+use crate::family::{Keys, key_of};
 use crate::layers::{
     LayerNorm, NewRows, PaddingMask, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
     linear_activation,
@@ -289,7 +290,7 @@ impl Stored for BertForMaskedLm {
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
-        let names = FamilySpec::of(self.bert.embeddings.family());
+        let names = self.bert.embeddings.family().spec();
         let legacy = names.other_masked_lm.is_some().then(|| ("legacy", json!(self.head.legacy)));
         let is_tied = ("tie_word_embeddings", json!(self.head.decoder.is_none()));
         [is_tied].into_iter().chain(legacy).collect()

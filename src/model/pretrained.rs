@@ -3,8 +3,8 @@
 use super::savable::check_built_by_config;
 use super::stored::{Stored, params_of};
 use crate::checkpoint::{
-    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, filled, merged_fields,
-    replace_changed, stored_dtype,
+    Checkpoint, Directory, Fields, ModelKeys, StoredParam, filled, merged_fields, replace_changed,
+    stored_dtype,
 };
 use crate::error::{Error, Result, shown};
 use crate::files::hub::{Wanted, directory};
@@ -292,7 +292,7 @@ fn relabelled<M: Stored>(model: &M, fields: &Fields) -> Result<Option<usize>> {
 fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let bert = model.bert();
     let family = bert.embeddings.family();
-    let spec = FamilySpec::of(family);
+    let spec = family.spec();
     let (directory, old_fields, old_keys) = Directory::open(dir, family)?;
     let old_prefix = old_keys.as_ref().and_then(|keys| keys.model_prefix());
     // Beside a head the model's keys need a prefix.
@@ -347,7 +347,7 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
 }
 
 fn class_of<M: Stored>(model: &M) -> Option<String> {
-    let family = FamilySpec::of(model.bert().embeddings.family());
+    let family = model.bert().embeddings.family().spec();
     M::CLASS.map(|class| format!("{}{class}", family.class))
 }
 

@@ -1,8 +1,8 @@
-use crate::checkpoint::{Fields, Keys, ModelKeys};
+use crate::checkpoint::{Fields, ModelKeys};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
-use crate::family::Family;
+use crate::family::{Family, Keys};
 use crate::layers::{PaddingMask, ParameterCheck, ensure, linear, linear_activation};
 use crate::model::bert::BertModel;
 use crate::model::loss::{binary_cross_entropy, zero_loss};

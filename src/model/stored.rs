@@ -1,9 +1,10 @@
 //! How a model maps to a checkpoint: its config's fields, its parameters and their keys.
 
 use super::bert::BertModel;
-use crate::checkpoint::{Fields, Keys, ModelKeys, StoredParam, stored_params};
+use crate::checkpoint::{Fields, ModelKeys, StoredParam, stored_params};
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
+use crate::family::Keys;
 use crate::layers::{LayerNorm, VocabularyResize};
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;

@@ -1,8 +1,8 @@
-use crate::checkpoint::{Fields, Keys, ModelKeys};
+use crate::checkpoint::{Fields, ModelKeys};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
-use crate::family::Classified;
+use crate::family::{Classified, Keys};
 use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
 use crate::model::classifier::{

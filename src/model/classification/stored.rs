@@ -1,8 +1,9 @@
 //! How a classifier of sequences is stored, and what sentence-transformers' `CrossEncoder` adds.
 
 use super::*;
-use crate::checkpoint::{Fields, Keys, ModelKeys};
+use crate::checkpoint::{Fields, ModelKeys};
 use crate::error::shown;
+use crate::family::Keys;
 use crate::layers::LayerNorm;
 use crate::model::classifier::{classifier_dropout, head_fields, names_of};
 use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_class, torch_classes};
@@ -46,7 +47,7 @@ fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
 
 /// What a config of a family with poolings says, or leaves to the default.
 fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
-    let has_one = fields.spec.family.architecture().sequence_head == SequenceHead::Transformed;
+    let has_one = fields.spec.architecture.sequence_head == SequenceHead::Transformed;
     let known = |name: &str| match name {
         "mean" if has_one => Some(Some(Pooling::Mean)),
         // As a config built by hand has it.

@@ -1,12 +1,36 @@
-//! The table of families: each is its difference from another one.
+//! The table of families: what their models are made of, how they are stored, each as its difference from another one.
 
-use super::Field::{Also, Always, Named, Old};
-use super::{FamilySpec, Unsupported, WORD_EMBEDDINGS};
-use crate::family::Family;
+use super::Family;
+use super::PositionEmbeddingType::{Absolute, AfterPadding, Disentangled, Rotary};
+use super::architecture::FamilyDropout::{Never, OfLayers, Stated};
+use super::architecture::{Architecture, Biases, NormPlace, Presence, RelativeScores, SequenceHead};
+use super::spec::Field::{Also, Always, Named, Old};
+use super::spec::{EMBEDDINGS_PREFIX, FamilySpec, Unsupported, WORD_EMBEDDINGS};
 use burn_fused::Activation;
 
 const BERT: FamilySpec = FamilySpec {
     family: Family::Bert,
+    model_type: "bert",
+    architecture: Architecture {
+        positions: Absolute,
+        token_types: Presence::Always,
+        layer_norm_eps: None,
+        projection: Presence::Never,
+        norm: NormPlace::Post,
+        biases: Biases { of_layers: true, of_inner: true, of_others: true },
+        is_gated: false,
+        inner_dropout: Never,
+        shares_layers: false,
+        output_dropout: [true; 2],
+        relative_scores: Some(RelativeScores::Scaled),
+        has_relative_attention_bias: false,
+        has_windows: false,
+        has_pooler: true,
+        masked_lm_activation_of_layers: true,
+        classifiers_have_transform: false,
+        sequence_head: SequenceHead::Pooled,
+        head_dropout: [Stated(None), Stated(None), Never],
+    },
     class: "Bert",
     base: "bert",
     old_base: None,
@@ -54,6 +78,14 @@ const BERT: FamilySpec = FamilySpec {
 
 const ROBERTA: FamilySpec = FamilySpec {
     family: Family::Roberta,
+    model_type: "roberta",
+    architecture: Architecture {
+        positions: AfterPadding,
+        // `RobertaLMHead` computes GELU whatever `hidden_act` is.
+        masked_lm_activation_of_layers: false,
+        sequence_head: SequenceHead::Dense { activation: Activation::Tanh, drops_input: true },
+        ..BERT.architecture
+    },
     class: "Roberta",
     base: "roberta",
     vocab_size: 50265,
@@ -68,11 +100,90 @@ const ROBERTA: FamilySpec = FamilySpec {
     ..BERT
 };
 
+// Keys of this one and of the two after it are those of the code that published a model, which transformers reads and writes
+// too.
+const NOMIC_BERT: FamilySpec = FamilySpec {
+    family: Family::NomicBert,
+    model_type: "nomic_bert",
+    architecture: Architecture {
+        positions: Rotary,
+        biases: Biases { of_layers: false, of_inner: false, of_others: true },
+        is_gated: true,
+        relative_scores: None,
+        has_pooler: false,
+        ..BERT.architecture
+    },
+    class: "NomicBert",
+    base: "nomic_bert",
+    vocab_size: 30528,
+    dropout: 0.0,
+    attention_dropout: 0.0,
+    hidden_act: Activation::Silu,
+    max_position_embeddings: 2048,
+    rope_theta: 1_000.0,
+    // The old names are those of the published configs. transformers ignores them, and its defaults are their values.
+    fields: &[
+        ("hidden_size", Old("n_embd")),
+        ("num_hidden_layers", Old("n_layer")),
+        ("num_attention_heads", Old("n_head")),
+        ("intermediate_size", Old("n_inner")),
+        ("layer_norm_eps", Old("layer_norm_epsilon")),
+        ("rope_theta", Old("rotary_emb_base")),
+        ("position_embedding_type", Always),
+    ],
+    // Of nomic-embed-text-v2-moe, and what the published code can compute otherwise.
+    unsupported: &[
+        Unsupported::OtherThan("moe_every_n_layers", 0.0, "mixtures of experts"),
+        Unsupported::Flag("rotary_emb_interleaved", true, "uses interleaved rotary embeddings"),
+        Unsupported::OtherThan("rotary_emb_fraction", 1.0, "partial rotary embeddings"),
+        Unsupported::OtherThan("rotary_scaling_factor", 0.0, "scaled rotary positions"),
+        Unsupported::Flag("use_rms_norm", true, "has RMS norms"),
+        Unsupported::Flag("causal", true, "uses causal attention"),
+        Unsupported::Flag("parallel_block", true, "uses parallel attention and MLP blocks"),
+        Unsupported::Flag("prenorm", true, "normalises before its layers"),
+        Unsupported::Flag("qkv_proj_bias", true, "has biases in its attention"),
+        Unsupported::Flag("mlp_fc1_bias", true, "has biases in its feed-forward networks"),
+        Unsupported::Flag("mlp_fc2_bias", true, "has biases in its feed-forward networks"),
+        Unsupported::OtherName("activation_function", "swiglu", "another feed-forward network"),
+    ],
+    keys: &[
+        ("embeddings.layer_norm", "emb_ln"),
+        ("encoder.layers.*.attention.query+key+value", "encoder.layers.*.attn.Wqkv"),
+        ("encoder.layers.*.attention_output", "encoder.layers.*.attn.out_proj"),
+        ("encoder.layers.*.attention_layer_norm", "encoder.layers.*.norm1"),
+        // The activation is that of the second of the two.
+        ("encoder.layers.*.gate", "encoder.layers.*.mlp.fc11"),
+        ("encoder.layers.*.intermediate", "encoder.layers.*.mlp.fc12"),
+        ("encoder.layers.*.output", "encoder.layers.*.mlp.fc2"),
+        ("encoder.layers.*.output_layer_norm", "encoder.layers.*.norm2"),
+    ],
+    zero_biases: false,
+    masked_lm: &[
+        ("head.transform", "cls.predictions.transform.dense"),
+        ("head.layer_norm", "cls.predictions.transform.layer_norm"),
+        ("head.bias", "cls.predictions.bias"),
+        ("head.decoder", "cls.predictions.decoder"),
+    ],
+    ..BERT
+};
+
 /// One entry for each [`Family`], in the order of its variants.
 pub(crate) static FAMILIES: [FamilySpec; 15] = [
     BERT,
     FamilySpec {
         family: Family::DistilBert,
+        model_type: "distilbert",
+        architecture: Architecture {
+            token_types: Presence::Never,
+            // Written into the model's code and in no config.
+            layer_norm_eps: Some(1e-12),
+            output_dropout: [false, true],
+            relative_scores: None,
+            has_pooler: false,
+            sequence_head: SequenceHead::Dense { activation: Activation::Relu, drops_input: false },
+            head_dropout: [Stated(Some(0.2)), OfLayers, Stated(Some(0.1))],
+            ..BERT.architecture
+        },
         class: "DistilBert",
         base: "distilbert",
         type_vocab_size: 0,
@@ -112,6 +223,15 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
     },
     FamilySpec {
         family: Family::Electra,
+        model_type: "electra",
+        architecture: Architecture {
+            projection: Presence::IfStated,
+            has_pooler: false,
+            // As `ElectraGeneratorPredictions`.
+            masked_lm_activation_of_layers: false,
+            sequence_head: SequenceHead::Dense { activation: Activation::Gelu, drops_input: true },
+            ..BERT.architecture
+        },
         class: "Electra",
         base: "electra",
         hidden_size: 256,
@@ -129,6 +249,14 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
     },
     FamilySpec {
         family: Family::MpNet,
+        model_type: "mpnet",
+        architecture: Architecture {
+            token_types: Presence::Never,
+            relative_scores: None,
+            has_relative_attention_bias: true,
+            head_dropout: [OfLayers, OfLayers, Never],
+            ..ROBERTA.architecture
+        },
         class: "MPNet",
         base: "mpnet",
         vocab_size: 30527,
@@ -156,6 +284,15 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
     },
     FamilySpec {
         family: Family::Albert,
+        model_type: "albert",
+        architecture: Architecture {
+            projection: Presence::Always,
+            shares_layers: true,
+            output_dropout: [true, false],
+            relative_scores: Some(RelativeScores::Unscaled),
+            head_dropout: [Stated(Some(0.1)), Stated(Some(0.1)), Never],
+            ..BERT.architecture
+        },
         class: "Albert",
         base: "albert",
         // The config class has the sizes of albert-xxlarge and not of the base model.
@@ -206,6 +343,7 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
     },
     FamilySpec {
         family: Family::Ernie,
+        model_type: "ernie",
         class: "Ernie",
         base: "ernie",
         unsupported: &[Unsupported::Flag("use_task_id", true, "adds task embeddings")],
@@ -213,10 +351,23 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
     },
     ROBERTA,
     // These three config classes have BERT's vocabulary.
-    FamilySpec { family: Family::XlmRoberta, class: "XLMRoberta", vocab_size: 30522, ..ROBERTA },
-    FamilySpec { family: Family::Camembert, class: "Camembert", vocab_size: 30522, ..ROBERTA },
+    FamilySpec {
+        family: Family::XlmRoberta,
+        model_type: "xlm-roberta",
+        class: "XLMRoberta",
+        vocab_size: 30522,
+        ..ROBERTA
+    },
+    FamilySpec {
+        family: Family::Camembert,
+        model_type: "camembert",
+        class: "Camembert",
+        vocab_size: 30522,
+        ..ROBERTA
+    },
     FamilySpec {
         family: Family::Data2VecText,
+        model_type: "data2vec-text",
         class: "Data2VecText",
         base: "data2vec_text",
         vocab_size: 30522,
@@ -224,6 +375,23 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
     },
     FamilySpec {
         family: Family::ModernBert,
+        model_type: "modernbert",
+        architecture: Architecture {
+            positions: Rotary,
+            token_types: Presence::Never,
+            norm: NormPlace::Pre,
+            biases: Biases { of_layers: false, of_inner: false, of_others: false },
+            is_gated: true,
+            inner_dropout: Stated(Some(0.0)),
+            relative_scores: None,
+            has_windows: true,
+            has_pooler: false,
+            masked_lm_activation_of_layers: false,
+            classifiers_have_transform: true,
+            sequence_head: SequenceHead::Transformed,
+            head_dropout: [Stated(Some(0.0)); 3],
+            ..BERT.architecture
+        },
         class: "ModernBert",
         base: "model",
         vocab_size: 50368,
@@ -283,65 +451,18 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
         head_dropout: [Some("classifier_dropout"); 3],
         ..BERT
     },
-    // Keys of this one and of the next two are those of the code that published a model, which transformers reads and writes
-    // too.
-    FamilySpec {
-        family: Family::NomicBert,
-        class: "NomicBert",
-        base: "nomic_bert",
-        vocab_size: 30528,
-        dropout: 0.0,
-        attention_dropout: 0.0,
-        hidden_act: Activation::Silu,
-        max_position_embeddings: 2048,
-        rope_theta: 1_000.0,
-        // The old names are those of the published configs. transformers ignores them, and its defaults are their values.
-        fields: &[
-            ("hidden_size", Old("n_embd")),
-            ("num_hidden_layers", Old("n_layer")),
-            ("num_attention_heads", Old("n_head")),
-            ("intermediate_size", Old("n_inner")),
-            ("layer_norm_eps", Old("layer_norm_epsilon")),
-            ("rope_theta", Old("rotary_emb_base")),
-            ("position_embedding_type", Always),
-        ],
-        // Of nomic-embed-text-v2-moe, and what the published code can compute otherwise.
-        unsupported: &[
-            Unsupported::OtherThan("moe_every_n_layers", 0.0, "mixtures of experts"),
-            Unsupported::Flag("rotary_emb_interleaved", true, "uses interleaved rotary embeddings"),
-            Unsupported::OtherThan("rotary_emb_fraction", 1.0, "partial rotary embeddings"),
-            Unsupported::OtherThan("rotary_scaling_factor", 0.0, "scaled rotary positions"),
-            Unsupported::Flag("use_rms_norm", true, "has RMS norms"),
-            Unsupported::Flag("causal", true, "uses causal attention"),
-            Unsupported::Flag("parallel_block", true, "uses parallel attention and MLP blocks"),
-            Unsupported::Flag("prenorm", true, "normalises before its layers"),
-            Unsupported::Flag("qkv_proj_bias", true, "has biases in its attention"),
-            Unsupported::Flag("mlp_fc1_bias", true, "has biases in its feed-forward networks"),
-            Unsupported::Flag("mlp_fc2_bias", true, "has biases in its feed-forward networks"),
-            Unsupported::OtherName("activation_function", "swiglu", "another feed-forward network"),
-        ],
-        keys: &[
-            ("embeddings.layer_norm", "emb_ln"),
-            ("encoder.layers.*.attention.query+key+value", "encoder.layers.*.attn.Wqkv"),
-            ("encoder.layers.*.attention_output", "encoder.layers.*.attn.out_proj"),
-            ("encoder.layers.*.attention_layer_norm", "encoder.layers.*.norm1"),
-            // The activation is that of the second of the two.
-            ("encoder.layers.*.gate", "encoder.layers.*.mlp.fc11"),
-            ("encoder.layers.*.intermediate", "encoder.layers.*.mlp.fc12"),
-            ("encoder.layers.*.output", "encoder.layers.*.mlp.fc2"),
-            ("encoder.layers.*.output_layer_norm", "encoder.layers.*.norm2"),
-        ],
-        zero_biases: false,
-        masked_lm: &[
-            ("head.transform", "cls.predictions.transform.dense"),
-            ("head.layer_norm", "cls.predictions.transform.layer_norm"),
-            ("head.bias", "cls.predictions.bias"),
-            ("head.decoder", "cls.predictions.decoder"),
-        ],
-        ..BERT
-    },
+    NOMIC_BERT,
     FamilySpec {
         family: Family::Gte,
+        model_type: "gte",
+        architecture: Architecture {
+            token_types: Presence::IfStated,
+            biases: Biases { of_layers: true, ..NOMIC_BERT.architecture.biases },
+            inner_dropout: OfLayers,
+            // `GteLMHead` computes GELU whatever `hidden_act` is.
+            masked_lm_activation_of_layers: false,
+            ..NOMIC_BERT.architecture
+        },
         class: "Gte",
         base: "gte",
         old_base: Some("new"),
@@ -371,6 +492,8 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
     },
     FamilySpec {
         family: Family::JinaEmbeddingsV3,
+        model_type: "jina_embeddings_v3",
+        architecture: Architecture { positions: Rotary, relative_scores: None, ..ROBERTA.architecture },
         class: "JinaEmbeddingsV3",
         vocab_size: 250002,
         type_vocab_size: 1,
@@ -396,6 +519,16 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
     },
     FamilySpec {
         family: Family::DebertaV2,
+        model_type: "deberta-v2",
+        architecture: Architecture {
+            positions: Disentangled,
+            token_types: Presence::IfStated,
+            relative_scores: None,
+            has_pooler: false,
+            sequence_head: SequenceHead::ContextPooler,
+            head_dropout: [Stated(None), OfLayers, Never],
+            ..BERT.architecture
+        },
         class: "DebertaV2",
         base: "deberta",
         // The config class has the sizes of v2-xlarge.
@@ -434,3 +567,39 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
         ..BERT
     },
 ];
+
+const _: () = {
+    let mut i = 0;
+    while i < FAMILIES.len() {
+        assert!(FAMILIES[i].family as usize == i, "the entries are in the order of the variants");
+        i += 1;
+    }
+};
+
+impl FamilySpec {
+    pub(crate) fn of_model_type(model_type: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|spec| spec.model_type == model_type)
+    }
+
+    /// The family of a Python class such as `BertForMaskedLM`, `BertModel` or `BertLMHeadModel`.
+    pub(crate) fn of_class(class: &str) -> Option<&'static Self> {
+        let is_of = |spec: &&FamilySpec| {
+            let rest = class.strip_prefix(spec.class);
+            // What follows is checked too: `BertGenerationEncoder` is no BERT.
+            rest.is_some_and(|rest| ["Model", "For", "LMHead"].iter().any(|head| rest.starts_with(head)))
+        };
+        FAMILIES.iter().find(is_of)
+    }
+
+    /// The first family whose embedding layers have this prefix below a model's, and this key of word embeddings.
+    pub(crate) fn of_prefix(prefix: &str, word: &str) -> Option<&'static Self> {
+        let base = prefix.strip_suffix(EMBEDDINGS_PREFIX)?.strip_suffix('.')?;
+        let is_of = |spec: &&FamilySpec| spec.base == base || spec.old_base == Some(base);
+        FAMILIES.iter().filter(|spec| spec.word() == word).find(is_of)
+    }
+
+    pub(crate) fn supported() -> String {
+        let names: Vec<_> = FAMILIES.iter().map(|spec| spec.model_type).collect();
+        format!("model types that can be read are {}", names.join(", "))
+    }
+}

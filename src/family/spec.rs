@@ -1,23 +1,23 @@
-//! How each family is stored: the names of its classes, fields and keys, and what is refused.
+//! How a family is stored: the names of its classes, fields and keys, and what is refused.
 
-mod table;
-
-use super::MODEL_PREFIX;
-use crate::family::Family;
+use super::Family;
+use super::architecture::Architecture;
 use Field::{Also, Named, Old};
 use burn_fused::Activation;
 use serde_json::{Map, Value};
-pub(super) use table::FAMILIES;
 
-/// How a family's models are stored: the names of its classes, fields and keys, and the defaults of fields.
+/// What the models of a family are, and how they are stored: the names of classes, fields and keys, and the defaults of fields.
 pub(crate) struct FamilySpec {
     pub(crate) family: Family,
+    /// Hugging Face's name of the family, `model_type` of a `config.json`.
+    pub(crate) model_type: &'static str,
     /// The prefix of its Python classes: `Bert` in `BertForMaskedLM`.
     pub(crate) class: &'static str,
     /// The prefix of its keys in a model with a head: `bert` in `bert.embeddings.…`.
     pub(crate) base: &'static str,
     /// Another one, of files that transformers did not write.
     pub(crate) old_base: Option<&'static str>,
+    pub(crate) architecture: Architecture,
     /// BERT's fields that this family's `config.json` has under another name or not at all.
     pub(crate) fields: &'static [(&'static str, Field)],
     pub(crate) unsupported: &'static [Unsupported],
@@ -83,43 +83,13 @@ pub(crate) enum Unsupported {
 /// tensor, the first of them at its top. The first line that is of a path counts.
 pub(crate) type Keys = &'static [(&'static str, &'static str)];
 
+/// The prefix of the embedding layer's keys in a file without a head.
+pub(crate) const EMBEDDINGS_PREFIX: &str = "embeddings.";
+
+/// The path of the word embeddings below a model.
 pub(crate) const WORD_EMBEDDINGS: &str = "embeddings.word_embeddings.weight";
 
-const _: () = {
-    let mut i = 0;
-    while i < FAMILIES.len() {
-        let spec = &FAMILIES[i];
-        assert!(spec.family as usize == i, "the entries are in the order of the variants");
-        i += 1;
-    }
-};
-
 impl FamilySpec {
-    pub(crate) fn of(family: Family) -> &'static Self {
-        &FAMILIES[family as usize]
-    }
-
-    pub(crate) fn of_model_type(model_type: &str) -> Option<&'static Self> {
-        FAMILIES.iter().find(|spec| spec.family.model_type() == model_type)
-    }
-
-    /// The family of a Python class such as `BertForMaskedLM`, `BertModel` or `BertLMHeadModel`.
-    pub(crate) fn of_class(class: &str) -> Option<&'static Self> {
-        let is_of = |spec: &&FamilySpec| {
-            let rest = class.strip_prefix(spec.class);
-            // What follows is checked too: `BertGenerationEncoder` is no BERT.
-            rest.is_some_and(|rest| ["Model", "For", "LMHead"].iter().any(|head| rest.starts_with(head)))
-        };
-        FAMILIES.iter().find(is_of)
-    }
-
-    /// The first family whose embedding layers have this prefix below a model's, and this key of word embeddings.
-    pub(crate) fn of_prefix(prefix: &str, word: &str) -> Option<&'static Self> {
-        let base = prefix.strip_suffix(MODEL_PREFIX)?.strip_suffix('.')?;
-        let is_of = |spec: &&FamilySpec| spec.base == base || spec.old_base == Some(base);
-        FAMILIES.iter().filter(|spec| spec.word() == word).find(is_of)
-    }
-
     /// The keys of the model below a head: first those that differ from another family's.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         self.more_keys.iter().chain(self.keys)
@@ -141,12 +111,7 @@ impl FamilySpec {
     pub(crate) fn word(&self) -> &'static str {
         let own = self.lines().find(|(path, _)| *path == WORD_EMBEDDINGS);
         let name = own.map_or(WORD_EMBEDDINGS, |(_, name)| name);
-        name.strip_prefix(MODEL_PREFIX).unwrap_or(name)
-    }
-
-    pub(crate) fn supported() -> String {
-        let names: Vec<_> = FAMILIES.iter().map(|spec| spec.family.model_type()).collect();
-        format!("model types that can be read are {}", names.join(", "))
+        name.strip_prefix(EMBEDDINGS_PREFIX).unwrap_or(name)
     }
 
     /// Fields with BERT's names under those of this family, without those that it does not have.
