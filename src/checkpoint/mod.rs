@@ -115,24 +115,33 @@ impl Checkpoint {
         if left.is_some() && left == right {
             return Ok(true);
         }
-        let values = self.read(&keys.each_ref().map(String::as_str))?;
-        let (left, right) = (&values[0], &values[1]);
+        self.check_size(keys.iter().map(String::as_str))?;
+        let [left, right] = [self.read(&keys[0])?, self.read(&keys[1])?];
         // As f64, which holds every value of the others.
         Ok(left == right || left.shape() == right.shape() && left.iter::<f64>().eq(right.iter::<f64>()))
     }
 
-    /// The values of float tensors, in the order of `keys`.
-    fn read(&self, keys: &[&str]) -> Result<Vec<TensorData>> {
-        let tensors = keys.iter().map(|key| self.float_tensor(key)).collect::<Result<Vec<_>>>()?;
+    /// The values of a float tensor.
+    fn read(&self, key: &str) -> Result<TensorData> {
+        let (tensor, file, dtype) = self.float_tensor(key)?;
+        let mut bytes = Vec::new();
+        file.read(key, tensor, &mut bytes)?;
+        Ok(formats::values(&bytes, &tensor.shape, dtype, false))
+    }
+
+    /// Refuses to read more than there can be.
+    fn check_size<'a>(&self, mut keys: impl Iterator<Item = &'a str>) -> Result<()> {
         // Before anything is allocated: views in PyTorch's files can repeat what they see. Twice the file, as it has a tied
         // tensor once under two names, and a model that does not tie them reads both. Saturating, as shapes are the file's word.
-        let claimed = tensors.iter().fold(0, |total: u64, (tensor, ..)| total.saturating_add(tensor.size()));
+        let claimed = keys.try_fold(0, |total: u64, key| {
+            Ok::<_, Error>(total.saturating_add(self.float_tensor(key)?.0.size()))
+        })?;
         let length = self.files.iter().fold(0, |total: u64, file| total.saturating_add(file.length));
         if claimed > length.saturating_mul(2) {
             let problem = format!("its tensors claim {claimed} bytes, but it has {length}");
             return Err(Error::not_a_checkpoint(&self.path, problem));
         }
-        keys.iter().zip(tensors).map(|(key, (tensor, file, dtype))| file.read(key, tensor, dtype)).collect()
+        Ok(())
     }
 }
 

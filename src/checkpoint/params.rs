@@ -1,7 +1,7 @@
 //! Parameters, and the tensors of a checkpoint that hold their values.
 
 use super::formats::safetensors::{Tensors, WriteTensor, write_values};
-use super::formats::{FLOATS, transposed};
+use super::formats::{FLOATS, transposed, values};
 use super::keys::ModelKeys;
 use super::{Checkpoint, EMBEDDINGS_PREFIX};
 use crate::error::{Error, Result};
@@ -12,8 +12,12 @@ use burn::prelude::*;
 use burn::tensor::{DType, TensorData};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
+use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
 
 /// A parameter of a module.
 #[derive(Clone)]
@@ -164,11 +168,11 @@ pub(crate) fn stored_params(
         // Modules of a head can have names that start alike, such as `vocab_`.
         let ends: &[char] = if own.is_some() { &['.', '_'] } else { &['.'] };
         let is_required = below.is_some() && !path.starts_with("pooler.");
-        let Renamed { key, module, place, places } = own.unwrap_or_else(|| Renamed {
+        let Renamed { key, module, index, count } = own.unwrap_or_else(|| Renamed {
             key: path.clone(),
             module: path.split_inclusive('.').next().unwrap_or_default().into(),
-            place: 0,
-            places: 1,
+            index: 0,
+            count: 1,
         });
         let part = (!is_required).then(|| key.split(ends).next().unwrap_or_default().to_string());
         let [key, namespace] = [keys.with_norm_names(key), module].map(|name| match below {
@@ -180,14 +184,14 @@ pub(crate) fn stored_params(
             shape.reverse();
         }
         // Stacks are of one layer.
-        let stack = stored.iter_mut().rev().take(16).find(|stack| places > 1 && stack.key == key);
+        let stack = stored.iter_mut().rev().take(16).find(|stack| count > 1 && stack.key == key);
         if let Some(stack) = stack {
-            stack.params[place] = Some(param);
+            stack.params[index] = Some(param);
             continue;
         }
-        shape[0] *= places;
-        let mut params = vec![None; places];
-        params[place] = Some(param);
+        shape[0] *= count;
+        let mut params = vec![None; count];
+        params[index] = Some(param);
         stored.push(StoredParam { key, folder: None, part, namespace, shape, params });
     }
     // A tensor has no part without values.
@@ -208,6 +212,11 @@ impl StoredParam {
     /// Whether both are one tensor of a directory.
     fn is_at(&self, other: &Self) -> bool {
         (&self.folder, &self.key) == (&other.folder, &other.key)
+    }
+
+    fn source(&self) -> Source<'_> {
+        let params = self.visited().map(|param| (param.id, param.is_transposed())).collect();
+        Source { key: &self.key, params }
     }
 
     pub(crate) fn holds(&self, id: ParamId) -> bool {
@@ -231,8 +240,15 @@ impl StoredParam {
         };
         let write = move |out: &mut dyn Write| {
             values.into_iter().try_for_each(|(is_transposed, (_, read))| {
-                let part = if is_transposed { transposed(read()) } else { read() };
-                write_values(part.convert_dtype(dtype), out)
+                let part = read().convert_dtype(dtype);
+                let part = match part.shape()[..] {
+                    [rows, columns] if is_transposed => {
+                        let bytes = transposed(part.as_bytes(), [rows, columns], dtype.size());
+                        TensorData::from_bytes_vec(bytes, [columns, rows], dtype)
+                    }
+                    _ => part,
+                };
+                write_values(part, out)
             })
         };
         Ok((stored, Box::new(write)))
@@ -272,31 +288,67 @@ pub(crate) fn filled<'a, M: Module>(
         };
         return Err(Error::data(&param.key, problem));
     }
-    let keys: Vec<&str> = params.iter().map(|param| param.key.as_str()).collect();
-    let mut values = HashMap::new();
-    for (param, stacked) in params.iter().zip(checkpoint.read(&keys)?) {
-        for (own, part) in param.visited().zip(parts(stacked, param.params.len())) {
-            if let Some(id) = own.id {
-                values.insert(id, if own.is_transposed() { transposed(part) } else { part });
-            }
+    let sources: Vec<Source> = params.iter().map(|param| param.source()).collect();
+    checkpoint.check_size(sources.iter().map(|source| source.key))?;
+    let next = AtomicUsize::new(0);
+    let read = || -> Result<Vec<(ParamId, TensorData)>> {
+        let (mut values, mut bytes) = (Vec::new(), Vec::new());
+        while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+            source.read(checkpoint, &mut bytes, &mut values)?;
         }
-    }
+        Ok(values)
+    };
+    // While one thread reads, others turn the weights of linear layers, which takes longer.
+    let workers = available_parallelism().map_or(1, NonZero::get).min(MAX_READERS);
+    let values = thread::scope(|scope| {
+        // One that does not start is done without.
+        let other = |_| thread::Builder::new().spawn_scoped(scope, read).ok();
+        let others: Vec<_> = (1..workers).filter_map(other).collect();
+        let own = read();
+        let others =
+            others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        [own].into_iter().chain(others).collect::<Result<Vec<_>>>()
+    })?;
     // A clone shares its tensors, and the caller's module stays as it was if a later file fails.
-    Ok(module.clone().map(&mut Replace { values }))
+    Ok(module.clone().map(&mut Replace { values: values.into_iter().flatten().collect() }))
 }
 
-/// A tensor cut along its first axis into parts of one size.
-fn parts(values: TensorData, count: usize) -> Vec<TensorData> {
-    if count == 1 {
-        return vec![values];
-    }
-    let (dtype, mut shape) = (values.dtype(), values.shape().to_vec());
-    shape[0] /= count;
-    let bytes = values.as_bytes();
-    // Row by row in memory, so that a part is one run of bytes.
-    let parts = bytes.chunks(bytes.len() / count);
-    parts.map(|bytes| TensorData::from_bytes_vec(bytes.to_vec(), shape.clone(), dtype)).collect()
+/// More would wait for the one that reads.
+const MAX_READERS: usize = 4;
+
+/// A tensor of a checkpoint, and what to make of it.
+struct Source<'a> {
+    key: &'a str,
+    /// The parameters in it, one below the other, and whether they are transposed.
+    params: Vec<(Option<ParamId>, bool)>,
 }
+
+impl Source<'_> {
+    fn read(
+        &self,
+        checkpoint: &Checkpoint,
+        bytes: &mut Vec<u8>,
+        read: &mut Vec<(ParamId, TensorData)>,
+    ) -> Result<()> {
+        let (tensor, file, dtype) = checkpoint.float_tensor(self.key)?;
+        file.read(self.key, tensor, bytes)?;
+        let mut shape = tensor.shape.clone();
+        shape[0] /= self.params.len();
+        // Row by row in memory, so that a parameter is one run of bytes.
+        let parts = bytes.chunks((bytes.len() / self.params.len()).max(1));
+        for (part, &(id, is_transposed)) in parts.zip(&self.params) {
+            read.extend(id.map(|id| (id, values(part, &shape, dtype, is_transposed))));
+        }
+        // Those of a table stay in memory only once.
+        if bytes.len() > MAX_KEPT {
+            *bytes = Vec::new();
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of a larger tensor than a layer's are not kept for the next one.
+const MAX_KEPT: usize = 16 << 20;
 
 /// Refuses to store parameters that a model built from the stored config would not read back as they are. Only of a part that
 /// the module has the built model's must be there.

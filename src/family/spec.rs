@@ -132,14 +132,14 @@ pub(crate) fn renamed<'a>(
     mut lines: impl Iterator<Item = &'a (&'static str, &'static str)>,
 ) -> Option<Renamed> {
     lines.find_map(|&(modules, name)| {
-        let (mut rest, mut layer, mut place, mut places) = (path.split('.'), "", 0, 1);
+        let (mut rest, mut layer, mut index, mut count) = (path.split('.'), "", 0, 1);
         for module in modules.split('.') {
             let found = rest.next()?;
             if module == "*" {
                 layer = found;
             } else if module.contains('+') {
-                place = module.split('+').position(|name| name == found)?;
-                places = module.split('+').count();
+                index = module.split('+').position(|name| name == found)?;
+                count = module.split('+').count();
             } else if module != found {
                 return None;
             }
@@ -150,7 +150,7 @@ pub(crate) fn renamed<'a>(
             None if key == name => key.clone(),
             None => format!("{name}."),
         };
-        Some(Renamed { key, module, place, places })
+        Some(Renamed { key, module, index, count })
     })
 }
 
@@ -165,6 +165,6 @@ pub(crate) struct Renamed {
     /// What the keys of the same module start with, of all layers.
     pub(crate) module: String,
     /// Which of the modules of one tensor it is, and how many they are.
-    pub(crate) place: usize,
-    pub(crate) places: usize,
+    pub(crate) index: usize,
+    pub(crate) count: usize,
 }

@@ -176,10 +176,10 @@ impl Stored for BertForSentenceEmbedding {
 
     fn adapt_params(&self, _keys: &ModelKeys, params: &mut Vec<StoredParam>) -> Copies {
         for param in params {
-            if let Some((place, name)) = param.key.strip_prefix("dense.").and_then(|key| key.split_once('.'))
+            if let Some((index, name)) = param.key.strip_prefix("dense.").and_then(|key| key.split_once('.'))
             {
-                let place: usize = place.parse().expect("the place in a Vec");
-                let folder = format!("{}_Dense", place + 2); // after Transformer and Pooling
+                let index: usize = index.parse().expect("the index in a Vec");
+                let folder = format!("{}_Dense", index + 2); // after Transformer and Pooling
                 (param.key, param.part, param.folder) = (name.into(), Some(folder.clone()), Some(folder));
             }
         }
