@@ -44,15 +44,14 @@ pub(super) fn check_built_by_config<M: Stored>(
     }
     check_stored(params, &params_of(&built, keys).0)?;
     let stored = bert.embeddings.layer_norm.epsilon();
-    for norm in bert.encoder.norms().chain(model.head_norms()).filter(|norm| norm.epsilon() != stored) {
-        let key = params.iter().find(|param| param.holds(norm.gamma.id)).map_or("", |param| &param.key);
-        let problem = format!(
-            "belongs to a LayerNorm with ε {:e} and not {stored:e}; a config.json states one ε of all, that of the embeddings",
-            norm.epsilon()
-        );
-        return Err(Error::data(key, problem));
-    }
-    Ok(())
+    let mut norms = bert.encoder.norms().chain(model.head_norms());
+    let Some(norm) = norms.find(|norm| norm.epsilon() != stored) else { return Ok(()) };
+    let key = params.iter().find(|param| param.holds(norm.gamma.id)).map_or("", |param| &param.key);
+    let problem = format!(
+        "belongs to a LayerNorm with ε {:e} and not {stored:e}; a config.json states one ε of all, that of the embeddings",
+        norm.epsilon()
+    );
+    Err(Error::data(key, problem))
 }
 
 /// What a `config.json` states once for all layers.
