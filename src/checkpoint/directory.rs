@@ -1,7 +1,6 @@
 //! The directory that a model is saved into: what is there, and replacing it.
 
 use super::Checkpoint;
-use super::families::FamilySpec;
 use super::fields::Fields;
 use super::keys::ModelKeys;
 use super::params::{StoredParam, tensors};
@@ -9,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::files::{CONFIG_NAME, MODEL_NAME, Replacement, WEIGHT_NAMES, finish, regular_file};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -57,18 +57,23 @@ impl Directory {
         Ok((Self { path: dir.to_path_buf(), model, family }, fields, keys))
     }
 
-    /// Writes config (with BERT's names, which become those of the family), `beside` and weights, each in a folder: the first
-    /// in the directory itself, with those tensors of the old model that have a name in the new one. Or nothing: a JSON file
+    /// Writes config (with BERT's names, which become those of the family), `beside` and weights, each into its folder, and into
+    /// the directory itself those tensors of the old model that have a name in the new one. Or nothing: a JSON file
     /// that would be the same stays, so that a save with the same config replaces the weights alone.
     pub(crate) fn replace(
         self,
         fields: Map<String, Value>,
         beside: Vec<(PathBuf, Value)>,
-        weights: Vec<(String, Vec<StoredParam>)>,
+        params: Vec<StoredParam>,
         renamed: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
-        let weights = weights.into_iter().map(|(folder, params)| {
-            let path = self.path.join(folder).join(MODEL_NAME);
+        let mut folders: BTreeMap<Option<String>, Vec<StoredParam>> = BTreeMap::new();
+        for param in params {
+            folders.entry(param.folder.clone()).or_default().push(param);
+        }
+        // The first is the directory itself.
+        let weights = folders.into_iter().map(|(folder, params)| {
+            let path = self.path.join(folder.unwrap_or_default()).join(MODEL_NAME);
             tensors(params, &path).map(|tensors| (path, tensors))
         });
         let mut weights = weights.collect::<Result<Vec<_>>>()?;
@@ -86,7 +91,7 @@ impl Directory {
                 Error::not_a_checkpoint(&old.path, problem)
             })?;
         }
-        let config = FamilySpec::of(self.family).named(fields);
+        let config = self.family.spec().named(fields);
         let mut files = Replacement::begin(&self.path)?;
         for (path, tensors) in weights {
             files.write(&path, |out| tensors.write(out))?;

@@ -3,7 +3,7 @@
 use super::directory::Directory;
 use super::fields::{Fields, config_path, merged_fields};
 use super::keys::ModelKeys;
-use super::params::{StoredParam, check_stored, filled};
+use super::params::{StoredParam, check_stored, filled, stored_params};
 use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ impl BertEmbeddings {
                 }
                 None => config_of_shapes(&checkpoint, &keys)?.try_init(device)?,
             };
-            filled(&module, &checkpoint, module.stored_params(&keys))
+            filled(&module, &checkpoint, &module.stored_params(&keys))
         })
     }
 
@@ -109,21 +109,12 @@ impl BertEmbeddings {
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let checkpoint = Checkpoint::open(&directory(path.as_ref(), Wanted::Weights)?)?;
         let keys = ModelKeys::of_layer(&checkpoint, self.family())?;
-        *self = filled(self, &checkpoint, self.stored_params(&keys))?;
+        *self = filled(self, &checkpoint, &self.stored_params(&keys))?;
         Ok(())
     }
 
-    pub(crate) fn stored_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
-        let tables = [
-            (keys.family.word, Some(&self.word_embeddings)),
-            (POSITION, self.position_embeddings.as_ref()),
-            (TOKEN_TYPE, self.token_type_embeddings.as_ref()),
-        ];
-        let tables = tables
-            .into_iter()
-            .filter_map(|(name, table)| Some(StoredParam::new(keys.embedding(name), &table?.weight)));
-        let norm = keys.norm(&keys.embeddings_norm());
-        keys.stored_of(tables.chain(StoredParam::norm(norm, &self.layer_norm)))
+    fn stored_params(&self, keys: &ModelKeys) -> Vec<StoredParam> {
+        stored_params(self, self.word_embeddings.weight.id, keys, &[])
     }
 
     /// Writes `config.json` and `model.safetensors` into `dir`, under Hugging Face's names, in the module's dtype. Python reads
@@ -156,7 +147,7 @@ impl BertEmbeddings {
         let (params, built) = (self.stored_params(&keys), config.try_init(&device)?);
         check_stored(&params, &built.stored_params(&keys))?;
         let has_positions = self.position_embeddings.is_some();
-        directory.replace(fields, Vec::new(), vec![(String::new(), params)], |key| {
+        directory.replace(fields, Vec::new(), params, |key| {
             (!keys.is_of_layer(key, has_positions)).then(|| key.to_string())
         })
     }
@@ -171,12 +162,12 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
         let problem = format!(
             "there is no config.json beside it and its keys start with {}, so BERT's defaults do not fit; give a config to \
              from_pretrained_with",
-            keys.embedding("")
+            keys.layer_prefix
         );
         return Err(Error::not_a_checkpoint(&checkpoint.path, problem));
     }
     let size_of = |table: &str| {
-        let key = keys.embedding(table);
+        let key = format!("{}{table}", keys.layer_prefix);
         let (stored, file) = checkpoint.tensor(&key)?;
         let [rows, columns] = stored.shape[..] else {
             let problem = format!("{key} has shape {:?}, and a table has two axes", stored.shape);
@@ -184,7 +175,7 @@ fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmb
         };
         Ok((rows, columns))
     };
-    let (vocab_size, hidden_size) = size_of(keys.family.word)?;
+    let (vocab_size, hidden_size) = size_of(keys.family.word())?;
     Ok(BertEmbeddingsConfig::new()
         .with_family(family)
         .with_vocab_size(vocab_size)

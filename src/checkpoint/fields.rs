@@ -1,9 +1,9 @@
 //! The fields of a `config.json`, read tolerantly, and those that are written.
 
-use super::families::{FamilySpec, Field, Unsupported};
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Presence};
+use crate::family::{FamilySpec, Field, Unsupported};
 use crate::files::hub::{Wanted, directory};
 use crate::files::{CONFIG_NAME, folder_of, read_json, regular_file};
 use crate::layers::EmbeddingInitializer;
@@ -25,7 +25,7 @@ pub struct Fields {
 impl Fields {
     pub(crate) fn read(path: PathBuf) -> Result<Self> {
         // BERT's names until the file's own family is known: errors before that have to name fields too.
-        let mut read = Self { fields: read_json(&path)?, spec: FamilySpec::of(Family::Bert), path };
+        let mut read = Self { fields: read_json(&path)?, spec: Family::Bert.spec(), path };
         read.spec = read.stated_spec()?;
         for (field, name) in read.spec.fields {
             // Removed even where it is not read: a stray field of BERT's means nothing in this family.
@@ -105,7 +105,7 @@ impl Fields {
         let hidden_size = self.size("hidden_size", spec.hidden_size)?;
         // Not read where the family has none: the field may be any. ELECTRA's default is ALBERT's.
         let embedding_size = || self.size("embedding_size", 128);
-        let embedding_size = match spec.family.architecture().projection {
+        let embedding_size = match spec.architecture.projection {
             Presence::Never => None,
             Presence::IfStated => Some(embedding_size()?).filter(|&size| size != hidden_size),
             Presence::Always => Some(embedding_size()?),
@@ -150,7 +150,7 @@ impl Fields {
                 }
             };
             if let Some(problem) = problem {
-                let model_type = self.spec.family.model_type().to_string();
+                let model_type = self.spec.model_type.to_string();
                 return Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem });
             }
         }
@@ -168,7 +168,7 @@ impl Fields {
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
         let allowed = "\"absolute\", \"relative_key\" or \"relative_key_query\"";
-        let own = self.spec.family.architecture().positions;
+        let own = self.spec.architecture.positions;
         // "absolute" are the family's own, whatever they are.
         let mut all = RELATIVE.into_iter().chain([(own, "absolute")]);
         let known = |name: &str| all.find(|(_, known)| *known == name).map(|(positions, _)| positions);
@@ -336,7 +336,7 @@ pub(crate) fn merged_fields(
         // Heads of size 64 and a feed-forward network four times as wide, as in every published BERT.
         let hidden_size = config.hidden_size;
         let heads = if hidden_size.is_multiple_of(64) { hidden_size / 64 } else { 1 };
-        let class = format!("{}Model", FamilySpec::of(config.family).class);
+        let class = format!("{}Model", config.family.spec().class);
         fields.insert("model_type".into(), config.family.model_type().into());
         fields.insert("architectures".into(), json!([class]));
         fields.insert("num_attention_heads".into(), heads.into());

@@ -1,19 +1,16 @@
 //! Which key of a checkpoint holds which parameter.
 
-use super::families::{FamilySpec, HeadKeys};
 use super::fields::Fields;
-use super::{
-    BUFFERS, Checkpoint, GAMMA_BETA, MODEL_PREFIX, POSITION, StoredParam, TOKEN_TYPE, ambiguous, is_known,
-};
+use super::{BUFFERS, Checkpoint, EMBEDDINGS_PREFIX, GAMMA_BETA, POSITION, TOKEN_TYPE, ambiguous, is_known};
 use crate::error::{Error, Result, shown};
 use crate::family::Family;
+use crate::family::{FamilySpec, Keys};
 use std::collections::BTreeSet;
 
 /// The keys of a checkpoint that is read or written: its model's prefix and its family's names.
-/// [`Stored`](crate::model::Stored) has an example.
 pub struct ModelKeys {
     /// What the keys of the embedding layer start with: `bert.embeddings.`, `embeddings.`, or nothing in a file of it alone.
-    layer_prefix: String,
+    pub(super) layer_prefix: String,
     /// What γ and β of every LayerNorm are called.
     gamma_beta: [&'static str; 2],
     pub(crate) family: &'static FamilySpec,
@@ -24,8 +21,8 @@ pub struct ModelKeys {
 impl ModelKeys {
     /// The keys of a checkpoint that has an embedding layer.
     pub(crate) fn of_layer(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
-        let names = FamilySpec::of(family);
-        let word = names.word;
+        let names = family.spec();
+        let word = names.word();
         let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(word));
         let (known, unknown): (Vec<&str>, Vec<&str>) = tables.partition(|prefix| is_known(prefix, word));
         let prefix = match known[..] {
@@ -37,7 +34,7 @@ impl ModelKeys {
                     }
                     None => "is this a BERT or RoBERTa checkpoint?".into(),
                 };
-                return Err(Error::missing_key(&checkpoint.path, format!("{MODEL_PREFIX}{word}"), hint));
+                return Err(Error::missing_key(&checkpoint.path, format!("{EMBEDDINGS_PREFIX}{word}"), hint));
             }
             _ => {
                 let keys: Vec<_> = known.iter().map(|prefix| format!("{prefix}{word}")).collect();
@@ -63,7 +60,7 @@ impl ModelKeys {
     pub(crate) fn of_model(checkpoint: &Checkpoint, family: Family, fields: &Fields) -> Result<Self> {
         let keys = Self::of_layer(checkpoint, family)?;
         if keys.model_prefix().is_none() {
-            let key = format!("{}0.{}.weight", keys.family.layer, keys.family.query_key_value[0]);
+            let key = keys.layer_query(0);
             let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
             return Err(Error::missing_key(&checkpoint.path, key, hint));
         }
@@ -74,64 +71,69 @@ impl ModelKeys {
 
     /// The keys that transformers writes, with what the model's start with.
     pub(crate) fn written(prefix: &str, family: Family) -> Self {
-        let (layer_prefix, family) = (format!("{prefix}{MODEL_PREFIX}"), FamilySpec::of(family));
+        let (layer_prefix, family) = (format!("{prefix}{EMBEDDINGS_PREFIX}"), family.spec());
         Self { layer_prefix, gamma_beta: GAMMA_BETA[0], family, stored: None }
     }
 
     /// What the keys of all but the head start with, `bert.` or nothing; `None` for a file of the embedding layer alone.
     pub(crate) fn model_prefix(&self) -> Option<&str> {
-        self.layer_prefix.strip_suffix(MODEL_PREFIX)
+        self.layer_prefix.strip_suffix(EMBEDDINGS_PREFIX)
     }
 
     /// The first family that uses this prefix; `None` for an empty one.
     pub(crate) fn stated_family(&self) -> Option<Family> {
-        FamilySpec::of_prefix(&self.layer_prefix, self.family.word).map(|spec| spec.family)
+        FamilySpec::of_prefix(&self.layer_prefix, self.family.word()).map(|spec| spec.family)
     }
 
+    /// What the family calls a parameter or module of the model, with the prefix that it has here.
     pub(crate) fn named(&self, name: &str) -> String {
-        format!("{}{name}", self.model_prefix().unwrap_or_default())
+        match name.strip_prefix(EMBEDDINGS_PREFIX) {
+            Some(name) => format!("{}{name}", self.layer_prefix),
+            None => format!("{}{name}", self.model_prefix().unwrap_or_default()),
+        }
     }
 
-    pub(crate) fn layer(&self, index: usize, part: &str) -> String {
-        self.named(&format!("{}{index}.{part}", self.family.layer))
+    pub(crate) fn word_embeddings(&self) -> String {
+        format!("{}{}", self.layer_prefix, self.family.word())
+    }
+
+    /// The first of a layer's own keys.
+    pub(crate) fn layer_query(&self, layer: usize) -> String {
+        self.named(&self.family.name(&format!("encoder.layers.{layer}.attention.query.weight")))
     }
 
     /// The names of the masked-language-model head: the first or the other ones, or those that are stored.
-    pub(crate) fn masked_lm(&self, is_first: bool) -> &'static HeadKeys {
-        let first = &self.family.masked_lm;
-        let Some(other) = &self.family.other_masked_lm else { return first };
+    pub(crate) fn masked_lm(&self, is_first: bool) -> Keys {
+        let first = self.family.masked_lm;
+        let Some(other) = self.family.other_masked_lm else { return first };
         let [stated, other] = if is_first { [first, other] } else { [other, first] };
-        let is_stored = |names: &HeadKeys| self.is_stored(&format!("{}.weight", names.transform));
+        let is_stored = |names: Keys| self.is_stored(&format!("{}.weight", names[0].1));
         // The published models have them under the names of the class that their config does not name.
         if is_stored(other) && !is_stored(stated) { other } else { stated }
     }
 
-    pub(crate) fn embedding(&self, name: &str) -> String {
-        format!("{}{name}", self.layer_prefix)
-    }
-
-    pub(crate) fn embeddings_norm(&self) -> String {
-        match self.family.embeddings_norm.strip_prefix(MODEL_PREFIX) {
-            Some(name) => self.embedding(name),
-            None => self.named(self.family.embeddings_norm),
-        }
+    fn embeddings_norm(&self) -> String {
+        self.named(&self.family.name("embeddings.layer_norm"))
     }
 
     pub(crate) fn is_stored(&self, key: &str) -> bool {
         self.stored.as_ref().is_some_and(|stored| stored.contains(key))
     }
 
-    /// What is stored of these: without the biases that a module lacks, where the family's class has none either.
-    pub(crate) fn stored_of<'a>(
-        &self,
-        params: impl IntoIterator<Item = StoredParam<'a>>,
-    ) -> Vec<StoredParam<'a>> {
-        params.into_iter().filter(|param| self.family.zero_biases || param.is_of_module()).collect()
+    /// A parameter's key, whose last part Burn calls `gamma` or `beta` in a LayerNorm, as this checkpoint calls it.
+    pub(super) fn with_norm_names(&self, key: String) -> String {
+        let [gamma, beta] = self.gamma_beta;
+        match key.rsplit_once('.') {
+            Some((norm, "gamma")) => format!("{norm}.{gamma}"),
+            Some((norm, "beta")) => format!("{norm}.{beta}"),
+            _ => key,
+        }
     }
 
-    /// γ and β of a LayerNorm, as this checkpoint calls them.
-    pub(crate) fn norm(&self, name: &str) -> [String; 2] {
-        self.gamma_beta.map(|part| format!("{name}.{part}"))
+    /// What the keys of a model start with that are replaced when it is saved, and also removed if it has no such module.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = String> {
+        let of_all = self.family.lines().filter(|(path, _)| !path.starts_with("pooler."));
+        of_all.map(|(_, name)| self.named(name.split('*').next().unwrap_or(name)))
     }
 
     /// Whether a stored tensor belongs to the embedding layer: a save replaces it, or removes it if it is an old buffer.
@@ -145,7 +147,7 @@ impl ModelKeys {
         match name == POSITION {
             // A table that the module does not have is another program's.
             true => has_positions,
-            false => [self.family.word, TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
+            false => [self.family.word(), TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
         }
     }
 
@@ -154,7 +156,8 @@ impl ModelKeys {
         let positions = |family: Family| family.architecture().positions;
         // Positions alone are compared: they change what is computed, and no shape would show it.
         // Jina embeddings v3 has RoBERTa's prefix, and layers of other names, which tell the two apart.
-        let found = self.stated_family().filter(|&found| FamilySpec::of(found).layer == self.family.layer);
+        let query = |family: &FamilySpec| family.name("encoder.layers.0.attention.query");
+        let found = self.stated_family().filter(|&found| query(found.spec()) == query(self.family));
         let problem = match (fields.spec.family, found) {
             (stated, _) if positions(stated) != positions(family) => format!(
                 "gives {:?} positions, but the config's family is {family:?}, which has {:?} ones; correct its family",
@@ -164,7 +167,7 @@ impl ModelKeys {
             (_, Some(found)) if positions(found) != positions(family) => format!(
                 "gives {:?} positions, but the weights' keys start with {}, whose family has {:?} ones; correct it",
                 positions(family),
-                self.embedding(""),
+                self.layer_prefix,
                 positions(found)
             ),
             _ => return Ok(()),

@@ -6,20 +6,19 @@
 
 mod directory;
 mod embeddings;
-mod families;
 mod fields;
 mod formats;
 mod keys;
 mod params;
 
 pub(crate) use directory::Directory;
-pub(crate) use families::FamilySpec;
 pub use fields::Fields;
 pub(crate) use fields::{merged_fields, replace_changed};
 pub use keys::ModelKeys;
-pub(crate) use params::{StoredParam, check_stored, filled, stored_dtype};
+pub(crate) use params::{StoredParam, check_stored, filled, stored_dtype, stored_params};
 
 use crate::error::{Error, Result, shown};
+use crate::family::{EMBEDDINGS_PREFIX, FAMILIES, FamilySpec};
 use crate::files::{WEIGHT_NAMES, read_json, regular_file};
 use burn::tensor::{DType, TensorData};
 use formats::{FLOATS, StoredTensor, WeightFile};
@@ -33,9 +32,6 @@ const TOKEN_TYPE: &str = "token_type_embeddings.weight";
 const GAMMA_BETA: [[&str; 2]; 2] = [["weight", "bias"], ["gamma", "beta"]];
 /// A buffer of older files: 0, 1, 2, ….
 const BUFFERS: [&str; 2] = ["position_ids", "token_type_ids"];
-
-/// The prefix of the layer's keys in a file without a head.
-const MODEL_PREFIX: &str = "embeddings.";
 
 /// A checkpoint in one file or several, without the prefix that a wrapper such as DataParallel gave to all keys. Only headers
 /// are read until [`read`](Self::read).
@@ -119,24 +115,33 @@ impl Checkpoint {
         if left.is_some() && left == right {
             return Ok(true);
         }
-        let values = self.read(&keys.each_ref().map(String::as_str))?;
-        let (left, right) = (&values[0], &values[1]);
+        self.check_size(keys.iter().map(String::as_str))?;
+        let [left, right] = [self.read(&keys[0])?, self.read(&keys[1])?];
         // As f64, which holds every value of the others.
         Ok(left == right || left.shape() == right.shape() && left.iter::<f64>().eq(right.iter::<f64>()))
     }
 
-    /// The values of float tensors, in the order of `keys`.
-    fn read(&self, keys: &[&str]) -> Result<Vec<TensorData>> {
-        let tensors = keys.iter().map(|key| self.float_tensor(key)).collect::<Result<Vec<_>>>()?;
+    /// The values of a float tensor.
+    fn read(&self, key: &str) -> Result<TensorData> {
+        let (tensor, file, dtype) = self.float_tensor(key)?;
+        let mut bytes = Vec::new();
+        file.read(key, tensor, &mut bytes)?;
+        Ok(formats::values(&bytes, &tensor.shape, dtype, false))
+    }
+
+    /// Refuses to read more than there can be.
+    fn check_size<'a>(&self, mut keys: impl Iterator<Item = &'a str>) -> Result<()> {
         // Before anything is allocated: views in PyTorch's files can repeat what they see. Twice the file, as it has a tied
         // tensor once under two names, and a model that does not tie them reads both. Saturating, as shapes are the file's word.
-        let claimed = tensors.iter().fold(0, |total: u64, (tensor, ..)| total.saturating_add(tensor.size()));
+        let claimed = keys.try_fold(0, |total: u64, key| {
+            Ok::<_, Error>(total.saturating_add(self.float_tensor(key)?.0.size()))
+        })?;
         let length = self.files.iter().fold(0, |total: u64, file| total.saturating_add(file.length));
         if claimed > length.saturating_mul(2) {
             let problem = format!("its tensors claim {claimed} bytes, but it has {length}");
             return Err(Error::not_a_checkpoint(&self.path, problem));
         }
-        keys.iter().zip(tensors).map(|(key, (tensor, file, dtype))| file.read(key, tensor, dtype)).collect()
+        Ok(())
     }
 }
 
@@ -171,7 +176,7 @@ fn ambiguous(path: &Path, keys: &[impl AsRef<str>]) -> Error {
 /// Whether keys of a supported family that calls its word embeddings `word` have this prefix: none, the layer's name, or the
 /// model's and the layer's.
 fn is_known(prefix: &str, word: &str) -> bool {
-    prefix.is_empty() || prefix == MODEL_PREFIX || FamilySpec::of_prefix(prefix, word).is_some()
+    prefix.is_empty() || prefix == EMBEDDINGS_PREFIX || FamilySpec::of_prefix(prefix, word).is_some()
 }
 
 /// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.
@@ -179,7 +184,7 @@ const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
 /// The prefix before the model's own key, empty without a wrapper, if the key is that of word embeddings.
 fn wrapper(key: &str) -> Option<&str> {
-    let words = families::FAMILIES.iter().map(|spec| spec.word);
+    let words = FAMILIES.iter().map(FamilySpec::word);
     let (prefix, word) = words.into_iter().find_map(|word| Some((key.strip_suffix(word)?, word)))?;
     // Wrappers nest, as `module._orig_mod.`.
     let mut rest = prefix;

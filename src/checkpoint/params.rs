@@ -1,113 +1,226 @@
-//! Parameters and the keys that hold their values.
+//! Parameters, and the tensors of a checkpoint that hold their values.
 
-use super::Checkpoint;
 use super::formats::safetensors::{Tensors, WriteTensor, write_values};
-use super::formats::{FLOATS, transposed};
+use super::formats::{FLOATS, transposed, values};
+use super::keys::ModelKeys;
+use super::{Checkpoint, EMBEDDINGS_PREFIX};
 use crate::error::{Error, Result};
-use crate::layers::{LayerNorm, dtype, is_quantized};
-use burn::module::{Module, ModuleMapper, Param, ParamId};
-use burn::nn::Linear;
+use crate::family::{Keys, Renamed, WORD_EMBEDDINGS, renamed};
+use crate::layers::{dtype, is_quantized};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::{DType, TensorData};
 use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
 
-pub(crate) struct StoredParam<'a> {
-    pub(crate) key: String,
-    /// Those that it holds, one below the other; none for a bias that the module does not have, stored as zeros and never read.
-    ids: Vec<ParamId>,
+/// A parameter of a module.
+#[derive(Clone)]
+struct Visited {
+    path: String,
+    /// That of the module whose field it is, such as `Struct:Linear`.
+    kind: String,
+    /// `None` of a bias that the module does not have, stored as zeros and never read.
+    id: Option<ParamId>,
     shape: Vec<usize>,
-    /// A linear layer's weight: [in, out] in Burn, [out, in] in PyTorch.
-    is_transposed: bool,
     is_quantized: bool,
     has_adapter: bool,
-    /// The dtype of the values, and what writes them.
-    // Functions, so that one tensor at a time is copied to the host while a model is written.
-    values: Box<dyn Fn() -> (DType, WriteTensor<'a>) + 'a>,
-    /// ε of the LayerNorm that the parameter is γ of.
-    epsilon: Option<f64>,
+    values: Rc<dyn Fn() -> LazyValues>,
 }
 
-impl<'a> StoredParam<'a> {
-    /// A table or a vector.
-    pub(crate) fn new<const D: usize>(key: impl Into<String>, param: &'a Param<Tensor<D>>) -> Self {
-        Self::stacked(key.into(), vec![param], false)
+/// The dtype of values, and what copies them to the host: one tensor at a time, while a model is written.
+type LazyValues = (DType, Box<dyn FnOnce() -> TensorData>);
+
+impl Visited {
+    /// A linear layer's weight: [in, out] in Burn, [out, in] in PyTorch.
+    fn is_transposed(&self) -> bool {
+        self.kind == "Struct:Linear" && self.shape.len() == 2
     }
 
-    /// γ and β, under the two names given.
-    pub(crate) fn norm([gamma, beta]: [String; 2], norm: &'a LayerNorm) -> [Self; 2] {
-        let gamma = Self { epsilon: Some(norm.epsilon()), ..Self::new(gamma, &norm.gamma) };
-        let beta = match &norm.beta {
-            Some(own) => Self::new(beta, own),
-            None => Self::zeros(beta, gamma.shape[0], &norm.gamma),
+    /// The path of the bias beside it, if modules of its kind have one.
+    fn bias(&self) -> Option<String> {
+        let (module, name) = self.path.rsplit_once('.')?;
+        match (self.kind.as_str(), name) {
+            ("Struct:Linear", "weight") => Some(format!("{module}.bias")),
+            ("Struct:LayerNorm", "gamma") => Some(format!("{module}.beta")),
+            _ => None,
+        }
+    }
+
+    /// The bias at `path` that the module of this weight lacks.
+    fn zeros(&self, path: String) -> Self {
+        let (width, weight) = (self.shape[self.shape.len() - 1], self.values.clone());
+        let values = move || -> LazyValues {
+            let (dtype, _) = weight();
+            // Zero has the same bits in all dtypes.
+            let zeros = move || TensorData::from_bytes_vec(vec![0; width * dtype.size()], [width], dtype);
+            (dtype, Box::new(zeros))
         };
-        [gamma, beta]
+        Self {
+            path,
+            id: None,
+            shape: vec![width],
+            has_adapter: false,
+            values: Rc::new(values),
+            ..self.clone()
+        }
+    }
+}
+
+/// Lists the parameters of a module with their paths.
+#[derive(Default)]
+struct Visitor {
+    /// The fields that enclose a parameter, each with the kind of the module whose field it is.
+    fields: Vec<(String, String)>,
+    params: Vec<Visited>,
+}
+
+/// What Burn calls the module of an adapter, which it visits after the parameter.
+const ADAPTER: &str = "Reparameterization";
+
+impl ModuleVisitor for Visitor {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        if let Some(last) = self.params.last_mut().filter(|_| container_type == ADAPTER) {
+            last.has_adapter = true;
+        }
+        self.fields.push((name.into(), container_type.into()));
     }
 
-    pub(crate) fn linear(name: &str, linear: &'a Linear) -> [Self; 2] {
-        Self::linears(name, &[linear])
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.fields.pop();
     }
 
-    /// Linear layers of one shape as one, the outputs of the first above those of the next.
-    pub(crate) fn linears(name: &str, linears: &[&'a Linear]) -> [Self; 2] {
-        let weights = linears.iter().map(|linear| &linear.weight).collect();
-        let weight = Self::stacked(format!("{name}.weight"), weights, true);
-        let biases: Option<Vec<_>> = linears.iter().map(|linear| linear.bias.as_ref()).collect();
-        let bias = format!("{name}.bias");
-        let bias = match biases {
-            Some(biases) => Self::stacked(bias, biases, false),
-            // If one lacks it all do: a tensor has no part without values.
-            None => Self::zeros(bias, weight.shape[0], &linears[0].weight),
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if self.fields.iter().any(|(_, kind)| kind == ADAPTER) {
+            return;
+        }
+        let names: Vec<&str> = self.fields.iter().map(|(name, _)| name.as_str()).collect();
+        let values = param.clone();
+        self.params.push(Visited {
+            path: names.join("."),
+            kind: self.fields.last().map(|(_, kind)| kind.clone()).unwrap_or_default(),
+            id: Some(param.id),
+            shape: param.lazy_shape().to_vec(),
+            is_quantized: is_quantized(param),
+            has_adapter: false,
+            values: Rc::new(move || {
+                let values = values.val();
+                (values.dtype(), Box::new(move || values.into_data()))
+            }),
+        });
+    }
+}
+
+/// A tensor of a checkpoint, and what it holds of a module.
+#[derive(Clone)]
+pub struct StoredParam {
+    pub(crate) key: String,
+    /// The folder of its file, if it is not in that of the model.
+    pub(crate) folder: Option<String>,
+    /// What it is of that a checkpoint has completely or not at all; `None` of embeddings and encoder, which it must have.
+    pub(crate) part: Option<String>,
+    /// What the keys that it replaces in an older file start with.
+    pub(crate) namespace: String,
+    shape: Vec<usize>,
+    /// One below the other; `None` of those that the module lacks.
+    params: Vec<Option<Visited>>,
+}
+
+/// The tensors that hold the parameters of a module. Its [`BertModel`](crate::model::BertModel) or embedding layer is that
+/// whose word embeddings have the id `words`; other modules have the keys that `head` says, or their path for a key.
+pub(crate) fn stored_params(
+    module: &impl Module,
+    words: ParamId,
+    keys: &ModelKeys,
+    head: Keys,
+) -> Vec<StoredParam> {
+    let mut visitor = Visitor::default();
+    module.visit(&mut visitor);
+    let mut visited = visitor.params;
+    let path = visited.iter().find(|param| param.id == Some(words)).map(|param| param.path.clone());
+    // An embedding layer alone has no path of its own.
+    let (model, layer) = match path.as_deref().and_then(|path| path.strip_suffix(WORD_EMBEDDINGS)) {
+        Some(model) => (model.to_string(), ""),
+        None => (String::new(), EMBEDDINGS_PREFIX),
+    };
+    // The classes in Python have a bias everywhere; a head of a user's own is as it is.
+    for i in (0..visited.len()).rev().filter(|_| keys.family.zero_biases) {
+        if let Some(bias) = visited[i].bias()
+            && visited.get(i + 1).is_none_or(|next| next.path != bias)
+            && (!head.is_empty() || bias.starts_with(&model))
+        {
+            visited.insert(i + 1, visited[i].zeros(bias));
+        }
+    }
+    let mut stored: Vec<StoredParam> = Vec::new();
+    for param in visited {
+        let below = param.path.strip_prefix(&model).map(|path| format!("{layer}{path}"));
+        let path = below.as_ref().unwrap_or(&param.path);
+        let own = match below {
+            Some(_) => renamed(path, keys.family.lines()),
+            None => renamed(path, head.iter()),
         };
-        [weight, bias]
-    }
-
-    /// Parameters of one shape, one below the other.
-    fn stacked<const D: usize>(key: String, params: Vec<&'a Param<Tensor<D>>>, is_transposed: bool) -> Self {
-        let mut shape = params[0].lazy_shape().to_vec();
-        if is_transposed {
+        // Modules of a head can have names that start alike, such as `vocab_`.
+        let ends: &[char] = if own.is_some() { &['.', '_'] } else { &['.'] };
+        let is_required = below.is_some() && !path.starts_with("pooler.");
+        let Renamed { key, module, index, count } = own.unwrap_or_else(|| Renamed {
+            key: path.clone(),
+            module: path.split_inclusive('.').next().unwrap_or_default().into(),
+            index: 0,
+            count: 1,
+        });
+        let part = (!is_required).then(|| key.split(ends).next().unwrap_or_default().to_string());
+        let [key, namespace] = [keys.with_norm_names(key), module].map(|name| match below {
+            Some(_) => keys.named(&name),
+            None => name,
+        });
+        let mut shape = param.shape.clone();
+        if param.is_transposed() {
             shape.reverse();
         }
-        shape[0] *= params.len();
-        Self {
-            key,
-            ids: params.iter().map(|param| param.id).collect(),
-            shape,
-            is_transposed,
-            is_quantized: params.iter().any(|param| is_quantized(param)),
-            has_adapter: params.iter().any(|param| param.adapter().is_some()),
-            values: Box::new(move || {
-                let values: Vec<_> = params.iter().map(|param| param.val()).collect();
-                let mut dtypes = values.iter().map(Tensor::dtype);
-                // One that cannot be stored, such as a quantised one, is what the error names.
-                let dtype = dtypes.find(|&dtype| stored_dtype(dtype).is_none()).unwrap_or(values[0].dtype());
-                let write: WriteTensor = Box::new(move |out| {
-                    values.into_iter().map(Tensor::into_data).try_for_each(|part| {
-                        let part = if is_transposed { transposed(part) } else { part };
-                        write_values(part.convert_dtype(dtype), out)
-                    })
-                });
-                (dtype, write)
-            }),
-            epsilon: None,
+        // Stacks are of one layer.
+        let stack = stored.iter_mut().rev().take(16).find(|stack| count > 1 && stack.key == key);
+        if let Some(stack) = stack {
+            stack.params[index] = Some(param);
+            continue;
         }
+        shape[0] *= count;
+        let mut params = vec![None; count];
+        params[index] = Some(param);
+        stored.push(StoredParam { key, folder: None, part, namespace, shape, params });
     }
+    // A tensor has no part without values.
+    stored.retain(|param| param.params.iter().all(Option::is_some));
+    stored
+}
 
-    /// A bias that the module lacks, in the dtype of the parameter `beside` it.
-    fn zeros<const D: usize>(key: String, width: usize, beside: &'a Param<Tensor<D>>) -> Self {
-        let values = move || {
-            let (device, dtype) = (beside.lazy_device(), beside.val().dtype());
-            let zeros = move || Tensor::<1>::zeros([width], (&device, dtype)).into_data();
-            let write: WriteTensor = Box::new(move |out| write_values(zeros(), out));
-            (dtype, write)
-        };
-        let beside = Self::stacked(key, vec![beside], false);
-        Self { ids: Vec::new(), shape: vec![width], values: Box::new(values), ..beside }
+impl StoredParam {
+    fn visited(&self) -> impl Iterator<Item = &Visited> {
+        self.params.iter().flatten()
     }
 
     /// Whether it is of the module, and not a bias that it lacks.
-    pub(crate) fn is_of_module(&self) -> bool {
-        !self.ids.is_empty()
+    fn is_of_module(&self) -> bool {
+        self.visited().any(|param| param.id.is_some())
+    }
+
+    /// Whether both are one tensor of a directory.
+    fn is_at(&self, other: &Self) -> bool {
+        (&self.folder, &self.key) == (&other.folder, &other.key)
+    }
+
+    fn source(&self) -> Source<'_> {
+        let params = self.visited().map(|param| (param.id, param.is_transposed())).collect();
+        Source { key: &self.key, params }
+    }
+
+    pub(crate) fn holds(&self, id: ParamId) -> bool {
+        self.visited().any(|param| param.id == Some(id))
     }
 
     pub(crate) fn is_of_shape(&self, shape: &[usize]) -> bool {
@@ -115,13 +228,30 @@ impl<'a> StoredParam<'a> {
     }
 
     /// The dtype in a file, and what writes it; [`Error::CheckpointDType`] if a file cannot have the parameter's.
-    pub(crate) fn writer(&self, path: &Path) -> Result<(safetensors::Dtype, WriteTensor<'a>)> {
-        let (dtype, write) = (self.values)();
+    pub(crate) fn writer(&self, path: &Path) -> Result<(safetensors::Dtype, WriteTensor<'static>)> {
+        let values = self.visited().map(|own| (own.is_transposed(), (own.values)()));
+        let values: Vec<_> = values.collect();
+        let mut dtypes = values.iter().map(|(_, (dtype, _))| *dtype);
+        // One that cannot be stored, such as a quantised one, is what the error names.
+        let dtype = dtypes.find(|&dtype| stored_dtype(dtype).is_none()).unwrap_or(values[0].1.0);
         let Some((stored, _)) = stored_dtype(dtype) else {
             let (path, key, found) = (path.to_path_buf(), self.key.clone(), format!("{dtype:?}"));
             return Err(Error::CheckpointDType { path, key, found });
         };
-        Ok((stored, write))
+        let write = move |out: &mut dyn Write| {
+            values.into_iter().try_for_each(|(is_transposed, (_, read))| {
+                let part = read().convert_dtype(dtype);
+                let part = match part.shape()[..] {
+                    [rows, columns] if is_transposed => {
+                        let bytes = transposed(part.as_bytes(), [rows, columns], dtype.size());
+                        TensorData::from_bytes_vec(bytes, [columns, rows], dtype)
+                    }
+                    _ => part,
+                };
+                write_values(part, out)
+            })
+        };
+        Ok((stored, Box::new(write)))
     }
 
     /// Whether the checkpoint has the key, but not with the parameter's shape.
@@ -132,9 +262,13 @@ impl<'a> StoredParam<'a> {
 
 /// The module with the listed parameters' values replaced by those of a checkpoint, all of which are checked before any value
 /// is read.
-pub(crate) fn filled<M: Module>(module: &M, checkpoint: &Checkpoint, params: Vec<StoredParam>) -> Result<M> {
+pub(crate) fn filled<'a, M: Module>(
+    module: &M,
+    checkpoint: &Checkpoint,
+    params: impl IntoIterator<Item = &'a StoredParam>,
+) -> Result<M> {
     // A bias that the module lacks is not read: transformers' layers have one, of zeros.
-    let params: Vec<_> = params.into_iter().filter(StoredParam::is_of_module).collect();
+    let params: Vec<_> = params.into_iter().filter(|param| param.is_of_module()).collect();
     for param in &params {
         let (stored, file, _) = checkpoint.float_tensor(&param.key)?;
         if stored.shape != param.shape {
@@ -142,49 +276,87 @@ pub(crate) fn filled<M: Module>(module: &M, checkpoint: &Checkpoint, params: Vec
             let (found, expected) = (stored.shape.clone(), param.shape.clone());
             return Err(Error::CheckpointShape { path, key, found, expected });
         }
-        let problem = match param {
+        let has = |is: fn(&Visited) -> bool| param.visited().any(is);
+        let problem = if has(|param| param.is_quantized) {
             // The quantised values' scale would not be that of the new ones.
-            StoredParam { is_quantized: true, .. } => {
-                "cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards"
-            }
-            StoredParam { has_adapter: true, .. } => {
-                "has a LoRA adapter, which would be added to the loaded values; load before it is added, or into the \
-                 materialised module"
-            }
-            _ => continue,
+            "cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards"
+        } else if has(|param| param.has_adapter) {
+            "has a LoRA adapter, which would be added to the loaded values; load before it is added, or into the \
+             materialised module"
+        } else {
+            continue;
         };
         return Err(Error::data(&param.key, problem));
     }
-    let keys: Vec<&str> = params.iter().map(|param| param.key.as_str()).collect();
-    let mut values = HashMap::new();
-    for (param, stacked) in params.iter().zip(checkpoint.read(&keys)?) {
-        for (id, part) in param.ids.iter().zip(parts(stacked, param.ids.len())) {
-            values.insert(*id, if param.is_transposed { transposed(part) } else { part });
+    let sources: Vec<Source> = params.iter().map(|param| param.source()).collect();
+    checkpoint.check_size(sources.iter().map(|source| source.key))?;
+    let next = AtomicUsize::new(0);
+    let read = || -> Result<Vec<(ParamId, TensorData)>> {
+        let (mut values, mut bytes) = (Vec::new(), Vec::new());
+        while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+            source.read(checkpoint, &mut bytes, &mut values)?;
         }
-    }
+        Ok(values)
+    };
+    // While one thread reads, others turn the weights of linear layers, which takes longer.
+    let workers = available_parallelism().map_or(1, NonZero::get).min(MAX_READERS);
+    let values = thread::scope(|scope| {
+        // One that does not start is done without.
+        let other = |_| thread::Builder::new().spawn_scoped(scope, read).ok();
+        let others: Vec<_> = (1..workers).filter_map(other).collect();
+        let own = read();
+        let others =
+            others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        [own].into_iter().chain(others).collect::<Result<Vec<_>>>()
+    })?;
     // A clone shares its tensors, and the caller's module stays as it was if a later file fails.
-    Ok(module.clone().map(&mut Replace { values }))
+    Ok(module.clone().map(&mut Replace { values: values.into_iter().flatten().collect() }))
 }
 
-/// A tensor cut along its first axis into parts of one size.
-fn parts(values: TensorData, count: usize) -> Vec<TensorData> {
-    if count == 1 {
-        return vec![values];
+/// More would wait for the one that reads.
+const MAX_READERS: usize = 4;
+
+/// A tensor of a checkpoint, and what to make of it.
+struct Source<'a> {
+    key: &'a str,
+    /// The parameters in it, one below the other, and whether they are transposed.
+    params: Vec<(Option<ParamId>, bool)>,
+}
+
+impl Source<'_> {
+    fn read(
+        &self,
+        checkpoint: &Checkpoint,
+        bytes: &mut Vec<u8>,
+        read: &mut Vec<(ParamId, TensorData)>,
+    ) -> Result<()> {
+        let (tensor, file, dtype) = checkpoint.float_tensor(self.key)?;
+        file.read(self.key, tensor, bytes)?;
+        let mut shape = tensor.shape.clone();
+        shape[0] /= self.params.len();
+        // Row by row in memory, so that a parameter is one run of bytes.
+        let parts = bytes.chunks((bytes.len() / self.params.len()).max(1));
+        for (part, &(id, is_transposed)) in parts.zip(&self.params) {
+            read.extend(id.map(|id| (id, values(part, &shape, dtype, is_transposed))));
+        }
+        // Those of a table stay in memory only once.
+        if bytes.len() > MAX_KEPT {
+            *bytes = Vec::new();
+        }
+        Ok(())
     }
-    let (dtype, mut shape) = (values.dtype(), values.shape().to_vec());
-    shape[0] /= count;
-    let bytes = values.as_bytes();
-    // Row by row in memory, so that a part is one run of bytes.
-    let parts = bytes.chunks(bytes.len() / count);
-    parts.map(|bytes| TensorData::from_bytes_vec(bytes.to_vec(), shape.clone(), dtype)).collect()
 }
 
-/// Refuses to store parameters that a model built from the stored config would not read back as they are.
+/// The bytes of a larger tensor than a layer's are not kept for the next one.
+const MAX_KEPT: usize = 16 << 20;
+
+/// Refuses to store parameters that a model built from the stored config would not read back as they are. Only of a part that
+/// the module has the built model's must be there.
 pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result<()> {
     for param in own {
         let invalid = |problem: String| Err(Error::data(&param.key, problem));
         // By key, as optional parameters shift the others in the list.
-        let Some(expected) = built.iter().find(|built| built.key == param.key) else {
+        let Some(expected) = built.iter().find(|built| built.is_at(param)) else {
             return invalid("is not a parameter of the model that the module's config builds".into());
         };
         if param.shape != expected.shape {
@@ -193,19 +365,15 @@ pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result
                 "has shape {found:?}, but the model that the module's config builds has {expected:?}"
             ));
         }
-        if let (Some(own), Some(stored)) = (param.epsilon, expected.epsilon)
-            && own != stored
-        {
-            let says = "a config.json states one ε of all, that of the embeddings";
-            return invalid(format!("belongs to a LayerNorm with ε {own:e} and not {stored:e}; {says}"));
-        }
     }
-    let missing = built.iter().find(|built| own.iter().all(|param| param.key != built.key));
+    // What a model lacks as a whole is reported as missing when it is loaded.
+    let mut expected = built.iter().filter(|built| own.iter().any(|param| param.part == built.part));
+    let missing = expected.find(|built| own.iter().all(|param| !param.is_at(built)));
     let problem = "is missing, but the model that the module's config builds has it";
     missing.map_or(Ok(()), |missing| Err(Error::data(&missing.key, problem)))
 }
 
-pub(super) fn tensors<'a>(params: Vec<StoredParam<'a>>, path: &Path) -> Result<Tensors<'a>> {
+pub(super) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors<'static>> {
     let tensors = params.into_iter().map(|param| {
         let (stored, write) = param.writer(path)?;
         Ok((param.key, stored, param.shape, write))

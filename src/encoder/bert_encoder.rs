@@ -119,6 +119,14 @@ impl BertModelConfig {
 }
 
 impl BertEncoder {
+    /// All norms.
+    pub(crate) fn norms(&self) -> impl Iterator<Item = &LayerNorm> {
+        let of_layers =
+            self.layers.iter().flat_map(|layer| layer.norms().into_iter().filter_map(|(_, norm)| norm));
+        let of_distances = self.distances.iter().filter_map(|distances| distances.layer_norm.as_ref());
+        of_layers.chain(of_distances).chain(&self.final_norm)
+    }
+
     /// How many layers are run, in ALBERT one layer as many times.
     pub fn num_hidden_layers(&self) -> usize {
         self.layers.len() * self.rounds

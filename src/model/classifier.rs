@@ -1,7 +1,6 @@
 //! What classifiers have in common: the names of labels, dropout, and the layers before the last one.
 
-use super::stored::Part;
-use crate::checkpoint::{FamilySpec, Fields, ModelKeys, StoredParam};
+use crate::checkpoint::Fields;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
 use crate::family::{Classified, FamilyDropout};
@@ -81,13 +80,6 @@ impl ClassifierTransform {
         let dims = x.dims();
         let rows = x.reshape([-1, dims[D - 1] as i64]); // which the fused operators take
         self.layer_norm.forward(linear_activation(&self.dense, rows, Activation::Gelu)).reshape(dims)
-    }
-
-    pub(super) fn part(&self, keys: &ModelKeys) -> Part<'_> {
-        let names = &keys.family.masked_lm;
-        let dense = StoredParam::linear(names.transform, &self.dense);
-        let norm = StoredParam::norm(keys.norm(names.layer_norm), &self.layer_norm);
-        Part::new(names.prefix, keys.stored_of(dense.into_iter().chain(norm)))
     }
 }
 
@@ -213,7 +205,7 @@ pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Opti
     };
     let prob = fields.number(field, 0.0)?;
     // `None` means the family's default, as in a config built by hand.
-    let default = spec.family.architecture().head_dropout[of as usize];
+    let default = spec.architecture.head_dropout[of as usize];
     Ok((default != FamilyDropout::Stated(Some(prob))).then_some(prob))
 }
 
@@ -227,8 +219,8 @@ pub(super) fn head_fields(
     let names = id2label.iter().enumerate();
     let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
     let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
-    let spec = FamilySpec::of(bert.embeddings.family);
-    let default = match spec.family.architecture().head_dropout[of as usize] {
+    let spec = bert.embeddings.family.spec();
+    let default = match spec.architecture.head_dropout[of as usize] {
         FamilyDropout::Stated(default) => default,
         FamilyDropout::OfLayers | FamilyDropout::Never => None,
     };

@@ -35,8 +35,7 @@ impl BertModelConfig {
             fields.ensure(fields.flag(field)? != Some(true), field, || problem.into())?;
         }
         let config = Self::new(fields.embeddings()?);
-        let is_disentangled =
-            fields.spec.family.architecture().positions == PositionEmbeddingType::Disentangled;
+        let is_disentangled = fields.spec.architecture.positions == PositionEmbeddingType::Disentangled;
         let is_rotary = config.embeddings.position_embedding_type == PositionEmbeddingType::Rotary;
         let config = Self {
             num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,
@@ -175,7 +174,7 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
         "is given, but scaled rotary positions are not supported".into()
     })?;
     let spec = fields.spec;
-    if !spec.family.architecture().has_windows {
+    if !spec.architecture.has_windows {
         let theta = theta("", given, "rope_theta", spec.rope_theta)?;
         return Ok(RotaryConfig::of_all_layers(theta));
     }

@@ -1,8 +1,9 @@
-use crate::checkpoint::{FamilySpec, Fields, ModelKeys, StoredParam};
+use crate::checkpoint::{Fields, ModelKeys, StoredParam};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{EmbeddingTable, Error, Result};
+use crate::family::{Keys, key_of};
 use crate::layers::{
     LayerNorm, NewRows, PaddingMask, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
     linear_activation,
@@ -10,7 +11,7 @@ use crate::layers::{
 use crate::model::bert::BertModel;
 use crate::model::labels::{Labels, check_padding};
 use crate::model::loss::zero_loss;
-use crate::model::stored::{Part, Stored, stored_head};
+use crate::model::stored::{Copies, Stored, stored_head};
 use burn::module::{Param, ParamId};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
@@ -258,35 +259,38 @@ impl Stored for BertForMaskedLm {
             .with_legacy(legacy.unwrap_or(true)))
     }
 
-    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-        let names = keys.masked_lm(self.head.legacy);
-        let mut params = Vec::from(StoredParam::linear(names.transform, &self.head.transform));
-        params.extend(StoredParam::norm(keys.norm(names.layer_norm), &self.head.layer_norm));
-        let mut params = keys.stored_of(params);
-        let decoder = self.head.decoder.as_ref();
-        params.extend(decoder.map(|table| StoredParam::new(names.decoder, &table.weight)));
+    fn head_keys(&self, keys: &ModelKeys) -> Keys {
+        keys.masked_lm(self.head.legacy)
+    }
+
+    fn adapt_params(&self, keys: &ModelKeys, params: &mut Vec<StoredParam>) -> Copies {
+        let head = self.head_keys(keys);
+        let [decoder, bias, decoder_bias] =
+            ["head.decoder.weight", "head.bias", "head.decoder.bias"].map(|path| key_of(path, head));
+        let (is_tied, is_written) = (self.head.decoder.is_none(), keys.stored.is_none());
         // transformers has two biases, which are one where the head is tied.
-        let (bias, decoder_bias) = (names.bias[0], names.bias[names.bias.len() - 1]);
-        let biases = match decoder {
-            Some(_) if keys.stored.is_none() => names.bias,
-            _ if keys.is_stored(decoder_bias) && (decoder.is_some() || !keys.is_stored(bias)) => {
-                &names.bias[names.bias.len() - 1..]
+        let place = params.iter().position(|param| param.key == bias);
+        if let Some(place) = place.filter(|_| decoder_bias != bias) {
+            let mut second = params[place].clone();
+            second.key.clone_from(&decoder_bias);
+            if is_written && !is_tied {
+                params.push(second);
+            } else if keys.is_stored(&decoder_bias) && !(is_tied && keys.is_stored(&bias)) {
+                params[place] = second;
             }
-            _ => &names.bias[..1],
-        };
-        params.extend(biases.iter().map(|&name| StoredParam::new(name, &self.head.bias)));
-        let mut part = Part::new(names.prefix, params);
-        part.copies = [names.decoder, bias, decoder_bias].map(String::from).into();
-        // A tied head has one table and one bias, so what a file has under two names must be the same twice.
-        if decoder.is_none() {
-            let words = [keys.embedding(keys.family.word), names.decoder.into()];
-            part.equal = vec![words, [bias, decoder_bias].map(String::from)];
         }
-        vec![part]
+        // A tied head has one table and one bias, so what a file has under two names must be the same twice.
+        let words = [keys.word_embeddings(), decoder.clone()];
+        let equal = if is_tied { vec![words, [bias.clone(), decoder_bias.clone()]] } else { Vec::new() };
+        Copies { equal, keys: vec![decoder, bias, decoder_bias] }
+    }
+
+    fn head_norms(&self) -> Vec<&LayerNorm> {
+        vec![&self.head.layer_norm]
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
-        let names = FamilySpec::of(self.bert.embeddings.family());
+        let names = self.bert.embeddings.family().spec();
         let legacy = names.other_masked_lm.is_some().then(|| ("legacy", json!(self.head.legacy)));
         let is_tied = ("tie_word_embeddings", json!(self.head.decoder.is_none()));
         [is_tied].into_iter().chain(legacy).collect()

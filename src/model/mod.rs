@@ -52,7 +52,7 @@ mod sentence_transformers;
 mod stored;
 mod tokens;
 
-pub use crate::checkpoint::{Fields, ModelKeys};
+pub use crate::checkpoint::Fields;
 pub use crate::encoder::config::BertModelConfig;
 pub use crate::encoder::disentangled::DisentangledConfig;
 pub use crate::encoder::rotary::RotaryConfig;
@@ -83,7 +83,7 @@ pub use sentence::{
     SentenceEmbeddingOutput, SentencePairBatch,
 };
 pub use sentence_transformers::Prompts;
-pub use stored::{Part, Stored};
+pub use stored::Stored;
 pub use tokens::{
     BertForTokenClassification, BertForTokenClassificationConfig, TokenClassificationBatch,
     TokenClassifierOutput,

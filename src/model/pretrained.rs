@@ -1,10 +1,10 @@
 //! Whole models from Hugging Face directories, and back.
 
 use super::savable::check_built_by_config;
-use super::stored::{Part, Stored};
+use super::stored::{Stored, params_of};
 use crate::checkpoint::{
-    Checkpoint, Directory, FamilySpec, Fields, ModelKeys, StoredParam, filled, merged_fields,
-    replace_changed, stored_dtype,
+    Checkpoint, Directory, Fields, ModelKeys, StoredParam, filled, merged_fields, replace_changed,
+    stored_dtype,
 };
 use crate::error::{Error, Result, shown};
 use crate::files::hub::{Wanted, directory};
@@ -150,7 +150,7 @@ impl<M: Stored> PretrainedModel for M {}
 #[must_use = "a newly initialised head predicts nothing before it is trained"]
 pub struct LoadReport {
     /// Keys that the model needs and the checkpoint does not have. These parameters are newly initialised or, after
-    /// [`load`](PretrainedModel::load), unchanged. A head or the pooler is only ever missing as a whole.
+    /// [`load`](PretrainedModel::load), unchanged. The pooler and the modules of a head are each missing as a whole.
     pub missing: Vec<String>,
     /// Keys of the checkpoint that the model has no use for, such as those of other heads.
     pub unused: Vec<String>,
@@ -202,17 +202,18 @@ fn built<M: Stored>(
     misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
     let checkpoint = Checkpoint::open(path)?;
-    let bert = M::bert_config(config);
-    let keys = ModelKeys::of_model(&checkpoint, bert.embeddings.family, fields)?;
-    // Before the model is built: a config can state more layers than fit into memory, and the keys of a checkpoint with fewer
-    // end before the last one. Saturating, as a config of none is refused later.
-    let last = bert.num_stored_layers().saturating_sub(1);
-    let key = keys.layer(last, &format!("{}.weight", keys.family.query_key_value[0]));
+    // Nothing is initialised before it is read.
+    let model = M::build(config, device)?;
+    let bert = model.bert();
+    let keys = ModelKeys::of_model(&checkpoint, bert.embeddings.family(), fields)?;
+    // First of all keys: those of a checkpoint with fewer layers end before the last one.
+    let key = keys.layer_query(bert.encoder.layers.len().saturating_sub(1));
     if !keys.is_stored(&key) {
-        let hint = format!("num_hidden_layers is {}, so this layer should be there", bert.num_hidden_layers);
+        let layers = bert.encoder.num_hidden_layers();
+        let hint = format!("num_hidden_layers is {layers}, so this layer should be there");
         return Err(Error::missing_key(&checkpoint.path, key, hint));
     }
-    read(&M::build(config, device)?, fields, &checkpoint, &keys, misfit)
+    read(&model, fields, &checkpoint, &keys, misfit)
 }
 
 fn read<M: Stored>(
@@ -230,42 +231,42 @@ fn read<M: Stored>(
         };
         misfit == Misfit::NewlyInitialised && params.iter().any(is_misfit)
     };
-    let mut params = model.bert().body_params(keys);
-    let (mut missing, mut copies) = (Vec::new(), BTreeSet::new());
-    for part in model.parts(keys) {
-        for names in part.equal {
-            if names.iter().all(|name| keys.is_stored(name)) && !checkpoint.are_equal(&names)? {
-                let problem = format!(
-                    "has {} and {} that differ, but the config ties the head to the word embeddings; set tie_word_embeddings \
-                     to false in config.json to give the head its own decoder and bias",
-                    names[0], names[1]
-                );
-                return Err(Error::file(&checkpoint.path, problem));
-            }
+    let (params, copies) = params_of(model, keys);
+    for names in copies.equal.iter().filter(|names| names.iter().all(|name| keys.is_stored(name))) {
+        if !checkpoint.are_equal(names)? {
+            let problem = format!(
+                "has {} and {} that differ, but the config ties the head to the word embeddings; set tie_word_embeddings \
+                 to false in config.json to give the head its own decoder and bias",
+                names[0], names[1]
+            );
+            return Err(Error::file(&checkpoint.path, problem));
         }
-        copies.extend(part.copies);
+    }
+    let (mut found, mut missing, mut in_folders) = (Vec::new(), Vec::new(), Vec::new());
+    for part in params.chunk_by(|left, right| left.part == right.part) {
         // By any of its keys: a part that is there by half is a damaged file, and no new head.
-        let is_stored = part.params.iter().any(|param| keys.is_stored(&param.key));
-        if is_stored && !is_new(&part.params, checkpoint) {
-            params.extend(part.params);
-        } else {
-            missing.extend(part.params.into_iter().map(|param| param.key));
+        let is_stored = || part.iter().any(|param| keys.is_stored(&param.key));
+        match &part[0] {
+            StoredParam { folder: Some(folder), .. } => in_folders.push((folder, part)),
+            StoredParam { part: Some(_), .. } if !is_stored() || is_new(part, checkpoint) => {
+                missing.extend(part.iter().map(|param| param.key.clone()));
+            }
+            _ => found.extend(part),
         }
     }
     // Buffers of the embedding layer and copies of tied weights are read by no one, and no loss.
-    let used = params.iter().map(|param| &param.key).chain(&copies);
+    let used = found.iter().map(|param| &param.key).chain(&copies.keys);
     let used: BTreeSet<&str> = used.map(String::as_str).collect();
     let unused = checkpoint.keys().filter(|key| !used.contains(key) && !keys.is_of_layer(key, true));
     let unused = unused.map(String::from).collect();
     // Into copies: if a later file fails, nothing was loaded.
-    let mut filled_model = filled(model, checkpoint, params)?;
-    let dir = fields.dir();
-    let folders = model.folders_beside(dir)?;
-    for (i, (name, Part { params, .. })) in model.parts_beside().into_iter().enumerate() {
-        let mut checkpoint = folders.get(i).map(|folder| Checkpoint::open(folder)).transpose()?;
-        match checkpoint.take_if(|own| !is_new(&params, own)) {
-            Some(checkpoint) => filled_model = filled(&filled_model, &checkpoint, params)?,
-            None => missing.extend(params.into_iter().map(|param| format!("{name}/{}", param.key))),
+    let mut filled_model = filled(model, checkpoint, found)?;
+    let mut folders = model.folders_beside(fields.dir())?.into_iter();
+    for (name, part) in in_folders {
+        let mut own = folders.next().map(|folder| Checkpoint::open(&folder)).transpose()?;
+        match own.take_if(|own| !is_new(part, own)) {
+            Some(own) => filled_model = filled(&filled_model, &own, part)?,
+            None => missing.extend(part.iter().map(|param| format!("{name}/{}", param.key))),
         }
     }
     let other_class = fields.class_beside(class_of(model).as_deref());
@@ -288,14 +289,10 @@ fn relabelled<M: Stored>(model: &M, fields: &Fields) -> Result<Option<usize>> {
     Ok(is_other.then_some(own.len()))
 }
 
-/// What a bare model's keys start with, in all families.
-const OF_MODEL: [&str; 7] =
-    ["embeddings", "emb_ln.", "encoder.", "transformer.", "pooler.", "layers.", "final_norm."];
-
 fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
     let bert = model.bert();
     let family = bert.embeddings.family();
-    let spec = FamilySpec::of(family);
+    let spec = family.spec();
     let (directory, old_fields, old_keys) = Directory::open(dir, family)?;
     let old_prefix = old_keys.as_ref().and_then(|keys| keys.model_prefix());
     // Beside a head the model's keys need a prefix.
@@ -328,36 +325,29 @@ fn save<M: Stored>(model: &M, dir: &Path) -> Result<()> {
         fields.entry("torch_dtype").and_modify(|old| *old = dtype.into());
     }
 
-    check_built_by_config(model, &keys)?;
+    // With what adapters add.
+    let model = &model.clone().materialize();
+    let (params, copies) = params_of(model, &keys);
+    check_built_by_config(model, &params, &keys)?;
     // What of the old file starts with one of these is replaced, and also removed where this model has no such part.
-    let beside_layers = [spec.projection, spec.relative_attention_bias, spec.final_norm];
-    let disentangled = spec.disentangled.into_iter().flat_map(|[table, norm, ..]| [table, norm]);
-    let of_encoder = beside_layers.into_iter().flatten().chain(disentangled).chain([spec.layer]);
-    let mut namespaces: Vec<_> = of_encoder.map(|name| keys.named(name)).collect();
-    let (mut params, mut copies) = (bert.body_params(&keys), Vec::new());
-    for part in model.parts(&keys) {
-        namespaces.push(part.namespace);
-        params.extend(part.params);
-        copies.extend(part.copies);
-    }
-    let mut weights = vec![(String::new(), params)];
-    weights.extend(model.parts_beside().into_iter().map(|(name, part)| (name, part.params)));
+    let own = params.iter().map(|param| param.namespace.clone());
+    let namespaces: BTreeSet<String> = keys.namespaces().chain(own).collect();
     // Keys of a bare model, or with another prefix, get this one, so that its other tensors, such as the pooler, stay readable.
     let old_prefix = old_prefix.filter(|old| *old != prefix);
-    directory.replace(fields, model.files_beside(dir)?, weights, |key| {
+    directory.replace(fields, model.files_beside(dir)?, params, |key| {
         let of_model = old_prefix.and_then(|old| key.strip_prefix(old));
-        let of_model = of_model.filter(|name| OF_MODEL.iter().any(|part| name.starts_with(part)));
+        let of_model = of_model.filter(|name| spec.is_of_model(name));
         let name = of_model.map_or_else(|| key.to_string(), |name| keys.named(name));
         let is_replaced = old_keys.as_ref().is_some_and(|old| old.is_of_layer(key, true))
             || keys.is_of_layer(&name, true)
             || namespaces.iter().any(|namespace| name.starts_with(namespace))
-            || copies.contains(&name);
+            || copies.keys.contains(&name);
         (!is_replaced).then_some(name)
     })
 }
 
 fn class_of<M: Stored>(model: &M) -> Option<String> {
-    let family = FamilySpec::of(model.bert().embeddings.family());
+    let family = model.bert().embeddings.family().spec();
     M::CLASS.map(|class| format!("{}{class}", family.class))
 }
 

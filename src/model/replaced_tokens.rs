@@ -2,11 +2,11 @@ use crate::checkpoint::{Fields, ModelKeys};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
-use crate::family::Family;
+use crate::family::{Family, Keys};
 use crate::layers::{PaddingMask, ParameterCheck, ensure, linear, linear_activation};
 use crate::model::bert::BertModel;
 use crate::model::loss::{binary_cross_entropy, zero_loss};
-use crate::model::stored::{Part, Stored, stored_head};
+use crate::model::stored::{Stored, stored_head};
 use crate::model::tokens::TokenClassificationBatch;
 use burn::nn::Linear;
 use burn::prelude::*;
@@ -126,12 +126,7 @@ impl Stored for ElectraForPreTraining {
         Ok(ElectraForPreTrainingConfig::new(BertModelConfig::from_fields(fields)?))
     }
 
-    fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
-        let ReplacedTokenHead { dense, dense_prediction } = &self.discriminator_predictions;
-        let linears = [
-            ("discriminator_predictions.dense", dense),
-            ("discriminator_predictions.dense_prediction", dense_prediction),
-        ];
-        vec![Part::linears("discriminator_predictions.", linears)]
+    fn head_keys(&self, keys: &ModelKeys) -> Keys {
+        keys.family.heads
     }
 }

@@ -1,31 +1,34 @@
 //! What a model must be to be saved: what its `config.json` builds.
 
-use super::stored::Stored;
+use super::stored::{Stored, params_of};
 #[cfg(feature = "train")]
 use crate::checkpoint::merged_fields;
-use crate::checkpoint::{ModelKeys, check_stored};
+use crate::checkpoint::{ModelKeys, StoredParam, check_stored};
 use crate::encoder::BertLayer;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layers::ensure;
 #[cfg(feature = "train")]
 use std::path::Path;
 
-/// Refuses a model that [`PretrainedModel::save_pretrained`](super::PretrainedModel::save_pretrained) would refuse, whatever the directory holds, or for a file there that
-/// it would change; writes nothing.
+/// Refuses a model that [`PretrainedModel::save_pretrained`](super::PretrainedModel::save_pretrained) would refuse, whatever the
+/// directory holds, or for a file there that it would change; writes nothing.
 #[cfg(feature = "train")]
 pub(crate) fn check_savable<M: Stored>(model: &M, dir: &Path) -> Result<()> {
+    let model = &model.clone().materialize();
     let keys = ModelKeys::written("", model.bert().embeddings.family());
     merged_fields(&model.bert().embeddings.config(), None)?;
-    check_built_by_config(model, &keys)?;
-    let beside = model.parts_beside().into_iter().map(|(_, part)| part);
-    let parts = model.parts(&keys).into_iter().chain(beside).flat_map(|part| part.params);
-    let mut params = model.bert().body_params(&keys).into_iter().chain(parts);
-    params.try_for_each(|param| param.writer(dir).map(drop))?;
+    let (params, _) = params_of(model, &keys);
+    check_built_by_config(model, &params, &keys)?;
+    params.iter().try_for_each(|param| param.writer(dir).map(drop))?;
     model.files_beside(dir).map(drop)
 }
 
 /// The config must build this very model, or the directory could not be read again.
-pub(super) fn check_built_by_config<M: Stored>(model: &M, keys: &ModelKeys) -> Result<()> {
+pub(super) fn check_built_by_config<M: Stored>(
+    model: &M,
+    params: &[StoredParam],
+    keys: &ModelKeys,
+) -> Result<()> {
     let bert = model.bert();
     // Models to compare with are built there, but never initialised.
     let device = bert.embeddings.word_embeddings.weight.lazy_device();
@@ -39,15 +42,16 @@ pub(super) fn check_built_by_config<M: Stored>(model: &M, keys: &ModelKeys) -> R
             })?;
         }
     }
-    check_stored(&bert.body_params(keys), &built.bert().body_params(keys))?;
-    let built_parts = built.parts(keys);
-    for part in model.parts(keys) {
-        // The built model may have more parts: what this one lacks is reported as missing when it is loaded.
-        let expected = built_parts.iter().find(|built| built.namespace == part.namespace);
-        check_stored(&part.params, expected.map(|built| built.params.as_slice()).unwrap_or_default())?;
-    }
-    let beside = model.parts_beside().into_iter().zip(built.parts_beside());
-    beside.into_iter().try_for_each(|((_, part), (_, built))| check_stored(&part.params, &built.params))
+    check_stored(params, &params_of(&built, keys).0)?;
+    let stored = bert.embeddings.layer_norm.epsilon();
+    let mut norms = bert.encoder.norms().chain(model.head_norms());
+    let Some(norm) = norms.find(|norm| norm.epsilon() != stored) else { return Ok(()) };
+    let key = params.iter().find(|param| param.holds(norm.gamma.id)).map_or("", |param| &param.key);
+    let problem = format!(
+        "belongs to a LayerNorm with ε {:e} and not {stored:e}; a config.json states one ε of all, that of the embeddings",
+        norm.epsilon()
+    );
+    Err(Error::data(key, problem))
 }
 
 /// What a `config.json` states once for all layers.

@@ -1,14 +1,13 @@
 //! How a model maps to a checkpoint: its config's fields, its parameters and their keys.
 
 use super::bert::BertModel;
-use crate::checkpoint::{Fields, ModelKeys, StoredParam};
+use crate::checkpoint::{Fields, ModelKeys, StoredParam, stored_params};
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
-use crate::layers::VocabularyResize;
+use crate::family::Keys;
+use crate::layers::{LayerNorm, VocabularyResize};
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
-use burn::module::Param;
-use burn::nn::Linear;
 use burn::prelude::*;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -26,9 +25,6 @@ pub trait Stored: Module {
     /// The config that the fields of a `config.json` describe.
     fn config_of(fields: &Fields) -> Result<Self::Config>;
 
-    /// The config of the model below the head.
-    fn bert_config(config: &Self::Config) -> &BertModelConfig;
-
     /// A newly initialised model.
     fn build(config: &Self::Config, device: &Device) -> Result<Self>;
 
@@ -41,9 +37,6 @@ pub trait Stored: Module {
     /// The model below the head.
     fn bert_mut(&mut self) -> &mut BertModel;
 
-    /// The parts above the encoder, each of which is in a checkpoint completely or not at all.
-    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>>;
-
     /// The fields of `config.json` that the head decides.
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
@@ -54,12 +47,27 @@ pub trait Stored: Module {
         Ok(Vec::new())
     }
 
-    /// The parts that have their own folder and weights file, and the folder's name.
-    fn parts_beside(&self) -> Vec<(String, Part<'_>)> {
+    /// The keys of the head's parameters that are not their paths.
+    #[doc(hidden)]
+    fn head_keys(&self, _keys: &ModelKeys) -> Keys {
+        &[]
+    }
+
+    /// Changes where the head's parameters are stored beyond what [`head_keys`](Self::head_keys) says, and returns other keys
+    /// that a file can have of the same values.
+    #[doc(hidden)]
+    fn adapt_params(&self, _keys: &ModelKeys, _params: &mut Vec<StoredParam>) -> Copies {
+        Copies::default()
+    }
+
+    /// The norms of the head.
+    #[doc(hidden)]
+    fn head_norms(&self) -> Vec<&LayerNorm> {
         Vec::new()
     }
 
-    /// The folders of [`parts_beside`](Self::parts_beside) in a directory that is read; empty if it has none.
+    /// The folders of the modules that have a weights file of their own, in a directory that is read; empty if it has none.
+    #[doc(hidden)]
     fn folders_beside(&self, _dir: &Path) -> Result<Vec<PathBuf>> {
         Ok(Vec::new())
     }
@@ -83,10 +91,6 @@ macro_rules! stored_head {
         type Config = $config;
         const CLASS: Option<&'static str> = $class;
 
-        fn bert_config(config: &$config) -> &$crate::model::BertModelConfig {
-            &(*config)$(.$bert)?
-        }
-
         fn build(config: &$config, device: &burn::prelude::Device) -> $crate::error::Result<Self> {
             config.try_init(device)
         }
@@ -106,94 +110,21 @@ macro_rules! stored_head {
 }
 pub(super) use stored_head;
 
-/// A group of parameters that a checkpoint has completely or not at all. [`Stored`] has an example.
-pub struct Part<'a> {
-    /// What their keys, and those of what they replace, start with.
-    pub(super) namespace: String,
-    pub(super) params: Vec<StoredParam<'a>>,
+/// Keys that a file can have of values that a model has once.
+#[derive(Default)]
+pub struct Copies {
     /// Keys whose values must be equal where a checkpoint has both.
     pub(super) equal: Vec<[String; 2]>,
     /// Keys that hold nothing but copies of parameters where they are not read.
-    pub(super) copies: Vec<String>,
+    pub(super) keys: Vec<String>,
 }
 
-impl<'a> Part<'a> {
-    /// A linear layer: `name.weight`, stored as [outputs, inputs], and `name.bias`.
-    pub fn linear(name: &str, linear: &'a Linear) -> Self {
-        Self::new(format!("{name}."), StoredParam::linear(name, linear))
-    }
-
-    /// A table under a key of its own.
-    pub fn table(key: &str, table: &'a Param<Tensor<2>>) -> Self {
-        Self::new(key, [StoredParam::new(key, table)])
-    }
-
-    /// Linear layers of which a checkpoint has all or none.
-    pub(super) fn linears<const N: usize>(namespace: &str, linears: [(&str, &'a Linear); N]) -> Self {
-        let params = linears.map(|(name, linear)| StoredParam::linear(name, linear));
-        Self::new(namespace, params.into_iter().flatten().collect::<Vec<_>>())
-    }
-
-    pub(super) fn new(namespace: impl Into<String>, params: impl Into<Vec<StoredParam<'a>>>) -> Self {
-        Self { namespace: namespace.into(), params: params.into(), equal: Vec::new(), copies: Vec::new() }
-    }
-}
-
-impl BertModel {
-    pub(super) fn body_params(&self, keys: &ModelKeys) -> Vec<StoredParam<'_>> {
-        let (encoder, names) = (&self.encoder, keys.family);
-        let of_norm = |name: &str, norm| StoredParam::norm(keys.norm(name), norm);
-        let mut params = self.embeddings.stored_params(keys);
-        if let (Some(linear), Some(name)) = (&encoder.embeddings_projection, names.projection) {
-            params.extend(StoredParam::linear(&keys.named(name), linear));
-        }
-        if let (Some(bias), Some(name)) = (&encoder.relative_attention_bias, names.relative_attention_bias) {
-            params.push(StoredParam::new(keys.named(name), &bias.table.weight));
-        }
-        if let (Some(distances), Some([table, norm, ..])) = (&encoder.distances, names.disentangled) {
-            params.push(StoredParam::new(keys.named(&format!("{table}.weight")), &distances.table.weight));
-            params.extend(distances.layer_norm.iter().flat_map(|own| of_norm(&keys.named(norm), own)));
-        }
-        // In the order of a layer's own.
-        let linear_names =
-            [&names.query_key_value[..], &[names.attention_output], names.feed_forward].concat();
-        // ALBERT's one layer is stored once, whatever the number of rounds.
-        for (i, layer) in encoder.layers.iter().enumerate() {
-            let name = |part: &str| keys.layer(i, part);
-            let mut linears: Vec<_> = linear_names.iter().copied().zip(layer.linears()).collect();
-            // U and G, which a layer has in this order.
-            if names.gate_is_first {
-                linears.swap(4, 5);
-            }
-            // Neighbours under one key are one tensor of the file.
-            for stack in linears.chunk_by(|(left, _), (right, _)| left == right) {
-                let linears: Vec<_> = stack.iter().map(|(_, (_, linear))| *linear).collect();
-                params.extend(StoredParam::linears(&name(stack[0].0), &linears));
-            }
-            for (part, (_, norm)) in names.norms.into_iter().zip(layer.norms()) {
-                params.extend(norm.into_iter().flat_map(|norm| of_norm(&name(part), norm)));
-            }
-            if let (Some(own), Some([.., key, query])) = (&layer.attention.disentangled, names.disentangled) {
-                for (part, (_, linear)) in [key, query].into_iter().zip(own.linears()) {
-                    let linear = linear.into_iter();
-                    params.extend(linear.flat_map(|linear| StoredParam::linear(&name(part), linear)));
-                }
-            }
-            if let Some(positions) = &layer.attention.relative_positions {
-                params.push(StoredParam::new(name(names.distances), &positions.distance_embedding.weight));
-            }
-        }
-        if let (Some(norm), Some(name)) = (&encoder.final_norm, names.final_norm) {
-            params.extend(of_norm(&keys.named(name), norm));
-        }
-        keys.stored_of(params)
-    }
-
-    /// The pooler, if there is one, for the [parts](Stored::parts) of a head that reads its output.
-    pub fn pooler_part(&self, keys: &ModelKeys) -> Option<Part<'_>> {
-        let pooler = self.pooler.as_ref()?;
-        Some(Part::linear(&keys.named(keys.family.pooler), &pooler.dense))
-    }
+/// The tensors that hold a model's parameters, and what else a file can have of them.
+pub(super) fn params_of<M: Stored>(model: &M, keys: &ModelKeys) -> (Vec<StoredParam>, Copies) {
+    let words = model.bert().embeddings.word_embeddings.weight.id;
+    let mut params = stored_params(model, words, keys, model.head_keys(keys));
+    let copies = model.adapt_params(keys, &mut params);
+    (params, copies)
 }
 
 impl Stored for BertModel {
@@ -201,9 +132,5 @@ impl Stored for BertModel {
 
     fn config_of(fields: &Fields) -> Result<BertModelConfig> {
         BertModelConfig::from_fields(fields)
-    }
-
-    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-        self.pooler_part(keys).into_iter().collect()
     }
 }

@@ -2,8 +2,8 @@ use crate::checkpoint::{Fields, ModelKeys};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
-use crate::family::Classified;
-use crate::layers::{PaddingMask, ParameterCheck, drop_out, linear};
+use crate::family::{Classified, Keys};
+use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
 use crate::model::classifier::{
     ClassifierTransform, check_names, check_smoothing, check_weights, classifier, classifier_dropout,
@@ -11,7 +11,7 @@ use crate::model::classifier::{
 };
 use crate::model::labels::{Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
-use crate::model::stored::{Part, Stored, stored_head};
+use crate::model::stored::{Stored, stored_head};
 use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
 use serde_json::Value;
@@ -195,9 +195,12 @@ impl Stored for BertForTokenClassification {
         })
     }
 
-    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-        let transform = self.transform.iter().map(|transform| transform.part(keys));
-        transform.chain([Part::linear("classifier", &self.classifier)]).collect()
+    fn head_keys(&self, keys: &ModelKeys) -> Keys {
+        keys.family.heads
+    }
+
+    fn head_norms(&self) -> Vec<&LayerNorm> {
+        self.transform.iter().map(|transform| &transform.layer_norm).collect()
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {

@@ -297,10 +297,6 @@ impl Stored for BertForNumbers {
         BertModelConfig::from_fields(fields)
     }
 
-    fn bert_config(config: &BertModelConfig) -> &BertModelConfig {
-        config
-    }
-
     fn build(config: &BertModelConfig, device: &Device) -> Result<Self> {
         let number = LinearConfig::new(config.embeddings.hidden_size, 1).init(device);
         Ok(Self { bert: config.try_init(device)?, number, nan: 0 })
@@ -316,10 +312,6 @@ impl Stored for BertForNumbers {
 
     fn bert_mut(&mut self) -> &mut BertModel {
         &mut self.bert
-    }
-
-    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-        self.bert.pooler_part(keys).into_iter().chain([Part::linear("number", &self.number)]).collect()
     }
 }
 

@@ -1,8 +1,9 @@
 //! What a `config.json` cannot state is not saved, and what cannot be built is not read.
 
-use crate::checkpoint_files::tiny;
+use crate::checkpoint_files::{keys_of, tensors_of, tiny};
 use crate::odd_files::put_in_place;
 use crate::prelude::*;
+use burn::nn::{Linear, LinearConfig};
 
 fn bert() -> BertModelConfig {
     small_bert(20, 8).with_num_hidden_layers(2)
@@ -83,4 +84,62 @@ fn what_is_called_modules_json_and_is_no_file_is_an_error() {
         old.into_iter().for_each(|old| fs::write(&path, old).unwrap());
     }
     let _: BertForSentenceEmbedding = loaded(&dir);
+}
+
+/// A custom head: a second encoder, and a linear layer without a bias.
+#[derive(Module, Debug)]
+struct TwoTowers {
+    bert: BertModel,
+    second: BertModel,
+    score: Linear,
+}
+
+impl Stored for TwoTowers {
+    type Config = BertModelConfig;
+    const CLASS: Option<&'static str> = Some("ForTwoTowers");
+
+    fn config_of(fields: &Fields) -> Result<BertModelConfig, Error> {
+        BertModelConfig::from_fields(fields)
+    }
+
+    fn build(config: &BertModelConfig, device: &Device) -> Result<Self, Error> {
+        let score = LinearConfig::new(config.embeddings.hidden_size, 3).with_bias(false).init(device);
+        Ok(Self { bert: config.try_init(device)?, second: config.try_init(device)?, score })
+    }
+
+    fn stored_config(&self) -> BertModelConfig {
+        self.bert.config()
+    }
+
+    fn bert(&self) -> &BertModel {
+        &self.bert
+    }
+
+    fn bert_mut(&mut self) -> &mut BertModel {
+        &mut self.bert
+    }
+}
+
+#[test]
+fn a_custom_head_has_its_paths_for_keys_and_no_bias_that_it_lacks() {
+    let model = TwoTowers::build(&bert(), &device()).unwrap();
+    let dir = saved(&model);
+    let keys = keys_of(dir.path());
+    for key in [
+        "bert.encoder.layer.1.attention.self.query.weight",
+        "second.encoder.layers.1.attention.query.weight",
+        "second.embeddings.layer_norm.bias",
+    ] {
+        assert!(keys.iter().any(|found| found == key), "{key}");
+    }
+    let own = |key: &&String| !key.starts_with("bert.") && !key.starts_with("second.");
+    assert_eq!(keys.iter().filter(own).collect::<Vec<_>>(), ["score.weight"]);
+    let score = tensors_of(dir.path()).into_iter().find(|tensor| tensor.key == "score.weight");
+    assert_eq!(score.unwrap().shape, [3, 8], "outputs, inputs");
+    let (read, report) = TwoTowers::from_pretrained(dir.path(), &device()).unwrap();
+    assert_eq!(report, LoadReport::default());
+    assert!(all_values(&read) == all_values(&model));
+    // Of a file of the model alone, all of it is new.
+    let (_, report) = TwoTowers::from_pretrained(saved(&bert().init(&device())).path(), &device()).unwrap();
+    assert_eq!(report.missing.len(), keys.len() - keys.iter().filter(|key| key.starts_with("bert.")).count());
 }

@@ -10,11 +10,12 @@ mod state_dict;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use ::safetensors::Dtype;
-use burn::tensor::{DType, TensorData};
+use burn::tensor::{Bytes, DType, TensorData};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Where in its file a tensor is. Equal ones have the same values.
 #[derive(PartialEq)]
@@ -60,6 +61,8 @@ fn to_little_endian(bytes: &mut [u8], dtype: DType) {
 pub(super) struct WeightFile {
     pub(super) path: PathBuf,
     file: File,
+    /// Readers take turns, as each moves the cursor of the file.
+    turn: Mutex<()>,
     pub(super) length: u64,
     /// `None` in other formats than safetensors.
     pub(super) metadata: Option<BTreeMap<String, String>>,
@@ -70,7 +73,7 @@ impl WeightFile {
     pub(super) fn open(path: &Path) -> Result<(Self, BTreeMap<String, StoredTensor>)> {
         let file = regular_file::open(path)?;
         let length = file.metadata().map_err(|source| Error::reading(path, source))?.len();
-        let mut file = Self { path: path.to_path_buf(), file, length, metadata: None };
+        let mut file = Self { path: path.to_path_buf(), file, turn: Mutex::new(()), length, metadata: None };
         // As many bytes as tell the format, or a pointer of git-LFS.
         let start = file.bytes(0, length.min(64))?;
         if start.is_empty() {
@@ -95,27 +98,31 @@ impl WeightFile {
 
     /// A part that lies within the file.
     fn bytes(&self, start: u64, length: u64) -> Result<Vec<u8>> {
-        // Through a reference, as other tensors are borrowed of the same file.
-        let mut file = &self.file;
-        let mut bytes = vec![0; length as usize];
-        let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(&mut bytes));
-        read.map_err(|source| Error::reading(&self.path, source))?;
+        let mut bytes = Vec::new();
+        self.read_bytes(start, length, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// The values of a tensor of floats, which are `dtype` in Burn.
-    pub(super) fn read(&self, key: &str, tensor: &StoredTensor, dtype: DType) -> Result<TensorData> {
-        let mut bytes = self.bytes(tensor.start, tensor.length)?;
+    fn read_bytes(&self, start: u64, length: u64, bytes: &mut Vec<u8>) -> Result<()> {
+        bytes.resize(length as usize, 0);
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // Through a reference, as other tensors are borrowed of the same file.
+        let mut file = &self.file;
+        let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(bytes));
+        read.map_err(|source| Error::reading(&self.path, source))
+    }
+
+    /// Reads the bytes of a tensor's values, which lie row by row then.
+    pub(super) fn read(&self, key: &str, tensor: &StoredTensor, bytes: &mut Vec<u8>) -> Result<()> {
+        self.read_bytes(tensor.start, tensor.length, bytes)?;
         // Only PyTorch's zip has checksums, and only of whole storages.
-        if tensor.checksum.is_some_and(|checksum| checksum != crc32fast::hash(&bytes)) {
+        if tensor.checksum.is_some_and(|checksum| checksum != crc32fast::hash(bytes)) {
             return Err(self.corrupt(format!("{key} does not have the checksum that the file states")));
         }
         if let Some(strides) = &tensor.strides {
-            bytes = gathered(&bytes, &tensor.shape, strides, dtype.size());
+            *bytes = gathered(bytes, &tensor.shape, strides, tensor.dtype.bitsize() / 8);
         }
-        to_little_endian(&mut bytes, dtype);
-        // As many bytes as the shape has values, which reading the header has checked.
-        Ok(TensorData::from_bytes_vec(bytes, tensor.shape.clone(), dtype))
+        Ok(())
     }
 }
 
@@ -150,8 +157,49 @@ fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Ve
     }
 }
 
-pub(super) fn transposed(data: TensorData) -> TensorData {
-    let (dtype, [rows, columns]) = (data.dtype(), data.shape().dims());
-    let turned = gathered(data.as_bytes(), &[columns, rows], &[1, columns], dtype.size());
-    TensorData::from_bytes_vec(turned, [columns, rows], dtype)
+/// The values of a file's bytes, or of a matrix their transpose.
+pub(super) fn values(bytes: &[u8], shape: &[usize], dtype: DType, is_transposed: bool) -> TensorData {
+    // As many bytes as the shape has values, which reading the header has checked.
+    let (matrix, shape) = match *shape {
+        [rows, columns] if is_transposed => ([rows, columns], vec![columns, rows]),
+        _ => ([bytes.len() / dtype.size(), 1], shape.to_vec()),
+    };
+    // Numbers lie in memory as Burn aligns them; it would copy bytes that need not. They are little-endian in files.
+    let bytes = match dtype.size() {
+        2 => Bytes::from_elems(turned(bytes, matrix, u16::from_le_bytes)),
+        4 => Bytes::from_elems(turned(bytes, matrix, u32::from_le_bytes)),
+        _ => Bytes::from_elems(turned(bytes, matrix, u64::from_le_bytes)),
+    };
+    TensorData::from_bytes(bytes, shape, dtype)
+}
+
+/// The bytes of a matrix's transpose.
+pub(super) fn transposed(bytes: &[u8], matrix: [usize; 2], size: usize) -> Vec<u8> {
+    match size {
+        2 => turned::<2, _>(bytes, matrix, |value| value).into_flattened(),
+        4 => turned::<4, _>(bytes, matrix, |value| value).into_flattened(),
+        _ => turned::<8, _>(bytes, matrix, |value| value).into_flattened(),
+    }
+}
+
+fn turned<const N: usize, T: Copy>(
+    bytes: &[u8],
+    [rows, columns]: [usize; 2],
+    value: impl Fn([u8; N]) -> T,
+) -> Vec<T> {
+    /// The rows and columns that are turned at a time: whole cache lines of both matrices, from few pages.
+    const SIDE: usize = 32;
+    let (values, _) = bytes.as_chunks::<N>();
+    let mut turned = vec![value([0; N]); values.len()];
+    for top in (0..rows).step_by(SIDE) {
+        let bottom = rows.min(top + SIDE);
+        for left in (0..columns).step_by(SIDE) {
+            for column in left..columns.min(left + SIDE) {
+                let line = &mut turned[column * rows + top..column * rows + bottom];
+                let column = values[top * columns + column..].iter().step_by(columns);
+                line.iter_mut().zip(column).for_each(|(turned, found)| *turned = value(*found));
+            }
+        }
+    }
+    turned
 }

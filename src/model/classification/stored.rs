@@ -3,14 +3,13 @@
 use super::*;
 use crate::checkpoint::{Fields, ModelKeys};
 use crate::error::shown;
+use crate::family::Keys;
+use crate::layers::LayerNorm;
 use crate::model::classifier::{classifier_dropout, head_fields, names_of};
 use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_class, torch_classes};
-use crate::model::stored::{Part, Stored, stored_head};
+use crate::model::stored::{Stored, stored_head};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-
-/// The classifier's name in every family.
-const CLASSIFIER: &str = "classifier";
 
 /// Where sentence-transformers keeps the activation of a `CrossEncoder`: in `config.json` since version 4, there before
 /// that, and since version 6 in a file of its own.
@@ -48,7 +47,7 @@ fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
 
 /// What a config of a family with poolings says, or leaves to the default.
 fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
-    let has_one = fields.spec.family.architecture().sequence_head == SequenceHead::Transformed;
+    let has_one = fields.spec.architecture.sequence_head == SequenceHead::Transformed;
     let known = |name: &str| match name {
         "mean" if has_one => Some(Some(Pooling::Mean)),
         // As a config built by hand has it.
@@ -81,20 +80,12 @@ impl Stored for BertForSequenceClassification {
         })
     }
 
-    fn parts<'a>(&'a self, keys: &ModelKeys) -> Vec<Part<'a>> {
-        let SequenceClassificationHead { dense, out_proj, .. } = &self.classifier;
-        let heads = match (dense, keys.family.sequence_head) {
-            // DistilBERT's two layers share no prefix, so they are two parts.
-            (Some(dense), Some([name, CLASSIFIER])) => {
-                vec![Part::linear(name, dense), Part::linear(CLASSIFIER, out_proj)]
-            }
-            (Some(dense), Some([name, out_name])) => {
-                vec![Part::linears("classifier.", [(name, dense), (out_name, out_proj)])]
-            }
-            _ => vec![Part::linear(CLASSIFIER, out_proj)],
-        };
-        let transform = self.classifier.transform.as_ref().map(|transform| transform.part(keys));
-        self.bert.pooler_part(keys).into_iter().chain(transform).chain(heads).collect()
+    fn head_keys(&self, keys: &ModelKeys) -> Keys {
+        keys.family.heads
+    }
+
+    fn head_norms(&self) -> Vec<&LayerNorm> {
+        self.classifier.transform.iter().map(|transform| &transform.layer_norm).collect()
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {

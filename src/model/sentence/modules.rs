@@ -1,11 +1,11 @@
 //! How `BertForSentenceEmbedding` is stored: beside the model, sentence-transformers' list of modules.
 
 use super::*;
-use crate::checkpoint::{Fields, ModelKeys};
+use crate::checkpoint::{Fields, ModelKeys, StoredParam};
 use crate::error::shown;
 use crate::files::{CONFIG_NAME, SENTENCE_NAMES, TRANSFORMER_NAMES, read_json, regular_file};
 use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_class, torch_classes};
-use crate::model::stored::{Part, Stored, stored_head};
+use crate::model::stored::{Copies, Stored, stored_head};
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
 use serde_json::{Value, json};
@@ -174,18 +174,16 @@ impl Stored for BertForSentenceEmbedding {
             .with_do_lower_case(stated.flag("do_lower_case")?.unwrap_or(false)))
     }
 
-    fn parts<'a>(&'a self, _keys: &ModelKeys) -> Vec<Part<'a>> {
-        Vec::new()
-    }
-
-    fn parts_beside(&self) -> Vec<(String, Part<'_>)> {
-        let parts = self.dense.iter().enumerate().map(|(i, dense)| {
-            let mut part = Part::linear("linear", &dense.linear);
-            // sentence-transformers refuses a bias that the config does not have.
-            part.params.retain(|param| param.is_of_module());
-            (format!("{}_Dense", i + 2), part) // after Transformer and Pooling
-        });
-        parts.collect()
+    fn adapt_params(&self, _keys: &ModelKeys, params: &mut Vec<StoredParam>) -> Copies {
+        for param in params {
+            if let Some((index, name)) = param.key.strip_prefix("dense.").and_then(|key| key.split_once('.'))
+            {
+                let index: usize = index.parse().expect("the index in a Vec");
+                let folder = format!("{}_Dense", index + 2); // after Transformer and Pooling
+                (param.key, param.part, param.folder) = (name.into(), Some(folder.clone()), Some(folder));
+            }
+        }
+        Copies::default()
     }
 
     fn folders_beside(&self, dir: &Path) -> Result<Vec<PathBuf>> {
