@@ -9,7 +9,7 @@ use super::settings::{Files, Settings, corrupt, parsed};
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use Class::{Albert, AsItIs, Bert, Camembert, DebertaV2, MpNet, Roberta, XlmRoberta};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::Path;
 use tokenizers::AddedToken;
 
@@ -25,7 +25,7 @@ pub(super) enum Class {
     Camembert,
     DebertaV2,
     Albert,
-    /// What takes a `tokenizer.json` as it is, whatever the settings say: `PreTrainedTokenizerFast`, and other classes.
+    /// `PreTrainedTokenizerFast` and unknown classes: a `tokenizer.json` as it is, whatever the settings say.
     AsItIs,
 }
 
@@ -45,6 +45,9 @@ const CLASSES: [(Class, &str, &str); 8] = [
     (AsItIs, "PreTrained", "modernbert"),
 ];
 
+/// Where [`read_vocabulary`] puts special tokens without a role, which count if no other file names any.
+pub(super) const OWN_TOKENS: &str = "own_tokens";
+
 /// Classes that compute in Python, and read no `tokenizer.json`.
 const IN_PYTHON: &str = "BertJapanese Phobert Bertweet Bartpho BertGeneration RoCBert Flaubert XLM";
 
@@ -54,40 +57,32 @@ const WAY_OUT: &str = "tokenize in Python and pass the ids (BertEmbeddingsInput:
 impl Class {
     /// The class of the tokenizer at `path`, if anything tells it, and whether a file states it by name.
     pub(super) fn find(path: &Path, settings: &Settings, has_json: bool) -> Result<(Option<Self>, bool)> {
-        let unsupported = |path: &Path, what: &str| {
-            Err(Error::file(path, format!("{what}, which is not supported; {WAY_OUT}")))
-        };
-        let places = [&settings.config, &settings.model];
-        for fields in places {
-            for name in ["word_tokenizer_type", "subword_tokenizer_type"] {
-                if let Some(kind) = fields.get::<String>(name)? {
-                    return unsupported(&fields.path, &format!("has the {name} {kind}"));
-                }
-            }
-        }
+        let refuse =
+            |path: &Path, what| Err(Error::file(path, format!("{what}, which is not supported; {WAY_OUT}")));
         if !has_json && settings.config.get::<Value>("auto_map")?.is_some() {
-            return unsupported(&settings.config.path, "names code of its own in auto_map");
+            return refuse(&settings.config.path, "names code of its own in auto_map".to_string());
         }
         let codes = path.with_file_name("bpe.codes");
         if !has_json && regular_file::exists(&codes) {
-            return unsupported(&codes, "is of fastBPE");
+            return refuse(&codes, "is of fastBPE".to_string());
         }
         let has = |names: &str, name: &str| names.split(' ').any(|known| known == name);
         let family = settings.model.get::<String>("model_type")?.unwrap_or_default();
         let of_family = CLASSES.iter().find(|(.., families)| has(families, &family)).map(|class| class.0);
-        for fields in places {
-            let Some(stated) = fields.get::<String>("tokenizer_class")? else { continue };
-            // Whatever these models state.
-            if of_family == Some(AsItIs) {
-                break;
+        // What ModernBERTs state is wrong.
+        let fields = ["tokenizer_class", "word_tokenizer_type", "subword_tokenizer_type"];
+        for field in fields.into_iter().filter(|_| of_family != Some(AsItIs)) {
+            for file in [&settings.config, &settings.model] {
+                let Some(stated) = file.get::<String>(field)? else { continue };
+                let name = stated.strip_suffix("Fast").unwrap_or(&stated);
+                let name = name.strip_suffix("Tokenizer").unwrap_or_default();
+                let class =
+                    CLASSES.iter().find(|(_, names, _)| has(names, name)).map_or(AsItIs, |class| class.0);
+                if has(IN_PYTHON, name) || field != fields[0] || class == AsItIs && !has_json {
+                    return refuse(&file.path, format!("has the {field} {stated}"));
+                }
+                return Ok((Some(class), true));
             }
-            let name = stated.strip_suffix("Fast").unwrap_or(&stated);
-            let name = name.strip_suffix("Tokenizer").unwrap_or_default();
-            let class = CLASSES.iter().find(|(_, names, _)| has(names, name)).map_or(AsItIs, |class| class.0);
-            if has(IN_PYTHON, name) || class == AsItIs && !has_json {
-                return unsupported(&fields.path, &format!("has the tokenizer_class {stated}"));
-            }
-            return Ok((Some(class), true));
         }
         Ok((of_family, false))
     }
@@ -96,109 +91,117 @@ impl Class {
     pub(super) fn model(self) -> (&'static str, [&'static str; 2]) {
         match self {
             Bert | MpNet => ("WordPiece", ["vocab.txt"; 2]),
-            Roberta | AsItIs => ("BPE", ["vocab.json", "merges.txt"]),
+            Roberta => ("BPE", ["vocab.json", "merges.txt"]),
             XlmRoberta | Camembert => ("Unigram", ["sentencepiece.bpe.model"; 2]),
             DebertaV2 => ("Unigram", ["spm.model"; 2]),
             Albert => ("Unigram", ["spiece.model"; 2]),
+            AsItIs => ("", ["tokenizer.json"; 2]),
         }
     }
 
-    /// The names of a special token that no file names, first its own; whether the class has the token at all.
-    pub(super) fn usual_tokens(self, role: &str) -> ([&'static str; 2], bool) {
-        let (bert, roberta) = match role {
-            "bos_token" | "cls_token" => ("[CLS]", "<s>"),
-            "eos_token" | "sep_token" => ("[SEP]", "</s>"),
-            "unk_token" => ("[UNK]", "<unk>"),
-            "pad_token" => ("[PAD]", "<pad>"),
-            _ => ("[MASK]", "<mask>"),
+    /// The names of a special token that no file names, first the class's own.
+    pub(super) fn usual_tokens(self, role: &str) -> [&'static str; 2] {
+        let [bert, roberta] = match role {
+            "bos_token" | "cls_token" => ["[CLS]", "<s>"],
+            "eos_token" | "sep_token" => ["[SEP]", "</s>"],
+            "unk_token" => ["[UNK]", "<unk>"],
+            "pad_token" => ["[PAD]", "<pad>"],
+            _ => ["[MASK]", "<mask>"],
         };
-        let is_bert = match self {
-            Bert | DebertaV2 | AsItIs => true,
-            MpNet => role == "unk_token",
-            Albert => !["unk_token", "pad_token"].contains(&role),
-            Roberta | XlmRoberta | Camembert => false,
+        let is_roberta = match self {
+            Bert | DebertaV2 | AsItIs => false,
+            MpNet => role != "unk_token",
+            Albert => ["unk_token", "pad_token"].contains(&role),
+            Roberta | XlmRoberta | Camembert => true,
         };
-        let is_there = match self {
-            Bert => !["bos_token", "eos_token"].contains(&role),
-            _ => self != AsItIs,
-        };
-        (if is_bert { [bert, roberta] } else { [roberta, bert] }, is_there)
+        if is_roberta { [roberta, bert] } else { [bert, roberta] }
     }
 
     /// The special token of a role, by the files or the class.
     pub(super) fn token(self, role: &str, settings: &Settings) -> Result<Option<AddedToken>> {
-        let ([usual, _], is_there) = self.usual_tokens(role);
-        let usual = || is_there.then(|| AddedToken::from(usual, true));
-        let Some(token) = settings.token(role)?.or_else(usual) else { return Ok(None) };
-        let is_plain = token == AddedToken::from(&token.content, true);
-        Ok(Some(match self {
-            MpNet if is_plain => token.normalized(true).lstrip(role == "mask_token"),
-            Camembert if is_plain => token.lstrip(role == "mask_token"),
+        let has_role = self != AsItIs && (self != Bert || !["bos_token", "eos_token"].contains(&role));
+        let usual = has_role.then(|| AddedToken::from(self.usual_tokens(role)[0], true));
+        let token = settings.token(role)?.or(usual);
+        Ok(token.map(|token| match (self, token == AddedToken::from(&token.content, true)) {
+            (MpNet, true) => token.normalized(true).lstrip(role == "mask_token"),
+            (Camembert, true) => token.lstrip(role == "mask_token"),
             _ => token,
         }))
     }
 
-    /// What a `tokenizer.json` with this vocabulary would be, without special tokens.
-    pub(super) fn tokenizer(self, vocabulary: Vocabulary, settings: &Settings) -> Result<Value> {
-        let Vocabulary { tokens, merges, unk_id, precompiled_charsmap, .. } = vocabulary;
+    /// What the class makes of the vocabulary and the character map of a `tokenizer.json`.
+    pub(super) fn tokenizer(self, mut file: Value, settings: &Settings) -> Result<Value> {
+        let mut take = |place| file.pointer_mut(place).map(Value::take).unwrap_or_default();
+        let [tokens, merges, unk_id] = ["/model/vocab", "/model/merges", "/model/unk_id"].map(&mut take);
+        let mut maps = match take("/normalizer/normalizers") {
+            Value::Array(parts) => parts,
+            _ => vec![take("/normalizer")],
+        };
+        let mut maps = maps.iter_mut().filter_map(|part| Some(part.get_mut("precompiled_charsmap")?.take()));
+        let map = maps.find(Value::is_string).unwrap_or_default();
         let flag = |name, default| settings.flag(name, default);
-        let map = precompiled_charsmap.map(|map| json!({"type": "Precompiled", "precompiled_charsmap": map}));
-        let lower_case =
-            |default| Ok::<_, Error>(flag("do_lower_case", default)?.then(|| json!({"type": "Lowercase"})));
-        let replace = |pattern, content| json!({"type": "Replace", "pattern": pattern, "content": content});
-        let byte_level = |space| json!({"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": true, "use_regex": true});
-        let otherwise = if self == DebertaV2 { "first" } else { "never" };
-        let scheme = if flag("add_prefix_space", true)? { "always" } else { otherwise };
+        let only = |is_there: bool, part| if is_there { part } else { Value::Null };
+        let map = only(!map.is_null(), json!({"type": "Precompiled", "precompiled_charsmap": map}));
+        let is_lower = flag("do_lower_case", self != DebertaV2)?;
+        let lower_case = only(is_lower, json!({"type": "Lowercase"}));
+        let scheme = match self {
+            _ if flag("add_prefix_space", true)? => "always",
+            DebertaV2 => "first",
+            _ => "never",
+        };
         let metaspace =
             json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true});
-        let words = vec![json!({"type": "WhitespaceSplit"}), metaspace.clone()];
-        let (normalizers, pre_tokenizers, decoder) = match self {
+        let words = json!([{"type": "WhitespaceSplit"}, metaspace]);
+        let (mut normalizers, mut pre_tokenizers, decoder) = match self {
             Bert | MpNet => {
-                let normalizer = json!({
-                    "type": "BertNormalizer",
-                    "clean_text": true,
-                    "handle_chinese_chars": flag("tokenize_chinese_chars", true)?,
-                    "strip_accents": settings.config.get::<bool>("strip_accents")?,
-                    "lowercase": flag("do_lower_case", true)?,
-                });
+                let (ideographs, strip) =
+                    (flag("tokenize_chinese_chars", true)?, settings.config.get::<bool>("strip_accents")?);
+                let normalizer = json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": ideographs,
+                    "strip_accents": strip, "lowercase": is_lower});
                 let decoder = json!({"type": "WordPiece", "prefix": "##", "cleanup": true});
-                (vec![normalizer], vec![json!({"type": "BertPreTokenizer"})], decoder)
+                (json!([normalizer]), json!([{"type": "BertPreTokenizer"}]), decoder)
             }
             Roberta | AsItIs => {
-                (vec![], vec![byte_level(flag("add_prefix_space", false)?)], byte_level(true))
+                let decoder = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
+                let mut pre_tokenizer = decoder.clone();
+                pre_tokenizer["add_prefix_space"] = flag("add_prefix_space", false)?.into();
+                (json!([]), json!([pre_tokenizer]), decoder)
             }
-            XlmRoberta | Camembert => (map.into_iter().collect(), words, metaspace),
+            XlmRoberta | Camembert => (json!([map]), words, metaspace),
             DebertaV2 => {
-                let spaces = replace(json!({"Regex": r"\s{2,}|[\n\r\t]"}), " ");
+                let spaces =
+                    json!({"type": "Replace", "pattern": {"Regex": r"\s{2,}|[\n\r\t]"}, "content": " "});
                 let strip = json!({"type": "Strip", "strip_left": false, "strip_right": true});
-                let normalizers =
-                    lower_case(false)?.into_iter().chain([spaces, json!({"type": "NFC"}), strip]);
                 let punctuation = json!({"type": "Punctuation", "behavior": "Isolated"});
-                let split = flag("split_by_punct", false)?.then_some(punctuation);
-                (normalizers.collect(), split.into_iter().chain([metaspace.clone()]).collect(), metaspace)
+                let punctuation = only(flag("split_by_punct", false)?, punctuation);
+                (
+                    json!([lower_case, spaces, {"type": "NFC"}, strip]),
+                    json!([punctuation, metaspace]),
+                    metaspace,
+                )
             }
             Albert => {
-                let mut normalizers =
-                    ["``", "''"].map(|quote| replace(json!({"String": quote}), "\"")).to_vec();
-                if !flag("keep_accents", false)? {
-                    normalizers.extend([json!({"type": "NFKD"}), json!({"type": "StripAccents"})]);
-                }
-                normalizers.extend(lower_case(true)?.into_iter().chain(map));
-                (normalizers, words, metaspace)
+                let [open, close] = ["``", "''"]
+                    .map(|quotes| json!({"type": "Replace", "pattern": {"String": quotes}, "content": "\""}));
+                let has_accents = flag("keep_accents", false)?;
+                let [split, strip] =
+                    ["NFKD", "StripAccents"].map(|part| only(!has_accents, json!({"type": part})));
+                (json!([open, close, split, strip, lower_case, map]), words, metaspace)
             }
         };
+        for parts in [&mut normalizers, &mut pre_tokenizers].into_iter().filter_map(Value::as_array_mut) {
+            parts.retain(|part| !part.is_null());
+        }
         let unk = self.token("unk_token", settings)?.unwrap_or_default().content;
-        let place = |fits: &dyn Fn(&Value) -> bool| {
-            let place = tokens
-                .as_array()
-                .and_then(|pieces| pieces.iter().position(|piece| piece[0] == unk && fits(piece)));
-            place.map(|place| place as u64)
+        let place = |score: &dyn Fn(&Value) -> bool| {
+            let mut pieces = tokens.as_array().into_iter().flatten();
+            pieces.position(|piece| piece[0] == unk && score(&piece[1])).map(|place| place as u64)
         };
         let unk_id = match self {
             Albert => 1,
             XlmRoberta => 3,
             Camembert => place(&|_| true).unwrap_or(0),
-            _ => place(&|piece| piece[1] == 0.0).or(unk_id).or(settings.config.get("unk_id")?).unwrap_or(1),
+            _ => place(&|score| *score == 0.0).or(unk_id.as_u64()).unwrap_or(1),
         };
         let mut model = match self.model().0 {
             "WordPiece" => {
@@ -209,8 +212,6 @@ impl Class {
         };
         (model["type"], model["vocab"]) = (self.model().0.into(), tokens);
         Ok(json!({
-            "version": "1.0",
-            "added_tokens": [],
             "normalizer": {"type": "Sequence", "normalizers": normalizers},
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": pre_tokenizers},
             "decoder": decoder,
@@ -219,106 +220,65 @@ impl Class {
     }
 }
 
-/// What a class makes a tokenizer of.
-pub(super) struct Vocabulary {
-    pub(super) tokens: Value,
-    merges: Value,
-    unk_id: Option<u64>,
-    /// In base64.
-    precompiled_charsmap: Option<Value>,
-    /// Special tokens without a role, if no file names any.
-    pub(super) others: Option<Vec<AddedToken>>,
-}
-
-impl Vocabulary {
-    fn new(tokens: Value) -> Self {
-        Self { tokens, merges: Value::Null, unk_id: None, precompiled_charsmap: None, others: None }
-    }
-
-    /// Of a `tokenizer.json`.
-    pub(super) fn of_json(class: Class, file: &mut Value) -> Self {
-        let mut normalizer = file["normalizer"].take();
-        let parts = match normalizer["normalizers"].take() {
-            Value::Array(parts) => parts,
-            _ => vec![normalizer],
-        };
-        let mut maps = parts.into_iter().map(|mut part| part["precompiled_charsmap"].take());
-        let unused = ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"].map(|token| AddedToken::from(token, true));
-        Self {
-            merges: file["model"]["merges"].take(),
-            precompiled_charsmap: maps.find(Value::is_string),
-            others: (class == Camembert).then(|| unused.to_vec()),
-            ..Self::new(file["model"]["vocab"].take())
-        }
-    }
-
-    /// Of the files of a class, the first of which is at `path`.
-    pub(super) fn read(class: Class, path: &Path, files: &Files, settings: &Settings) -> Result<Self> {
-        let (model, [name, merges]) = class.model();
-        let file = &files[name];
-        match model {
-            "WordPiece" => Self::of_lines(path, file),
-            "BPE" => {
-                let path = path.with_file_name(merges);
-                let missing = || Error::file(&path, "is missing, but belongs to the vocab.json beside it");
-                let text = regular_file::text(&path, files.get(merges).ok_or_else(missing)?.clone())?;
-                let pair = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
-                    [first, second] => Ok(json!([first, second])),
-                    _ => Err(corrupt(&path, format!("{line:?} is not a pair of tokens").into())),
-                };
-                let merges = text.lines().filter(|line| !line.starts_with("#version")).map(pair);
-                let merges = merges.collect::<Result<_>>()?;
-                Ok(Self { merges, ..Self::new(parsed(&path.with_file_name(name), file)?) })
-            }
-            _ => {
-                let model = SentencePiece::read(file).map_err(|problem| corrupt(path, problem.into()))?;
-                Self::of_sentencepiece(class, model, settings)
-            }
-        }
-    }
-
-    fn of_lines(path: &Path, file: &[u8]) -> Result<Self> {
-        let text = regular_file::text(path, file.to_vec())?;
+/// The vocabulary in the files of a class, the first of which is at `path`, as a `tokenizer.json`.
+pub(super) fn read_vocabulary(
+    class: Class,
+    path: &Path,
+    files: &Files,
+    settings: &Settings,
+) -> Result<Value> {
+    let (model, [name, merges]) = class.model();
+    if model == "WordPiece" {
+        let text = regular_file::text(path, files[name].clone())?;
         let lines = text.lines().count();
         if lines > MAX_LINES {
             let problem = format!("has {lines} lines, but a vocabulary may have {MAX_LINES} at most");
             return Err(Error::file(path, problem));
         }
         let tokens = text.lines().enumerate().map(|(id, line)| (line.trim_end().to_string(), id.into()));
-        Ok(Self::new(Value::Object(tokens.collect::<Map<_, _>>())))
+        return Ok(json!({"model": {"vocab": Value::Object(tokens.collect())}}));
     }
-
-    /// Models of fairseq have other ids than SentencePiece's, and special tokens before and after its pieces.
-    fn of_sentencepiece(class: Class, model: SentencePiece, settings: &Settings) -> Result<Self> {
-        let SentencePiece { pieces, unk_id, precompiled_charsmap } = model;
-        let special =
-            |role| Ok::<_, Error>(json!([class.token(role, settings)?.unwrap_or_default().content, 0.0]));
-        let (first, skipped) = match class {
-            XlmRoberta => (
-                ["bos_token", "pad_token", "eos_token", "unk_token"]
-                    .map(special)
-                    .into_iter()
-                    .collect::<Result<_>>()?,
-                3,
-            ),
-            Camembert => {
-                let [pad, unk] = [special("pad_token")?, special("unk_token")?];
-                let unused = [("<s>NOTUSED", 0.0), ("</s>NOTUSED", 0.0), ("<unk>NOTUSED", -100.0)];
-                let [bos, eos, old_unk] = unused.map(|(token, score)| json!([token, score]));
-                (vec![bos, pad, eos, unk, old_unk], 1)
-            }
-            _ => (Vec::new(), 0),
+    if model == "BPE" {
+        let path = path.with_file_name(merges);
+        let missing = || Error::file(&path, "is missing, but belongs to the vocab.json beside it");
+        let text = regular_file::text(&path, files.get(merges).ok_or_else(missing)?.clone())?;
+        let pair = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
+            [first, second] => Ok(json!([first, second])),
+            _ => Err(corrupt(&path, format!("{line:?} is not a pair of tokens").into())),
         };
-        let mask = (skipped > 0).then(|| special("mask_token")).transpose()?;
-        let others = pieces.iter().filter(|piece| piece.is_added());
-        let others = others.map(|piece| AddedToken::from(piece.text, piece.is_control()).normalized(false));
-        let entries = pieces.iter().skip(skipped).map(|piece| json!([piece.text, piece.score]));
-        let map = (!precompiled_charsmap.is_empty()).then(|| base64::encode(precompiled_charsmap).into());
-        Ok(Self {
-            unk_id: Some(unk_id),
-            precompiled_charsmap: map,
-            others: Some(others.collect()),
-            ..Self::new(first.into_iter().chain(entries).chain(mask).collect())
-        })
+        let merges = text.lines().filter(|line| !line.starts_with("#version")).map(pair);
+        let merges = merges.collect::<Result<Value>>()?;
+        let vocab: Value = parsed(&path.with_file_name(name), &files[name])?;
+        return Ok(json!({"model": {"vocab": vocab, "merges": merges}}));
     }
+    let file = SentencePiece::read(&files[name]).map_err(|problem| corrupt(path, problem.into()))?;
+    let mut special = Vec::new();
+    for role in ["bos_token", "pad_token", "eos_token", "unk_token", "mask_token"] {
+        special.push(json!([class.token(role, settings)?.unwrap_or_default().content, 0.0]));
+    }
+    // Models of fairseq have other ids than SentencePiece's, and special tokens before and after its pieces.
+    let skipped = match class {
+        XlmRoberta => 3,
+        Camembert => {
+            (special[0], special[2]) = (json!(["<s>NOTUSED", 0.0]), json!(["</s>NOTUSED", 0.0]));
+            special.insert(4, json!(["<unk>NOTUSED", -100.0]));
+            1
+        }
+        _ => {
+            special.clear();
+            0
+        }
+    };
+    let mask = special.pop();
+    let pieces = file.pieces.iter().skip(skipped).map(|(piece, score, _)| json!([piece, score]));
+    let vocab: Value = special.into_iter().chain(pieces).chain(mask).collect();
+    let own = file.pieces.iter().filter(|(.., kind)| [3, 4].contains(kind));
+    let own = own.map(|&(piece, _, kind)| AddedToken::from(piece, kind == 3).normalized(false));
+    let map = file.precompiled_charsmap;
+    let map = if map.is_empty() { Value::Null } else { base64::encode(map).into() };
+    Ok(json!({
+        "model": {"vocab": vocab, "unk_id": file.unk_id},
+        "normalizer": {"precompiled_charsmap": map},
+        OWN_TOKENS: own.collect::<Vec<_>>(),
+    }))
 }

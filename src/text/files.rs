@@ -1,7 +1,7 @@
 //! The files of a tokenizer, read and written: vocabulary, settings and special tokens.
 
 use super::check::{check, check_length, refuse_large};
-use super::classes::{Class, Vocabulary};
+use super::classes::{Class, OWN_TOKENS, read_vocabulary};
 use super::settings::{Files, ROLES, Settings, Token, corrupt, parsed};
 use super::tokenizer::{BertTokenizer, SpecialTokens, guarded};
 use crate::error::{Error, Result};
@@ -67,11 +67,8 @@ impl BertTokenizer {
         add_tokens(&mut tokenizer, &settings.added_tokens(added)?, &path)?;
         let (special, special_token_ids) =
             SpecialTokens::add(&mut tokenizer, class, others, &settings, &path)?;
-        let of_file = tokenizer.get_post_processor().cloned();
-        let mut post_processor = match of_file {
-            Some(of_file) => of_file,
-            None => post_processor(class, &special, &tokenizer, &settings)?,
-        };
+        let of_class = || post_processor(class, &special, &settings);
+        let mut post_processor = tokenizer.get_post_processor().cloned().map_or_else(of_class, Ok)?;
         // Of a vocabulary that nobody reads without its class.
         if !files.contains_key(TOKENIZER_NAME) && class.model().0 != "WordPiece" {
             tokenizer.with_post_processor(Some(post_processor.clone()));
@@ -199,85 +196,79 @@ struct Source {
     path: PathBuf,
     /// The `tokenizer.json`, or what it would be.
     file: Value,
-    /// The added tokens that the `tokenizer.json` had, by their ids.
+    /// The added tokens of the `tokenizer.json`, by their ids.
     added: BTreeMap<u32, AddedToken>,
     /// Special tokens without a role, if no other file names any.
     others: Option<Vec<AddedToken>>,
 }
 
 impl Source {
-    fn read(path: PathBuf, named: Option<&str>, files: &Files, settings: &Settings) -> Result<Self> {
+    fn read(mut path: PathBuf, named: Option<&str>, files: &Files, settings: &Settings) -> Result<Self> {
         let json = files.get(TOKENIZER_NAME);
-        let (class, is_stated) = Class::find(&path, settings, json.is_some())?;
-        let Some(json) = json else {
-            let is_there = |name| named.is_none_or(|named| named == name) && files.contains_key(name);
-            let name_of = |class: Class| class.model().1[0];
-            let fitting = class.filter(|&class| is_stated || is_there(name_of(class)));
-            let mut class = fitting.unwrap_or(Class::Bert);
-            let name = name_of(class);
-            if !is_there(name) {
-                return Err(missing_tokenizer(&path, name, files));
-            }
-            let path = if named.is_some() { path } else { path.with_file_name(name) };
-            let vocabulary = Vocabulary::read(class, &path, files, settings)?;
-            let has = |token| vocabulary.tokens.get(token).is_some();
-            if fitting.is_none() && !has("[CLS]") && has("<s>") {
-                class = Class::MpNet;
-            }
-            let others = vocabulary.others.clone();
-            let file = class.tokenizer(vocabulary, settings)?;
-            return Ok(Self { class, path, file, added: BTreeMap::new(), others });
-        };
-        let mut file: Value = parsed(&path, json)?;
-        let model = match &file["model"] {
-            model if model["vocab"].is_array() => "Unigram",
-            model if model["merges"].is_array() => "BPE",
-            _ => "WordPiece",
-        };
-        let mut class = class.unwrap_or(Class::AsItIs);
-        if class != Class::AsItIs && class.model().0 != model {
-            if is_stated {
+        let (found, is_stated) = Class::find(&path, settings, json.is_some())?;
+        let (class, mut file) = if let Some(json) = json {
+            let file: Value = parsed(&path, json)?;
+            let model = match &file["model"] {
+                model if model["vocab"].is_array() => "Unigram",
+                model if model["merges"].is_array() => "BPE",
+                _ => "WordPiece",
+            };
+            let fits = |class: &Class| *class == Class::AsItIs || class.model().0 == model;
+            let class = found.filter(fits).unwrap_or(Class::AsItIs);
+            if is_stated && found != Some(class) {
                 let problem = format!(
-                    "has a {model} model, but its tokenizer_class has {}; if the file is right, set tokenizer_class to \
-                     PreTrainedTokenizerFast in tokenizer_config.json",
-                    class.model().0
+                    "has a {model} model, which its tokenizer_class has not; if the file is right, set tokenizer_class \
+                     to PreTrainedTokenizerFast in tokenizer_config.json"
                 );
                 return Err(Error::file(&path, problem));
             }
-            class = Class::AsItIs;
-        }
+            (class, file)
+        } else {
+            let is_there = |name| named.is_none_or(|named| named == name) && files.contains_key(name);
+            let class = found.filter(|class| is_stated || is_there(class.model().1[0]));
+            let name = class.unwrap_or(Class::Bert).model().1[0];
+            if !is_there(name) {
+                let others: Vec<_> =
+                    VOCABULARY_NAMES.into_iter().filter(|name| files.contains_key(name)).collect();
+                let hint = match others[..] {
+                    [] => String::new(),
+                    _ => {
+                        format!(", or set tokenizer_class in tokenizer_config.json for {}", others.join(", "))
+                    }
+                };
+                let problem = format!(
+                    "has neither tokenizer.json nor {name}; save the tokenizer there (in Python: \
+                     AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files{hint}"
+                );
+                return Err(Error::file(path.parent().unwrap_or(&path), problem));
+            }
+            if named.is_none() {
+                path.set_file_name(name);
+            }
+            let file = read_vocabulary(class.unwrap_or(Class::Bert), &path, files, settings)?;
+            // Without a class, by the special tokens.
+            let has = |token| file["model"]["vocab"].get(token).is_some();
+            let is_mpnet = has("<s>") && !has("[CLS]");
+            (class.unwrap_or(if is_mpnet { Class::MpNet } else { Class::Bert }), file)
+        };
         let mut added = BTreeMap::new();
         for token in file["added_tokens"].as_array().into_iter().flatten() {
-            let id = token["id"].as_u64().unwrap_or_default() as u32;
-            let token = Token::deserialize(token).map_err(|source| corrupt(&path, source.into()))?;
-            added.insert(id, token.0);
+            let Token(content) = Token::deserialize(token).map_err(|source| corrupt(&path, source.into()))?;
+            added.extend(token["id"].as_u64().map(|id| (id as u32, content))); // the library's ids have 32 bits
         }
-        let mut others = None;
+        let unused = ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"].map(|token| AddedToken::from(token, true));
+        let unused = (class == Class::Camembert).then(|| unused.to_vec());
+        let others = Option::deserialize(&file[OWN_TOKENS]).ok().flatten().or(unused);
         if class != Class::AsItIs {
-            let vocabulary = Vocabulary::of_json(class, &mut file);
-            others = vocabulary.others.clone();
-            let post_processor = file["post_processor"].take();
-            file = class.tokenizer(vocabulary, settings)?;
+            let of_file = file["post_processor"].clone();
+            file = class.tokenizer(file, settings)?;
             // The other classes make their own.
             if class == Class::Albert {
-                file["post_processor"] = post_processor;
+                file["post_processor"] = of_file;
             }
         }
         Ok(Self { class, path, file, added, others })
     }
-}
-
-fn missing_tokenizer(path: &Path, name: &str, files: &Files) -> Error {
-    let there: Vec<_> = VOCABULARY_NAMES.into_iter().filter(|name| files.contains_key(name)).collect();
-    let there = match there[..] {
-        [] => String::new(),
-        _ => format!("; for {} set tokenizer_class in tokenizer_config.json", there.join(", ")),
-    };
-    let problem = format!(
-        "has neither tokenizer.json nor {name}; save the tokenizer there (in Python: \
-         AutoTokenizer.from_pretrained(..).save_pretrained(..)) or name one of these files{there}"
-    );
-    Error::file(path.parent().unwrap_or(path), problem)
 }
 
 /// Adds tokens to a vocabulary. They must get the ids that the files give them.
@@ -304,25 +295,20 @@ fn add_tokens(tokenizer: &mut Tokenizer, added: &BTreeMap<u32, AddedToken>, path
 fn post_processor(
     class: Class,
     special: &SpecialTokens,
-    tokenizer: &Tokenizer,
     settings: &Settings,
 ) -> Result<PostProcessorWrapper> {
-    let (cls, sep) = (special.cls.clone(), special.sep.clone());
-    let other = |role| {
-        let token = class.token(role, settings)?.unwrap_or_default().content;
-        let id = tokenizer.token_to_id(&token).unwrap_or_default();
-        Ok::<_, Error>((token, id))
-    };
+    let SpecialTokens { cls, sep, bos, eos, .. } = special.clone();
+    let trims = settings.flag("trim_offsets", true)?;
+    let adds_prefix_space = settings.flag("add_prefix_space", false)?;
     Ok(match class {
         Class::Bert | Class::DebertaV2 | Class::Albert => BertProcessing::new(sep, cls).into(),
         // Its vocabulary is WordPiece's, and its special tokens are RoBERTa's, two between texts.
         Class::MpNet => RobertaProcessing::new(sep, cls).add_prefix_space(false).into(),
-        Class::Roberta => RobertaProcessing::new(sep, cls)
-            .trim_offsets(settings.flag("trim_offsets", true)?)
-            .add_prefix_space(settings.flag("add_prefix_space", false)?)
-            .into(),
+        Class::Roberta => {
+            RobertaProcessing::new(sep, cls).trim_offsets(trims).add_prefix_space(adds_prefix_space).into()
+        }
         Class::XlmRoberta | Class::Camembert => {
-            RobertaProcessing::new(other("eos_token")?, other("bos_token")?).trim_offsets(false).into()
+            RobertaProcessing::new(eos.unwrap_or(sep), bos.unwrap_or(cls)).trim_offsets(false).into()
         }
         Class::AsItIs => TemplateProcessing::default().into(),
     })
@@ -353,41 +339,38 @@ impl SpecialTokens {
         settings: &Settings,
         path: &Path,
     ) -> Result<(Self, Vec<u32>)> {
-        // Vocabularies of SentencePiece leave out what their class adds to them, such as [MASK].
-        let is_added =
-            |role| others.is_some() || !["pad_token", "cls_token", "sep_token", "mask_token"].contains(&role);
         let mut known = tokenizer.get_added_tokens_decoder();
         let mut seen: BTreeSet<String> = known.values().map(|token| token.content.clone()).collect();
         let mut tokens = Vec::new();
         for role in ROLES {
             let of_class = class.token(role, settings)?;
-            let usual = class.usual_tokens(role).0;
+            let usual = class.usual_tokens(role);
             let stated = settings.token(role)?.map(|token| token.content);
             let names = stated.as_deref().map_or(usual.to_vec(), |stated| vec![stated]);
-            // Without a class the tokens of the file say most.
+            // Without a class, what the file has added says most.
             let added = names.iter().find(|&&name| of_class.is_none() && seen.contains(name));
-            let known = added.or(names.iter().find(|name| tokenizer.token_to_id(name).is_some()));
-            let name = match (known, &of_class) {
-                // No model of this crate has them.
-                (_, None) if ["bos_token", "eos_token"].contains(&role) => continue,
-                (Some(name), _) => name.to_string(),
-                (None, Some(token)) if is_added(role) => token.content.clone(),
-                (None, None) if is_added(role) => continue,
-                (None, _) => return Err(missing_token(path, role, &names)),
+            let found = added.or(names.iter().find(|name| tokenizer.token_to_id(name).is_some()));
+            let is_needed = ["pad_token", "cls_token", "sep_token", "mask_token"].contains(&role);
+            let token = match (found, of_class) {
+                (Some(name), Some(token)) if token.content == **name => token,
+                (Some(name), of_class) if is_needed || of_class.is_some() || role == "unk_token" => {
+                    // What is only guessed is not looked for in texts.
+                    seen.extend(of_class.is_none().then(|| name.to_string()));
+                    AddedToken::from(*name, true)
+                }
+                // Vocabularies of SentencePiece leave out what their class adds to them, such as [MASK].
+                (None, Some(token)) if !is_needed || others.is_some() => token,
+                (None, _) if is_needed => return Err(missing_token(path, role, &names)),
+                _ => continue,
             };
-            // What is only guessed is not looked for in texts.
-            if of_class.is_none() {
-                seen.insert(name.clone());
-            }
-            let token = of_class.filter(|token| token.content == name);
-            tokens.push((role, token.unwrap_or_else(|| AddedToken::from(name, true))));
+            tokens.push((role, token));
         }
         tokens.extend(settings.other_tokens(others)?.into_iter().map(|token| ("", token)));
         tokens.iter().try_for_each(|(_, token)| check_token(path, &token.content))?;
-
         let missing = tokens.iter().filter(|(_, token)| seen.insert(token.content.clone()));
         let missing: Vec<AddedToken> = missing.map(|(_, token)| token.clone()).collect();
         tokenizer.add_tokens(&missing);
+
         let id = |token: &AddedToken| tokenizer.token_to_id(&token.content).unwrap_or_default();
         let role = |role| {
             let (_, token) = tokens.iter().find(|(name, _)| *name == role)?;
@@ -401,6 +384,8 @@ impl SpecialTokens {
             mask: needed("mask_token")?,
             // Optional, as Unigram vocabularies may have none; `require_unk` has checked the other models.
             unk: role("unk_token"),
+            bos: role("bos_token"),
+            eos: role("eos_token"),
         };
         known.retain(|_, token| token.special);
         // A set, as one token may have several roles.

@@ -10,58 +10,38 @@ const CUT: &str = "is not a SentencePiece model, or is cut short";
 /// Source: `sentencepiece_model.proto` of SentencePiece 0.2.
 #[derive(Default)]
 pub(super) struct SentencePiece<'a> {
-    pub(super) pieces: Vec<Piece<'a>>,
+    /// Texts, scores, and types: 3 of pieces that no text contains, 4 of those that are never a part of another.
+    pub(super) pieces: Vec<(&'a str, f32, u64)>,
     pub(super) unk_id: u64,
     /// Empty if texts are not normalized.
     pub(super) precompiled_charsmap: &'a [u8],
 }
 
-#[derive(Default)]
-pub(super) struct Piece<'a> {
-    pub(super) text: &'a str,
-    pub(super) score: f32,
-    kind: u64,
-}
-
-impl Piece<'_> {
-    /// Whether no text contains it: `CONTROL`.
-    pub(super) fn is_control(&self) -> bool {
-        self.kind == 3
-    }
-
-    /// Whether it is never a part of another: `CONTROL` or `USER_DEFINED`.
-    pub(super) fn is_added(&self) -> bool {
-        self.is_control() || self.kind == 4
-    }
-}
-
 impl<'a> SentencePiece<'a> {
-    pub(super) fn read(file: &'a [u8]) -> Result<Self, String> {
+    pub(super) fn read(mut file: &'a [u8]) -> Result<Self, String> {
         let mut model = Self::default();
-        for part in fields(file) {
-            let (part, Value::Bytes(message)) = part.ok_or(CUT)? else { continue };
-            if part == 1 {
-                model.pieces.push(Piece::default());
-            }
-            for field in fields(message) {
-                match (part, field.ok_or(CUT)?, model.pieces.last_mut()) {
-                    (1, (1, Value::Bytes(bytes)), Some(piece)) => {
-                        piece.text = str::from_utf8(bytes).map_err(|_| "has a piece that is not UTF-8")?;
-                    }
-                    (1, (2, Value::Fixed(bits)), Some(piece)) => piece.score = f32::from_bits(bits),
-                    (1, (3, Value::Number(kind)), Some(piece)) => piece.kind = kind,
+        while !file.is_empty() {
+            let (part, _, mut message) = take_field(&mut file).ok_or(CUT)?;
+            let mut piece = ("", 0.0, 1);
+            while !message.is_empty() {
+                let (field, number, bytes) = take_field(&mut message).ok_or(CUT)?;
+                match (part, field) {
+                    (1, 1) => piece.0 = str::from_utf8(bytes).map_err(|_| "has a piece that is not UTF-8")?,
+                    (1, 2) => piece.1 = f32::from_bits(number as u32), // of 32 bits
+                    (1, 3) => piece.2 = number,
                     // The trainer's settings.
-                    (2, (3, Value::Number(kind)), _) if kind != 1 => {
+                    (2, 3) if number != 1 => {
                         return Err(format!(
-                            "has a model of type {kind}, but only type 1 (unigram) is supported"
+                            "has a model of type {number}, but only type 1 (unigram) is supported"
                         ));
                     }
-                    (2, (40, Value::Number(id)), _) => model.unk_id = id,
+                    (2, 40) => model.unk_id = number,
                     // The normalizer's.
-                    (3, (2, Value::Bytes(map)), _) => model.precompiled_charsmap = map,
+                    (3, 2) => model.precompiled_charsmap = bytes,
                     _ => {}
                 }
             }
+            model.pieces.extend((part == 1).then_some(piece));
             if model.pieces.len() > MAX_PIECES {
                 return Err(format!("has more than {MAX_PIECES} pieces"));
             }
@@ -70,30 +50,20 @@ impl<'a> SentencePiece<'a> {
     }
 }
 
-enum Value<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-    Fixed(u32),
-}
-
-/// The fields of a message by their numbers; `None` where it is not one.
-fn fields<'a>(mut message: &'a [u8]) -> impl Iterator<Item = Option<(u64, Value<'a>)>> {
-    std::iter::from_fn(move || (!message.is_empty()).then(|| take_field(&mut message)))
-}
-
-fn take_field<'a>(message: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
+/// The number of a field, and its value: a number, bytes, or four bytes as a number.
+fn take_field<'a>(message: &mut &'a [u8]) -> Option<(u64, u64, &'a [u8])> {
     let key = take_number(message)?;
-    let value = match key & 7 {
-        0 => Value::Number(take_number(message)?),
-        1 => Value::Bytes(message.split_off(..8)?),
+    let (number, bytes) = match key & 7 {
+        0 => (take_number(message)?, &[][..]),
+        1 => (0, message.split_off(..8)?),
         2 => {
             let length = usize::try_from(take_number(message)?).ok()?;
-            Value::Bytes(message.split_off(..length)?)
+            (0, message.split_off(..length)?)
         }
-        5 => Value::Fixed(u32::from_le_bytes(message.split_off(..4)?.try_into().ok()?)),
+        5 => (u32::from_le_bytes(message.split_off(..4)?.try_into().ok()?).into(), &[][..]),
         _ => return None,
     };
-    Some((key >> 3, value))
+    Some((key >> 3, number, bytes))
 }
 
 /// Seven bits a byte, the lowest first, up to a byte below 128.

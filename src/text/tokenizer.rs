@@ -57,6 +57,8 @@ pub(super) struct SpecialTokens {
     pub(super) sep: (String, u32),
     pub(super) mask: (String, u32),
     pub(super) unk: Option<(String, u32)>,
+    pub(super) bos: Option<(String, u32)>,
+    pub(super) eos: Option<(String, u32)>,
 }
 
 impl BertTokenizer {
