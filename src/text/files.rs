@@ -29,18 +29,22 @@ fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl BertTokenizer {
-    /// Reads the tokenizer of a Hugging Face checkpoint: a directory with a `tokenizer.json` (preferred) or BERT's or
-    /// MPNet's `vocab.txt`, or one of those files; with the feature `hub` also a model's name on the Hugging Face Hub.
+    /// Reads the tokenizer of a Hugging Face checkpoint: a directory with a `tokenizer.json` (preferred) or the vocabulary of its
+    /// class, or one of those files; with the feature `hub` also a model's name on the Hugging Face Hub.
     ///
-    /// As in transformers, `tokenizer_config.json` next to it overrides the case, accents, ideographs and leading space of a
-    /// `tokenizer.json`, and gives `model_max_length` and special tokens; so does `special_tokens_map.json`. A special token
-    /// that none names has BERT's name, such as `[MASK]`, or RoBERTa's, `<mask>`. Texts are padded and cut at the end,
-    /// whatever `padding_side` and `truncation_side` say.
+    /// `tokenizer_class` of `tokenizer_config.json` or `config.json`, or else the model's family, names the class. Those of BERT
+    /// and MPNet (`vocab.txt`), RoBERTa (`vocab.json` and `merges.txt`), XLM-RoBERTa, CamemBERT (`sentencepiece.bpe.model`),
+    /// DeBERTa-v2 (`spm.model`) and ALBERT (`spiece.model`) are made as in transformers: the settings of `tokenizer_config.json`
+    /// (case, accents, ideographs, punctuation, leading space), or the class's defaults, overrule a `tokenizer.json`. Other classes
+    /// take a `tokenizer.json` as it is. Added and special tokens are those of all files, or else the class's, or else have BERT's
+    /// names, such as `[MASK]`, or RoBERTa's, `<mask>`. Texts are cut at `truncation_side`, and padded at the end, whatever
+    /// `padding_side` says.
     ///
     /// # Errors
     ///
-    /// - [`Error::File`] if the directory has neither file, one of the tokenizer's files has more than 64 MiB or a `vocab.txt` more
-    ///   than 900,000 lines, or the vocabulary lacks the padding, `[CLS]`, `[SEP]` or `[MASK]` token or the model's `[UNK]`;
+    /// - [`Error::File`] if the directory has none of these files, the class needs other code (`BertJapaneseTokenizer`), one of the
+    ///   tokenizer's files has more than 64 MiB or a `vocab.txt` more than 900,000 lines, or the vocabulary lacks the padding,
+    ///   `[CLS]`, `[SEP]` or `[MASK]` token or the model's `[UNK]`;
     ///   [`Error::Io`] if a file cannot be read;
     /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
     ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
@@ -120,8 +124,8 @@ impl BertTokenizer {
     }
 
     /// Writes the files that the tokenizer was read from, as they were then, into `dir`, which may be where they are:
-    /// `tokenizer.json` or `vocab.txt`, and the settings and files of other libraries next to it. Limits that were set since are
-    /// not in them.
+    /// vocabulary, settings and files of other libraries, and the `tokenizer.json` of any vocabulary but a `vocab.txt`. Limits that
+    /// were set since are not in them.
     ///
     /// Returns [`Error::Io`] if a file cannot be written; [`Error::File`] if `dir` has a file of another tokenizer, which would be
     /// read along with them. Each file is then as it was.

@@ -13,12 +13,12 @@ use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
 use tokenizers::{EncodeInput, ModelWrapper, PostProcessor, PostProcessorWrapper, Tokenizer};
 
-/// The tokenizer of a model of this crate; ids match transformers' `BertTokenizer`, `RobertaTokenizer`, `MPNetTokenizer` and,
-/// from a `tokenizer.json`, `AlbertTokenizer`.
+/// The tokenizer of a model of this crate; ids match those of transformers' class,
+/// [with and without a `tokenizer.json`](Self::from_pretrained).
 ///
-/// Texts longer than [`model_max_length`](Self::model_max_length) are cut at the end, special tokens kept; of a pair
-/// the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is cut. The
-/// [module](super) has an example.
+/// Texts longer than [`model_max_length`](Self::model_max_length) are cut, at the end unless the files say otherwise, special
+/// tokens kept; of a pair the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is
+/// cut. The [module](super) has an example.
 #[derive(Clone, Debug)]
 pub struct BertTokenizer {
     /// The files that it was read from, by their usual names.
