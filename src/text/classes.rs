@@ -122,10 +122,10 @@ impl Class {
         let has_role = self != AsItIs && (self != Bert || !["bos_token", "eos_token"].contains(&role));
         let usual = has_role.then(|| AddedToken::from(self.usual_tokens(role)[0], true));
         let token = settings.token(role)?.or(usual);
-        Ok(token.map(|token| match (self, token == AddedToken::from(&token.content, true)) {
-            (MpNet, true) => token.normalized(true).lstrip(role == "mask_token"),
-            (Camembert, true) => token.lstrip(role == "mask_token"),
-            _ => token,
+        let has_lstrip = role == "mask_token" && matches!(self, MpNet | Camembert);
+        Ok(token.map(|token| match token == AddedToken::from(&token.content, true) {
+            true => token.lstrip(has_lstrip),
+            false => token,
         }))
     }
 

@@ -114,7 +114,13 @@ impl Fields {
     }
 
     fn special_token(&self, name: &str) -> Result<Option<AddedToken>> {
-        Ok(self.get(name)?.map(|Token(token)| token.special(true)))
+        let Some(mut value) = self.get::<Value>(name)? else { return Ok(None) };
+        if let Value::Object(fields) = &mut value {
+            fields.insert("special".to_string(), true.into());
+        }
+        let token = Token::try_from(value);
+        let token = token.map_err(|source| corrupt(&self.path, format!("{name}: {source}").into()))?;
+        Ok(Some(token.0))
     }
 }
 

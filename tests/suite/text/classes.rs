@@ -225,7 +225,8 @@ classes! { bert mpnet roberta xlm_roberta camembert deberta_v2 albert }
 
 fn check_fixture(class: &str) {
     let folder = fixture("tokenizer_classes");
-    check(&folder.join(class), &list(&json(folder.join("texts.json"))["texts"]), None);
+    let texts: Vec<String> = list(&json(folder.join("texts.json"))["texts"]);
+    check(&folder.join(class), &texts, None);
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn tokenizers_of_every_class_equal_transformers_on_a_thousand_texts() {
     let (python, folder) = (Python::named(), tempdir().unwrap());
     python.run("make_tokenizer_classes.py", &[folder.path(), Path::new("1000")], Stdio::null());
     let texts: Vec<String> = list(&json(folder.path().join("texts.json"))["texts"]);
-    for class in CLASSES {
+    for &class in CLASSES {
         let tokens = check(&folder.path().join(class), &texts, Some(&python));
         println!("{class}: {} texts, {tokens} tokens equal", texts.len());
     }
