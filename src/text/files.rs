@@ -261,7 +261,7 @@ impl Source {
             added.extend(token["id"].as_u64().map(|id| (id as u32, content))); // the library's ids have 32 bits
         }
         let unused = ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"].map(|token| AddedToken::from(token, true));
-        let unused = (class == Class::Camembert).then(|| unused.to_vec());
+        let unused = (class == Class::Camembert && !settings.has_additional()).then(|| unused.to_vec());
         let others = Option::deserialize(&file[OWN_TOKENS]).ok().flatten().or(unused);
         if class != Class::AsItIs {
             let of_file = file["post_processor"].clone();

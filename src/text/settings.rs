@@ -76,6 +76,11 @@ impl Settings {
         Ok(named)
     }
 
+    /// Whether the older file names special tokens without a role.
+    pub(super) fn has_additional(&self) -> bool {
+        self.special_tokens.fields.contains_key("additional_special_tokens")
+    }
+
     /// The tokens that are added to the vocabulary, by the ids that the files give them; those `of_file` are of a
     /// `tokenizer.json`.
     pub(super) fn added_tokens(
