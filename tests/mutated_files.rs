@@ -57,7 +57,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// A name, how often it is drawn, what fills its directory with valid files, and what reads them.
 type Kind = (&'static str, usize, fn(&Path), fn(&Path) -> Outcome);
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 18] = [
     ("classifier", 20, |dir| copy("classifiers/bert_sequence", dir), read_classifier),
     ("sentences", 15, |dir| copy("sentences/dense", dir), read_sentence_model),
     ("shards", 8, |dir| copy("checkpoints/bert_sharded", dir), read_embeddings),
@@ -67,6 +67,11 @@ const KINDS: [Kind; 13] = [
     ("vocab.txt", 4, make_vocabulary, read_tokenizer),
     ("roberta", 10, |dir| copy("roberta_tokenizer", dir), read_tokenizer),
     ("albert", 10, |dir| copy("families/albert_tokenizer", dir), read_tokenizer),
+    ("vocab.json", 4, |dir| make_without_json("roberta", dir), read_tokenizer),
+    ("xlm_roberta", 6, |dir| make_without_json("xlm_roberta", dir), read_tokenizer),
+    ("camembert", 4, |dir| make_without_json("camembert", dir), read_tokenizer),
+    ("deberta_v2", 4, |dir| make_without_json("deberta_v2", dir), read_tokenizer),
+    ("spiece.model", 6, |dir| make_without_json("albert", dir), read_tokenizer),
     ("texts", 12, make_texts, read_texts),
     ("tokens", 8, make_tokens, read_tokens),
     ("squad", 8, |dir| copy("answers/squad.json", dir), read_squad),
@@ -110,6 +115,14 @@ fn make_vocabulary(dir: &Path) {
     let added = r#"{"pad_token": "[PAD]", "mask_token": {"content": "[MASK]", "lstrip": true}}"#;
     fs::write(dir.join("special_tokens_map.json"), added).unwrap();
     fs::write(dir.join("added_tokens.json"), r#"{"[speaker]": 486, "zebra": 487}"#).unwrap();
+}
+
+/// A tokenizer of a class without its `tokenizer.json`.
+fn make_without_json(class: &str, dir: &Path) {
+    copy(&format!("tokenizer_classes/{class}"), dir);
+    fs::remove_file(dir.join("tokenizer.json")).unwrap();
+    let config = r#"{"do_lower_case": true, "add_prefix_space": true, "truncation_side": "left", "foo_token": "<foo>"}"#;
+    fs::write(dir.join("tokenizer_config.json"), config).unwrap();
 }
 
 fn read_tokenizer(dir: &Path) -> Outcome {

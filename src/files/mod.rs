@@ -16,10 +16,15 @@ pub(crate) const MODEL_NAME: &str = "model.safetensors";
 pub(crate) const WEIGHT_NAMES: [&str; 4] =
     [MODEL_NAME, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// The tokenizer, the first of two, and its settings.
+/// The tokenizer and its settings.
 #[cfg(any(feature = "tokenizers", feature = "hub"))]
-pub(crate) const TOKENIZER_NAMES: [&str; 5] =
-    ["tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"];
+pub(crate) const TOKENIZER_NAMES: [&str; 4] =
+    ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"];
+
+/// The vocabularies of which a tokenizer is made if there is no `tokenizer.json`.
+#[cfg(any(feature = "tokenizers", feature = "hub"))]
+pub(crate) const VOCABULARY_NAMES: [&str; 6] =
+    ["vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spm.model", "spiece.model"];
 
 /// sentence-transformers' list of modules, and its settings of the whole model.
 pub(crate) const SENTENCE_NAMES: [&str; 2] = ["modules.json", "config_sentence_transformers.json"];

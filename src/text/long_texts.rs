@@ -25,7 +25,8 @@ impl BertTokenizer {
     pub(super) fn tokenize_start(&self, text: &str, room: usize) -> Result<(tokenizers::Encoding, bool)> {
         // English has about 5 bytes a token. Shorter texts are tokenised at once, so the margin costs only the long ones.
         let mut bytes = room.saturating_add(UNSETTLED).saturating_mul(16);
-        while self.is_local && bytes < text.len() {
+        let keeps_start = self.is_local && self.truncation_side == TruncationDirection::Right;
+        while keeps_start && bytes < text.len() {
             let cut = text.floor_char_boundary(bytes);
             // Space before the cut may belong to a token after it that takes the space on its left.
             let start = text[..cut].trim_end();
@@ -97,7 +98,7 @@ impl BertTokenizer {
             );
             return Err(Error::data(format!("windows that overlap by {stride} tokens"), problem));
         }
-        window.truncate(room, stride, TruncationDirection::Right);
+        window.truncate(room, stride, self.truncation_side);
         let rest = window.take_overflowing();
         let windows = once(window).chain(rest).map(|window| {
             let window = (window, Source::Text(text));

@@ -24,8 +24,10 @@
 //! masked language modelling, an [`Encoding`] turns into a [`MaskedLmExample`](crate::data::MaskedLmExample).
 
 mod check;
+mod classes;
 mod files;
 mod long_texts;
+mod sentencepiece;
 mod settings;
 mod tokenizer;
 

@@ -1,22 +1,27 @@
 //! The settings in the files beside a tokenizer's vocabulary.
 
 use crate::error::{Error, Result};
+use crate::files::CONFIG_NAME;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tokenizers::AddedToken;
-use tokenizers::normalizers::BertNormalizer;
 
 /// A tokenizer's files by their usual names.
 pub(super) type Files = BTreeMap<&'static str, Vec<u8>>;
 
-/// What is read of `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
+/// The fields that name special tokens, in the order in which transformers adds the tokens.
+pub(super) const ROLES: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// What is read of `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and the model's `config.json`.
 pub(super) struct Settings {
     pub(super) config: Fields,
     special_tokens: Fields,
-    pub(super) added_tokens: BTreeMap<u32, Token>,
+    added_tokens: Fields,
+    pub(super) model: Fields,
 }
 
 impl Settings {
@@ -28,60 +33,82 @@ impl Settings {
             Ok::<_, Error>(Fields { path, fields })
         };
         let config = fields("tokenizer_config.json")?;
-        let special_tokens = fields("special_tokens_map.json")?;
-        let added = fields("added_tokens.json")?;
-        let mut added_tokens: BTreeMap<u32, Token> = config.get("added_tokens_decoder")?.unwrap_or_default();
-        // Older tokenizers have a file of their own.
-        if added_tokens.is_empty() {
-            for content in added.fields.keys() {
-                let token = Token(AddedToken::from(content, false));
-                added_tokens.extend(added.get(content)?.map(|id| (id, token)));
-            }
-        }
-        Ok(Self { config, special_tokens, added_tokens })
+        // Where it lists the added tokens, transformers reads neither of the older files.
+        let is_complete = config.fields.contains_key("added_tokens_decoder");
+        let older = |name| if is_complete { Ok(Fields::default()) } else { fields(name) };
+        let (special_tokens, added_tokens) = (older("special_tokens_map.json")?, older("added_tokens.json")?);
+        Ok(Self { config, special_tokens, added_tokens, model: fields(CONFIG_NAME)? })
+    }
+
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool> {
+        Ok(self.config.get(name)?.unwrap_or(default))
     }
 
     /// The special token of a role.
-    pub(super) fn token(&self, role: &str) -> Result<Option<String>> {
-        // Of two files that name it, transformers takes the newer kind.
-        let token = self.config.get::<Token>(role)?;
-        Ok(token.or(self.special_tokens.get(role)?).map(|Token(token)| token.content))
+    pub(super) fn token(&self, role: &str) -> Result<Option<AddedToken>> {
+        let token = self.special_tokens.special_token(role)?;
+        token.map_or_else(|| self.config.special_token(role), |token| Ok(Some(token)))
     }
 
-    /// Special tokens that have no role, or one that no model of this crate has.
-    pub(super) fn other_tokens(&self) -> Result<Vec<String>> {
-        let additional = self.config.get::<Tokens>("additional_special_tokens")?;
-        let additional = additional.or(self.special_tokens.get("additional_special_tokens")?);
-        let mut others: Vec<String> =
-            [self.token("bos_token")?, self.token("eos_token")?].into_iter().flatten().collect();
-        for tokens in [additional, self.config.get("extra_special_tokens")?].into_iter().flatten() {
-            let tokens = match tokens {
-                Tokens::List(tokens) => tokens,
-                Tokens::Map(tokens) => tokens.into_values().collect(),
-            };
-            others.extend(tokens.into_iter().map(|Token(token)| token.content));
+    /// Special tokens that have no role, or one that no model of this crate has; `own` are those of the vocabulary or the class.
+    pub(super) fn other_tokens(&self, own: Option<Vec<AddedToken>>) -> Result<Vec<AddedToken>> {
+        let (mut named, mut listed) = (Vec::new(), None);
+        for fields in [&self.config, &self.special_tokens] {
+            let names = fields.fields.iter().filter(|(name, value)| {
+                name.ends_with("_token")
+                    && !ROLES.contains(&name.as_str())
+                    && (value.is_string() || value.is_object())
+            });
+            for (name, _) in names {
+                named.extend(fields.special_token(name)?);
+            }
+            match fields.get("extra_special_tokens")? {
+                Some(Tokens::List(tokens)) => listed.get_or_insert_with(Vec::new).extend(tokens),
+                Some(Tokens::Map(tokens)) => named.extend(tokens.into_values().map(|Token(token)| token)),
+                None => {}
+            }
         }
-        Ok(others)
+        let additional = |fields: &Fields| fields.get::<Vec<Token>>("additional_special_tokens");
+        let listed = listed.or(additional(&self.config)?);
+        let contents = |tokens: Vec<Token>| tokens.into_iter().map(|Token(token)| token).collect();
+        let listed: Option<Vec<_>> = listed.map(contents).or(own);
+        named.extend(listed.or(additional(&self.special_tokens)?.map(contents)).unwrap_or_default());
+        Ok(named)
     }
 
-    pub(super) fn normalizer(&self, of_file: BertNormalizer) -> Result<BertNormalizer> {
-        // Where the file says null, accents go with the upper case.
-        let strip_accents = match self.config.fields.get("strip_accents") {
-            Some(Value::Null) => None,
-            _ => self.config.get("strip_accents")?.or(of_file.strip_accents),
-        };
-        Ok(BertNormalizer::new(
-            of_file.clean_text,
-            self.config.get("tokenize_chinese_chars")?.unwrap_or(of_file.handle_chinese_chars),
-            strip_accents,
-            self.config.get("do_lower_case")?.unwrap_or(of_file.lowercase),
-        ))
+    /// Whether the older file names special tokens without a role.
+    pub(super) fn has_additional(&self) -> bool {
+        self.special_tokens.fields.contains_key("additional_special_tokens")
+    }
+
+    /// The tokens that are added to the vocabulary, by the ids that the files give them; those `of_file` are of a
+    /// `tokenizer.json`.
+    pub(super) fn added_tokens(
+        &self,
+        of_file: BTreeMap<u32, AddedToken>,
+    ) -> Result<BTreeMap<u32, AddedToken>> {
+        if let Some(tokens) = self.config.get::<BTreeMap<u32, Token>>("added_tokens_decoder")? {
+            return Ok(tokens.into_iter().map(|(id, Token(token))| (id, token)).collect());
+        }
+        let mut special: Vec<String> = Vec::new();
+        for role in ROLES {
+            special.extend(self.token(role)?.map(|token| token.content));
+        }
+        special.extend(self.other_tokens(Some(Vec::new()))?.into_iter().map(|token| token.content));
+        let mut tokens = BTreeMap::new();
+        for content in self.added_tokens.fields.keys() {
+            let token = AddedToken::from(content, special.contains(content));
+            tokens.extend(self.added_tokens.get(content)?.map(|id: u32| (id, token)));
+        }
+        tokens.extend(of_file);
+        Ok(tokens)
     }
 }
 
 /// A JSON object of a file; empty if there is no file.
+#[derive(Default)]
 pub(super) struct Fields {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     fields: Map<String, Value>,
 }
 
@@ -90,9 +117,19 @@ impl Fields {
         let value = self.fields.get(name).filter(|value| !value.is_null()).map(T::deserialize).transpose();
         value.map_err(|source| corrupt(&self.path, format!("{name}: {source}").into()))
     }
+
+    fn special_token(&self, name: &str) -> Result<Option<AddedToken>> {
+        let Some(mut value) = self.get::<Value>(name)? else { return Ok(None) };
+        if let Value::Object(fields) = &mut value {
+            fields.insert("special".to_string(), true.into());
+        }
+        let token = Token::try_from(value);
+        let token = token.map_err(|source| corrupt(&self.path, format!("{name}: {source}").into()))?;
+        Ok(Some(token.0))
+    }
 }
 
-/// A token as these files write it: its content, or an object, which may lack flags.
+/// A token as these files write it: its content, if it is special, or an object, which may lack flags.
 #[derive(Clone, Deserialize)]
 #[serde(try_from = "Value")]
 pub(super) struct Token(pub(super) AddedToken);
@@ -102,12 +139,14 @@ impl TryFrom<Value> for Token {
 
     fn try_from(mut value: Value) -> serde_json::Result<Self> {
         if let Value::String(content) = value {
-            return Ok(Self(AddedToken::from(content, false)));
+            return Ok(Self(AddedToken::from(content, true)));
         }
         if let Value::Object(fields) = &mut value {
-            for flag in ["single_word", "lstrip", "rstrip", "normalized", "special"] {
+            for flag in ["single_word", "lstrip", "rstrip", "special"] {
                 fields.entry(flag).or_insert(false.into());
             }
+            let is_special = fields["special"] == true;
+            fields.entry("normalized").or_insert((!is_special).into());
         }
         serde_json::from_value(value).map(Self)
     }

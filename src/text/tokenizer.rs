@@ -10,15 +10,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
-use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
+use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
 use tokenizers::{EncodeInput, ModelWrapper, PostProcessor, PostProcessorWrapper, Tokenizer};
 
-/// The tokenizer of a model of this crate; ids match transformers' `BertTokenizer`, `RobertaTokenizer`, `MPNetTokenizer` and,
-/// from a `tokenizer.json`, `AlbertTokenizer`.
+/// The tokenizer of a model of this crate; ids match those of transformers' class,
+/// [with and without a `tokenizer.json`](Self::from_pretrained).
 ///
-/// Texts longer than [`model_max_length`](Self::model_max_length) are cut at the end, special tokens kept; of a pair
-/// the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is cut. The
-/// [module](super) has an example.
+/// Texts longer than [`model_max_length`](Self::model_max_length) are cut, at the end unless the files say otherwise, special
+/// tokens kept; of a pair the longer text is cut first (transformers' `truncation="longest_first"`). Without a limit nothing is
+/// cut. The [module](super) has an example.
 #[derive(Clone, Debug)]
 pub struct BertTokenizer {
     /// The files that it was read from, by their usual names.
@@ -44,6 +44,8 @@ pub struct BertTokenizer {
     pub(super) readable_length: Option<usize>,
     /// What it was trained with, if nobody states another length.
     pub(super) trained_length: Option<usize>,
+    /// The end at which texts are cut.
+    pub(super) truncation_side: TruncationDirection,
     pub(super) pad_to_multiple_of: Option<usize>,
 }
 
@@ -55,8 +57,8 @@ pub(super) struct SpecialTokens {
     pub(super) sep: (String, u32),
     pub(super) mask: (String, u32),
     pub(super) unk: Option<(String, u32)>,
-    /// Other special tokens, which are never masked.
-    pub(super) others: Vec<(String, u32)>,
+    pub(super) bos: Option<(String, u32)>,
+    pub(super) eos: Option<(String, u32)>,
 }
 
 impl BertTokenizer {
@@ -238,6 +240,9 @@ impl BertTokenizer {
         let room = self.room(false)?;
         // No more words than may fit, with one token each: of the rest none is kept.
         let mut count = words.len().min(room.saturating_add(1));
+        if self.truncation_side == TruncationDirection::Left {
+            count = words.len();
+        }
         let mut pieces = self.tokenize(&words[..count])?;
         // A word has the same pieces whatever follows; some have none.
         while count < words.len() && pieces.len() < room {
@@ -313,7 +318,8 @@ impl BertTokenizer {
     ) -> Result<Encoding> {
         let (pair, second) = pair.unzip();
         let sources = [source, second.unwrap_or(source)];
-        let params = TruncationParams { max_length: room, ..Default::default() };
+        let params =
+            TruncationParams { max_length: room, direction: self.truncation_side, ..Default::default() };
         let (mut text, mut pair) = truncate_encodings(text, pair, &params).map_err(failed)?;
         // What was cut off would be combined, each piece of the one with each of the other.
         text.take_overflowing();

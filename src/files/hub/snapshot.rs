@@ -5,7 +5,9 @@
 use super::Wanted;
 use crate::files::regular_file::is_plain_name;
 use crate::files::replace::directory_of;
-use crate::files::{CONFIG_NAME, SENTENCE_NAMES, TOKENIZER_NAMES, TRANSFORMER_NAMES, WEIGHT_NAMES};
+use crate::files::{
+    CONFIG_NAME, SENTENCE_NAMES, TOKENIZER_NAMES, TRANSFORMER_NAMES, VOCABULARY_NAMES, WEIGHT_NAMES,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -51,7 +53,8 @@ impl Snapshot {
     /// The files to be read of which the cache has neither the file nor the note that there is none. When these are known,
     /// there may be more: folders of modules, shards.
     pub(super) fn unknown(&self, wanted: Wanted) -> BTreeSet<String> {
-        let settings = [&TOKENIZER_NAMES[..], &SENTENCE_NAMES, &TRANSFORMER_NAMES].concat();
+        let settings =
+            [&TOKENIZER_NAMES[..], &VOCABULARY_NAMES, &SENTENCE_NAMES, &TRANSFORMER_NAMES].concat();
         let mut names: BTreeSet<String> = settings.into_iter().map(String::from).collect();
         let modules = self.json(SENTENCE_NAMES[0]);
         let paths = modules.as_array().into_iter().flatten().filter_map(|module| module["path"].as_str());

@@ -1,6 +1,7 @@
 //! Text to batches.
 
 mod bad_files;
+mod classes;
 mod lengths;
 mod special_tokens;
 mod transformers;
@@ -82,7 +83,11 @@ fn the_space_before_the_first_word_is_that_of_the_files() {
 
     // What tokenizer_config.json says counts, as in transformers.
     let dir = changed("roberta_tokenizer", |_| {});
-    fs::write(dir.path().join("tokenizer_config.json"), r#"{"add_prefix_space": true}"#).unwrap();
+    fs::write(
+        dir.path().join("tokenizer_config.json"),
+        r#"{"add_prefix_space": true, "tokenizer_class": "RobertaTokenizer"}"#,
+    )
+    .unwrap();
     let stated = BertTokenizer::from_pretrained(dir.path()).unwrap();
     assert_eq!(stated.encode("New York").unwrap().input_ids(), expected.input_ids());
 }
