@@ -23,7 +23,7 @@ use burn_bert::data::*;
 use burn_bert::model::*;
 use burn_bert::pipeline::Pipeline;
 use burn_bert::text::BertTokenizer;
-use burn_bert::training::{Trainer, TrainingArguments};
+use burn_bert::training::{History, Trainer, TrainingArguments};
 use counting_allocator::{Counting, count};
 use files::{fixture, vocabulary, walk};
 use rand::{RngExt, SeedableRng};
@@ -201,18 +201,20 @@ fn make_run(dir: &Path) {
 
 /// Goes on for another epoch. The checksums are made to fit, or no change would be seen by what reads the records.
 fn read_run(dir: &Path) -> Outcome {
-    for kind in ["model", "optim", "scheduler"] {
-        let path = dir.join(format!("output/training/checkpoint/{kind}-1.bpk"));
-        // Of the mutant before, which may have been trained.
-        let _ = fs::remove_file(dir.join(format!("output/training/checkpoint/{kind}-2.bpk")));
-        let mut record = fs::read(&path)?;
-        let mut sum = crc32fast::Hasher::new();
-        sum.update(kind.as_bytes());
-        record.truncate(record.len().saturating_sub(4));
-        sum.update(&record);
-        record.extend(sum.finalize().to_le_bytes());
-        fs::write(&path, record)?;
+    let training = dir.join("output/training");
+    // Of the mutant before, which may have been trained.
+    let _ = fs::remove_dir_all(training.join("checkpoint-2"));
+    let path = training.join("checkpoint-1/state.msgpack");
+    let mut state = fs::read(&path)?;
+    state.truncate(state.len().saturating_sub(4));
+    if let Ok((history, items, _)) = rmp_serde::from_slice::<(History, usize, [u32; 2])>(&state) {
+        let [model, optimizer] =
+            ["model", "optimizer"].map(|name| training.join(format!("checkpoint-1/{name}.bpk")));
+        let sums = [crc32fast::hash(&fs::read(model)?), crc32fast::hash(&fs::read(optimizer)?)];
+        state = rmp_serde::to_vec(&(history, items, sums))?;
     }
+    state.extend(crc32fast::hash(&state).to_le_bytes());
+    fs::write(&path, state)?;
     Ok(run(dir, 2, true)?)
 }
 

@@ -100,9 +100,9 @@ pub struct AdamWState<const D: usize> {
 }
 
 /// The names of Burn's `AdamWState` and `AdaptiveMomentumState`.
-const TIME: &str = "momentum.time";
-const MEAN: &str = "momentum.moment_1";
-const SQUARE: &str = "momentum.moment_2";
+pub(crate) const TIME: &str = "momentum.time";
+pub(crate) const MEAN: &str = "momentum.moment_1";
+pub(crate) const SQUARE: &str = "momentum.moment_2";
 const LARGEST: &str = "momentum.max_moment_2";
 
 impl<const D: usize> RecordState for AdamWState<D> {

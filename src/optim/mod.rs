@@ -32,6 +32,8 @@ mod schedule;
 
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 #[cfg(feature = "train")]
+pub(crate) use adamw::{MEAN, SQUARE, TIME};
+#[cfg(feature = "train")]
 pub(crate) use clip::average_and_clip;
 pub use clip::clip_by_global_norm;
 pub use schedule::{LrSchedule, ScaledLr, layer_wise_decay};

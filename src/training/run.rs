@@ -78,6 +78,8 @@ pub struct Run<M: TrainableModel> {
     pub(super) model: M,
     pub(super) tokenizer: BertTokenizer,
     pub(super) optimizer: ModuleOptimizer,
+    /// Whether the optimizer is that of this crate, whose state is checked before it is loaded.
+    pub(super) is_adamw: bool,
     pub(super) train: EpochLoader<M::Batch>,
     pub(super) valid: Option<EpochLoader<M::Batch>>,
     /// Checksums of the training data and of the validation data.
@@ -246,6 +248,7 @@ impl<M: TrainableModel> Run<M> {
             model: self.model.clone().fork(&autodiff(&self.arguments, device)),
             tokenizer: self.tokenizer.clone(),
             optimizer: self.optimizer.clone(),
+            is_adamw: self.is_adamw,
             train: self.train.on(device),
             valid: self.valid.as_ref().map(|valid| valid.on(device)),
             data: self.data,
@@ -286,7 +289,8 @@ impl<M: TrainableModel> Training<M> {
         }
         if finished > 0 {
             run.model = run.folder.model(finished, run.model)?;
-            run.optimizer = run.folder.optimizer(finished, run.optimizer)?;
+            let optimizer = (run.optimizer, run.is_adamw);
+            run.optimizer = run.folder.optimizer(finished, optimizer, &run.model)?;
             run.train = run.train.starting_at(finished, items_read);
         }
         Ok(Self {

@@ -203,6 +203,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             None => train,
         };
         let valid = valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;
+        let is_adamw = optimizer.is_none();
         let optimizer = match optimizer {
             Some(optimizer) => optimizer,
             None => adamw(&AdamWConfig::new().with_weight_decay(arguments.weight_decay))?,
@@ -228,6 +229,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             model,
             tokenizer,
             optimizer,
+            is_adamw,
             train,
             valid,
             data,
