@@ -59,7 +59,8 @@ pub struct Outcome<T> {
 pub(super) const UNTRAINED: &str =
     "the model trains no parameter: make or load it on `device.autodiff()`, and freeze not all of it";
 
-/// What [`Trainer::train`] returns: a model with its tokenizer, and how it came to be. [`Trainer`] has an example.
+/// What [`Trainer::train`](super::Trainer::train) returns: a model with its tokenizer, and how it came to be.
+/// [`Trainer`](super::Trainer) has an example.
 pub struct Trained<M: TrainableModel> {
     /// The model of the best evaluation with its tokenizer, or the last one without validation data, of a run that was stopped, or if
     /// the metric was finite in no evaluation. The output directory holds the same.
