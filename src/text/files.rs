@@ -78,6 +78,10 @@ impl BertTokenizer {
             tokenizer.with_post_processor(Some(post_processor.clone()));
             let file = tokenizer.to_string(false).map_err(|source| corrupt(&path, source))?;
             files.insert(TOKENIZER_NAME, file.into_bytes());
+            // Beside a tokenizer.json the list is taken as complete, while a vocabulary has tokens of its own.
+            if let Some(config) = settings.with_all_added_tokens(&tokenizer) {
+                files.insert("tokenizer_config.json", config);
+            }
         }
         let trim_offsets = taken_trim(&mut post_processor);
         let truncation = tokenizer.get_truncation().cloned().unwrap_or_default();
@@ -124,8 +128,8 @@ impl BertTokenizer {
     }
 
     /// Writes the files that the tokenizer was read from, as they were then, into `dir`, which may be where they are:
-    /// vocabulary, settings and files of other libraries, and the `tokenizer.json` of any vocabulary but a `vocab.txt`. Limits that
-    /// were set since are not in them.
+    /// vocabulary, settings and files of other libraries, and the `tokenizer.json` of any vocabulary but a `vocab.txt`, with all of
+    /// its tokens in `added_tokens_decoder` if the settings have that list. Limits that were set since are not in them.
     ///
     /// Returns [`Error::Io`] if a file cannot be written; [`Error::File`] if `dir` has a file of another tokenizer, which would be
     /// read along with them. Each file is then as it was.

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tokenizers::AddedToken;
+use tokenizers::{AddedToken, Tokenizer};
 
 /// A tokenizer's files by their usual names.
 pub(super) type Files = BTreeMap<&'static str, Vec<u8>>;
@@ -79,6 +79,15 @@ impl Settings {
     /// Whether the older file names special tokens without a role.
     pub(super) fn has_additional(&self) -> bool {
         self.special_tokens.fields.contains_key("additional_special_tokens")
+    }
+
+    /// The settings of the tokenizer with all of its added tokens, if they list any.
+    pub(super) fn with_all_added_tokens(&self, tokenizer: &Tokenizer) -> Option<Vec<u8>> {
+        let mut fields = self.config.fields.clone();
+        let tokens: BTreeMap<_, _> = tokenizer.get_added_tokens_decoder().into_iter().collect();
+        let list = fields.get_mut("added_tokens_decoder")?;
+        *list = serde_json::to_value(tokens).expect("plain data");
+        Some(serde_json::to_vec(&fields).expect("plain data"))
     }
 
     /// The tokens that are added to the vocabulary, by the ids that the files give them; those `of_file` are of a
