@@ -4,9 +4,9 @@ use super::console::shown;
 use super::folder::{RunFolder, checksum};
 use super::metric_set::{Evaluator, Metrics};
 use super::run::{Run, TrainableModel, Trained, autodiff};
-use super::training_data::{TrainingData, batches, evaluation_loader};
+use super::training_data::{TrainingData, batches, evaluation_loader, training_loader};
 use crate::checkpoint::Fields;
-use crate::data::{Batches, EpochLoader};
+use crate::data::Batches;
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::folder_of;
@@ -196,12 +196,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let (train, valid, data) = read(train, validation, &model, &tokenizer, &arguments, &interrupter)?;
         arguments.ranks.same("data", &data)?;
         let plan = arguments.plan(train.len())?;
-        let train = train.ordered(arguments.group_by_length, arguments.no_duplicates);
-        let train = EpochLoader::new(train, arguments.batch_size, &device)?.with_shuffling(arguments.seed);
-        let train = match plan.batches(arguments.gradient_accumulation_steps) {
-            Some(batches) => train.with_batches_per_epoch(batches)?,
-            None => train,
-        };
+        let train = training_loader(train, &arguments, plan.batches(arguments.gradient_accumulation_steps))?;
         let valid = valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;
         let is_adamw = optimizer.is_none();
         let optimizer = match optimizer {

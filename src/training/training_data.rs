@@ -254,6 +254,21 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     data.batches(&reader)
 }
 
+/// The training data in epochs, or in parts of so many batches of a rank.
+pub(super) fn training_loader<B: Send + 'static>(
+    batches: Batches<B>,
+    arguments: &TrainingArguments,
+    part: Option<usize>,
+) -> Result<EpochLoader<B>> {
+    let batches = batches.ordered(arguments.group_by_length, arguments.no_duplicates);
+    let loader = EpochLoader::new(batches, arguments.batch_size, &arguments.device())?;
+    let loader = loader.with_shuffling(arguments.seed);
+    match part {
+        Some(batches) => loader.with_batches_per_epoch(batches),
+        None => Ok(loader),
+    }
+}
+
 pub(super) fn evaluation_loader<B: Send + 'static>(
     batches: Batches<B>,
     arguments: &TrainingArguments,
