@@ -55,7 +55,8 @@ impl Callback for Console {
         let Progress { step, steps, epoch, epochs } = progress;
         let loss = loss.map_or(String::new(), |loss| format!("loss {loss:.4}, "));
         let text = format!(
-            "epoch {epoch:.2}/{epochs:.0}, {loss}learning rate {learning_rate:.2e}, {steps_per_second:.2} steps/s, {} left",
+            "epoch {epoch:.2}/{}, {loss}learning rate {learning_rate:.2e}, {steps_per_second:.2} steps/s, {} left",
+            if epochs.fract() == 0.0 { epochs.to_string() } else { format!("{epochs:.2}") },
             clock(*seconds_left)
         );
         if self.bar.is_hidden() {

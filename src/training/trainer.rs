@@ -147,8 +147,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         self
     }
 
-    /// Stops the run after the current step on Ctrl-C, and the program on a second one: [`with_interrupter`](Self::with_interrupter)
-    /// with a handler of this process. Returns [`Error::Training`] if the process has another handler.
+    /// Stops the run after the current step on Ctrl-C, and the program on a second one, by a handler of this process that stops the
+    /// interrupter: give one of your own [before](Self::with_interrupter). Returns [`Error::Training`] if the process has another
+    /// handler.
     pub fn with_ctrl_c(self) -> Result<Self> {
         let interrupter = self.interrupter.clone();
         let handler = move || {
