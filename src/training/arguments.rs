@@ -12,7 +12,7 @@ use burn_fused::Precision;
 use derive_setters::Setters;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
 use std::io::{Write, stderr};
 use std::path::PathBuf;
@@ -162,6 +162,17 @@ fn debugged<S: Serializer>(value: &impl Debug, serializer: S) -> Result<S::Ok, S
 }
 
 pub(super) type Settings = BTreeMap<String, String>;
+
+/// The settings in which two runs differ, in words.
+pub(super) fn differences(begun: &Settings, now: &Settings) -> String {
+    let names: BTreeSet<&String> = begun.keys().chain(now.keys()).collect();
+    let changed = names.into_iter().filter(|name| begun.get(*name) != now.get(*name));
+    let found = changed.map(|name| {
+        let [begun, now] = [begun, now].map(|settings| settings.get(name).map_or("missing", String::as_str));
+        format!("{name}: {begun}, now {now}")
+    });
+    found.collect::<Vec<_>>().join("; ")
+}
 
 /// How a run is divided into parts, after each of which it is evaluated and saved.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,19 +1,18 @@
-use super::arguments::{Plan, Settings, TrainingArguments};
+use super::adamw_record::check_adamw;
+use super::arguments::{Plan, Settings, TrainingArguments, differences};
+use super::disk::{Sum, UNFINISHED, names, removed, whole};
 use super::history::History;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
-use crate::optim::{MEAN, SQUARE, TIME};
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::Module;
 use burn::optim::{ModuleOptimizer, OptimizerRecord};
-use burn::prelude::*;
 use burn::store::ModuleRecord;
 use burn::tensor::Bytes;
-use burn_pack::Reader;
 use crc32fast::Hasher;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -30,9 +29,6 @@ const CHECKPOINT: &str = "checkpoint-";
 const MODEL: &str = "model.bpk";
 const OPTIMIZER: &str = "optimizer.bpk";
 const STATE: &str = "state.msgpack";
-
-/// At the end of the name of what is not yet complete.
-const UNFINISHED: &str = ".unfinished";
 
 const BEGUN: &str = "holds a run already; resume or overwrite it, or choose another output directory";
 const DAMAGED: &str = "is damaged, or was not saved by this run: its checksum is wrong; delete its folder";
@@ -410,102 +406,4 @@ impl RunFolder {
             Err(TryLockError::Error(_)) => Ok(None),
         }
     }
-}
-
-fn names(folder: &Path) -> Result<Vec<OsString>> {
-    let failed = |source| Error::reading(folder, source);
-    match fs::read_dir(folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        entries => entries.map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.file_name())).collect(),
-    }
-}
-
-fn removed(path: &Path) -> Result<()> {
-    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    match removed {
-        Err(source) if source.kind() != ErrorKind::NotFound => Err(Error::writing(path, source)),
-        _ => Ok(()),
-    }
-}
-
-/// Writes a file or a folder under another name and renames it, so that `path` never holds half of it, not even after a power
-/// failure. Its folder need not exist.
-fn whole(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)?;
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(UNFINISHED);
-    let unfinished = Path::new(&unfinished);
-    write(unfinished)?;
-    File::open(unfinished)?.sync_all()?;
-    fs::rename(unfinished, path)?;
-    // The new name lasts once its folder is synced, which some file systems cannot do.
-    let _ = path.parent().map(File::open).and_then(|folder| folder.ok()?.sync_all().ok());
-    Ok(())
-}
-
-struct Sum(Hasher);
-
-impl Write for Sum {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-pub(super) fn checksum(data: &impl Debug) -> u32 {
-    let mut sum = Sum(Hasher::new());
-    let _ = write!(sum, "{data:?}"); // a sum is never full
-    sum.0.finalize()
-}
-
-fn differences(begun: &Settings, now: &Settings) -> String {
-    let names: BTreeSet<&String> = begun.keys().chain(now.keys()).collect();
-    let changed = names.into_iter().filter(|name| begun.get(*name) != now.get(*name));
-    let found = changed.map(|name| {
-        let [begun, now] = [begun, now].map(|settings| settings.get(name).map_or("missing", String::as_str));
-        format!("{name}: {begun}, now {now}")
-    });
-    found.collect::<Vec<_>>().join("; ")
-}
-
-/// Refuses a record that is not of [`AdamW`](crate::optim::AdamW) for parameters of `model`: Burn would leave out the state of some, or
-/// panic at it in the first step. Parameters without a gradient so far have none.
-fn check_adamw<M: Module>(record: Bytes, model: &M) -> Result<(), String> {
-    struct Shapes(HashMap<u64, Vec<usize>>);
-    impl ModuleVisitor for Shapes {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.insert(param.id.val(), param.lazy_shape().to_vec());
-        }
-    }
-    let mut shapes = Shapes(HashMap::new());
-    model.visit(&mut shapes);
-    let damaged = |error: burn_pack::Error| error.to_string();
-    let reader = Reader::from_bytes(record).map_err(damaged)?;
-    let scalars = reader.scalars().clone();
-    let mut names = BTreeSet::new();
-    for tensor in reader.into_tensors().map_err(damaged)? {
-        let (name, dtype, shape, id, _) = tensor.into_parts().map_err(damaged)?;
-        let shape = shape.to_vec();
-        let expected = id.and_then(|id| Some((id, shapes.0.get(&id)?)));
-        let Some((id, _)) = expected.filter(|(_, expected)| **expected == shape && dtype.is_float()) else {
-            return Err(format!("{name} has shape {shape:?} and dtype {dtype:?}, which no parameter has"));
-        };
-        let number = |name: &str| scalars.get(&format!("{id}.{name}")).and_then(|&n| u32::try_from(n).ok());
-        if number("__rank") != Some(shape.len() as u32) || number(TIME).is_none_or(|time| time == 0) {
-            return Err(format!("{name} has no number of steps or another rank than its parameter"));
-        }
-        names.insert(name);
-    }
-    if names.is_empty() {
-        return Err("has no state".into());
-    }
-    let ids = scalars.keys().filter_map(|name| Some(name.split_once('.')?.0));
-    let expected: BTreeSet<String> =
-        ids.flat_map(|id| [MEAN, SQUARE].map(|moment| format!("{id}.{moment}"))).collect();
-    let other = names.symmetric_difference(&expected).next();
-    other.map_or(Ok(()), |name| Err(format!("{name} is missing, or no state of AdamW")))
 }

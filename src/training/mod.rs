@@ -3,9 +3,11 @@
 //! [`Trainer`] goes from a checkpoint, data and [`TrainingArguments`] to the best model with its tokenizer. [`ForLearner`] gives any
 //! model to Burn's `Learner`.
 
+mod adamw_record;
 mod arguments;
 mod callback;
 mod console;
+mod disk;
 mod folder;
 mod heads;
 mod history;

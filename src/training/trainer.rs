@@ -1,7 +1,8 @@
 use super::arguments::TrainingArguments;
 use super::callback::Callback;
 use super::console::shown;
-use super::folder::{RunFolder, checksum};
+use super::disk::checksum;
+use super::folder::RunFolder;
 use super::metric_set::{Evaluator, Metrics};
 use super::run::{Run, TrainableModel, Trained, autodiff};
 use super::training_data::{TrainingData, batches, evaluation_loader, training_loader};
