@@ -147,8 +147,10 @@ impl BertEmbeddings {
         let (params, built) = (self.stored_params(&keys), config.try_init(&device)?);
         check_stored(&params, &built.stored_params(&keys))?;
         let has_positions = self.position_embeddings.is_some();
+        let own: Vec<String> = params.iter().map(|param| param.key.clone()).collect();
         directory.replace(fields, Vec::new(), params, |key| {
-            (!keys.is_of_layer(key, has_positions)).then(|| key.to_string())
+            let is_replaced = keys.is_of_layer(key, has_positions) || own.iter().any(|own| own == key);
+            (!is_replaced).then(|| key.to_string())
         })
     }
 }

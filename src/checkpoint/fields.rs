@@ -64,14 +64,17 @@ impl Fields {
         let classes = self.fields.get("architectures");
         let class = classes.and_then(|names| names.get(0)).and_then(Value::as_str);
         let (found, stated, problem) = match (self.text("model_type")?, class) {
-            (Some(model_type), _) => (FamilySpec::of_model_type(model_type), model_type, ""),
+            (Some(model_type), _) => {
+                (FamilySpec::of_model_type(model_type), model_type, FamilySpec::reason_against(model_type))
+            }
             (None, Some(class)) => {
                 let problem = "the file has no model_type, and its architecture matches no family; add one: ";
                 (FamilySpec::of_class(class), class, problem)
             }
             // Every JSON object would be a BERT otherwise, as all fields have defaults.
             (None, None) => {
-                let problem = "is missing, and so is architectures, so this may be no model's config";
+                let problem = "is missing, and so is architectures, so this may be no model's config; if it is BERT's, \
+                               add \"model_type\": \"bert\"";
                 return Err(self.invalid("model_type", format!("{problem}; {}", FamilySpec::supported())));
             }
         };
@@ -117,6 +120,12 @@ impl Fields {
             embedding_size,
             max_position_embeddings: self.size("max_position_embeddings", spec.max_position_embeddings)?,
             type_vocab_size: self.size("type_vocab_size", spec.type_vocab_size)?,
+            task_type_vocab_size: match spec.family {
+                Family::Ernie if self.flag("use_task_id")? == Some(true) => {
+                    self.size("task_type_vocab_size", 3)?
+                }
+                _ => 0,
+            },
             pad_token_id: self.pad_token_id(spec.pad_token_id)?,
             layer_norm_eps: self.number("layer_norm_eps", spec.layer_norm_eps)?,
             hidden_dropout_prob: self.number("hidden_dropout_prob", spec.dropout)?,
@@ -127,6 +136,20 @@ impl Fields {
 
     /// Refuses models that compute something else than their family.
     fn refuse_variants(&self) -> Result<()> {
+        let refuse = |problem: String| {
+            let model_type = self.spec.model_type.to_string();
+            Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem })
+        };
+        match self.fields.get("position_embedding_type").and_then(Value::as_str) {
+            Some("absolute") if self.text("model_type")? == Some("new") => {
+                return refuse("position_embedding_type is \"absolute\", but must be \"rope\"".into());
+            }
+            Some("alibi") => return refuse("its positions are ALiBi's, as in Jina embeddings v2".into()),
+            Some("rotary") if !self.is_null("lora_adaptations") => {
+                return refuse("this is Jina's own layout; load jinaai/jina-embeddings-v3-hf instead".into());
+            }
+            _ => {}
+        }
         let other = |field: &str, found: String, allowed: String, means: &str| {
             format!("{field} is {found}, but must be {allowed}; {means} would not be computed")
         };
@@ -149,10 +172,7 @@ impl Fields {
                         .map(|found| other(field, found.to_string(), format!("hidden_size {width}"), means))
                 }
             };
-            if let Some(problem) = problem {
-                let model_type = self.spec.model_type.to_string();
-                return Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem });
-            }
+            problem.map_or(Ok(()), refuse)?;
         }
         Ok(())
     }
@@ -170,6 +190,10 @@ impl Fields {
         let allowed = "\"absolute\", \"relative_key\" or \"relative_key_query\"";
         let own = self.spec.architecture.positions;
         // "absolute" are the family's own, whatever they are.
+        // Of which a config cannot state others.
+        if own == PositionEmbeddingType::Rotary {
+            return Ok(own);
+        }
         let mut all = RELATIVE.into_iter().chain([(own, "absolute")]);
         let known = |name: &str| all.find(|(_, known)| *known == name).map(|(positions, _)| positions);
         let stated = self.known("position_embedding_type", allowed, known)?.unwrap_or(own);
@@ -390,6 +414,11 @@ fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     ]
     .into_iter()
     .chain(is_disentangled.then(|| ("position_biased_input", json!(is_biased))))
+    .chain((config.family == Family::Ernie).then(|| ("use_task_id", json!(config.task_type_vocab_size > 0))))
+    .chain(
+        (config.task_type_vocab_size > 0)
+            .then(|| ("task_type_vocab_size", json!(config.task_type_vocab_size))),
+    )
     .chain((architecture.projection != Presence::Never).then(|| ("embedding_size", json!(config.width()))))
     .map(|(field, value)| (field.to_string(), value))
     .collect()

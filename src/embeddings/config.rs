@@ -35,6 +35,9 @@ pub struct BertEmbeddingsConfig {
     /// Rows of the token-type (segment) embeddings; 0 in a family without token types.
     #[config(default = 2)]
     pub type_vocab_size: usize,
+    /// Rows of ERNIE's task-type embeddings, of which every token has the first; 0 for none (a config without `use_task_id`).
+    #[config(default = 0)]
+    pub task_type_vocab_size: usize,
     /// The word id whose row is initialised to zero and gets no gradient through the lookup; `None` for no such row.
     #[config(default = "Some(0)")]
     pub pad_token_id: Option<usize>,
@@ -137,7 +140,8 @@ impl BertEmbeddingsConfig {
         let has_positions = self.position_embedding_type.has_table();
         let positions = if has_positions { self.max_position_embeddings } else { 0 };
         let of_norm = if self.family.architecture().biases.of_others { 2 } else { 1 }; // γ, and β
-        let rows = [self.vocab_size, positions, self.type_vocab_size, of_norm].map(|rows| rows as u128);
+        let types = [self.type_vocab_size, self.task_type_vocab_size];
+        let rows = [self.vocab_size, positions, types[0], types[1], of_norm].map(|rows| rows as u128);
         rows.iter().sum::<u128>() * self.width() as u128
     }
 
@@ -215,6 +219,8 @@ impl BertEmbeddingsConfig {
         let can_have_types = architecture.token_types != Presence::Never;
         let types = self.type_vocab_size;
         fixed(types == 0 || can_have_types, "type_vocab_size", &types, &0)?;
+        let tasks = self.task_type_vocab_size;
+        fixed(tasks == 0 || self.family == Family::Ernie, "task_type_vocab_size", &tasks, &0)?;
         let (eps, own) = (self.layer_norm_eps, architecture.layer_norm_eps);
         fixed(own.is_none_or(|own| own == eps), "layer_norm_eps", &eps, &own.unwrap_or(eps))?;
         use PositionEmbeddingType::{Absolute, Disentangled, Rotary};

@@ -107,10 +107,10 @@ impl BertSelfAttention {
 
     /// Packed queries and keys with what positions do to them before they are multiplied.
     fn placed(&self, [query, key]: [Tensor<2>; 2], packing: &Packing) -> [Tensor<2>; 2] {
-        if let Some(Rotary { theta, .. }) = self.rotary {
+        if let Some(Rotary { speeds, .. }) = self.rotary {
             let columns = self.query.weight.lazy_shape()[1] / self.num_attention_heads;
             return [query, key].map(|rows| {
-                let angles = packing.angles.of(theta, columns, &packing.positions, &rows);
+                let angles = packing.angles.of(speeds, columns, &packing.positions, &rows);
                 rotary(rows, angles, self.num_attention_heads)
             });
         }

@@ -15,7 +15,7 @@ pub(crate) struct FamilySpec {
     pub(crate) class: &'static str,
     /// The prefix of its keys in a model with a head: `bert` in `bert.embeddings.…`.
     pub(crate) base: &'static str,
-    /// Another one, of files that transformers did not write.
+    /// Another one, of files that transformers did not write, whose `model_type` it is too.
     pub(crate) old_base: Option<&'static str>,
     pub(crate) architecture: Architecture,
     /// BERT's fields that this family's `config.json` has under another name or not at all.

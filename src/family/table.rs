@@ -341,14 +341,7 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
         head_dropout: [Some("classifier_dropout_prob"), Some("classifier_dropout_prob"), None],
         ..BERT
     },
-    FamilySpec {
-        family: Family::Ernie,
-        model_type: "ernie",
-        class: "Ernie",
-        base: "ernie",
-        unsupported: &[Unsupported::Flag("use_task_id", true, "adds task embeddings")],
-        ..BERT
-    },
+    FamilySpec { family: Family::Ernie, model_type: "ernie", class: "Ernie", base: "ernie", ..BERT },
     ROBERTA,
     // These three config classes have BERT's vocabulary.
     FamilySpec {
@@ -471,7 +464,11 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
         pad_token_id: 1,
         attention_dropout: 0.0,
         max_position_embeddings: 8192,
-        fields: &[("position_embedding_type", Always)],
+        // Of configs of Alibaba's own code.
+        unsupported: &[
+            Unsupported::OtherName("layer_norm_type", "layer_norm", "another norm"),
+            Unsupported::Flag("logn_attention_scale", true, "scales its attention by the number of tokens"),
+        ],
         keys: &[
             ("embeddings.layer_norm", "embeddings.LayerNorm"),
             ("encoder.layers.*.attention.query+key+value", "encoder.layer.*.attention.qkv_proj"),
@@ -578,7 +575,7 @@ const _: () = {
 
 impl FamilySpec {
     pub(crate) fn of_model_type(model_type: &str) -> Option<&'static Self> {
-        FAMILIES.iter().find(|spec| spec.model_type == model_type)
+        FAMILIES.iter().find(|spec| spec.model_type == model_type || spec.old_base == Some(model_type))
     }
 
     /// The family of a Python class such as `BertForMaskedLM`, `BertModel` or `BertLMHeadModel`.
@@ -596,6 +593,24 @@ impl FamilySpec {
         let base = prefix.strip_suffix(EMBEDDINGS_PREFIX)?.strip_suffix('.')?;
         let is_of = |spec: &&FamilySpec| spec.base == base || spec.old_base == Some(base);
         FAMILIES.iter().filter(|spec| spec.word() == word).find(is_of)
+    }
+
+    /// Why a known family is not one of these; empty for an unknown one.
+    pub(crate) fn reason_against(model_type: &str) -> &'static str {
+        let reasons = [
+            ("mobilebert", "it has bottlenecks around its layers; "),
+            ("roformer", "its rotary positions pair neighbouring columns; "),
+            ("big_bird bigbird_pegasus", "it has sparse attention; "),
+            ("longformer led", "it has windows with global attention; "),
+            ("deberta", "it is DeBERTa v1, whose layers differ from v2's and v3's; "),
+            (
+                "gpt2 gpt_neox llama qwen2 qwen3 mistral mixtral gemma gemma2 gemma3_text opt phi",
+                "it is a decoder; ",
+            ),
+            ("t5 mt5 bart mbart", "it is an encoder-decoder; "),
+        ];
+        let is_of = |names: &str| names.split(' ').any(|name| name == model_type);
+        reasons.into_iter().find(|(names, _)| is_of(names)).map_or("", |(_, reason)| reason)
     }
 
     pub(crate) fn supported() -> String {

@@ -189,10 +189,14 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
     // From 0 on without gaps, as an id is the place of a logit.
     let name = |id: usize| match names.get(&id.to_string()) {
         Some(Value::String(name)) => Ok(name.clone()),
+        Some(Value::Number(name)) => Ok(name.to_string()),
         Some(_) => {
             Err(fields.invalid("id2label", format!("names the id {id} by something that is not text")))
         }
-        None => Err(fields.invalid("id2label", format!("has {} labels, but none of id {id}", names.len()))),
+        None => Err(fields.invalid(
+            "id2label",
+            format!("has {} labels, but none of id {id}; number them from 0 on", names.len()),
+        )),
     };
     (0..names.len()).map(name).collect()
 }

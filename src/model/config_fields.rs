@@ -75,8 +75,10 @@ impl BertModelConfig {
         ];
         let angles = |theta: f64| json!({ "rope_theta": theta, "rope_type": "default" });
         if let Some(rotary) = self.rotary.filter(|_| !self.encoder().has_windows) {
-            let theta = rotary.global_rope_theta;
-            fields.extend([("rope_theta", json!(theta)), ("rope_parameters", angles(theta))]);
+            let (theta, factor) = (rotary.global_rope_theta, rotary.scaling_factor);
+            let linear = json!({ "rope_theta": theta, "rope_type": "linear", "factor": factor });
+            let angles = if factor == 1.0 { angles(theta) } else { linear };
+            fields.extend([("rope_theta", json!(theta)), ("rope_parameters", angles)]);
         } else if let Some(rotary) = self.rotary {
             let every = rotary.global_attn_every_n_layers;
             let kind = |layer: usize| LAYER_KINDS[usize::from(!layer.is_multiple_of(every))];
@@ -170,14 +172,13 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
             Some(None) => invalid("have a rope_theta that is not a number"),
         }
     };
+    let spec = fields.spec;
+    if !spec.architecture.has_windows {
+        return read_scaled_rotary(fields, spec.rope_theta);
+    }
     fields.ensure(fields.is_null("rope_scaling"), "rope_scaling", || {
         "is given, but scaled rotary positions are not supported".into()
     })?;
-    let spec = fields.spec;
-    if !spec.architecture.has_windows {
-        let theta = theta("", given, "rope_theta", spec.rope_theta)?;
-        return Ok(RotaryConfig::of_all_layers(theta));
-    }
     let of_kind = |kind: &'static str, old: &'static str, default: f64| {
         let stated = given.and_then(|kinds| kinds.get(kind)).filter(|angles| !angles.is_null());
         let angles = stated.and_then(Value::as_object);
@@ -191,7 +192,43 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
         local_rope_theta: of_kind(LAYER_KINDS[1], "local_rope_theta", default.local_rope_theta)?,
         local_attention: fields.size("local_attention", default.local_attention)?,
         global_attn_every_n_layers: global_every(fields, default.global_attn_every_n_layers)?,
+        ..default
     })
+}
+
+/// The rotary positions of a family whose layers are alike, with linear scaling or the fixed NTK scaling of Alibaba's code, which
+/// is linear too: by f, θ becomes θ·f and the angles are divided by f^(2/d).
+fn read_scaled_rotary(fields: &Fields, default: f64) -> Result<RotaryConfig> {
+    // The code that published `new` has another default than transformers.
+    let is_stated = fields.text("model_type")? != Some("new") || !fields.is_null("rope_theta");
+    fields.ensure(is_stated, "rope_theta", || "is missing; state it".into())?;
+    let theta = fields.number("rope_theta", default)?;
+    // transformers reads the older name first.
+    let names = ["rope_scaling", "rope_parameters"];
+    let Some(field) = names.into_iter().find(|&name| !fields.is_null(name)) else {
+        return Ok(RotaryConfig::of_all_layers(theta));
+    };
+    let given = fields.object(field)?.cloned().unwrap_or_default();
+    let number = |name: &str, default: f64| {
+        let number = given.get(name).map_or(Some(default), Value::as_f64);
+        number.ok_or_else(|| fields.invalid(field, format!("have a {name} that is not a number")))
+    };
+    let (theta, factor) = (number("rope_theta", theta)?, number("factor", 1.0)?);
+    let kind = given.get("rope_type").or(given.get("type")).unwrap_or(&Value::Null).as_str();
+    let (theta, factor) = match kind.unwrap_or("default") {
+        "default" => (theta, 1.0),
+        "linear" => (theta, factor),
+        "ntk" if given.get("mixed_b").is_none_or(Value::is_null) => {
+            let heads = fields.size("num_attention_heads", fields.spec.num_attention_heads)?;
+            let columns = fields.size("hidden_size", fields.spec.hidden_size)? / heads.max(1);
+            (theta * factor, factor.powf(2.0 / columns as f64))
+        }
+        other => {
+            let problem = format!("have the rope_type {:?}, which is not supported", shown(other));
+            return Err(fields.invalid(field, problem));
+        }
+    };
+    Ok(RotaryConfig::of_all_layers(theta).with_scaling_factor(factor))
 }
 
 /// Every how many layers one attends to all tokens: as version 4 says it, or as the list of version 5 shows it.

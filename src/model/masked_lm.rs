@@ -275,14 +275,15 @@ impl Stored for BertForMaskedLm {
             second.key.clone_from(&decoder_bias);
             if is_written && !is_tied {
                 params.push(second);
-            } else if keys.is_stored(&decoder_bias) && !(is_tied && keys.is_stored(&bias)) {
+            } else if keys.is_stored(&decoder_bias) {
                 params[place] = second;
             }
         }
-        // A tied head has one table and one bias, so what a file has under two names must be the same twice.
-        let words = [keys.word_embeddings(), decoder.clone()];
-        let equal = if is_tied { vec![words, [bias.clone(), decoder_bias.clone()]] } else { Vec::new() };
-        Copies { equal, keys: vec![decoder, bias, decoder_bias] }
+        // A tied head has one table, so what a file has under two names must be the same twice.
+        let equal = is_tied.then(|| [keys.word_embeddings(), decoder.clone()]);
+        // transformers computes with the decoder's.
+        let replaced = is_tied.then(|| [bias.clone(), decoder_bias.clone()]);
+        Copies { equal, replaced, keys: vec![decoder, bias, decoder_bias] }
     }
 
     fn head_norms(&self) -> Vec<&LayerNorm> {

@@ -210,7 +210,11 @@ fn built<M: Stored>(
     let key = keys.layer_query(bert.encoder.layers.len().saturating_sub(1));
     if !keys.is_stored(&key) {
         let layers = bert.encoder.num_hidden_layers();
-        let hint = format!("num_hidden_layers is {layers}, so this layer should be there");
+        let is_of_other_code = !fields.is_null("auto_map") && !keys.is_stored(&keys.layer_query(0));
+        let hint = match is_of_other_code {
+            true => "auto_map in config.json names other code, whose keys are not transformers'".into(),
+            false => format!("num_hidden_layers is {layers}, so this layer should be there"),
+        };
         return Err(Error::missing_key(&checkpoint.path, key, hint));
     }
     read(&model, fields, &checkpoint, &keys, misfit)
@@ -232,8 +236,11 @@ fn read<M: Stored>(
         misfit == Misfit::NewlyInitialised && params.iter().any(is_misfit)
     };
     let (params, copies) = params_of(model, keys);
-    for names in copies.equal.iter().filter(|names| names.iter().all(|name| keys.is_stored(name))) {
-        if !checkpoint.are_equal(names)? {
+    let differ = |names: &[String; 2]| {
+        Ok::<_, Error>(names.iter().all(|name| keys.is_stored(name)) && !checkpoint.are_equal(names)?)
+    };
+    if let Some(names) = &copies.equal {
+        if differ(names)? {
             let problem = format!(
                 "has {} and {} that differ, but the config ties the head to the word embeddings; set tie_word_embeddings \
                  to false in config.json to give the head its own decoder and bias",
@@ -256,7 +263,12 @@ fn read<M: Stored>(
     }
     // Buffers of the embedding layer and copies of tied weights are read by no one, and no loss.
     let used = found.iter().map(|param| &param.key).chain(&copies.keys);
-    let used: BTreeSet<&str> = used.map(String::as_str).collect();
+    let mut used: BTreeSet<&str> = used.map(String::as_str).collect();
+    if let Some(names) = &copies.replaced
+        && differ(names)?
+    {
+        used.remove(names[0].as_str());
+    }
     let unused = checkpoint.keys().filter(|key| !used.contains(key) && !keys.is_of_layer(key, true));
     let unused = unused.map(String::from).collect();
     // Into copies: if a later file fails, nothing was loaded.

@@ -114,7 +114,9 @@ pub(super) use stored_head;
 #[derive(Default)]
 pub struct Copies {
     /// Keys whose values must be equal where a checkpoint has both.
-    pub(super) equal: Vec<[String; 2]>,
+    pub(super) equal: Option<[String; 2]>,
+    /// A key whose values do not count where a checkpoint has the second with others.
+    pub(super) replaced: Option<[String; 2]>,
     /// Keys that hold nothing but copies of parameters where they are not read.
     pub(super) keys: Vec<String>,
 }

@@ -122,6 +122,8 @@ mod parity_models;
 mod parity_saved;
 #[cfg(feature = "tokenizers")]
 mod pipelines;
+#[cfg(feature = "tokenizers")]
+mod published;
 mod quantised;
 #[cfg(feature = "train")]
 mod ranking;

@@ -55,8 +55,13 @@ impl Snapshot {
     pub(super) fn unknown(&self, wanted: Wanted) -> BTreeSet<String> {
         let settings =
             [&TOKENIZER_NAMES[..], &VOCABULARY_NAMES, &SENTENCE_NAMES, &TRANSFORMER_NAMES].concat();
-        let mut names: BTreeSet<String> = settings.into_iter().map(String::from).collect();
         let modules = self.json(SENTENCE_NAMES[0]);
+        let transformer = modules[0]["path"].as_str().filter(|path| is_plain_name(path));
+        let of_transformer = transformer
+            .into_iter()
+            .flat_map(|path| settings.iter().map(move |name| format!("{path}/{name}")));
+        let mut names: BTreeSet<String> = of_transformer.collect();
+        names.extend(settings.iter().map(|name| name.to_string()));
         let paths = modules.as_array().into_iter().flatten().filter_map(|module| module["path"].as_str());
         let folders = paths.filter(|path| is_plain_name(path)).map(|path| format!("{path}/"));
         for folder in folders.chain([String::new()]) {

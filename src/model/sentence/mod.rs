@@ -27,6 +27,9 @@ pub struct BertForSentenceEmbeddingConfig {
     /// How the vectors of the tokens are pooled.
     #[config(default = "Pooling::Mean")]
     pub pooling: Pooling,
+    /// Other poolings, whose vectors follow that of the first.
+    #[config(default = "Vec::new()")]
+    pub more_pooling: Vec<Pooling>,
     /// Whether the tokens of a prompt are pooled too; if not, `encode` leaves them out.
     #[config(default = true)]
     pub include_prompt: bool,
@@ -73,7 +76,7 @@ impl BertForSentenceEmbeddingConfig {
             })?;
             check_activation("dense", dense.activation)?;
         }
-        let width = self.dense.last().map_or(self.bert.embeddings.hidden_size, |dense| dense.out_features);
+        let width = self.dense.last().map_or(self.pooled_width(), |dense| dense.out_features);
         self.loss.validate(width)?;
         let sizes = [
             ("max_seq_length", self.max_seq_length),
@@ -83,8 +86,12 @@ impl BertForSentenceEmbeddingConfig {
         check_sizes(sizes.map(|(field, size)| (field, size.unwrap_or(1), usize::MAX)))
     }
 
+    fn pooled_width(&self) -> usize {
+        self.bert.embeddings.hidden_size.saturating_mul(1 + self.more_pooling.len())
+    }
+
     fn build(&self, device: &Device) -> BertForSentenceEmbedding {
-        let mut width = self.bert.embeddings.hidden_size;
+        let mut width = self.pooled_width();
         let dense = self.dense.iter().map(|&SentenceDenseConfig { out_features, bias, activation }| {
             // Burn's own initialiser, which is PyTorch's.
             let linear = LinearConfig::new(width, out_features).with_bias(bias).init(device);
@@ -155,8 +162,8 @@ impl SentencePairBatch {
 /// ```
 ///
 /// Checkpoints are directories of sentence-transformers, or of transformers: without `modules.json` it is mean pooling without
-/// normalisation, as there. A checkpoint's pooler is [unused](crate::model::LoadReport::unused), and saving into its directory
-/// keeps it.
+/// normalisation, as there. The model may lie in a folder, such as the `0_Transformer` of versions before 2. A checkpoint's
+/// pooler is [unused](crate::model::LoadReport::unused), and saving into its directory keeps it.
 ///
 /// Source: `SentenceTransformer` of sentence-transformers 6.2.
 #[derive(Module, Debug)]
@@ -193,7 +200,7 @@ impl BertForSentenceEmbedding {
 
     /// The length of the vectors.
     pub fn width(&self) -> usize {
-        self.dense.last().map_or(self.bert.embeddings.hidden_size(), |dense| dense.config().out_features)
+        self.dense.last().map_or(self.config().pooled_width(), |dense| dense.config().out_features)
     }
 
     /// One vector per sentence, [B, H], or as wide as the last of the [`dense`](Self::dense) layers. Errors are those of
@@ -210,7 +217,9 @@ impl BertForSentenceEmbedding {
         prompt_length: usize,
     ) -> Result<Tensor<2>> {
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
-        let pooled = self.stated.pooling.after_prompt(hidden, padding, prompt_length)?;
+        let poolings = [self.stated.pooling].into_iter().chain(self.stated.more_pooling.iter().copied());
+        let pooled = poolings.map(|pooling| pooling.after_prompt(hidden.clone(), padding, prompt_length));
+        let pooled = Tensor::cat(pooled.collect::<Result<_>>()?, 1);
         let check = ParameterCheck::beside(&self.bert.embeddings.word_embeddings);
         let vectors = self.dense.iter().try_fold(pooled, |x, SentenceDense { linear, activation }| {
             let [_, outputs] = linear.weight.lazy_shape().dims();
