@@ -90,7 +90,9 @@ impl Fields {
         let classes = self.fields.get("architectures")?.as_array()?;
         // A bare model is part of every class.
         let is_other = class.is_some_and(|class| classes.iter().all(|found| found != class));
-        classes.first()?.as_str().filter(|_| is_other).map(String::from)
+        // Classes of a publisher's code have names of their own.
+        let is_own = self.fields.get("model_type").is_none_or(|stated| *stated == self.spec.model_type);
+        classes.first()?.as_str().filter(|_| is_other && is_own).map(String::from)
     }
 
     /// The config of an embedding layer alone.

@@ -243,8 +243,8 @@ def computed(folder, entry, config):
 
 def main():
     make_tokenizers()
-    chosen, path, failed = sys.argv[1:], HERE / "checkpoints.json", []
-    old = json.loads(path.read_text()) if chosen else {"checkpoints": [], "layouts": []}
+    chosen, table, failed = sys.argv[1:], HERE / "checkpoints.json", []
+    old = json.loads(table.read_text()) if chosen else {"checkpoints": [], "layouts": []}
     kept, layouts = {row["name"]: row for row in old["checkpoints"]}, old["layouts"]
     made = []
     for entry in LIST:
@@ -288,7 +288,7 @@ def main():
     versions = {"transformers": transformers.__version__, "sentence-transformers": __import__("sentence_transformers").__version__}
     rows = lambda list: ",\n".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in list)
     head = f'"versions":{json.dumps(versions)},\n"texts":{json.dumps(TEXTS, ensure_ascii=False)}'
-    path.write_text(f'{{{head},\n"checkpoints":[\n{rows(made)}\n],\n"layouts":[\n{rows(layouts)}\n]}}\n')
+    table.write_text(f'{{{head},\n"checkpoints":[\n{rows(made)}\n],\n"layouts":[\n{rows(layouts)}\n]}}\n')
     print(len(made), "made")
     print("\n".join(failed))
     sys.exit(bool(failed))
