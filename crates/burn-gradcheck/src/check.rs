@@ -1,6 +1,6 @@
-use super::compare::{Comparison, Excluded, Tolerance};
+use super::compare::{Comparison, Excluded};
 use super::error::GradCheckError;
-use super::report::{Coverage, GradCheckReport};
+use super::report::{Coverage, GradCheckReport, Tolerance};
 use super::walk::{Replace, Slot, slots};
 use burn::module::Param;
 use burn::prelude::*;

@@ -1,7 +1,6 @@
 //! Dropout's mask, as [`crate::numerics::philox`] defines it.
 
-use crate::cube::launch::{RowLaunch, buffer, int_tensor, is_computed};
-use crate::cube::row::column_of;
+use crate::cube::launch::{RowLaunch, buffer, column_of, int_tensor, is_computed};
 use crate::numerics::dropout::{Dropout, DropoutOps, Seeded};
 use crate::numerics::philox;
 use burn::backend::TensorMetadata;

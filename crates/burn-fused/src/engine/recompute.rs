@@ -1,11 +1,13 @@
 //! A part of a model that the backward computes again, instead of keeping what its operators save.
 
+use crate::engine::call::Path;
+use crate::engine::call::Precision;
 use crate::engine::call::outside;
-use crate::engine::operator::{Gradients, Path, step};
+use crate::engine::operator::{Gradients, step};
 use crate::engine::run::{follow, on_backend, plain};
 use crate::error::Error;
 use crate::numerics::dropout::{recorded, replayed};
-use crate::numerics::precision::{Precision, autocast};
+use crate::numerics::precision::autocast;
 use burn::backend::autodiff::Autodiff;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{

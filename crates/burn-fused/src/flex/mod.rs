@@ -4,12 +4,12 @@
 //! separately is added up in the order of tasks.
 
 pub(crate) mod mask;
-pub mod optimizer;
 pub(crate) mod row;
 pub(crate) mod scalar;
 
+use crate::engine::call::Precision;
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
-use crate::numerics::precision::{Precision, computed_in, narrow};
+use crate::numerics::precision::{computed_in, narrow};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Flex, TensorMetadata};

@@ -1,6 +1,7 @@
 //! Dropout, and the sum with a residual, for what no other operator drops or adds in its own pass.
 
-use crate::engine::operator::{Fields, Gradients, Operator, Output, Upstream, inputs};
+use crate::engine::inputs::{Fields, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
 use crate::numerics::precision::{narrow, wide};

@@ -2,10 +2,11 @@
 //! activation.
 
 use super::{Activation, BiasActivation, BiasActivationOp, FAR};
-use crate::cube::launch::{RowLaunch, buffer, output};
-use crate::cube::row::{Split, column, filled};
+use crate::cube::launch::{RowLaunch, Split, buffer, column, output};
+use crate::cube::row::filled;
 use crate::cube::totals::{store, store_share};
-use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
+use crate::engine::inputs::Fields;
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;

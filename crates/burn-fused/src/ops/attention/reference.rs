@@ -2,7 +2,8 @@
 //! CubeCL's devices compute such vectors.
 
 use super::{Attention, AttentionOp};
-use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Upstream};
+use crate::engine::inputs::Fields;
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{narrow, wide};
 use burn::backend::ops::PadMode;

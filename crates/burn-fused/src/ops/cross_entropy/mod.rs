@@ -6,7 +6,8 @@ mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
+use crate::engine::inputs::inputs;
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{narrow, wide};

@@ -5,7 +5,8 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Tensors, Upstream, inputs};
+use crate::engine::inputs::{Fields, Tensors, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
 use crate::numerics::layer_norm::{layer_norm, layer_norm_backward};

@@ -3,7 +3,8 @@
 #[cfg(feature = "_cubecl")]
 mod cube;
 
-use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
+use crate::engine::inputs::inputs;
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use burn::backend::tensor::FloatTensor;

@@ -4,8 +4,9 @@
 use super::AdamStep;
 use crate::cube::launch::{RowLaunch, buffer, is_computed};
 use crate::cube::row::cube_sum;
+use crate::engine::call::Path;
 use crate::engine::deferred::{Handles, array, register};
-use crate::engine::operator::{Path, Spec};
+use crate::engine::operator::Spec;
 use crate::engine::run::plain;
 use crate::numerics::precision::{computed_in, narrow};
 use burn::backend::tensor::FloatTensor;
