@@ -32,7 +32,7 @@ struct Compared {
     size: f64,
     absolute_error: f64,
     relative_error: f64,
-    /// Of the tolerance that is used up; infinite where the error is not a number.
+    /// The share of the tolerance that is used up; infinite where the error is not a number.
     share: f64,
 }
 

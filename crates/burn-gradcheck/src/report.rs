@@ -91,7 +91,7 @@ pub struct ExcludedRowReport {
     pub row: usize,
     /// The gradient that every entry of the row must have, exactly.
     pub expected: f64,
-    /// The entry's place within the row, and its gradient, for the entry furthest from that.
+    /// the index of the entry within the row, and its gradient, for the entry furthest from that.
     pub furthest: (usize, f64),
     /// Entries in the row.
     pub entries: usize,

@@ -96,7 +96,7 @@ impl<T: Float> Summands<T> {
     }
 }
 
-/// Where in a table the row of `token` begins.
+/// The index in a table at which the row of `token` begins.
 #[cube]
 fn start<T: Float>(source: &ComptimeOption<Source<T>>, token: usize) -> usize {
     #[comptime]

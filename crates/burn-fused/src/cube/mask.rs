@@ -20,7 +20,7 @@ impl RowLaunch {
     }
 }
 
-/// Where the mask's seed is, threshold and scale.
+/// The seed of a mask, its threshold and its scale.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Mask {
     /// [K, 4].

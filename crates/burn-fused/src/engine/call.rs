@@ -101,17 +101,17 @@ impl Path {
 /// Seeds, [K, 4], and the row of one.
 pub(crate) type Seed = (Tensor<2, Int>, usize);
 
-/// Where the operators of a call get their seeds from.
+/// The source of the seeds of a call's operators.
 #[derive(Default)]
 pub(crate) struct Seeds {
     pub(crate) source: Source,
-    /// Those that they got, if a part's backward needs them again.
+    /// The seeds that operators got, recorded if a part's backward needs them again.
     pub(crate) recorded: Option<Vec<Seed>>,
 }
 
 #[derive(Default)]
 pub(crate) enum Source {
-    /// Each operator draws for itself.
+    /// Each operator draws its own seed.
     #[default]
     Own,
     /// One draw of `count` seeds, when the first operator asks for one.

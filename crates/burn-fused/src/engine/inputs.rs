@@ -40,7 +40,7 @@ pub(crate) trait Fields: Saved {
     /// What can need a gradient, in order; `None` for what is absent.
     fn operands<T: Tensors>(inputs: &Self::On<T>) -> Vec<Option<&T::Float>>;
 
-    /// One of them, which is on the device of all.
+    /// An operand; all are on its device.
     fn operand<T: Tensors>(inputs: &Self::On<T>) -> &T::Float {
         Self::operands::<T>(inputs).into_iter().flatten().next().expect("an operand")
     }

@@ -14,6 +14,7 @@ use burn::tensor::{DType, Shape};
 use std::fmt::{self, Debug, Formatter};
 use std::marker::PhantomData;
 
+/// Shape and dtype of a result.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))] // devices that compute later
 pub(crate) struct Spec {
@@ -27,7 +28,7 @@ impl Spec {
         Self { shape: tensor.shape(), dtype: tensor.dtype() }
     }
 
-    /// Of statistics of results in `dtype`.
+    /// The spec of statistics of results in `dtype`.
     pub(crate) fn statistic<const D: usize>(shape: [usize; D], dtype: DType) -> Self {
         Self { shape: Shape::new(shape), dtype: computed_in(dtype) }
     }
@@ -35,7 +36,7 @@ impl Spec {
 
 /// An operator with a backward of its own: its reference, made of Burn's operations, which kernels must equal.
 pub(crate) trait Operator: Fields {
-    /// Of the output, then of the statistics: of an output like the first operand, unless an operator says otherwise.
+    /// The specs of the output and of the statistics. By default the output is like the first operand, and there are no statistics.
     #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
     fn specs<B: Backend>(inputs: &Self::On<B>) -> Vec<Spec> {
         vec![Spec::of(Self::operand::<B>(inputs))]

@@ -31,7 +31,7 @@ impl Precision {
         Err(Error::UnsupportedPrecision { precision: self, device: format!("{device:?}"), dtype })
     }
 
-    /// That of matmuls that are called now, on this thread.
+    /// The precision of matmuls that are called now, on this thread.
     pub fn current() -> Self {
         with_current(|call| call.precision)
     }

@@ -9,7 +9,7 @@ use burn::backend::{Dispatch, TensorMetadata};
 use burn::prelude::*;
 
 inputs! {
-    /// Those of [`add_drop_out`]; without a residual, of [`drop_out`].
+    /// The inputs of [`add_drop_out`]; without a residual, of [`drop_out`].
     DropOut of DropOutOp, operands: 2, statistics: 0 {
         nested { dropout: Dropout, }
         floats { x, }
@@ -116,7 +116,7 @@ mod flex {
             vec![x, residual]
         }
 
-        /// One value seen everywhere: no gradient reads any.
+        /// Tensors of the same shape with one value: no gradient reads any.
         fn saved(inputs: &DropOut<Flex>) -> DropOut<Flex> {
             let seen = |of: &FloatTensor<Flex>| {
                 let value = Flex::float_zeros(Shape::new([1, 1]), &Default::default(), of.dtype().into());

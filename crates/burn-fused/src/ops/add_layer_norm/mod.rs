@@ -17,7 +17,7 @@ use burn::backend::{Backend, Dispatch, TensorMetadata};
 use burn::prelude::*;
 
 inputs! {
-    /// Those of [`add_layer_norm`]. The statistics are mean and rstd of each row, [N, 1] in the dtype of the arithmetic.
+    /// The inputs of [`add_layer_norm`]. The statistics are mean and rstd of each row, [N, 1] in the dtype of the arithmetic.
     AddLayerNorm of AddLayerNormOp, operands: 5, statistics: 2 {
         nested { dropout: Dropout, }
         floats { x, bias, residual, gamma, beta, }

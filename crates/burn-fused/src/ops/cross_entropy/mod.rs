@@ -17,7 +17,7 @@ use burn::prelude::*;
 use burn::tensor::IndexingUpdateOp;
 
 inputs! {
-    /// Those of [`cross_entropy`], N and V above 0. The statistics are of each row the largest logit m and the log of the sum l,
+    /// The inputs of [`cross_entropy`], N and V above 0. The statistics of each row are the largest logit m and the log of the sum l,
     /// [N, 1] in the dtype of the arithmetic.
     CrossEntropy of CrossEntropyOp, operands: 1, statistics: 2 {
         floats { logits, }

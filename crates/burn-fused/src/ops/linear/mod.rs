@@ -195,7 +195,7 @@ fn backward<B: Backend>(
     ]
 }
 
-/// By Burn's operations.
+/// `a · b + bias` by Burn's operations, with sums in f32.
 fn affine<B: Backend>(
     a: FloatTensor<B>,
     b: FloatTensor<B>,

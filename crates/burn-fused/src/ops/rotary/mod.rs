@@ -16,7 +16,7 @@ use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
 
 inputs! {
-    /// Those of [`rotary`].
+    /// The inputs of [`rotary`].
     Rotary of RotaryOp, operands: 1, statistics: 0 {
         floats { x, }
         constants { cos, sin, }

@@ -61,7 +61,7 @@ impl<'a> Setup<'a> {
         self.on.empty([self.on.rows, self.on.hidden], self.on.float)
     }
 
-    /// Of each row of logits, [B, A, L, 1].
+    /// A number for each row of logits, [B, A, L, 1], still to be written.
     fn statistic(&self) -> CubeTensor {
         let Input { lengths, heads, longest, .. } = self.input;
         self.on.empty([lengths.len(), *heads, *longest, 1], self.on.wide)
@@ -97,7 +97,7 @@ impl Kernels<CubeBackend> for AttentionOp {
     }
 }
 
-/// With values side by side, once for all launches.
+/// The inputs without gaps between values, made so once for all launches.
 fn plain(input: Input) -> Input {
     let Input { query, key, value, bias, .. } = input;
     let [query, key, value] = [query, key, value].map(into_contiguous);
