@@ -135,7 +135,7 @@ fn what_is_not_supported_in_a_directory_is_named() {
         (pooling, "pooling_mode_cls_token", json!(1), "cls_token 1, but it must be true or false"),
         (pooling, "pooling_mode_mean_tokens", json!(false), "no flag that is true"),
         (pooling, "pooling_mode_median", json!(true), "pooling_mode_median"),
-        (pooling, "pooling_mode", json!(["mean"; 7]), "has 7 names"),
+        (pooling, "pooling_mode", json!(vec!["mean"; 7]), "has 7 names"),
         (pooling, "pooling_mode", json!("median"), "median"),
         (pooling, "pooling_mode", json!(3), "one of cls"),
         (pooling, "include_prompt", json!("no"), "true or false"),
