@@ -7,6 +7,9 @@ needs transformers, sentence-transformers, sentencepiece and protobuf, and takes
 tests/published/checkpoints.json (with names, of it the checkpoints of these names), which tests/suite/published.rs reads: for each repository of LIST (entries.py) its
 files as they are published, but with small sizes; which keys its weights have; and ids and values of three texts.
 
+To add a checkpoint, describe its files in entries.py, run this script with its name, and then the test with
+BURN_BERT_WRITE=1, which writes docs/models.md.
+
 No weights are stored. Each value follows from the key and the place in the tensor, by `values`, in Python and in Rust.
 Tokenizers are those of tests/fixtures/tokenizer_classes, and the few in tests/published/tokenizers.
 """

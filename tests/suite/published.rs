@@ -270,7 +270,8 @@ fn outcome(entry: &Value, dir: &Path, texts: &[String]) -> Result<String, String
         (Ok(found), None) => found,
         (Ok(_), Some(_)) => return Err("is not refused".into()),
         (Err(error), Some(reason)) if error.contains(reason) => {
-            return Ok(format!("no: {}", error.split("; model types that can be read").next().unwrap()));
+            let reason = error.split("model types that can be read").next().unwrap();
+            return Ok(format!("no: {}", reason.trim_end_matches([' ', ':', ';'])));
         }
         (Err(error), _) => return Err(error),
     };
