@@ -34,7 +34,9 @@ pub(crate) fn base_of(path: &Path) -> Result<Cow<'_, Path>> {
             "names no base_model_name_or_path; set it, or put the adapter's files beside the base model's";
         return Err(Error::file(&config, problem));
     };
-    let base = directory(Path::new(name), Wanted::Weights)?;
+    let revision = fields.get("revision").and_then(Value::as_str).filter(|_| !Path::new(name).exists());
+    let named = revision.map_or(name.to_string(), |revision| format!("{name}@{revision}"));
+    let base = directory(Path::new(&named), Wanted::Weights)?;
     if !regular_file::exists(&base.join(CONFIG_NAME)) {
         let problem = format!(
             "is an adapter of {}, where there is no {CONFIG_NAME}; set base_model_name_or_path to the directory of its base \
@@ -56,7 +58,7 @@ pub(super) struct LowRank {
 }
 
 /// Settings that change what an adapter computes, and the values with which it is `scale · B·A`.
-const UNSUPPORTED: [&str; 9] = [
+const UNSUPPORTED: [&str; 11] = [
     "use_dora",
     "lora_bias",
     "use_qalora",
@@ -65,6 +67,8 @@ const UNSUPPORTED: [&str; 9] = [
     "target_parameters",
     "trainable_token_indices",
     "arrow_config",
+    "kasa_config",
+    "monteclora_config",
     "use_bdlora",
 ];
 
@@ -198,17 +202,25 @@ impl Checkpoint {
     }
 }
 
-/// What a module's `B·A` is multiplied by: α / r, or α / √r with `use_rslora`; α is that of the first pattern of the module's name, or
+/// What a module's `B·A` is multiplied by: α / r, or α / √r with `use_rslora`; α is that of the pattern of the module's name, or
 /// else `lora_alpha`.
 fn scale(fields: &Map<String, Value>, module: &str, rank: usize) -> Result<f64, String> {
     let mut alpha = fields.get("lora_alpha").and_then(Value::as_f64);
+    let mut matching: Option<&str> = None;
     for (pattern, value) in fields.get("alpha_pattern").and_then(Value::as_object).into_iter().flatten() {
         let regex = Regex::new(&format!("^(.*\\.)?({pattern})$"));
         let regex = regex.map_err(|error| format!("has the alpha_pattern {}: {error}", shown(pattern)))?;
-        if regex.is_match(module) {
-            alpha = value.as_f64();
-            break;
+        if !regex.is_match(module) {
+            continue;
         }
+        // PEFT takes the first one in the file, whose order is not kept here.
+        if let Some(other) = matching.replace(pattern).filter(|_| alpha != value.as_f64()) {
+            let [other, pattern, module] = [other, pattern, module].map(shown);
+            return Err(format!(
+                "has two patterns of alpha_pattern for {module}, {other} and {pattern}; leave one"
+            ));
+        }
+        alpha = value.as_f64();
     }
     let alpha = alpha.filter(|alpha| alpha.is_finite()).ok_or("has no lora_alpha that is a number")?;
     let is_rslora = fields.get("use_rslora").and_then(Value::as_bool).unwrap_or(false);

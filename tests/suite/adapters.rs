@@ -40,7 +40,7 @@ fn assert_equals_peft<M: PretrainedModel>(
         assert_eq!(report.missing, missing, "{case}");
         assert_close(&run(&model, &input), &expected, F32);
         // Added in f64, whatever the files hold.
-        let mut wide = cast_module(model, DType::F64).unwrap();
+        let mut wide = cast_module(model, FloatDType::F64).unwrap();
         let _ = wide.load(dir.path()).unwrap();
         assert_close(&run(&wide, &input), &expected, F64);
     }
@@ -75,6 +75,23 @@ fn an_adapter_beside_its_base_is_named_by_the_report_and_not_hidden_by_a_save() 
 }
 
 #[test]
+fn every_loader_finds_the_base_and_names_the_adapter() {
+    fn assert_reported<M: PretrainedModel>(dir: &TempDir) {
+        let (_, report) = M::from_pretrained(dir.path(), &device()).unwrap();
+        assert!(report.adapter.is_some());
+    }
+    for is_alone in [true, false] {
+        let dir = placed("classifier", is_alone);
+        assert_reported::<BertForSentenceEmbedding>(&dir);
+        assert_reported::<BertForTokenClassification>(&dir);
+        assert_reported::<BertForMaskedLm>(&dir);
+        let embeddings = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
+        let config = BertEmbeddingsConfig::from_pretrained(dir.path()).unwrap();
+        assert_eq!(embeddings.config(), config);
+    }
+}
+
+#[test]
 fn an_adapter_that_is_not_plain_lora_or_does_not_fit_is_refused_by_name() {
     let fails = |field: &str, value: Value, part: &str| {
         let dir = placed("classifier", true);
@@ -87,6 +104,7 @@ fn an_adapter_that_is_not_plain_lora_or_does_not_fit_is_refused_by_name() {
     fails("init_lora_weights", json!("pissa"), "init_lora_weights pissa, which changes the base");
     fails("lora_alpha", Value::Null, "no lora_alpha");
     fails("alpha_pattern", json!({"(": 1}), "has the alpha_pattern (");
+    fails("alpha_pattern", json!({"query": 1, ".*query": 2}), "has two patterns of alpha_pattern");
     fails("base_model_name_or_path", Value::Null, "names no base_model_name_or_path");
     fails("base_model_name_or_path", json!("/nowhere"), "is an adapter of /nowhere");
     fails("base_model_name_or_path", json!(fixture("families/modernbert_masked_lm")), "bert.encoder.layer.0");
