@@ -1,11 +1,11 @@
-//! Items, and what makes batches of them, in which order.
+//! Items, and what makes batches of them.
 
 use crate::error::{Error, Result};
-use crate::layers::{check_sizes, ensure};
+use crate::layers::ensure;
 use burn::data::dataset::{Dataset, DatasetError};
 use burn::prelude::*;
+use rand::SeedableRng;
 use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -15,10 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Batches among which items are sorted by length, as in transformers' `LengthGroupedSampler`, or searched for other texts.
-const BUCKET: usize = 50;
-
-/// The order of an epoch is in memory, eight bytes an item.
-const MAX_EPOCH: usize = 1 << 28;
+pub(super) const BUCKET: usize = 50;
 
 /// A dataset, with what makes a batch of a model from some of its items, for an [`EpochLoader`](super::EpochLoader), which has an
 /// example. It is itself data for a [`Trainer`](crate::training::Trainer) of any model that reads such batches. Clones share both.
@@ -64,11 +61,11 @@ where
 /// The items of a dataset that are read, by their indices in it, and what is known of each item of the dataset.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Items {
-    indices: Arc<Vec<usize>>,
-    lengths: Option<Arc<Vec<usize>>>,
+    pub(super) indices: Arc<Vec<usize>>,
+    pub(super) lengths: Option<Arc<Vec<usize>>>,
     sources: Option<Arc<Vec<usize>>>,
     /// Hashes of the texts of each item, of which no two of a step are to be equal.
-    texts: Option<Arc<Vec<Vec<u64>>>>,
+    pub(super) texts: Option<Arc<Vec<Vec<u64>>>>,
 }
 
 impl<B: 'static> Batches<B> {
@@ -207,154 +204,9 @@ impl<B> Debug for Batches<B> {
     }
 }
 
-/// What a random stream is for. Streams of different purposes are independent of each other.
-#[derive(Clone, Copy)]
-#[repr(u64)]
-pub(super) enum Purpose {
-    Order = 0,
-    Buckets = 0x6275_636b_6574_7321,
-    Batch = 0x6d61_736b_6261_7463,
-    Dropout = 0x6472_6f70_6f75_7421,
-}
-
-/// The order of items and their division into batches and ranks, by these fields and the epoch's number alone: so ranks
-/// agree without communication, and a resumed run continues as it would have.
-#[derive(Clone, Debug, Default)]
-pub(super) struct EpochOrder {
-    pub(super) items: Items,
-    /// Of one rank; the last batch of an epoch may have fewer.
-    pub(super) batch_size: usize,
-    /// `None` for one pass over the items.
-    pub(super) batches_per_epoch: Option<usize>,
-    pub(super) first_epoch: usize,
-    /// Items of all ranks before it; by default those of as many epochs as there are before it.
-    pub(super) items_read: Option<usize>,
-    pub(super) seed: u64,
-    pub(super) is_shuffled: bool,
-    pub(super) rank: usize,
-    pub(super) ranks: usize,
-}
-
-impl EpochOrder {
-    pub(super) fn check(&self) -> Result<()> {
-        let &Self { batch_size, rank, ranks, .. } = self;
-        check_sizes([("batch_size", batch_size, usize::MAX)])?;
-        ensure(rank < ranks, "rank", || format!("is {rank}, but must be below ranks, {ranks}"))?;
-        if let Some(batches) = self.batches_per_epoch {
-            let is_allowed = (1..=MAX_EPOCH / self.step_items()).contains(&batches);
-            let allowed = format!("at least 1, of at most {MAX_EPOCH} items together");
-            ensure(is_allowed, "batches_per_epoch", || format!("is {batches}, but must be {allowed}"))?;
-        }
-        // A rank without an item takes no step, and the others would wait for it.
-        let items = self.epoch_items();
-        ensure(items >= ranks, "ranks", || format!("is {ranks}, but an epoch has only {items} items"))
-    }
-
-    /// Items of one step, of all ranks.
-    pub(super) fn step_items(&self) -> usize {
-        // Saturating: a batch size beyond all items is one batch.
-        self.batch_size.saturating_mul(self.ranks)
-    }
-
-    /// Items of an epoch, of all ranks.
-    fn epoch_items(&self) -> usize {
-        self.batches_per_epoch.map_or(self.items.indices.len(), |batches| batches * self.step_items())
-    }
-
-    /// Items of all ranks before an epoch. Wrapping: whoever starts after usize::MAX epochs gets some epoch.
-    pub(super) fn items_before(&self, epoch: usize) -> usize {
-        let items = |epochs: usize| epochs.wrapping_mul(self.epoch_items());
-        let read = self.items_read.unwrap_or_else(|| items(self.first_epoch));
-        read.wrapping_add(items(epoch.wrapping_sub(self.first_epoch)))
-    }
-
-    /// Items of an epoch that are this rank's.
-    pub(super) fn len(&self) -> usize {
-        let (steps, rest) = (self.epoch_items() / self.step_items(), self.epoch_items() % self.step_items());
-        // The rest of an incomplete step is dealt out in turn, from rank 0 on.
-        steps * self.batch_size + (rest + self.ranks - 1 - self.rank) / self.ranks
-    }
-
-    /// The batches of an epoch, as many on every rank.
-    pub(super) fn num_batches(&self) -> usize {
-        if self.items.indices.is_empty() {
-            return 0;
-        }
-        steps(self.epoch_items(), self.step_items(), self.ranks)
-    }
-
-    /// The items of each batch of an epoch.
-    pub(super) fn batches(&self, epoch: usize) -> Vec<Vec<usize>> {
-        let (size, steps) = (self.step_items(), self.num_batches());
-        if steps == 0 {
-            return Vec::new();
-        }
-        let items = self.items(epoch);
-        let batches = (0..steps).map(|step| {
-            let end = if step + 1 == steps { items.len() } else { (step + 1) * size };
-            // In turn, because items of a step are sorted by length: so all ranks have about as many tokens.
-            items[step * size..end].iter().skip(self.rank).step_by(self.ranks).copied().collect()
-        });
-        batches.collect()
-    }
-
-    /// The items of an epoch, of all ranks. Epochs follow each other through the passes over all items.
-    fn items(&self, epoch: usize) -> Vec<usize> {
-        let (before, indices) = (self.items_before(epoch), &self.items.indices);
-        let pass = |pass: usize| {
-            let mut order = indices.to_vec();
-            if self.is_shuffled {
-                order.shuffle(&mut stream(self.seed, Purpose::Order, pass));
-            }
-            order
-        };
-        // Epochs need not end where passes do: this one may begin and end within a pass.
-        let passes = (0..).flat_map(|number| pass((before / indices.len()).wrapping_add(number)));
-        let mut items: Vec<usize> = passes.skip(before % indices.len()).take(self.epoch_items()).collect();
-        if let Some(lengths) = self.items.lengths.as_ref().filter(|_| self.is_shuffled) {
-            let mut rng = stream(self.seed, Purpose::Buckets, epoch);
-            let size = self.step_items();
-            for bucket in items.chunks_mut(size.saturating_mul(BUCKET)) {
-                bucket.sort_by_key(|&item| Reverse(lengths[item]));
-                // The last batch of an epoch may be smaller, so it stays where it is.
-                let mut steps: Vec<Vec<usize>> = bucket.chunks_exact(size).map(<[usize]>::to_vec).collect();
-                steps.shuffle(&mut rng);
-                bucket.iter_mut().zip(steps.into_iter().flatten()).for_each(|(index, item)| *index = item);
-            }
-        }
-        match &self.items.texts {
-            Some(texts) => distinct(&items, self.step_items(), texts),
-            None => items,
-        }
-    }
-
-    /// A seed for the batch that begins with this rank's item number `done` of an epoch; without shuffling the same
-    /// in every epoch, so that every validation masks the same tokens.
-    pub(super) fn seed(&self, purpose: Purpose, epoch: usize, done: usize) -> u64 {
-        // Counted over all epochs and ranks: no two batches of a run draw from one stream.
-        let before = if self.is_shuffled { self.items_before(epoch) } else { 0 };
-        let own = done.wrapping_mul(self.ranks).wrapping_add(self.rank);
-        stream(self.seed, purpose, before.wrapping_add(own)).next_u64()
-    }
-}
-
-/// The steps of an epoch of so many items, `size` in each, on some ranks.
-pub(crate) fn steps(items: usize, size: usize, ranks: usize) -> usize {
-    let (full, rest) = (items / size, items % size);
-    // A rest that leaves some rank without an item joins the step before it: all ranks take part in every step.
-    if full > 0 && rest < ranks { full } else { full + 1 }
-}
-
-fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ purpose as u64);
-    // Streams do not overlap, while the seed plus the number would be the seed of another run.
-    rng.set_stream(number as u64);
-    rng
-}
-
 /// Moves items such that no two of a batch share a text, of which `texts` has hashes, as long as there are others to choose from
 /// nearby. Source: `NoDuplicatesBatchSampler` of sentence-transformers 6.2, whose last batches have fewer items instead.
-fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize> {
+pub(super) fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize> {
     let mut left: VecDeque<usize> = items.iter().copied().collect();
     let mut chosen = Vec::with_capacity(items.len());
     while !left.is_empty() {

@@ -1,5 +1,6 @@
 //! What a run shows: a progress bar in a terminal, or Burn's dashboard, and lines of text elsewhere.
 
+use super::arguments::TrainingArguments;
 use super::callback::{Callback, LogEntry, Progress};
 use super::history::{Evaluation, LOSS};
 use burn::train::Interrupter;
@@ -17,13 +18,12 @@ use std::time::Duration;
 /// What shows a run of which so many steps are done, if it is not silent.
 pub(super) fn shown(
     definitions: Vec<MetricDefinition>,
-    wants_dashboard: bool,
-    is_alone: bool,
+    arguments: &TrainingArguments,
     progress: &Progress,
 ) -> Box<dyn Callback> {
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     // mpirun gives every rank a terminal of its own, which nobody sees, and a lone one no keys: there the dashboard panics.
-    if wants_dashboard && is_terminal && is_alone {
+    if arguments.dashboard && is_terminal && arguments.ranks.size() == 1 {
         return Box::new(Dashboard::new(definitions, progress));
     }
     // It draws nothing where the standard error is no terminal.

@@ -191,10 +191,15 @@ fn what_cannot_be_trained_is_refused_before_the_first_step() {
     let classifier = |texts: LabelledTexts| Trainer::from_pretrained(dir.path(), texts, base()).unwrap();
     let other =
         LabelledTexts::new(vec![text("good", Label::Class(0))], ["neutral"].map(String::from).to_vec());
-    says(
-        classifier(reviews(8)).with_validation(other.unwrap()).train(),
-        "the label \"neutral\" of the data is not one of the model's",
-    );
+    let other = other.unwrap();
+    let expected = "the validation data: the label \"neutral\" of the data is not one of the model's: [\"negative\", \"positive\"]; \
+                    texts[0] has it";
+    says(classifier(reviews(8)).with_validation(other).train(), expected);
+    let valid = dir.path().join("valid.csv");
+    fs::write(&valid, "text,label\ngood,positive\n\n\"a\nb\",neutral\n").unwrap();
+    let other = LabelledTexts::open(&valid, &Columns::default()).unwrap();
+    let expected = "valid.csv, line 4: the row has the label \"neutral\", but the labels are [\"negative\", \"positive\"]";
+    says(classifier(reviews(8)).with_validation(other).train(), expected);
     let number = LabelledTexts::new(vec![text("good", Label::Value(1.0))], Vec::new()).unwrap();
     says(classifier(reviews(8)).with_validation(number).train(), "problem_type is SingleLabelClassification");
     says(
