@@ -10,7 +10,6 @@ use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fmt::{self, Debug};
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,43 +19,24 @@ pub(super) const BUCKET: usize = 50;
 /// A dataset, with what makes a batch of a model from some of its items, for an [`EpochLoader`](super::EpochLoader), which has an
 /// example. It is itself data for a [`Trainer`](crate::training::Trainer) of any model that reads such batches. Clones share both.
 pub struct Batches<B> {
-    source: Arc<dyn Source<B>>,
+    make: Arc<Make<B>>,
+    show: Arc<Show>,
+    /// The number of items of the dataset.
+    size: usize,
     pub(super) items: Items,
 }
 
 impl<B> Clone for Batches<B> {
     fn clone(&self) -> Self {
-        Self { source: self.source.clone(), items: self.items.clone() }
+        Self { make: self.make.clone(), show: self.show.clone(), items: self.items.clone(), ..*self }
     }
 }
 
-/// A dataset with its function that makes batches, of whatever type its items are.
-trait Source<B>: Send + Sync {
-    fn batch(&self, indices: Vec<usize>, seed: u64, device: &Device) -> Result<B, DatasetError>;
-    fn show(&self, index: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result;
-    fn len(&self) -> usize;
-}
+/// Makes a batch of items with these indices, whatever their type, with a seed.
+type Make<B> = dyn Fn(Vec<usize>, u64, &Device) -> Result<B, DatasetError> + Send + Sync;
 
-struct Made<D, T, F>(D, F, PhantomData<fn(T)>);
-
-impl<B, T, D, F> Source<B> for Made<D, T, F>
-where
-    T: Debug + Send + Sync,
-    D: Dataset<T>,
-    F: Fn(&[T], u64, &Device) -> Result<B> + Send + Sync,
-{
-    fn batch(&self, indices: Vec<usize>, seed: u64, device: &Device) -> Result<B, DatasetError> {
-        (self.1)(&self.0.get_many(indices)?, seed, device).map_err(DatasetError::new)
-    }
-
-    fn show(&self, index: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.get(index).ok().fmt(f)
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-}
+/// Writes an item by its `Debug`.
+type Show = dyn Fn(usize, &mut fmt::Formatter<'_>) -> fmt::Result + Send + Sync;
 
 /// The items of a dataset that are read, by their indices in it, and what is known of each item of the dataset.
 #[derive(Clone, Debug, Default)]
@@ -82,8 +62,16 @@ impl<B: 'static> Batches<B> {
         dataset: impl Dataset<T> + 'static,
         make: impl Fn(&[T], u64, &Device) -> Result<B> + Send + Sync + 'static,
     ) -> Self {
-        let items = Items { indices: Arc::new((0..dataset.len()).collect()), ..Default::default() };
-        Self { source: Arc::new(Made(dataset, make, PhantomData)), items }
+        let (size, dataset) = (dataset.len(), Arc::new(dataset));
+        let shown = dataset.clone();
+        Self {
+            make: Arc::new(move |indices, seed, device| {
+                make(&dataset.get_many(indices)?, seed, device).map_err(DatasetError::new)
+            }),
+            show: Arc::new(move |index, f| shown.get(index).ok().fmt(f)),
+            size,
+            items: Items { indices: Arc::new((0..size).collect()), ..Default::default() },
+        }
     }
 
     /// Sets the length of each item, in any unit: shuffled items of similar lengths are then grouped, within fifty batches, which
@@ -118,14 +106,13 @@ impl<B: 'static> Batches<B> {
 
     /// Returns [`Error::Data`] if lengths, sources or texts are not one per item of the dataset.
     pub(super) fn check(&self) -> Result<()> {
-        let items = self.source.len();
         for (what, count) in [
             ("lengths", self.items.lengths.as_ref().map(|lengths| lengths.len())),
             ("sources", self.items.sources.as_ref().map(|sources| sources.len())),
             ("texts", self.items.texts.as_ref().map(|texts| texts.len())),
         ] {
-            if let Some(found) = count.filter(|&count| count != items) {
-                let problem = format!("number {found}, but there must be one per item: {items}");
+            if let Some(found) = count.filter(|&count| count != self.size) {
+                let problem = format!("number {found}, but there must be one per item: {}", self.size);
                 return Err(Error::data(what, problem));
             }
         }
@@ -133,7 +120,7 @@ impl<B: 'static> Batches<B> {
     }
 
     pub(super) fn read(&self, indices: Vec<usize>, seed: u64, to: &Device) -> Result<B, DatasetError> {
-        self.source.batch(indices, seed, to)
+        (self.make)(indices, seed, to)
     }
 
     pub(super) fn slice(&self, range: Range<usize>) -> Self {
@@ -142,10 +129,8 @@ impl<B: 'static> Batches<B> {
 
     /// The same of some items of the dataset.
     fn select(&self, indices: Vec<usize>) -> Self {
-        Self {
-            source: self.source.clone(),
-            items: Items { indices: Arc::new(indices), ..self.items.clone() },
-        }
+        let items = Items { indices: Arc::new(indices), ..self.items.clone() };
+        Self { items, ..self.clone() }
     }
 
     /// All but a share of the sources, and that share, drawn by a seed: for training and for validation. Returns
@@ -199,7 +184,7 @@ impl<B: 'static> Batches<B> {
 /// All items: a resumed run knows the data that it began with by the checksum of this text.
 impl<B> Debug for Batches<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |&index| fmt::from_fn(move |f| self.source.show(index, f));
+        let shown = |&index| fmt::from_fn(move |f| (self.show)(index, f));
         f.debug_list().entries(self.items.indices.iter().map(shown)).finish()
     }
 }

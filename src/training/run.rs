@@ -19,6 +19,7 @@ use burn::train::metric::{Adaptor, LossInput};
 use burn::train::{Interrupter, ItemLazy};
 use burn_fused::autocast;
 use std::collections::BTreeMap;
+use std::mem::{replace, take};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -87,7 +88,6 @@ pub struct Run<M: TrainableModel> {
     pub(super) best_by: BestBy,
     pub(super) plan: Plan,
     pub(super) folder: Arc<RunFolder>,
-    /// Called on the first rank.
     pub(super) callbacks: Arc<Mutex<Vec<Box<dyn Callback>>>>,
     pub(super) interrupter: Interrupter,
 }
@@ -162,36 +162,34 @@ struct Training<M: TrainableModel> {
     progress: Progress,
     /// Σ loss · count of the training batches since the last log entry, and Σ count.
     logged: (f64, f64),
-    /// When the last step or evaluation ended, and how many steps this process has taken in how much time.
+    /// When the last step or evaluation ended, and how much time the steps of this process have taken.
     since: Instant,
-    steps: usize,
     time: Duration,
 }
 
 impl<M: TrainableModel> Run<M> {
     /// Whether a rank is asked to stop: the same on all ranks between two exchanges.
     fn is_stopped(&self) -> bool {
-        let ranks = &self.arguments.ranks;
         if self.interrupter.should_stop() {
-            ranks.stop();
+            self.arguments.ranks.stop();
         }
-        ranks.is_stopped()
+        self.arguments.ranks.is_stopped()
     }
 
     /// The metrics over the validation data, or without any over the first training batch; `None` if the run is stopped
     /// meanwhile.
     fn evaluate(&self, model: &M, is_checked: bool) -> Result<Option<BTreeMap<String, f64>>> {
         let data = self.valid.as_ref().map_or((&self.train, 1), |valid| (valid, usize::MAX));
-        let is_stopped = || self.is_stopped();
         let output = |batch: &_| Ok(model.outcome(batch)?.output);
-        self.metrics.evaluate(data, &self.arguments, M::SHARED, is_checked, &is_stopped, output)
+        self.metrics.evaluate(data, &self.arguments, M::SHARED, is_checked, &|| self.is_stopped(), output)
     }
 
     /// Calls the callbacks of the first rank, each of which may stop the run.
     fn call(&self, event: impl Fn(&mut dyn Callback) -> ControlFlow<String>) {
-        let is_first = self.arguments.ranks.is_first();
-        let mut callbacks = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
-        for callback in callbacks.iter_mut().filter(|_| is_first) {
+        if !self.arguments.ranks.is_first() {
+            return;
+        }
+        for callback in self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
             if let ControlFlow::Break(reason) = event(callback.as_mut()) {
                 self.interrupter.stop(Some(&reason));
             }
@@ -238,15 +236,13 @@ impl<M: TrainableModel> Training<M> {
         let first = first.map_err(|source| Error::training("reading a batch", source))?;
         first.map(|batch| plain.outcome(&batch)).transpose()?;
         let initial = run.evaluate(&plain, false)?.ok_or_else(|| stopped(&run.interrupter))?;
-        let layers = run.model.bert().encoder.layers.len();
-        let schedule = run.arguments.schedule(run.plan, finished, layers)?;
+        let schedule = run.arguments.schedule(run.plan, finished, run.model.bert().encoder.layers.len())?;
         if ranks.is_first() {
             run.folder.begin(loss_of(&initial), run.plan, run.data)?;
         }
         if finished > 0 {
             run.model = run.folder.model(finished, run.model)?;
-            let optimizer = (run.optimizer, run.is_adamw);
-            run.optimizer = run.folder.optimizer(finished, optimizer, &run.model)?;
+            run.optimizer = run.folder.optimizer(finished, (run.optimizer, run.is_adamw), &run.model)?;
             run.train = run.train.starting_at(finished, items_read);
         }
         Ok(Self {
@@ -258,26 +254,20 @@ impl<M: TrainableModel> Training<M> {
             progress: run.plan.progress(finished * run.plan.steps),
             logged: (0.0, 0.0),
             since: Instant::now(),
-            steps: 0,
             time: Duration::ZERO,
             run,
         })
     }
 
-    /// The number of the next part, counted from 0; `None` if the run is over.
+    /// The number of the next part, counted from 0; `None` if the run is over, or without an improvement for as long as its patience.
     fn next_part(&self) -> Option<usize> {
+        let arguments = &self.run.arguments;
         let finished = self.history.evaluations.len();
-        (finished < self.run.plan.parts && !self.is_patience_over()).then_some(finished)
-    }
-
-    /// Whether the run has been without an improvement for as long as its patience.
-    fn is_patience_over(&self) -> bool {
-        let TrainingArguments { early_stopping_patience, early_stopping_threshold: threshold, .. } =
-            &self.run.arguments;
-        let last = self.history.last_improvement(&self.run.best_by, *threshold, |_| true);
-        early_stopping_patience
-            .zip(last)
-            .is_some_and(|(patience, last)| self.history.evaluations.len() - 1 - last >= patience)
+        let last =
+            self.history.last_improvement(&self.run.best_by, arguments.early_stopping_threshold, |_| true);
+        let patience = arguments.early_stopping_patience.zip(last);
+        let is_patient = patience.is_none_or(|(patience, last)| finished - 1 - last < patience);
+        (finished < self.run.plan.parts && is_patient).then_some(finished)
     }
 
     /// Counts a training batch in metrics and logs.
@@ -304,13 +294,13 @@ impl<M: TrainableModel> Training<M> {
     /// Counts a step, and logs it if it is due.
     fn log(&mut self) {
         self.progress = self.run.plan.progress(self.progress.step + 1);
-        (self.steps, self.time) = (self.steps + 1, self.time + self.since.elapsed());
-        self.since = Instant::now();
+        self.time += replace(&mut self.since, Instant::now()).elapsed();
         let progress = self.progress;
         self.run.call(|callback| callback.on_step(&progress));
         if progress.step.is_multiple_of(self.run.arguments.logging_steps) {
-            let (sum, count) = std::mem::take(&mut self.logged);
-            let steps_per_second = self.steps as f64 / self.time.as_secs_f64();
+            let (sum, count) = take(&mut self.logged);
+            let begun = self.run.folder.resumed.0 * self.run.plan.steps;
+            let steps_per_second = (progress.step - begun) as f64 / self.time.as_secs_f64();
             let entry = LogEntry {
                 progress,
                 loss: (count > 0.0).then(|| sum / count),
@@ -326,12 +316,10 @@ impl<M: TrainableModel> Training<M> {
     fn evaluate_and_save(&mut self) -> Result<()> {
         let train = finite(self.metrics.take()?);
         let valid = match self.run.valid {
-            Some(_) => match self.run.evaluate(&self.run.model.valid(), true)? {
-                Some(valid) => finite(valid),
-                None => return Ok(()),
-            },
-            None => BTreeMap::new(),
+            Some(_) => self.run.evaluate(&self.run.model.valid(), true)?,
+            None => Some(BTreeMap::new()),
         };
+        let Some(valid) = valid.map(finite) else { return Ok(()) };
         let valid = self.run.arguments.ranks.of_first(valid)?;
         let evaluation = Evaluation { step: self.progress.step, train, valid };
         self.history.evaluations.push(evaluation.clone());
@@ -339,7 +327,7 @@ impl<M: TrainableModel> Training<M> {
         self.run.call(|callback| callback.on_evaluate(&progress, &evaluation));
         // Of several ranks, the first saves for all.
         if self.run.arguments.ranks.is_first() {
-            let state = State::new(self.history.clone(), self.run.train.items_before(number));
+            let state = (self.history.clone(), self.run.train.items_before(number));
             let Run { model, optimizer, folder, arguments, .. } = &self.run;
             let path = folder.save(number, model.clone().into_record(), optimizer.to_record(), state)?;
             let best = self.history.best(&self.run.best_by, |_| true).map(|best| best + 1);
@@ -357,11 +345,11 @@ impl<M: TrainableModel> Training<M> {
         let Self { run, mut history, progress, .. } = self;
         let (ranks, is_over) = (run.arguments.ranks.clone(), interrupted.is_none());
         ranks.same("end of the run", &is_over)?;
-        run.call(|callback| {
-            callback.on_end(&progress, &reason);
-            ControlFlow::Continue(())
-        });
-        run.callbacks.lock().unwrap_or_else(PoisonError::into_inner).clear(); // the terminal is the caller's again
+        if ranks.is_first() {
+            // Dropped after it: the terminal is the caller's again.
+            let callbacks = take(&mut *run.callbacks.lock().unwrap_or_else(PoisonError::into_inner));
+            callbacks.into_iter().for_each(|mut callback| callback.on_end(&progress, &reason));
+        }
         history.retain(&run.metrics.names());
         if is_over && run.valid.is_some() {
             let problem = history.choose_best(&run.best_by, &run.folder.checkpoints()?);
