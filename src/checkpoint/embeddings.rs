@@ -58,7 +58,7 @@ impl BertEmbeddings {
     /// [`Error::ConfigFile`] if the family of the keys has other positions than the config's.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = &directory(path.as_ref(), Wanted::Weights)?;
-        let config_path = config_path(path);
+        let config_path = config_path(path)?;
         of_one_save(path, || {
             let checkpoint = Checkpoint::open(path)?;
             // A directory without a config is incomplete, a file of weights may be all there is.

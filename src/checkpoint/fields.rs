@@ -1,5 +1,6 @@
 //! The fields of a `config.json`, read tolerantly, and those that are written.
 
+use super::adapter::base_of;
 use crate::embeddings::{BertEmbeddingsConfig, EMBEDDING_SIZE, Number};
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Presence};
@@ -10,14 +11,16 @@ use crate::layers::EmbeddingInitializer;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// The path of a checkpoint's config: in the directory, or beside the weights file.
-pub(super) fn config_path(path: &Path) -> PathBuf {
-    folder_of(path).join(CONFIG_NAME)
+/// The path of a checkpoint's config: in the directory, beside the weights file, or in that of an adapter's base.
+pub(super) fn config_path(path: &Path) -> Result<PathBuf> {
+    Ok(folder_of(&base_of(path)?).join(CONFIG_NAME))
 }
 
 /// The fields of one `config.json`, under BERT's names. [`Stored`](crate::model::Stored) has an example.
 pub struct Fields {
     path: PathBuf,
+    /// The folder of the model, where an adapter's may lie elsewhere than the config.
+    dir: PathBuf,
     fields: Map<String, Value>,
     pub(crate) spec: &'static FamilySpec,
 }
@@ -25,7 +28,8 @@ pub struct Fields {
 impl Fields {
     pub(crate) fn read(path: PathBuf) -> Result<Self> {
         // BERT's names until the file's own family is known: errors before that have to name fields too.
-        let mut read = Self { fields: read_json(&path)?, spec: Family::Bert.spec(), path };
+        let dir = folder_of(&path).to_path_buf();
+        let mut read = Self { fields: read_json(&path)?, spec: Family::Bert.spec(), path, dir };
         read.spec = read.stated_spec()?;
         for (field, name) in read.spec.fields {
             // Removed even where it is not read: a stray field of BERT's means nothing in this family.
@@ -44,7 +48,7 @@ impl Fields {
 
     pub(crate) fn at(path: &Path) -> Result<Self> {
         let path = directory(path, Wanted::Settings)?;
-        Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path })
+        if path.is_dir() { Self::beside(&path) } else { Self::read(path) }
     }
 
     /// Reads the `config.json` in a directory or next to a weights file. If `path` does not exist, the error
@@ -53,11 +57,12 @@ impl Fields {
         if !regular_file::exists(path) {
             regular_file::open(path)?;
         }
-        Self::read(config_path(path))
+        let dir = folder_of(path).to_path_buf();
+        Ok(Self { dir, ..Self::read(config_path(path)?)? })
     }
 
     pub(crate) fn dir(&self) -> &Path {
-        self.path.parent().unwrap_or(Path::new(""))
+        &self.dir
     }
 
     fn stated_spec(&self) -> Result<&'static FamilySpec> {

@@ -91,6 +91,7 @@ impl Source<'_> {
     ) -> Result<()> {
         let (tensor, file, dtype) = checkpoint.float_tensor(self.key)?;
         file.read(self.key, tensor, bytes)?;
+        let dtype = checkpoint.adapted(self.key, dtype, bytes)?;
         let mut shape = tensor.shape.clone();
         shape[0] /= self.params.len();
         // Row by row in memory, so that a parameter is one run of bytes.

@@ -4,6 +4,7 @@
 //! module's parameters (`params`) and fills them (`load`). Formats, keys, dtypes and shapes are checked before anything is applied, so a load that fails
 //! has changed nothing.
 
+mod adapter;
 mod directory;
 mod embeddings;
 mod fields;
@@ -12,6 +13,8 @@ mod keys;
 mod load;
 mod params;
 
+use adapter::LowRank;
+pub(crate) use adapter::{adapter_config, base_of};
 pub(crate) use directory::Directory;
 pub use fields::Fields;
 pub(crate) use fields::{merged_fields, number_fields, replace_changed};
@@ -45,11 +48,25 @@ pub(crate) struct Checkpoint {
     files: Vec<WeightFile>,
     /// Tensors by key, each with the index of its file.
     tensors: BTreeMap<String, (usize, StoredTensor)>,
+    /// What an adapter adds to weights, by key.
+    low_rank: BTreeMap<String, LowRank>,
+    /// The config of the adapter beside the weights.
+    pub(crate) adapter: Option<PathBuf>,
 }
 
 impl Checkpoint {
-    /// Opens a directory, a weights file or an index of shards.
+    /// Opens a directory, a weights file or an index of shards, with the adapter beside it; or an adapter's directory, with the base
+    /// model that it names.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        let base = Self::open_base(&base_of(path)?)?;
+        // Of a base model that has an adapter itself, as PEFT, the one that was named.
+        match adapter_config(path) {
+            Some(config) => base.with_adapter(config),
+            None => Ok(base),
+        }
+    }
+
+    fn open_base(path: &Path) -> Result<Self> {
         let problem = || format!("the directory has none of {}", WEIGHT_NAMES.join(", "));
         let path = regular_file::first_in(path, &WEIGHT_NAMES)
             .ok_or_else(|| Error::not_a_checkpoint(path, problem()))?;
@@ -85,7 +102,7 @@ impl Checkpoint {
                 return Err(ambiguous(&path, &[name, &format!("{prefix}{name}")]));
             }
         }
-        Ok(Self { path, wrapper: prefix, files, tensors })
+        Ok(Self { path, wrapper: prefix, files, tensors, low_rank: BTreeMap::new(), adapter: None })
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
@@ -103,11 +120,7 @@ impl Checkpoint {
     /// As [`tensor`](Self::tensor), with Burn's dtype; an error if the tensor does not hold floats.
     fn float_tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile, DType)> {
         let (tensor, file) = self.tensor(key)?;
-        let Some((_, dtype, _)) = FLOATS.into_iter().find(|(stored, ..)| *stored == tensor.dtype) else {
-            let (path, found) = (file.path.clone(), tensor.dtype.to_string());
-            return Err(Error::CheckpointDType { path, key: key.to_string(), found });
-        };
-        Ok((tensor, file, dtype))
+        Ok((tensor, file, float_dtype(tensor, file, key)?))
     }
 
     /// Whether two tensors have the same shape and values, in whatever dtype each is stored.
@@ -128,6 +141,7 @@ impl Checkpoint {
         let (tensor, file, dtype) = self.float_tensor(key)?;
         let mut bytes = Vec::new();
         file.read(key, tensor, &mut bytes)?;
+        let dtype = self.adapted(key, dtype, &mut bytes)?;
         Ok(formats::values(&bytes, &tensor.shape, dtype, false))
     }
 
@@ -145,6 +159,13 @@ impl Checkpoint {
         }
         Ok(())
     }
+}
+
+/// Burn's dtype of a tensor; an error if it does not hold floats.
+fn float_dtype(tensor: &StoredTensor, file: &WeightFile, key: &str) -> Result<DType> {
+    let dtype = FLOATS.into_iter().find(|(stored, ..)| *stored == tensor.dtype).map(|(_, dtype, _)| dtype);
+    let (path, key) = (|| file.path.clone(), || key.to_string());
+    dtype.ok_or_else(|| Error::CheckpointDType { path: path(), key: key(), found: tensor.dtype.to_string() })
 }
 
 /// The `weight_map` of an index: the shards beside it, and the keys that each holds.

@@ -16,7 +16,7 @@ use burn::prelude::*;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Hugging Face checkpoints of every model of this crate, in and out.
 ///
@@ -156,6 +156,8 @@ pub struct LoadReport {
     pub unused: Vec<String>,
     /// The class that `architectures` of `config.json` names, if the model has a head and is of another class.
     pub other_class: Option<String>,
+    /// The `adapter_config.json` of the PEFT adapter that was merged into the weights, if there is one beside them.
+    pub adapter: Option<PathBuf>,
 }
 
 impl LoadReport {
@@ -169,6 +171,9 @@ impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(class) = &self.other_class {
             writeln!(f, "config.json names another class: {}", shown(class))?;
+        }
+        if let Some(adapter) = &self.adapter {
+            writeln!(f, "merged into the weights: {}", shown(&adapter.display().to_string()))?;
         }
         let [missing, unused] = ["not in the checkpoint, not loaded", "in the checkpoint, not used"];
         for (what, keys) in [(missing, &self.missing), (unused, &self.unused)] {
@@ -282,7 +287,7 @@ fn read<M: Stored>(
         }
     }
     let other_class = fields.class_beside(class_of(model).as_deref());
-    Ok((filled_model, LoadReport { missing, unused, other_class }))
+    Ok((filled_model, LoadReport { missing, unused, other_class, adapter: checkpoint.adapter.clone() }))
 }
 
 /// The number of a head's labels, if the config.json gives as many other names.
