@@ -4,7 +4,7 @@ use crate::data::steps;
 use crate::distributed::{Ranks, gpus};
 use crate::error::{Error, Result};
 use crate::layers::ensure;
-use crate::model::SentenceLoss;
+use crate::model::{Prompts, SentenceLoss};
 use crate::optim::{LrSchedule, layer_wise_decay};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::prelude::*;
@@ -25,6 +25,66 @@ pub enum EvalStrategy {
     Epoch,
     /// Every so many optimizer steps. A run of epochs divides each epoch evenly into parts of about as many steps.
     Steps(usize),
+}
+
+/// What [`TrainingArguments::prompts`] puts before sentences; further columns have what the last one has. A sentence that begins
+/// with its prompt gets no other, and the prompt's tokens are left out of the pooling where the model's
+/// [`include_prompt`](crate::model::BertForSentenceEmbeddingConfig::include_prompt) is false.
+///
+/// ```
+/// use burn_bert::training::{TrainingArguments, TrainingPrompts};
+///
+/// let arguments = TrainingArguments::new("out").with_prompts(["query: ", "passage: "]);
+/// // Those of the model, by their names in config_sentence_transformers.json:
+/// let names = ["query", "document"].map(String::from).to_vec();
+/// let arguments = TrainingArguments::new("out").with_prompts(TrainingPrompts::Names(names));
+/// # let _ = arguments;
+/// ```
+#[derive(Clone, Debug, Serialize)]
+pub enum TrainingPrompts {
+    /// A text for all columns.
+    All(String),
+    /// A text for each column: anchors, positives, negatives.
+    Columns(Vec<String>),
+    /// The model's own prompt of this name, for each column.
+    Names(Vec<String>),
+}
+
+impl TrainingPrompts {
+    /// The text of each column, given the prompts of the model; [`Error::Config`] without a column, or if there is no prompt of the name.
+    pub(super) fn texts<'a>(&'a self, own: &'a Prompts) -> Result<Vec<&'a str>> {
+        let texts: Vec<&str> = match self {
+            Self::All(text) => vec![text],
+            Self::Columns(texts) => texts.iter().map(String::as_str).collect(),
+            Self::Names(names) => names.iter().map(|name| own.text(Some(name))).collect::<Result<_>>()?,
+        };
+        ensure(!texts.is_empty(), "prompts", || "are none, but there must be one or more".into())?;
+        Ok(texts)
+    }
+
+    /// The prompts of a model that is trained with these.
+    pub(super) fn saved(&self, own: Prompts) -> Prompts {
+        match self {
+            Self::Names(_) => own,
+            Self::All(text) => own.with("query", text).with("document", text).with_default("query"),
+            Self::Columns(texts) => ["query", "document"]
+                .into_iter()
+                .zip(texts.iter().chain(texts.last()))
+                .fold(own, |prompts, (name, text)| prompts.with(name, text)),
+        }
+    }
+}
+
+impl From<&str> for TrainingPrompts {
+    fn from(text: &str) -> Self {
+        Self::All(text.into())
+    }
+}
+
+impl<const N: usize> From<[&str; N]> for TrainingPrompts {
+    fn from(texts: [&str; N]) -> Self {
+        Self::Columns(texts.map(String::from).to_vec())
+    }
 }
 
 /// The settings of a [`Trainer`](super::Trainer), which has an example, by their names in transformers' `TrainingArguments`.
@@ -119,6 +179,10 @@ pub struct TrainingArguments {
     #[serde(serialize_with = "debugged")]
     #[setters(into)]
     pub sentence_loss: Option<SentenceLoss>,
+    /// What is put before the sentences of [`SentencePairs`](crate::data::SentencePairs), in training and evaluation. With a model
+    /// from a checkpoint the prompts are saved: the first as `query`, the second as `document`, and one for all as the default too.
+    #[setters(skip)]
+    pub prompts: Option<TrainingPrompts>,
     /// Sentences that a model of sentence embeddings from a checkpoint embeds at once, of a batch of any size.
     #[setters(into)]
     pub mini_batch_size: Option<usize>,
@@ -231,6 +295,7 @@ impl TrainingArguments {
             max_length: None,
             doc_stride: 128,
             sentence_loss: None,
+            prompts: None,
             mini_batch_size: None,
             group_by_length: true,
             no_duplicates: true,
@@ -243,6 +308,11 @@ impl TrainingArguments {
             dashboard: false,
             devices: Vec::new(),
         }
+    }
+
+    /// Sets [`prompts`](Self::prompts): a text for all columns, an array of one for each, or [`TrainingPrompts`].
+    pub fn with_prompts(self, prompts: impl Into<TrainingPrompts>) -> Self {
+        Self { prompts: Some(prompts.into()), ..self }
     }
 
     /// Sets [`ranks`](Self::ranks).
@@ -267,6 +337,17 @@ impl TrainingArguments {
     pub(super) fn note(&self, text: impl Display) {
         if !self.silent && self.ranks.is_first() {
             let _ = writeln!(stderr(), "{text}");
+        }
+    }
+
+    /// Says which prompts come before which sentences, if the model has some or there are any.
+    pub(super) fn note_prompts(&self, texts: &[&str], own: &Prompts) {
+        match (texts, &own.names()[..]) {
+            ([], []) => {}
+            ([], own) => self.note(format_args!(
+                "the model has the prompts {own:?}, which are not used; see with_prompts"
+            )),
+            (texts, _) => self.note(format_args!("prompts of anchors, positives and so on: {texts:?}")),
         }
     }
 
