@@ -8,7 +8,7 @@ use crate::data::EpochLoader;
 use crate::distributed::{Ranks, Wire};
 use crate::error::{Error, Result};
 use crate::model::PretrainedModel;
-use crate::optim::average_and_clip;
+use crate::optim::scale_and_clip;
 use crate::pipeline::Pipeline;
 use crate::text::BertTokenizer;
 use burn::module::Module;
@@ -348,7 +348,8 @@ impl<M: TrainableModel> Training<M> {
         let Run { arguments: TrainingArguments { ranks, max_grad_norm, .. }, model, .. } = &self.run;
         let mut gradients = ranks.mean_of_scaled(model, sum.grads(), share, count)?;
         let share = if ranks.size() == 1 { share } else { 1.0 };
-        average_and_clip(model, &mut gradients, Some(share), *max_grad_norm);
+        // An infinite norm clips nothing, so none is computed.
+        scale_and_clip(model, &mut gradients, share, Some(*max_grad_norm).filter(|norm| norm.is_finite()));
         Ok(Some(gradients))
     }
 
