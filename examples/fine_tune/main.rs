@@ -331,8 +331,7 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             let prompts = match (&prompts[..], &prompt_names[..]) {
                 ([], []) => None,
                 ([], names) => Some(TrainingPrompts::Names(names.to_vec())),
-                ([prompt], _) => Some(prompt.as_str().into()),
-                (prompts, _) => Some(TrainingPrompts::Columns(prompts.to_vec())),
+                (texts, _) => Some(TrainingPrompts::Texts(texts.to_vec())),
             };
             let arguments = TrainingArguments { prompts, ..arguments.with_mini_batch_size(*mini_batch_size) };
             settings.train(arguments, |path| SentencePairs::open(path, &Default::default())).map(drop)

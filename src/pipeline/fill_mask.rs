@@ -6,6 +6,8 @@ use crate::error::{Error, Result};
 use crate::layers::ensure;
 use crate::model::BertForMaskedLm;
 use crate::text::Encoding;
+use burn::prelude::*;
+use std::iter::repeat;
 
 /// Masks whose logits are computed at once: each has as many as the vocabulary has words.
 const MASKS_AT_ONCE: usize = 32;
@@ -82,12 +84,9 @@ impl Pipeline<BertForMaskedLm> {
             let hidden = self.model.bert.forward_packed(&batch.input, batch.padding.as_ref())?;
             for masks in masks.chunks(MASKS_AT_ONCE) {
                 let rows: Vec<usize> = masks.iter().map(|(_, row, place)| row * seq + place).collect();
-                let logits = self.model.scores(hidden.select(&rows))?; // [N, V]
-                let [_, vocab_size] = logits.dims();
-                let logits: Vec<f64> = logits.into_data().iter().collect();
-                for (&(text, row, place), logits) in masks.iter().zip(logits.chunks(vocab_size)) {
-                    check_finite("scores", text, logits)?;
-                    let scores = softmax(logits);
+                let texts = masks.iter().map(|&(text, ..)| text);
+                let scores = self.probabilities(hidden.select(&rows), texts)?;
+                for (&(text, row, place), scores) in masks.iter().zip(scores) {
                     let mut ids = encodings[row].input_ids().to_vec();
                     // The other masks are special tokens, too: without those they would be missing.
                     let is_only = ids.iter().filter(|&&id| id == mask).count() == 1;
@@ -136,27 +135,32 @@ impl Pipeline<BertForMaskedLm> {
     ) -> Result<Vec<Vec<FilledMasks>>> {
         options.check("fill_masks", &["targets", "top_k"])?;
         let (candidates, top_k) = self.candidates(options)?;
+        let num_beams = top_k.max(5);
+        let device = self.model.bert.embeddings.word_embeddings.weight.lazy_device();
         let fill = |(text, content): (usize, &T)| {
             let encoding = self.tokenizer.encode(content.as_ref())?;
             let masks = self.masks(text, &encoding)?;
+            let types = encoding.token_type_ids();
             // The tokens of each beam, and the logarithm of its probability.
             let mut beams = vec![(encoding.input_ids().to_vec(), 0.0)];
             for &place in &masks {
                 let mut longer = Vec::new();
                 for beams in beams.chunks(MASKS_AT_ONCE) {
-                    let scores = self.scores_at(place, beams, encoding.token_type_ids())?;
-                    for ((ids, log), logits) in beams.iter().zip(scores) {
-                        check_finite("scores", text, &logits)?;
-                        let scores = softmax(&logits);
-                        for (id, _) in candidates.best(&scores, top_k.max(5)) {
+                    let ids: Vec<&[u32]> = beams.iter().map(|(ids, _)| &ids[..]).collect();
+                    let input = BertEmbeddingsInput::from_rows(&ids, &device)?;
+                    let input = input.with_token_type_ids(&vec![types; ids.len()])?;
+                    let rows: Vec<usize> = (0..ids.len()).map(|row| row * types.len() + place).collect();
+                    let hidden = self.model.bert.forward_packed(&input, None)?.select(&rows);
+                    for ((ids, log), scores) in beams.iter().zip(self.probabilities(hidden, repeat(text))?) {
+                        longer.extend(candidates.best(&scores, num_beams).into_iter().map(|(id, _)| {
                             let mut ids = ids.clone();
                             ids[place] = id;
-                            longer.push((ids, log + scores[id as usize].ln()));
-                        }
+                            (ids, log + scores[id as usize].ln())
+                        }));
                     }
                 }
                 longer.sort_by(|a, b| b.1.total_cmp(&a.1));
-                longer.truncate(top_k.max(5));
+                longer.truncate(num_beams);
                 beams = longer;
             }
             let filled = |(mut ids, log): (Vec<u32>, f64)| {
@@ -176,17 +180,13 @@ impl Pipeline<BertForMaskedLm> {
         texts.iter().enumerate().map(fill).collect()
     }
 
-    /// The logits of all tokens at a place of each beam.
-    fn scores_at(&self, place: usize, beams: &[(Vec<u32>, f64)], types: &[u32]) -> Result<Vec<Vec<f64>>> {
-        let ids: Vec<&[u32]> = beams.iter().map(|(ids, _)| &ids[..]).collect();
-        let device = self.model.bert.embeddings.word_embeddings.weight.lazy_device();
-        let input = BertEmbeddingsInput::from_rows(&ids, &device)?;
-        let input = input.with_token_type_ids(&vec![types; ids.len()])?;
-        let rows: Vec<usize> = (0..ids.len()).map(|row| row * types.len() + place).collect();
-        let logits = self.model.scores(self.model.bert.forward_packed(&input, None)?.select(&rows))?; // [N, V]
+    /// The probabilities of all tokens at some places, [N, H], each of a text.
+    fn probabilities(&self, hidden: Tensor<2>, texts: impl Iterator<Item = usize>) -> Result<Vec<Vec<f64>>> {
+        let logits = self.model.scores(hidden)?; // [N, V]
         let [_, vocab_size] = logits.dims();
         let logits: Vec<f64> = logits.into_data().iter().collect();
-        Ok(logits.chunks(vocab_size).map(<[f64]>::to_vec).collect())
+        let of_text = |(text, logits)| check_finite("scores", text, logits).map(|()| softmax(logits));
+        texts.zip(logits.chunks(vocab_size)).map(of_text).collect()
     }
 
     /// The places of the masks among the tokens of a text, of which there is at least one.

@@ -27,8 +27,8 @@ pub enum EvalStrategy {
     Steps(usize),
 }
 
-/// What [`TrainingArguments::prompts`] puts before sentences; further columns have what the last one has. A sentence that begins
-/// with its prompt gets no other, and the prompt's tokens are left out of the pooling where the model's
+/// What [`TrainingArguments::with_prompts`] puts before the sentences of each column; the last one before those of all further
+/// columns. A sentence that begins with its prompt gets no other. The prompt's tokens are not pooled where the model's
 /// [`include_prompt`](crate::model::BertForSentenceEmbeddingConfig::include_prompt) is false.
 ///
 /// ```
@@ -36,54 +36,21 @@ pub enum EvalStrategy {
 ///
 /// let arguments = TrainingArguments::new("out").with_prompts(["query: ", "passage: "]);
 /// // Those of the model, by their names in config_sentence_transformers.json:
-/// let names = ["query", "document"].map(String::from).to_vec();
+/// let names = vec!["query".into(), "document".into()];
 /// let arguments = TrainingArguments::new("out").with_prompts(TrainingPrompts::Names(names));
 /// # let _ = arguments;
 /// ```
 #[derive(Clone, Debug, Serialize)]
 pub enum TrainingPrompts {
-    /// A text for all columns.
-    All(String),
-    /// A text for each column: anchors, positives, negatives.
-    Columns(Vec<String>),
-    /// The model's own prompt of this name, for each column.
+    /// These texts.
+    Texts(Vec<String>),
+    /// The model's own prompts of these names.
     Names(Vec<String>),
-}
-
-impl TrainingPrompts {
-    /// The text of each column, given the prompts of the model; [`Error::Config`] without a column, or if there is no prompt of the name.
-    pub(super) fn texts<'a>(&'a self, own: &'a Prompts) -> Result<Vec<&'a str>> {
-        let texts: Vec<&str> = match self {
-            Self::All(text) => vec![text],
-            Self::Columns(texts) => texts.iter().map(String::as_str).collect(),
-            Self::Names(names) => names.iter().map(|name| own.text(Some(name))).collect::<Result<_>>()?,
-        };
-        ensure(!texts.is_empty(), "prompts", || "are none, but there must be one or more".into())?;
-        Ok(texts)
-    }
-
-    /// The prompts of a model that is trained with these.
-    pub(super) fn saved(&self, own: Prompts) -> Prompts {
-        match self {
-            Self::Names(_) => own,
-            Self::All(text) => own.with("query", text).with("document", text).with_default("query"),
-            Self::Columns(texts) => ["query", "document"]
-                .into_iter()
-                .zip(texts.iter().chain(texts.last()))
-                .fold(own, |prompts, (name, text)| prompts.with(name, text)),
-        }
-    }
-}
-
-impl From<&str> for TrainingPrompts {
-    fn from(text: &str) -> Self {
-        Self::All(text.into())
-    }
 }
 
 impl<const N: usize> From<[&str; N]> for TrainingPrompts {
     fn from(texts: [&str; N]) -> Self {
-        Self::Columns(texts.map(String::from).to_vec())
+        Self::Texts(texts.map(String::from).to_vec())
     }
 }
 
@@ -179,8 +146,9 @@ pub struct TrainingArguments {
     #[serde(serialize_with = "debugged")]
     #[setters(into)]
     pub sentence_loss: Option<SentenceLoss>,
-    /// What is put before the sentences of [`SentencePairs`](crate::data::SentencePairs), in training and evaluation. With a model
-    /// from a checkpoint the prompts are saved: the first as `query`, the second as `document`, and one for all as the default too.
+    /// What is put before sentences in training and evaluation. Texts are saved with a model from a checkpoint: the first as
+    /// `query`, the second as `document`, one for all as both and the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[setters(skip)]
     pub prompts: Option<TrainingPrompts>,
     /// Sentences that a model of sentence embeddings from a checkpoint embeds at once, of a batch of any size.
@@ -310,7 +278,7 @@ impl TrainingArguments {
         }
     }
 
-    /// Sets [`prompts`](Self::prompts): a text for all columns, an array of one for each, or [`TrainingPrompts`].
+    /// Sets [`prompts`](Self::prompts).
     pub fn with_prompts(self, prompts: impl Into<TrainingPrompts>) -> Self {
         Self { prompts: Some(prompts.into()), ..self }
     }
@@ -340,15 +308,28 @@ impl TrainingArguments {
         }
     }
 
-    /// Says which prompts come before which sentences, if the model has some or there are any.
-    pub(super) fn note_prompts(&self, texts: &[&str], own: &Prompts) {
-        match (texts, &own.names()[..]) {
-            ([], []) => {}
-            ([], own) => self.note(format_args!(
-                "the model has the prompts {own:?}, which are not used; see with_prompts"
-            )),
-            (texts, _) => self.note(format_args!("prompts of anchors, positives and so on: {texts:?}")),
-        }
+    /// The prompts of the columns, given those of the model; says which they are, or that the model's are not used.
+    pub(super) fn prompts<'a>(&'a self, own: &'a Prompts, columns: usize) -> Result<Vec<&'a str>> {
+        let texts: Vec<&str> = match &self.prompts {
+            None => {
+                if !own.names().is_empty() {
+                    let names = own.names();
+                    self.note(format_args!(
+                        "the model's prompts {names:?} are not used; with_prompts puts them"
+                    ));
+                }
+                return Ok(Vec::new());
+            }
+            Some(TrainingPrompts::Texts(texts)) => texts.iter().map(String::as_str).collect(),
+            Some(TrainingPrompts::Names(names)) => {
+                names.iter().map(|name| own.text(Some(name))).collect::<Result<_>>()?
+            }
+        };
+        ensure((1..=columns).contains(&texts.len()), "prompts", || {
+            format!("are {}, but there are {columns} columns of sentences", texts.len())
+        })?;
+        self.note(format_args!("prompts of anchors, positives and so on: {texts:?}"));
+        Ok(texts)
     }
 
     /// What a resumed run must have in common with this one.

@@ -1,6 +1,6 @@
 //! Data for training, and how they become batches; which head each dataset of this crate trains, and by which metrics.
 
-use super::arguments::TrainingArguments;
+use super::arguments::{TrainingArguments, TrainingPrompts};
 use super::callback::check_not_stopped;
 use super::metric_set::Metrics;
 use super::outputs::{ClassificationItem, SentenceEmbeddingItem};
@@ -210,25 +210,23 @@ impl TrainingData<Embedder> for SentencePairs {
         });
         let config = config.with_mini_batch_size(arguments.mini_batch_size);
         let length = arguments.max_length.or(config.max_seq_length);
-        let prompts = config.prompts.clone();
-        let prompts = arguments.prompts.iter().fold(prompts, |own, prompts| prompts.saved(own));
+        let own = config.prompts.clone();
+        let prompts = match &arguments.prompts {
+            Some(TrainingPrompts::Texts(texts)) => match &texts[..] {
+                [] => own,
+                [text] => own.with("query", text).with("document", text).with_default("query"),
+                [query, document, ..] => own.with("query", query).with("document", document),
+            },
+            _ => own,
+        };
         config.with_loss(loss).with_max_seq_length(length).with_prompts(prompts)
     }
 
     fn batches(self, reader: &Reader<Embedder>) -> Result<Batches<SentencePairBatch>> {
         let texts = (!self.has_labels()).then(|| self.text_hashes());
         let (tokenizer, config) = (reader.tokenizer.clone(), reader.model.config());
-        let prompts = match &reader.arguments.prompts {
-            Some(prompts) => prompts.texts(&config.prompts)?,
-            None => Vec::new(),
-        };
-        let columns = 2 + self.num_negatives();
-        ensure(prompts.len() <= columns, "prompts", || {
-            format!("are {}, but there are {columns} columns of sentences", prompts.len())
-        })?;
-        reader.arguments.note_prompts(&prompts, &config.prompts);
-        let prompts =
-            prompts.into_iter().map(|prompt| Prefix::new(prompt, config.include_prompt, &tokenizer));
+        let prompts = reader.arguments.prompts(&config.prompts, 2 + self.num_negatives())?.into_iter();
+        let prompts = prompts.map(|prompt| Prefix::new(prompt, config.include_prompt, &tokenizer));
         let prompts: Vec<Prefix> = prompts.collect::<Result<_>>()?;
         let batches = Batches::new(self, move |pairs: &[_], device: &_| {
             SentencePair::batch_after(&prompts, pairs, &tokenizer, device)

@@ -194,8 +194,8 @@ mod training {
     fn prompts(case: &Value) -> Option<TrainingPrompts> {
         match case["kind"].as_str().unwrap() {
             "none" => None,
-            "one" => Some(case["prompts"].as_str().unwrap().into()),
-            "columns" => Some(TrainingPrompts::Columns(list(&case["prompts"]))),
+            "one" => Some([case["prompts"].as_str().unwrap()].into()),
+            "columns" => Some(TrainingPrompts::Texts(list(&case["prompts"]))),
             _ => Some(TrainingPrompts::Names(list(&case["prompts"]))),
         }
     }
@@ -247,7 +247,7 @@ mod training {
         assert_eq!(saved["prompts"]["passage"], "");
         assert_eq!(saved["default_prompt_name"], "query", "that of the checkpoint");
         assert_eq!(trained_prompts.text(Some("document")).unwrap(), "a text: ");
-        let one = run("one", "a dog. ".into()).unwrap().pipeline.model().config().prompts;
+        let one = run("one", ["a dog. "].into()).unwrap().pipeline.model().config().prompts;
         for name in [None, Some("query"), Some("document")] {
             assert_eq!(one.text(name).unwrap(), "a dog. ");
         }
@@ -257,9 +257,9 @@ mod training {
 
         says(run("a", TrainingPrompts::Names(strings(&["other"]))), "have no \"other\"");
         says(run("b", ["", "", "", ""].into()), "prompts are 4, but there are 3 columns");
-        says(run("c", TrainingPrompts::Columns(Vec::new())), "prompts are none");
+        says(run("c", TrainingPrompts::Texts(Vec::new())), "prompts are 0");
         let pipeline = || Pipeline::<BertForSentenceEmbedding>::from_pretrained(&source, &device()).unwrap();
-        let given = arguments(dir.path()).with_prompts("a dog. ");
+        let given = arguments(dir.path()).with_prompts(["a dog. "]);
         says(Trainer::new(pipeline(), pairs(&cases), given.clone()).map(drop), "choose them by their names");
         let masked = fixture("pipelines/masked");
         let (model, _) = BertForMaskedLm::from_pretrained(masked, &device()).unwrap();
