@@ -13,7 +13,9 @@ fn tokenizer() -> BertTokenizer {
 
 #[track_caller]
 fn assert_near(found: f64, expected: &Value) {
-    assert!((found - expected.as_f64().unwrap()).abs() < 1e-5, "{found}, {expected}");
+    let expected = expected.as_f64().unwrap();
+    // Probabilities of several words are small.
+    assert!((found - expected).abs() < 1e-5_f64.min(1e-4 * expected), "{found}, {expected}");
 }
 
 fn strings(values: &[&str]) -> Vec<String> {
@@ -38,8 +40,7 @@ fn targets_of_masks_are_scored_as_by_transformers_and_masks_are_filled_together(
                 assert_eq!(shown, json!(expected.as_array().unwrap()[..3]));
                 assert_near(word.score, &expected[3]);
                 let replaced = match word.word.as_str() {
-                    "jumped" => Some("jumped-over".to_string()),
-                    "[UNK]" => panic!("no target is unknown"),
+                    "jump" => Some("jumped-over".to_string()),
                     _ => None,
                 };
                 assert_eq!(word.replaced_target, replaced, "{}", word.word);
