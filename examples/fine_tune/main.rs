@@ -258,7 +258,7 @@ impl Settings {
             Some(valid) => trainer.with_validation(open(valid)?),
             None => trainer.with_validation_share(0.1)?,
         };
-        let trained = trainer.with_ctrl_c()?.with_callback(log).train()?;
+        let trained = trainer.with_ctrl_c().with_callback(log).train()?;
         if is_first {
             fs::write(self.output.join("training/loss.svg"), pictures::loss(&trained.history))?;
             print(format_args!("{}\nsaved {}", trained.history, self.output.display()));

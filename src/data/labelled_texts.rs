@@ -108,7 +108,8 @@ impl LabelledTexts {
             let pair = pair.as_ref().map(|pair| row.text(pair)).transpose()?;
             Ok(LabelledText { text: row.text(&text)?, pair, label })
         })?;
-        Self::of_file(path, texts, classes)
+        let (file, columns) = (path.to_path_buf(), columns.clone());
+        Self::of_file(path, texts, classes, move |names| Self::read(&file, &columns, Some(names)).map(drop))
     }
 }
 

@@ -3,7 +3,7 @@ use super::callback::Callback;
 use super::console::shown;
 use super::disk::checksum;
 use super::folder::RunFolder;
-use super::metric_set::{Evaluator, Metrics};
+use super::metric_set::Metrics;
 use super::run::{Run, TrainableModel, Trained, autodiff};
 use super::training_data::{TrainingData, batches, evaluation_loader, training_loader};
 use crate::checkpoint::Fields;
@@ -23,7 +23,7 @@ use burn::train::metric::{Adaptor, Metric, Numeric};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::exit;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Fine-tunes a model, which the dataset decides ([`TrainingData`] lists them): transformers' `Trainer`. Every error that the
 /// settings, the data or the output directory can cause is returned before the first step.
@@ -55,6 +55,7 @@ pub struct Trainer<M: TrainableModel, D> {
     optimizer: Option<ModuleOptimizer>,
     callbacks: Vec<Box<dyn Callback>>,
     interrupter: Interrupter,
+    stops_on_ctrl_c: bool,
 }
 
 enum Validation<D> {
@@ -111,6 +112,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             optimizer: None,
             callbacks: Vec::new(),
             interrupter: Interrupter::new(),
+            stops_on_ctrl_c: false,
         })
     }
 
@@ -152,20 +154,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         self
     }
 
-    /// Stops the run after the current step on Ctrl-C, and the program on a second one, by a handler of this process that stops the
-    /// interrupter: give one of your own [before](Self::with_interrupter). Returns [`Error::Training`] if the process has another
-    /// handler.
-    pub fn with_ctrl_c(self) -> Result<Self> {
-        let interrupter = self.interrupter.clone();
-        let handler = move || {
-            if interrupter.should_stop() {
-                exit(130); // what a shell says of a program that Ctrl-C ended
-            }
-            interrupter.stop(Some("Ctrl-C"));
-        };
-        ctrlc::set_handler(handler)
-            .map_err(|source| Error::Training { what: "the handler of Ctrl-C", source: Box::new(source) })?;
-        Ok(self)
+    /// Stops the run after the current step on Ctrl-C, and the program on a second one, by a handler of this process that
+    /// [`train`](Self::train) sets: an [`Error::Training`] if the process has another one.
+    pub fn with_ctrl_c(self) -> Self {
+        Self { stops_on_ctrl_c: true, ..self }
     }
 
     /// Trains, evaluates, and saves the model with its tokenizer.
@@ -177,13 +169,16 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// a batch that cannot be made, [`Error::Io`] for a checkpoint that cannot be saved, [`Error::Data`] for a loss that is infinite
     /// or NaN, [`Error::Rank`].
     pub fn train(self) -> Result<Trained<M>> {
+        if self.stops_on_ctrl_c {
+            stop_on_ctrl_c(self.interrupter.clone())?;
+        }
         M::run(self.prepare()?)
     }
 
     /// Checks the settings and the output directory, and makes the data's batches.
     fn prepare(self) -> Result<Run<M>> {
-        let Self { pipeline, train, validation, arguments, further, optimizer, mut callbacks, interrupter } =
-            self;
+        let Self { pipeline, train, validation, arguments, further, optimizer, mut callbacks, .. } = self;
+        let interrupter = self.interrupter;
         let device = arguments.device();
         let (model, tokenizer) = pipeline.into_parts();
         device.seed(arguments.seed); // for adapters, and a head that is drawn when first used
@@ -196,7 +191,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             _ => train.metrics(&model),
         };
         let metrics = metrics.and(further);
-        let greater_is_better = metrics.is_greater_better(&arguments, validation.is_some())?;
+        let best_by = metrics.best_by(&arguments, validation.is_some())?;
         let folder = RunFolder::open(&arguments)?;
         tokenizer.check_directory(&arguments.output_dir)?;
         let (train, valid, data) = read(train, validation, &model, &tokenizer, &arguments, &interrupter)?;
@@ -216,15 +211,11 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
                 "this is a development build, which can train fifty times as slowly as one with --release";
             arguments.note(text);
         }
-        let ranks = &arguments.ranks;
-        if !ranks.is_first() {
-            callbacks.clear();
-        } else if !arguments.silent {
+        if !arguments.silent && arguments.ranks.is_first() {
             let progress = plan.progress(folder.resumed.0 * plan.steps);
-            let is_alone = ranks.size() == 1;
-            callbacks.insert(0, shown(metrics.definitions(), arguments.dashboard, is_alone, &progress));
+            callbacks.insert(0, shown(metrics.definitions(), &arguments, &progress));
         }
-        let folder = Arc::new(folder);
+        let (folder, callbacks) = (Arc::new(folder), Arc::new(Mutex::new(callbacks)));
         Ok(Run {
             arguments,
             model,
@@ -235,7 +226,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             valid,
             data,
             metrics,
-            greater_is_better,
+            best_by,
             plan,
             folder,
             callbacks,
@@ -276,13 +267,20 @@ fn evaluated<M: TrainableModel, D: TrainingData<M>>(
     model.devices().iter().try_for_each(|device| arguments.precision.check(device))?;
     let batches = batches(data, &model, pipeline.tokenizer(), arguments, &Interrupter::new())?;
     let loader = evaluation_loader(batches, arguments)?;
-    let (ranks, is_stopped) = (Ranks::single(), || false);
-    let precision = arguments.precision;
-    let evaluator = Evaluator { ranks: &ranks, precision, is_stopped: &is_stopped, is_checked: false };
-    let device = model.devices().into_iter().next().unwrap_or_default();
+    let alone = arguments.clone().with_ranks(&Ranks::single());
     let output = |batch: &_| Ok(model.outcome(batch)?.output);
-    let values = evaluator.evaluate(metrics, &loader, usize::MAX, (M::SHARED, &device), output)?;
+    let values = metrics.evaluate((&loader, usize::MAX), &alone, None, false, &|| false, output)?;
     Ok(values.expect("nobody stops it"))
+}
+
+fn stop_on_ctrl_c(interrupter: Interrupter) -> Result<()> {
+    let handler = move || {
+        if interrupter.should_stop() {
+            exit(130); // what a shell says of a program that Ctrl-C ended
+        }
+        interrupter.stop(Some("Ctrl-C"));
+    };
+    ctrlc::set_handler(handler).map_err(|source| Error::training("the handler of Ctrl-C", source))
 }
 
 /// The batches of the training data and of the validation data, and checksums of both.

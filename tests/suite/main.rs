@@ -87,6 +87,8 @@ mod prelude {
 }
 
 mod adamw;
+#[cfg(feature = "tokenizers")]
+mod adapters;
 #[cfg(feature = "train")]
 mod answers;
 mod autocast;
