@@ -24,7 +24,8 @@ use burn_bert::functional::Precision;
 use burn_bert::metrics::SquadScores;
 use burn_bert::model::{CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss};
 use burn_bert::training::{
-    EvalStrategy, JsonLines, TrainableModel, Trained, Trainer, TrainingArguments, TrainingData, Tuning,
+    EvalStrategy, JsonLines, TrainableModel, Trained, Trainer, TrainingArguments, TrainingData,
+    TrainingPrompts, Tuning,
 };
 use clap::{Args, Parser};
 use std::fmt::Display;
@@ -90,6 +91,12 @@ enum Task {
         /// Sentences that are in memory at once; the rest of the batch is computed again
         #[arg(long)]
         mini_batch_size: Option<usize>,
+        /// What comes before all sentences; if given several times, before those of the first, the second and further columns
+        #[arg(long, conflicts_with = "prompt_names")]
+        prompts: Vec<String>,
+        /// The model's own prompts by name, such as query,document, for each column
+        #[arg(long, value_delimiter = ',')]
+        prompt_names: Vec<String>,
     },
     /// Predict masked tokens (masked language modelling)
     #[command(visible_alias = "fill-mask")]
@@ -307,7 +314,7 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             print(format_args!("exact match {exact:.2}, F1 {f1:.2}"));
             Ok(())
         }
-        Task::Sentences { settings, loss, matryoshka, mini_batch_size } => {
+        Task::Sentences { settings, loss, matryoshka, mini_batch_size, prompts, prompt_names } => {
             let loss = loss.as_deref().map(|loss| -> SentenceLoss {
                 let loss = match loss {
                     "co-sent" => CoSentLoss::new().into(),
@@ -321,7 +328,12 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
                 }
             });
             let arguments = settings.arguments(ranks)?.with_sentence_loss(loss);
-            let arguments = arguments.with_mini_batch_size(*mini_batch_size);
+            let prompts = match (&prompts[..], &prompt_names[..]) {
+                ([], []) => None,
+                ([], names) => Some(TrainingPrompts::Names(names.to_vec())),
+                (texts, _) => Some(TrainingPrompts::Texts(texts.to_vec())),
+            };
+            let arguments = TrainingArguments { prompts, ..arguments.with_mini_batch_size(*mini_batch_size) };
             settings.train(arguments, |path| SentencePairs::open(path, &Default::default())).map(drop)
         }
         Task::MaskedLm { settings, mlm_probability, whole_words } => {

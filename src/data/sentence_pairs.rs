@@ -3,8 +3,10 @@ use super::labelled_file::{Column, Columns, LabelledFile, Rows};
 use super::labels::{Classes, LabelKind};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
+use crate::pipeline::Prefix;
 use crate::text::{BertTokenizer, TextBatch};
 use burn::prelude::*;
+use std::borrow::Cow;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 
@@ -177,21 +179,42 @@ impl SentencePair {
     /// Errors: those of the tokenizer; [`Error::Empty`] without a pair; [`Error::Data`] if pairs differ in the number of their
     /// negatives, only some have a label, or one is not finite.
     pub fn batch(pairs: &[Self], tokenizer: &BertTokenizer, device: &Device) -> Result<SentencePairBatch> {
+        Self::batch_after(&[], pairs, tokenizer, device)
+    }
+
+    /// [`batch`](Self::batch) of sentences each after the prompt of its column, in further columns after the last prompt.
+    pub(crate) fn batch_after(
+        prompts: &[Prefix],
+        pairs: &[Self],
+        tokenizer: &BertTokenizer,
+        device: &Device,
+    ) -> Result<SentencePairBatch> {
         check(pairs)?;
         // All have as many, which was checked.
         let columns = pairs[0].negatives.len();
         let labels: Vec<f32> = pairs.iter().filter_map(|pair| pair.label).collect();
-        let batch = |sentences: Vec<&str>| -> Result<_> {
-            let TextBatch { input, padding } =
-                tokenizer.batch(&tokenizer.encode_batch(&sentences)?, device)?;
-            Ok((input, padding))
+        // Of the sentences of some columns, the pairs one after another.
+        let prompt_of =
+            |first: usize, sentence: usize| prompts.get(first + sentence / pairs.len()).or(prompts.last());
+        let batch = |first: usize, sentences: Vec<&str>| -> Result<_> {
+            let encoded = (0..).zip(&sentences).map(|(sentence, text)| match prompt_of(first, sentence) {
+                Some(prompt) => prompt.text(text),
+                None => Cow::Borrowed(*text),
+            });
+            let encodings = tokenizer.encode_batch(&encoded.collect::<Vec<_>>())?;
+            let lengths =
+                (0..sentences.len()).filter_map(|sentence| Some(prompt_of(first, sentence)?.length));
+            let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
+            Ok(((input, padding), lengths.collect::<Vec<_>>()))
         };
         // All candidates in one batch: the encoder runs once over them.
         let positives = pairs.iter().map(|pair| pair.positive.as_str());
         let negatives =
             (0..columns).flat_map(|column| pairs.iter().map(move |pair| &*pair.negatives[column]));
-        let anchors = batch(pairs.iter().map(|pair| pair.anchor.as_str()).collect())?;
-        let batch = SentencePairBatch::new(anchors, batch(positives.chain(negatives).collect())?)?;
+        let (anchors, of_anchors) = batch(0, pairs.iter().map(|pair| pair.anchor.as_str()).collect())?;
+        let (candidates, of_candidates) = batch(1, positives.chain(negatives).collect())?;
+        let prompt_lengths = [of_anchors, of_candidates];
+        let batch = SentencePairBatch { prompt_lengths, ..SentencePairBatch::new(anchors, candidates)? };
         if labels.is_empty() { Ok(batch) } else { batch.with_labels(&labels) }
     }
 }

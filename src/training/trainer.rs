@@ -1,4 +1,4 @@
-use super::arguments::TrainingArguments;
+use super::arguments::{TrainingArguments, TrainingPrompts};
 use super::callback::Callback;
 use super::console::shown;
 use super::disk::checksum;
@@ -93,7 +93,11 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// A model that was made or loaded by hand, with losses, class weights or frozen parameters of its own. Returns
     /// [`Error::Config`], naming the field, if no run can have these arguments; [`Error::Fused`] if a device lacks the precision.
     pub fn new(pipeline: Pipeline<M>, train: D, arguments: TrainingArguments) -> Result<Self> {
-        arguments.check_no_classes("the model is given; set it in the config that it is made of")?;
+        let reason = "the model is given; set it in the config that it is made of";
+        arguments.check_no_classes(reason)?;
+        // They would not be saved.
+        let is_own = matches!(arguments.prompts, None | Some(TrainingPrompts::Names(_)));
+        ensure(is_own, "prompts", || format!("are texts, but {reason}, and choose them by their names"))?;
         Self::of_pipeline(pipeline, train, arguments)
     }
 
@@ -292,6 +296,8 @@ fn read<M: TrainableModel, D: TrainingData<M>>(
 ) -> Result<Read<M::Batch>> {
     let first = checksum(&train);
     let read = |data| batches(data, model, tokenizer, arguments, interrupter);
+    // What is said of the training data holds of the others.
+    let silent = TrainingArguments { silent: true, ..arguments.clone() };
     match validation {
         Some(Validation::Share(share)) => {
             let (train, valid) = read(train)?.split(share, arguments.seed)?;
@@ -300,7 +306,9 @@ fn read<M: TrainableModel, D: TrainingData<M>>(
         }
         Some(Validation::Data(valid)) => {
             let second = checksum(&valid);
-            Ok((read(train)?, Some(read(valid).map_err(of_validation)?), [first, second]))
+            let train = read(train)?;
+            let valid = batches(valid, model, tokenizer, &silent, interrupter).map_err(of_validation)?;
+            Ok((train, Some(valid), [first, second]))
         }
         None => Ok((read(train)?, None, [first, 0])),
     }

@@ -1,6 +1,6 @@
 //! Data for training, and how they become batches; which head each dataset of this crate trains, and by which metrics.
 
-use super::arguments::TrainingArguments;
+use super::arguments::{TrainingArguments, TrainingPrompts};
 use super::callback::check_not_stopped;
 use super::metric_set::Metrics;
 use super::outputs::{ClassificationItem, SentenceEmbeddingItem};
@@ -18,6 +18,7 @@ use crate::model::{
     MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, QuestionAnsweringBatch, SentencePairBatch,
     SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
+use crate::pipeline::Prefix;
 use crate::text::BertTokenizer;
 use burn::data::dataset::InMemDataset;
 use burn::train::Interrupter;
@@ -31,6 +32,9 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
     /// Whether its labels are classes, of whose loss `config` sets the `class_weights` and the `label_smoothing_factor` of the
     /// arguments. Elsewhere they are refused.
     const HAS_CLASSES: bool = false;
+
+    /// Whether the [`prompts`](TrainingArguments::prompts) of the arguments are put before its texts. Elsewhere they are refused.
+    const HAS_PROMPTS: bool = false;
 
     /// The config of a model for these data, given that of the checkpoint that it is loaded from. By default the same.
     fn config(&self, checkpoint: M::Config, arguments: &TrainingArguments) -> M::Config {
@@ -197,6 +201,8 @@ impl TrainingData<BertForMaskedLm> for PlainText {
 /// Sentence embeddings; the loss of a model from a checkpoint is [`CoSentLoss`] of pairs with labels, and
 /// [`MultipleNegativesRankingLoss`] of others.
 impl TrainingData<Embedder> for SentencePairs {
+    const HAS_PROMPTS: bool = true;
+
     fn config(&self, config: Config<Embedder>, arguments: &TrainingArguments) -> Config<Embedder> {
         let loss = arguments.sentence_loss.clone().unwrap_or_else(|| match self.has_labels() {
             true => CoSentLoss::new().into(),
@@ -204,14 +210,27 @@ impl TrainingData<Embedder> for SentencePairs {
         });
         let config = config.with_mini_batch_size(arguments.mini_batch_size);
         let length = arguments.max_length.or(config.max_seq_length);
-        config.with_loss(loss).with_max_seq_length(length)
+        let own = config.prompts.clone();
+        let prompts = match &arguments.prompts {
+            Some(TrainingPrompts::Texts(texts)) => match &texts[..] {
+                [] => own,
+                [text] => own.with("query", text).with("document", text).with_default("query"),
+                [query, document, ..] => own.with("query", query).with("document", document),
+            },
+            _ => own,
+        };
+        config.with_loss(loss).with_max_seq_length(length).with_prompts(prompts)
     }
 
     fn batches(self, reader: &Reader<Embedder>) -> Result<Batches<SentencePairBatch>> {
         let texts = (!self.has_labels()).then(|| self.text_hashes());
-        let tokenizer = reader.tokenizer.clone();
-        let batches =
-            Batches::new(self, move |pairs: &[_], device: &_| SentencePair::batch(pairs, &tokenizer, device));
+        let (tokenizer, config) = (reader.tokenizer.clone(), reader.model.config());
+        let prompts = reader.arguments.prompts(&config.prompts, 2 + self.num_negatives())?.into_iter();
+        let prompts = prompts.map(|prompt| Prefix::new(prompt, config.include_prompt, &tokenizer));
+        let prompts: Vec<Prefix> = prompts.collect::<Result<_>>()?;
+        let batches = Batches::new(self, move |pairs: &[_], device: &_| {
+            SentencePair::batch_after(&prompts, pairs, &tokenizer, device)
+        });
         Ok(texts.into_iter().fold(batches, Batches::with_texts))
     }
 
@@ -238,6 +257,9 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     interrupter: &Interrupter,
 ) -> Result<Batches<M::Batch>> {
     check_not_stopped(interrupter)?;
+    ensure(D::HAS_PROMPTS || arguments.prompts.is_none(), "prompts", || {
+        "are set, but are put before sentence pairs alone".into()
+    })?;
     let mut reader = Reader { model, tokenizer: tokenizer.clone(), arguments, interrupter };
     if let Some(length) = arguments.max_length {
         let limit = model.bert().embeddings.config().max_sequence_length();

@@ -145,3 +145,5 @@ mod text;
 mod text_files;
 #[cfg(feature = "tokenizers")]
 mod text_methods;
+#[cfg(feature = "tokenizers")]
+mod text_options;

@@ -123,6 +123,9 @@ pub struct SentencePairBatch {
     pub candidate_padding: Option<PaddingMask>,
     /// The similarity of each anchor and its candidate, B numbers.
     pub labels: Option<Vec<f32>>,
+    /// How many tokens at the start of each anchor, and of each candidate, belong to a prompt that is not pooled
+    /// ([`include_prompt`](BertForSentenceEmbeddingConfig::include_prompt)); empty if there is none.
+    pub prompt_lengths: [Vec<usize>; 2],
 }
 
 impl SentencePairBatch {
@@ -139,7 +142,8 @@ impl SentencePairBatch {
             let expected = format!("[{batch} or more, {seq}], at least one per anchor");
             return Err(Error::shape("candidates", [count, seq], expected));
         }
-        Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels: None })
+        let prompt_lengths = Default::default();
+        Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels: None, prompt_lengths })
     }
 
     /// Sets the similarity of each anchor and its candidate; [`Error::Data`] if there is not one for each, or one is not finite.
@@ -206,19 +210,19 @@ impl BertForSentenceEmbedding {
     /// One vector per sentence, [B, H], or as wide as the last of the [`dense`](Self::dense) layers. Errors are those of
     /// [`BertModel::try_forward`], and [`Error::Parameter`] if one of a layer does not fit.
     pub fn embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
-        self.embed_after(input, padding, 0)
+        self.embed_after(input, padding, &[])
     }
 
-    /// [`embed`](Self::embed) without the first tokens of each sentence in the pooling.
+    /// [`embed`](Self::embed) without the first tokens of each sentence, as many as `prompt_lengths` says, in the pooling.
     pub(crate) fn embed_after(
         &self,
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
-        prompt_length: usize,
+        prompt_lengths: &[usize],
     ) -> Result<Tensor<2>> {
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         let poolings = [self.stated.pooling].into_iter().chain(self.stated.more_pooling.iter().copied());
-        let pooled = poolings.map(|pooling| pooling.after_prompt(hidden.clone(), padding, prompt_length));
+        let pooled = poolings.map(|pooling| pooling.after_prompts(hidden.clone(), padding, prompt_lengths));
         let pooled = Tensor::cat(pooled.collect::<Result<_>>()?, 1);
         let check = ParameterCheck::beside(&self.bert.embeddings.word_embeddings);
         let vectors = self.dense.iter().try_fold(pooled, |x, SentenceDense { linear, activation }| {
@@ -234,17 +238,26 @@ impl BertForSentenceEmbedding {
     /// [`SentenceLoss::try_forward`]; with [mini-batches](BertForSentenceEmbeddingConfig::mini_batch_size), [`Error::Data`] for
     /// a batch of vectors and [`Error::Fused`] for a model of more than 4,095 parameters.
     pub fn try_forward(&self, batch: &SentencePairBatch) -> Result<SentenceEmbeddingOutput> {
-        let anchors = self.embed_all(&batch.anchors, batch.anchor_padding.as_ref())?;
-        let candidates = self.embed_all(&batch.candidates, batch.candidate_padding.as_ref())?;
+        let [of_anchors, of_candidates] = &batch.prompt_lengths;
+        let anchors = self.embed_all(&batch.anchors, batch.anchor_padding.as_ref(), of_anchors)?;
+        let candidates =
+            self.embed_all(&batch.candidates, batch.candidate_padding.as_ref(), of_candidates)?;
         // The loss reads them or not, and says so where they are missing.
         let labels = batch.labels.as_deref();
         let loss = self.stated.loss.try_forward(anchors.clone(), candidates.clone(), labels)?;
         Ok(SentenceEmbeddingOutput { loss, anchors, candidates })
     }
 
-    fn embed_all(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+    fn embed_all(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<&PaddingMask>,
+        prompt_lengths: &[usize],
+    ) -> Result<Tensor<2>> {
         let [batch, _] = input.dims();
-        let Some(size) = self.stated.mini_batch_size else { return self.embed(input, padding) };
+        let Some(size) = self.stated.mini_batch_size else {
+            return self.embed_after(input, padding, prompt_lengths);
+        };
         if input.input_ids().is_none() {
             let problem = "cannot be split into mini-batches; give input_ids, or leave out mini_batch_size";
             return Err(Error::data("inputs_embeds", problem));
@@ -254,10 +267,12 @@ impl BertForSentenceEmbedding {
         let device = self.bert.embeddings.word_embeddings.weight.val().device();
         let parts = (0..batch).step_by(size).map(|first| {
             let range = first..batch.min(first + size);
-            let part = (input.sequences(range.clone())?, padding.map(|padding| padding.sequences(range)));
+            let lengths = prompt_lengths.get(range.clone()).unwrap_or_default().to_vec();
+            let padding = padding.map(|padding| padding.sequences(range.clone()));
+            let part = (input.sequences(range)?, padding, lengths);
             let nothing = Tensor::zeros([1, 1], &device); // what comes in are ids
-            recomputed_anywhere(self, nothing, &part, |model, _, (input, padding)| {
-                model.embed(input, padding.as_ref())
+            recomputed_anywhere(self, nothing, &part, |model, _, (input, padding, lengths)| {
+                model.embed_after(input, padding.as_ref(), lengths)
             })
         });
         Ok(Tensor::cat(parts.collect::<Result<_>>()?, 0))
