@@ -6,12 +6,16 @@ use super::metric_set::Metrics;
 use super::outputs::{ClassificationItem, SentenceEmbeddingItem};
 use super::run::TrainableModel;
 use crate::data::{
-    Batches, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts, LabelledTokens,
-    MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs, SquadExample,
+    Batches, DataSummary, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts,
+    LabelledTokens, MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs,
+    SquadExample,
 };
+use crate::embeddings::BertEmbeddingsInput;
 use crate::error::Result;
 use crate::layers::ensure;
-use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
+use crate::metrics::{
+    ConfusionMetric, EntityMetric, LabelMetric, RetrievalMetric, SpearmanMetric, TripletMetric,
+};
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding as Embedder,
     BertForSequenceClassification as Classifier, BertForTokenClassification as Tagger, CoSentLoss,
@@ -20,6 +24,7 @@ use crate::model::{
 };
 use crate::text::BertTokenizer;
 use burn::data::dataset::InMemDataset;
+use burn::prelude::Device;
 use burn::train::Interrupter;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
 use std::collections::HashMap;
@@ -40,6 +45,11 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
 
     /// The items as the model reads them. An error says what of the data does not fit the model.
     fn batches(self, reader: &Reader<M>) -> Result<Batches<M::Batch>>;
+
+    /// What was read, where it is known: it is printed before the first step.
+    fn summary(&self) -> Option<DataSummary> {
+        None
+    }
 
     /// The metrics that say how good a model is on such data. By default the loss.
     fn metrics(&self, model: &M) -> Metrics<M::Output> {
@@ -72,6 +82,9 @@ impl<M: TrainableModel> TrainingData<M> for Batches<M::Batch> {
         Ok(self)
     }
 }
+
+/// Tokens of an item that are shown.
+const SHOWN: usize = 40;
 
 /// Tokens in a window of masked language modelling, if the caller does not say it.
 const WINDOW: usize = 128;
@@ -112,6 +125,10 @@ impl TrainingData<Classifier> for LabelledTexts {
         Ok(Batches::new(self.with_ids_of(names)?, batch).with_lengths(lengths))
     }
 
+    fn summary(&self) -> Option<DataSummary> {
+        Some(Self::summary(self))
+    }
+
     fn metrics(&self, _: &Classifier) -> Metrics<ClassificationItem> {
         let metrics = Metrics::new();
         match self.kind() {
@@ -119,7 +136,12 @@ impl TrainingData<Classifier> for LabelledTexts {
                 .with(AccuracyMetric::new())
                 .with(ConfusionMetric::macro_f1())
                 .with(ConfusionMetric::matthews()),
-            LabelKind::Classes => metrics.with(HammingScore::new().with_sigmoid(true)),
+            LabelKind::Classes => metrics
+                .with(HammingScore::new().with_sigmoid(true))
+                .with(LabelMetric::micro_f1())
+                .with(LabelMetric::micro_precision())
+                .with(LabelMetric::micro_recall())
+                .with(LabelMetric::macro_f1()),
             LabelKind::Value | LabelKind::Relevance => metrics.with(SpearmanMetric::new()),
         }
     }
@@ -139,6 +161,10 @@ impl TrainingData<Tagger> for LabelledSentences {
         let sentences = self.with_ids_of(reader.model.id2label())?;
         let batch = move |sentences: &[_], device: &_| LabelledTokens::batch(sentences, &tokenizer, device);
         Ok(Batches::new(sentences, batch).with_lengths(lengths))
+    }
+
+    fn summary(&self) -> Option<DataSummary> {
+        Some(Self::summary(self))
     }
 
     /// Entity metrics if there are tags such as `B-PER`, else metrics of tags.
@@ -170,6 +196,13 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
         let tokenizer = reader.tokenizer.clone();
         let batch = move |windows: &[_], device: &_| QuestionWindow::batch(windows, &tokenizer, device);
         Ok(Batches::new(InMemDataset::new(windows), batch).with_lengths(lengths).with_sources(sources))
+    }
+
+    fn summary(&self) -> Option<DataSummary> {
+        let unanswered = self.iter().filter(|example| example.answers.is_empty()).count();
+        let note = (unanswered > 0).then(|| format!("{unanswered} have no answer"));
+        let notes = note.into_iter().collect();
+        Some(DataSummary { items: "questions", len: self.len(), notes, ..Default::default() })
     }
 
     fn metrics(&self, _: &BertForQuestionAnswering) -> Metrics<ClassificationItem> {
@@ -213,6 +246,10 @@ impl TrainingData<Embedder> for SentencePairs {
         let batches =
             Batches::new(self, move |pairs: &[_], device: &_| SentencePair::batch(pairs, &tokenizer, device));
         Ok(texts.into_iter().fold(batches, Batches::with_texts))
+    }
+
+    fn summary(&self) -> Option<DataSummary> {
+        Some(Self::summary(self))
     }
 
     /// Spearman's correlation with labels, the accuracy of triplets with negatives, else how often the positive of an anchor is
@@ -277,4 +314,34 @@ pub(super) fn evaluation_loader<B: Send + 'static>(
     let batches = batches.ordered(group_by_length, no_duplicates).evaluated(max_eval_samples, seed)?;
     let batch_size = arguments.eval_batch_size.unwrap_or(arguments.batch_size);
     EpochLoader::new(batches, batch_size, &arguments.device())
+}
+
+/// Refuses labels that are all equal, where a correlation with them decides which model is the best: it is in no evaluation.
+pub(super) fn check_labels(data: Option<&DataSummary>, arguments: &TrainingArguments) -> Result<()> {
+    let metric = &arguments.metric_for_best_model;
+    let is_defined =
+        !data.is_some_and(DataSummary::is_constant) || !["Spearman", "Matthews"].contains(&&**metric);
+    ensure(is_defined, "metric_for_best_model", || {
+        format!("is {metric}, a correlation, but all labels of the validation data are equal")
+    })
+}
+
+/// The tokens of the first two items as the model reads them, without padding; of none where no batch can be made of them.
+pub(super) fn first_inputs<M: TrainableModel>(
+    data: &Batches<M::Batch>,
+    tokenizer: &BertTokenizer,
+    device: &Device,
+) -> Vec<String> {
+    let first = EpochLoader::new(data.slice(0..data.len().min(2)), 2, device);
+    let Some(Ok(batch)) = first.ok().and_then(|loader| loader.epoch(0).next()) else { return Vec::new() };
+    let tokens = |row: &[i64]| {
+        let ids = row.iter().map(|&id| id as u32).filter(|&id| id != tokenizer.pad_token_id());
+        let tokens = ids.take(SHOWN).map(|id| tokenizer.id_to_token(id).unwrap_or_default());
+        tokens.collect::<Vec<_>>().join(" ")
+    };
+    let rows = |input: &BertEmbeddingsInput| -> Option<Vec<String>> {
+        let ([_, seq], ids) = (input.dims(), input.input_ids()?.try_into_data().ok()?);
+        Some(ids.iter::<i64>().collect::<Vec<_>>().chunks(seq).map(tokens).collect())
+    };
+    M::inputs(&batch).into_iter().filter_map(rows).flatten().collect()
 }

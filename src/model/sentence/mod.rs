@@ -116,6 +116,8 @@ pub struct SentencePairBatch {
     pub candidate_padding: Option<PaddingMask>,
     /// The similarity of each anchor and its candidate, B numbers.
     pub labels: Option<Vec<f32>>,
+    /// Hashes of the texts of the anchors and of the candidates, by which metrics find equal ones; `None` if they are unknown.
+    pub texts: Option<[Vec<u64>; 2]>,
 }
 
 impl SentencePairBatch {
@@ -132,7 +134,7 @@ impl SentencePairBatch {
             let expected = format!("[{batch} or more, {seq}], at least one per anchor");
             return Err(Error::shape("candidates", [count, seq], expected));
         }
-        Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels: None })
+        Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels: None, texts: None })
     }
 
     /// Sets the similarity of each anchor and its candidate; [`Error::Data`] if there is not one for each, or one is not finite.
