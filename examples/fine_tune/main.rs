@@ -53,6 +53,9 @@ enum Task {
         /// Class names in id order, needed if labels are numbers other than 0, 1, 2, …
         #[arg(long, value_name = "NAMES", value_delimiter = ',')]
         labels: Vec<String>,
+        /// Weigh rare classes more in the loss, so that all weigh the same together
+        #[arg(long)]
+        balanced: bool,
     },
     /// Rank texts for a query (cross-encoder)
     #[command(visible_alias = "rank")]
@@ -263,7 +266,7 @@ impl Settings {
             Some(valid) => trainer.with_validation(open(valid)?),
             None => trainer.with_validation_share(0.1),
         };
-        let trained = trainer.with_ctrl_c()?.with_callback(log).train()?;
+        let trained = trainer.with_ctrl_c().with_callback(log).train()?;
         if is_first {
             fs::write(self.output.join("training/loss.svg"), pictures::loss(&trained.history))?;
             print(format_args!("{}\nsaved {}", trained.history, self.output.display()));
@@ -282,7 +285,7 @@ fn main() -> Result<()> {
 
 fn run(task: &Task, ranks: &Ranks) -> Result<()> {
     match task {
-        Task::Classifier { settings, columns, kind, labels } => {
+        Task::Classifier { settings, columns, kind, labels, balanced } => {
             let columns = columns.of(match kind.as_str() {
                 "classes" => LabelKind::Classes,
                 "number" => LabelKind::Value,
@@ -292,7 +295,9 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
                 [] => LabelledTexts::open(path, &columns),
                 names => LabelledTexts::open_with_names(path, &columns, names),
             };
-            let trained = settings.train(settings.arguments(ranks)?, open)?;
+            let weights = balanced.then(|| open(&settings.train)).transpose()?;
+            let weights = weights.map(|train| train.balanced_class_weights());
+            let trained = settings.train(settings.arguments(ranks)?.with_class_weights(weights), open)?;
             match &settings.valid {
                 Some(valid) if kind != "number" && ranks.is_first() => {
                     print(scores::by_class(&trained.pipeline, &open(valid)?)?);

@@ -2,8 +2,9 @@ use super::labels::Classes;
 use crate::error::{Error, Result};
 use burn::data::dataset::{Dataset, DatasetError};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Classes that are printed, of data that have more.
 const PRINTED: usize = 20;
@@ -40,10 +41,14 @@ pub struct Examples<T> {
     names: Vec<String>,
     /// What the file says of itself.
     file: DataSummary,
+    reread: Option<Arc<Reread>>,
 }
 
-/// Without what is said of the file: by this text a resumed run knows its data.
-impl<T: fmt::Debug> fmt::Debug for Examples<T> {
+/// Reads a file again, whose classes have these names: an error names the row of one that has none of them.
+type Reread = dyn Fn(&[String]) -> Result<()> + Send + Sync;
+
+/// Of the data alone: a resumed run knows by it that they are those that it began with, wherever their file is.
+impl<T: Debug> Debug for Examples<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Examples").field("items", &self.items).field("names", &self.names).finish()
     }
@@ -171,29 +176,39 @@ impl<T: Example> Examples<T> {
             };
             return Err(Error::data(format!("{}[{place}]", T::NAME), problem));
         }
-        Ok(Self { items, names, file: DataSummary::default() })
+        Ok(Self { items, names, file: DataSummary::default(), reread: None })
     }
 
     /// Those of a file, whose ids were given in its order: the names are only sorted once all are known.
-    pub(super) fn of_file(path: &Path, mut items: Vec<T>, classes: Classes) -> Result<Self> {
+    pub(super) fn of_file(
+        path: &Path,
+        mut items: Vec<T>,
+        classes: Classes,
+        reread: impl Fn(&[String]) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Self> {
         let (names, ids) = classes.finish(path)?;
         items.iter_mut().for_each(|item| item.rename(&ids));
         check(&items)?;
         check_names(&names)?; // those of the caller
-        Ok(Self { items, names, file: DataSummary::default() })
+        Ok(Self { items, names, file: DataSummary::default(), reread: Some(Arc::new(reread)) })
     }
 
-    /// The same examples with the classes of a model, whatever their order. Returns [`Error::Data`] if the model lacks one.
+    /// The same examples with the classes of a model, whatever their order. Returns [`Error::Row`] or [`Error::Data`], with the first
+    /// example of the class, if the model lacks one.
     pub(crate) fn with_ids_of(mut self, id2label: &[String]) -> Result<Self> {
-        let place = |name: &String| {
-            id2label.iter().position(|label| label == name).ok_or_else(|| {
-                let problem = format!(
-                    "is not one of the model's: {id2label:?}; open_with_names says in which line it is"
-                );
-                Error::data(format!("the label {name:?} of the data"), problem)
+        let place = |(id, name): (usize, &String)| {
+            let place = id2label.iter().position(|label| label == name);
+            place.ok_or_else(|| match self.reread.as_ref().map(|reread| reread(id2label)) {
+                Some(Err(row @ Error::Row { .. })) => row,
+                _ => {
+                    let first = self.items.iter().position(|item| item.classes().contains(&id));
+                    let first = first.map_or("no example".into(), |first| format!("{}[{first}]", T::NAME));
+                    let problem = format!("is not one of the model's: {id2label:?}; {first} has it");
+                    Error::data(format!("the label {name:?} of the data"), problem)
+                }
             })
         };
-        let places: Vec<usize> = self.names.iter().map(place).collect::<Result<_>>()?;
+        let places: Vec<usize> = self.names.iter().enumerate().map(place).collect::<Result<_>>()?;
         self.items.iter_mut().for_each(|item| item.rename(&places));
         Ok(Self { names: id2label.to_vec(), ..self })
     }
@@ -239,6 +254,15 @@ impl<T: Example> Examples<T> {
             columns: self.file.columns.clone(),
             notes,
         }
+    }
+
+    /// A weight for each class, in the order of [`names`](Self::names), by which all classes weigh the same together: the number of
+    /// labels / (the number of classes · how often the class occurs), as scikit-learn's `"balanced"`; 1 where it never does. For
+    /// [`class_weights`](crate::training::TrainingArguments::class_weights).
+    pub fn balanced_class_weights(&self) -> Vec<f64> {
+        let counts: Vec<usize> = self.summary().classes.into_iter().map(|(_, count)| count).collect();
+        let mean = counts.iter().sum::<usize>() as f64 / counts.len() as f64;
+        counts.into_iter().map(|count| if count == 0 { 1.0 } else { mean / count as f64 }).collect()
     }
 
     /// The size of each example, in bytes of text or in words: an estimate of its length for [length

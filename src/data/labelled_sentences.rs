@@ -93,7 +93,9 @@ impl LabelledSentences {
             other if is_json(other) => of_json(&file, &mut classes),
             _ => of_columns(&file, &mut classes, false),
         };
-        Self::of_file(path, file.not_empty(sentences?)?, classes)
+        let path_again = path.to_path_buf();
+        let reread = move |names: &[String]| Self::read(&path_again, Some(names)).map(drop);
+        Self::of_file(path, file.not_empty(sentences?)?, classes, reread)
     }
 }
 

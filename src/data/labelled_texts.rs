@@ -143,7 +143,9 @@ impl LabelledTexts {
             let pair = pair.as_ref().map(|pair| row.text(pair)).transpose()?;
             Ok(LabelledText { text: row.text(&text)?, pair, label })
         })?;
-        Ok(Self::of_file(path, texts, classes)?.of_columns(roles, Vec::new()))
+        let (file, columns) = (path.to_path_buf(), columns.clone());
+        let reread = move |names: &[String]| Self::read(&file, &columns, Some(names)).map(drop);
+        Ok(Self::of_file(path, texts, classes, reread)?.of_columns(roles, Vec::new()))
     }
 }
 

@@ -31,7 +31,7 @@ mod sentence_pairs;
 mod squad;
 
 #[cfg(feature = "train")]
-pub(crate) use batches::steps;
+pub(crate) use epoch_loader::steps;
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
 pub use {

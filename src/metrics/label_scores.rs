@@ -102,7 +102,7 @@ impl LabelMetric {
     }
 }
 
-/// The input of [`LabelMetric`].
+/// The input of [`LabelMetric`], for [`LabelScores`].
 #[derive(Clone, Debug)]
 pub struct LabelInput {
     /// The logits of each label, [N, C].

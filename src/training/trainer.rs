@@ -3,7 +3,7 @@ use super::callback::Callback;
 use super::console::shown;
 use super::disk::checksum;
 use super::folder::RunFolder;
-use super::metric_set::{Evaluator, Metrics};
+use super::metric_set::Metrics;
 use super::run::{Run, TrainableModel, Trained, autodiff};
 use super::training_data::{
     TrainingData, batches, check_labels, evaluation_loader, first_inputs, training_loader,
@@ -25,7 +25,7 @@ use burn::train::metric::{Adaptor, Metric, Numeric};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::exit;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Fine-tunes a model, which the dataset decides ([`TrainingData`] lists them): transformers' `Trainer`. Every error that the
 /// settings, the data or the output directory can cause is returned before the first step.
@@ -57,6 +57,7 @@ pub struct Trainer<M: TrainableModel, D> {
     optimizer: Option<ModuleOptimizer>,
     callbacks: Vec<Box<dyn Callback>>,
     interrupter: Interrupter,
+    stops_on_ctrl_c: bool,
 }
 
 enum Validation<D> {
@@ -110,6 +111,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             optimizer: None,
             callbacks: Vec::new(),
             interrupter: Interrupter::new(),
+            stops_on_ctrl_c: false,
         })
     }
 
@@ -149,20 +151,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         self
     }
 
-    /// Stops the run after the current step on Ctrl-C, and the program on a second one, by a handler of this process that stops the
-    /// interrupter: give one of your own [before](Self::with_interrupter). Returns [`Error::Training`] if the process has another
-    /// handler.
-    pub fn with_ctrl_c(self) -> Result<Self> {
-        let interrupter = self.interrupter.clone();
-        let handler = move || {
-            if interrupter.should_stop() {
-                exit(130); // what a shell says of a program that Ctrl-C ended
-            }
-            interrupter.stop(Some("Ctrl-C"));
-        };
-        ctrlc::set_handler(handler)
-            .map_err(|source| Error::Training { what: "the handler of Ctrl-C", source: Box::new(source) })?;
-        Ok(self)
+    /// Stops the run after the current step on Ctrl-C, and the program on a second one, by a handler of this process that
+    /// [`train`](Self::train) sets: an [`Error::Training`] if the process has another one.
+    pub fn with_ctrl_c(self) -> Self {
+        Self { stops_on_ctrl_c: true, ..self }
     }
 
     /// Trains, evaluates, and saves the model with its tokenizer.
@@ -174,13 +166,16 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// a batch that cannot be made, [`Error::Io`] for a checkpoint that cannot be saved, [`Error::Data`] for a loss that is infinite
     /// or NaN, [`Error::Rank`].
     pub fn train(self) -> Result<Trained<M>> {
+        if self.stops_on_ctrl_c {
+            stop_on_ctrl_c(self.interrupter.clone())?;
+        }
         M::run(self.prepare()?)
     }
 
     /// Checks the settings and the output directory, and makes the data's batches.
     fn prepare(self) -> Result<Run<M>> {
-        let Self { pipeline, train, validation, arguments, further, optimizer, mut callbacks, interrupter } =
-            self;
+        let Self { pipeline, train, validation, arguments, further, optimizer, mut callbacks, .. } = self;
+        let interrupter = self.interrupter;
         if let Some(Validation::Share(share)) = validation {
             let is_share = share > 0.0 && share < 1.0;
             ensure(is_share, "validation_share", || format!("is {share}, but must lie in (0, 1)"))?;
@@ -197,7 +192,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             _ => train.metrics(&model),
         };
         let metrics = metrics.and(further);
-        let greater_is_better = metrics.is_greater_better(&arguments, validation.is_some())?;
+        let best_by = metrics.best_by(&arguments, validation.is_some())?;
         let (summary, validated) = match &validation {
             Some(Validation::Data(valid)) => (train.summary(), valid.summary()),
             _ => (train.summary(), None),
@@ -227,15 +222,11 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
                 "this is a development build, which can train fifty times as slowly as one with --release";
             arguments.note(text);
         }
-        let ranks = &arguments.ranks;
-        if !ranks.is_first() {
-            callbacks.clear();
-        } else if !arguments.silent {
+        if !arguments.silent && arguments.ranks.is_first() {
             let progress = plan.progress(folder.resumed.0 * plan.steps);
-            let is_alone = ranks.size() == 1;
-            callbacks.insert(0, shown(metrics.definitions(), arguments.dashboard, is_alone, &progress));
+            callbacks.insert(0, shown(metrics.definitions(), &arguments, &progress));
         }
-        let folder = Arc::new(folder);
+        let (folder, callbacks) = (Arc::new(folder), Arc::new(Mutex::new(callbacks)));
         Ok(Run {
             arguments,
             model,
@@ -246,7 +237,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             valid,
             data,
             metrics,
-            greater_is_better,
+            best_by,
             plan,
             folder,
             callbacks,
@@ -287,13 +278,20 @@ fn evaluated<M: TrainableModel, D: TrainingData<M>>(
     model.devices().iter().try_for_each(|device| arguments.precision.check(device))?;
     let batches = batches(data, &model, pipeline.tokenizer(), arguments, &Interrupter::new())?;
     let loader = evaluation_loader(batches, arguments)?;
-    let (ranks, is_stopped) = (Ranks::single(), || false);
-    let precision = arguments.precision;
-    let evaluator = Evaluator { ranks: &ranks, precision, is_stopped: &is_stopped, is_checked: false };
-    let device = model.devices().into_iter().next().unwrap_or_default();
+    let alone = arguments.clone().with_ranks(&Ranks::single());
     let output = |batch: &_| Ok(model.outcome(batch)?.output);
-    let values = evaluator.evaluate(metrics, &loader, usize::MAX, (M::SHARED, &device), output)?;
+    let values = metrics.evaluate((&loader, usize::MAX), &alone, None, false, &|| false, output)?;
     Ok(values.expect("nobody stops it"))
+}
+
+fn stop_on_ctrl_c(interrupter: Interrupter) -> Result<()> {
+    let handler = move || {
+        if interrupter.should_stop() {
+            exit(130); // what a shell says of a program that Ctrl-C ended
+        }
+        interrupter.stop(Some("Ctrl-C"));
+    };
+    ctrlc::set_handler(handler).map_err(|source| Error::training("the handler of Ctrl-C", source))
 }
 
 /// The batches of the training data and of the validation data, and checksums of both.

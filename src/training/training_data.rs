@@ -98,6 +98,14 @@ fn names_for(checkpoint: Vec<String>, names: &[String]) -> Vec<String> {
     if are_same { checkpoint } else { names.to_vec() }
 }
 
+/// The weights of the data's classes in the order of the model's, which may be another.
+fn weights_for(model: &[String], data: &[String], arguments: &TrainingArguments) -> Option<Vec<f64>> {
+    let given = arguments.class_weights.as_ref().filter(|given| given.len() == data.len());
+    let weight = |name| Some(given?[data.iter().position(|other| other == name)?]);
+    // Of another number, the config refuses them.
+    model.iter().map(weight).collect::<Option<_>>().or_else(|| arguments.class_weights.clone())
+}
+
 /// Classification of one or several classes a text, regression, or reranking (a classifier of pairs with one label, trained by
 /// binary cross-entropy), by the kind of the labels.
 impl TrainingData<Classifier> for LabelledTexts {
@@ -113,9 +121,9 @@ impl TrainingData<Classifier> for LabelledTexts {
             LabelKind::Relevance => return config.with_num_labels(1).with_problem_type(None),
         };
         let names = names_for(config.id2label.clone(), self.names());
+        let weights = weights_for(&names, self.names(), arguments);
         let config = config.with_id2label(names).with_problem_type(Some(problem));
-        let config = config.with_label_smoothing(arguments.label_smoothing_factor);
-        config.with_class_weights(arguments.class_weights.clone())
+        config.with_label_smoothing(arguments.label_smoothing_factor).with_class_weights(weights)
     }
 
     fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceClassificationBatch>> {
@@ -152,8 +160,9 @@ impl TrainingData<Tagger> for LabelledSentences {
 
     fn config(&self, config: Config<Tagger>, arguments: &TrainingArguments) -> Config<Tagger> {
         let names = names_for(config.id2label.clone(), self.names());
+        let weights = weights_for(&names, self.names(), arguments);
         let config = config.with_id2label(names).with_label_smoothing(arguments.label_smoothing_factor);
-        config.with_class_weights(arguments.class_weights.clone())
+        config.with_class_weights(weights)
     }
 
     fn batches(self, reader: &Reader<Tagger>) -> Result<Batches<TokenClassificationBatch>> {

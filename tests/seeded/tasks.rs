@@ -262,6 +262,19 @@ fn class_weights_and_label_smoothing_are_arguments() -> Result<()> {
     let loss = trained.evaluate(reviews(7))?["Loss"];
     assert!((loss - sum / total).abs() < 1e-5, "{loss} is not {}", sum / total);
 
+    // Those of the data's classes, of which a checkpoint may have another order.
+    let texts = reviews(4).iter().map(|text| text.unwrap()).collect();
+    let reversed = LabelledTexts::new(texts, ["positive", "negative"].map(String::from).to_vec())?;
+    let checkpoint = BertForSequenceClassificationConfig::from_pretrained(dir.path().join("out"))?;
+    assert_eq!(checkpoint.id2label, ["negative", "positive"]);
+    let config =
+        TrainingData::<BertForSequenceClassification>::config(&reversed, checkpoint, &settings("other"));
+    assert_eq!((config.id2label[0].as_str(), config.class_weights), ("negative", Some(vec![5.0, 1.0])));
+    // compute_class_weight("balanced", classes=[0, 1], y=[0, 1, 1, 1]) of scikit-learn 1.9
+    let texts = [0, 1, 1, 1].map(|class| text("good", Label::Class(class)));
+    let texts = LabelledTexts::new(texts.to_vec(), ["no", "yes"].map(String::from).to_vec())?;
+    assert_close(&texts.balanced_class_weights(), &[2.0, 0.6666666666666666], F64);
+
     let text = PlainText::new(["the cat sat on a mat ."])?;
     says(
         Trainer::<BertForMaskedLm, _>::from_pretrained(dir.path(), text, settings("text")),

@@ -1,6 +1,8 @@
 //! The steps of a trainer against those of other batches, its precision, its callbacks, and Burn's own `Learner`.
 
-use crate::checkpoint::{arguments, checkpoint, collator, first_windows, folder, text, training_loader};
+use crate::checkpoint::{
+    arguments, checkpoint, collator, first_windows, folder, reviews, text, training_loader,
+};
 use crate::prelude::*;
 use crate::runs::{trainer, weights};
 use burn::optim::SgdConfig;
@@ -198,6 +200,11 @@ fn callbacks_are_told_what_happens_and_may_stop_the_run() {
     let mean = trained.history.losses[..4].iter().sum::<f64>() / 4.0;
     assert!((lines[0]["loss"].as_f64().unwrap() - mean).abs() < 1e-9 && lines[0]["step"] == 4);
     assert_eq!(lines[1]["valid"]["Loss"].as_f64(), trained.history.evaluations[0].valid.get("Loss").copied());
+    // Without validation data, too, the last model is saved.
+    let alone =
+        Trainer::from_pretrained(dir.path(), reviews(48), arguments(&dir.path().join("alone"))).unwrap();
+    let alone = alone.with_callback(Notes(notes, 2)).train().unwrap();
+    assert!(alone.interrupted.is_some() && dir.path().join("alone/model.safetensors").exists());
 }
 
 #[test]
