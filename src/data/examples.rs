@@ -285,7 +285,7 @@ impl<T: Example> Dataset<T> for Examples<T> {
 /// Its [`summary`](Self::summary).
 impl<T: Example> fmt::Display for Examples<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.summary().fmt(f)
+        fmt::Display::fmt(&self.summary(), f)
     }
 }
 
