@@ -219,7 +219,7 @@ impl<T: Example> Examples<T> {
     }
 
     /// The same with what is said of its file: the columns, each with what it was read as, and notes.
-    pub(super) fn of_columns(mut self, columns: Vec<(String, String)>, notes: Vec<String>) -> Self {
+    pub(super) fn with_columns(mut self, columns: Vec<(String, String)>, notes: Vec<String>) -> Self {
         (self.file.columns, self.file.notes) = (columns, notes);
         self
     }

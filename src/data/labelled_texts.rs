@@ -145,7 +145,7 @@ impl LabelledTexts {
         })?;
         let (file, columns) = (path.to_path_buf(), columns.clone());
         let reread = move |names: &[String]| Self::read(&file, &columns, Some(names)).map(drop);
-        Ok(Self::of_file(path, texts, classes, reread)?.of_columns(roles, Vec::new()))
+        Ok(Self::of_file(path, texts, classes, reread)?.with_columns(roles, Vec::new()))
     }
 }
 

@@ -79,7 +79,7 @@ impl SentencePairs {
             };
             return Err(Error::data(format!("column {column} of {}", path.as_ref().display()), problem));
         }
-        Ok(Self::new(pairs, Vec::new())?.of_columns(roles, notes))
+        Ok(Self::new(pairs, Vec::new())?.with_columns(roles, notes))
     }
 
     /// Whether the pairs have labels.

@@ -115,7 +115,11 @@ impl Collected for LabelScores {
     type Input = LabelInput;
 
     fn add(&mut self, input: &LabelInput) -> Result<bool, TensorReadError> {
-        let [_, labels] = input.logits.dims();
+        let [rows, labels] = input.logits.dims();
+        // Of tensors without rows some devices compute nothing.
+        if rows == 0 {
+            return Ok(false);
+        }
         // A probability of 0.5 is a logit of 0.
         let predicted = input.logits.clone().greater_equal_elem(0).try_into_data()?;
         let truth = input.targets.clone().greater_equal_elem(0.5).try_into_data()?;

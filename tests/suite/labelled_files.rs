@@ -100,13 +100,6 @@ fn a_malformed_row_is_an_error_that_names_file_and_line_and_so_are_columns_that_
             "which is not 3 zeros and ones",
         ),
         (class, "a.json", "[{\"text\": \"a\", \"label\": 1},\n {\"text\": \"a\"}]", 2, "no field"),
-        (
-            class,
-            "a.json",
-            "[\n{\"text\": \"a\", \"label\": 1}\n{\"text\": \"a\", \"label\": 1}]",
-            3,
-            "JSON object",
-        ),
         (class, "a.json", "[{\"text\": \"a\", \"label\": 1}", 1, "list that is not closed"),
         // As Python prints a list.
         (classes, "a.tsv", "text\tlabel\nx\t['a', 'b']\n", 2, "JSON list"),
