@@ -33,9 +33,9 @@ mod schedule;
 pub use adamw::{AdamW, AdamWConfig, AdamWState, adamw};
 #[cfg(feature = "train")]
 pub(crate) use adamw::{MEAN, SQUARE, TIME};
-#[cfg(feature = "train")]
-pub(crate) use clip::average_and_clip;
 pub use clip::clip_by_global_norm;
+#[cfg(feature = "train")]
+pub(crate) use clip::scale_and_clip;
 pub use schedule::{LrSchedule, ScaledLr, layer_wise_decay};
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};

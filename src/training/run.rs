@@ -9,7 +9,7 @@ use crate::distributed::{Ranks, Wire};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
 use crate::model::PretrainedModel;
-use crate::optim::average_and_clip;
+use crate::optim::scale_and_clip;
 use crate::pipeline::Pipeline;
 use crate::text::BertTokenizer;
 use burn::module::Module;
@@ -294,7 +294,8 @@ impl<M: TrainableModel> Training<M> {
         let Run { arguments: TrainingArguments { ranks, max_grad_norm, .. }, model, .. } = &self.run;
         let mut gradients = ranks.mean_of_scaled(model, sum, share, count)?;
         let share = if ranks.size() == 1 { share } else { 1.0 };
-        average_and_clip(model, &mut gradients, Some(share), *max_grad_norm);
+        // An infinite norm clips nothing, so none is computed.
+        scale_and_clip(model, &mut gradients, share, Some(*max_grad_norm).filter(|norm| norm.is_finite()));
         Ok(gradients)
     }
 

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// Below so many multiplications one thread is faster than several.
+/// With fewer multiplications than this, one thread is faster than several.
 const PARALLEL_FROM: usize = 1 << 23;
 
 /// Tiles of A that are packed in a phase: they stay in the third cache until they are read.
@@ -186,7 +186,7 @@ fn steps(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>>
     range.clone().step_by(step).map(move |first| first..range.end.min(first + step))
 }
 
-/// What is packed and multiplied at a time.
+/// The part of a matmul that is packed and multiplied at a time.
 struct Phase {
     /// Panels of A.
     rows: Range<usize>,
@@ -249,7 +249,7 @@ pub(crate) struct Worker<'a> {
     /// Panels of A and B in a block of C.
     block: [usize; 2],
     index: usize,
-    /// Where A, and B, are packed.
+    /// The memory that A and B are packed into.
     tiles: [*mut Tile; 2],
 }
 

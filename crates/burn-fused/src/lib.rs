@@ -45,6 +45,7 @@ mod engine {
     #[cfg(feature = "_cubecl")]
     pub(crate) mod deferred;
     pub(crate) mod device;
+    pub(crate) mod inputs;
     pub(crate) mod operator;
     pub(crate) mod recompute;
     pub(crate) mod run;
@@ -70,14 +71,14 @@ mod ops {
     pub(crate) mod optimizer;
     pub(crate) mod rotary;
 }
+pub use engine::call::{Precision, on_reference_path};
 pub use engine::device::{check_dtype, read_at_once};
-pub use engine::operator::on_reference_path;
 pub use engine::recompute::{recomputed, recomputed_anywhere};
 pub use error::{Error, Result};
 #[cfg(feature = "flex")]
-pub use flex::{matrix_kernel, optimizer as host};
+pub use flex::matrix_kernel;
 pub use numerics::dropout::with_one_draw;
-pub use numerics::precision::{Precision, autocast, computed_in};
+pub use numerics::precision::{autocast, computed_in};
 pub use ops::activation::{Activation, bias_activation, bias_gelu, gated_activation};
 pub use ops::add_layer_norm::add_layer_norm;
 pub use ops::attention::{Positions, Sequences, attention, attention_weights};
@@ -86,5 +87,5 @@ pub use ops::drop_out::{add_drop_out, drop_out};
 pub use ops::embed_layer_norm::{Norm, Rows, embed_layer_norm, lookup};
 pub use ops::linear::{linear, linear_narrow};
 pub use ops::move_rows::{Moves, indices};
-pub use ops::optimizer::{AdamStep, adam, scaled, sums_of_squares};
+pub use ops::optimizer::{AdamStep, adam, clip};
 pub use ops::rotary::rotary;

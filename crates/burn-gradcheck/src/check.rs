@@ -1,6 +1,6 @@
-use super::compare::{Comparison, Excluded, Tolerance};
+use super::compare::{Comparison, Excluded};
 use super::error::GradCheckError;
-use super::report::{Coverage, GradCheckReport};
+use super::report::{Coverage, GradCheckReport, Tolerance};
 use super::walk::{Replace, Slot, slots};
 use burn::module::Param;
 use burn::prelude::*;
@@ -63,7 +63,7 @@ impl GradCheck {
 
     /// Holds one row of a parameter against an expected gradient instead of a difference quotient.
     ///
-    /// For rows where the two differ by design, such as the padding row of a lookup table, whose gradient is 0 although the
+    /// Use it for rows where the two differ by design, such as the padding row of a lookup table, whose gradient is 0 although the
     /// loss depends on it. `row` counts along the outermost axis; every entry must be exactly `expected`.
     pub fn with_excluded_row(mut self, path: impl Into<String>, row: usize, expected: f64) -> Self {
         self.excluded.push(Excluded { path: path.into(), row, expected });
@@ -87,7 +87,7 @@ impl GradCheck {
         self.run_pair((module.clone(), None::<Param<Tensor<1>>>), |(module, _), probe| loss(module, probe))
     }
 
-    /// Of a module and an input, or none.
+    /// [`run`](Self::run) of a module with an input, or none.
     fn run_pair<P: Module>(
         &self,
         pair: P,

@@ -1,12 +1,11 @@
 //! One parameter's analytic gradient against difference quotients, or, in excluded rows, against an expected gradient.
 
 use super::error::{GradCheckError, Result};
-use super::report::{Coverage, ExcludedRowReport, ParameterReport, Place, Worst};
+use super::report::{Coverage, ExcludedRowReport, ParameterReport, Place, Tolerance, Worst};
 use super::walk::Slot;
 use burn::tensor::DType;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::fmt;
 use std::ops::Range;
 
 /// Everything that the comparison of one parameter needs.
@@ -33,7 +32,7 @@ struct Compared {
     size: f64,
     absolute_error: f64,
     relative_error: f64,
-    /// Of the tolerance that is used up; infinite where the error is not a number.
+    /// The share of the tolerance that is used up; infinite where the error is not a number.
     share: f64,
 }
 
@@ -206,31 +205,5 @@ impl Excluded {
             // Exactly: next to 0 would still train a padding row.
             passed: found.iter().all(|&gradient| gradient == self.expected),
         }
-    }
-}
-
-/// How far an analytic gradient may be from the difference quotient; see the table in the [crate's documentation](crate#numerics).
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tolerance {
-    /// Allowed whatever the gradient's size.
-    pub absolute: f64,
-    /// Allowed as a share of the larger of the two numbers.
-    pub relative: f64,
-}
-
-impl Tolerance {
-    /// The table's entry for a dtype, where differences can be taken in it.
-    pub fn of(dtype: DType) -> Option<Self> {
-        match dtype {
-            DType::F64 => Some(Self { absolute: 1e-7, relative: 1e-5 }),
-            DType::F32 => Some(Self { absolute: 1e-3, relative: 1e-2 }),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Tolerance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tolerance {:e} + {:e}·|gradient|", self.absolute, self.relative)
     }
 }

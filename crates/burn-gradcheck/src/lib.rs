@@ -9,6 +9,5 @@ mod report;
 mod walk;
 
 pub use check::{GradCheck, Probe};
-pub use compare::Tolerance;
 pub use error::GradCheckError;
-pub use report::{Coverage, ExcludedRowReport, GradCheckReport, ParameterReport, Place, Worst};
+pub use report::{Coverage, ExcludedRowReport, GradCheckReport, ParameterReport, Place, Tolerance, Worst};

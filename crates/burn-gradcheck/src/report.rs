@@ -1,4 +1,3 @@
-use super::compare::Tolerance;
 use burn::tensor::DType;
 use std::fmt;
 
@@ -92,7 +91,7 @@ pub struct ExcludedRowReport {
     pub row: usize,
     /// The gradient that every entry of the row must have, exactly.
     pub expected: f64,
-    /// The entry's place within the row, and its gradient, for the entry furthest from that.
+    /// the index of the entry within the row, and its gradient, for the entry furthest from that.
     pub furthest: (usize, f64),
     /// Entries in the row.
     pub entries: usize,
@@ -213,5 +212,31 @@ impl ExcludedRowReport {
             (format!("[{}, {column}]", self.row), format!("expected {:?}", self.expected));
         let (found, none, verdict) = (format!("{found:?}"), String::new, verdict(self.passed));
         vec![row, none(), coverage, error, none(), none(), place, found, expected, verdict]
+    }
+}
+
+/// How far an analytic gradient may be from the difference quotient; see the table in the [crate's documentation](crate#numerics).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// Allowed whatever the gradient's size.
+    pub absolute: f64,
+    /// Allowed as a share of the larger of the two numbers.
+    pub relative: f64,
+}
+
+impl Tolerance {
+    /// The table's entry for a dtype, where differences can be taken in it.
+    pub fn of(dtype: DType) -> Option<Self> {
+        match dtype {
+            DType::F64 => Some(Self { absolute: 1e-7, relative: 1e-5 }),
+            DType::F32 => Some(Self { absolute: 1e-3, relative: 1e-2 }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tolerance {:e} + {:e}·|gradient|", self.absolute, self.relative)
     }
 }

@@ -11,7 +11,7 @@ pub(super) struct Slot {
     pub paths: Vec<String>,
     pub shape: Vec<usize>,
     pub values: Vec<f64>,
-    /// Of all uses; `None` where there is none.
+    /// The gradient over all uses of the parameter; `None` where there is none.
     pub gradient: Option<Vec<f64>>,
     pub trained: bool,
     pub device: Device,
@@ -27,8 +27,8 @@ impl Slot {
         let mut index = vec![0; self.shape.len()];
         let mut rest = entry;
         // From the innermost axis, along which entries lie side by side.
-        for (place, &size) in index.iter_mut().zip(&self.shape).rev() {
-            *place = rest % size;
+        for (at, &size) in index.iter_mut().zip(&self.shape).rev() {
+            *at = rest % size;
             rest /= size;
         }
         index

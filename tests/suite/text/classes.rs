@@ -233,7 +233,7 @@ fn check_fixture(class: &str) {
 #[ignore = "needs Python with transformers and sentencepiece: BURN_BERT_PYTHON; BURN_BERT_TEXTS is how many"]
 fn tokenizers_of_every_class_equal_transformers_on_many_texts() {
     let (python, folder) = (Python::named(), tempdir().unwrap());
-    let count = std::env::var("BURN_BERT_TEXTS").unwrap_or("200".into());
+    let count = std::env::var("BURN_BERT_TEXTS").unwrap_or("60".into());
     python.run("make_tokenizer_classes.py", &[folder.path(), Path::new(&count)], Stdio::null());
     let texts: Vec<String> = list(&json(folder.path().join("texts.json"))["texts"]);
     for &class in CLASSES {

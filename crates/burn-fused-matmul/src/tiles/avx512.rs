@@ -34,10 +34,10 @@ pub(super) unsafe fn multiply(panels: Panels) {
         let mut left = [_mm512_setzero_ps(); ROWS];
         let mut right = left;
         for word in first..words.min(first + length) {
-            let place = 16 * word;
+            let index = 16 * word;
             // SAFETY: each half of a panel has 16 columns of `words` words, and each row of A has as many.
-            let b0 = pairs(unsafe { _mm512_load_si512(b0.add(place).cast()) });
-            let b1 = pairs(unsafe { _mm512_load_si512(b1.add(place).cast()) });
+            let b0 = pairs(unsafe { _mm512_load_si512(b0.add(index).cast()) });
+            let b1 = pairs(unsafe { _mm512_load_si512(b1.add(index).cast()) });
             for i in 0..ROWS {
                 // SAFETY: as above.
                 let a = pairs(_mm512_set1_epi32(unsafe { a[i].add(word).read_unaligned() } as i32));

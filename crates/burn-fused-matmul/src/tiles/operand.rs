@@ -16,7 +16,7 @@ const MOST_ROWS_IN_PLACE: usize = 256;
 const MOST_ROWS_IN_LARGE_PLACE: usize = 32;
 const LARGE: usize = 1 << 20;
 
-/// Tiles of an item of packing, about.
+/// Approximate number of tiles that a thread packs at a time.
 const ITEM: usize = 96;
 
 /// An operand seen along its lines, which are the rows of A or the columns of B, each of K values.
@@ -28,7 +28,7 @@ pub(super) struct Operand<'a> {
     in_place: Option<InPlace>,
 }
 
-/// Where words of a packed operand are.
+/// The order of a packed operand's words in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layout {
     /// Tile by tile, of which a line is a column: B.
@@ -97,20 +97,20 @@ impl<'a> Operand<'a> {
             }
             None => {
                 let line = line.min(PANEL * packed.panels.end - 1);
-                let [first, to_line] = self.place(line / 16, tile, packed);
+                let [first, to_line] = self.offsets(line / 16, tile, packed);
                 packed.tiles.cast::<u32>().wrapping_add(first + line % 16 * to_line).cast_const()
             }
         }
     }
 
-    /// Words from one of B along K to the next.
+    /// The distance in words between neighbours of B along K.
     pub(super) fn step(&self) -> usize {
         self.in_place.as_ref().map_or(16, |in_place| in_place.step)
     }
 
-    /// Where the first word of tile `tile` along K of half `half` is among the packed ones, and words from one of its lines to the next.
+    /// The index of the first packed word of tile `tile` along K of half `half`, and the words from one of its lines to the next.
     #[inline]
-    fn place(&self, half: usize, tile: usize, Packed { panels, depth, .. }: Packed) -> [usize; 2] {
+    fn offsets(&self, half: usize, tile: usize, Packed { panels, depth, .. }: Packed) -> [usize; 2] {
         let (half, tile, stride) = (half - 2 * panels.start, tile - depth.start, stride(depth.len()));
         match self.layout {
             Layout::Columns => [256 * (half * stride + tile), 1],
@@ -138,7 +138,7 @@ impl<'a> Operand<'a> {
     pub(super) unsafe fn pack(&self, item: usize, packed: Packed) {
         let Packed { tiles, panels, depth } = packed;
         let tile = |half: usize, tile: usize| {
-            let [first, to_line] = self.place(half, tile, packed);
+            let [first, to_line] = self.offsets(half, tile, packed);
             // SAFETY: the caller's promise; the lines of a tile are 64 bytes each.
             unsafe {
                 let to = tiles.cast::<u32>().add(first);
@@ -223,10 +223,10 @@ impl<'a> Operand<'a> {
                 let second = (VALUES * word + 1 < depth).then_some(first + step);
                 // The same lines are read a tile further on: far apart in memory, they are not foreseen.
                 for value in 0..VALUES {
-                    let place = first + (16 * VALUES + value) * step;
+                    let index = first + (16 * VALUES + value) * step;
                     fetch::<2>(match self.matrix.values {
-                        Values::F32(values) => values.as_ptr().wrapping_add(place).cast(),
-                        Values::Bf16(values) => values.as_ptr().wrapping_add(place).cast(),
+                        Values::F32(values) => values.as_ptr().wrapping_add(index).cast(),
+                        Values::Bf16(values) => values.as_ptr().wrapping_add(index).cast(),
                     });
                 }
                 *words = across(first, second, lines);

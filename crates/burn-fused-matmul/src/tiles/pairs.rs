@@ -29,12 +29,12 @@ pub(super) fn along(values: Values, first: usize, depth: usize) -> Words {
 pub(super) fn across(values: Values, first: usize, second: Option<usize>, lines: usize) -> Words {
     let halves = match values {
         Values::F32(values) => {
-            let line = |place: usize| some(&values[place..][..lines]);
+            let line = |index: usize| some(&values[index..][..lines]);
             rounded(line(first), second.map_or(_mm512_setzero_ps(), line))
         }
         Values::Bf16(values) => {
-            let line = |place: usize| {
-                let values = &values[place..][..lines];
+            let line = |index: usize| {
+                let values = &values[index..][..lines];
                 // SAFETY: the mask has as many bits as there are values; others are not read.
                 unsafe { _mm512_maskz_loadu_epi16(bits(lines), values.as_ptr().cast()) }
             };

@@ -1,20 +1,57 @@
 //! What the launches of one call have in common: sizes, dtypes, arguments.
 
-use crate::cube::row::Split;
+use crate::numerics::philox::{GROUP, LANES};
 use crate::numerics::precision::computed_in;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::tensor::{DType, Shape};
-use burn_cubecl::cubecl::calculate_cube_count_elemwise;
 use burn_cubecl::cubecl::ir::ElemType;
 use burn_cubecl::cubecl::prelude::*;
+use burn_cubecl::cubecl::{self, calculate_cube_count_elemwise};
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeDevice};
 
-/// Units of a cube, at most: what every WebGPU device offers.
+/// The most units that a cube has: what every WebGPU device offers.
 pub(crate) const UNITS: usize = 256;
+
+/// How the columns of a row are split among the units of a cube. A kernel is compiled for each.
+///
+/// Unit u takes the columns that share a Philox counter with it: for each counter c = u, u + U, … the four columns
+/// 64 ⌊c / 16⌋ + 16 i + c mod 16. Sixteen units side by side read sixteen values side by side, and no word of the
+/// generator is drawn twice or for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Split {
+    pub(crate) units: usize,
+    /// Columns that one unit takes at most.
+    pub(crate) slots: usize,
+}
+
+impl Split {
+    pub(crate) fn new(columns: usize, units: usize) -> Self {
+        // Four columns at a counter.
+        Self { units, slots: 4 * Self::counters(columns).div_ceil(units) }
+    }
+
+    /// The Philox counters that the columns of a row need.
+    fn counters(columns: usize) -> usize {
+        // The last group of columns may be shorter than the others.
+        LANES * columns.div_ceil(GROUP)
+    }
+}
+
+/// The column of a unit's `slot`; it may lie past the last one.
+#[cube]
+pub(crate) fn column(slot: usize, #[comptime] split: Split) -> usize {
+    column_of(UNIT_POS as usize + slot / 4 * split.units, slot % 4)
+}
+
+/// The column of word `i` at a counter.
+#[cube]
+pub(crate) fn column_of(counter: usize, i: usize) -> usize {
+    counter / 16 * 64 + i * 16 + counter % 16
+}
 
 /// Launches on rows of one length.
 pub(crate) struct RowLaunch {
@@ -23,13 +60,13 @@ pub(crate) struct RowLaunch {
     pub(crate) rows: usize,
     /// Values of a row.
     pub(crate) hidden: usize,
-    /// Of values.
+    /// The dtype of values.
     pub(crate) float: DType,
-    /// Of statistics and sums.
+    /// The dtype of statistics and sums.
     pub(crate) wide: DType,
-    /// Of a cube, at most.
+    /// The most units that a cube can have.
     pub(crate) max_units: usize,
-    /// Of a cube that works on a row.
+    /// The split of a row among the units of its cube.
     pub(crate) split: Split,
     pub(crate) address_type: AddressType,
 }
@@ -48,7 +85,7 @@ impl RowLaunch {
             wide: computed_in(like.dtype),
             max_units,
             // More units than counters would have nothing to do.
-            split: Split::new(hidden, max_units.min(16 * hidden.div_ceil(64))),
+            split: Split::new(hidden, max_units.min(Split::counters(hidden))),
             address_type: AddressType::from_len(rows * hidden),
             client,
         }
@@ -108,7 +145,7 @@ impl RowLaunch {
         (all, stride, views)
     }
 
-    /// Zeros side by side.
+    /// A tensor of zeros without gaps.
     pub(crate) fn zeros(&self, shape: Shape, dtype: DType) -> CubeTensor {
         // CUDA and ROCm begin each row of what has several at an aligned address.
         let flat = Shape::new([shape.num_elements()]);
@@ -116,7 +153,7 @@ impl RowLaunch {
         CubeBackend::float_reshape(zeros, shape)
     }
 
-    /// As many cubes, or a few more if the device needs more than one dimension for them.
+    /// `count` cubes, or a few more if the device needs more than one dimension for them.
     pub(crate) fn cubes(&self, count: usize) -> CubeCount {
         calculate_cube_count_elemwise(&self.client, count, CubeDim::new_1d(1))
     }
@@ -152,7 +189,7 @@ pub(crate) fn buffer(tensor: CubeTensor) -> BufferArg {
     tensor.into_buffer_arg()
 }
 
-/// What a kernel writes only where it is asked for.
+/// The argument of a tensor that a kernel writes only if it is given.
 pub(crate) fn output(tensor: &Option<CubeTensor>) -> Option<BufferArg> {
     tensor.clone().map(CubeTensor::into_buffer_arg)
 }

@@ -1,8 +1,8 @@
 //! LayerNorm of rows that are added up as they are read: the kernels of `add_layer_norm` and `embed_layer_norm`.
 
-use crate::cube::launch::{RowLaunch, buffer, int_tensor, output};
+use crate::cube::launch::{RowLaunch, Split, buffer, column, int_tensor, output};
 use crate::cube::mask::Mask;
-use crate::cube::row::{Split, column, cube_sum, cube_sums, factors, filled, nearest_row};
+use crate::cube::row::{cube_sum, cube_sums, factors, filled, nearest_row};
 use crate::cube::totals::{store, store_share};
 use crate::numerics::dropout::Dropout;
 use burn::backend::cubecl::dtype_to_elem_type;
@@ -96,7 +96,7 @@ impl<T: Float> Summands<T> {
     }
 }
 
-/// Where in a table the row of `token` begins.
+/// The index in a table at which the row of `token` begins.
 #[cube]
 fn start<T: Float>(source: &ComptimeOption<Source<T>>, token: usize) -> usize {
     #[comptime]

@@ -1,7 +1,6 @@
 //! Dropout's mask, as [`crate::numerics::philox`] defines it.
 
-use crate::cube::launch::{RowLaunch, buffer, int_tensor, is_computed};
-use crate::cube::row::column_of;
+use crate::cube::launch::{RowLaunch, buffer, column_of, int_tensor, is_computed};
 use crate::numerics::dropout::{Dropout, DropoutOps, Seeded};
 use crate::numerics::philox;
 use burn::backend::TensorMetadata;
@@ -21,7 +20,7 @@ impl RowLaunch {
     }
 }
 
-/// Where the mask's seed is, threshold and scale.
+/// The seed of a mask, its threshold and its scale.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Mask {
     /// [K, 4].

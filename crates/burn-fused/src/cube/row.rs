@@ -1,38 +1,8 @@
-//! One token, worked on by the units of one cube.
-//!
-//! Unit u takes the columns that share a Philox counter with it: for each counter c = u, u + U, … the four columns
-//! 64 ⌊c / 16⌋ + 16 i + c mod 16. Sixteen units side by side read sixteen values side by side, and no word of the
-//! generator is drawn twice or for nothing.
+//! One token, worked on by the units of one cube, which divide its columns as [`Split`] says.
 
+use crate::cube::launch::Split;
 use crate::cube::mask::Mask;
 use burn_cubecl::cubecl::{self, prelude::*};
-
-/// How a row is split among the units of a cube. A kernel is compiled for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Split {
-    pub(crate) units: usize,
-    /// Columns that one unit takes at most.
-    pub(crate) slots: usize,
-}
-
-impl Split {
-    pub(crate) fn new(columns: usize, units: usize) -> Self {
-        // Four columns at a counter, sixteen counters for each 64 columns, also of the last, which may be fewer.
-        Self { units, slots: 4 * (16 * columns.div_ceil(64)).div_ceil(units) }
-    }
-}
-
-/// The column of a unit's `slot`; it may lie past the last one.
-#[cube]
-pub(crate) fn column(slot: usize, #[comptime] split: Split) -> usize {
-    column_of(UNIT_POS as usize + slot / 4 * split.units, slot % 4)
-}
-
-/// The column of word `i` at a counter.
-#[cube]
-pub(crate) fn column_of(counter: usize, i: usize) -> usize {
-    counter / 16 * 64 + i * 16 + counter % 16
-}
 
 /// The same value for each of a unit's columns.
 #[cube]

@@ -1,7 +1,7 @@
 //! Sums over all rows: each cube of a backward adds up some rows and stores its share, then the shares are added up.
 
-use crate::cube::launch::{RowLaunch, UNITS, address_type, buffer};
-use crate::cube::row::{Split, column, cube_sum};
+use crate::cube::launch::{RowLaunch, Split, UNITS, address_type, buffer, column};
+use crate::cube::row::cube_sum;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::cubecl::{self, prelude::*};

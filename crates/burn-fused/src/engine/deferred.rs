@@ -1,6 +1,8 @@
 //! Operators on CubeCL's devices behind fusion's queue, which computes results when they are read.
 
-use crate::engine::operator::{Gradients, Kernels, Output, Path, Spec, Tensors, Upstream};
+use crate::engine::call::Path;
+use crate::engine::inputs::Tensors;
+use crate::engine::operator::{Gradients, Kernels, Output, Spec, Upstream};
 use crate::engine::run::OnCube;
 use burn::backend::fusion::client::GlobalFusionClient;
 use burn::backend::fusion::custom::{CustomOpIr, HandleContainer, OperationFn, OperationIr, StreamId};

@@ -1,11 +1,13 @@
 //! A part of a model that the backward computes again, instead of keeping what its operators save.
 
+use crate::engine::call::Path;
+use crate::engine::call::Precision;
 use crate::engine::call::outside;
-use crate::engine::operator::{Gradients, Path, step};
+use crate::engine::operator::{Gradients, step};
 use crate::engine::run::{follow, on_backend, plain};
 use crate::error::Error;
 use crate::numerics::dropout::{recorded, replayed};
-use crate::numerics::precision::{Precision, autocast};
+use crate::numerics::precision::autocast;
 use burn::backend::autodiff::Autodiff;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{
@@ -182,18 +184,18 @@ impl ModuleMapper for Detach {
 /// Puts parameters under autodiff as they were.
 struct Attach<'a> {
     contexts: &'a [DispatchAutodiffContext],
-    /// Which have a gradient.
+    /// Whether each of them needs a gradient.
     needs: &'a [bool],
-    /// Those of x and the parameters.
+    /// x and the parameters, where they need a gradient.
     leaves: Vec<Option<DispatchTensor>>,
 }
 
 impl Attach<'_> {
     fn leaf<const D: usize>(&mut self, tensor: Tensor<D>) -> Tensor<D> {
-        let place = self.leaves.len();
-        let tensor = under(tensor, self.contexts[place]);
-        let tensor = if self.needs[place] { tensor.require_grad() } else { tensor };
-        self.leaves.push(self.needs[place].then(|| tensor.clone().into_dispatch()));
+        let index = self.leaves.len();
+        let tensor = under(tensor, self.contexts[index]);
+        let tensor = if self.needs[index] { tensor.require_grad() } else { tensor };
+        self.leaves.push(self.needs[index].then(|| tensor.clone().into_dispatch()));
         tensor
     }
 }

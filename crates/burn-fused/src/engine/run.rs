@@ -1,7 +1,8 @@
 //! An operator on the device that its tensors are on, and the choice between its kernels and its reference.
 
+use crate::engine::call::Path;
 use crate::engine::call::outside;
-use crate::engine::operator::{Kernels, Operator, Path, record};
+use crate::engine::operator::{Kernels, Operator, record};
 use burn::backend::autodiff::Autodiff;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{

@@ -4,12 +4,12 @@
 //! separately is added up in the order of tasks.
 
 pub(crate) mod mask;
-pub mod optimizer;
 pub(crate) mod row;
 pub(crate) mod scalar;
 
+use crate::engine::call::Precision;
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
-use crate::numerics::precision::{Precision, computed_in, narrow};
+use crate::numerics::precision::{computed_in, narrow};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Flex, TensorMetadata};
@@ -173,7 +173,7 @@ pub(crate) fn of_rows<W: Wide>(statistics: [FloatTensor<Flex>; 2]) -> Vec<[W; 2]
     slice::<W>(&first).iter().zip(slice::<W>(&second)).map(|(&first, &second)| [first, second]).collect()
 }
 
-/// As [`for_each`]; what `work` adds to the `width` values that it is given with every item, in all.
+/// Calls `work` as [`for_each`] does, and returns the totals of what it adds to the `width` values that it is given with every item.
 pub(crate) fn total_of_each<I, W: Wide>(
     values: usize,
     items: I,
@@ -271,7 +271,7 @@ pub fn matrix_kernel(precision: Precision) -> &'static str {
     }
 }
 
-/// Below this many values one thread is faster than waking a second.
+/// With fewer values than this, one thread is faster than waking a second.
 const PARALLEL_FROM: usize = 32 * 1024;
 
 /// Calls `work` with every item, of `values` numbers in all, in parallel if that is worth it.

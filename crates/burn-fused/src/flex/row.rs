@@ -107,7 +107,7 @@ impl<W: Wide> Norm<W> {
         [mean + off, rstd]
     }
 
-    /// From the row `x` and the gradient of y to the gradient of x, in the place of the latter; adds to those of γ and β.
+    /// Replaces the gradient of y by that of the row `x`, and adds to those of γ and β.
     #[inline(always)]
     pub(crate) fn backward(
         &self,

@@ -1,7 +1,7 @@
 //! Dropout, as the operators take it, and seeds of masks, from the generator of a device.
 
-use crate::engine::call::{with_current, within};
-use crate::engine::operator::Tensors;
+use crate::engine::call::{Seed, Source, with_current, within};
+use crate::engine::inputs::Tensors;
 use crate::numerics::philox::{GROUP, Mask};
 use crate::numerics::precision::{narrow, wide};
 use burn::backend::ops::FloatTensorOps;
@@ -132,28 +132,6 @@ impl DropoutOps for Dispatch {
         let mask = Self::float_random(shape, Distribution::Bernoulli(1.0 - prob), &device, dtype.into());
         Self::float_mul_scalar(Self::float_mul(tensor, mask), (1.0 / (1.0 - prob)).into())
     }
-}
-
-/// Seeds, [K, 4], and the row of one.
-pub(crate) type Seed = (Tensor<2, Int>, usize);
-
-/// Where the operators of a call get their seeds from.
-#[derive(Default)]
-pub(crate) struct Seeds {
-    source: Source,
-    /// Those that they got, if a part's backward needs them again.
-    recorded: Option<Vec<Seed>>,
-}
-
-#[derive(Default)]
-enum Source {
-    /// Each operator draws for itself.
-    #[default]
-    Own,
-    /// One draw of `count` seeds, when the first operator asks for one.
-    OneDraw { count: usize, drawn: VecDeque<Seed> },
-    /// A call whose seeds were recorded.
-    Recorded(VecDeque<Seed>),
 }
 
 /// Runs `f`, whose first `count` operators with dropout on one device get the rows of one draw, in the order in which they

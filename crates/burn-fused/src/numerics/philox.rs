@@ -110,7 +110,7 @@ pub(crate) fn columns(group: u32) -> [u32; LANES] {
     std::array::from_fn(|lane| group * LANES as u32 + lane as u32)
 }
 
-/// Below which word an element is dropped, and 1 / (1 − `prob`).
+/// The word below which an element is dropped, and 1 / (1 − `prob`).
 pub(crate) fn threshold_and_scale(prob: f64) -> (u32, f64) {
     // `as` saturates: next to a probability of 1 the threshold is the largest word.
     ((prob * 2f64.powi(32)).round() as u32, 1.0 / (1.0 - prob))

@@ -1,6 +1,6 @@
 //! The dtype that numbers are computed in, and the precision of matmuls.
 
-use crate::engine::call::{with_current, within};
+use crate::engine::call::{Precision, with_current, within};
 use crate::error::{Error, Result};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
@@ -9,18 +9,6 @@ use burn::tensor::DType;
 use std::cell::RefCell;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
-
-/// What the operands of matmuls are rounded to. Parameters, sums, statistics and losses are f32 in both.
-///
-/// Parsed from and written as `f32` and `bf16`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
-    /// Matmuls are computed in f32: 24 bits of mantissa, and a range of 1e-38 to 3e38.
-    #[default]
-    F32,
-    /// bfloat16: 8 bits of mantissa, and the range of f32.
-    Bf16,
-}
 
 impl Precision {
     /// Whether a device can compute with it.
@@ -43,7 +31,7 @@ impl Precision {
         Err(Error::UnsupportedPrecision { precision: self, device: format!("{device:?}"), dtype })
     }
 
-    /// That of matmuls that are called now, on this thread.
+    /// The precision of matmuls that are called now, on this thread.
     pub fn current() -> Self {
         with_current(|call| call.precision)
     }

@@ -1,6 +1,7 @@
 //! Dropout, and the sum with a residual, for what no other operator drops or adds in its own pass.
 
-use crate::engine::operator::{Fields, Gradients, Operator, Output, Upstream, inputs};
+use crate::engine::inputs::{Fields, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
 use crate::numerics::precision::{narrow, wide};
@@ -8,7 +9,7 @@ use burn::backend::{Dispatch, TensorMetadata};
 use burn::prelude::*;
 
 inputs! {
-    /// Those of [`add_drop_out`]; without a residual, of [`drop_out`].
+    /// The inputs of [`add_drop_out`]; without a residual, of [`drop_out`].
     DropOut of DropOutOp, operands: 2, statistics: 0 {
         nested { dropout: Dropout, }
         floats { x, }
@@ -115,7 +116,7 @@ mod flex {
             vec![x, residual]
         }
 
-        /// One value seen everywhere: no gradient reads any.
+        /// Tensors of the same shape with one value: no gradient reads any.
         fn saved(inputs: &DropOut<Flex>) -> DropOut<Flex> {
             let seen = |of: &FloatTensor<Flex>| {
                 let value = Flex::float_zeros(Shape::new([1, 1]), &Default::default(), of.dtype().into());

@@ -2,10 +2,11 @@
 //! activation.
 
 use super::{Activation, BiasActivation, BiasActivationOp, FAR};
-use crate::cube::launch::{RowLaunch, buffer, output};
-use crate::cube::row::{Split, column, filled};
+use crate::cube::launch::{RowLaunch, Split, buffer, column, output};
+use crate::cube::row::filled;
 use crate::cube::totals::{store, store_share};
-use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
+use crate::engine::inputs::Fields;
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
@@ -181,12 +182,12 @@ fn forward_kernel<T: Float, O: Float, W: Float>(
 #[cube]
 fn value_or<T: Float, W: Float>(
     values: &ComptimeOption<Box<[T]>>,
-    place: usize,
+    index: usize,
     #[comptime] absent: f32,
 ) -> W {
     #[comptime]
     match values {
-        ComptimeOption::Some(values) => W::cast_from(values[place]),
+        ComptimeOption::Some(values) => W::cast_from(values[index]),
         ComptimeOption::None => W::new(absent),
     }
 }
@@ -220,14 +221,14 @@ fn backward_kernel<T: Float, W: Float>(
         for i in 0..split.slots {
             let column = column(i, split);
             if column < hidden {
-                let place = row * hidden + column;
-                let z = W::cast_from(x[place]) + value_or::<T, W>(bias, column, 0.0);
-                let of_output = W::cast_from(grad[place]);
-                store::<T, W>(&mut gate_grad, place, of_output * value::<W>(z, constants, activation));
-                let factor = value_or::<T, W>(gate, place, 1.0);
+                let index = row * hidden + column;
+                let z = W::cast_from(x[index]) + value_or::<T, W>(bias, column, 0.0);
+                let of_output = W::cast_from(grad[index]);
+                store::<T, W>(&mut gate_grad, index, of_output * value::<W>(z, constants, activation));
+                let factor = value_or::<T, W>(gate, index, 1.0);
                 let gradient = of_output * factor * slope::<W>(z, constants, activation);
                 total[i] += gradient;
-                store::<T, W>(&mut dx, place, gradient);
+                store::<T, W>(&mut dx, index, gradient);
             }
         }
     }

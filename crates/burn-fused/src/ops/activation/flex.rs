@@ -75,7 +75,7 @@ impl HostKernels for BiasActivationOp {
     }
 }
 
-/// One row of it, which is zero where there is none.
+/// The bias of a row; zeros without one.
 fn bias<T: Scalar>(input: &BiasActivation<Flex>) -> Vec<T::Wide> {
     let zeros = || vec![T::Wide::ZERO; input.x.shape()[1]];
     input.bias.as_ref().map_or_else(zeros, widened::<T>)
@@ -98,7 +98,7 @@ impl Curve for Gelu {
     }
 }
 
-/// With the factors of [`Activation::logistic`].
+/// `z · σ(a·z + b·z³)` with the factors of [`Activation::logistic`].
 #[derive(Clone, Copy)]
 struct Logistic([f64; 2]);
 
@@ -139,7 +139,7 @@ impl Curve for Relu {
 }
 
 simd_fn! {
-    /// Some rows of x, in the place of y.
+    /// Some rows of x, which are overwritten by y.
     fn forward_rows<S, T: Scalar, C: Curve>(
         simd,
         curve: C,

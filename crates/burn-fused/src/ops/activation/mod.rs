@@ -6,7 +6,8 @@ pub(crate) mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Gradients, Operator, Output, Upstream, inputs};
+use crate::engine::inputs::inputs;
+use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::layer_norm::{total, vector};
@@ -23,7 +24,7 @@ const FAR: f64 = 1e3;
 const CUBIC: f64 = 0.044715;
 
 inputs! {
-    /// Those of [`gated_activation`]; without a gate, of [`bias_activation`].
+    /// The inputs of [`gated_activation`]; without a gate, of [`bias_activation`].
     BiasActivation of BiasActivationOp, operands: 3, statistics: 0 {
         floats { x, }
         optional { bias, gate, }
@@ -273,7 +274,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// All there are.
+    /// Every activation.
     pub const ALL: [Self; 9] = {
         use Activation::*;
         [Identity, Gelu, GeluTanh, GeluFast, QuickGelu, Silu, Relu, Tanh, Sigmoid]
@@ -299,7 +300,7 @@ impl Activation {
         Self::ALL.into_iter().find(|activation| activation.names().contains(&name))
     }
 
-    /// All names, for a message.
+    /// The names of all activations, for a message.
     pub fn all_names() -> String {
         Self::ALL.map(Self::names).concat().join(", ")
     }

@@ -5,7 +5,8 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Upstream, inputs};
+use crate::engine::inputs::{Fields, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
 use crate::numerics::layer_norm::{layer_norm, layer_norm_backward, total, vector};
@@ -16,7 +17,7 @@ use burn::backend::{Backend, Dispatch, TensorMetadata};
 use burn::prelude::*;
 
 inputs! {
-    /// Those of [`add_layer_norm`]. The statistics are mean and rstd of each row, [N, 1] in the dtype of the arithmetic.
+    /// The inputs of [`add_layer_norm`]. The statistics are mean and rstd of each row, [N, 1] in the dtype of the arithmetic.
     AddLayerNorm of AddLayerNormOp, operands: 5, statistics: 2 {
         nested { dropout: Dropout, }
         floats { x, bias, residual, gamma, beta, }

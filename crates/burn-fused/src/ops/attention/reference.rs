@@ -2,7 +2,8 @@
 //! CubeCL's devices compute such vectors.
 
 use super::{Attention, AttentionOp};
-use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Upstream};
+use crate::engine::inputs::Fields;
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{narrow, wide};
 use burn::backend::ops::PadMode;
@@ -73,7 +74,7 @@ pub(super) fn weights<B: Backend>(inputs: Attention<B>) -> FloatTensor<B> {
     Rectangle::new(&folded::<B>(inputs)).softmax().0
 }
 
-/// Where the rows [N, H] of the inputs lie in a rectangle [B, A, L, d].
+/// The rectangle [B, A, L, d] that the rows [N, H] of the inputs are put into.
 struct Rectangle<'a, B: Backend> {
     inputs: &'a Attention<B>,
     /// [B, A, L, d].
@@ -85,9 +86,9 @@ struct Rectangle<'a, B: Backend> {
 }
 
 struct Slots<B: Backend> {
-    /// For each of B · L slots, its row; 0 for padding.
+    /// The row of each of B · L slots; 0 for padding.
     rows: IntTensor<B>,
-    /// For each of N rows, its slot.
+    /// The slot of each of N rows.
     slots: IntTensor<B>,
     /// True in padding, [B, 1, 1, L].
     padding: BoolTensor<B>,
@@ -260,7 +261,8 @@ impl<B: Backend> Side<B> {
         })
     }
 
-    /// Those of the rows, [N, H], and of the vectors, [2L − 1, H], of the scaled logits' [B, A, L, L], where they are needed.
+    /// The gradients of the rows, [N, H], and of the vectors, [2L − 1, H], from that of the scaled logits, [B, A, L, L], where they are
+    /// needed.
     fn gradients(
         self,
         logits: FloatTensor<B>,

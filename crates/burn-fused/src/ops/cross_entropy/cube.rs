@@ -40,7 +40,7 @@ impl Kernels<CubeBackend> for CrossEntropyOp {
         (loss, [largest, log_sums])
     }
 
-    /// In the memory of the logits, if nothing else holds them.
+    /// The gradient takes the memory of the logits, if nothing else holds them.
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
         let [largest, log_sums] = upstream.statistics.map(buffer);

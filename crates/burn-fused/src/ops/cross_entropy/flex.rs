@@ -87,7 +87,7 @@ fn widen<'a, T: Scalar>(piece: &[T], wide: &'a mut [T::Wide; PIECE]) -> &'a [T::
 }
 
 simd_fn! {
-    /// One row of logits becomes its gradient.
+    /// Turns one row of logits into its gradient.
     fn into_gradient<S, T: Scalar>(
         simd,
         row: &'a mut [T],

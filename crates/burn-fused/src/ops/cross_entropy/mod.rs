@@ -6,7 +6,8 @@ mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
+use crate::engine::inputs::inputs;
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{narrow, wide};
@@ -16,7 +17,7 @@ use burn::prelude::*;
 use burn::tensor::IndexingUpdateOp;
 
 inputs! {
-    /// Those of [`cross_entropy`], N and V above 0. The statistics are of each row the largest logit m and the log of the sum l,
+    /// The inputs of [`cross_entropy`], N and V above 0. The statistics of each row are the largest logit m and the log of the sum l,
     /// [N, 1] in the dtype of the arithmetic.
     CrossEntropy of CrossEntropyOp, operands: 1, statistics: 2 {
         floats { logits, }

@@ -71,9 +71,9 @@ fn tables<T: Scalar>(input: &EmbedLayerNorm<Flex>) -> [FloatTensor<Flex>; 3] {
 
 /// A table, and which of its rows tokens read.
 struct Source<'a, T> {
-    /// Row after row.
+    /// The values of the table, row-major.
     values: &'a [T],
-    /// Of each token.
+    /// The row that each token reads.
     rows: Vec<u32>,
     padding_idx: Option<usize>,
 }

@@ -5,7 +5,8 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::operator::{Fields, Gradients, Operator, Output, Spec, Tensors, Upstream, inputs};
+use crate::engine::inputs::{Fields, Tensors, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
 use crate::numerics::layer_norm::{layer_norm, layer_norm_backward};
@@ -31,15 +32,15 @@ inputs! {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Summand<T: Tensors> {
-    /// [V, H]: what the gradient flows to. Nothing is added without one.
+    /// The table, [V, H], which the gradient flows to. Without one nothing is added.
     pub(crate) table: Option<T::Float>,
     pub(crate) rows: Index<T::Int>,
 }
 
-/// Which row of a table a token reads.
+/// The row of a table that a token reads.
 #[derive(Clone, Debug)]
 pub(crate) enum Index<I> {
-    /// That of its id, [B, S] or [1, S]: see [`Rows::Lookup`].
+    /// The row of the token's id, [B, S] or [1, S]: see [`Rows::Lookup`].
     Ids { ids: I, padding_idx: Option<usize> },
     /// Row `first + t mod period` for token t of the batch: with a period of 1 all read one row, with S consecutive ones in
     /// every sequence, with B · S each its own.
@@ -359,7 +360,7 @@ fn in_range<B: Backend>(ids: &IntTensor<B>, table: &FloatTensor<B>) -> IntTensor
     B::int_clamp(ids, 0i64.into(), last.into())
 }
 
-/// Where `ids` are `pad`, expanded to `shape` [B, S, H].
+/// True where an id is `pad`, expanded to `shape` [B, S, H].
 fn is_pad<B: Backend>(ids: IntTensor<B>, pad: usize, shape: Shape) -> BoolTensor<B> {
     let [rows, seq] = ids.shape().dims();
     let dtype = get_or_init_device_settings::<B>(&ids.device()).bool_dtype;

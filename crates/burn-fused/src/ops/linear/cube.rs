@@ -38,7 +38,7 @@ fn affine(a: CubeTensor, b: CubeTensor, bias: Option<CubeTensor>, output: DType)
     }
 }
 
-/// Both in `dtype`, by one launch where neither is.
+/// Casts both to `dtype`, in one launch if neither has it.
 fn rounded([a, b]: [CubeTensor; 2], dtype: DType) -> [CubeTensor; 2] {
     // Others, such as a tied head's transposed table, a cast reads as they lie in memory.
     let are_plain = a.is_contiguous() && b.is_contiguous();
@@ -110,7 +110,7 @@ mod tests {
         CubeBackend::float_from_data(TensorData::new::<f32, _>(values, shape), &Default::default())
     }
 
-    /// Of this file's launches beside matmuls, the names. Other tests launch at the same time.
+    /// The names of this file's launches besides matmuls. Other tests launch at the same time.
     #[derive(Default)]
     struct Names(Mutex<Vec<&'static str>>);
 

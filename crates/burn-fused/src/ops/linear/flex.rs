@@ -1,7 +1,8 @@
 //! Flex, Burn's CPU backend: the matmuls of `burn-fused-matmul`, in f32 or bf16.
 
 use super::{Linear, LinearOp};
-use crate::engine::operator::{Gradients, Kernels, Output, Path, Upstream};
+use crate::engine::call::Path;
+use crate::engine::operator::{Gradients, Kernels, Output, Upstream};
 use crate::engine::run::plain;
 use crate::flex::{
     Scalar, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each, vector_gradient, widened,

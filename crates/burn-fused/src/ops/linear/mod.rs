@@ -5,12 +5,14 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
+use crate::engine::call::Precision;
 use crate::engine::call::outside;
-use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
+use crate::engine::inputs::inputs;
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::layer_norm::total;
-use crate::numerics::precision::{Precision, assert_supported, narrow, wide};
+use crate::numerics::precision::{assert_supported, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
@@ -193,7 +195,7 @@ fn backward<B: Backend>(
     ]
 }
 
-/// By Burn's operations.
+/// `a · b + bias` by Burn's operations, with sums in f32.
 fn affine<B: Backend>(
     a: FloatTensor<B>,
     b: FloatTensor<B>,

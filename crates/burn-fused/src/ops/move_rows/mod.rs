@@ -3,7 +3,8 @@
 #[cfg(feature = "_cubecl")]
 mod cube;
 
-use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream, inputs};
+use crate::engine::inputs::inputs;
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use burn::backend::tensor::FloatTensor;
@@ -15,13 +16,13 @@ inputs! {
     MoveRows of MoveRowsOp, operands: 1, statistics: 0 {
         floats { x, }
         ints {
-            /// For each of M rows, the one of x that it is; N for a row of zeros, `[M]`.
+            /// The index in x of each of M rows, `[M]`; N for a row of zeros.
             from,
-            /// For each of N rows of x, where it is; M if it is nowhere, `[N]`.
+            /// The index of each of x's N rows in the result, `[N]`; M for a row that is left out.
             to,
         }
         plain {
-            /// The rows of x that are somewhere.
+            /// The number of rows of x that are in the result.
             moved: usize,
         }
     }
@@ -66,12 +67,12 @@ impl Moves {
         Some(Self { from, to, moved })
     }
 
-    /// Back to where the rows come from.
+    /// Moves the rows back.
     pub fn inverse(&self) -> Self {
         Self { from: self.to.clone(), to: self.from.clone(), moved: self.moved }
     }
 
-    /// Where the indices are.
+    /// The device of the indices.
     pub fn device(&self) -> Device {
         self.from.device()
     }

@@ -4,8 +4,9 @@
 use super::AdamStep;
 use crate::cube::launch::{RowLaunch, buffer, is_computed};
 use crate::cube::row::cube_sum;
+use crate::engine::call::Path;
 use crate::engine::deferred::{Handles, array, register};
-use crate::engine::operator::{Path, Spec};
+use crate::engine::operator::Spec;
 use crate::engine::run::plain;
 use crate::numerics::precision::{computed_in, narrow};
 use burn::backend::tensor::FloatTensor;
@@ -60,17 +61,17 @@ fn queued(
     register(&client, id, &inputs, results, run).into_iter().map(dispatched).collect()
 }
 
-/// Tensors of a launch, at most.
+/// The most tensors of a launch.
 // A kernel is compiled for each number of them.
 const TENSORS: usize = 16;
 
-/// Buffers that a launch binds beside the tensors, with CubeCL's own for sizes.
+/// Buffers that a launch binds besides the tensors, CubeCL's own for sizes included.
 const OTHERS: usize = 3;
 
-/// Cubes of a launch, at most.
+/// The most cubes of a launch.
 const CUBES: usize = 512;
 
-/// Values of the largest tensor that a unit takes, at least.
+/// The fewest values of the largest tensor that a unit takes.
 const VALUES: usize = 4;
 
 /// Σ x² over all values of `tensors`, of one dtype, `[1]`.
@@ -119,11 +120,11 @@ fn squares<T: Float, W: Float>(
     let mut sum = W::new(0.0);
     #[unroll]
     for i in 0..tensors.len() {
-        let mut place = CUBE_POS * units + UNIT_POS as usize;
-        while place < tensors[i].len() {
-            let x = W::cast_from(tensors[i][place]);
+        let mut index = CUBE_POS * units + UNIT_POS as usize;
+        while index < tensors[i].len() {
+            let x = W::cast_from(tensors[i][index]);
             sum += x * x;
-            place += cubes * units;
+            index += cubes * units;
         }
     }
     let sum = cube_sum::<W>(sum, &mut scratch, units);
@@ -158,7 +159,7 @@ pub(super) fn scaled(tensors: Vec<DispatchTensor>, factor: DispatchTensor) -> Ve
     results
 }
 
-/// Tensors of a launch that scales, which are bound twice.
+/// The most tensors of a launch that scales; each is bound twice.
 const SCALED: usize = 8;
 
 fn products(tensors: Vec<CubeTensor>, factor: CubeTensor) -> Vec<CubeTensor> {
@@ -203,11 +204,11 @@ fn scale_kernel<T: Float, W: Float>(
     let factor = factor[0];
     #[unroll]
     for i in 0..tensors.len() {
-        let mut place = CUBE_POS * units + UNIT_POS as usize;
+        let mut index = CUBE_POS * units + UNIT_POS as usize;
         let output = outputs.index_mut(i);
-        while place < tensors[i].len() {
-            output[place] = T::cast_from(W::cast_from(tensors[i][place]) * factor);
-            place += cubes * units;
+        while index < tensors[i].len() {
+            output[index] = T::cast_from(W::cast_from(tensors[i][index]) * factor);
+            index += cubes * units;
         }
     }
 }
@@ -268,7 +269,7 @@ fn stepped(step: AdamStep, [values, mean, square, gradient]: [CubeTensor; 4]) ->
     vec![output, mean, square]
 }
 
-/// Those of [`AdamStep`], with 1 − β for β.
+/// The numbers of an [`AdamStep`], with 1 − β for β.
 #[derive(CubeType, CubeLaunch)]
 struct Constants {
     toward_1: InputScalar,
@@ -290,18 +291,18 @@ fn adam_kernel<T: Float, W: Float>(
     count: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
-    let place = ABSOLUTE_POS;
-    if place >= count {
+    let index = ABSOLUTE_POS;
+    if index >= count {
         terminate!();
     }
-    let g = W::cast_from(gradient[place]);
-    let m = (g - mean[place]) * constants.toward_1.get::<W>() + mean[place];
-    let v = (g * g - square[place]) * constants.toward_2.get::<W>() + square[place];
-    mean[place] = m;
-    square[place] = v;
+    let g = W::cast_from(gradient[index]);
+    let m = (g - mean[index]) * constants.toward_1.get::<W>() + mean[index];
+    let v = (g * g - square[index]) * constants.toward_2.get::<W>() + square[index];
+    mean[index] = m;
+    square[index] = v;
     let step = m / (v.sqrt() * constants.root.get::<W>() + constants.epsilon.get::<W>());
-    let kept = W::cast_from(values[place]) * constants.keep.get::<W>();
-    output[place] = T::cast_from(kept - step * constants.size.get::<W>());
+    let kept = W::cast_from(values[index]) * constants.keep.get::<W>();
+    output[index] = T::cast_from(kept - step * constants.size.get::<W>());
 }
 
 #[cfg(test)]

@@ -1,31 +1,93 @@
-//! What optimizers do to tensors: the squares of many are added up, and Adam takes a step.
+//! What optimizers do to tensors: gradients are clipped by their global norm, and Adam takes a step.
 
 #[cfg(feature = "_cubecl")]
 mod cube;
-
 #[cfg(feature = "flex")]
-use crate::flex::optimizer as host;
+mod flex;
+
 use crate::numerics::precision::{computed_in, narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, DispatchTensor, TensorMetadata};
 use burn::prelude::*;
+use burn::tensor::{DType, FloatDType};
 
-/// Numbers that add up to Σ x² over all values of all `tensors`, outside autodiff: each `[1]`, in
-/// [`computed_in`](crate::computed_in) of a tensor's dtype.
+/// `gradients` times `share`, and then times min(1, `max_norm` / (‖g‖ + 1e-6)), each rounded to its dtype once; and their global
+/// norm ‖g‖ = √Σ g² before clipping, `[1]`. Without `max_norm` nothing is clipped and no norm is computed; without gradients there is
+/// none.
 ///
-/// On a CubeCL device many tensors are read by one launch, and each dtype gives one number.
+/// Gradients may be of any shapes, dtypes and devices, outside autodiff. Memory that nothing else holds is changed in place on
+/// Flex; on a CubeCL device a launch takes several gradients, and nothing is read back.
 ///
 /// ```
 /// use burn::prelude::*;
-/// use burn_fused::{scaled, sums_of_squares};
+/// use burn_fused::clip;
 ///
-/// let device = Device::default();
-/// let x = Tensor::<1>::from_floats([3.0, 4.0], &device).into_dispatch();
-/// let sum = sums_of_squares(vec![x.clone()]).into_iter().reduce(|a, b| a + b).unwrap(); // 25
-/// let unit = Tensor::<1>::from_dispatch(scaled(vec![x], &sum.sqrt().recip()).remove(0));
-/// assert!(unit.all_close(Tensor::from_floats([0.6, 0.8], &device), None, None));
+/// let gradient = Tensor::<1>::from_floats([3.0, 4.0], &Device::default()).into_dispatch();
+/// let (mut gradients, norm) = clip(vec![gradient], 1.0, Some(1.0));
+/// let unit = Tensor::<1>::from_dispatch(gradients.remove(0));
+/// assert!(unit.all_close(Tensor::from_floats([0.6, 0.8], &unit.device()), None, None));
+/// assert_eq!(norm.unwrap().into_scalar::<f32>(), 5.0);
 /// ```
-pub fn sums_of_squares(tensors: Vec<DispatchTensor>) -> Vec<Tensor<1>> {
+///
+/// # Numerics
+///
+/// Squares are added up in f64 on Flex, elsewhere in f32 or the wider dtype of a gradient. 16-bit gradients are multiplied in f32.
+///
+/// Source: `torch.nn.utils.clip_grad_norm_` of PyTorch 2.15.
+pub fn clip(
+    gradients: Vec<DispatchTensor>,
+    share: f64,
+    max_norm: Option<f64>,
+) -> (Vec<DispatchTensor>, Option<Tensor<1>>) {
+    let Some(max_norm) = max_norm else { return (scaled(gradients, share), None) };
+    let mut elsewhere = Vec::new();
+    // With the dtype of the norm, F64 if one of the gradients is, and its device.
+    let mut host: Option<(f64, DType, Device)> = None;
+    for gradient in &gradients {
+        #[cfg(feature = "flex")]
+        if flex::is_on_host(gradient) {
+            let (sum, dtype, _) = host.get_or_insert((0.0, DType::F32, Device::flex()));
+            *sum += flex::sum_of_squares(gradient);
+            if gradient.dtype() == DType::F64 {
+                *dtype = DType::F64;
+            }
+            continue;
+        }
+        // A handle, not a copy: the values stay where they are.
+        elsewhere.push(gradient.clone());
+    }
+    let number = |value: f64, dtype: DType, device: &Device| {
+        Tensor::from_data(TensorData::from([value]), (device, dtype))
+    };
+    if let (Some((sum, dtype, device)), true) = (&host, elsewhere.is_empty()) {
+        let norm = sum.sqrt() * share;
+        let clip = max_norm / (norm + 1e-6);
+        // Not `min`, which would turn NaN into 1 and hide that the gradients have one.
+        let clip = if clip > 1.0 { 1.0 } else { clip };
+        return (scaled(gradients, clip * share), Some(number(norm, *dtype, device)));
+    }
+    let host = host.map(|(sum, dtype, device)| number(sum, dtype, &device));
+    let squares = sums_of_squares(elsewhere).into_iter().chain(host).reduce(|total, sum| {
+        let sum = sum.to_device(&total.device());
+        if total.dtype() == sum.dtype() {
+            return total + sum;
+        }
+        // A gradient in f64 has its sum there; the norm keeps the wider dtype.
+        total.cast(FloatDType::F64) + sum.cast(FloatDType::F64)
+    });
+    let Some(squares) = squares else { return (gradients, None) };
+    let shared = |x: Tensor<1>| if share == 1.0 { x } else { x.mul_scalar(share) };
+    let norm = shared(squares.sqrt());
+    // 1e-6 is torch's: it keeps the factor finite where all gradients are 0.
+    let clip = norm.clone().add_scalar(1e-6).recip().mul_scalar(max_norm);
+    // Not `clamp_max`, which on some devices makes 1 of NaN.
+    let clip = clip.clone().mask_fill(clip.greater_scalar(1.0), 1.0);
+    (multiplied(gradients, &shared(clip)), Some(norm))
+}
+
+/// Numbers that add up to Σ x² over all values of all `tensors`: each `[1]`, in [`computed_in`] of a tensor's dtype. On a CubeCL
+/// device many tensors are read by one launch, and each dtype gives one number.
+fn sums_of_squares(tensors: Vec<DispatchTensor>) -> Vec<Tensor<1>> {
     let mut sums = Vec::new();
     #[cfg(feature = "_cubecl")]
     let tensors = cube::take(tensors, &mut sums);
@@ -38,9 +100,29 @@ fn sum_of_squares<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
     B::float_sum(B::float_mul(tensor.clone(), tensor))
 }
 
-/// All `tensors` times `factor`, `[1]`, each rounded to its dtype once, as in the example of [`sums_of_squares`]. On a CubeCL
-/// device a launch takes several.
-pub fn scaled(tensors: Vec<DispatchTensor>, factor: &Tensor<1>) -> Vec<DispatchTensor> {
+/// All `tensors` times a number.
+fn scaled(tensors: Vec<DispatchTensor>, factor: f64) -> Vec<DispatchTensor> {
+    // Most steps are not clipped: their gradients are not touched.
+    if factor == 1.0 {
+        return tensors;
+    }
+    let scale = |tensor: DispatchTensor| {
+        #[cfg(feature = "flex")]
+        if flex::is_on_host(&tensor) {
+            return flex::scaled(tensor, factor);
+        }
+        times::<Dispatch>(tensor, factor)
+    };
+    tensors.into_iter().map(scale).collect()
+}
+
+fn times<B: Backend>(tensor: FloatTensor<B>, factor: f64) -> FloatTensor<B> {
+    let dtype = tensor.dtype();
+    narrow::<B>(B::float_mul_scalar(wide::<B>(tensor), factor.into()), dtype)
+}
+
+/// All `tensors` times `factor`, `[1]`, which is not read back. On a CubeCL device a launch takes several.
+fn multiplied(tensors: Vec<DispatchTensor>, factor: &Tensor<1>) -> Vec<DispatchTensor> {
     let factor = factor.clone().into_dispatch();
     #[cfg(feature = "_cubecl")]
     if cube::scales(&tensors, &factor) {
@@ -93,19 +175,18 @@ pub fn adam<const D: usize>(
     [mean, square]: [Tensor<D>; 2],
     gradient: Tensor<D>,
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
+    let tensors = [values, mean, square, gradient].map(Tensor::into_dispatch);
     #[cfg(feature = "flex")]
-    if host::takes(&values, [&mean, &square], &gradient) {
-        return host::adam(step, values, [mean, square], gradient);
+    if flex::takes(&tensors) {
+        let [values, mean, square] = flex::adam(step, tensors).map(Tensor::from_dispatch);
+        return (values, [mean, square]);
     }
     #[cfg(feature = "_cubecl")]
-    let [values, mean, square, gradient]: [Tensor<D>; 4] = {
-        let tensors = [values, mean, square, gradient].map(Tensor::into_dispatch);
-        if cube::takes_step(&tensors) {
-            let [values, mean, square] = cube::adam(step, tensors).map(Tensor::from_dispatch);
-            return (values, [mean, square]);
-        }
-        tensors.map(Tensor::from_dispatch)
-    };
+    if cube::takes_step(&tensors) {
+        let [values, mean, square] = cube::adam(step, tensors).map(Tensor::from_dispatch);
+        return (values, [mean, square]);
+    }
+    let [values, mean, square, gradient]: [Tensor<D>; 4] = tensors.map(Tensor::from_dispatch);
     let AdamStep { beta_1, beta_2, epsilon, keep, root, size } = step;
     let (narrow, wide) = (values.dtype(), computed_in(values.dtype()));
     // In f16 g² would underflow, and in bf16 the small steps of the means would be rounded away.

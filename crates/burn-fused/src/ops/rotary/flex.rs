@@ -33,7 +33,7 @@ fn turned<T: Scalar>(Rotary { x, cos, sin, heads }: Rotary<Flex>, direction: f64
 }
 
 simd_fn! {
-    /// Some rows of x, in the place of y.
+    /// Some rows of x, which are overwritten by y.
     fn turn<S, T: Scalar>(
         simd,
         angles: [&'a [T::Wide]; 2],

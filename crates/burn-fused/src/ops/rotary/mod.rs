@@ -6,7 +6,8 @@ mod cube;
 mod flex;
 
 use crate::engine::device::assert_computes;
-use crate::engine::operator::{Gradients, Operator, Output, Upstream, inputs};
+use crate::engine::inputs::inputs;
+use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{computed_in, narrow, wide};
@@ -15,7 +16,7 @@ use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
 
 inputs! {
-    /// Those of [`rotary`].
+    /// The inputs of [`rotary`].
     Rotary of RotaryOp, operands: 1, statistics: 0 {
         floats { x, }
         constants { cos, sin, }

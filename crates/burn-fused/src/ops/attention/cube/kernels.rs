@@ -5,7 +5,7 @@ use crate::cube::mask::Mask;
 use crate::cube::totals::store;
 use burn_cubecl::cubecl::{self, prelude::*};
 
-/// Where the rows of a batch's sequences begin, what a head is, and what turns products Q · Kᵀ into weights.
+/// The sequences of a batch, its heads, and what turns products Q · Kᵀ into weights.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Heads<T: Float> {
     /// [B + 1].
@@ -262,8 +262,8 @@ pub(super) fn backward<T: Float, W: Float>(
             for j in 0..4usize {
                 let (query, key) = layout.pair(&head, other, i, j, of_keys);
                 if query < head.length && key < head.length {
-                    let place = (head.logits + query) * layout.longest + key;
-                    store::<T, W>(&mut bias_grad, place, of_logits[i].extract(j));
+                    let index = (head.logits + query) * layout.longest + key;
+                    store::<T, W>(&mut bias_grad, index, of_logits[i].extract(j));
                 }
             }
         }

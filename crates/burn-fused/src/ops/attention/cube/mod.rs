@@ -6,7 +6,8 @@ mod tile;
 use super::reference::{bias_gradient, folded, folded_backward};
 use super::{Attention, AttentionOp};
 use crate::cube::launch::{RowLaunch, UNITS, buffer, int_tensor, output};
-use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
+use crate::engine::inputs::Fields;
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
@@ -60,7 +61,7 @@ impl<'a> Setup<'a> {
         self.on.empty([self.on.rows, self.on.hidden], self.on.float)
     }
 
-    /// Of each row of logits, [B, A, L, 1].
+    /// A number for each row of logits, [B, A, L, 1], still to be written.
     fn statistic(&self) -> CubeTensor {
         let Input { lengths, heads, longest, .. } = self.input;
         self.on.empty([lengths.len(), *heads, *longest, 1], self.on.wide)
@@ -96,7 +97,7 @@ impl Kernels<CubeBackend> for AttentionOp {
     }
 }
 
-/// With values side by side, once for all launches.
+/// The inputs without gaps between values, made so once for all launches.
 fn plain(input: Input) -> Input {
     let Input { query, key, value, bias, .. } = input;
     let [query, key, value] = [query, key, value].map(into_contiguous);

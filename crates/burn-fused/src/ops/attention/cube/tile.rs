@@ -21,19 +21,19 @@ pub(super) type Four<W> = Vector<W, Const<4>>;
 /// A head of a sequence, and a cube's tile of it.
 #[derive(CubeType)]
 pub(super) struct Head {
-    /// Its first row of [N, H].
+    /// The first row of the head's sequence in [N, H].
     pub(super) start: usize,
-    /// Tokens of the sequence; 0 for a cube that nobody asked for.
+    /// Tokens of the sequence; 0 for a surplus cube.
     pub(super) length: usize,
-    /// Its first column of [N, H].
+    /// The first column of the head in [N, H].
     pub(super) column: usize,
     /// H.
     pub(super) hidden: usize,
     #[cube(comptime)]
     pub(super) columns: usize,
-    /// Its first row of logits [B · A · L, L].
+    /// The first row of the head's logits in [B · A · L, L].
     pub(super) logits: usize,
-    /// Its first row of the bias.
+    /// The first row of the head's bias.
     pub(super) bias: usize,
     /// The first token of the cube's tile.
     pub(super) own: usize,
@@ -218,8 +218,8 @@ impl Head {
             #[unroll]
             for j in 0..4usize {
                 if self.own_token(j) < self.length && column < self.columns {
-                    let place = (self.start + self.own_token(j)) * self.hidden + self.column + column;
-                    rows[place] = T::cast_from(lanes.extract(j));
+                    let index = (self.start + self.own_token(j)) * self.hidden + self.column + column;
+                    rows[index] = T::cast_from(lanes.extract(j));
                 }
             }
         }

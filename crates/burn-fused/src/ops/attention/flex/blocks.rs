@@ -9,10 +9,10 @@ use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape};
 use std::ops::Range;
 
-/// As many keys as a block has at once: in parts its backward computes the logits twice.
+/// The most keys that a block takes whole: with more it works in parts, and its backward computes the logits twice.
 const WHOLE: usize = 1024;
 
-/// The most keys of a part of a block that has more.
+/// The most keys of a part of a block with more than [`WHOLE`].
 const KEYS: usize = 512;
 
 /// The most keys that are multiplied at a time, of so many: equal parts that begin at groups of random words.
@@ -26,14 +26,14 @@ pub(super) struct Head<'a, T> {
     pub(super) mask: Option<Mask>,
     /// [L, L].
     bias: Option<&'a [T]>,
-    /// Which of B · A.
+    /// Index of the head among B · A.
     index: usize,
     /// Rows of the sequence in [N, H].
     rows: Range<usize>,
     pub(super) columns: Range<usize>,
 }
 
-/// All heads of the first sequence, then all of the second.
+/// The heads of a batch: all of the first sequence, then all of the second.
 pub(super) fn heads<T: Scalar>(input: &Attention<Flex>) -> Vec<Head<'_, T>> {
     let (mask, biases) = (input.dropout.mask(), input.bias.as_ref().map(|bias| slice::<T>(bias)));
     let pairs = input.longest * input.longest;
@@ -55,10 +55,11 @@ pub(super) fn heads<T: Scalar>(input: &Attention<Flex>) -> Vec<Head<'_, T>> {
 impl<T> Head<'_, T> {
     /// The blocks of queries, with the keys that are in their window.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Block<'_, T>> {
+        /// The most queries of a block.
         const BLOCK: usize = 128;
-        /// Logits of a block, or of a part of one.
+        /// The most logits of a block, or of a part of one: they stay in the second cache.
         const VALUES: usize = 64 * 1024;
-        /// Below it, a product runs on one thread.
+        /// Multiplications below which a matmul runs on one thread.
         const PRODUCT: usize = 192 * 192 * 192;
         let (length, window) = (self.rows.len(), self.input.window);
         let keys = part(length.min(2 * window.min(length) + BLOCK)); // at most

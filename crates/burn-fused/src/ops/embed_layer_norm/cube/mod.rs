@@ -7,7 +7,8 @@ mod scatter;
 
 use crate::cube::launch::{RowLaunch, address_type};
 use crate::cube::layer_norm::{SummandsLaunch, source};
-use crate::engine::operator::{Fields, Gradients, Kernels, Operator, Output, Upstream};
+use crate::engine::inputs::Fields;
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Index, Summand, summands};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
