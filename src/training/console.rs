@@ -96,18 +96,20 @@ struct Dashboard {
     renderer: TuiMetricsRendererWrapper,
     keys: Interrupter,
     ids: BTreeMap<String, MetricId>,
-    /// Of an epoch: the items of Burn's progress.
+    /// Of an epoch, of a whole number of them: the items of Burn's progress.
     steps: usize,
 }
 
 impl Dashboard {
     fn new(definitions: Vec<MetricDefinition>, progress: &Progress) -> Self {
-        let (keys, steps) = (Interrupter::new(), (progress.steps as f64 / progress.epochs).round() as usize);
-        let mut renderer = TuiMetricsRendererWrapper::new(keys.clone(), Some(progress.epoch as usize));
+        let keys = Interrupter::new();
+        let epochs = (progress.epochs.round() as usize).max(1);
+        let steps = progress.steps.div_ceil(epochs);
+        let mut renderer = TuiMetricsRendererWrapper::new(keys.clone(), Some(progress.step / steps));
         let ids = definitions.iter().map(|of| (of.name.to_string(), of.metric_id.clone())).collect();
         definitions.into_iter().for_each(|definition| renderer.register_metric(definition));
-        renderer.start(progress.epochs.ceil() as usize, 1, None, None);
-        renderer.start_split("train", steps.min(progress.steps));
+        renderer.start(epochs, 1, None, None);
+        renderer.start_split("train", steps);
         Self { renderer, keys, ids, steps }
     }
 

@@ -370,11 +370,9 @@ impl<M: TrainableModel> Training<M> {
         }
         // Merges LoRA's adapters, if there are any.
         let model = ranks.broadcast(model)?.materialize();
-        if run.valid.is_none() {
-            // Nothing has read the weights of the last step yet.
-            let last = run.evaluate(&model, false)?;
-            check_loss("after the last step", last.map_or(f64::NAN, |last| loss_of(&last)))?;
-        }
+        // Nothing has read the weights of the last step yet; a run that was stopped evaluates nothing.
+        let last = if run.valid.is_none() { run.evaluate(&model, false)? } else { None };
+        last.map_or(Ok(()), |last| check_loss("after the last step", loss_of(&last)))?;
         let Run { arguments, tokenizer, metrics, folder, .. } = run;
         let pipeline = Pipeline::new(model, tokenizer)?;
         if ranks.is_first() {
