@@ -121,7 +121,7 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
     })
 }
 
-fn with_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> Result<Vec<LabelledTokens>> {
+fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> Result<Vec<LabelledTokens>> {
     // A `#` may also begin a word, as in "#1": a comment is told by its number of columns.
     let usual = file.lines().find(|(_, text)| !text.starts_with('#') && !is_break(text));
     let usual = usual.map_or(0, |(_, text)| columns(text).len());
