@@ -321,9 +321,7 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
                     return SquadExample::read(path);
                 }
                 let (placed, misplaced) = SquadExample::read_placed(path)?;
-                for (id, problem) in &misplaced {
-                    eprintln!("skipped: question {id:?} of {} {problem}", path.display());
-                }
+                misplaced.iter().for_each(|problem| eprintln!("{}: skipped {problem}", path.display()));
                 Ok(placed)
             };
             let trained = settings.train(arguments, read)?;

@@ -82,30 +82,38 @@ impl SquadExample {
     /// file, has no question or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>> {
         let path = path.as_ref();
-        let (examples, misplaced) = Self::read_placed(path)?;
+        let examples = Self::read_all(path)?;
+        let misplaced: Vec<_> = examples.iter().filter_map(|it| Some((&it.id, it.spans().err()?))).collect();
         let Some((first, problem)) = misplaced.first() else { return Ok(examples) };
-        let problem = match misplaced.len() {
-            1 => problem.clone(),
-            count => {
-                let ids: Vec<&String> = misplaced.iter().skip(1).take(2).map(|(id, _)| id).collect();
-                let all = count + examples.len();
-                format!("{problem}; so have {} of {all} questions, the next being {ids:?}", count)
+        let problem = match &misplaced[1..] {
+            [] => problem.clone(),
+            others => {
+                let next: Vec<_> = others.iter().take(2).map(|(id, _)| id).collect();
+                let (count, all) = (misplaced.len(), examples.len());
+                format!("{problem}; so have {count} of {all} questions, the next being {next:?}")
             }
         };
         Err(Error::data(format!("question {first:?} of {}", path.display()), problem))
     }
 
     /// Reads a file as [`read`](Self::read) does, without the questions whose answers are not at their positions: the others, and
-    /// of each that was skipped its id and what is wrong with it.
-    pub fn read_placed(path: impl AsRef<Path>) -> Result<(Vec<Self>, Vec<(String, String)>)> {
-        let path = path.as_ref();
+    /// what is wrong with each that was skipped.
+    pub fn read_placed(path: impl AsRef<Path>) -> Result<(Vec<Self>, Vec<String>)> {
+        let mut misplaced = Vec::new();
+        let mut is_placed = |example: &Self| {
+            let problem = example.spans().err();
+            misplaced.extend(problem.iter().map(|problem| format!("question {:?} {problem}", example.id)));
+            problem.is_none()
+        };
+        let placed = Self::read_all(path.as_ref())?.into_iter().filter(&mut is_placed).collect();
+        Ok((placed, misplaced))
+    }
+
+    fn read_all(path: &Path) -> Result<Vec<Self>> {
         let text = regular_file::read_text(path)?;
         let wrong = |source| Error::Json { path: path.to_path_buf(), source };
-        let (mut placed, mut misplaced) = (Vec::new(), Vec::new());
-        let mut add = |example: Self| match example.spans() {
-            Ok(_) => placed.push(example),
-            Err(problem) => misplaced.push((example.id, problem)),
-        };
+        let mut examples = Vec::new();
+        let mut add = |example| examples.push(example);
         if text.trim_ascii_start().starts_with('[') {
             let rows: Vec<Entry> = serde_json::from_str(&text).map_err(wrong)?;
             rows.into_iter().try_for_each(|row| row.examples(None, &mut add)).map_err(wrong)?;
@@ -114,10 +122,10 @@ impl SquadExample {
                 row.and_then(|row| row.examples(None, &mut add)).map_err(wrong)?;
             }
         }
-        if placed.is_empty() && misplaced.is_empty() {
+        if examples.is_empty() {
             return Err(Error::file(path, "has no question"));
         }
-        Ok((placed, misplaced))
+        Ok(examples)
     }
 
     /// The bytes of each answer in the context. SQuAD counts characters, the tokenizer bytes.
