@@ -53,7 +53,7 @@ impl Directory {
             );
             return Err(Error::not_a_checkpoint(path, problem));
         }
-        let keys = model.as_ref().map(|model| ModelKeys::of_layer(model, family)).transpose()?;
+        let keys = model.as_ref().map(|model| ModelKeys::find(model, family)).transpose()?;
         Ok((Self { path: dir.to_path_buf(), model, family }, fields, keys))
     }
 

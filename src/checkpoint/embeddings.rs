@@ -3,7 +3,8 @@
 use super::directory::Directory;
 use super::fields::{Fields, config_path, merged_fields};
 use super::keys::ModelKeys;
-use super::params::{StoredParam, check_stored, filled, stored_params};
+use super::load::filled;
+use super::params::{StoredParam, check_stored, stored_params};
 use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
@@ -64,13 +65,13 @@ impl BertEmbeddings {
             let has_config = path.is_dir() || regular_file::exists(&config_path);
             let fields = has_config.then(|| Fields::read(config_path.clone())).transpose()?;
             let family = fields.as_ref().map_or(Family::Bert, |fields| fields.spec.family);
-            let keys = ModelKeys::of_layer(&checkpoint, family)?;
+            let keys = ModelKeys::find(&checkpoint, family)?;
             let module = match fields {
                 Some(fields) => {
                     keys.agree(family, &fields)?;
                     fields.config()?.build(device)
                 }
-                None => config_of_shapes(&checkpoint, &keys)?.try_init(device)?,
+                None => config_from_shapes(&checkpoint, &keys)?.try_init(device)?,
             };
             filled(&module, &checkpoint, &module.stored_params(&keys))
         })
@@ -108,7 +109,7 @@ impl BertEmbeddings {
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let checkpoint = Checkpoint::open(&directory(path.as_ref(), Wanted::Weights)?)?;
-        let keys = ModelKeys::of_layer(&checkpoint, self.family())?;
+        let keys = ModelKeys::find(&checkpoint, self.family())?;
         *self = filled(self, &checkpoint, &self.stored_params(&keys))?;
         Ok(())
     }
@@ -154,7 +155,7 @@ impl BertEmbeddings {
 }
 
 /// The config of a file without a `config.json`: sizes from shapes, the rest BERT's defaults.
-fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmbeddingsConfig> {
+fn config_from_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmbeddingsConfig> {
     // Shapes say neither how positions count nor which dtype, ε or dropout belongs to them.
     let family = keys.stated_family().unwrap_or(Family::Bert);
     let Architecture { positions, token_types, projection, .. } = *family.architecture();

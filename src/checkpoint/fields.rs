@@ -1,6 +1,6 @@
 //! The fields of a `config.json`, read tolerantly, and those that are written.
 
-use crate::embeddings::BertEmbeddingsConfig;
+use crate::embeddings::{BertEmbeddingsConfig, EMBEDDING_SIZE, Number};
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Presence};
 use crate::family::{FamilySpec, Field, Unsupported};
@@ -64,10 +64,10 @@ impl Fields {
         let classes = self.fields.get("architectures");
         let class = classes.and_then(|names| names.get(0)).and_then(Value::as_str);
         let (found, stated, problem) = match (self.text("model_type")?, class) {
-            (Some(model_type), _) => (FamilySpec::of_model_type(model_type), model_type, ""),
+            (Some(model_type), _) => (FamilySpec::with_model_type(model_type), model_type, ""),
             (None, Some(class)) => {
                 let problem = "the file has no model_type, and its architecture matches no family; add one: ";
-                (FamilySpec::of_class(class), class, problem)
+                (FamilySpec::with_class(class), class, problem)
             }
             // Every JSON object would be a BERT otherwise, as all fields have defaults.
             (None, None) => {
@@ -102,26 +102,33 @@ impl Fields {
         let spec = self.spec;
         // First: fields of a variant may mean something else.
         self.refuse_variants()?;
-        let hidden_size = self.size("hidden_size", spec.hidden_size)?;
-        // Not read where the family has none: the field may be any. ELECTRA's default is ALBERT's.
-        let embedding_size = || self.size("embedding_size", 128);
-        let embedding_size = match spec.architecture.projection {
-            Presence::Never => None,
-            Presence::IfStated => Some(embedding_size()?).filter(|&size| size != hidden_size),
-            Presence::Always => Some(embedding_size()?),
-        };
-        Ok(BertEmbeddingsConfig {
-            family: spec.family,
-            vocab_size: self.size("vocab_size", spec.vocab_size)?,
-            hidden_size,
-            embedding_size,
-            max_position_embeddings: self.size("max_position_embeddings", spec.max_position_embeddings)?,
-            type_vocab_size: self.size("type_vocab_size", spec.type_vocab_size)?,
-            pad_token_id: self.pad_token_id(spec.pad_token_id)?,
-            layer_norm_eps: self.number("layer_norm_eps", spec.layer_norm_eps)?,
-            hidden_dropout_prob: self.number("hidden_dropout_prob", spec.dropout)?,
-            initializer: self.initializer()?,
-            position_embedding_type: self.positions()?,
+        let mut config = BertEmbeddingsConfig::default_for(spec.family);
+        self.read_numbers(config.numbers())?;
+        // Not read where the family has none: the field may be any.
+        if spec.architecture.projection != Presence::Never {
+            let size = self.size("embedding_size", EMBEDDING_SIZE)?;
+            let is_own = spec.architecture.projection == Presence::IfStated && size == config.hidden_size;
+            config.embedding_size = (!is_own).then_some(size);
+        }
+        config.pad_token_id = self.pad_token_id(spec.pad_token_id)?;
+        let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
+            &mut config.initializer;
+        *std = self.number("initializer_range", *std)?;
+        if let EmbeddingInitializer::TruncatedNormal { bound, .. } = &mut config.initializer {
+            *bound = self.number("initializer_cutoff_factor", *bound)?;
+        }
+        config.position_embedding_type = self.positions()?;
+        Ok(config)
+    }
+
+    /// Replaces the numbers that the file states.
+    pub(crate) fn read_numbers(&self, numbers: Vec<(&'static str, Number)>) -> Result<()> {
+        numbers.into_iter().try_for_each(|(field, number)| {
+            match number {
+                Number::Size(size) => *size = self.size(field, *size)?,
+                Number::Real(real) => *real = self.number(field, *real)?,
+            }
+            Ok(())
         })
     }
 
@@ -155,15 +162,6 @@ impl Fields {
             }
         }
         Ok(())
-    }
-
-    fn initializer(&self) -> Result<EmbeddingInitializer> {
-        let std = self.number("initializer_range", 0.02)?;
-        let Some(bound) = self.spec.initializer_bound else {
-            return Ok(EmbeddingInitializer::Normal { std });
-        };
-        let bound = self.number("initializer_cutoff_factor", bound)?;
-        Ok(EmbeddingInitializer::TruncatedNormal { std, bound })
     }
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
@@ -243,7 +241,7 @@ impl Fields {
         self.value(field, "text", Value::as_str)
     }
 
-    /// What a text stands for; `None` if the field is missing, an error if it is none of those `allowed`.
+    /// The value that a text names; `None` if the field is missing, an error if it is none of those `allowed`.
     pub(crate) fn known<T>(
         &self,
         field: &'static str,
@@ -253,7 +251,7 @@ impl Fields {
         self.value(field, allowed, |value| known(value.as_str()?))
     }
 
-    /// What is wrong with a field, which BERT calls `field`.
+    /// An error that names the file and the field, which BERT calls `field`.
     pub(crate) fn invalid(&self, field: &'static str, problem: String) -> Error {
         let field = match self.spec.fields.iter().find(|(bert, _)| *bert == field) {
             Some((_, Field::Named(name) | Field::Also(name))) => *name,
@@ -262,7 +260,7 @@ impl Fields {
         Error::ConfigFile { path: self.path.clone(), field, problem }
     }
 
-    /// [`invalid`](Self::invalid) of a field that is not valid.
+    /// The error of [`invalid`](Self::invalid) if the field is not valid.
     pub(crate) fn ensure(
         &self,
         is_valid: bool,
@@ -373,24 +371,30 @@ pub(crate) fn replace_changed(
     fields.extend(new.into_iter().filter(|(field, value)| old.get(field) != Some(value)));
 }
 
+/// The fields that state these numbers.
+pub(crate) fn number_fields(numbers: Vec<(&'static str, Number)>) -> Vec<(&'static str, Value)> {
+    let json = |number| match number {
+        Number::Size(size) => json!(size),
+        Number::Real(real) => json!(real),
+    };
+    numbers.into_iter().map(|(field, number)| (field, json(number))).collect()
+}
+
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     let architecture = config.family.architecture();
     let is_disentangled = architecture.positions == PositionEmbeddingType::Disentangled;
     let is_biased = config.position_embedding_type == PositionEmbeddingType::Absolute;
-    [
-        ("vocab_size", json!(config.vocab_size)),
-        ("hidden_size", json!(config.hidden_size)),
-        ("max_position_embeddings", json!(config.max_position_embeddings)),
-        ("type_vocab_size", json!(config.type_vocab_size)),
-        ("pad_token_id", json!(config.pad_token_id)),
-        ("layer_norm_eps", json!(config.layer_norm_eps)),
-        ("hidden_dropout_prob", json!(config.hidden_dropout_prob)),
-        // No field has a word for another distribution than the normal one.
-        ("initializer_range", json!(config.initializer.std())),
-    ]
-    .into_iter()
-    .chain(is_disentangled.then(|| ("position_biased_input", json!(is_biased))))
-    .chain((architecture.projection != Presence::Never).then(|| ("embedding_size", json!(config.width()))))
-    .map(|(field, value)| (field.to_string(), value))
-    .collect()
+    number_fields(config.clone().numbers())
+        .into_iter()
+        .chain([
+            ("pad_token_id", json!(config.pad_token_id)),
+            // No field has a word for another distribution than the normal one.
+            ("initializer_range", json!(config.initializer.std())),
+        ])
+        .chain(is_disentangled.then(|| ("position_biased_input", json!(is_biased))))
+        .chain(
+            (architecture.projection != Presence::Never).then(|| ("embedding_size", json!(config.width()))),
+        )
+        .map(|(field, value)| (field.to_string(), value))
+        .collect()
 }

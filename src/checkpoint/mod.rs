@@ -1,7 +1,7 @@
 //! Hugging Face checkpoints: `config.json` and weights, in and out.
 //!
-//! A load opens config (`fields`) and weights ([`Checkpoint`], `formats`) of one save, finds the keys (`keys`) and fills the
-//! parameters (`params`). Formats, keys, dtypes and shapes are checked before anything is applied, so a load that fails
+//! A load opens config (`fields`) and weights ([`Checkpoint`], `formats`) of one save, finds the keys (`keys`) of a
+//! module's parameters (`params`) and fills them (`load`). Formats, keys, dtypes and shapes are checked before anything is applied, so a load that fails
 //! has changed nothing.
 
 mod directory;
@@ -9,13 +9,15 @@ mod embeddings;
 mod fields;
 mod formats;
 mod keys;
+mod load;
 mod params;
 
 pub(crate) use directory::Directory;
 pub use fields::Fields;
-pub(crate) use fields::{merged_fields, replace_changed};
+pub(crate) use fields::{merged_fields, number_fields, replace_changed};
 pub use keys::ModelKeys;
-pub(crate) use params::{StoredParam, check_stored, filled, stored_dtype, stored_params};
+pub(crate) use load::filled;
+pub(crate) use params::{StoredParam, check_stored, stored_dtype, stored_params};
 
 use crate::error::{Error, Result, shown};
 use crate::family::{EMBEDDINGS_PREFIX, FAMILIES, FamilySpec};
@@ -41,7 +43,7 @@ pub(crate) struct Checkpoint {
     /// The prefix that a wrapper gave to the keys of the model, such as `module.`; mostly empty.
     wrapper: String,
     files: Vec<WeightFile>,
-    /// Each with the index of its file.
+    /// Tensors by key, each with the index of its file.
     tensors: BTreeMap<String, (usize, StoredTensor)>,
 }
 
@@ -90,7 +92,7 @@ impl Checkpoint {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// What a file says of a tensor, and that file.
+    /// The description of a tensor, and the file that holds it.
     fn tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile)> {
         let hint = "the layer cannot be loaded in part";
         let missing = || Error::missing_key(&self.path, format!("{}{key}", self.wrapper), hint);
@@ -98,7 +100,7 @@ impl Checkpoint {
         Ok((tensor, &self.files[*file]))
     }
 
-    /// [`tensor`](Self::tensor), if it holds floats, with Burn's name of their dtype.
+    /// As [`tensor`](Self::tensor), with Burn's dtype; an error if the tensor does not hold floats.
     fn float_tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile, DType)> {
         let (tensor, file) = self.tensor(key)?;
         let Some((_, dtype, _)) = FLOATS.into_iter().find(|(stored, ..)| *stored == tensor.dtype) else {
@@ -176,7 +178,7 @@ fn ambiguous(path: &Path, keys: &[impl AsRef<str>]) -> Error {
 /// Whether keys of a supported family that calls its word embeddings `word` have this prefix: none, the layer's name, or the
 /// model's and the layer's.
 fn is_known(prefix: &str, word: &str) -> bool {
-    prefix.is_empty() || prefix == EMBEDDINGS_PREFIX || FamilySpec::of_prefix(prefix, word).is_some()
+    prefix.is_empty() || prefix == EMBEDDINGS_PREFIX || FamilySpec::with_prefix(prefix, word).is_some()
 }
 
 /// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.

@@ -53,7 +53,7 @@ impl RotaryConfig {
         ])
     }
 
-    pub(super) fn of_layer(&self, layer: usize) -> Rotary {
+    pub(super) fn for_layer(&self, layer: usize) -> Rotary {
         match layer % self.global_attn_every_n_layers {
             0 => Rotary { theta: self.global_rope_theta, window: None },
             // Half of the window is before the token, half after it.
@@ -78,8 +78,8 @@ pub(super) struct Angles(Arc<Mutex<Vec<KnownAngles>>>);
 type KnownAngles = ((f64, usize, DType), [Tensor<2>; 2]);
 
 impl Angles {
-    /// The cosines and sines of `m · θ^(−2i/d)` for each token, at place m of `positions`, and each i below d/2, beside `rows`.
-    pub(super) fn of(
+    /// The cosines and sines of `m · θ^(−2i/d)` for each token, at position m of `positions`, and each i below d/2, beside `rows`.
+    pub(super) fn cos_sin(
         &self,
         theta: f64,
         columns: usize,
@@ -94,13 +94,14 @@ impl Angles {
             return values.clone();
         }
         let half = columns / 2;
-        // In f64 on the host: in f32 an angle at place 8,000 is off by half a thousandth, and GPUs' sines of it by more.
+        // In f64 on the host: in f32 an angle at position 8,000 is off by half a thousandth, and GPUs' sines of it by more.
         let speed = |i: usize| theta.powf(-2.0 * i as f64 / columns as f64);
         let speeds: Vec<f64> = (0..half).map(speed).collect();
         let at = |m: i64| speeds.iter().map(move |speed| (m as f64 * speed).sin_cos());
-        // Once for a place: sequences of a batch share most of theirs.
-        let places: BTreeSet<i64> = positions.iter().copied().collect();
-        let all: BTreeMap<i64, Vec<(f64, f64)>> = places.into_iter().map(|m| (m, at(m).collect())).collect();
+        // Once for each position: sequences of a batch share most of theirs.
+        let distinct: BTreeSet<i64> = positions.iter().copied().collect();
+        let all: BTreeMap<i64, Vec<(f64, f64)>> =
+            distinct.into_iter().map(|m| (m, at(m).collect())).collect();
         // They have no gradient.
         let device = rows.device().without_autodiff();
         let table = |of: fn(&(f64, f64)) -> f64| {

@@ -1,12 +1,11 @@
 //! The fields of a `config.json` that belong to the encoder.
 
-use crate::checkpoint::Fields;
+use crate::checkpoint::{Fields, number_fields};
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::disentangled::DisentangledConfig;
 use crate::encoder::rotary::RotaryConfig;
 use crate::error::{Error, Result, shown};
-use crate::family::PositionEmbeddingType;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -22,10 +21,9 @@ impl BertModelConfig {
 
     /// The config in a `config.json`. Errors are those of [`from_pretrained`](Self::from_pretrained).
     pub fn from_fields(fields: &Fields) -> Result<Self> {
-        let defaults = fields.spec;
         let allowed = format!("one of {}", Activation::all_names());
         let hidden_act =
-            fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(defaults.hidden_act);
+            fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(fields.spec.hidden_act);
         let hidden_act_name = fields.text("hidden_act")?.filter(|name| *name != hidden_act.names()[0]);
         // Both change what is computed, and no tensor would be missing.
         for (field, problem) in [
@@ -34,29 +32,18 @@ impl BertModelConfig {
         ] {
             fields.ensure(fields.flag(field)? != Some(true), field, || problem.into())?;
         }
-        let config = Self::new(fields.embeddings()?);
-        let is_disentangled = fields.spec.architecture.positions == PositionEmbeddingType::Disentangled;
-        let is_rotary = config.embeddings.position_embedding_type == PositionEmbeddingType::Rotary;
-        let config = Self {
-            num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,
-            num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
-            intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
-            hidden_act,
-            hidden_act_name: hidden_act_name.map(String::from),
-            attention_probs_dropout_prob: fields
-                .number("attention_probs_dropout_prob", defaults.attention_dropout)?,
-            mlp_dropout: match config.encoder().has_mlp_dropout() {
-                true => fields.number("mlp_dropout", 0.0)?,
-                false => 0.0,
-            },
-            rotary: is_rotary.then(|| rotary_of(fields)).transpose()?,
-            disentangled: is_disentangled.then(|| disentangled_of(fields, &config)).transpose()?,
-            ..config
-        };
+        let mut config = Self::default_around(fields.embeddings()?);
+        fields.read_numbers(config.numbers())?;
+        (config.hidden_act, config.hidden_act_name) = (hidden_act, hidden_act_name.map(String::from));
+        config.rotary = config.rotary.map(|default| read_rotary(fields, default)).transpose()?;
+        if config.disentangled.is_some() {
+            config.disentangled = Some(read_disentangled(fields, &config)?);
+        }
         fields.in_file(config.validate())?;
         // transformers takes any length of a head, and the heads here share the hidden size.
         let own = config.embeddings.hidden_size / config.num_attention_heads;
-        let is_own = !is_rotary || fields.is_null("head_dim") || fields.size("head_dim", own)? == own;
+        let is_own =
+            config.rotary.is_none() || fields.is_null("head_dim") || fields.size("head_dim", own)? == own;
         fields.ensure(is_own, "head_dim", || format!("must be hidden_size / num_attention_heads = {own}"))?;
         Ok(config)
     }
@@ -66,13 +53,8 @@ impl BertModelConfig {
         // The name counts as long as the activation was not changed.
         let stated = stated.filter(|name| Activation::of_name(name) == Some(self.hidden_act));
         let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
-        let mut fields = vec![
-            ("num_hidden_layers", json!(self.num_hidden_layers)),
-            ("num_attention_heads", json!(self.num_attention_heads)),
-            ("intermediate_size", json!(self.intermediate_size)),
-            ("attention_probs_dropout_prob", json!(self.attention_probs_dropout_prob)),
-            ("hidden_act", json!(hidden_act)),
-        ];
+        let mut fields = number_fields(self.clone().numbers());
+        fields.push(("hidden_act", json!(hidden_act)));
         let angles = |theta: f64| json!({ "rope_theta": theta, "rope_type": "default" });
         if let Some(rotary) = self.rotary.filter(|_| !self.encoder().has_windows) {
             let theta = rotary.global_rope_theta;
@@ -83,7 +65,6 @@ impl BertModelConfig {
             let angles = [rotary.global_rope_theta, rotary.local_rope_theta].map(angles);
             // The last two are the names of transformers 5, the others those of version 4.48 on.
             fields.extend([
-                ("mlp_dropout", json!(self.mlp_dropout)),
                 ("global_rope_theta", json!(rotary.global_rope_theta)),
                 ("local_rope_theta", json!(rotary.local_rope_theta)),
                 ("local_attention", json!(rotary.local_attention)),
@@ -112,7 +93,7 @@ impl BertModelConfig {
     }
 }
 
-fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<DisentangledConfig> {
+fn read_disentangled(fields: &Fields, config: &BertModelConfig) -> Result<DisentangledConfig> {
     fields.ensure(fields.flag("relative_attention")? == Some(true), "relative_attention", || {
         "is not true, but models of this family without relative attention are not supported".into()
     })?;
@@ -155,8 +136,7 @@ fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<Disentan
 const LAYER_KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
 
 /// The rotary positions and windows of a `config.json`, under the names of transformers 5 or of version 4.
-fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
-    let default = RotaryConfig::new();
+fn read_rotary(fields: &Fields, default: RotaryConfig) -> Result<RotaryConfig> {
     let given = fields.object("rope_parameters")?;
     let theta = |of: &str, angles: Option<&Map<String, Value>>, old: &'static str, default: f64| {
         let Some(angles) = angles else { return fields.number(old, default) };
@@ -173,9 +153,8 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
     fields.ensure(fields.is_null("rope_scaling"), "rope_scaling", || {
         "is given, but scaled rotary positions are not supported".into()
     })?;
-    let spec = fields.spec;
-    if !spec.architecture.has_windows {
-        let theta = theta("", given, "rope_theta", spec.rope_theta)?;
+    if !fields.spec.architecture.has_windows {
+        let theta = theta("", given, "rope_theta", default.global_rope_theta)?;
         return Ok(RotaryConfig::of_all_layers(theta));
     }
     let of_kind = |kind: &'static str, old: &'static str, default: f64| {
@@ -187,7 +166,7 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
         theta(&format!("of {kind} "), angles, old, default)
     };
     Ok(RotaryConfig {
-        global_rope_theta: of_kind(LAYER_KINDS[0], "global_rope_theta", spec.rope_theta)?,
+        global_rope_theta: of_kind(LAYER_KINDS[0], "global_rope_theta", default.global_rope_theta)?,
         local_rope_theta: of_kind(LAYER_KINDS[1], "local_rope_theta", default.local_rope_theta)?,
         local_attention: fields.size("local_attention", default.local_attention)?,
         global_attn_every_n_layers: global_every(fields, default.global_attn_every_n_layers)?,
@@ -205,7 +184,7 @@ fn global_every(fields: &Fields, default: usize) -> Result<usize> {
     })?;
     // The second global layer shows how far apart they are; without one only the first is.
     let second = types.iter().skip(1).position(|kind| kind == LAYER_KINDS[0]);
-    let shown = second.map_or(types.len().max(1), |place| place + 1);
+    let shown = second.map_or(types.len().max(1), |index| index + 1);
     let irregular = |every: usize| {
         let expected = |layer: usize| LAYER_KINDS[usize::from(!layer.is_multiple_of(every))];
         types.iter().enumerate().position(|(layer, kind)| *kind != expected(layer))

@@ -53,7 +53,7 @@ pub trait PretrainedModel: Stored {
     /// [`BertEmbeddings::load`](crate::BertEmbeddings::load), and [`Error::Hub`] for a name that is not a path, if the model
     /// cannot be had from the Hub.
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
-        of_save(path.as_ref(), |path, fields| {
+        read_save(path.as_ref(), |path, fields| {
             let config = Self::config_of(fields)?;
             fields.in_file(built(&config, fields, path, device, Misfit::Refused))
         })
@@ -67,7 +67,7 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        of_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::Refused))
+        read_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::Refused))
     }
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's, or whose labels
@@ -78,7 +78,7 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        of_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::NewlyInitialised))
+        read_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::NewlyInitialised))
     }
 
     /// Replaces the model's values by those of a checkpoint. A head or pooler that the checkpoint lacks is unchanged and
@@ -86,9 +86,9 @@ pub trait PretrainedModel: Stored {
     /// are those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         // The config is read too, because its positions must be the model's.
-        let (model, report) = of_save(path.as_ref(), |path, fields| {
+        let (model, report) = read_save(path.as_ref(), |path, fields| {
             let checkpoint = Checkpoint::open(path)?;
-            let keys = ModelKeys::of_model(&checkpoint, self.bert().embeddings.family(), fields)?;
+            let keys = ModelKeys::find_in_model(&checkpoint, self.bert().embeddings.family(), fields)?;
             read(self, fields, &checkpoint, &keys, Misfit::Refused)
         })?;
         *self = model;
@@ -182,8 +182,8 @@ impl fmt::Display for LoadReport {
     }
 }
 
-/// What `read` reads of the checkpoint at a path, or of the model of that name, and its config, both of one save.
-fn of_save<T>(path: &Path, read: impl Fn(&Path, &Fields) -> Result<T>) -> Result<T> {
+/// Calls `read` with the checkpoint at a path, or the Hub's model of that name, and its config, both of one save.
+fn read_save<T>(path: &Path, read: impl Fn(&Path, &Fields) -> Result<T>) -> Result<T> {
     let path = &directory(path, Wanted::Weights)?;
     of_one_save(path, || read(path, &Fields::beside(path)?))
 }
@@ -205,7 +205,7 @@ fn built<M: Stored>(
     // Nothing is initialised before it is read.
     let model = M::build(config, device)?;
     let bert = model.bert();
-    let keys = ModelKeys::of_model(&checkpoint, bert.embeddings.family(), fields)?;
+    let keys = ModelKeys::find_in_model(&checkpoint, bert.embeddings.family(), fields)?;
     // First of all keys: those of a checkpoint with fewer layers end before the last one.
     let key = keys.layer_query(bert.encoder.layers.len().saturating_sub(1));
     if !keys.is_stored(&key) {
@@ -227,7 +227,7 @@ fn read<M: Stored>(
     let is_new = |params: &[StoredParam], own: &Checkpoint| {
         let is_misfit = |param: &StoredParam| {
             // The bias of the last layer, one value for each label.
-            param.is_of_other_shape(own) || relabelled.is_some_and(|labels| param.is_of_shape(&[labels]))
+            param.is_of_other_shape(own) || relabelled.is_some_and(|labels| param.shape == [labels])
         };
         misfit == Misfit::NewlyInitialised && params.iter().any(is_misfit)
     };

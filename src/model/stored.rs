@@ -19,7 +19,7 @@ pub trait Stored: Module {
     /// The model's config.
     type Config;
 
-    /// What the name of transformers' class ends in: `ForMaskedLM` of `BertForMaskedLM`; `None` of `BertModel`.
+    /// The end of the name of transformers' class: `ForMaskedLM` of `BertForMaskedLM`; `None` of `BertModel`.
     const CLASS: Option<&'static str>;
 
     /// The config that the fields of a `config.json` describe.
@@ -85,9 +85,10 @@ pub trait Stored: Module {
     }
 }
 
-/// What [`Stored`] asks of a model that is, or whose module and config each have in their field `bert`, a [`BertModel`].
+/// What [`Stored`] asks of a model that is, or whose module and config each have in their field `bert`, a [`BertModel`]. With
+/// `heads` the family says which keys the head has.
 macro_rules! stored_head {
-    ($config:ident, $class:expr $(, $bert:ident)?) => {
+    ($config:ident, $class:expr $(, $bert:ident $(, $heads:ident)?)?) => {
         type Config = $config;
         const CLASS: Option<&'static str> = $class;
 
@@ -106,6 +107,10 @@ macro_rules! stored_head {
         fn bert_mut(&mut self) -> &mut $crate::model::BertModel {
             &mut (*self)$(.$bert)?
         }
+
+        $($(fn head_keys(&self, keys: &$crate::checkpoint::ModelKeys) -> $crate::family::Keys {
+            keys.family.$heads
+        })?)?
     };
 }
 pub(super) use stored_head;

@@ -167,7 +167,7 @@ pub struct BertForSentenceEmbedding {
     pub bert: BertModel,
     /// The layers after the pooling.
     pub dense: Vec<SentenceDense>,
-    /// What the config says besides the shapes.
+    /// The config that the model was built from, without its layers.
     #[module(skip)]
     stated: BertForSentenceEmbeddingConfig,
 }

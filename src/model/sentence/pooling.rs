@@ -86,17 +86,17 @@ impl Pooling {
     fn weights(self, is_padding: &[bool], prompt_length: usize) -> Vec<f64> {
         let mut weights = vec![0.0; is_padding.len()];
         let start = is_padding.iter().position(|is_padding| !is_padding).unwrap_or(is_padding.len());
-        let is_pooled = |&place: &usize| !is_padding[place] && place >= start + prompt_length;
+        let is_pooled = |&index: &usize| !is_padding[index] && index >= start + prompt_length;
         // From the first token on: a sequence may be padded on its left.
         let tokens: Vec<usize> = (start..is_padding.len()).filter(is_pooled).collect();
-        let number = |place: usize| (place - start + 1) as f64;
-        let (count, total) = (tokens.len() as f64, tokens.iter().map(|&place| number(place)).sum::<f64>());
-        for &place in &tokens {
-            weights[place] = match self {
-                Self::Cls => f64::from(tokens.first() == Some(&place)),
-                Self::LastToken => f64::from(tokens.last() == Some(&place)),
+        let number = |index: usize| (index - start + 1) as f64;
+        let (count, total) = (tokens.len() as f64, tokens.iter().map(|&index| number(index)).sum::<f64>());
+        for &index in &tokens {
+            weights[index] = match self {
+                Self::Cls => f64::from(tokens.first() == Some(&index)),
+                Self::LastToken => f64::from(tokens.last() == Some(&index)),
                 Self::MeanSqrtLen => count.sqrt().recip(),
-                Self::WeightedMean => number(place) / total,
+                Self::WeightedMean => number(index) / total,
                 // A maximum is no weighted sum: what has a weight is taken.
                 Self::Mean | Self::Max => count.recip(),
             };
