@@ -123,7 +123,7 @@ impl<B: 'static> Batches<B> {
         (self.make)(indices, seed, to)
     }
 
-    pub(super) fn slice(&self, range: Range<usize>) -> Self {
+    pub(crate) fn slice(&self, range: Range<usize>) -> Self {
         self.select(self.items.indices[range].to_vec())
     }
 

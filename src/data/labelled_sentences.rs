@@ -21,7 +21,8 @@ pub struct LabelledTokens {
 ///
 /// The extension of a file decides its format:
 ///
-/// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` and `tags` (or `ner_tags`), of names or ids;
+/// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` (or `words`) and `tags` (or `ner_tags`, `labels`), of names
+///   or ids; a word with the tag −100 has no label;
 /// - `.conllu`: CoNLL-U, with words in column 2 and the tags, universal parts of speech, in column 4; comments, ranges of
 ///   words (`1-2`) and empty nodes (`1.1`) are skipped;
 /// - any other: CoNLL, one word per line with its tag in the last column, a blank line after each sentence. Tabs separate
@@ -49,8 +50,19 @@ impl Example for LabelledTokens {
         &self.tags
     }
 
+    fn scheme(names: &[String]) -> Option<&'static str> {
+        let begins =
+            |starts: &[&str]| names.iter().any(|name| starts.iter().any(|start| name.starts_with(start)));
+        Some(match () {
+            () if begins(&["L-", "U-"]) => "BILOU",
+            () if begins(&["E-", "S-"]) => "BIOES",
+            () if begins(&["B-"]) => "BIO",
+            () => "none, each is a class; entities need tags such as B-PER and I-PER",
+        })
+    }
+
     fn rename(&mut self, ids: &[usize]) {
-        self.tags.iter_mut().for_each(|tag| *tag = ids[*tag]);
+        self.tags.iter_mut().filter(|tag| **tag != UNLABELLED).for_each(|tag| *tag = ids[*tag]);
     }
 
     fn size(&self) -> usize {
@@ -97,9 +109,13 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
             let token = value.as_str().map(String::from);
             token.ok_or_else(|| format!("has the token {value}, which is not a string"))
         };
-        let tokens = list(&["tokens"])?.iter().map(token).collect::<Result<_, _>>()?;
-        let tags = list(&["tags", "ner_tags"])?;
-        let tags = tags.iter().map(|tag| classes.class(tag)).collect::<Result<_, _>>()?;
+        let tokens = list(&["tokens", "words"])?.iter().map(token).collect::<Result<_, _>>()?;
+        let tags = list(&["tags", "ner_tags", "labels"])?;
+        let tag = |tag: &Value| match tag.as_i64() {
+            Some(IGNORED_LABEL) => Ok(UNLABELLED),
+            _ => classes.class(tag),
+        };
+        let tags = tags.iter().map(tag).collect::<Result<_, _>>()?;
         let sentence = LabelledTokens { tokens, tags };
         sentence.check(&sentence).map(|()| sentence)
     })
@@ -154,6 +170,9 @@ fn columns(line: &str) -> Vec<&str> {
 /// The label of a token without a tag, which the loss ignores, as in PyTorch; [`Examples`] has an example of tags.
 pub const IGNORED_LABEL: i64 = -100;
 
+/// The tag of a word that has none, where a file is only partly tagged.
+const UNLABELLED: usize = IGNORED_LABEL as usize;
+
 impl LabelledTokens {
     /// Tokenises words and aligns their tags: the first token of a word has its tag, all others have [`IGNORED_LABEL`]
     /// (transformers' `run_ner.py`, 5.23).
@@ -182,6 +201,7 @@ impl LabelledTokens {
             let is_first = word != last;
             last = word;
             let tag = word.filter(|_| is_first).map(|word| self.tags[word as usize]);
+            let tag = tag.filter(|tag| *tag != UNLABELLED);
             tag.map_or(Ok(IGNORED_LABEL), class_id)
         };
         let mut labels: Vec<i64> = encoding.word_ids().iter().map(label).collect::<Result<_>>()?;

@@ -37,7 +37,7 @@ pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmE
 pub use {
     batches::Batches,
     epoch_loader::{Epoch, EpochLoader},
-    examples::{Example, Examples},
+    examples::{DataSummary, Example, Examples},
     labelled_file::{Column, Columns},
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens},
     labelled_texts::{LabelledText, LabelledTexts},

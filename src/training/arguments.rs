@@ -104,7 +104,8 @@ pub struct TrainingArguments {
     /// ε of label smoothing, in [0, 1): the loss of single classes is (1 − ε) times the cross-entropy, plus ε times the mean of
     /// −log p over all classes; of a model from a checkpoint.
     pub label_smoothing_factor: f64,
-    /// The weight of each class in the loss of a classifier from a checkpoint, in the order of its ids (`compute_loss` with
+    /// The weight of each class in the loss of a classifier from a checkpoint, in the order of the data's
+    /// [`names`](crate::data::Examples::names) (`compute_loss` with
     /// `torch.nn.CrossEntropyLoss(weight=…)` in transformers).
     #[setters(into)]
     pub class_weights: Option<Vec<f64>>,

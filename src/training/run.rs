@@ -6,6 +6,7 @@ use super::metric_set::{Metrics, check_loss, loss_of};
 use super::outputs::Shared;
 use crate::data::EpochLoader;
 use crate::distributed::{Ranks, Wire};
+use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
 use crate::model::PretrainedModel;
 use crate::optim::scale_and_clip;
@@ -36,6 +37,12 @@ pub trait TrainableModel: PretrainedModel + 'static {
 
     /// The loss of a batch, and what else a run needs of it. Returns an error for a batch that the model cannot read.
     fn outcome(&self, batch: &Self::Batch) -> Result<Outcome<Self::Output>>;
+
+    /// The tokens of a batch, of which the first are shown before the first step; by default none.
+    fn inputs(batch: &Self::Batch) -> Vec<&BertEmbeddingsInput> {
+        let _ = batch;
+        Vec::new()
+    }
 
     /// Trains. The models of this crate have it compiled here, so that a program with one of them compiles soon.
     #[doc(hidden)]

@@ -5,7 +5,9 @@ use super::disk::checksum;
 use super::folder::RunFolder;
 use super::metric_set::Metrics;
 use super::run::{Run, TrainableModel, Trained, autodiff};
-use super::training_data::{TrainingData, batches, evaluation_loader, training_loader};
+use super::training_data::{
+    TrainingData, batches, check_labels, evaluation_loader, first_inputs, training_loader,
+};
 use crate::checkpoint::Fields;
 use crate::data::Batches;
 use crate::distributed::Ranks;
@@ -41,7 +43,7 @@ use std::sync::{Arc, Mutex};
 ///     .with_metric_for_best_model("F1")
 ///     .with_early_stopping_patience(3);
 /// let trainer = Trainer::from_pretrained("bert-base-uncased", train, arguments.clone())?;
-/// let trained = trainer.with_validation_share(0.1)?.train()?;
+/// let trained = trainer.with_validation_share(0.1).train()?;
 /// println!("{}", trained.history);
 /// println!("{:.4}", evaluate(&trained.pipeline, test, &arguments)?["Loss"]);
 /// # Ok::<(), burn_bert::Error>(())
@@ -80,7 +82,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         }
         let config = train.config(M::config_of(&Fields::beside(path)?)?, &arguments);
         let (model, report) = M::from_pretrained_with_new_head(&config, path, &device.autodiff())?;
-        if !report.is_complete() {
+        // A run that goes on has its own head in its checkpoint.
+        if !report.is_complete() && !arguments.resume {
             arguments.note(format_args!("newly initialised, to be trained: {}", report.missing.join(", ")));
         }
         Self::of_pipeline(
@@ -116,11 +119,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         })
     }
 
-    /// Holds out a share of the data in (0, 1) for validation, drawn by the seed. Returns [`Error::Config`] for another share.
-    pub fn with_validation_share(self, share: f64) -> Result<Self> {
-        let is_share = share > 0.0 && share < 1.0;
-        ensure(is_share, "validation_share", || format!("is {share}, but must lie in (0, 1)"))?;
-        Ok(Self { validation: Some(Validation::Share(share)), ..self })
+    /// Holds out a share of the data in (0, 1) for validation, drawn by the seed.
+    pub fn with_validation_share(self, share: f64) -> Self {
+        Self { validation: Some(Validation::Share(share)), ..self }
     }
 
     /// Validates on other data, which may have the same labels in another order, or only some of them.
@@ -179,6 +180,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     fn prepare(self) -> Result<Run<M>> {
         let Self { pipeline, train, validation, arguments, further, optimizer, mut callbacks, .. } = self;
         let interrupter = self.interrupter;
+        if let Some(Validation::Share(share)) = validation {
+            let is_share = share > 0.0 && share < 1.0;
+            ensure(is_share, "validation_share", || format!("is {share}, but must lie in (0, 1)"))?;
+        }
         let device = arguments.device();
         let (model, tokenizer) = pipeline.into_parts();
         device.seed(arguments.seed); // for adapters, and a head that is drawn when first used
@@ -192,10 +197,20 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         };
         let metrics = metrics.and(further);
         let best_by = metrics.best_by(&arguments, validation.is_some())?;
+        let (summary, validated) = match &validation {
+            Some(Validation::Data(valid)) => (train.summary(), valid.summary()),
+            _ => (train.summary(), None),
+        };
+        check_labels(validated.as_ref().or(summary.as_ref()), &arguments)?;
         let folder = RunFolder::open(&arguments)?;
         tokenizer.check_directory(&arguments.output_dir)?;
         let (train, valid, data) = read(train, validation, &model, &tokenizer, &arguments, &interrupter)?;
         arguments.ranks.same("data", &data)?;
+        if let Some(summary) = summary.filter(|_| !arguments.silent) {
+            let inputs = first_inputs::<M>(&train, &tokenizer, &device).join("\n  tokens: ");
+            arguments.note(format_args!("training data: {summary}\n  tokens: {inputs}"));
+        }
+        validated.iter().for_each(|summary| arguments.note(format_args!("validation data: {summary}")));
         let plan = arguments.plan(train.len())?;
         let train = training_loader(train, &arguments, plan.batches(arguments.gradient_accumulation_steps))?;
         let valid = valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;

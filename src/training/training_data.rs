@@ -6,12 +6,16 @@ use super::metric_set::Metrics;
 use super::outputs::{ClassificationItem, SentenceEmbeddingItem};
 use super::run::TrainableModel;
 use crate::data::{
-    Batches, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts, LabelledTokens,
-    MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs, SquadExample,
+    Batches, DataSummary, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts,
+    LabelledTokens, MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs,
+    SquadExample,
 };
+use crate::embeddings::BertEmbeddingsInput;
 use crate::error::Result;
 use crate::layers::ensure;
-use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
+use crate::metrics::{
+    ConfusionMetric, EntityMetric, LabelMetric, RetrievalMetric, SpearmanMetric, TripletMetric,
+};
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding as Embedder,
     BertForSequenceClassification as Classifier, BertForTokenClassification as Tagger, CoSentLoss,
@@ -21,6 +25,7 @@ use crate::model::{
 use crate::pipeline::Prefix;
 use crate::text::BertTokenizer;
 use burn::data::dataset::InMemDataset;
+use burn::prelude::Device;
 use burn::train::Interrupter;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
 use std::collections::HashMap;
@@ -44,6 +49,11 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
 
     /// The items as the model reads them. An error says what of the data does not fit the model.
     fn batches(self, reader: &Reader<M>) -> Result<Batches<M::Batch>>;
+
+    /// What was read, where it is known: it is printed before the first step.
+    fn summary(&self) -> Option<DataSummary> {
+        None
+    }
 
     /// The metrics that say how good a model is on such data. By default the loss.
     fn metrics(&self, model: &M) -> Metrics<M::Output> {
@@ -77,6 +87,9 @@ impl<M: TrainableModel> TrainingData<M> for Batches<M::Batch> {
     }
 }
 
+/// Tokens of an item that are shown.
+const SHOWN: usize = 40;
+
 /// Tokens in a window of masked language modelling, if the caller does not say it.
 const WINDOW: usize = 128;
 
@@ -87,6 +100,14 @@ fn names_for(checkpoint: Vec<String>, names: &[String]) -> Vec<String> {
     // Each name is there once, so as many that are all found are the same ones.
     let are_same = checkpoint.len() == names.len() && names.iter().all(|name| checkpoint.contains(name));
     if are_same { checkpoint } else { names.to_vec() }
+}
+
+/// The weights of the data's classes in the order of the model's, which may be another.
+fn weights_for(model: &[String], data: &[String], arguments: &TrainingArguments) -> Option<Vec<f64>> {
+    let given = arguments.class_weights.as_ref().filter(|given| given.len() == data.len());
+    let weight = |name| Some(given?[data.iter().position(|other| other == name)?]);
+    // Of another number, the config refuses them.
+    model.iter().map(weight).collect::<Option<_>>().or_else(|| arguments.class_weights.clone())
 }
 
 /// Classification of one or several classes a text, regression, or reranking (a classifier of pairs with one label, trained by
@@ -104,9 +125,9 @@ impl TrainingData<Classifier> for LabelledTexts {
             LabelKind::Relevance => return config.with_num_labels(1).with_problem_type(None),
         };
         let names = names_for(config.id2label.clone(), self.names());
+        let weights = weights_for(&names, self.names(), arguments);
         let config = config.with_id2label(names).with_problem_type(Some(problem));
-        let config = config.with_label_smoothing(arguments.label_smoothing_factor);
-        config.with_class_weights(arguments.class_weights.clone())
+        config.with_label_smoothing(arguments.label_smoothing_factor).with_class_weights(weights)
     }
 
     fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceClassificationBatch>> {
@@ -116,6 +137,10 @@ impl TrainingData<Classifier> for LabelledTexts {
         Ok(Batches::new(self.with_ids_of(names)?, batch).with_lengths(lengths))
     }
 
+    fn summary(&self) -> Option<DataSummary> {
+        Some(Self::summary(self))
+    }
+
     fn metrics(&self, _: &Classifier) -> Metrics<ClassificationItem> {
         let metrics = Metrics::new();
         match self.kind() {
@@ -123,7 +148,12 @@ impl TrainingData<Classifier> for LabelledTexts {
                 .with(AccuracyMetric::new())
                 .with(ConfusionMetric::macro_f1())
                 .with(ConfusionMetric::matthews()),
-            LabelKind::Classes => metrics.with(HammingScore::new().with_sigmoid(true)),
+            LabelKind::Classes => metrics
+                .with(HammingScore::new().with_sigmoid(true))
+                .with(LabelMetric::micro_f1())
+                .with(LabelMetric::micro_precision())
+                .with(LabelMetric::micro_recall())
+                .with(LabelMetric::macro_f1()),
             LabelKind::Value | LabelKind::Relevance => metrics.with(SpearmanMetric::new()),
         }
     }
@@ -134,8 +164,9 @@ impl TrainingData<Tagger> for LabelledSentences {
 
     fn config(&self, config: Config<Tagger>, arguments: &TrainingArguments) -> Config<Tagger> {
         let names = names_for(config.id2label.clone(), self.names());
+        let weights = weights_for(&names, self.names(), arguments);
         let config = config.with_id2label(names).with_label_smoothing(arguments.label_smoothing_factor);
-        config.with_class_weights(arguments.class_weights.clone())
+        config.with_class_weights(weights)
     }
 
     fn batches(self, reader: &Reader<Tagger>) -> Result<Batches<TokenClassificationBatch>> {
@@ -143,6 +174,10 @@ impl TrainingData<Tagger> for LabelledSentences {
         let sentences = self.with_ids_of(reader.model.id2label())?;
         let batch = move |sentences: &[_], device: &_| LabelledTokens::batch(sentences, &tokenizer, device);
         Ok(Batches::new(sentences, batch).with_lengths(lengths))
+    }
+
+    fn summary(&self) -> Option<DataSummary> {
+        Some(Self::summary(self))
     }
 
     /// Entity metrics if there are tags such as `B-PER`, else metrics of tags.
@@ -174,6 +209,13 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
         let tokenizer = reader.tokenizer.clone();
         let batch = move |windows: &[_], device: &_| QuestionWindow::batch(windows, &tokenizer, device);
         Ok(Batches::new(InMemDataset::new(windows), batch).with_lengths(lengths).with_sources(sources))
+    }
+
+    fn summary(&self) -> Option<DataSummary> {
+        let unanswered = self.iter().filter(|example| example.answers.is_empty()).count();
+        let note = (unanswered > 0).then(|| format!("{unanswered} have no answer"));
+        let notes = note.into_iter().collect();
+        Some(DataSummary { items: "questions", len: self.len(), notes, ..Default::default() })
     }
 
     fn metrics(&self, _: &BertForQuestionAnswering) -> Metrics<ClassificationItem> {
@@ -232,6 +274,10 @@ impl TrainingData<Embedder> for SentencePairs {
             SentencePair::batch_after(&prompts, pairs, &tokenizer, device)
         });
         Ok(texts.into_iter().fold(batches, Batches::with_texts))
+    }
+
+    fn summary(&self) -> Option<DataSummary> {
+        Some(Self::summary(self))
     }
 
     /// Spearman's correlation with labels, the accuracy of triplets with negatives, else how often the positive of an anchor is
@@ -299,4 +345,34 @@ pub(super) fn evaluation_loader<B: Send + 'static>(
     let batches = batches.ordered(group_by_length, no_duplicates).evaluated(max_eval_samples, seed)?;
     let batch_size = arguments.eval_batch_size.unwrap_or(arguments.batch_size);
     EpochLoader::new(batches, batch_size, &arguments.device())
+}
+
+/// Refuses labels that are all equal, where a correlation with them decides which model is the best: it is in no evaluation.
+pub(super) fn check_labels(data: Option<&DataSummary>, arguments: &TrainingArguments) -> Result<()> {
+    let metric = &arguments.metric_for_best_model;
+    let is_defined =
+        !data.is_some_and(DataSummary::is_constant) || !["Spearman", "Matthews"].contains(&&**metric);
+    ensure(is_defined, "metric_for_best_model", || {
+        format!("is {metric}, a correlation, but all labels of the validation data are equal")
+    })
+}
+
+/// The tokens of the first two items as the model reads them, without padding; of none where no batch can be made of them.
+pub(super) fn first_inputs<M: TrainableModel>(
+    data: &Batches<M::Batch>,
+    tokenizer: &BertTokenizer,
+    device: &Device,
+) -> Vec<String> {
+    let first = EpochLoader::new(data.slice(0..data.len().min(2)), 2, device);
+    let Some(Ok(batch)) = first.ok().and_then(|loader| loader.epoch(0).next()) else { return Vec::new() };
+    let tokens = |row: &[i64]| {
+        let ids = row.iter().map(|&id| id as u32).filter(|&id| id != tokenizer.pad_token_id());
+        let tokens = ids.take(SHOWN).map(|id| tokenizer.id_to_token(id).unwrap_or_default());
+        tokens.collect::<Vec<_>>().join(" ")
+    };
+    let rows = |input: &BertEmbeddingsInput| -> Option<Vec<String>> {
+        let ([_, seq], ids) = (input.dims(), input.input_ids()?.try_into_data().ok()?);
+        Some(ids.iter::<i64>().collect::<Vec<_>>().chunks(seq).map(tokens).collect())
+    };
+    M::inputs(&batch).into_iter().filter_map(rows).flatten().collect()
 }

@@ -1,6 +1,6 @@
 //! Which model a run saves, and that none that was trained is lost.
 
-use crate::checkpoint::{arguments, checkpoint, reviews};
+use crate::checkpoint::{arguments, checkpoint, reviews, text};
 use crate::prelude::*;
 use crate::runs::{refused, trained, trainer, weights};
 
@@ -26,6 +26,31 @@ fn a_run_whose_metric_was_never_a_number_saves_its_last_model_and_is_resumed_by_
     let best = resumed.history.best.expect("the accuracy is a number");
     let logged = resumed.history.evaluations[best].valid["Accuracy"];
     assert!((resumed.evaluate(reviews(8)).unwrap()["Accuracy"] - logged).abs() < 1e-5);
+}
+
+#[test]
+fn a_correlation_with_labels_that_are_all_equal_is_refused_before_the_first_step() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let numbers = |values: [f32; 2]| {
+        LabelledTexts::new(values.map(|value| text("good", Label::Value(value))).to_vec(), Vec::new())
+            .unwrap()
+    };
+    let trainer = |metric: &str| {
+        let arguments = arguments(&dir.path().join("out")).with_metric_for_best_model(metric);
+        Trainer::<BertForSequenceClassification, _>::from_pretrained(
+            dir.path(),
+            numbers([1.0, 2.0]),
+            arguments,
+        )
+        .unwrap()
+    };
+    let result = trainer("Spearman").with_validation(numbers([2.5, 2.5])).train();
+    says(
+        result.map(drop),
+        "metric_for_best_model is Spearman, a correlation, but all labels of the validation data are equal",
+    );
+    assert!(!dir.path().join("out").exists());
+    trainer("Loss").with_validation(numbers([2.5, 2.5])).train().unwrap();
 }
 
 #[test]

@@ -210,10 +210,10 @@ fn what_cannot_be_trained_is_refused_before_the_first_step() {
     let number = LabelledTexts::new(vec![text("good", Label::Value(1.0))], Vec::new()).unwrap();
     says(classifier(reviews(8)).with_validation(number).train(), "problem_type is SingleLabelClassification");
     says(
-        classifier(reviews(8)).with_validation_share(0.01).unwrap().train(),
+        classifier(reviews(8)).with_validation_share(0.01).train(),
         "validation_share is 0.01, which leaves 0 of 8 items",
     );
-    assert!(classifier(reviews(8)).with_validation_share(1.5).is_err());
+    assert!(classifier(reviews(8)).with_validation_share(1.5).train().is_err());
     let patient = base().with_early_stopping_patience(2);
     says(Trainer::from_pretrained(dir.path(), reviews(8), patient).unwrap().train(), "data are missing");
     assert!(!out.exists());
@@ -358,7 +358,7 @@ fn a_custom_head_trains_on_any_dataset() {
     let out = dir.path().join("out");
     let (data, settings) = (numbers(dir.path()), arguments(&out).with_epochs(10));
     let trainer = Trainer::<BertForNumbers, _>::from_pretrained(dir.path(), data, settings);
-    let trained = trainer.unwrap().with_validation_share(0.2).unwrap().train().unwrap();
+    let trained = trainer.unwrap().with_validation_share(0.2).train().unwrap();
     let last = trained.history.valid("Loss").pop().flatten().unwrap();
     assert!(last < 0.1 * trained.history.initial["Loss"], "{}", trained.history);
     let (saved, report) = BertForNumbers::from_pretrained(&out, &Device::default()).unwrap();

@@ -126,6 +126,8 @@ pub struct SentencePairBatch {
     /// How many tokens at the start of each anchor, and of each candidate, belong to a prompt that is not pooled
     /// ([`include_prompt`](BertForSentenceEmbeddingConfig::include_prompt)); empty if there is none.
     pub prompt_lengths: [Vec<usize>; 2],
+    /// Hashes of the texts of the anchors and of the candidates, by which metrics find equal ones; `None` if they are unknown.
+    pub texts: Option<[Vec<u64>; 2]>,
 }
 
 impl SentencePairBatch {
@@ -142,8 +144,8 @@ impl SentencePairBatch {
             let expected = format!("[{batch} or more, {seq}], at least one per anchor");
             return Err(Error::shape("candidates", [count, seq], expected));
         }
-        let prompt_lengths = Default::default();
-        Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels: None, prompt_lengths })
+        let (labels, texts, prompt_lengths) = (None, None, Default::default());
+        Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels, texts, prompt_lengths })
     }
 
     /// Sets the similarity of each anchor and its candidate; [`Error::Data`] if there is not one for each, or one is not finite.
