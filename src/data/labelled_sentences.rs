@@ -3,10 +3,13 @@ use super::labelled_file::{LabelledFile, extension, is_json};
 use super::labels::{Classes, LabelKind, class_id};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
-use crate::text::{BertTokenizer, Encoding, TextBatch};
+use crate::pipeline::{has_scheme, tag, word_starts};
+use crate::text::{BertTokenizer, Encoding, TextBatch, words};
+use burn::data::dataset::Dataset;
 use burn::prelude::*;
 use serde_json::Value;
 use std::path::Path;
+use tokenizers::utils::parallelism::MaybeParallelIterator;
 
 /// The words of a sentence, each with its tag: an item of [`LabelledSentences`]; [`Examples`] has an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -151,6 +154,102 @@ fn columns(line: &str) -> Vec<&str> {
 
 /// The label of a token without a tag, which the loss ignores, as in PyTorch; [`Examples`] has an example of tags.
 pub const IGNORED_LABEL: i64 = -100;
+
+/// A part of a sentence that a model reads at once: its tokens, and the label of each.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenWindow {
+    pub(crate) encoding: Encoding,
+    labels: Vec<i64>,
+}
+
+impl TokenWindow {
+    /// The windows of a sentence, with the words and tokens that `Pipeline::entities` reads: the first token of each word has a label,
+    /// all others, and what another window has, have [`IGNORED_LABEL`]. Where one of the sentence's own words is several of these,
+    /// they are one entity by the scheme of the tags' names.
+    pub(crate) fn all(
+        sentence: &LabelledTokens,
+        tokenizer: &BertTokenizer,
+        names: &[String],
+    ) -> Result<Vec<Self>> {
+        let text = sentence.tokens.join(" ");
+        let starts = word_starts(&sentence.tokens);
+        let windows = tokenizer.encode_word_windows(&text, 0)?.into_iter();
+        let unlabelled = |encoding: Encoding| Self { labels: vec![IGNORED_LABEL; encoding.len()], encoding };
+        let mut windows: Vec<Self> = windows.map(unlabelled).collect();
+        // The window, the token and the word of the sentence that each word is of.
+        let mut found: Vec<(usize, usize, usize)> = Vec::new();
+        let mut read = 0;
+        for (number, window) in windows.iter().enumerate() {
+            for word in words(&text, &window.encoding) {
+                // The tokens of a word that the window before did not hold.
+                if word.bytes.start >= read {
+                    let own = starts.partition_point(|&start| start <= word.bytes.start) - 1;
+                    found.push((number, word.token, own));
+                    read = word.bytes.end;
+                }
+            }
+        }
+        let has_scheme = has_scheme(names);
+        for (i, &(window, token, own)) in found.iter().enumerate() {
+            let is_first = i == 0 || found[i - 1].2 != own;
+            let is_last = found.get(i + 1).is_none_or(|next| next.2 != own);
+            let tag = sentence.tags[own];
+            let tag = if has_scheme { part_of_tag(tag, names, is_first, is_last) } else { tag };
+            windows[window].labels[token] = class_id(tag)?;
+        }
+        Ok(windows)
+    }
+
+    /// [`all`](Self::all) of each sentence; the first error, also of `check`, which is asked before each, ends it.
+    pub(crate) fn of_until(
+        sentences: &LabelledSentences,
+        tokenizer: &BertTokenizer,
+        check: &(dyn Fn() -> Result<()> + Sync),
+    ) -> Result<Vec<Vec<Self>>> {
+        let windows = |number: usize| {
+            check()?;
+            let sentence = sentences.get(number).expect("sentences in memory");
+            Self::all(&sentence, tokenizer, sentences.names())
+        };
+        let all: Vec<Result<_>> = (0..sentences.len()).into_maybe_par_iter().map(windows).collect();
+        all.into_iter().collect()
+    }
+
+    pub(crate) fn batch(
+        windows: &[Self],
+        tokenizer: &BertTokenizer,
+        device: &Device,
+    ) -> Result<TokenClassificationBatch> {
+        let encodings: Vec<Encoding> = windows.iter().map(|window| window.encoding.clone()).collect();
+        let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
+        let [_, seq] = input.dims();
+        let padded = |window: &Self| {
+            let mut labels = window.labels.clone();
+            labels.resize(seq, IGNORED_LABEL);
+            labels
+        };
+        let labels: Vec<Vec<i64>> = windows.iter().map(padded).collect();
+        TokenClassificationBatch::new(input, padding, &labels)
+    }
+}
+
+/// The tag of the first, the last or a middle part of a word, if there is such a one: of `S-X`, `B-X`, `E-X` or `I-X`.
+fn part_of_tag(id: usize, names: &[String], is_first: bool, is_last: bool) -> usize {
+    let Some((prefix, kind)) = names[id].split_once('-') else { return id };
+    let other = match (tag(&names[id], true).0, is_first, is_last) {
+        (_, true, true) => return id,
+        ('S', true, _) => "B",
+        ('B', true, _) | ('E' | 'S', _, true) => match prefix {
+            "U" => "L",
+            "S" => "E",
+            _ => return id,
+        },
+        _ => "I",
+    };
+    let named = |prefix: &str| names.iter().position(|name| *name == format!("{prefix}-{kind}"));
+    // BMES has `M` for the inside.
+    named(other).or_else(|| named("M").filter(|_| other == "I")).unwrap_or(id)
+}
 
 impl LabelledTokens {
     /// Tokenises words and aligns their tags: the first token of a word has its tag, all others have [`IGNORED_LABEL`]

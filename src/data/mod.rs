@@ -34,6 +34,8 @@ mod squad;
 pub(crate) use batches::steps;
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
+pub(crate) use labelled_sentences::TokenWindow;
+#[cfg(feature = "train")]
 pub use {
     batches::Batches,
     epoch_loader::{Epoch, EpochLoader},
