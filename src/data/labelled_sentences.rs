@@ -4,7 +4,7 @@ use super::labels::{Classes, LabelKind, class_id};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::pipeline::{has_scheme, tag, word_starts};
-use crate::text::{BertTokenizer, Encoding, TextBatch, words};
+use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::data::dataset::Dataset;
 use burn::prelude::*;
 use serde_json::Value;
@@ -180,7 +180,7 @@ impl TokenWindow {
         let mut found: Vec<(usize, usize, usize)> = Vec::new();
         let mut read = 0;
         for (number, window) in windows.iter().enumerate() {
-            for word in words(&text, &window.encoding) {
+            for word in tokenizer.words(&text, &window.encoding)? {
                 // The tokens of a word that the window before did not hold.
                 if word.bytes.start >= read {
                     let own = starts.partition_point(|&start| start <= word.bytes.start) - 1;
@@ -284,5 +284,125 @@ impl LabelledTokens {
         let mut labels: Vec<i64> = encoding.word_ids().iter().map(label).collect::<Result<_>>()?;
         labels.resize(seq, IGNORED_LABEL);
         Ok(labels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::entity_spans;
+    use serde_json::json;
+    use std::fs;
+
+    /// The kinds of tokenizers by their fixtures, and ModernBERT's: byte-level, with special tokens of a template.
+    fn tokenizer(kind: &str) -> BertTokenizer {
+        let classes = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer_classes");
+        if kind != "modernbert" {
+            return BertTokenizer::from_pretrained(classes.join(kind)).unwrap();
+        }
+        let mut file: Value =
+            serde_json::from_slice(&fs::read(classes.join("roberta/tokenizer.json")).unwrap()).unwrap();
+        let special = |name: &str| json!({"SpecialToken": {"id": name, "type_id": 0}});
+        let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+        let token = |name: &str| json!({"id": name, "ids": [file["model"]["vocab"][name]], "tokens": [name]});
+        file["post_processor"] = json!({
+            "type": "TemplateProcessing", "single": [special("<s>"), text, special("</s>")], "pair": [],
+            "special_tokens": {"<s>": token("<s>"), "</s>": token("</s>")},
+        });
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("tokenizer.json"), file.to_string()).unwrap();
+        fs::write(dir.path().join("config.json"), r#"{"model_type": "modernbert"}"#).unwrap();
+        BertTokenizer::from_pretrained(dir.path()).unwrap()
+    }
+
+    #[test]
+    fn raw_text_has_the_tokens_and_the_spans_of_the_words_of_training() {
+        let names = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"].map(String::from);
+        for kind in ["bert", "roberta", "xlm_roberta", "camembert", "deberta_v2", "modernbert"] {
+            for (raw, words, expected) in [
+                (
+                    "Ada (Berlin-Mitte) saw London,Paris.",
+                    "Ada| ( Berlin-Mitte@ ) saw London@ , Paris@ .",
+                    &["Ada", "Berlin-Mitte", "London", "Paris"][..],
+                ),
+                (
+                    "«Анна» едет в Минск, Омск.",
+                    "« Анна| » едет в Минск@ , Омск@ .",
+                    &["Анна", "Минск", "Омск"],
+                ),
+                (
+                    "我爱北京的秋天，天安门上太阳升。",
+                    "我 爱 北京@ 的 秋天 ， 天安门@ 上 太阳 升 。",
+                    &["北京", "天安门"],
+                ),
+                ("มาลีเดินมาตรัง", "มาลี| เดิน มา ตรัง@", &["มาลี", "ตรัง"]),
+            ] {
+                let tagged = words.split_whitespace().map(|word| {
+                    let tag = if word.ends_with('|') { 1 } else { 3 * usize::from(word.ends_with('@')) };
+                    (word.trim_end_matches(['|', '@']).to_string(), tag)
+                });
+                let (tokens, tags) = tagged.unzip();
+                for length in [512, 9] {
+                    let tokenizer = tokenizer(kind).with_model_max_length(length);
+                    let sentence = LabelledTokens { tokens: Vec::clone(&tokens), tags: Vec::clone(&tags) };
+                    let trained = TokenWindow::all(&sentence, &tokenizer, &names).unwrap();
+                    let read = tokenizer.encode_word_windows(raw, 0).unwrap();
+                    let ids: Vec<&[u32]> = read.iter().map(Encoding::input_ids).collect();
+                    let expected_ids: Vec<&[u32]> =
+                        trained.iter().map(|window| window.encoding.input_ids()).collect();
+                    assert_eq!(ids, expected_ids, "{kind}: {raw}");
+                    let mut places = Vec::new();
+                    for (window, trained) in read.iter().zip(&trained) {
+                        for word in tokenizer.words(raw, window).unwrap() {
+                            // Of a word in two windows, the first has the label.
+                            if let Ok(label) = usize::try_from(trained.labels[word.token]) {
+                                places.push((tag(&names[label], true), word.bytes));
+                            }
+                        }
+                    }
+                    let spans = entity_spans(places.iter().map(|(tag, _)| *tag)).into_iter();
+                    let spans = spans.filter(|(kind, _)| *kind != "O");
+                    let found: Vec<&str> = spans
+                        .map(|(_, words)| &raw[places[words.start].1.start..places[words.end - 1].1.end])
+                        .collect();
+                    assert_eq!(found, expected, "{kind}, {length}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_a_word_have_the_tags_of_one_entity_in_each_scheme() {
+        for (scheme, whole, parts) in [
+            ("O B-X I-X", "B-X", ["B-X", "I-X", "I-X"]),
+            ("O B-X I-X", "I-X", ["I-X", "I-X", "I-X"]),
+            ("O B-X I-X E-X S-X", "S-X", ["B-X", "I-X", "E-X"]),
+            ("O B-X I-X E-X S-X", "E-X", ["I-X", "I-X", "E-X"]),
+            ("O B-X I-X L-X U-X", "U-X", ["B-X", "I-X", "L-X"]),
+            ("O B-X M-X E-X S-X", "S-X", ["B-X", "M-X", "E-X"]),
+            ("O B-X I-X E-X S-X", "O", ["O", "O", "O"]),
+        ] {
+            let names: Vec<String> = scheme.split(' ').map(String::from).collect();
+            let id = names.iter().position(|name| name == whole).unwrap();
+            let places = [(true, false), (false, false), (false, true)];
+            let found = places.map(|(first, last)| &*names[part_of_tag(id, &names, first, last)]);
+            assert_eq!(found, parts, "{whole} of {scheme}");
+            assert_eq!(part_of_tag(id, &names, true, true), id);
+            let entities = entity_spans(parts.iter().map(|part| tag(part, true)));
+            assert_eq!(entities[0].1, 0..3, "{whole} of {scheme}");
+        }
+        let count = |tags: &str| entity_spans(tags.split(' ').map(|name| tag(name, true))).len();
+        for (tags, entities) in [
+            ("S-X S-X", 2),
+            ("U-X U-X", 2),
+            ("B-X E-X", 1),
+            ("B-X L-X B-X L-X", 2),
+            ("B-X I-X E-X S-X B-X E-X", 3),
+            ("B-X M-X E-X B-X", 2),
+            ("I-X B-X I-X", 2),
+            ("I-X I-Y", 2),
+        ] {
+            assert_eq!(count(tags), entities, "{tags}");
+        }
     }
 }

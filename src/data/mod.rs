@@ -32,9 +32,9 @@ mod squad;
 
 #[cfg(feature = "train")]
 pub(crate) use batches::steps;
-pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
 pub(crate) use labelled_sentences::TokenWindow;
+pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
 pub use {
     batches::Batches,

@@ -3,7 +3,7 @@
 use super::{Pipeline, TextOptions, softmax};
 use crate::error::{Error, Result};
 use crate::model::BertForTokenClassification;
-use crate::text::{Encoding, words};
+use crate::text::Encoding;
 use std::iter::once;
 use std::ops::Range;
 
@@ -39,7 +39,9 @@ impl Aggregation {
         match self {
             Self::Average => best(labels.map(|label| (label, mean(label)))),
             Self::Max => best(tokens.iter().flat_map(|scores| scores.iter().copied().enumerate())),
-            Self::Words | Self::None | Self::Simple | Self::First => best(tokens[0].iter().copied().enumerate()),
+            Self::Words | Self::None | Self::Simple | Self::First => {
+                best(tokens[0].iter().copied().enumerate())
+            }
         }
     }
 }
@@ -155,7 +157,7 @@ impl Pipeline<BertForTokenClassification> {
             |index, window, logits| {
                 let text = texts[index].as_ref();
                 let logits: Vec<&[f64]> = logits.chunks(names.len()).collect();
-                let words = words(text, window).into_iter().map(|word| {
+                let words = self.tokenizer.words(text, window)?.into_iter().map(|word| {
                     let (id, score) = best(softmax(logits[word.token]).into_iter().enumerate());
                     let (start, end) = (word.bytes.start, word.bytes.end);
                     let part = Entity {
@@ -168,12 +170,12 @@ impl Pipeline<BertForTokenClassification> {
                     };
                     (part, word.token, window.len() - 1 - word.token)
                 });
-                words.collect::<Vec<_>>()
+                Ok(words.collect::<Vec<_>>())
             },
         )?;
-        let of_text = |(text, windows): (&T, Vec<Vec<(Entity, usize, usize)>>)| {
+        let of_text = |(text, windows): (&T, Vec<Result<Vec<(Entity, usize, usize)>>>)| {
             let mut all: Vec<(Entity, usize, usize)> = Vec::new();
-            for (part, before, after) in windows.concat() {
+            for (part, before, after) in windows.into_iter().collect::<Result<Vec<_>>>()?.concat() {
                 // Of two windows that have a word, that in which it is further from the end.
                 let kept = all.partition_point(|(other, ..)| other.start < part.start);
                 match all.get(kept) {
@@ -186,9 +188,9 @@ impl Pipeline<BertForTokenClassification> {
                 }
             }
             let parts: Vec<Entity> = all.into_iter().map(|(part, ..)| part).collect();
-            joined(text.as_ref(), &parts, names)
+            Ok(joined(text.as_ref(), &parts, names))
         };
-        Ok(texts.iter().zip(windows).map(of_text).collect())
+        texts.iter().zip(windows).map(of_text).collect()
     }
 
     fn of_window(
@@ -289,9 +291,7 @@ pub(crate) fn tag(label: &str, has_scheme: bool) -> (char, &str) {
 /// The types of the entities of tags, and the tags that each is of.
 ///
 /// Source: `start_of_chunk` and `end_of_chunk` of seqeval 1.2.2.
-pub(crate) fn entity_spans<'a>(
-    tags: impl Iterator<Item = (char, &'a str)>,
-) -> Vec<(&'a str, Range<usize>)> {
+pub(crate) fn entity_spans<'a>(tags: impl Iterator<Item = (char, &'a str)>) -> Vec<(&'a str, Range<usize>)> {
     let mut found = Vec::new();
     let (mut before, mut type_before, mut start) = ('O', "", 0);
     // One more `O` ends an entity at the end.

@@ -32,7 +32,6 @@ mod settings;
 mod tokenizer;
 mod words;
 
-pub(crate) use words::words;
 pub use tokenizer::BertTokenizer;
 
 use crate::embeddings::BertEmbeddingsInput;

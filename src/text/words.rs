@@ -17,10 +17,62 @@ impl BertTokenizer {
     /// words (UAX #29), punctuation apart, and runs of a script without spaces, from which spaces are taken.
     pub(crate) fn encode_word_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
         let parts = parts(text);
-        let units = units(text, &parts).map(|unit| unit.iter().map(|part| &text[part.clone()]).collect());
-        let units: Vec<String> = units.collect();
-        let (spaced, lengths) = spaced(&units);
+        let units = self.units(text, &parts)?;
+        let (spaced, lengths) = spaced(&units.iter().map(|unit| joined(text, unit)).collect::<Vec<_>>());
         self.windows(None, self.tokenize(&spaced[..])?, Source::Words(&spaced, &lengths), stride)
+    }
+
+    /// The words in a window that [`encode_word_windows`](Self::encode_word_windows) made of a text: a unit with spaces around it
+    /// is one; in a run without spaces each of the tokenizer's pieces is.
+    pub(crate) fn words(&self, text: &str, window: &Encoding) -> Result<Vec<Word>> {
+        let parts = parts(text);
+        let units = self.units(text, &parts)?;
+        // The unit of each word beside it, and where its tokens begin and end in the unit.
+        let mut words: Vec<(Word, u32, Range<usize>)> = Vec::new();
+        for (token, unit) in window.word_ids().iter().enumerate() {
+            let Some(unit) = *unit else { continue };
+            let parts = units[unit as usize];
+            let is_run = is_unspaced(text, &parts[0]);
+            let (start, end) = window.offsets()[token];
+            match words.last_mut().filter(|(_, last, _)| *last == unit) {
+                // A token of some bytes of a character, or of nothing, is no piece of its own.
+                Some((word, _, inner)) if !is_run || start < inner.end || start == inner.start => {
+                    inner.end = inner.end.max(end);
+                    word.bytes = bytes(parts, inner, is_run);
+                }
+                _ => {
+                    let word = Word { token, bytes: bytes(parts, &(start..end), is_run) };
+                    words.push((word, unit, start..end));
+                }
+            }
+        }
+        let mut words: Vec<Word> = words.into_iter().map(|(word, ..)| word).collect();
+        // Marks that the tokenizer drops belong to their letter.
+        for i in 0..words.len() {
+            let next = words.get(i + 1).map_or(usize::MAX, |next| next.bytes.start);
+            let end = &mut words[i].bytes.end;
+            let part = &parts[parts.partition_point(|part| part.start < *end) - 1];
+            *end = if next < part.end { *end } else { part.end };
+        }
+        Ok(words)
+    }
+
+    /// Parts with spaces around them one by one, others together, but for those of which the tokenizer knows no pieces.
+    fn units<'a>(&self, text: &str, parts: &'a [Range<usize>]) -> Result<Vec<&'a [Range<usize>]>> {
+        let mut units = Vec::new();
+        for unit in parts.chunk_by(|a, b| is_unspaced(text, a) && is_unspaced(text, b)) {
+            let is_known = unit.len() == 1 || {
+                let run = joined(text, unit);
+                let tokens = self.tokenize(&[run.as_str()][..])?;
+                let unknown = self.special.unk.as_ref().map(|unk| unk.1);
+                let mut places = tokens.get_ids().iter().zip(tokens.get_offsets());
+                places.all(|(&id, &(start, end))| {
+                    Some(id) != unknown || run[start..end].split_word_bounds().nth(1).is_none()
+                })
+            };
+            if is_known { units.push(unit) } else { units.extend(unit.chunks(1)) }
+        }
+        Ok(units)
     }
 }
 
@@ -34,31 +86,8 @@ pub(super) fn spaced<T: AsRef<str>>(words: &[T]) -> (Vec<String>, Vec<usize>) {
     (words.iter().enumerate().map(spaced).collect(), lengths.collect())
 }
 
-/// The words in a window that [`encode_word_windows`](BertTokenizer::encode_word_windows) made of a text: a unit with spaces around
-/// it is one; in a run without spaces each of the tokenizer's pieces is.
-pub(crate) fn words(text: &str, window: &Encoding) -> Vec<Word> {
-    let parts = parts(text);
-    let units: Vec<&[Range<usize>]> = units(text, &parts).collect();
-    // The unit of each word beside it, and where its tokens begin and end in the unit.
-    let mut words: Vec<(Word, u32, Range<usize>)> = Vec::new();
-    for (token, unit) in window.word_ids().iter().enumerate() {
-        let Some(unit) = *unit else { continue };
-        let parts = units[unit as usize];
-        let is_run = is_unspaced(text, &parts[0]);
-        let (start, end) = window.offsets()[token];
-        match words.last_mut().filter(|(_, last, _)| *last == unit) {
-            // A token of some bytes of a character, or of nothing, is no piece of its own.
-            Some((word, _, inner)) if !is_run || start < inner.end || start == inner.start => {
-                inner.end = inner.end.max(end);
-                word.bytes = bytes(parts, inner, is_run);
-            }
-            _ => {
-                let word = Word { token, bytes: bytes(parts, &(start..end), is_run) };
-                words.push((word, unit, start..end));
-            }
-        }
-    }
-    words.into_iter().map(|(word, ..)| word).collect()
+fn joined(text: &str, parts: &[Range<usize>]) -> String {
+    parts.iter().map(|part| &text[part.clone()]).collect()
 }
 
 /// Bytes of a text, given those of a unit.
@@ -85,11 +114,6 @@ fn bytes(parts: &[Range<usize>], inner: &Range<usize>, is_run: bool) -> Range<us
 fn parts(text: &str) -> Vec<Range<usize>> {
     let parts = text.split_word_bound_indices().filter(|(_, part)| !part.trim().is_empty());
     parts.map(|(start, part)| start..start + part.len()).collect()
-}
-
-/// Parts with spaces around them one by one, others together.
-fn units<'a>(text: &str, parts: &'a [Range<usize>]) -> impl Iterator<Item = &'a [Range<usize>]> {
-    parts.chunk_by(|a, b| is_unspaced(text, a) && is_unspaced(text, b))
 }
 
 /// Whether a part is of a script that puts no spaces between words: Thai, Lao, Burmese, Khmer, Chinese or Japanese.

@@ -6,8 +6,8 @@ use super::metric_set::Metrics;
 use super::outputs::{ClassificationItem, SentenceEmbeddingItem};
 use super::run::TrainableModel;
 use crate::data::{
-    Batches, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts,
-    MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs, SquadExample, TokenWindow,
+    Batches, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts, MaskedLmCollatorConfig,
+    PlainText, QuestionWindow, SentencePair, SentencePairs, SquadExample, TokenWindow,
 };
 use crate::error::Result;
 use crate::layers::ensure;
