@@ -61,8 +61,8 @@ enum Task {
     Tag {
         #[command(flatten)]
         model: Model,
-        /// How tokens become entities, as in transformers' pipeline
-        #[arg(long, default_value = "first", value_parser = ["none", "simple", "first", "average", "max"])]
+        /// How tokens become entities: by the words of training, or as in transformers' pipeline
+        #[arg(long, default_value = "words", value_parser = ["words", "none", "simple", "first", "average", "max"])]
         aggregation: String,
         /// How many tokens the windows of a long line share
         #[arg(long, default_value_t = 0)]
@@ -155,7 +155,8 @@ fn main() -> Result<()> {
                 "simple" => Aggregation::Simple,
                 "average" => Aggregation::Average,
                 "max" => Aggregation::Max,
-                _ => Aggregation::First,
+                "first" => Aggregation::First,
+                _ => Aggregation::Words,
             };
             tag(&model, &TextOptions::new().with_aggregation(aggregation).with_stride(stride))
         }

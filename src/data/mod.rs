@@ -32,6 +32,8 @@ mod squad;
 
 #[cfg(feature = "train")]
 pub(crate) use epoch_loader::steps;
+#[cfg(feature = "train")]
+pub(crate) use labelled_sentences::TokenWindow;
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
 pub use {

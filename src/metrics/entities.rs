@@ -1,4 +1,5 @@
 use super::epoch_metric::{Collected, EpochMetric, classes, has_nan};
+use crate::pipeline::{entity_spans, tag};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +47,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 /// assert_eq!((scores.of("PER").precision(), scores.of("PER").recall()), (0.5, 1.0));
 /// ```
 ///
-/// Tags are those of IOB1, IOB2, IOE and IOBES: an entity also begins at an `I` that follows another type or none.
+/// Tags are those of IOB1, IOB2, IOE, BIOES and BILOU: an entity also begins at an `I` that follows another type or none.
 /// Source: `precision_score`, `recall_score` and `f1_score` of seqeval 1.2.2, default mode (that of `conlleval`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntityScores {
@@ -89,32 +90,17 @@ impl EntityScores {
 }
 
 fn entities<'a>(tags: &[&'a str]) -> BTreeSet<(&'a str, usize, usize)> {
-    let mut found = BTreeSet::new();
-    let (mut before, mut type_before, mut start) = ('O', "", 0);
-    // One more `O` ends an entity at the end of the sentence.
-    for (i, tag) in tags.iter().copied().chain(["O"]).enumerate() {
-        let (prefix, kind) = parts(tag);
-        let is_other = type_before != kind;
-        let ends = matches!(before, 'E' | 'S')
-            || matches!(before, 'B' | 'I') && matches!(prefix, 'B' | 'S' | 'O')
-            || !matches!(before, 'O' | '.') && is_other;
-        let starts = matches!(prefix, 'B' | 'S')
-            || matches!(before, 'E' | 'S' | 'O') && matches!(prefix, 'E' | 'I')
-            || !matches!(prefix, 'O' | '.') && is_other;
-        if ends {
-            found.insert((type_before, start, i - 1));
-        }
-        if starts {
-            start = i;
-        }
-        (before, type_before) = (prefix, kind);
-    }
-    found
+    let spans = entity_spans(tags.iter().map(|tag| parts(tag))).into_iter();
+    spans.map(|(kind, words)| (kind, words.start, words.end)).collect()
 }
 
 /// The first character of a tag, and what follows its hyphen; without one, what follows the character.
-fn parts(tag: &str) -> (char, &str) {
-    let mut rest = tag.chars();
+fn parts(label: &str) -> (char, &str) {
+    // BILOU's letters, which seqeval reads in strict mode alone.
+    if label.starts_with(['L', 'U', 'M']) && label[1..].starts_with('-') {
+        return tag(label, true);
+    }
+    let mut rest = label.chars();
     let prefix = rest.next().unwrap_or('O');
     let rest = rest.as_str();
     match rest.split_once('-').map_or(rest, |(_, kind)| kind) {

@@ -4,17 +4,24 @@ use super::{Pipeline, TextOptions, softmax};
 use crate::error::{Error, Result};
 use crate::model::BertForTokenClassification;
 use crate::text::Encoding;
+use std::iter::once;
+use std::ops::Range;
 
-/// How the predictions for tokens become entities: transformers' aggregation strategies. See [`Pipeline::entities`].
+/// How the predictions for tokens become entities: by words as in training, or by transformers' aggregation strategies. See
+/// [`Pipeline::entities`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aggregation {
+    /// Words are those of a [`Trainer`](crate::training::Trainer): Unicode words (UAX #29) with punctuation apart, so that "London." is
+    /// two; in scripts without spaces, such as Chinese and Thai, the tokenizer's pieces. A word has the label and the score of its
+    /// first token.
+    #[default]
+    Words,
     /// Each token is an entity, whose label has its prefix, such as `B-PER`.
     None,
     /// Adjacent tokens of one type are an entity, up to the next `B-`. The tokens of a word may be in different ones.
     Simple,
-    /// A word has the label and the score of its first token; adjacent words of one type are an entity. For models whose
-    /// training labelled the first token of each word, as `LabelledTokens::batch` does.
-    #[default]
+    /// A word has the label and the score of its first token. A word is what transformers takes for one: where the vocabulary has
+    /// no prefix such as `##`, all that stands between spaces.
     First,
     /// A word has the label with the highest mean score over its tokens.
     Average,
@@ -32,7 +39,9 @@ impl Aggregation {
         match self {
             Self::Average => best(labels.map(|label| (label, mean(label)))),
             Self::Max => best(tokens.iter().flat_map(|scores| scores.iter().copied().enumerate())),
-            Self::None | Self::Simple | Self::First => best(tokens[0].iter().copied().enumerate()),
+            Self::Words | Self::None | Self::Simple | Self::First => {
+                best(tokens[0].iter().copied().enumerate())
+            }
         }
     }
 }
@@ -50,6 +59,8 @@ pub struct Entity {
     pub start: usize,
     /// The byte after it.
     pub end: usize,
+    /// The words that it is of, if words were given.
+    pub words: Option<Range<usize>>,
     /// The label: a type, such as `PER` of `B-PER` and `I-PER`, or with [`Aggregation::None`] the token's.
     pub label: String,
     /// The probability of the label, the mean over its tokens or words.
@@ -57,13 +68,14 @@ pub struct Entity {
 }
 
 impl Pipeline<BertForTokenClassification> {
-    /// Named entities of each text (NER), in their order; spans, labels and scores match transformers' `token-classification`
-    /// pipeline.
+    /// Named entities of each text (NER), in their order. Words and their tokens are those of training; with another
+    /// [`Aggregation`] spans, labels and scores match transformers' `token-classification` pipeline.
     ///
-    /// Labels are IOB1 or IOB2: `B-X` begins an entity of the type X; `I-X`, or `X`, continues one and begins one after
-    /// anything else. Another prefix, such as `E-` and `S-` of BIOES, makes a separate entity, as there. A text longer than
-    /// the model reads is read in windows that share `stride` tokens, by default 0: no entity of at most this length is cut in
-    /// two. Of entities that overlap, the one with the most characters remains, and of those the one with the highest score.
+    /// Labels are IOB1, IOB2, BIOES or BILOU: `B-X` begins an entity of the type X; `I-X`, or `X`, continues one and begins one
+    /// after anything else; `E-X` and `L-X` end one; `S-X` and `U-X` are one alone. (transformers knows `B-` and `I-`.) A text
+    /// longer than the model reads is read in windows that share `stride` tokens, by default 0. A word that two windows have is
+    /// read in that where more stands around it. With another aggregation, an entity longer than the stride may be cut in two; of
+    /// entities that overlap, the one with the most characters remains, and of those the one with the highest score.
     /// Reads `stride`, `aggregation` and `ignored_labels`. Errors are those of [every method](Pipeline#errors), of
     /// [`encode_windows`](crate::text::BertTokenizer::encode_windows), and [`Error::Config`] with a stride and
     /// [`Aggregation::None`], which would return tokens twice.
@@ -83,6 +95,11 @@ impl Pipeline<BertForTokenClassification> {
             return Err(Error::config("stride", problem));
         }
         let ignored_labels = options.ignored_labels.clone().unwrap_or_else(|| vec!["O".into()]);
+        if aggregation == Aggregation::Words {
+            let mut found = self.word_entities(texts, options, stride)?;
+            found.iter_mut().for_each(|found| found.retain(|entity| !ignored_labels.contains(&entity.label)));
+            return Ok(found);
+        }
         let found = self.of_windows(
             texts,
             options,
@@ -101,6 +118,79 @@ impl Pipeline<BertForTokenClassification> {
             _ => without_overlap(windows.concat()),
         };
         Ok(found.into_iter().map(of_text).collect())
+    }
+
+    /// [`entities`](Self::entities) of texts that are split into words, joined by spaces: of those are `start` and `end`, and
+    /// [`Entity::words`] says which words an entity is of.
+    pub fn entities_in_words<T: AsRef<[S]>, S: AsRef<str>>(
+        &self,
+        texts: &[T],
+        options: &TextOptions,
+    ) -> Result<Vec<Vec<Entity>>> {
+        let words = |text: &T| text.as_ref().iter().map(|word| word.as_ref().to_string()).collect::<Vec<_>>();
+        let words: Vec<Vec<String>> = texts.iter().map(words).collect();
+        let joined: Vec<String> = words.iter().map(|words| words.join(" ")).collect();
+        let mut found = self.entities(&joined, options)?;
+        for (words, entities) in words.iter().zip(&mut found) {
+            let starts = word_starts(words);
+            let index = |byte: usize| starts.partition_point(|&start| start <= byte);
+            for entity in entities {
+                entity.words = Some(index(entity.start) - 1..index(entity.end.max(entity.start + 1) - 1));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Entities of all labels by [`Aggregation::Words`].
+    fn word_entities<T: AsRef<str> + Sync>(
+        &self,
+        texts: &[T],
+        options: &TextOptions,
+        stride: usize,
+    ) -> Result<Vec<Vec<Entity>>> {
+        let names = self.model.id2label();
+        let windows = self.of_windows(
+            texts,
+            options,
+            |text| self.tokenizer.encode_word_windows(text.as_ref(), stride),
+            |batch| self.model.logits(&batch.input, batch.padding.as_ref()),
+            |index, window, logits| {
+                let text = texts[index].as_ref();
+                let logits: Vec<&[f64]> = logits.chunks(names.len()).collect();
+                let words = self.tokenizer.words(text, window)?.into_iter().map(|word| {
+                    let (id, score) = best(softmax(logits[word.token]).into_iter().enumerate());
+                    let (start, end) = (word.bytes.start, word.bytes.end);
+                    let part = Entity {
+                        text: text[start..end].into(),
+                        start,
+                        end,
+                        words: None,
+                        label: names[id].clone(),
+                        score,
+                    };
+                    (part, word.token, window.len() - 1 - word.token)
+                });
+                Ok(words.collect::<Vec<_>>())
+            },
+        )?;
+        let of_text = |(text, windows): (&T, Vec<Result<Vec<(Entity, usize, usize)>>>)| {
+            let mut all: Vec<(Entity, usize, usize)> = Vec::new();
+            for (part, before, after) in windows.into_iter().collect::<Result<Vec<_>>>()?.concat() {
+                // Of two windows that have a word, that in which it is further from the end.
+                let kept = all.partition_point(|(other, ..)| other.start < part.start);
+                match all.get(kept) {
+                    Some((.., room)) if before > *room => {
+                        all.truncate(kept);
+                        all.push((part, before, after));
+                    }
+                    Some(_) => (),
+                    None => all.push((part, before, after)),
+                }
+            }
+            let parts: Vec<Entity> = all.into_iter().map(|(part, ..)| part).collect();
+            Ok(joined(text.as_ref(), &parts, names))
+        };
+        texts.iter().zip(windows).map(of_text).collect()
     }
 
     fn of_window(
@@ -126,25 +216,39 @@ impl Pipeline<BertForTokenClassification> {
             let scores: Vec<Vec<f64>> = word.iter().map(|&token| softmax(logits[token])).collect();
             let (id, score) = aggregation.label_of(&scores);
             let label = self.model.id2label()[id].clone();
-            Entity { text: text[start..end].into(), start, end, label, score }
+            Entity { text: text[start..end].into(), start, end, words: None, label, score }
         });
         // Collected, as entities are joined from slices of it.
         let labelled: Vec<Entity> = labelled.collect();
         if aggregation == Aggregation::None {
             return labelled;
         }
-        let continues = |before: &Entity, part: &Entity| {
-            !part.label.starts_with("B-") && tag(&before.label) == tag(&part.label)
-        };
-        let joined = |parts: &[Entity]| {
-            let (start, end) = (parts[0].start, parts[parts.len() - 1].end);
-            let score = parts.iter().map(|part| part.score).sum::<f64>() / parts.len() as f64;
-            // "MISC-1" is of the type "1", as in transformers.
-            let label = parts[0].label.split_once('-').map_or(&*parts[0].label, |(_, kind)| kind);
-            Entity { text: text[start..end].into(), start, end, label: label.into(), score }
-        };
-        labelled.chunk_by(continues).map(joined).collect()
+        joined(text, &labelled, self.model.id2label())
     }
+}
+
+/// The entities of labelled parts of a text.
+fn joined(text: &str, parts: &[Entity], names: &[String]) -> Vec<Entity> {
+    let has_scheme = has_scheme(names);
+    let tags = parts.iter().map(|part| tag(&part.label, has_scheme));
+    let joined = entity_spans(tags).into_iter().map(|(_, parts_of)| {
+        let parts = &parts[parts_of];
+        let (start, end) = (parts[0].start, parts[parts.len() - 1].end);
+        let score = parts.iter().map(|part| part.score).sum::<f64>() / parts.len() as f64;
+        // "MISC-1" is of the type "1", as in transformers.
+        let label = parts[0].label.split_once('-').map_or(&*parts[0].label, |(_, kind)| kind);
+        Entity { text: text[start..end].into(), start, end, words: None, label: label.into(), score }
+    });
+    joined.collect()
+}
+
+/// Where each word starts in all of them joined by spaces.
+pub(crate) fn word_starts<T: AsRef<str>>(words: &[T]) -> Vec<usize> {
+    let start = |next: &mut usize, word: &T| {
+        *next += word.as_ref().len() + 1;
+        Some(*next - word.as_ref().len() - 1)
+    };
+    words.iter().scan(0, start).collect()
 }
 
 fn without_overlap(mut entities: Vec<Entity>) -> Vec<Entity> {
@@ -166,7 +270,46 @@ fn without_overlap(mut entities: Vec<Entity>) -> Vec<Entity> {
     kept
 }
 
-/// The type of a label, without `B-` or `I-`.
-fn tag(label: &str) -> &str {
-    label.strip_prefix("B-").or_else(|| label.strip_prefix("I-")).unwrap_or(label)
+/// Whether labels say where entities begin: IOB1, IOB2, BIOES, BILOU.
+pub(crate) fn has_scheme(names: &[String]) -> bool {
+    names.iter().any(|name| name.starts_with("B-") || name.starts_with("I-"))
+}
+
+/// A label's prefix as BIOES writes it, and its type; without a prefix that of the inside of an entity.
+pub(crate) fn tag(label: &str, has_scheme: bool) -> (char, &str) {
+    let (prefix, kind) = label.split_once('-').filter(|_| has_scheme).unwrap_or(("", label));
+    let prefix = match prefix {
+        "B" => 'B',
+        "I" | "M" => 'I',
+        "E" | "L" => 'E',
+        "S" | "U" => 'S',
+        _ => return ('I', label),
+    };
+    (prefix, kind)
+}
+
+/// The types of the entities of tags, and the tags that each is of.
+///
+/// Source: `start_of_chunk` and `end_of_chunk` of seqeval 1.2.2.
+pub(crate) fn entity_spans<'a>(tags: impl Iterator<Item = (char, &'a str)>) -> Vec<(&'a str, Range<usize>)> {
+    let mut found = Vec::new();
+    let (mut before, mut type_before, mut start) = ('O', "", 0);
+    // One more `O` ends an entity at the end.
+    for (i, (prefix, kind)) in tags.chain(once(('O', "_"))).enumerate() {
+        let is_other = type_before != kind;
+        let ends = matches!(before, 'E' | 'S')
+            || matches!(before, 'B' | 'I') && matches!(prefix, 'B' | 'S' | 'O')
+            || !matches!(before, 'O' | '.') && is_other;
+        let starts = matches!(prefix, 'B' | 'S')
+            || matches!(before, 'E' | 'S' | 'O') && matches!(prefix, 'E' | 'I')
+            || !matches!(prefix, 'O' | '.') && is_other;
+        if ends {
+            found.push((type_before, start..i));
+        }
+        if starts {
+            start = i;
+        }
+        (before, type_before) = (prefix, kind);
+    }
+    found
 }

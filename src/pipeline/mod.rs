@@ -14,6 +14,8 @@ mod zero_shot;
 pub use answers::Answer;
 pub use classify::{Ranked, ScoredLabel};
 pub use entities::{Aggregation, Entity};
+#[cfg(feature = "train")]
+pub(crate) use entities::{entity_spans, has_scheme, tag, word_starts};
 pub use fill_mask::{FilledMask, FilledMasks};
 pub use quantization::{EmbeddingPrecision, EmbeddingRanges, quantize_embeddings, to_vectors};
 #[cfg(feature = "train")]
@@ -246,7 +248,7 @@ options! {
     with_top_k(top_k: usize);
     /// `entities`, `answers`: how many tokens neighbouring windows of a long text share.
     with_stride(stride: usize);
-    /// `entities`: how the predictions for tokens become entities; by default [`Aggregation::First`].
+    /// `entities`: how the predictions for tokens become entities; by default [`Aggregation::Words`].
     with_aggregation(aggregation: Aggregation);
     /// `entities`: labels that are not returned, without their prefix if predictions are aggregated; by default `O`.
     with_ignored_labels(ignored_labels: Vec<String>);

@@ -67,7 +67,7 @@ impl BertTokenizer {
     /// `return_overflowing_tokens`). Errors are those of [`encode`](Self::encode), and [`Error::Data`] if a window has
     /// no more than `stride` tokens besides the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
-        self.windows(None, text, stride)
+        self.windows(None, self.tokenize(text)?, Source::Text(text), stride)
     }
 
     /// Encodes a pair whose second text has any length as windows: each has the first text, and as much of the second
@@ -75,17 +75,22 @@ impl BertTokenizer {
     /// `return_overflowing_tokens`). Errors are those of [`encode`](Self::encode), and [`Error::Data`] if the first
     /// text leaves room for no more than `stride` tokens of the second.
     pub fn encode_pair_windows(&self, text: &str, pair: &str, stride: usize) -> Result<Vec<Encoding>> {
-        self.windows(Some(text), pair, stride)
+        self.windows(Some(text), self.tokenize(pair)?, Source::Text(pair), stride)
     }
 
-    /// The windows of a text, each with the text `before` it.
-    fn windows(&self, before: Option<&str>, text: &str, stride: usize) -> Result<Vec<Encoding>> {
+    /// The windows of all tokens of a text, each with the text `before` it.
+    pub(super) fn windows(
+        &self,
+        before: Option<&str>,
+        mut window: tokenizers::Encoding,
+        source: Source,
+        stride: usize,
+    ) -> Result<Vec<Encoding>> {
         let first = before.map(|before| self.tokenize(before)).transpose()?;
         let taken = first.as_ref().map_or(0, tokenizers::Encoding::len);
         let room = self.room(before.is_some())?;
         let is_full = taken > room;
         let room = room.saturating_sub(taken);
-        let mut window = self.tokenize(text)?;
         // A text that fits is one window, whatever the stride.
         if is_full || window.len() > room && stride >= room {
             let beside = before.map_or(String::new(), |before| {
@@ -101,7 +106,7 @@ impl BertTokenizer {
         window.truncate(room, stride, self.truncation_side);
         let rest = window.take_overflowing();
         let windows = once(window).chain(rest).map(|window| {
-            let window = (window, Source::Text(text));
+            let window = (window, source);
             match first.clone().zip(before) {
                 Some((first, before)) => self.finish((first, Source::Text(before)), Some(window), usize::MAX),
                 None => self.finish(window, None, usize::MAX),

@@ -30,6 +30,7 @@ mod long_texts;
 mod sentencepiece;
 mod settings;
 mod tokenizer;
+mod words;
 
 pub use tokenizer::BertTokenizer;
 
@@ -76,7 +77,7 @@ impl Encoding {
 
     /// Where each token starts and ends in its text, in bytes; (0, 0) for added tokens. (transformers'
     /// `offset_mapping` counts characters.) They slice the text: a token of one byte of a character is at the whole character or
-    /// has no bytes. Of words, each is a text of its own, with a space before all but the first.
+    /// has no bytes. Of words, each is a text of its own.
     pub fn offsets(&self) -> &[(usize, usize)] {
         &self.offsets
     }
@@ -113,10 +114,13 @@ impl Encoding {
             let text = texts[sequence].text_of(word_ids[token]);
             let (start, end) = encoding.get_offsets()[token];
             // Byte fallback gives each byte of a character a token.
-            let (start, end) = (text.floor_char_boundary(start), text.floor_char_boundary(end));
-            let Some(add_prefix_space) = trim_offsets else { return (start, end) };
-            let is_first = start == 0 || token == 0 || sequence_ids[token - 1] != Some(sequence);
-            trimmed(&encoding.get_tokens()[token], text, (start, end), is_first && add_prefix_space)
+            let place = (text.floor_char_boundary(start), text.floor_char_boundary(end));
+            let is_first = place.0 == 0 || token == 0 || sequence_ids[token - 1] != Some(sequence);
+            let (start, end) = trim_offsets.map_or(place, |add_prefix_space| {
+                trimmed(&encoding.get_tokens()[token], text, place, is_first && add_prefix_space)
+            });
+            let space = texts[sequence].space_before(word_ids[token]);
+            (start.saturating_sub(space), end.saturating_sub(space))
         });
         Self {
             offsets: offsets.collect(),
@@ -133,14 +137,23 @@ impl Encoding {
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Text(&'a str),
-    Words(&'a [String]),
+    /// As they are tokenised; the caller's own may lack the space before them.
+    Words(&'a [String], &'a [usize]),
 }
 
 impl<'a> Source<'a> {
     fn text_of(self, word: Option<u32>) -> &'a str {
         match self {
             Self::Text(text) => text,
-            Self::Words(words) => word.map_or("", |word| &words[word as usize]),
+            Self::Words(words, _) => word.map_or("", |word| &words[word as usize]),
+        }
+    }
+
+    /// The bytes before a word that the caller's own lacks.
+    fn space_before(self, word: Option<u32>) -> usize {
+        match (self, word) {
+            (Self::Words(words, lengths), Some(word)) => words[word as usize].len() - lengths[word as usize],
+            _ => 0,
         }
     }
 }

@@ -1,3 +1,4 @@
+use super::words::spaced;
 use super::{Encoding, Source, TextBatch};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
@@ -248,12 +249,7 @@ impl BertTokenizer {
     /// of each token. A byte-level tokenizer, as RoBERTa's, takes a space as a part of the word after it; the first word has
     /// one with `add_prefix_space` only. Errors are those of [`encode`](Self::encode).
     pub fn encode_words<T: AsRef<str>>(&self, words: &[T]) -> Result<Encoding> {
-        // Tokenizers that give spaces no piece ignore the one before a word.
-        let spaced = |(index, word): (usize, &T)| match word.as_ref() {
-            word if index == 0 || word.is_empty() || word.starts_with(' ') => word.to_string(),
-            word => format!(" {word}"),
-        };
-        let words: Vec<String> = words.iter().enumerate().map(spaced).collect();
+        let (words, lengths) = spaced(words);
         words.iter().try_for_each(|word| check_word(word))?;
         let room = self.room(false)?;
         // No more words than may fit, with one token each: of the rest none is kept.
@@ -267,7 +263,7 @@ impl BertTokenizer {
             count = words.len().min(4 * count); // so that long texts take few rounds
             pieces = self.tokenize(&words[..count])?;
         }
-        self.finish((pieces, Source::Words(&words)), None, room)
+        self.finish((pieces, Source::Words(&words, &lengths)), None, room)
     }
 
     /// Encodes texts one by one, on as many threads as tokenizers uses (`TOKENIZERS_PARALLELISM=false`: one).

@@ -7,8 +7,8 @@ use super::outputs::{ClassificationItem, SentenceEmbeddingItem};
 use super::run::TrainableModel;
 use crate::data::{
     Batches, DataSummary, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts,
-    LabelledTokens, MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs,
-    SquadExample,
+    MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs, SquadExample,
+    TokenWindow,
 };
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::Result;
@@ -23,6 +23,7 @@ use crate::model::{
     SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
 use crate::pipeline::Prefix;
+use crate::pipeline::has_scheme;
 use crate::text::BertTokenizer;
 use burn::data::dataset::InMemDataset;
 use burn::prelude::Device;
@@ -30,6 +31,7 @@ use burn::train::Interrupter;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::iter::repeat_n;
 
 /// Data that a model `M` is trained on or evaluated with by a [`Trainer`](super::Trainer): the datasets of [`data`](crate::data), or
 /// [`Batches`] of any for a custom model. `Debug` has to show the items: a run is resumed only with data that it shows alike.
@@ -170,22 +172,33 @@ impl TrainingData<Tagger> for LabelledSentences {
     }
 
     fn batches(self, reader: &Reader<Tagger>) -> Result<Batches<TokenClassificationBatch>> {
-        let (lengths, tokenizer) = (self.sizes(), reader.tokenizer.clone());
-        let sentences = self.with_ids_of(reader.model.id2label())?;
-        let batch = move |sentences: &[_], device: &_| LabelledTokens::batch(sentences, &tokenizer, device);
-        Ok(Batches::new(sentences, batch).with_lengths(lengths))
+        let (names, tokenizer) = (reader.model.id2label(), reader.tokenizer.clone());
+        let (check, sentences) = (reader.check(), self.with_ids_of(names)?);
+        let all = TokenWindow::of_until(&sentences, &tokenizer, &check)?;
+        let long = all.iter().filter(|windows| windows.len() > 1).count();
+        if let (true, Some(length)) = (long > 0, tokenizer.model_max_length()) {
+            let all = all.len();
+            reader.arguments.note(format_args!(
+                "{long} of {all} sentences have more than {length} tokens and are read in windows"
+            ));
+        }
+        let sources = all.iter().enumerate().flat_map(|(i, windows)| repeat_n(i, windows.len())).collect();
+        let windows = all.concat();
+        let lengths = windows.iter().map(|window| window.encoding.len()).collect();
+        let batch = move |windows: &[_], device: &_| TokenWindow::batch(windows, &tokenizer, device);
+        Ok(Batches::new(InMemDataset::new(windows), batch).with_lengths(lengths).with_sources(sources))
     }
 
     fn summary(&self) -> Option<DataSummary> {
         Some(Self::summary(self))
     }
 
-    /// Entity metrics if there are tags such as `B-PER`, else metrics of tags.
+    /// Entity metrics if there are tags such as `B-PER` or `I-PER`, else metrics of tags.
     fn metrics(&self, model: &Tagger) -> Metrics<ClassificationItem> {
         let metrics = Metrics::new().with(AccuracyMetric::new());
         // The model's names, since the metric reads the model's ids.
         let names = model.id2label();
-        if names.iter().any(|name| name.starts_with("B-")) {
+        if has_scheme(names) {
             let metrics = metrics.with(EntityMetric::f1(names)).with(EntityMetric::precision(names));
             metrics.with(EntityMetric::recall(names))
         } else {

@@ -119,7 +119,10 @@ fn a_tagger_from_conll() -> Result<()> {
     let arguments = arguments(&dir.path().join("out")).with_epochs(8).with_metric_for_best_model("Entity F1");
     let trained =
         Trainer::from_pretrained(dir.path(), train, arguments)?.with_validation_share(0.2).train()?;
-    let entities = trained.pipeline.entities(&["Ada was in Paris ."], &TextOptions::new())?;
+    let entities = trained.pipeline.entities(&["Ada was in Paris."], &TextOptions::new())?;
+    let words = ["the", "cat", "was", "in", "Paris", "."];
+    let in_words = &trained.pipeline.entities_in_words(&[words], &TextOptions::new())?[0];
+    assert_eq!((in_words.len(), in_words[0].words.clone(), &*in_words[0].text), (1, Some(4..5), "Paris"));
 
     let found: Vec<_> =
         entities[0].iter().map(|entity| (entity.label.as_str(), entity.text.as_str())).collect();

@@ -54,6 +54,12 @@ fn words_have_the_pieces_of_the_text_with_a_space_before_each() {
         let mut pieces: Vec<u32> = found.word_ids().iter().flatten().copied().collect();
         pieces.dedup();
         assert_eq!(pieces, [0, 1, 3, 4, 5, 6]);
+        // Within the word, as transformers' offset_mapping.
+        let starts = |word| found.word_ids().iter().position(|other| *other == Some(word)).unwrap();
+        for (word, text) in [(0, "New"), (1, "York"), (5, "away"), (6, ".")] {
+            let (start, end) = found.offsets()[starts(word)];
+            assert!(start == 0 && text.is_char_boundary(end) && end > 0, "{text}: {start}..{end}");
+        }
     }
     let glued = roberta().encode_words(&["NewYork"]).unwrap();
     assert_ne!(roberta().encode_words(&["New", "York"]).unwrap().input_ids(), glued.input_ids());
