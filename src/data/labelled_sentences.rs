@@ -60,6 +60,7 @@ impl Example for LabelledTokens {
             () if begins(&["L-", "U-"]) => "BILOU",
             () if begins(&["E-", "S-"]) => "BIOES",
             () if begins(&["B-"]) => "BIO",
+            () if has_scheme(names) => "IO",
             () => "none, each is a class; entities need tags such as B-PER and I-PER",
         })
     }
