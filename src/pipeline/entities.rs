@@ -11,7 +11,7 @@ use std::ops::Range;
 /// [`Pipeline::entities`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aggregation {
-    /// Words are those of a [`Trainer`](crate::training::Trainer): Unicode words (UAX #29) with punctuation apart, so that "London." is
+    /// Words are those of training: Unicode words (UAX #29) with punctuation apart, so that "London." is
     /// two; in scripts without spaces, such as Chinese and Thai, the tokenizer's pieces. A word has the label and the score of its
     /// first token.
     #[default]
