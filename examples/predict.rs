@@ -9,7 +9,9 @@
 //! - `answer --question "Who wrote it?"`: for each answer the number of its line, its probability, where it starts and ends, and
 //!   the answer; with `--no-answer`, for models of SQuAD 2, a line may contain none;
 //! - `rank --query "How do cats sleep?"`: the score and the text of the most relevant lines, the best first;
-//! - `fill-mask`: for each `[MASK]` the most probable words;
+//! - `zero-shot --labels food,travel`, with a model of natural language inference: the columns of `classify`, of labels that no
+//!   model was trained with;
+//! - `fill-mask`: for each `[MASK]` the most probable words, or with `--targets cat,dog` those words;
 //! - `embed`: the embedding of each line as a JSON list; with `--query`, the lines that are most similar to it.
 //!
 //! `MODEL` is a directory that transformers, sentence-transformers or an example of this crate saved, or with the feature `hub`
@@ -24,7 +26,7 @@ use burn_bert::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification,
     BertForTokenClassification, ProblemType, Stored,
 };
-use burn_bert::pipeline::{Aggregation, FilledMask, Pipeline, TextOptions};
+use burn_bert::pipeline::{Aggregation, FilledMask, Pipeline, ScoredLabel, TextOptions};
 use clap::Parser;
 use serde_json::json;
 use std::path::PathBuf;
@@ -40,6 +42,19 @@ enum Task {
     Classify {
         #[command(flatten)]
         model: Model,
+    },
+    /// Classify each line by labels of your own
+    ZeroShot {
+        #[command(flatten)]
+        model: Model,
+        #[arg(long, value_delimiter = ',', required = true)]
+        labels: Vec<String>,
+        /// The hypothesis, with {} in place of the label
+        #[arg(long, default_value = "This example is {}.")]
+        template: String,
+        /// Prints every label with a probability of at least one half
+        #[arg(long)]
+        multi_label: bool,
     },
     /// Tag the entities of each line
     #[command(visible_alias = "tokens")]
@@ -88,6 +103,9 @@ enum Task {
         /// Words for each mask
         #[arg(long, default_value_t = 5)]
         top_k: usize,
+        /// The words that are scored
+        #[arg(long, value_delimiter = ',')]
+        targets: Vec<String>,
     },
     /// Embed each line, or search the lines for a query
     #[command(visible_alias = "sentences")]
@@ -120,7 +138,17 @@ impl Model {
 
 fn main() -> Result<()> {
     match Task::parse() {
-        Task::Classify { model } => classify(&model),
+        Task::Classify { model } => {
+            let pipeline = model.load::<BertForSequenceClassification>()?;
+            let problem_type = pipeline.model().config().problem_type;
+            classify(&model, problem_type, |texts| Ok(pipeline.classify(texts, &TextOptions::new())?))
+        }
+        Task::ZeroShot { model, labels, template, multi_label } => {
+            let pipeline = model.load::<BertForSequenceClassification>()?;
+            let options = TextOptions::new().with_hypothesis_template(template).with_multi_label(multi_label);
+            let problem_type = multi_label.then_some(ProblemType::MultiLabelClassification);
+            classify(&model, problem_type, |texts| Ok(pipeline.classify_zero_shot(texts, &labels, &options)?))
+        }
         Task::Tag { model, aggregation, stride } => {
             let aggregation = match aggregation.as_str() {
                 "none" => Aggregation::None,
@@ -141,7 +169,10 @@ fn main() -> Result<()> {
             )
         }
         Task::Rank { model, query, top_k } => rank(&model, &query, &TextOptions::new().with_top_k(top_k)),
-        Task::FillMask { model, top_k } => fill_mask(&model, &TextOptions::new().with_top_k(top_k)),
+        Task::FillMask { model, top_k, targets } => {
+            let options = TextOptions::new().with_top_k(top_k);
+            fill_mask(&model, &if targets.is_empty() { options } else { options.with_targets(targets) })
+        }
         Task::Embed { model, query: None, .. } => embed(&model),
         Task::Embed { model, query: Some(query), top_k } => search(&model, &query, top_k),
     }
@@ -163,11 +194,13 @@ fn parts(mut predict: impl FnMut(usize, &[String]) -> Result<()>) -> Result<()> 
     }
 }
 
-fn classify(model: &Model) -> Result<()> {
-    let pipeline = model.load::<BertForSequenceClassification>()?;
-    let problem_type = pipeline.model().config().problem_type;
+fn classify(
+    model: &Model,
+    problem_type: Option<ProblemType>,
+    classify: impl Fn(&[String]) -> Result<Vec<Vec<ScoredLabel>>>,
+) -> Result<()> {
     parts(|_, texts| {
-        for (mut labels, text) in pipeline.classify(texts, &TextOptions::new())?.into_iter().zip(texts) {
+        for (mut labels, text) in classify(texts)?.into_iter().zip(texts) {
             match problem_type {
                 Some(ProblemType::Regression) => {}
                 Some(ProblemType::MultiLabelClassification) => labels.retain(|label| label.score >= 0.5),
@@ -270,7 +303,9 @@ fn fill_mask(model: &Model, options: &TextOptions) -> Result<()> {
                     input::print(format!("{} {}:", input::shown(&name), i + 1))?;
                 }
                 for found in words {
-                    input::print(format!("{:6.2} %  {}", found.score * 100.0, shown(found)))?;
+                    let note = found.replaced_target.as_ref().map(|target| format!("  (of {target})"));
+                    let note = note.unwrap_or_default();
+                    input::print(format!("{:6.2} %  {}{note}", found.score * 100.0, shown(found)))?;
                 }
             }
         }

@@ -218,6 +218,14 @@ impl Error {
         Self::ShapeMismatch { input, found: found.into(), expected: expected.into() }
     }
 
+    #[cfg(feature = "train")]
+    pub(crate) fn training(
+        what: &'static str,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::Training { what, source: Box::new(source) }
+    }
+
     pub(crate) fn not_a_checkpoint(path: &Path, problem: impl Into<String>) -> Self {
         Self::NotACheckpoint { path: path.to_path_buf(), problem: problem.into() }
     }

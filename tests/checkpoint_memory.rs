@@ -100,7 +100,6 @@ fn memory_follows_the_size_of_the_file() {
         let mut module = module.clone();
         let (result, used) = count(|| module.load(&path));
         eprintln!("{name}: {} bytes take {}, {}", bytes.len(), used.peak, result.as_ref().unwrap_err());
-        assert!(result.is_err(), "{name}");
         let bound = MULTIPLE * bytes.len() + (64 << 10);
         assert!(used.peak < bound, "{name}: {} bytes for a file of {}", used.peak, bytes.len());
     }

@@ -57,8 +57,9 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// A name, how often it is drawn, what fills its directory with valid files, and what reads them.
 type Kind = (&'static str, usize, fn(&Path), fn(&Path) -> Outcome);
 
-const KINDS: [Kind; 18] = [
+const KINDS: [Kind; 19] = [
     ("classifier", 20, |dir| copy("classifiers/bert_sequence", dir), read_classifier),
+    ("adapter", 10, make_adapter, read_classifier),
     ("sentences", 15, |dir| copy("sentences/dense", dir), read_sentence_model),
     ("shards", 8, |dir| copy("checkpoints/bert_sharded", dir), read_embeddings),
     ("zip.bin", 12, |dir| make_bin("zip.bin", dir), read_embeddings),
@@ -93,6 +94,11 @@ fn copy(path: &str, dir: &Path) {
 
 fn read_classifier(dir: &Path) -> Outcome {
     Ok(BertForSequenceClassification::from_pretrained(dir, &Device::default()).map(drop)?)
+}
+
+fn make_adapter(dir: &Path) {
+    copy("adapters/classifier", dir);
+    copy("classifiers/bert_sequence", dir);
 }
 
 fn read_sentence_model(dir: &Path) -> Outcome {

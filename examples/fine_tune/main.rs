@@ -1,11 +1,12 @@
 //! Fine-tunes a BERT: `cargo run --release --features hub,train --example fine_tune -- TASK --model MODEL --train FILE
 //! --valid FILE --output DIR`. The tasks, and their files:
 //!
-//! - `classifier`: texts with a label, several labels or a number, in CSV, TSV or JSON lines;
+//! - `classifier`: texts with a label, several labels (a list, or a column of zeros and ones for each) or a number, in CSV, TSV or
+//!   JSON;
 //! - `reranker`: a query, a text and a relevance in [0, 1], in the same formats (`--text`, `--pair`, `--label`: the columns);
 //! - `tokens`: words with tags, in CoNLL's columns, CoNLL-U or JSON lines;
-//! - `answers`: SQuAD's JSON;
-//! - `sentences`: (anchor, positive, negative, …) or (sentence, sentence, score), in CSV, TSV or JSON lines;
+//! - `answers`: SQuAD's JSON, or its rows as Hugging Face's `datasets` write them;
+//! - `sentences`: (anchor, positive, negative, …) or (sentence, sentence, score), in CSV, TSV or JSON (`--columns`, `--label`);
 //! - `masked-lm`: any UTF-8 text.
 //!
 //! `MODEL` is a Hugging Face directory with any head or none, or with the feature `hub` a name such as `owner/name`. `predict`,
@@ -24,7 +25,8 @@ use burn_bert::functional::Precision;
 use burn_bert::metrics::SquadScores;
 use burn_bert::model::{CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss};
 use burn_bert::training::{
-    EvalStrategy, JsonLines, TrainableModel, Trained, Trainer, TrainingArguments, TrainingData, Tuning,
+    EvalStrategy, JsonLines, TrainableModel, Trained, Trainer, TrainingArguments, TrainingData,
+    TrainingPrompts, Tuning,
 };
 use clap::{Args, Parser};
 use std::fmt::Display;
@@ -52,6 +54,9 @@ enum Task {
         /// Class names in id order, needed if labels are numbers other than 0, 1, 2, …
         #[arg(long, value_name = "NAMES", value_delimiter = ',')]
         labels: Vec<String>,
+        /// Weigh rare classes more in the loss, so that all weigh the same together
+        #[arg(long)]
+        balanced: bool,
     },
     /// Rank texts for a query (cross-encoder)
     #[command(visible_alias = "rank")]
@@ -75,12 +80,21 @@ enum Task {
         /// Tokens that the windows of a long text share
         #[arg(long, default_value_t = 128)]
         doc_stride: usize,
+        /// Leave out the questions whose answers are not at their places in the text
+        #[arg(long)]
+        skip_misplaced: bool,
     },
     /// Embed sentences
     #[command(visible_alias = "embed")]
     Sentences {
         #[command(flatten)]
         settings: Settings,
+        /// The columns of the sentences in their order; by default all but that of the label and those that number the rows
+        #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+        columns: Vec<Column>,
+        /// The column of the score; by default one called label, score or similarity, if --columns is not given
+        #[arg(long)]
+        label: Option<Column>,
         /// By default co-sent if the sentences have scores, else multiple-negatives
         #[arg(long, value_parser = ["multiple-negatives", "co-sent", "cosine-similarity", "triplet"])]
         loss: Option<String>,
@@ -90,6 +104,12 @@ enum Task {
         /// Sentences that are in memory at once; the rest of the batch is computed again
         #[arg(long)]
         mini_batch_size: Option<usize>,
+        /// What comes before all sentences; if given several times, before those of the first, the second and further columns
+        #[arg(long, conflicts_with = "prompt_names")]
+        prompts: Vec<String>,
+        /// The model's own prompts by name, such as query,document, for each column
+        #[arg(long, value_delimiter = ',')]
+        prompt_names: Vec<String>,
     },
     /// Predict masked tokens (masked language modelling)
     #[command(visible_alias = "fill-mask")]
@@ -114,8 +134,9 @@ struct ColumnOptions {
     /// The column of the second text of a pair
     #[arg(long)]
     pair: Option<Column>,
+    /// The column of the label; given several times, a column of zeros and ones for each class
     #[arg(long, default_value = "label")]
-    label: Column,
+    label: Vec<Column>,
     /// The first row of a table is data and not a header
     #[arg(long)]
     no_header: bool,
@@ -124,7 +145,8 @@ struct ColumnOptions {
 impl ColumnOptions {
     fn of(&self, kind: LabelKind) -> Columns {
         let texts = [&self.text].into_iter().chain(&self.pair).cloned();
-        let columns = Columns::default().with_texts(texts).with_label(self.label.clone()).with_kind(kind);
+        let columns =
+            Columns::default().with_texts(texts).with_labels(self.label.iter().cloned()).with_kind(kind);
         if self.no_header { columns.without_header() } else { columns }
     }
 }
@@ -249,9 +271,9 @@ impl Settings {
         let log = JsonLines::new(self.output.join("training/log.jsonl"));
         let trainer = match &self.valid {
             Some(valid) => trainer.with_validation(open(valid)?),
-            None => trainer.with_validation_share(0.1)?,
+            None => trainer.with_validation_share(0.1),
         };
-        let trained = trainer.with_ctrl_c()?.with_callback(log).train()?;
+        let trained = trainer.with_ctrl_c().with_callback(log).train()?;
         if is_first {
             fs::write(self.output.join("training/loss.svg"), pictures::loss(&trained.history))?;
             print(format_args!("{}\nsaved {}", trained.history, self.output.display()));
@@ -270,7 +292,7 @@ fn main() -> Result<()> {
 
 fn run(task: &Task, ranks: &Ranks) -> Result<()> {
     match task {
-        Task::Classifier { settings, columns, kind, labels } => {
+        Task::Classifier { settings, columns, kind, labels, balanced } => {
             let columns = columns.of(match kind.as_str() {
                 "classes" => LabelKind::Classes,
                 "number" => LabelKind::Value,
@@ -280,10 +302,12 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
                 [] => LabelledTexts::open(path, &columns),
                 names => LabelledTexts::open_with_names(path, &columns, names),
             };
-            let trained = settings.train(settings.arguments(ranks)?, open)?;
+            let weights = balanced.then(|| open(&settings.train)).transpose()?;
+            let weights = weights.map(|train| train.balanced_class_weights());
+            let trained = settings.train(settings.arguments(ranks)?.with_class_weights(weights), open)?;
             match &settings.valid {
-                Some(valid) if kind == "class" && ranks.is_first() => {
-                    print(scores::confusion(&trained.pipeline, &open(valid)?)?);
+                Some(valid) if kind != "number" && ranks.is_first() => {
+                    print(scores::by_class(&trained.pipeline, &open(valid)?)?);
                     Ok(())
                 }
                 _ => Ok(()),
@@ -297,17 +321,34 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
         Task::Tokens { settings } => {
             settings.train(settings.arguments(ranks)?, |path| LabelledSentences::open(path)).map(drop)
         }
-        Task::Answers { settings, doc_stride } => {
+        Task::Answers { settings, doc_stride, skip_misplaced } => {
             let arguments = settings.arguments(ranks)?.with_doc_stride(*doc_stride);
-            let trained = settings.train(arguments, |path| SquadExample::read(path))?;
+            let read = |path: &Path| {
+                if !skip_misplaced {
+                    return SquadExample::read(path);
+                }
+                let (placed, misplaced) = SquadExample::read_placed(path)?;
+                misplaced.iter().for_each(|problem| eprintln!("{}: skipped {problem}", path.display()));
+                Ok(placed)
+            };
+            let trained = settings.train(arguments, read)?;
             let Some(valid) = settings.valid.as_ref().filter(|_| ranks.is_first()) else { return Ok(()) };
-            let valid = SquadExample::read(valid)?;
+            let (valid, _) = SquadExample::read_placed(valid)?;
             let SquadScores { exact, f1 } =
                 scores::squad(&trained.pipeline, &valid, settings.max_length, *doc_stride)?;
             print(format_args!("exact match {exact:.2}, F1 {f1:.2}"));
             Ok(())
         }
-        Task::Sentences { settings, loss, matryoshka, mini_batch_size } => {
+        Task::Sentences {
+            settings,
+            columns,
+            label,
+            loss,
+            matryoshka,
+            mini_batch_size,
+            prompts,
+            prompt_names,
+        } => {
             let loss = loss.as_deref().map(|loss| -> SentenceLoss {
                 let loss = match loss {
                     "co-sent" => CoSentLoss::new().into(),
@@ -321,8 +362,17 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
                 }
             });
             let arguments = settings.arguments(ranks)?.with_sentence_loss(loss);
-            let arguments = arguments.with_mini_batch_size(*mini_batch_size);
-            settings.train(arguments, |path| SentencePairs::open(path, &Default::default())).map(drop)
+            let prompts = match (&prompts[..], &prompt_names[..]) {
+                ([], []) => None,
+                ([], names) => Some(TrainingPrompts::Names(names.to_vec())),
+                (texts, _) => Some(TrainingPrompts::Texts(texts.to_vec())),
+            };
+            let arguments = TrainingArguments { prompts, ..arguments.with_mini_batch_size(*mini_batch_size) };
+            let chosen =
+                (!columns.is_empty()).then(|| Columns::default().with_texts(columns.iter().cloned()));
+            let columns = chosen.unwrap_or_default();
+            let columns = label.iter().cloned().fold(columns, Columns::with_label);
+            settings.train(arguments, |path| SentencePairs::open(path, &columns)).map(drop)
         }
         Task::MaskedLm { settings, mlm_probability, whole_words } => {
             let open = |path: &Path| {

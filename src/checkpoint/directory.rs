@@ -6,7 +6,9 @@ use super::keys::ModelKeys;
 use super::params::{StoredParam, tensors};
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::files::{CONFIG_NAME, MODEL_NAME, Replacement, WEIGHT_NAMES, finish, regular_file};
+use crate::files::{
+    ADAPTER_CONFIG_NAME, CONFIG_NAME, MODEL_NAME, Replacement, WEIGHT_NAMES, finish, regular_file,
+};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,6 +34,11 @@ impl Directory {
             let is_there = path.try_exists().map_err(|source| Error::reading(&path, source))?;
             Ok::<_, Error>(is_there.then_some(path))
         };
+        if found(ADAPTER_CONFIG_NAME)?.is_some() {
+            let problem = "it holds an adapter, which would be added to the saved model when that is loaded; save into another \
+                           directory";
+            return Err(Error::not_a_checkpoint(dir, problem));
+        }
         let model = found(MODEL_NAME)?.map(|path| Checkpoint::open(&path)).transpose()?;
         // The first is the name that is written.
         for name in WEIGHT_NAMES[1..].iter().filter(|_| model.is_none()) {
@@ -53,7 +60,7 @@ impl Directory {
             );
             return Err(Error::not_a_checkpoint(path, problem));
         }
-        let keys = model.as_ref().map(|model| ModelKeys::of_layer(model, family)).transpose()?;
+        let keys = model.as_ref().map(|model| ModelKeys::find(model, family)).transpose()?;
         Ok((Self { path: dir.to_path_buf(), model, family }, fields, keys))
     }
 

@@ -3,7 +3,8 @@
 use super::directory::Directory;
 use super::fields::{Fields, config_path, merged_fields};
 use super::keys::ModelKeys;
-use super::params::{StoredParam, check_stored, filled, stored_params};
+use super::load::filled;
+use super::params::{StoredParam, check_stored, stored_params};
 use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
@@ -57,20 +58,20 @@ impl BertEmbeddings {
     /// [`Error::ConfigFile`] if the family of the keys has other positions than the config's.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let path = &directory(path.as_ref(), Wanted::Weights)?;
-        let config_path = config_path(path);
+        let config_path = config_path(path)?;
         of_one_save(path, || {
             let checkpoint = Checkpoint::open(path)?;
             // A directory without a config is incomplete, a file of weights may be all there is.
             let has_config = path.is_dir() || regular_file::exists(&config_path);
             let fields = has_config.then(|| Fields::read(config_path.clone())).transpose()?;
             let family = fields.as_ref().map_or(Family::Bert, |fields| fields.spec.family);
-            let keys = ModelKeys::of_layer(&checkpoint, family)?;
+            let keys = ModelKeys::find(&checkpoint, family)?;
             let module = match fields {
                 Some(fields) => {
                     keys.agree(family, &fields)?;
                     fields.config()?.build(device)
                 }
-                None => config_of_shapes(&checkpoint, &keys)?.try_init(device)?,
+                None => config_from_shapes(&checkpoint, &keys)?.try_init(device)?,
             };
             filled(&module, &checkpoint, &module.stored_params(&keys))
         })
@@ -108,7 +109,7 @@ impl BertEmbeddings {
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let checkpoint = Checkpoint::open(&directory(path.as_ref(), Wanted::Weights)?)?;
-        let keys = ModelKeys::of_layer(&checkpoint, self.family())?;
+        let keys = ModelKeys::find(&checkpoint, self.family())?;
         *self = filled(self, &checkpoint, &self.stored_params(&keys))?;
         Ok(())
     }
@@ -147,14 +148,16 @@ impl BertEmbeddings {
         let (params, built) = (self.stored_params(&keys), config.try_init(&device)?);
         check_stored(&params, &built.stored_params(&keys))?;
         let has_positions = self.position_embeddings.is_some();
+        let own: Vec<String> = params.iter().map(|param| param.key.clone()).collect();
         directory.replace(fields, Vec::new(), params, |key| {
-            (!keys.is_of_layer(key, has_positions)).then(|| key.to_string())
+            let is_replaced = keys.is_of_layer(key, has_positions) || own.iter().any(|own| own == key);
+            (!is_replaced).then(|| key.to_string())
         })
     }
 }
 
 /// The config of a file without a `config.json`: sizes from shapes, the rest BERT's defaults.
-fn config_of_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmbeddingsConfig> {
+fn config_from_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertEmbeddingsConfig> {
     // Shapes say neither how positions count nor which dtype, ε or dropout belongs to them.
     let family = keys.stated_family().unwrap_or(Family::Bert);
     let Architecture { positions, token_types, projection, .. } = *family.architecture();

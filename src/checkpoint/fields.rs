@@ -1,6 +1,7 @@
 //! The fields of a `config.json`, read tolerantly, and those that are written.
 
-use crate::embeddings::BertEmbeddingsConfig;
+use super::adapter::base_of;
+use crate::embeddings::{BertEmbeddingsConfig, EMBEDDING_SIZE, Number};
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Presence};
 use crate::family::{FamilySpec, Field, Unsupported};
@@ -10,14 +11,16 @@ use crate::layers::EmbeddingInitializer;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// The path of a checkpoint's config: in the directory, or beside the weights file.
-pub(super) fn config_path(path: &Path) -> PathBuf {
-    folder_of(path).join(CONFIG_NAME)
+/// The path of a checkpoint's config: in the directory, beside the weights file, or in that of an adapter's base.
+pub(super) fn config_path(path: &Path) -> Result<PathBuf> {
+    Ok(folder_of(&base_of(path)?).join(CONFIG_NAME))
 }
 
 /// The fields of one `config.json`, under BERT's names. [`Stored`](crate::model::Stored) has an example.
 pub struct Fields {
     path: PathBuf,
+    /// The folder of the model, where an adapter's may lie elsewhere than the config.
+    dir: PathBuf,
     fields: Map<String, Value>,
     pub(crate) spec: &'static FamilySpec,
 }
@@ -25,7 +28,8 @@ pub struct Fields {
 impl Fields {
     pub(crate) fn read(path: PathBuf) -> Result<Self> {
         // BERT's names until the file's own family is known: errors before that have to name fields too.
-        let mut read = Self { fields: read_json(&path)?, spec: Family::Bert.spec(), path };
+        let dir = folder_of(&path).to_path_buf();
+        let mut read = Self { fields: read_json(&path)?, spec: Family::Bert.spec(), path, dir };
         read.spec = read.stated_spec()?;
         for (field, name) in read.spec.fields {
             // Removed even where it is not read: a stray field of BERT's means nothing in this family.
@@ -44,7 +48,7 @@ impl Fields {
 
     pub(crate) fn at(path: &Path) -> Result<Self> {
         let path = directory(path, Wanted::Settings)?;
-        Self::read(if path.is_dir() { path.join(CONFIG_NAME) } else { path })
+        if path.is_dir() { Self::beside(&path) } else { Self::read(path) }
     }
 
     /// Reads the `config.json` in a directory or next to a weights file. If `path` does not exist, the error
@@ -53,25 +57,29 @@ impl Fields {
         if !regular_file::exists(path) {
             regular_file::open(path)?;
         }
-        Self::read(config_path(path))
+        let dir = folder_of(path).to_path_buf();
+        Ok(Self { dir, ..Self::read(config_path(path)?)? })
     }
 
     pub(crate) fn dir(&self) -> &Path {
-        self.path.parent().unwrap_or(Path::new(""))
+        &self.dir
     }
 
     fn stated_spec(&self) -> Result<&'static FamilySpec> {
         let classes = self.fields.get("architectures");
         let class = classes.and_then(|names| names.get(0)).and_then(Value::as_str);
         let (found, stated, problem) = match (self.text("model_type")?, class) {
-            (Some(model_type), _) => (FamilySpec::of_model_type(model_type), model_type, ""),
+            (Some(model_type), _) => {
+                (FamilySpec::with_model_type(model_type), model_type, FamilySpec::reason_against(model_type))
+            }
             (None, Some(class)) => {
                 let problem = "the file has no model_type, and its architecture matches no family; add one: ";
-                (FamilySpec::of_class(class), class, problem)
+                (FamilySpec::with_class(class), class, problem)
             }
             // Every JSON object would be a BERT otherwise, as all fields have defaults.
             (None, None) => {
-                let problem = "is missing, and so is architectures, so this may be no model's config";
+                let problem = "is missing, and so is architectures, so this may be no model's config; if it is BERT's, \
+                               add \"model_type\": \"bert\"";
                 return Err(self.invalid("model_type", format!("{problem}; {}", FamilySpec::supported())));
             }
         };
@@ -87,7 +95,9 @@ impl Fields {
         let classes = self.fields.get("architectures")?.as_array()?;
         // A bare model is part of every class.
         let is_other = class.is_some_and(|class| classes.iter().all(|found| found != class));
-        classes.first()?.as_str().filter(|_| is_other).map(String::from)
+        // Classes of a publisher's code have names of their own.
+        let is_own = self.fields.get("model_type").is_none_or(|stated| *stated == self.spec.model_type);
+        classes.first()?.as_str().filter(|_| is_other && is_own).map(String::from)
     }
 
     /// The config of an embedding layer alone.
@@ -102,31 +112,55 @@ impl Fields {
         let spec = self.spec;
         // First: fields of a variant may mean something else.
         self.refuse_variants()?;
-        let hidden_size = self.size("hidden_size", spec.hidden_size)?;
-        // Not read where the family has none: the field may be any. ELECTRA's default is ALBERT's.
-        let embedding_size = || self.size("embedding_size", 128);
-        let embedding_size = match spec.architecture.projection {
-            Presence::Never => None,
-            Presence::IfStated => Some(embedding_size()?).filter(|&size| size != hidden_size),
-            Presence::Always => Some(embedding_size()?),
-        };
-        Ok(BertEmbeddingsConfig {
-            family: spec.family,
-            vocab_size: self.size("vocab_size", spec.vocab_size)?,
-            hidden_size,
-            embedding_size,
-            max_position_embeddings: self.size("max_position_embeddings", spec.max_position_embeddings)?,
-            type_vocab_size: self.size("type_vocab_size", spec.type_vocab_size)?,
-            pad_token_id: self.pad_token_id(spec.pad_token_id)?,
-            layer_norm_eps: self.number("layer_norm_eps", spec.layer_norm_eps)?,
-            hidden_dropout_prob: self.number("hidden_dropout_prob", spec.dropout)?,
-            initializer: self.initializer()?,
-            position_embedding_type: self.positions()?,
+        let mut config = BertEmbeddingsConfig::default_for(spec.family);
+        self.read_numbers(config.numbers())?;
+        // Not read where the family has none: the field may be any.
+        if spec.architecture.projection != Presence::Never {
+            let size = self.size("embedding_size", EMBEDDING_SIZE)?;
+            let is_own = spec.architecture.projection == Presence::IfStated && size == config.hidden_size;
+            config.embedding_size = (!is_own).then_some(size);
+        }
+        if spec.family == Family::Ernie && self.flag("use_task_id")? == Some(true) {
+            config.task_type_vocab_size = self.size("task_type_vocab_size", 3)?;
+        }
+        config.pad_token_id = self.pad_token_id(spec.pad_token_id)?;
+        let (EmbeddingInitializer::Normal { std } | EmbeddingInitializer::TruncatedNormal { std, .. }) =
+            &mut config.initializer;
+        *std = self.number("initializer_range", *std)?;
+        if let EmbeddingInitializer::TruncatedNormal { bound, .. } = &mut config.initializer {
+            *bound = self.number("initializer_cutoff_factor", *bound)?;
+        }
+        config.position_embedding_type = self.positions()?;
+        Ok(config)
+    }
+
+    /// Replaces the numbers that the file states.
+    pub(crate) fn read_numbers(&self, numbers: Vec<(&'static str, Number)>) -> Result<()> {
+        numbers.into_iter().try_for_each(|(field, number)| {
+            match number {
+                Number::Size(size) => *size = self.size(field, *size)?,
+                Number::Real(real) => *real = self.number(field, *real)?,
+            }
+            Ok(())
         })
     }
 
     /// Refuses models that compute something else than their family.
     fn refuse_variants(&self) -> Result<()> {
+        let refuse = |problem: String| {
+            let model_type = self.spec.model_type.to_string();
+            Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem })
+        };
+        match self.fields.get("position_embedding_type").and_then(Value::as_str) {
+            Some("absolute") if self.text("model_type")? == Some("new") => {
+                return refuse("position_embedding_type is \"absolute\", but must be \"rope\"".into());
+            }
+            Some("alibi") => return refuse("its positions are ALiBi's, as in Jina embeddings v2".into()),
+            Some("rotary") if !self.is_null("lora_adaptations") => {
+                return refuse("this is Jina's own layout; load jinaai/jina-embeddings-v3-hf instead".into());
+            }
+            _ => {}
+        }
         let other = |field: &str, found: String, allowed: String, means: &str| {
             format!("{field} is {found}, but must be {allowed}; {means} would not be computed")
         };
@@ -149,27 +183,19 @@ impl Fields {
                         .map(|found| other(field, found.to_string(), format!("hidden_size {width}"), means))
                 }
             };
-            if let Some(problem) = problem {
-                let model_type = self.spec.model_type.to_string();
-                return Err(Error::UnsupportedModel { path: self.path.clone(), model_type, problem });
-            }
+            problem.map_or(Ok(()), refuse)?;
         }
         Ok(())
-    }
-
-    fn initializer(&self) -> Result<EmbeddingInitializer> {
-        let std = self.number("initializer_range", 0.02)?;
-        let Some(bound) = self.spec.initializer_bound else {
-            return Ok(EmbeddingInitializer::Normal { std });
-        };
-        let bound = self.number("initializer_cutoff_factor", bound)?;
-        Ok(EmbeddingInitializer::TruncatedNormal { std, bound })
     }
 
     fn positions(&self) -> Result<PositionEmbeddingType> {
         let allowed = "\"absolute\", \"relative_key\" or \"relative_key_query\"";
         let own = self.spec.architecture.positions;
         // "absolute" are the family's own, whatever they are.
+        // Of which a config cannot state others.
+        if own == PositionEmbeddingType::Rotary {
+            return Ok(own);
+        }
         let mut all = RELATIVE.into_iter().chain([(own, "absolute")]);
         let known = |name: &str| all.find(|(_, known)| *known == name).map(|(positions, _)| positions);
         let stated = self.known("position_embedding_type", allowed, known)?.unwrap_or(own);
@@ -243,7 +269,7 @@ impl Fields {
         self.value(field, "text", Value::as_str)
     }
 
-    /// What a text stands for; `None` if the field is missing, an error if it is none of those `allowed`.
+    /// The value that a text names; `None` if the field is missing, an error if it is none of those `allowed`.
     pub(crate) fn known<T>(
         &self,
         field: &'static str,
@@ -253,7 +279,7 @@ impl Fields {
         self.value(field, allowed, |value| known(value.as_str()?))
     }
 
-    /// What is wrong with a field, which BERT calls `field`.
+    /// An error that names the file and the field, which BERT calls `field`.
     pub(crate) fn invalid(&self, field: &'static str, problem: String) -> Error {
         let field = match self.spec.fields.iter().find(|(bert, _)| *bert == field) {
             Some((_, Field::Named(name) | Field::Also(name))) => *name,
@@ -262,7 +288,7 @@ impl Fields {
         Error::ConfigFile { path: self.path.clone(), field, problem }
     }
 
-    /// [`invalid`](Self::invalid) of a field that is not valid.
+    /// The error of [`invalid`](Self::invalid) if the field is not valid.
     pub(crate) fn ensure(
         &self,
         is_valid: bool,
@@ -373,24 +399,37 @@ pub(crate) fn replace_changed(
     fields.extend(new.into_iter().filter(|(field, value)| old.get(field) != Some(value)));
 }
 
+/// The fields that state these numbers.
+pub(crate) fn number_fields(numbers: Vec<(&'static str, Number)>) -> Vec<(&'static str, Value)> {
+    let json = |number| match number {
+        Number::Size(size) => json!(size),
+        Number::Real(real) => json!(real),
+    };
+    numbers.into_iter().map(|(field, number)| (field, json(number))).collect()
+}
+
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     let architecture = config.family.architecture();
     let is_disentangled = architecture.positions == PositionEmbeddingType::Disentangled;
     let is_biased = config.position_embedding_type == PositionEmbeddingType::Absolute;
-    [
-        ("vocab_size", json!(config.vocab_size)),
-        ("hidden_size", json!(config.hidden_size)),
-        ("max_position_embeddings", json!(config.max_position_embeddings)),
-        ("type_vocab_size", json!(config.type_vocab_size)),
-        ("pad_token_id", json!(config.pad_token_id)),
-        ("layer_norm_eps", json!(config.layer_norm_eps)),
-        ("hidden_dropout_prob", json!(config.hidden_dropout_prob)),
-        // No field has a word for another distribution than the normal one.
-        ("initializer_range", json!(config.initializer.std())),
-    ]
-    .into_iter()
-    .chain(is_disentangled.then(|| ("position_biased_input", json!(is_biased))))
-    .chain((architecture.projection != Presence::Never).then(|| ("embedding_size", json!(config.width()))))
-    .map(|(field, value)| (field.to_string(), value))
-    .collect()
+    number_fields(config.clone().numbers())
+        .into_iter()
+        .chain([
+            ("pad_token_id", json!(config.pad_token_id)),
+            // No field has a word for another distribution than the normal one.
+            ("initializer_range", json!(config.initializer.std())),
+        ])
+        .chain(is_disentangled.then(|| ("position_biased_input", json!(is_biased))))
+        .chain(
+            (config.family == Family::Ernie).then(|| ("use_task_id", json!(config.task_type_vocab_size > 0))),
+        )
+        .chain(
+            (config.task_type_vocab_size > 0)
+                .then(|| ("task_type_vocab_size", json!(config.task_type_vocab_size))),
+        )
+        .chain(
+            (architecture.projection != Presence::Never).then(|| ("embedding_size", json!(config.width()))),
+        )
+        .map(|(field, value)| (field.to_string(), value))
+        .collect()
 }

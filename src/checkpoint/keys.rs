@@ -9,18 +9,20 @@ use std::collections::BTreeSet;
 
 /// The keys of a checkpoint that is read or written: its model's prefix and its family's names.
 pub struct ModelKeys {
-    /// What the keys of the embedding layer start with: `bert.embeddings.`, `embeddings.`, or nothing in a file of it alone.
+    /// The prefix of the keys of the embedding layer: `bert.embeddings.`, `embeddings.`, or nothing in a file of it alone.
     pub(super) layer_prefix: String,
-    /// What γ and β of every LayerNorm are called.
+    /// The names of γ and β in every LayerNorm.
     gamma_beta: [&'static str; 2],
     pub(crate) family: &'static FamilySpec,
     /// The keys of the checkpoint that is read; `None` of one that is written.
     pub(crate) stored: Option<BTreeSet<String>>,
 }
 
+const EMBEDDINGS_NORM: &str = "embeddings.layer_norm";
+
 impl ModelKeys {
     /// The keys of a checkpoint that has an embedding layer.
-    pub(crate) fn of_layer(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
+    pub(crate) fn find(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
         let names = family.spec();
         let word = names.word();
         let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(word));
@@ -45,7 +47,7 @@ impl ModelKeys {
         let stored = Some(checkpoint.keys().map(String::from).collect());
         let layer_prefix = prefix.to_string();
         let mut keys = Self { layer_prefix, gamma_beta: GAMMA_BETA[0], family: names, stored };
-        let norm = keys.embeddings_norm();
+        let norm = keys.key(EMBEDDINGS_NORM);
         let gammas = GAMMA_BETA.map(|[gamma, _]| format!("{norm}.{gamma}"));
         match gammas.each_ref().map(|gamma| keys.is_stored(gamma)) {
             [true, true] => return Err(ambiguous(&checkpoint.path, &gammas)),
@@ -57,8 +59,8 @@ impl ModelKeys {
     }
 
     /// The keys of a checkpoint that has a whole model, whose config has these fields.
-    pub(crate) fn of_model(checkpoint: &Checkpoint, family: Family, fields: &Fields) -> Result<Self> {
-        let keys = Self::of_layer(checkpoint, family)?;
+    pub(crate) fn find_in_model(checkpoint: &Checkpoint, family: Family, fields: &Fields) -> Result<Self> {
+        let keys = Self::find(checkpoint, family)?;
         if keys.model_prefix().is_none() {
             let key = keys.layer_query(0);
             let hint = "these are the tensors of an embedding layer alone; load them with BertEmbeddings";
@@ -75,17 +77,17 @@ impl ModelKeys {
         Self { layer_prefix, gamma_beta: GAMMA_BETA[0], family, stored: None }
     }
 
-    /// What the keys of all but the head start with, `bert.` or nothing; `None` for a file of the embedding layer alone.
+    /// The prefix of all keys but the head's, `bert.` or nothing; `None` for a file of the embedding layer alone.
     pub(crate) fn model_prefix(&self) -> Option<&str> {
         self.layer_prefix.strip_suffix(EMBEDDINGS_PREFIX)
     }
 
     /// The first family that uses this prefix; `None` for an empty one.
     pub(crate) fn stated_family(&self) -> Option<Family> {
-        FamilySpec::of_prefix(&self.layer_prefix, self.family.word()).map(|spec| spec.family)
+        FamilySpec::with_prefix(&self.layer_prefix, self.family.word()).map(|spec| spec.family)
     }
 
-    /// What the family calls a parameter or module of the model, with the prefix that it has here.
+    /// The key of a parameter or module of the model that has this name in the family.
     pub(crate) fn named(&self, name: &str) -> String {
         match name.strip_prefix(EMBEDDINGS_PREFIX) {
             Some(name) => format!("{}{name}", self.layer_prefix),
@@ -93,13 +95,14 @@ impl ModelKeys {
         }
     }
 
-    pub(crate) fn word_embeddings(&self) -> String {
-        format!("{}{}", self.layer_prefix, self.family.word())
+    /// The key of the parameter or module at a path below the model.
+    pub(crate) fn key(&self, path: &str) -> String {
+        self.named(&self.family.name(path))
     }
 
     /// The first of a layer's own keys.
     pub(crate) fn layer_query(&self, layer: usize) -> String {
-        self.named(&self.family.name(&format!("encoder.layers.{layer}.attention.query.weight")))
+        self.key(&format!("encoder.layers.{layer}.attention.query.weight"))
     }
 
     /// The names of the masked-language-model head: the first or the other ones, or those that are stored.
@@ -110,10 +113,6 @@ impl ModelKeys {
         let is_stored = |names: Keys| self.is_stored(&format!("{}.weight", names[0].1));
         // The published models have them under the names of the class that their config does not name.
         if is_stored(other) && !is_stored(stated) { other } else { stated }
-    }
-
-    fn embeddings_norm(&self) -> String {
-        self.named(&self.family.name("embeddings.layer_norm"))
     }
 
     pub(crate) fn is_stored(&self, key: &str) -> bool {
@@ -130,7 +129,7 @@ impl ModelKeys {
         }
     }
 
-    /// What the keys of a model start with that are replaced when it is saved, and also removed if it has no such module.
+    /// The prefixes of the keys that a save replaces, and removes where the model has no such module.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = String> {
         let of_all = self.family.lines().filter(|(path, _)| !path.starts_with("pooler."));
         of_all.map(|(_, name)| self.named(name.split('*').next().unwrap_or(name)))
@@ -139,7 +138,7 @@ impl ModelKeys {
     /// Whether a stored tensor belongs to the embedding layer: a save replaces it, or removes it if it is an old buffer.
     pub(crate) fn is_of_layer(&self, key: &str, has_positions: bool) -> bool {
         if let Some((norm, part)) = key.rsplit_once('.')
-            && norm == self.embeddings_norm()
+            && norm == self.key(EMBEDDINGS_NORM)
         {
             return GAMMA_BETA.as_flattened().contains(&part);
         }

@@ -1,21 +1,26 @@
 //! Hugging Face checkpoints: `config.json` and weights, in and out.
 //!
-//! A load opens config (`fields`) and weights ([`Checkpoint`], `formats`) of one save, finds the keys (`keys`) and fills the
-//! parameters (`params`). Formats, keys, dtypes and shapes are checked before anything is applied, so a load that fails
+//! A load opens config (`fields`) and weights ([`Checkpoint`], `formats`) of one save, finds the keys (`keys`) of a
+//! module's parameters (`params`) and fills them (`load`). Formats, keys, dtypes and shapes are checked before anything is applied, so a load that fails
 //! has changed nothing.
 
+mod adapter;
 mod directory;
 mod embeddings;
 mod fields;
 mod formats;
 mod keys;
+mod load;
 mod params;
 
+use adapter::LowRank;
+pub(crate) use adapter::{adapter_config, base_of};
 pub(crate) use directory::Directory;
 pub use fields::Fields;
-pub(crate) use fields::{merged_fields, replace_changed};
+pub(crate) use fields::{merged_fields, number_fields, replace_changed};
 pub use keys::ModelKeys;
-pub(crate) use params::{StoredParam, check_stored, filled, stored_dtype, stored_params};
+pub(crate) use load::filled;
+pub(crate) use params::{StoredParam, check_stored, stored_dtype, stored_params};
 
 use crate::error::{Error, Result, shown};
 use crate::family::{EMBEDDINGS_PREFIX, FAMILIES, FamilySpec};
@@ -41,13 +46,27 @@ pub(crate) struct Checkpoint {
     /// The prefix that a wrapper gave to the keys of the model, such as `module.`; mostly empty.
     wrapper: String,
     files: Vec<WeightFile>,
-    /// Each with the index of its file.
+    /// Tensors by key, each with the index of its file.
     tensors: BTreeMap<String, (usize, StoredTensor)>,
+    /// What an adapter adds to weights, by key.
+    low_rank: BTreeMap<String, LowRank>,
+    /// The config of the adapter beside the weights.
+    pub(crate) adapter: Option<PathBuf>,
 }
 
 impl Checkpoint {
-    /// Opens a directory, a weights file or an index of shards.
+    /// Opens a directory, a weights file or an index of shards, with the adapter beside it; or an adapter's directory, with the base
+    /// model that it names.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        let base = Self::open_base(&base_of(path)?)?;
+        // Of a base model that has an adapter itself, as PEFT, the one that was named.
+        match adapter_config(path) {
+            Some(config) => base.with_adapter(config),
+            None => Ok(base),
+        }
+    }
+
+    fn open_base(path: &Path) -> Result<Self> {
         let problem = || format!("the directory has none of {}", WEIGHT_NAMES.join(", "));
         let path = regular_file::first_in(path, &WEIGHT_NAMES)
             .ok_or_else(|| Error::not_a_checkpoint(path, problem()))?;
@@ -83,14 +102,14 @@ impl Checkpoint {
                 return Err(ambiguous(&path, &[name, &format!("{prefix}{name}")]));
             }
         }
-        Ok(Self { path, wrapper: prefix, files, tensors })
+        Ok(Self { path, wrapper: prefix, files, tensors, low_rank: BTreeMap::new(), adapter: None })
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// What a file says of a tensor, and that file.
+    /// The description of a tensor, and the file that holds it.
     fn tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile)> {
         let hint = "the layer cannot be loaded in part";
         let missing = || Error::missing_key(&self.path, format!("{}{key}", self.wrapper), hint);
@@ -98,14 +117,10 @@ impl Checkpoint {
         Ok((tensor, &self.files[*file]))
     }
 
-    /// [`tensor`](Self::tensor), if it holds floats, with Burn's name of their dtype.
+    /// As [`tensor`](Self::tensor), with Burn's dtype; an error if the tensor does not hold floats.
     fn float_tensor(&self, key: &str) -> Result<(&StoredTensor, &WeightFile, DType)> {
         let (tensor, file) = self.tensor(key)?;
-        let Some((_, dtype, _)) = FLOATS.into_iter().find(|(stored, ..)| *stored == tensor.dtype) else {
-            let (path, found) = (file.path.clone(), tensor.dtype.to_string());
-            return Err(Error::CheckpointDType { path, key: key.to_string(), found });
-        };
-        Ok((tensor, file, dtype))
+        Ok((tensor, file, float_dtype(tensor, file, key)?))
     }
 
     /// Whether two tensors have the same shape and values, in whatever dtype each is stored.
@@ -126,6 +141,7 @@ impl Checkpoint {
         let (tensor, file, dtype) = self.float_tensor(key)?;
         let mut bytes = Vec::new();
         file.read(key, tensor, &mut bytes)?;
+        let dtype = self.adapted(key, dtype, &mut bytes)?;
         Ok(formats::values(&bytes, &tensor.shape, dtype, false))
     }
 
@@ -143,6 +159,13 @@ impl Checkpoint {
         }
         Ok(())
     }
+}
+
+/// Burn's dtype of a tensor; an error if it does not hold floats.
+fn float_dtype(tensor: &StoredTensor, file: &WeightFile, key: &str) -> Result<DType> {
+    let dtype = FLOATS.into_iter().find(|(stored, ..)| *stored == tensor.dtype).map(|(_, dtype, _)| dtype);
+    let (path, key) = (|| file.path.clone(), || key.to_string());
+    dtype.ok_or_else(|| Error::CheckpointDType { path: path(), key: key(), found: tensor.dtype.to_string() })
 }
 
 /// The `weight_map` of an index: the shards beside it, and the keys that each holds.
@@ -176,7 +199,7 @@ fn ambiguous(path: &Path, keys: &[impl AsRef<str>]) -> Error {
 /// Whether keys of a supported family that calls its word embeddings `word` have this prefix: none, the layer's name, or the
 /// model's and the layer's.
 fn is_known(prefix: &str, word: &str) -> bool {
-    prefix.is_empty() || prefix == EMBEDDINGS_PREFIX || FamilySpec::of_prefix(prefix, word).is_some()
+    prefix.is_empty() || prefix == EMBEDDINGS_PREFIX || FamilySpec::with_prefix(prefix, word).is_some()
 }
 
 /// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.

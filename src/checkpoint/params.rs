@@ -1,35 +1,31 @@
 //! Parameters, and the tensors of a checkpoint that hold their values.
 
 use super::formats::safetensors::{Tensors, WriteTensor, write_values};
-use super::formats::{FLOATS, transposed, values};
+use super::formats::{FLOATS, transposed};
 use super::keys::ModelKeys;
 use super::{Checkpoint, EMBEDDINGS_PREFIX};
 use crate::error::{Error, Result};
 use crate::family::{Keys, Renamed, WORD_EMBEDDINGS, renamed};
-use crate::layers::{dtype, is_quantized};
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use crate::layers::is_quantized;
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::prelude::*;
 use burn::tensor::{DType, TensorData};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::Write;
-use std::num::NonZero;
-use std::panic::resume_unwind;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, available_parallelism};
 
 /// A parameter of a module.
 #[derive(Clone)]
-struct Visited {
+pub(super) struct Visited {
     path: String,
-    /// That of the module whose field it is, such as `Struct:Linear`.
+    /// The kind of the module that has it as a field, such as `Struct:Linear`.
     kind: String,
     /// `None` of a bias that the module does not have, stored as zeros and never read.
-    id: Option<ParamId>,
+    pub(super) id: Option<ParamId>,
     shape: Vec<usize>,
-    is_quantized: bool,
-    has_adapter: bool,
+    pub(super) is_quantized: bool,
+    pub(super) has_adapter: bool,
     values: Rc<dyn Fn() -> LazyValues>,
 }
 
@@ -38,7 +34,7 @@ type LazyValues = (DType, Box<dyn FnOnce() -> TensorData>);
 
 impl Visited {
     /// A linear layer's weight: [in, out] in Burn, [out, in] in PyTorch.
-    fn is_transposed(&self) -> bool {
+    pub(super) fn is_transposed(&self) -> bool {
         self.kind == "Struct:Linear" && self.shape.len() == 2
     }
 
@@ -122,12 +118,13 @@ pub struct StoredParam {
     pub(crate) key: String,
     /// The folder of its file, if it is not in that of the model.
     pub(crate) folder: Option<String>,
-    /// What it is of that a checkpoint has completely or not at all; `None` of embeddings and encoder, which it must have.
+    /// The part of a model that a checkpoint has as a whole or not at all; `None` for embeddings and encoder, which it must
+    /// have.
     pub(crate) part: Option<String>,
-    /// What the keys that it replaces in an older file start with.
+    /// The start of the keys that a save replaces in an older file.
     pub(crate) namespace: String,
-    shape: Vec<usize>,
-    /// One below the other; `None` of those that the module lacks.
+    pub(crate) shape: Vec<usize>,
+    /// The parameters that the tensor stacks, from its top; `None` for one that the module lacks.
     params: Vec<Option<Visited>>,
 }
 
@@ -200,13 +197,8 @@ pub(crate) fn stored_params(
 }
 
 impl StoredParam {
-    fn visited(&self) -> impl Iterator<Item = &Visited> {
+    pub(super) fn visited(&self) -> impl Iterator<Item = &Visited> {
         self.params.iter().flatten()
-    }
-
-    /// Whether it is of the module, and not a bias that it lacks.
-    fn is_of_module(&self) -> bool {
-        self.visited().any(|param| param.id.is_some())
     }
 
     /// Whether both are one tensor of a directory.
@@ -214,17 +206,8 @@ impl StoredParam {
         (&self.folder, &self.key) == (&other.folder, &other.key)
     }
 
-    fn source(&self) -> Source<'_> {
-        let params = self.visited().map(|param| (param.id, param.is_transposed())).collect();
-        Source { key: &self.key, params }
-    }
-
     pub(crate) fn holds(&self, id: ParamId) -> bool {
         self.visited().any(|param| param.id == Some(id))
-    }
-
-    pub(crate) fn is_of_shape(&self, shape: &[usize]) -> bool {
-        self.shape == shape
     }
 
     /// The dtype in a file, and what writes it; [`Error::CheckpointDType`] if a file cannot have the parameter's.
@@ -260,96 +243,6 @@ impl StoredParam {
     }
 }
 
-/// The module with the listed parameters' values replaced by those of a checkpoint, all of which are checked before any value
-/// is read.
-pub(crate) fn filled<'a, M: Module>(
-    module: &M,
-    checkpoint: &Checkpoint,
-    params: impl IntoIterator<Item = &'a StoredParam>,
-) -> Result<M> {
-    // A bias that the module lacks is not read: transformers' layers have one, of zeros.
-    let params: Vec<_> = params.into_iter().filter(|param| param.is_of_module()).collect();
-    for param in &params {
-        let (stored, file, _) = checkpoint.float_tensor(&param.key)?;
-        if stored.shape != param.shape {
-            let (path, key) = (file.path.clone(), param.key.clone());
-            let (found, expected) = (stored.shape.clone(), param.shape.clone());
-            return Err(Error::CheckpointShape { path, key, found, expected });
-        }
-        let has = |is: fn(&Visited) -> bool| param.visited().any(is);
-        let problem = if has(|param| param.is_quantized) {
-            // The quantised values' scale would not be that of the new ones.
-            "cannot be loaded into a quantised parameter; load the checkpoint first and quantise afterwards"
-        } else if has(|param| param.has_adapter) {
-            "has a LoRA adapter, which would be added to the loaded values; load before it is added, or into the \
-             materialised module"
-        } else {
-            continue;
-        };
-        return Err(Error::data(&param.key, problem));
-    }
-    let sources: Vec<Source> = params.iter().map(|param| param.source()).collect();
-    checkpoint.check_size(sources.iter().map(|source| source.key))?;
-    let next = AtomicUsize::new(0);
-    let read = || -> Result<Vec<(ParamId, TensorData)>> {
-        let (mut values, mut bytes) = (Vec::new(), Vec::new());
-        while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
-            source.read(checkpoint, &mut bytes, &mut values)?;
-        }
-        Ok(values)
-    };
-    // While one thread reads, others turn the weights of linear layers, which takes longer.
-    let workers = available_parallelism().map_or(1, NonZero::get).min(MAX_READERS);
-    let values = thread::scope(|scope| {
-        // One that does not start is done without.
-        let other = |_| thread::Builder::new().spawn_scoped(scope, read).ok();
-        let others: Vec<_> = (1..workers).filter_map(other).collect();
-        let own = read();
-        let others =
-            others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        [own].into_iter().chain(others).collect::<Result<Vec<_>>>()
-    })?;
-    // A clone shares its tensors, and the caller's module stays as it was if a later file fails.
-    Ok(module.clone().map(&mut Replace { values: values.into_iter().flatten().collect() }))
-}
-
-/// More would wait for the one that reads.
-const MAX_READERS: usize = 4;
-
-/// A tensor of a checkpoint, and what to make of it.
-struct Source<'a> {
-    key: &'a str,
-    /// The parameters in it, one below the other, and whether they are transposed.
-    params: Vec<(Option<ParamId>, bool)>,
-}
-
-impl Source<'_> {
-    fn read(
-        &self,
-        checkpoint: &Checkpoint,
-        bytes: &mut Vec<u8>,
-        read: &mut Vec<(ParamId, TensorData)>,
-    ) -> Result<()> {
-        let (tensor, file, dtype) = checkpoint.float_tensor(self.key)?;
-        file.read(self.key, tensor, bytes)?;
-        let mut shape = tensor.shape.clone();
-        shape[0] /= self.params.len();
-        // Row by row in memory, so that a parameter is one run of bytes.
-        let parts = bytes.chunks((bytes.len() / self.params.len()).max(1));
-        for (part, &(id, is_transposed)) in parts.zip(&self.params) {
-            read.extend(id.map(|id| (id, values(part, &shape, dtype, is_transposed))));
-        }
-        // Those of a table stay in memory only once.
-        if bytes.len() > MAX_KEPT {
-            *bytes = Vec::new();
-        }
-        Ok(())
-    }
-}
-
-/// The bytes of a larger tensor than a layer's are not kept for the next one.
-const MAX_KEPT: usize = 16 << 20;
-
 /// Refuses to store parameters that a model built from the stored config would not read back as they are. Only of a part that
 /// the module has the built model's must be there.
 pub(crate) fn check_stored(own: &[StoredParam], built: &[StoredParam]) -> Result<()> {
@@ -379,21 +272,6 @@ pub(super) fn tensors(params: Vec<StoredParam>, path: &Path) -> Result<Tensors<'
         Ok((param.key, stored, param.shape, write))
     });
     Ok(Tensors { tensors: tensors.collect::<Result<_>>()?, metadata: BTreeMap::new() })
-}
-
-/// Replaces the values of parameters by id; parameters without values here, such as LoRA's, do not change.
-struct Replace {
-    values: HashMap<ParamId, TensorData>,
-}
-
-impl ModuleMapper for Replace {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Some(values) = self.values.remove(&param.id) else { return param };
-        let (device, dtype) = (param.lazy_device(), dtype(&param));
-        // The same id, to which an optimizer's state belongs.
-        let id = param.id;
-        param.transform_for_load(Tensor::from_data(values, (&device, dtype)), id)
-    }
 }
 
 /// The dtype in files, and PyTorch's name, of one that weights can have.

@@ -1,8 +1,13 @@
-use super::batches::{Batches, EpochOrder, Purpose};
+use super::batches::{BUCKET, Batches, distinct};
 use crate::error::{Error, Result};
+use crate::layers::{check_sizes, ensure};
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::prelude::*;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::cmp::Reverse;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +16,9 @@ use std::thread::{self, JoinHandle};
 
 /// Batches that are prepared ahead, each of which is in memory.
 const AHEAD: usize = 4;
+
+/// The order of an epoch is in memory, eight bytes an item.
+const MAX_EPOCH: usize = 1 << 28;
 
 /// Batches of any dataset in epochs, for training loops, [`Trainer`](crate::training::Trainer)'s among them, and Burn's `Learner`.
 ///
@@ -41,7 +49,7 @@ const AHEAD: usize = 4;
 #[derive(Debug)]
 pub struct EpochLoader<B> {
     batches: Batches<B>,
-    order: EpochOrder,
+    order: Order,
     device: Device,
     /// What Burn's [`DataLoader::iter`] reads next.
     next_epoch: Arc<AtomicUsize>,
@@ -57,14 +65,13 @@ impl<B: Send + 'static> EpochLoader<B> {
         if batches.is_empty() {
             return Err(Error::Empty { input: "dataset", shape: vec![0] });
         }
-        let order = EpochOrder { items: batches.items.clone(), batch_size, ranks: 1, ..Default::default() };
-        order.check()?;
-        Ok(Self { batches, order, device: device.clone(), next_epoch: Arc::default() })
+        let order = Order { batch_size, ranks: 1, ..Order::default() };
+        Self { batches, order, device: device.clone(), next_epoch: Arc::default() }.with(|_| {})
     }
 
-    fn with(mut self, change: impl FnOnce(&mut EpochOrder)) -> Result<Self> {
+    fn with(mut self, change: impl FnOnce(&mut Order)) -> Result<Self> {
         change(&mut self.order);
-        self.order.check()?;
+        self.check()?;
         Ok(self)
     }
 
@@ -96,11 +103,6 @@ impl<B: Send + 'static> EpochLoader<B> {
         self
     }
 
-    /// Items that all ranks together have read before an epoch.
-    pub(crate) fn items_before(&self, epoch: usize) -> usize {
-        self.order.items_before(epoch)
-    }
-
     /// The batches of an epoch, counted from 0.
     pub fn epoch(&self, epoch: usize) -> Epoch<B> {
         self.part_of_epoch(epoch, 0, 1)
@@ -112,18 +114,18 @@ impl<B: Send + 'static> EpochLoader<B> {
         let (sender, batches) = sync_channel(AHEAD);
         let loader = self.on(&self.device);
         let thread = Some(thread::spawn(move || loader.send(epoch, part, parts, &sender)));
-        Epoch { batches, thread, done: 0, items: self.order.len() }
+        Epoch { batches, thread, done: 0, items: self.num_items() }
     }
 
     fn send(&self, epoch: usize, part: usize, parts: usize, sender: &SyncSender<Sent<B>>) {
         let mut done = 0;
         // Drawn for all parts, so that a batch masks the same tokens in any number of them.
         let with_seed = |items: Vec<usize>| {
-            let seed = self.order.seed(Purpose::Batch, epoch, done);
+            let seed = self.seed(Purpose::Batch, epoch, done);
             done += items.len();
             (items, seed)
         };
-        let batches = self.order.batches(epoch).into_iter().map(with_seed);
+        let batches = self.order_of(epoch).into_iter().map(with_seed);
         for (items, seed) in batches.skip(part).step_by(parts) {
             let size = items.len();
             let batch = self.batches.read(items, seed, &self.device);
@@ -135,20 +137,111 @@ impl<B: Send + 'static> EpochLoader<B> {
         }
     }
 
-    /// The number of batches of an epoch, as many on every rank.
-    pub(crate) fn num_batches(&self) -> usize {
-        self.order.num_batches()
-    }
-
     /// A seed for all that is random in the steps of an epoch on this rank, such as dropout.
     pub(crate) fn step_seed(&self, epoch: usize) -> u64 {
-        self.order.seed(Purpose::Dropout, epoch, 0)
+        self.seed(Purpose::Dropout, epoch, 0)
     }
 
     /// The same on a device.
     pub(crate) fn on(&self, device: &Device) -> Self {
-        let (order, next_epoch) = (self.order.clone(), self.next_epoch.clone());
-        Self { batches: self.batches.clone(), order, device: device.clone(), next_epoch }
+        let (batches, next_epoch) = (self.batches.clone(), self.next_epoch.clone());
+        Self { batches, order: self.order, device: device.clone(), next_epoch }
+    }
+
+    fn check(&self) -> Result<()> {
+        let Order { batch_size, rank, ranks, .. } = self.order;
+        check_sizes([("batch_size", batch_size, usize::MAX)])?;
+        ensure(rank < ranks, "rank", || format!("is {rank}, but must be below ranks, {ranks}"))?;
+        if let Some(batches) = self.order.batches_per_epoch {
+            let is_allowed = (1..=MAX_EPOCH / self.step_items()).contains(&batches);
+            let allowed = format!("at least 1, of at most {MAX_EPOCH} items together");
+            ensure(is_allowed, "batches_per_epoch", || format!("is {batches}, but must be {allowed}"))?;
+        }
+        // A rank without an item takes no step, and the others would wait for it.
+        let items = self.epoch_items();
+        ensure(items >= ranks, "ranks", || format!("is {ranks}, but an epoch has only {items} items"))
+    }
+
+    /// Items of one step, of all ranks.
+    fn step_items(&self) -> usize {
+        // Saturating: a batch size beyond all items is one batch.
+        self.order.batch_size.saturating_mul(self.order.ranks)
+    }
+
+    /// Items of an epoch, of all ranks.
+    fn epoch_items(&self) -> usize {
+        self.order
+            .batches_per_epoch
+            .map_or(self.batches.items.indices.len(), |batches| batches * self.step_items())
+    }
+
+    /// Items of all ranks before an epoch. Wrapping: whoever starts after usize::MAX epochs gets some epoch.
+    pub(crate) fn items_before(&self, epoch: usize) -> usize {
+        let items = |epochs: usize| epochs.wrapping_mul(self.epoch_items());
+        let read = self.order.items_read.unwrap_or_else(|| items(self.order.first_epoch));
+        read.wrapping_add(items(epoch.wrapping_sub(self.order.first_epoch)))
+    }
+
+    /// The batches of an epoch, as many on every rank.
+    pub(crate) fn num_batches(&self) -> usize {
+        if self.batches.items.indices.is_empty() {
+            return 0;
+        }
+        steps(self.epoch_items(), self.step_items(), self.order.ranks)
+    }
+
+    /// The items of each batch of an epoch.
+    fn order_of(&self, epoch: usize) -> Vec<Vec<usize>> {
+        let (size, steps) = (self.step_items(), self.num_batches());
+        if steps == 0 {
+            return Vec::new();
+        }
+        let items = self.items(epoch);
+        let batches = (0..steps).map(|step| {
+            let end = if step + 1 == steps { items.len() } else { (step + 1) * size };
+            // In turn, because items of a step are sorted by length: so all ranks have about as many tokens.
+            items[step * size..end].iter().skip(self.order.rank).step_by(self.order.ranks).copied().collect()
+        });
+        batches.collect()
+    }
+
+    /// The items of an epoch, of all ranks. Epochs follow each other through the passes over all items.
+    fn items(&self, epoch: usize) -> Vec<usize> {
+        let (before, indices) = (self.items_before(epoch), &self.batches.items.indices);
+        let pass = |pass: usize| {
+            let mut order = indices.to_vec();
+            if self.order.is_shuffled {
+                order.shuffle(&mut stream(self.order.seed, Purpose::Order, pass));
+            }
+            order
+        };
+        // Epochs need not end where passes do: this one may begin and end within a pass.
+        let passes = (0..).flat_map(|number| pass((before / indices.len()).wrapping_add(number)));
+        let mut items: Vec<usize> = passes.skip(before % indices.len()).take(self.epoch_items()).collect();
+        if let Some(lengths) = self.batches.items.lengths.as_ref().filter(|_| self.order.is_shuffled) {
+            let mut rng = stream(self.order.seed, Purpose::Buckets, epoch);
+            let size = self.step_items();
+            for bucket in items.chunks_mut(size.saturating_mul(BUCKET)) {
+                bucket.sort_by_key(|&item| Reverse(lengths[item]));
+                // The last batch of an epoch may be smaller, so it stays where it is.
+                let mut steps: Vec<Vec<usize>> = bucket.chunks_exact(size).map(<[usize]>::to_vec).collect();
+                steps.shuffle(&mut rng);
+                bucket.iter_mut().zip(steps.into_iter().flatten()).for_each(|(index, item)| *index = item);
+            }
+        }
+        match &self.batches.items.texts {
+            Some(texts) => distinct(&items, self.step_items(), texts),
+            None => items,
+        }
+    }
+
+    /// A seed for the batch that begins with this rank's item number `done` of an epoch; without shuffling the same
+    /// in every epoch, so that every validation masks the same tokens.
+    fn seed(&self, purpose: Purpose, epoch: usize, done: usize) -> u64 {
+        // Counted over all epochs and ranks: no two batches of a run draw from one stream.
+        let before = if self.order.is_shuffled { self.items_before(epoch) } else { 0 };
+        let own = done.wrapping_mul(self.order.ranks).wrapping_add(self.order.rank);
+        stream(self.order.seed, purpose, before.wrapping_add(own)).next_u64()
     }
 }
 
@@ -160,7 +253,9 @@ impl<B: Send + 'static> DataLoader<B> for EpochLoader<B> {
     }
 
     fn num_items(&self) -> usize {
-        self.order.len()
+        let (steps, rest) = (self.epoch_items() / self.step_items(), self.epoch_items() % self.step_items());
+        // The rest of an incomplete step is dealt out in turn, from rank 0 on.
+        steps * self.order.batch_size + (rest + self.order.ranks - 1 - self.order.rank) / self.order.ranks
     }
 
     fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<B>> {
@@ -169,17 +264,58 @@ impl<B: Send + 'static> DataLoader<B> for EpochLoader<B> {
 
     /// Some items of the dataset, in epochs of their own; of a number of batches, as many items in another order.
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B>> {
-        let (batches, order) = match self.order.batches_per_epoch {
-            None => (self.batches.slice(start..end), self.order.clone()),
+        let mut slice = self.on(&self.device);
+        slice.next_epoch = Arc::default();
+        match self.order.batches_per_epoch {
+            None => slice.batches = self.batches.slice(start..end),
             Some(_) => {
-                let count = Some((end - start).div_ceil(self.order.step_items()));
-                let seed = self.order.seed.wrapping_add(start as u64);
-                (self.batches.clone(), EpochOrder { batches_per_epoch: count, seed, ..self.order.clone() })
+                slice.order.batches_per_epoch = Some((end - start).div_ceil(self.step_items()));
+                slice.order.seed = self.order.seed.wrapping_add(start as u64);
             }
-        };
-        let order = EpochOrder { items: batches.items.clone(), ..order };
-        Arc::new(Self { batches, order, device: self.device.clone(), next_epoch: Arc::default() })
+        }
+        Arc::new(slice)
     }
+}
+
+/// What a random stream is for. Streams of different purposes are independent of each other.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Purpose {
+    Order = 0,
+    Buckets = 0x6275_636b_6574_7321,
+    Batch = 0x6d61_736b_6261_7463,
+    Dropout = 0x6472_6f70_6f75_7421,
+}
+
+/// The order of items and their division into batches and ranks, by these fields and the epoch's number alone: so ranks
+/// agree without communication, and a resumed run continues as it would have.
+#[derive(Clone, Copy, Debug, Default)]
+struct Order {
+    /// Of one rank; the last batch of an epoch may have fewer.
+    batch_size: usize,
+    /// `None` for one pass over the items.
+    batches_per_epoch: Option<usize>,
+    first_epoch: usize,
+    /// Items of all ranks before it; by default those of as many epochs as there are before it.
+    items_read: Option<usize>,
+    seed: u64,
+    is_shuffled: bool,
+    rank: usize,
+    ranks: usize,
+}
+
+/// The steps of an epoch of so many items, `size` in each, on some ranks.
+pub(crate) fn steps(items: usize, size: usize, ranks: usize) -> usize {
+    let (full, rest) = (items / size, items % size);
+    // A rest that leaves some rank without an item joins the step before it: all ranks take part in every step.
+    if full > 0 && rest < ranks { full } else { full + 1 }
+}
+
+fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ purpose as u64);
+    // Streams do not overlap, while the seed plus the number would be the seed of another run.
+    rng.set_stream(number as u64);
+    rng
 }
 
 /// The number of items in a batch, and the batch.

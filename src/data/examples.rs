@@ -1,9 +1,10 @@
 use super::labels::Classes;
 use crate::error::{Error, Result};
 use burn::data::dataset::{Dataset, DatasetError};
-use std::collections::BTreeSet;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Debug};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Classes that are printed, of data that have more.
 const PRINTED: usize = 20;
@@ -34,10 +35,72 @@ const PRINTED: usize = 20;
 /// assert_eq!((pair.positive.as_str(), pair.label), ("A cat, asleep.", Some(0.9)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Examples<T> {
     pub(super) items: Vec<T>,
     names: Vec<String>,
+    /// What the file says of itself.
+    file: DataSummary,
+    reread: Option<Arc<Reread>>,
+}
+
+/// Reads a file again, whose classes have these names: an error names the row of one that has none of them.
+type Reread = dyn Fn(&[String]) -> Result<()> + Send + Sync;
+
+/// Of the data alone: a resumed run knows by it that they are those that it began with, wherever their file is.
+impl<T: Debug> Debug for Examples<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Examples").field("items", &self.items).field("names", &self.names).finish()
+    }
+}
+
+/// What a dataset was read as: what a [`Trainer`](crate::training::Trainer) prints before its first step. [`Examples::summary`]
+/// returns it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DataSummary {
+    /// What the items are: "texts", "sentences", "pairs" or "questions".
+    pub items: &'static str,
+    /// The number of items.
+    pub len: usize,
+    /// Each class, by its id, with how often it occurs.
+    pub classes: Vec<(String, usize)>,
+    /// The least and the largest number, where labels are numbers.
+    pub range: Option<[f32; 2]>,
+    /// How tags mark entities, of tagged words.
+    pub scheme: Option<&'static str>,
+    /// Each column of the file with what it was read as.
+    pub columns: Vec<(String, String)>,
+    /// What may not be as it was meant.
+    pub notes: Vec<String>,
+}
+
+impl DataSummary {
+    /// Whether all labels are equal, so that nothing correlates with them.
+    pub(crate) fn is_constant(&self) -> bool {
+        let present = self.classes.iter().filter(|(_, count)| *count > 0).count();
+        present == 1 || self.range.is_some_and(|[least, most]| least == most)
+    }
+}
+
+impl fmt::Display for DataSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The name is a plural.
+        write!(f, "{}", counted(self.len, self.items.trim_end_matches('s')))?;
+        if let Some([least, most]) = self.range {
+            write!(f, " with numbers from {least} to {most}")?;
+        } else if !self.classes.is_empty() {
+            write!(f, " of {} classes", self.classes.len())?;
+        }
+        for (id, (name, count)) in self.classes.iter().enumerate().take(PRINTED) {
+            write!(f, "\n  {id} {name:?}: {count}")?;
+        }
+        if let more @ 1.. = self.classes.len().saturating_sub(PRINTED) {
+            write!(f, "\n  and {more} more")?;
+        }
+        self.scheme.map_or(Ok(()), |scheme| write!(f, "\n  tags: {scheme}"))?;
+        self.columns.iter().try_for_each(|(name, role)| write!(f, "\n  {name}: {role}"))?;
+        self.notes.iter().try_for_each(|note| write!(f, "\n  note: {note}"))
+    }
 }
 
 /// An item of [`Examples`], which has an example: a text, a sentence of tagged words, or a pair.
@@ -51,6 +114,17 @@ pub trait Example: Clone + Send + Sync + 'static {
     /// Whether it has nothing to learn from, which is refused where it is not of a file.
     fn is_blank(&self) -> bool {
         false
+    }
+
+    /// Whether a text of it is empty or blank.
+    fn has_empty_text(&self) -> bool {
+        false
+    }
+
+    /// How the tags of these names mark entities.
+    fn scheme(names: &[String]) -> Option<&'static str> {
+        let _ = names;
+        None
     }
 
     /// Its number, if its label is one.
@@ -102,29 +176,39 @@ impl<T: Example> Examples<T> {
             };
             return Err(Error::data(format!("{}[{place}]", T::NAME), problem));
         }
-        Ok(Self { items, names })
+        Ok(Self { items, names, file: DataSummary::default(), reread: None })
     }
 
     /// Those of a file, whose ids were given in its order: the names are only sorted once all are known.
-    pub(super) fn of_file(path: &Path, mut items: Vec<T>, classes: Classes) -> Result<Self> {
+    pub(super) fn of_file(
+        path: &Path,
+        mut items: Vec<T>,
+        classes: Classes,
+        reread: impl Fn(&[String]) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Self> {
         let (names, ids) = classes.finish(path)?;
         items.iter_mut().for_each(|item| item.rename(&ids));
         check(&items)?;
         check_names(&names)?; // those of the caller
-        Ok(Self { items, names })
+        Ok(Self { items, names, file: DataSummary::default(), reread: Some(Arc::new(reread)) })
     }
 
-    /// The same examples with the classes of a model, whatever their order. Returns [`Error::Data`] if the model lacks one.
+    /// The same examples with the classes of a model, whatever their order. Returns [`Error::Row`] or [`Error::Data`], with the first
+    /// example of the class, if the model lacks one.
     pub(crate) fn with_ids_of(mut self, id2label: &[String]) -> Result<Self> {
-        let place = |name: &String| {
-            id2label.iter().position(|label| label == name).ok_or_else(|| {
-                let problem = format!(
-                    "is not one of the model's: {id2label:?}; open_with_names says in which line it is"
-                );
-                Error::data(format!("the label {name:?} of the data"), problem)
+        let place = |(id, name): (usize, &String)| {
+            let place = id2label.iter().position(|label| label == name);
+            place.ok_or_else(|| match self.reread.as_ref().map(|reread| reread(id2label)) {
+                Some(Err(row @ Error::Row { .. })) => row,
+                _ => {
+                    let first = self.items.iter().position(|item| item.classes().contains(&id));
+                    let first = first.map_or("no example".into(), |first| format!("{}[{first}]", T::NAME));
+                    let problem = format!("is not one of the model's: {id2label:?}; {first} has it");
+                    Error::data(format!("the label {name:?} of the data"), problem)
+                }
             })
         };
-        let places: Vec<usize> = self.names.iter().map(place).collect::<Result<_>>()?;
+        let places: Vec<usize> = self.names.iter().enumerate().map(place).collect::<Result<_>>()?;
         self.items.iter_mut().for_each(|item| item.rename(&places));
         Ok(Self { names: id2label.to_vec(), ..self })
     }
@@ -132,6 +216,53 @@ impl<T: Example> Examples<T> {
     /// The names of the classes by their ids, transformers' `id2label`; empty for numbers.
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// The same with what is said of its file: the columns, each with what it was read as, and notes.
+    pub(super) fn with_columns(mut self, columns: Vec<(String, String)>, notes: Vec<String>) -> Self {
+        (self.file.columns, self.file.notes) = (columns, notes);
+        self
+    }
+
+    /// What was read: how many examples of each class, which columns, and what may not be as it was meant.
+    pub fn summary(&self) -> DataSummary {
+        let numbers = self.items.iter().filter_map(|item| item.number().map(|number| [number; 2]));
+        let mut classes: Vec<_> = self.names.iter().map(|name| (name.clone(), 0)).collect();
+        // A word without a tag has no class.
+        let known = |id: &usize| *id < self.names.len();
+        self.items.iter().flat_map(T::classes).filter(|id| known(id)).for_each(|&id| classes[id].1 += 1);
+        let mut notes = self.file.notes.clone();
+        match self.items.iter().filter(|item| item.has_empty_text()).count() {
+            0 => {}
+            empty => notes.push(format!(
+                "{empty} of {} have an empty text",
+                counted(self.items.len(), T::NAME.trim_end_matches('s'))
+            )),
+        }
+        let mut alike: BTreeMap<String, Vec<&String>> = BTreeMap::new();
+        self.names.iter().for_each(|name| alike.entry(name.to_lowercase()).or_default().push(name));
+        let alike = alike.into_values().filter(|names| names.len() > 1);
+        notes.extend(
+            alike.map(|names| format!("{names:?} differ in case alone, and are classes of their own")),
+        );
+        DataSummary {
+            items: T::NAME,
+            len: self.items.len(),
+            classes,
+            range: numbers.reduce(|[a, b], [c, d]| [a.min(c), b.max(d)]),
+            scheme: T::scheme(&self.names),
+            columns: self.file.columns.clone(),
+            notes,
+        }
+    }
+
+    /// A weight for each class, in the order of [`names`](Self::names), by which all classes weigh the same together: the number of
+    /// labels / (the number of classes · how often the class occurs), as scikit-learn's `"balanced"`; 1 where it never does. For
+    /// [`class_weights`](crate::training::TrainingArguments::class_weights).
+    pub fn balanced_class_weights(&self) -> Vec<f64> {
+        let counts: Vec<usize> = self.summary().classes.into_iter().map(|(_, count)| count).collect();
+        let mean = counts.iter().sum::<usize>() as f64 / counts.len() as f64;
+        counts.into_iter().map(|count| if count == 0 { 1.0 } else { mean / count as f64 }).collect()
     }
 
     /// The size of each example, in bytes of text or in words: an estimate of its length for [length
@@ -151,25 +282,10 @@ impl<T: Example> Dataset<T> for Examples<T> {
     }
 }
 
-/// The number of examples, and of each class its id, name and count; of numbers their range.
+/// Its [`summary`](Self::summary).
 impl<T: Example> fmt::Display for Examples<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The name is a plural.
-        write!(f, "{}", counted(self.items.len(), T::NAME.trim_end_matches('s')))?;
-        let numbers = self.items.iter().filter_map(|item| item.number().map(|number| (number, number)));
-        if let Some((least, most)) = numbers.reduce(|(a, b), (c, d)| (a.min(c), b.max(d))) {
-            return write!(f, " with numbers from {least} to {most}");
-        }
-        let mut counts = vec![0_usize; self.names.len()];
-        self.items.iter().flat_map(T::classes).for_each(|&id| counts[id] += 1);
-        write!(f, " of {} classes", counts.len())?;
-        for (id, (name, count)) in self.names.iter().zip(&counts).enumerate().take(PRINTED) {
-            write!(f, "\n  {id} {name:?}: {count}")?;
-        }
-        match counts.len().saturating_sub(PRINTED) {
-            0 => Ok(()),
-            more => write!(f, "\n  and {more} more"),
-        }
+        fmt::Display::fmt(&self.summary(), f)
     }
 }
 

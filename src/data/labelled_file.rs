@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fmt;
-use std::iter::once;
+use std::iter::{from_fn, once};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -20,7 +20,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     pub(super) texts: Option<Vec<Column>>,
-    pub(super) label: Option<Column>,
+    pub(super) labels: Vec<Column>,
     pub(super) kind: LabelKind,
     pub(super) without_header: bool,
 }
@@ -33,7 +33,13 @@ impl Columns {
 
     /// Sets the column of the label.
     pub fn with_label(self, column: impl Into<Column>) -> Self {
-        Self { label: Some(column.into()), ..self }
+        Self { labels: vec![column.into()], ..self }
+    }
+
+    /// Sets a column for each class, which has a one for texts of the class and a zero for others, and the kind to
+    /// [several classes](LabelKind::Classes). The columns' names are those of the classes.
+    pub fn with_labels<C: Into<Column>>(self, columns: impl IntoIterator<Item = C>) -> Self {
+        Self { labels: columns.into_iter().map(Into::into).collect(), kind: LabelKind::Classes, ..self }
     }
 
     /// Sets what the labels of [`LabelledTexts`](super::LabelledTexts) are; one class by default.
@@ -130,11 +136,25 @@ impl LabelledFile {
         }
     }
 
+    /// JSON objects one after the other, as in JSON lines, or in a list.
     fn json(&self) -> Result<Rows<'_>> {
-        let lines = self.lines().filter(|(_, text)| !text.trim().is_empty());
-        let mut rows = lines.map(|(place, text)| match serde_json::from_str::<Row>(text) {
-            Ok(row) => Ok((place, row)),
-            Err(error) => Err(self.bad_row(place, format!("is not a JSON object: {error}"))),
+        let text = self.text.trim_ascii();
+        let list = text
+            .strip_prefix('[')
+            .map(|list| list.strip_suffix(']').ok_or("opens a list that is not closed"));
+        let list = list.transpose().map_err(|problem| self.bad_row(0, problem.into()))?;
+        let (mut rest, mut is_first) = (list.unwrap_or(text).trim_ascii_start(), true);
+        let mut rows = from_fn(move || {
+            if list.is_some() && !is_first {
+                rest = rest.strip_prefix(',').map_or(rest, str::trim_ascii_start);
+            }
+            is_first = false;
+            let place = rest.as_ptr().addr() - self.text.as_ptr().addr();
+            let mut objects = serde_json::Deserializer::from_str(rest).into_iter::<Row>();
+            let row = objects.next()?;
+            rest = rest[objects.byte_offset()..].trim_ascii_start();
+            let refused = |error| self.bad_row(place, format!("is not a JSON object: {error}"));
+            Some(row.map(|row| (place, row)).map_err(refused))
         });
         // Read ahead, since the columns are chosen before the rows are read.
         let first = rows.next().transpose()?.ok_or_else(|| Error::no_text(&self.path))?;
@@ -205,11 +225,44 @@ impl Rows<'_> {
         self.file.not_empty(items.collect::<Result<_>>()?)
     }
 
+    /// What the first row has for which `find` returns something. A row that cannot be read is left to [`read`](Self::read).
+    pub(super) fn find_map<T>(self, mut find: impl FnMut(&Row) -> Option<T>) -> Option<T> {
+        self.rows.map_while(Result::ok).find_map(|(_, row)| find(&row))
+    }
+
     /// Each column, as [`column`](Self::column) gives it.
     pub(super) fn all(&self) -> Vec<Column> {
         match self.width {
             Some(width) => (0..width).map(Column::Index).collect(),
             None => self.names.iter().flatten().map(|name| name.as_str().into()).collect(),
+        }
+    }
+
+    /// The name of a column, if it has one.
+    pub(super) fn name<'b>(&'b self, column: &'b Column) -> Option<&'b str> {
+        match column {
+            Column::Index(index) => self.names.as_ref()?.get(*index).map(String::as_str),
+            Column::Name(name) => Some(name),
+        }
+    }
+
+    /// All columns by their names, with what each is read as.
+    pub(super) fn roles(&self, read: &[(&Column, &str)]) -> Vec<(String, String)> {
+        let role = |column: Column| {
+            let read = read.iter().filter(|(other, _)| **other == column).map(|(_, role)| *role);
+            let roles = read.collect::<Vec<_>>().join(", ");
+            let name = self.name(&column).map_or_else(|| column.described(), |name| format!("{name:?}"));
+            (name, if roles.is_empty() { "not read".into() } else { roles })
+        };
+        self.all().into_iter().map(role).collect()
+    }
+
+    /// The column with a name, or the only one whose name differs in case alone.
+    pub(super) fn column_but_for_case(&self, name: &str) -> Result<Column> {
+        let mut alike = self.names.iter().flatten().filter(|other| other.eq_ignore_ascii_case(name));
+        match (alike.next(), alike.next()) {
+            (Some(only), None) => self.column(&only.as_str().into()),
+            _ => self.column(&name.into()),
         }
     }
 
@@ -249,7 +302,7 @@ impl Row {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value)
     }
 
-    fn field(&self, column: &Column) -> Result<&Value, String> {
+    pub(super) fn field(&self, column: &Column) -> Result<&Value, String> {
         match column {
             Column::Index(index) => match self.0.get(*index) {
                 Some((_, value)) => Ok(value),

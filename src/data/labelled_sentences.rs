@@ -24,7 +24,8 @@ pub struct LabelledTokens {
 ///
 /// The extension of a file decides its format:
 ///
-/// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` and `tags` (or `ner_tags`), of names or ids;
+/// - `.jsonl`, `.ndjson`, `.json`: one object per line with the lists `tokens` (or `words`) and `tags` (or `ner_tags`, `labels`), of names
+///   or ids; a word with the tag −100 has no label;
 /// - `.conllu`: CoNLL-U, with words in column 2 and the tags, universal parts of speech, in column 4; comments, ranges of
 ///   words (`1-2`) and empty nodes (`1.1`) are skipped;
 /// - any other: CoNLL, one word per line with its tag in the last column, a blank line after each sentence. Tabs separate
@@ -52,8 +53,19 @@ impl Example for LabelledTokens {
         &self.tags
     }
 
+    fn scheme(names: &[String]) -> Option<&'static str> {
+        let begins =
+            |starts: &[&str]| names.iter().any(|name| starts.iter().any(|start| name.starts_with(start)));
+        Some(match () {
+            () if begins(&["L-", "U-"]) => "BILOU",
+            () if begins(&["E-", "S-"]) => "BIOES",
+            () if begins(&["B-"]) => "BIO",
+            () => "none, each is a class; entities need tags such as B-PER and I-PER",
+        })
+    }
+
     fn rename(&mut self, ids: &[usize]) {
-        self.tags.iter_mut().for_each(|tag| *tag = ids[*tag]);
+        self.tags.iter_mut().filter(|tag| **tag != UNLABELLED).for_each(|tag| *tag = ids[*tag]);
     }
 
     fn size(&self) -> usize {
@@ -84,7 +96,9 @@ impl LabelledSentences {
             other if is_json(other) => of_json(&file, &mut classes),
             _ => of_columns(&file, &mut classes, false),
         };
-        Self::of_file(path, file.not_empty(sentences?)?, classes)
+        let path_again = path.to_path_buf();
+        let reread = move |names: &[String]| Self::read(&path_again, Some(names)).map(drop);
+        Self::of_file(path, file.not_empty(sentences?)?, classes, reread)
     }
 }
 
@@ -98,9 +112,13 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
             let token = value.as_str().map(String::from);
             token.ok_or_else(|| format!("has the token {value}, which is not a string"))
         };
-        let tokens = list(&["tokens"])?.iter().map(token).collect::<Result<_, _>>()?;
-        let tags = list(&["tags", "ner_tags"])?;
-        let tags = tags.iter().map(|tag| classes.class(tag)).collect::<Result<_, _>>()?;
+        let tokens = list(&["tokens", "words"])?.iter().map(token).collect::<Result<_, _>>()?;
+        let tags = list(&["tags", "ner_tags", "labels"])?;
+        let tag = |tag: &Value| match tag.as_i64() {
+            Some(IGNORED_LABEL) => Ok(UNLABELLED),
+            _ => classes.class(tag),
+        };
+        let tags = tags.iter().map(tag).collect::<Result<_, _>>()?;
         let sentence = LabelledTokens { tokens, tags };
         sentence.check(&sentence).map(|()| sentence)
     })
@@ -155,6 +173,9 @@ fn columns(line: &str) -> Vec<&str> {
 /// The label of a token without a tag, which the loss ignores, as in PyTorch; [`Examples`] has an example of tags.
 pub const IGNORED_LABEL: i64 = -100;
 
+/// The tag of a word that has none, where a file is only partly tagged.
+const UNLABELLED: usize = IGNORED_LABEL as usize;
+
 /// A part of a sentence that a model reads at once: its tokens, and the label of each.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenWindow {
@@ -194,6 +215,9 @@ impl TokenWindow {
             let is_first = i == 0 || found[i - 1].2 != own;
             let is_last = found.get(i + 1).is_none_or(|next| next.2 != own);
             let tag = sentence.tags[own];
+            if tag == UNLABELLED {
+                continue;
+            }
             let tag = if has_scheme { part_of_tag(tag, names, is_first, is_last) } else { tag };
             windows[window].labels[token] = class_id(tag)?;
         }
@@ -279,6 +303,7 @@ impl LabelledTokens {
             let is_first = word != last;
             last = word;
             let tag = word.filter(|_| is_first).map(|word| self.tags[word as usize]);
+            let tag = tag.filter(|tag| *tag != UNLABELLED);
             tag.map_or(Ok(IGNORED_LABEL), class_id)
         };
         let mut labels: Vec<i64> = encoding.word_ids().iter().map(label).collect::<Result<_>>()?;

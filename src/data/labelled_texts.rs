@@ -1,6 +1,6 @@
 use super::examples::{Example, Examples, check};
-use super::labelled_file::{Columns, LabelledFile};
-use super::labels::{Classes, Label, LabelKind, class_id};
+use super::labelled_file::{Column, Columns, LabelledFile};
+use super::labels::{Classes, Label, LabelKind, class_id, multi_hot_len};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
 use crate::text::{BertTokenizer, TextBatch};
@@ -50,6 +50,10 @@ impl Example for LabelledText {
         self.label.number()
     }
 
+    fn has_empty_text(&self) -> bool {
+        [&self.text].into_iter().chain(&self.pair).any(|text| text.trim().is_empty())
+    }
+
     fn classes(&self) -> &[usize] {
         self.label.ids()
     }
@@ -94,7 +98,7 @@ impl LabelledTexts {
         let rows = file.rows(!columns.without_header)?;
         let mut classes = Classes::new(columns.kind, names);
         let (text, pair) = match columns.texts.as_deref() {
-            None => (rows.column(&"text".into())?, None),
+            None => (rows.column_but_for_case("text")?, None),
             Some([text]) => (rows.column(text)?, None),
             Some([text, pair]) => (rows.column(text)?, Some(rows.column(pair)?)),
             Some(texts) => {
@@ -102,13 +106,46 @@ impl LabelledTexts {
                 return Err(Error::data("the columns of texts", problem));
             }
         };
-        let label = rows.column(columns.label.as_ref().unwrap_or(&"label".into()))?;
+        let labels: Vec<Column> = match &columns.labels[..] {
+            [] => vec![rows.column_but_for_case("label")?],
+            labels => labels.iter().map(|label| rows.column(label)).collect::<Result<_>>()?,
+        };
+        let multi_hot = match &labels[..] {
+            [_] if columns.kind != LabelKind::Classes => None,
+            [label] => {
+                let rows = file.rows(!columns.without_header)?;
+                let len = rows.find_map(|row| multi_hot_len(row.field(label).ok()?));
+                let ids = |len| (0..len).map(|id: usize| id.to_string()).collect();
+                len.map(|len| names.map_or_else(|| ids(len), |names| names.to_vec()))
+            }
+            several => {
+                let name =
+                    |(id, label): (usize, _)| rows.name(label).map_or_else(|| id.to_string(), String::from);
+                Some((0..).zip(several).map(name).collect::<Vec<_>>())
+            }
+        };
+        if let Some(names) = multi_hot {
+            let problem = |problem| Error::data(format!("a column of {}", path.display()), problem);
+            classes.set_multi_hot(&names).map_err(problem)?;
+        }
+        let mut read = vec![(&text, "text")];
+        read.extend(pair.as_ref().map(|pair| (pair, "second text")));
+        read.extend(labels.iter().map(|label| (label, "label")));
+        let roles = rows.roles(&read);
         let texts = rows.read(|row| {
-            let label = row.label(&label, &mut classes)?;
+            let label = match &labels[..] {
+                [label] => row.label(label, &mut classes)?,
+                several => {
+                    let bits = several.iter().map(|label| row.field(label).cloned());
+                    classes.classes(&bits.collect::<Result<Vec<_>, _>>()?)?
+                }
+            };
             let pair = pair.as_ref().map(|pair| row.text(pair)).transpose()?;
             Ok(LabelledText { text: row.text(&text)?, pair, label })
         })?;
-        Self::of_file(path, texts, classes)
+        let (file, columns) = (path.to_path_buf(), columns.clone());
+        let reread = move |names: &[String]| Self::read(&file, &columns, Some(names)).map(drop);
+        Ok(Self::of_file(path, texts, classes, reread)?.with_columns(roles, Vec::new()))
     }
 }
 

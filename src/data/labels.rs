@@ -1,6 +1,6 @@
 use crate::error::{Error, Result};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Of a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch): larger squares overflow in the loss.
@@ -65,7 +65,6 @@ impl Label {
                 classes.iter_mut().for_each(|id| *id = ids[*id]);
                 // One order for each set of classes, whatever the file's.
                 classes.sort_unstable();
-                classes.dedup();
             }
             Self::Value(_) | Self::Relevance(_) => {}
         }
@@ -80,7 +79,8 @@ pub enum LabelKind {
     /// One class per text: a name or an id.
     #[default]
     Class,
-    /// Several classes per text: a JSON list, or names separated by commas.
+    /// Several classes per text: a JSON list, or names separated by commas; or a zero or one for each class, in such a list or in
+    /// [a column for each](super::Columns::with_labels). `[1, 0, 1]`, which as ids would name class 1 twice, is the classes 0 and 2.
     Classes,
     /// One number per text.
     Value,
@@ -106,17 +106,26 @@ pub(super) struct Classes<'a> {
     given: Option<&'a [String]>,
     /// The id of each label; without given names, in the order in which they were found.
     ids: BTreeMap<String, usize>,
+    /// The class of each zero or one of a row, if labels are written so.
+    multi_hot: Option<Vec<usize>>,
 }
 
 impl<'a> Classes<'a> {
     pub(super) fn new(kind: LabelKind, given: Option<&'a [String]>) -> Self {
         let names = given.unwrap_or_default();
-        Self { kind, given, ids: names.iter().cloned().zip(0..).collect() }
+        Self { kind, given, ids: names.iter().cloned().zip(0..).collect(), multi_hot: None }
+    }
+
+    /// Reads labels as a zero or one for each of these classes.
+    pub(super) fn set_multi_hot(&mut self, names: &[String]) -> Result<(), String> {
+        self.multi_hot = Some(names.iter().map(|name| self.id(name, false)).collect::<Result<_, _>>()?);
+        Ok(())
     }
 
     /// The id of a class that is written as a name or as an id.
     pub(super) fn id(&mut self, label: &str, is_json_integer: bool) -> Result<usize, String> {
-        if label.trim().is_empty() {
+        let label = label.trim();
+        if label.is_empty() {
             return Err("has no label".into());
         }
         let Some(names) = self.given else {
@@ -148,10 +157,7 @@ impl<'a> Classes<'a> {
         match self.kind {
             LabelKind::Class => self.id(field, false).map(Label::Class),
             LabelKind::Classes if is_list => Err(unfit("a JSON list")),
-            LabelKind::Classes => {
-                let names = field.split(',').map(str::trim).filter(|name| !name.is_empty());
-                names.map(|name| self.id(name, false)).collect::<Result<_, _>>().map(Label::Classes)
-            }
+            LabelKind::Classes => self.classes(&elements(&field.into())),
             LabelKind::Value | LabelKind::Relevance => self.kind.number(field.parse().ok()).map_err(unfit),
         }
     }
@@ -160,14 +166,30 @@ impl<'a> Classes<'a> {
         let unfit = |wanted| format!("has the label {value}, which is not {wanted}");
         match self.kind {
             LabelKind::Class => self.class(value).map(Label::Class),
-            LabelKind::Classes => {
-                let list = value.as_array().ok_or_else(|| unfit("a list"))?;
-                list.iter().map(|value| self.class(value)).collect::<Result<_, _>>().map(Label::Classes)
-            }
+            LabelKind::Classes => self.classes(value.as_array().ok_or_else(|| unfit("a list"))?),
             LabelKind::Value | LabelKind::Relevance => {
                 // As models compute with it; beyond its range it is infinite, and refused.
-                self.kind.number(value.as_f64().map(|number| number as f32)).map_err(unfit)
+                let number = value.as_f64().map(|number| number as f32);
+                self.kind.number(number.or_else(|| value.as_str()?.trim().parse().ok())).map_err(unfit)
             }
+        }
+    }
+
+    /// The classes that a list names, or has a one for.
+    pub(super) fn classes(&mut self, list: &[Value]) -> Result<Label, String> {
+        let shown = || Value::from(list);
+        if let Some(ids) = &self.multi_hot {
+            let bits: Option<Vec<bool>> = list.iter().map(bit).collect();
+            let problem = || format!("has the label {}, which is not {} zeros and ones", shown(), ids.len());
+            let bits = bits.filter(|bits| bits.len() == ids.len()).ok_or_else(problem)?;
+            let ones = ids.iter().zip(bits).filter(|(_, is_one)| *is_one);
+            return Ok(Label::Classes(ones.map(|(&id, _)| id).collect()));
+        }
+        let ids = list.iter().map(|value| self.class(value)).collect::<Result<Vec<_>, _>>()?;
+        let mut seen = BTreeSet::new();
+        match ids.iter().position(|id| !seen.insert(id)) {
+            Some(place) => Err(format!("has the label {}, which names {} twice", shown(), list[place])),
+            None => Ok(Label::Classes(ids)),
         }
     }
 
@@ -189,7 +211,13 @@ impl<'a> Classes<'a> {
             return Ok((names.to_vec(), (0..names.len()).collect()));
         }
         let count = self.ids.len();
-        let has_ids = self.ids.keys().any(|label| is_number(label));
+        let numbers = self.ids.keys().filter(|label| is_number(label)).count();
+        let has_ids = numbers > 0;
+        // A `0` for the `O` of tags is the one that is wrong, and not the names.
+        if let Some(label) = self.ids.keys().find(|label| is_number(label)).filter(|_| 2 * numbers < count) {
+            let problem = "is a number, but the other labels are names; correct it, or name all classes with open_with_names";
+            return Err(Error::data(format!("the label {label:?} of {}", path.display()), problem));
+        }
         let mut ids = vec![0; count];
         for (sorted, (label, &found)) in self.ids.iter().enumerate() {
             ids[found] = match plain_id(label).filter(|&id| id < count) {
@@ -211,6 +239,37 @@ impl<'a> Classes<'a> {
         let names = if has_ids { (0..count).map(numbered).collect() } else { self.ids.into_keys().collect() };
         Ok((names, ids))
     }
+}
+
+/// The elements of a list in JSON, or of names between commas in a table.
+fn elements(label: &Value) -> Vec<Value> {
+    match label {
+        Value::Array(list) => list.clone(),
+        Value::String(field) => serde_json::from_str(field).unwrap_or_else(|_| {
+            field.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Value::from).collect()
+        }),
+        _ => Vec::new(),
+    }
+}
+
+/// A zero or a one in any notation.
+fn bit(value: &Value) -> Option<bool> {
+    let number = match value {
+        Value::Bool(bit) => f64::from(*bit),
+        // As Python writes them.
+        Value::String(text) => text.trim().replace("True", "1").replace("False", "0").parse().ok()?,
+        number => number.as_f64()?,
+    };
+    [0.0, 1.0].contains(&number).then_some(number == 1.0)
+}
+
+/// The length of a list that can only be a zero or one for each class: its numbers are no ids, or would name one twice.
+pub(super) fn multi_hot_len(label: &Value) -> Option<usize> {
+    let list = elements(label);
+    let bits: Vec<bool> = list.iter().map(bit).collect::<Option<_>>()?;
+    let is_fraction = |value: &Value| value.as_f64().is_some() && !value.is_u64();
+    let shows = bits.len() > 2 || bits.len() == 2 && bits[0] == bits[1] || list.iter().any(is_fraction);
+    shows.then_some(bits.len())
 }
 
 /// The id of a class as models take it.

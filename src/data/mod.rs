@@ -31,7 +31,7 @@ mod sentence_pairs;
 mod squad;
 
 #[cfg(feature = "train")]
-pub(crate) use batches::steps;
+pub(crate) use epoch_loader::steps;
 #[cfg(feature = "train")]
 pub(crate) use labelled_sentences::TokenWindow;
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
@@ -39,7 +39,7 @@ pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmE
 pub use {
     batches::Batches,
     epoch_loader::{Epoch, EpochLoader},
-    examples::{Example, Examples},
+    examples::{DataSummary, Example, Examples},
     labelled_file::{Column, Columns},
     labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens},
     labelled_texts::{LabelledText, LabelledTexts},

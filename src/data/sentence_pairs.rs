@@ -3,18 +3,31 @@ use super::labelled_file::{Column, Columns, LabelledFile, Rows};
 use super::labels::{Classes, LabelKind};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
+use crate::pipeline::Prefix;
 use crate::text::{BertTokenizer, TextBatch};
 use burn::prelude::*;
+use std::borrow::Cow;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 
-/// The names of a column of labels in sentence-transformers.
-const LABELS: [&str; 4] = ["label", "labels", "score", "scores"];
+// What columns are by their names, without case: as in sentence-transformers 6.2, and the usual ones besides.
+
+/// Columns of labels.
+const LABELS: [&str; 5] = ["label", "labels", "score", "scores", "similarity"];
+/// Columns that number the rows, besides those whose names end in `_id`; pandas writes its index without a name.
+const IDS: [&str; 5] = ["", "id", "idx", "index", "unnamed: 0"];
+/// Columns of anchors, positives and negatives: the order in which sentences are read.
+const ORDER: [&[&str]; 3] = [
+    &["anchor", "question", "query", "hypothesis"],
+    &["positive", "answer", "response", "entailment"],
+    &["negative", "contradiction"],
+];
 
 /// Pairs, triplets, or anchors with several negatives in memory, of files as those of [`LabelledTexts`](super::LabelledTexts).
 ///
-/// By default a column `label`, `labels`, `score` or `scores` holds the labels, and all others the sentences in order: anchor,
-/// positive and negatives (sentence-transformers 6.2). If the sentences are chosen, so must be the label.
+/// By default a column `label`, `labels`, `score`, `scores` or `similarity` holds the labels, and all others the sentences in
+/// order: anchor, positive and negatives (sentence-transformers 6.2). Columns without a name, or called `id`, `idx`, `index` or
+/// `…_id`, are not read; [`summary`](Examples::summary) says what each was read as. If the sentences are chosen, so must be the label.
 /// [`Examples`] has an example.
 pub type SentencePairs = Examples<SentencePair>;
 
@@ -26,7 +39,15 @@ impl SentencePairs {
     pub fn open(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
         let file = LabelledFile::read(path.as_ref())?;
         let rows = file.rows(!columns.without_header)?;
-        let (sentences, label_column) = Self::find(columns, &rows, path.as_ref())?;
+        let (sentences, label_column, notes) = Self::find(columns, &rows, path.as_ref())?;
+        let role = |place: usize| match label_column {
+            Some(_) => "sentence",
+            None => ["anchor", "positive"].get(place).copied().unwrap_or("negative"),
+        };
+        let mut read: Vec<_> =
+            sentences.iter().enumerate().map(|(place, column)| (column, role(place))).collect();
+        read.extend(label_column.as_ref().map(|label| (label, "label")));
+        let roles = rows.roles(&read);
         let (width, names) = (rows.all().len(), rows.names.clone().unwrap_or_default());
         let pairs = rows.read(|row| {
             // A JSON object may have other fields than the first one, which nobody chose.
@@ -60,7 +81,7 @@ impl SentencePairs {
             };
             return Err(Error::data(format!("column {column} of {}", path.as_ref().display()), problem));
         }
-        Self::new(pairs, Vec::new())
+        Ok(Self::new(pairs, Vec::new())?.with_columns(roles, notes))
     }
 
     /// Whether the pairs have labels.
@@ -75,34 +96,46 @@ impl SentencePairs {
 
     /// Hashes of the sentences of each pair, for [`Batches::with_texts`](super::Batches::with_texts).
     pub(crate) fn text_hashes(&self) -> Vec<Vec<u64>> {
-        // Without the random keys of the default: ranks must agree on the order of the pairs.
-        let hash = |text: &String| BuildHasherDefault::<DefaultHasher>::default().hash_one(text);
         let hashes = |SentencePair { anchor, positive, negatives, .. }: &SentencePair| {
-            [anchor, positive].into_iter().chain(negatives).map(hash).collect()
+            [anchor, positive].into_iter().chain(negatives).map(|text| hash(text)).collect()
         };
         self.items.iter().map(hashes).collect()
     }
 
-    fn find(columns: &Columns, rows: &Rows, path: &Path) -> Result<(Vec<Column>, Option<Column>)> {
+    /// The columns of the sentences and of the label, and what is notable about them.
+    fn find(
+        columns: &Columns,
+        rows: &Rows,
+        path: &Path,
+    ) -> Result<(Vec<Column>, Option<Column>, Vec<String>)> {
         let names: Vec<&str> = rows.names.iter().flatten().map(String::as_str).collect();
         let refused = |problem| Err(Error::data(format!("the columns of {}", path.display()), problem));
-        let label = match (&columns.label, &columns.texts) {
-            (Some(label), _) => Some(rows.column(label)?),
-            (None, Some(_)) => None,
+        let label = match (&columns.labels[..], &columns.texts) {
+            ([label], _) => Some(rows.column(label)?),
+            ([], Some(_)) => None,
             // Sentences that are chosen exclude a label that is not, since any other column is not read.
-            (None, None) => match names.iter().filter(|name| LABELS.contains(name)).collect::<Vec<_>>()[..] {
-                [] => None,
-                [&name] => Some(rows.column(&name.into())?),
-                ref several => {
-                    return refused(format!(
-                        "are {names:?}, of which {several:?} may have labels; choose the sentences and the label"
-                    ));
+            ([], None) => {
+                match names.iter().filter(|name| is_one_of(name, &LABELS)).collect::<Vec<_>>()[..] {
+                    [] => None,
+                    [&name] => Some(rows.column(&name.into())?),
+                    ref several => {
+                        return refused(format!(
+                            "are {names:?}, of which {several:?} may have labels; choose the sentences and the label"
+                        ));
+                    }
                 }
-            },
+            }
+            _ => return refused("of labels are several, but a pair has one".into()),
         };
         let sentences: Vec<Column> = match &columns.texts {
             Some(columns) => columns.iter().map(|column| rows.column(column)).collect::<Result<_>>()?,
-            None => rows.all().into_iter().filter(|column| Some(column) != label.as_ref()).collect(),
+            None => {
+                let is_id = |column: &Column| rows.name(column).is_some_and(is_id);
+                rows.all()
+                    .into_iter()
+                    .filter(|column| Some(column) != label.as_ref() && !is_id(column))
+                    .collect()
+            }
         };
         if sentences.len() < 2 {
             return refused(format!(
@@ -110,8 +143,34 @@ impl SentencePairs {
                 sentences.len()
             ));
         }
-        Ok((sentences, label))
+        let misplaced = sentences.iter().enumerate().find_map(|(place, column)| {
+            let name = rows.name(column)?;
+            let usual = ORDER.iter().position(|names| is_one_of(name, names)).filter(|&usual| usual != place)?;
+            Some(format!(
+                "column {name:?} is number {} of the sentences, but by its name number {}: the first is the anchor, the \
+                 second its positive; if they are not meant so, choose the columns in their order",
+                place + 1,
+                usual + 1
+            ))
+        });
+        // What is chosen has the order that is meant, and sentences that are compared have none.
+        let misplaced = misplaced.filter(|_| columns.texts.is_none() && label.is_none());
+        Ok((sentences, label, misplaced.into_iter().collect()))
     }
+}
+
+fn is_one_of(name: &str, names: &[&str]) -> bool {
+    names.iter().any(|other| other.eq_ignore_ascii_case(name.trim()))
+}
+
+fn is_id(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    is_one_of(&name, &IDS) || ["_id", "_ids", "_idx"].iter().any(|end| name.ends_with(end))
+}
+
+fn hash(text: &str) -> u64 {
+    // Without the random keys of the default: ranks must agree on the order of the pairs.
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(text)
 }
 
 impl Example for SentencePair {
@@ -177,21 +236,46 @@ impl SentencePair {
     /// Errors: those of the tokenizer; [`Error::Empty`] without a pair; [`Error::Data`] if pairs differ in the number of their
     /// negatives, only some have a label, or one is not finite.
     pub fn batch(pairs: &[Self], tokenizer: &BertTokenizer, device: &Device) -> Result<SentencePairBatch> {
+        Self::batch_after(&[], pairs, tokenizer, device)
+    }
+
+    /// [`batch`](Self::batch) of sentences each after the prompt of its column, in further columns after the last prompt.
+    pub(crate) fn batch_after(
+        prompts: &[Prefix],
+        pairs: &[Self],
+        tokenizer: &BertTokenizer,
+        device: &Device,
+    ) -> Result<SentencePairBatch> {
         check(pairs)?;
         // All have as many, which was checked.
         let columns = pairs[0].negatives.len();
         let labels: Vec<f32> = pairs.iter().filter_map(|pair| pair.label).collect();
-        let batch = |sentences: Vec<&str>| -> Result<_> {
-            let TextBatch { input, padding } =
-                tokenizer.batch(&tokenizer.encode_batch(&sentences)?, device)?;
-            Ok((input, padding))
+        // Of the sentences of some columns, the pairs one after another.
+        let prompt_of =
+            |first: usize, sentence: usize| prompts.get(first + sentence / pairs.len()).or(prompts.last());
+        let batch = |first: usize, sentences: Vec<&str>| -> Result<_> {
+            let encoded = (0..).zip(&sentences).map(|(sentence, text)| match prompt_of(first, sentence) {
+                Some(prompt) => prompt.text(text),
+                None => Cow::Borrowed(*text),
+            });
+            let encodings = tokenizer.encode_batch(&encoded.collect::<Vec<_>>())?;
+            let lengths =
+                (0..sentences.len()).filter_map(|sentence| Some(prompt_of(first, sentence)?.length));
+            let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
+            Ok(((input, padding), lengths.collect::<Vec<_>>()))
         };
         // All candidates in one batch: the encoder runs once over them.
+        let anchors: Vec<&str> = pairs.iter().map(|pair| pair.anchor.as_str()).collect();
         let positives = pairs.iter().map(|pair| pair.positive.as_str());
         let negatives =
             (0..columns).flat_map(|column| pairs.iter().map(move |pair| &*pair.negatives[column]));
-        let anchors = batch(pairs.iter().map(|pair| pair.anchor.as_str()).collect())?;
-        let batch = SentencePairBatch::new(anchors, batch(positives.chain(negatives).collect())?)?;
+        let candidates: Vec<&str> = positives.chain(negatives).collect();
+        let hashes = [&anchors, &candidates].map(|texts| texts.iter().map(|text| hash(text)).collect());
+        let (anchors, of_anchors) = batch(0, anchors)?;
+        let (candidates, of_candidates) = batch(1, candidates)?;
+        let (prompt_lengths, texts) = ([of_anchors, of_candidates], Some(hashes));
+        let batch =
+            SentencePairBatch { prompt_lengths, texts, ..SentencePairBatch::new(anchors, candidates)? };
         if labels.is_empty() { Ok(batch) } else { batch.with_labels(&labels) }
     }
 }

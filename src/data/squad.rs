@@ -4,6 +4,8 @@ use crate::model::QuestionAnsweringBatch;
 use crate::text::{BertTokenizer, Encoding, TextBatch, lstrip};
 use burn::prelude::*;
 use serde::Deserialize;
+use serde::de::Error as _;
+use serde_json::Value;
 use std::path::Path;
 use tokenizers::utils::parallelism::MaybeParallelIterator;
 
@@ -20,40 +22,46 @@ pub struct SquadExample {
     pub answers: Vec<(String, usize)>,
 }
 
+/// Any object of a SQuAD file, or of the rows that Hugging Face's datasets write: what it has.
 #[derive(Deserialize)]
-struct File {
-    data: Vec<Article>,
-}
-
-#[derive(Deserialize)]
-struct Article {
-    paragraphs: Vec<Paragraph>,
-}
-
-#[derive(Deserialize)]
-struct Paragraph {
-    context: String,
-    qas: Vec<Question>,
-}
-
-#[derive(Deserialize)]
-struct Question {
-    id: String,
-    question: String,
+struct Entry {
+    data: Option<Vec<Entry>>,
+    paragraphs: Option<Vec<Entry>>,
+    context: Option<String>,
+    qas: Option<Vec<Entry>>,
+    id: Option<Value>,
+    question: Option<String>,
     #[serde(default)]
-    answers: Vec<Answer>,
+    answers: Answers,
     #[serde(default)]
     is_impossible: bool,
 }
 
 #[derive(Deserialize)]
+#[serde(untagged)]
+enum Answers {
+    Each(Vec<Answer>),
+    /// As Hugging Face's datasets have them.
+    Columns {
+        text: Vec<String>,
+        answer_start: Vec<i64>,
+    },
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self::Each(Vec::new())
+    }
+}
+
+#[derive(Deserialize)]
 struct Answer {
     text: String,
-    answer_start: usize,
+    answer_start: i64,
 }
 
 impl SquadExample {
-    /// Reads a SQuAD file, version 1.1 or 2.0, into memory.
+    /// Reads a SQuAD file, version 1.1 or 2.0, or the rows that Hugging Face's `datasets` write of one, as JSON lines or in a list.
     ///
     /// ```
     /// use burn_bert::data::SquadExample;
@@ -69,27 +77,49 @@ impl SquadExample {
     ///
     /// # Errors
     ///
-    /// [`Error::Json`] if the file has another structure; [`Error::Data`], with the question, if an answer is empty or not
-    /// at its position in the context; [`Error::File`] if it is not a regular file, has no question or more than 4 GiB;
-    /// [`Error::Io`], [`Error::NotUtf8`].
+    /// [`Error::Json`] if the file has another structure; [`Error::Data`], with the first questions, if answers are empty or not
+    /// at their positions in the context, which [`read_placed`](Self::read_placed) skips; [`Error::File`] if it is not a regular
+    /// file, has no question or more than 4 GiB; [`Error::Io`], [`Error::NotUtf8`].
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>> {
         let path = path.as_ref();
+        let examples = Self::read_all(path)?;
+        let misplaced: Vec<_> = examples.iter().filter_map(|it| Some((&it.id, it.spans().err()?))).collect();
+        let Some((first, problem)) = misplaced.first() else { return Ok(examples) };
+        let problem = match &misplaced[1..] {
+            [] => problem.clone(),
+            others => {
+                let next: Vec<_> = others.iter().take(2).map(|(id, _)| id).collect();
+                let (count, all) = (misplaced.len(), examples.len());
+                format!("{problem}; so have {count} of {all} questions, the next being {next:?}")
+            }
+        };
+        Err(Error::data(format!("question {first:?} of {}", path.display()), problem))
+    }
+
+    /// Reads a file as [`read`](Self::read) does, without the questions whose answers are not at their positions: the others, and
+    /// what is wrong with each that was skipped.
+    pub fn read_placed(path: impl AsRef<Path>) -> Result<(Vec<Self>, Vec<String>)> {
+        let mut misplaced = Vec::new();
+        let mut is_placed = |example: &Self| {
+            let problem = example.spans().err();
+            misplaced.extend(problem.iter().map(|problem| format!("question {:?} {problem}", example.id)));
+            problem.is_none()
+        };
+        let placed = Self::read_all(path.as_ref())?.into_iter().filter(&mut is_placed).collect();
+        Ok((placed, misplaced))
+    }
+
+    fn read_all(path: &Path) -> Result<Vec<Self>> {
         let text = regular_file::read_text(path)?;
-        let file: File =
-            serde_json::from_str(&text).map_err(|source| Error::Json { path: path.to_path_buf(), source })?;
+        let wrong = |source| Error::Json { path: path.to_path_buf(), source };
         let mut examples = Vec::new();
-        for Paragraph { context, qas } in file.data.into_iter().flat_map(|article| article.paragraphs) {
-            for Question { id, question, answers, is_impossible } in qas {
-                // Of what is impossible, SQuAD 2 gives plausible answers in another field.
-                let answers = if is_impossible { Vec::new() } else { answers };
-                let answers: Vec<_> =
-                    answers.into_iter().map(|answer| (answer.text, answer.answer_start)).collect();
-                // Each with its own text, so that any of them can be left out or shuffled.
-                let example = Self { id, question, context: context.clone(), answers };
-                example.spans().map_err(|problem| {
-                    Error::data(format!("question {:?} of {}", example.id, path.display()), problem)
-                })?;
-                examples.push(example);
+        let mut add = |example| examples.push(example);
+        if text.trim_ascii_start().starts_with('[') {
+            let rows: Vec<Entry> = serde_json::from_str(&text).map_err(wrong)?;
+            rows.into_iter().try_for_each(|row| row.examples(None, &mut add)).map_err(wrong)?;
+        } else {
+            for row in serde_json::Deserializer::from_str(&text).into_iter::<Entry>() {
+                row.and_then(|row| row.examples(None, &mut add)).map_err(wrong)?;
             }
         }
         if examples.is_empty() {
@@ -109,12 +139,46 @@ impl SquadExample {
             match starts.nth(*start).filter(|&byte| self.context[byte..].starts_with(answer.as_str())) {
                 Some(byte) => Ok((byte, byte + answer.len())),
                 None => Err(format!(
-                    "has the answer {answer:?} at character {start}, but its text is another there; correct \
-                     answer_start, which counts characters"
+                    "has the answer {answer:?} at character {}, but its text is another there; correct answer_start, which \
+                     counts characters",
+                    *start as i64
                 )),
             }
         };
         self.answers.iter().map(span).collect()
+    }
+}
+
+impl Entry {
+    /// The questions in it, in a context that is around it.
+    fn examples(self, context: Option<&str>, add: &mut impl FnMut(SquadExample)) -> serde_json::Result<()> {
+        let context = self.context.as_deref().or(context);
+        let parts = [self.data, self.paragraphs, self.qas].into_iter().flatten();
+        let mut parts = parts.peekable();
+        if parts.peek().is_some() {
+            return parts.flatten().try_for_each(|part| part.examples(context, add));
+        }
+        let missing = |field| serde_json::Error::missing_field(field);
+        let id = match self.id.ok_or_else(|| missing("id"))? {
+            Value::String(id) => id,
+            id => id.to_string(),
+        };
+        let answers = match self.answers {
+            // Of what is impossible, SQuAD 2 gives plausible answers in another field.
+            _ if self.is_impossible => Vec::new(),
+            Answers::Each(all) => all.into_iter().map(|answer| (answer.text, answer.answer_start)).collect(),
+            Answers::Columns { text, answer_start } if text.len() == answer_start.len() => {
+                text.into_iter().zip(answer_start).collect()
+            }
+            Answers::Columns { .. } => return Err(missing("answer_start of an answer")),
+        };
+        // What begins before the text is no place in it, and is shown as it was written.
+        let answers = answers.into_iter().map(|(text, start)| (text, start as usize));
+        let question = self.question.ok_or_else(|| missing("question"))?;
+        // Each with its own text, so that any of them can be left out or shuffled.
+        let context = context.ok_or_else(|| missing("context"))?.to_string();
+        add(SquadExample { id, question, context, answers: answers.collect() });
+        Ok(())
     }
 }
 

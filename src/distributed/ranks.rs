@@ -4,6 +4,8 @@ use crate::error::{Error, Result};
 use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{DType, Element};
+#[cfg(feature = "train")]
+use serde::{Serialize, de::DeserializeOwned};
 use std::convert::identity;
 use std::fmt::{self, Debug, Display};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
@@ -191,6 +193,16 @@ impl Ranks {
         let Some(group) = &self.0.group else { return Ok(vec![own]) };
         let word = Word::new(Call::Gather, ());
         Ok(self.0.meet(group, word, &own, "")?.messages)
+    }
+
+    /// What the first rank gives.
+    #[cfg(feature = "train")]
+    pub(crate) fn of_first<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T> {
+        if self.size() == 1 {
+            return Ok(own);
+        }
+        let values = self.gather(rmp_serde::to_vec(&own).expect("plain data"))?;
+        Ok(rmp_serde::from_slice(&values[0]).expect("what rank 0 wrote"))
     }
 
     /// The sums of some numbers over all ranks, such as of a shared validation: losses times counts, and counts. Returns

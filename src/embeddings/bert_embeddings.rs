@@ -38,6 +38,8 @@ impl BertEmbeddingsConfig {
             word_embeddings: table(self.vocab_size, self.pad_token_id),
             position_embeddings: self.position_embedding_type.has_table().then(positions),
             token_type_embeddings: (self.type_vocab_size > 0).then(|| table(self.type_vocab_size, None)),
+            task_type_embeddings: (self.task_type_vocab_size > 0)
+                .then(|| table(self.task_type_vocab_size, None)),
             layer_norm: self.layer_norm(self.width(), device),
             dropout: DropoutConfig::new(self.hidden_dropout_prob).init(),
             config: self.clone(),
@@ -53,7 +55,8 @@ impl BertEmbeddingsConfig {
 /// # Parameters
 ///
 /// The paths are stable, and nothing else is in a record: `word_embeddings.weight` `[V, H]`, `position_embeddings.weight`
-/// `[P, H]` and `token_type_embeddings.weight` `[T, H]` (where the model has them), `layer_norm.gamma` and
+/// `[P, H]` and `token_type_embeddings.weight` `[T, H]` (where the model has them), ERNIE's
+/// `task_type_embeddings.weight`, `layer_norm.gamma` and
 /// `layer_norm.beta` `[H]`; with an `embedding_size` E in the place of H, since the encoder then projects the vectors.
 #[derive(Module, Debug)]
 #[module(custom_display)]
@@ -64,6 +67,8 @@ pub struct BertEmbeddings {
     pub position_embeddings: Option<TokenEmbedding>,
     /// S, looked up by `token_type_ids`; `None` in a family without token types, which ignores those ids.
     pub token_type_embeddings: Option<TokenEmbedding>,
+    /// ERNIE's task types, whose first row is added to every token.
+    pub task_type_embeddings: Option<TokenEmbedding>,
     /// γ, β and ε.
     pub layer_norm: LayerNorm,
     /// Active in training only: if the embeddings are on an autodiff device, and neither frozen nor in validation.
@@ -82,6 +87,7 @@ impl ModuleDisplay for BertEmbeddings {
         let optional = [
             ("position_embeddings", &self.position_embeddings),
             ("token_type_embeddings", &self.token_type_embeddings),
+            ("task_type_embeddings", &self.task_type_embeddings),
         ];
         let content = content.add("word_embeddings", &self.word_embeddings);
         let content = optional.into_iter().fold(content, |content, (name, table)| match table {
@@ -131,6 +137,10 @@ impl BertEmbeddings {
             embedding_size: self.config.embedding_size.map(|_| self.word_embeddings.embedding_dim()),
             max_position_embeddings: positions.unwrap_or(self.config.max_position_embeddings),
             type_vocab_size: self.token_type_embeddings.as_ref().map_or(0, TokenEmbedding::num_embeddings),
+            task_type_vocab_size: self
+                .task_type_embeddings
+                .as_ref()
+                .map_or(0, TokenEmbedding::num_embeddings),
             layer_norm_eps: self.layer_norm.epsilon(),
             hidden_dropout_prob: self.dropout.prob,
             ..self.config.clone()
@@ -229,12 +239,18 @@ impl BertEmbeddings {
             Words::Ids(ids) => looked_up(&self.word_embeddings, EmbeddingTable::Word, ids)?,
             Words::Embeds(embeds) => Rows::Values(embeds.clone()),
         };
-        let token_types = match (&self.token_type_embeddings, &input.token_type_ids) {
+        let mut token_types = match (&self.token_type_embeddings, &input.token_type_ids) {
             (Some(table), Some(ids)) => looked_up(table, EmbeddingTable::TokenType, ids)?,
             // Type 0 for all: one row, without a tensor of zeros.
             (Some(table), None) => Rows::Row { table: table.weight.val(), row: 0 },
             (None, _) => Rows::Absent,
         };
+        // Added to the few token types, of which every token has one.
+        if let (Rows::Lookup { table, .. } | Rows::Row { table, .. }, Some(tasks)) =
+            (&mut token_types, &self.task_type_embeddings)
+        {
+            *table = table.clone() + tasks.weight.val().narrow(0, 0, 1);
+        }
         Ok([words, token_types, self.position_rows(input)?])
     }
 
@@ -291,6 +307,7 @@ impl BertEmbeddings {
         }
         for (field, table, is_needed) in [
             ("token_type_embeddings", &self.token_type_embeddings, self.config.type_vocab_size > 0),
+            ("task_type_embeddings", &self.task_type_embeddings, self.config.task_type_vocab_size > 0),
             ("position_embeddings", &self.position_embeddings, scheme.has_table()),
         ] {
             if table.is_some() != is_needed {

@@ -7,6 +7,10 @@ use crate::layers::{
 use burn::prelude::*;
 use std::fmt::Debug;
 
+/// `embedding_size` of ELECTRA's and ALBERT's config classes.
+pub(crate) const EMBEDDING_SIZE: usize = 128;
+const INITIALIZER_RANGE: f64 = 0.02;
+
 /// Configuration of [`BertEmbeddings`](crate::BertEmbeddings). Field names are those of Hugging Face's `config.json`; the
 /// defaults are BERT-base uncased.
 ///
@@ -35,6 +39,9 @@ pub struct BertEmbeddingsConfig {
     /// Rows of the token-type (segment) embeddings; 0 in a family without token types.
     #[config(default = 2)]
     pub type_vocab_size: usize,
+    /// Rows of ERNIE's task-type embeddings, of which every token has the first; 0 for none (a config without `use_task_id`).
+    #[config(default = 0)]
+    pub task_type_vocab_size: usize,
     /// The word id whose row is initialised to zero and gets no gradient through the lookup; `None` for no such row.
     #[config(default = "Some(0)")]
     pub pad_token_id: Option<usize>,
@@ -58,57 +65,47 @@ impl Default for BertEmbeddingsConfig {
     }
 }
 
-/// The configs of published models: their families, and what else is not BERT-base's.
-macro_rules! published {
-    ($($name:ident: $family:ident, $doc:literal $(, $field:ident: $value:expr)*;)*) => {
-        impl BertEmbeddingsConfig {
-            $(#[doc = $doc]
-            pub fn $name() -> Self {
-                let (family, bert) = (Family::$family, Self::new());
-                let position_embedding_type = family.architecture().positions;
-                Self { family, position_embedding_type, $($field: $value,)* ..bert }
-            })*
-        }
-    };
-}
-
-published! {
-    bert_base_uncased: Bert, "`bert-base-uncased`: 23,837,184 parameters.";
-    bert_base_chinese: Bert, "`bert-base-chinese`: 16,622,592 parameters.", vocab_size: 21128;
-    bert_large_uncased: Bert, "`bert-large-uncased`: 31,782,912 parameters.", hidden_size: 1024;
-    roberta_base: Roberta, "`roberta-base`: 39,000,576 parameters.",
-        vocab_size: 50265, max_position_embeddings: 514, type_vocab_size: 1, pad_token_id: Some(1),
-        layer_norm_eps: 1e-5;
-    distilbert_base_uncased: DistilBert, "`distilbert-base-uncased`: 23,835,648 parameters.",
-        type_vocab_size: 0;
-    electra_small: Electra, "`google/electra-small-discriminator`: 3,972,864 parameters.",
-        hidden_size: 256, embedding_size: Some(128);
-    electra_base: Electra, "`google/electra-base-discriminator`: 23,837,184 parameters.";
-    mpnet_base: MpNet, "`microsoft/mpnet-base`: 23,841,024 parameters.",
-        vocab_size: 30527, max_position_embeddings: 514, type_vocab_size: 0, pad_token_id: Some(1),
-        layer_norm_eps: 1e-5;
-    albert_base_v2: Albert, "`albert/albert-base-v2`: 3,906,048 parameters.",
-        vocab_size: 30000, embedding_size: Some(128), hidden_dropout_prob: 0.0;
-    modernbert_base: ModernBert, "`answerdotai/ModernBERT-base`: 38,683,392 parameters.",
-        vocab_size: 50368, max_position_embeddings: 8192, type_vocab_size: 0, pad_token_id: Some(50283),
-        layer_norm_eps: 1e-5, hidden_dropout_prob: 0.0,
-        initializer: EmbeddingInitializer::TruncatedNormal { std: 0.02, bound: 2.0 };
-    nomic_embed_text_v1_5: NomicBert, "`nomic-ai/nomic-embed-text-v1.5`: 23,448,576 parameters.",
-        vocab_size: 30528, max_position_embeddings: 2048, hidden_dropout_prob: 0.0;
-    gte_multilingual_base: Gte, "`alibaba-nlp-community/gte-multilingual-base`: 192,039,168 parameters.",
-        vocab_size: 250048, max_position_embeddings: 8192, type_vocab_size: 1, pad_token_id: Some(1);
-    jina_embeddings_v3: JinaEmbeddingsV3, "`jinaai/jina-embeddings-v3-hf`: 256,006,144 parameters.",
-        vocab_size: 250002, hidden_size: 1024, max_position_embeddings: 8194, type_vocab_size: 1,
-        pad_token_id: Some(1), layer_norm_eps: 1e-5;
-    deberta_v3_small: DebertaV2, "`microsoft/deberta-v3-small`: 98,382,336 parameters.",
-        vocab_size: 128100, type_vocab_size: 0, layer_norm_eps: 1e-7;
-    deberta_v3_base: DebertaV2, "`microsoft/deberta-v3-base`: 98,382,336 parameters.",
-        vocab_size: 128100, type_vocab_size: 0, layer_norm_eps: 1e-7;
-    deberta_v3_large: DebertaV2, "`microsoft/deberta-v3-large`: 131,176,448 parameters.",
-        vocab_size: 128100, type_vocab_size: 0, hidden_size: 1024, layer_norm_eps: 1e-7;
+/// A number of a config, which its `config.json` has under the name of the field.
+pub(crate) enum Number<'a> {
+    Size(&'a mut usize),
+    Real(&'a mut f64),
 }
 
 impl BertEmbeddingsConfig {
+    /// The defaults of the family's config class in transformers.
+    pub(crate) fn default_for(family: Family) -> Self {
+        let spec = family.spec();
+        Self {
+            family,
+            vocab_size: spec.vocab_size,
+            hidden_size: spec.hidden_size,
+            embedding_size: (spec.architecture.projection == Presence::Always).then_some(EMBEDDING_SIZE),
+            max_position_embeddings: spec.max_position_embeddings,
+            type_vocab_size: spec.type_vocab_size,
+            task_type_vocab_size: 0,
+            pad_token_id: Some(spec.pad_token_id),
+            layer_norm_eps: spec.layer_norm_eps,
+            hidden_dropout_prob: spec.dropout,
+            initializer: match spec.initializer_bound {
+                Some(bound) => EmbeddingInitializer::TruncatedNormal { std: INITIALIZER_RANGE, bound },
+                None => EmbeddingInitializer::Normal { std: INITIALIZER_RANGE },
+            },
+            position_embedding_type: spec.architecture.positions,
+        }
+    }
+
+    /// The numbers that a `config.json` states, for reading and writing it.
+    pub(crate) fn numbers(&mut self) -> Vec<(&'static str, Number<'_>)> {
+        vec![
+            ("vocab_size", Number::Size(&mut self.vocab_size)),
+            ("hidden_size", Number::Size(&mut self.hidden_size)),
+            ("max_position_embeddings", Number::Size(&mut self.max_position_embeddings)),
+            ("type_vocab_size", Number::Size(&mut self.type_vocab_size)),
+            ("layer_norm_eps", Number::Real(&mut self.layer_norm_eps)),
+            ("hidden_dropout_prob", Number::Real(&mut self.hidden_dropout_prob)),
+        ]
+    }
+
     /// Length of the vectors that the tables hold: `embedding_size`, or else `hidden_size`.
     pub(crate) fn width(&self) -> usize {
         self.embedding_size.unwrap_or(self.hidden_size)
@@ -137,7 +134,8 @@ impl BertEmbeddingsConfig {
         let has_positions = self.position_embedding_type.has_table();
         let positions = if has_positions { self.max_position_embeddings } else { 0 };
         let of_norm = if self.family.architecture().biases.of_others { 2 } else { 1 }; // γ, and β
-        let rows = [self.vocab_size, positions, self.type_vocab_size, of_norm].map(|rows| rows as u128);
+        let types = [self.type_vocab_size, self.task_type_vocab_size];
+        let rows = [self.vocab_size, positions, types[0], types[1], of_norm].map(|rows| rows as u128);
         rows.iter().sum::<u128>() * self.width() as u128
     }
 
@@ -215,6 +213,8 @@ impl BertEmbeddingsConfig {
         let can_have_types = architecture.token_types != Presence::Never;
         let types = self.type_vocab_size;
         fixed(types == 0 || can_have_types, "type_vocab_size", &types, &0)?;
+        let tasks = self.task_type_vocab_size;
+        fixed(tasks == 0 || self.family == Family::Ernie, "task_type_vocab_size", &tasks, &0)?;
         let (eps, own) = (self.layer_norm_eps, architecture.layer_norm_eps);
         fixed(own.is_none_or(|own| own == eps), "layer_norm_eps", &eps, &own.unwrap_or(eps))?;
         use PositionEmbeddingType::{Absolute, Disentangled, Rotary};

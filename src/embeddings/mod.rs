@@ -4,4 +4,5 @@ mod input;
 
 pub use bert_embeddings::BertEmbeddings;
 pub use config::BertEmbeddingsConfig;
+pub(crate) use config::{EMBEDDING_SIZE, Number};
 pub use input::BertEmbeddingsInput;

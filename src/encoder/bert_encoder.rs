@@ -119,7 +119,7 @@ impl BertModelConfig {
 }
 
 impl BertEncoder {
-    /// All norms.
+    /// The norms of the encoder and its layers.
     pub(crate) fn norms(&self) -> impl Iterator<Item = &LayerNorm> {
         let of_layers =
             self.layers.iter().flat_map(|layer| layer.norms().into_iter().filter_map(|(_, norm)| norm));

@@ -1,6 +1,6 @@
 use super::disentangled::DisentangledConfig;
 use super::rotary::RotaryConfig;
-use crate::embeddings::BertEmbeddingsConfig;
+use crate::embeddings::{BertEmbeddingsConfig, Number};
 use crate::error::Result;
 use crate::family::{Architecture, Biases, NormPlace, PositionEmbeddingType};
 use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, ensure};
@@ -45,53 +45,43 @@ pub struct BertModelConfig {
     pub disentangled: Option<DisentangledConfig>,
 }
 
-/// The configs of published models.
-macro_rules! published {
-    ($($name:ident: $doc:literal $(, $with:ident($value:expr))*;)*) => {
-        impl BertModelConfig {
-            $(#[doc = $doc]
-            pub fn $name() -> Self {
-                Self::new(BertEmbeddingsConfig::$name())$(.$with($value))*
-            })*
-        }
-    };
-}
-
-published! {
-    bert_base_uncased: "`bert-base-uncased`: 109,482,240 parameters, the pooler's included.";
-    bert_base_chinese: "`bert-base-chinese`: 102,267,648 parameters, the pooler's included.";
-    bert_large_uncased: "`bert-large-uncased`: 335,141,888 parameters, the pooler's included.",
-        with_num_hidden_layers(24), with_num_attention_heads(16), with_intermediate_size(4096);
-    roberta_base: "`roberta-base`: 124,645,632 parameters, the pooler's included.";
-    distilbert_base_uncased: "`distilbert-base-uncased`: 66,362,880 parameters.", with_num_hidden_layers(6);
-    electra_small: "`google/electra-small-discriminator`: 13,483,008 parameters.",
-        with_num_attention_heads(4), with_intermediate_size(1024);
-    electra_base: "`google/electra-base-discriminator`: 108,891,648 parameters.";
-    mpnet_base: "`microsoft/mpnet-base`: 109,486,464 parameters, the pooler's included.";
-    albert_base_v2: "`albert/albert-base-v2`: 11,683,584 parameters, the pooler's included.",
-        with_hidden_act(Activation::GeluTanh), with_attention_probs_dropout_prob(0.0);
-    modernbert_base: "`answerdotai/ModernBERT-base`: 149,014,272 parameters.",
-        with_num_hidden_layers(22), with_intermediate_size(1152), with_attention_probs_dropout_prob(0.0),
-        with_rotary(Some(RotaryConfig::new()));
-    nomic_embed_text_v1_5: "`nomic-ai/nomic-embed-text-v1.5`: 136,731,648 parameters.",
-        with_hidden_act(Activation::Silu), with_attention_probs_dropout_prob(0.0),
-        with_rotary(Some(RotaryConfig::of_all_layers(1_000.0)));
-    gte_multilingual_base: "`alibaba-nlp-community/gte-multilingual-base`: 305,368,320 parameters.",
-        with_attention_probs_dropout_prob(0.0), with_rotary(Some(RotaryConfig::of_all_layers(160_000.0)));
-    jina_embeddings_v3:
-        "`jinaai/jina-embeddings-v3-hf`: 559,364,096 parameters, the pooler's included, its task adapters' not.",
-        with_num_hidden_layers(24), with_num_attention_heads(16), with_intermediate_size(4096),
-        with_rotary(Some(RotaryConfig::of_all_layers(20_000.0)));
-    deberta_v3_small: "`microsoft/deberta-v3-small`: 141,304,320 parameters.",
-        with_num_hidden_layers(6), with_disentangled(Some(DisentangledConfig::new()));
-    deberta_v3_base: "`microsoft/deberta-v3-base`: 183,831,552 parameters.",
-        with_disentangled(Some(DisentangledConfig::new()));
-    deberta_v3_large: "`microsoft/deberta-v3-large`: 434,012,160 parameters.",
-        with_num_hidden_layers(24), with_num_attention_heads(16), with_intermediate_size(4096),
-        with_disentangled(Some(DisentangledConfig::new()));
-}
-
 impl BertModelConfig {
+    /// The model around an embedding layer, with the defaults of the family's config class in transformers.
+    pub(crate) fn default_around(embeddings: BertEmbeddingsConfig) -> Self {
+        let spec = embeddings.family.spec();
+        let rotary = match spec.architecture.has_windows {
+            true => RotaryConfig::new().with_global_rope_theta(spec.rope_theta),
+            false => RotaryConfig::of_all_layers(spec.rope_theta),
+        };
+        let positions = spec.architecture.positions;
+        Self {
+            embeddings,
+            num_hidden_layers: spec.num_hidden_layers,
+            num_attention_heads: spec.num_attention_heads,
+            intermediate_size: spec.intermediate_size,
+            hidden_act: spec.hidden_act,
+            hidden_act_name: None,
+            attention_probs_dropout_prob: spec.attention_dropout,
+            mlp_dropout: 0.0,
+            rotary: (positions == PositionEmbeddingType::Rotary).then_some(rotary),
+            // The class's own are those of a model without them.
+            disentangled: (positions == PositionEmbeddingType::Disentangled).then(DisentangledConfig::new),
+        }
+    }
+
+    /// The numbers that a `config.json` states besides those of the embeddings, for reading and writing it.
+    pub(crate) fn numbers(&mut self) -> Vec<(&'static str, Number<'_>)> {
+        let has_mlp_dropout = self.encoder().has_mlp_dropout();
+        let mlp_dropout = has_mlp_dropout.then_some(("mlp_dropout", Number::Real(&mut self.mlp_dropout)));
+        let numbers = [
+            ("num_hidden_layers", Number::Size(&mut self.num_hidden_layers)),
+            ("num_attention_heads", Number::Size(&mut self.num_attention_heads)),
+            ("intermediate_size", Number::Size(&mut self.intermediate_size)),
+            ("attention_probs_dropout_prob", Number::Real(&mut self.attention_probs_dropout_prob)),
+        ];
+        numbers.into_iter().chain(mlp_dropout).collect()
+    }
+
     /// Checks that a model can be built from this config.
     ///
     /// # Errors

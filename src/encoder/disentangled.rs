@@ -64,7 +64,7 @@ impl DisentangledConfig {
         })
     }
 
-    /// K.
+    /// K, the number of ranges of distances to each side.
     pub(super) fn span(&self) -> usize {
         self.position_buckets.unwrap_or(self.max_relative_positions)
     }
@@ -74,7 +74,7 @@ impl DisentangledConfig {
         1 + usize::from(self.c2p) + usize::from(self.p2c)
     }
 
-    /// The row of the table for a query so many places after its key.
+    /// The row of the table for a query so many positions after its key.
     fn row(&self, distance: i64) -> usize {
         let span = self.span() as i64;
         (self.bucket(distance) + span).clamp(0, 2 * span - 1) as usize
@@ -172,7 +172,7 @@ pub struct DisentangledAttention {
 }
 
 impl DisentangledAttention {
-    /// Of a layer whose projections are made by `linear`, and with its dropout.
+    /// The attention of a layer with this dropout, whose projections `linear` makes.
     pub(super) fn new(config: DisentangledConfig, linear: impl Fn() -> Linear, dropout: f64) -> Self {
         let own = |is_read: bool| (is_read && !config.share_att_key).then(&linear);
         Self {
@@ -183,24 +183,22 @@ impl DisentangledAttention {
         }
     }
 
-    /// The projections of its own, with the names of their fields.
-    pub(crate) fn linears(&self) -> [(&'static str, Option<&Linear>); 2] {
-        [("pos_key_proj", self.pos_key_proj.as_ref()), ("pos_query_proj", self.pos_query_proj.as_ref())]
-    }
-
     pub(super) fn check(&self, name: impl Display, check: &ParameterCheck, hidden: usize) -> Result<()> {
-        self.linears().into_iter().try_for_each(|(part, linear)| {
-            linear.map_or(Ok(()), |linear| check.linear(format_args!("{name}.{part}"), linear, [hidden; 2]))
+        let own = [("pos_key_proj", &self.pos_key_proj), ("pos_query_proj", &self.pos_query_proj)];
+        own.into_iter().try_for_each(|(part, linear)| {
+            linear
+                .as_ref()
+                .map_or(Ok(()), |linear| check.linear(format_args!("{name}.{part}"), linear, [hidden; 2]))
         })
     }
 
-    /// 1 / √n.
+    /// The factor 1 / √n of queries.
     // A factor, as Burn's backward of a division by a number rounds it to f32.
     pub(super) fn query_scale(&self) -> f64 {
         (self.config.num_products() as f64).sqrt().recip()
     }
 
-    /// What queries, divided by √n, and keys of L places are multiplied with, [2L − 1, H]. `projections` are those of the layer
+    /// What queries, divided by √n, and keys of L positions are multiplied with, [2L − 1, H]. `projections` are those of the layer
     /// to queries and keys.
     pub(super) fn vectors(
         &self,
@@ -216,7 +214,7 @@ impl DisentangledAttention {
         let vectors = if let Some(norm) = &shared.layer_norm { norm.forward(vectors) } else { vectors };
         let dropout = if drops_out { active_prob(&self.dropout, &shared.table.weight) } else { 0.0 };
         let vectors = drop_out(vectors, dropout);
-        // By rising place of the key, so by falling distance from key to query.
+        // By rising position of the key, so by falling distance from key to query.
         let falling = (-last..=last).rev().map(|distance| (config.row(distance) - first) as i64);
         let falling: Vec<i64> = falling.collect();
         let rows = Tensor::<1, Int>::from_data(falling.as_slice(), &vectors.device()).unsqueeze();

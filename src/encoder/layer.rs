@@ -83,7 +83,7 @@ impl BertLayer {
         }
     }
 
-    /// f.
+    /// The activation f of the feed-forward network.
     pub fn hidden_act(&self) -> Activation {
         self.hidden_act
     }

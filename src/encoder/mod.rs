@@ -9,6 +9,7 @@ pub(crate) mod config;
 pub(crate) mod disentangled;
 mod layer;
 mod packing;
+mod published;
 mod relative_attention_bias;
 mod relative_positions;
 pub(crate) mod rotary;

@@ -33,7 +33,7 @@ impl RelativeAttentionBias {
         check.param("relative_attention_bias.table.weight", &self.table.weight, [BUCKETS, heads])
     }
 
-    /// [1, A, L, L] for the distances between L places, on the device of the table.
+    /// [1, A, L, L] for the distances between L positions, on the device of the table.
     pub(super) fn bias(&self, length: usize) -> Tensor<4> {
         let last = length as i64 - 1;
         let buckets: Vec<i64> = (-last..=last).map(|distance| bucket(distance) as i64).collect();

@@ -47,7 +47,7 @@ impl RelativePositions {
         self.distance_embedding.num_embeddings().div_ceil(2)
     }
 
-    /// Refuses a sequence of `seq` places that has distances without a vector.
+    /// Refuses a sequence of `seq` positions that has distances without a vector.
     pub(super) fn check(&self, seq: usize) -> Result<()> {
         let rows = self.max_position_embeddings();
         if seq <= rows {
@@ -57,11 +57,11 @@ impl RelativePositions {
         Err(Error::SequenceTooLong { needed: seq - 1, reason, rows })
     }
 
-    /// What A `heads` multiply queries and keys of L places with, [2L − 1, H].
+    /// What A `heads` multiply queries and keys of L positions with, [2L − 1, H].
     pub(super) fn vectors(&self, length: usize, heads: usize) -> [Option<Tensor<2>>; 2] {
         let rows = self.max_position_embeddings();
         let device = self.distance_embedding.weight.lazy_device();
-        // By rising place of the key, so by falling distance from key to query.
+        // By rising position of the key, so by falling distance from key to query.
         let falling = Tensor::arange((rows - length) as i64..(rows + length - 1) as i64, &device).flip([0]);
         let vectors: Tensor<2> = self.distance_embedding.forward_unchecked(falling);
         let [_, head_dim] = vectors.dims();

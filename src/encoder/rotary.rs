@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Rotary positions (Su et al. 2021), and a window of attention in most layers; the defaults are ModernBERT's.
 ///
-/// The angle of position m and pair i of a head's d columns is `m · θ^(−2i/d)`.
+/// The angle of position m and pair i of a head's d columns is `m · θ^(−2i/d)`, divided by the factor of linear scaling.
 ///
 /// ```
 /// use burn_bert::model::{BertModelConfig, RotaryConfig};
@@ -32,6 +32,9 @@ pub struct RotaryConfig {
     /// The first of every so many layers attends to all tokens.
     #[config(default = 3)]
     pub global_attn_every_n_layers: usize,
+    /// The factor of linear scaling, by which all angles are divided.
+    #[config(default = 1.0)]
+    pub scaling_factor: f64,
 }
 
 impl RotaryConfig {
@@ -47,25 +50,31 @@ impl RotaryConfig {
             let is_valid = theta.is_finite() && theta > 0.0;
             ensure(is_valid, field, || format!("is {theta}, but must be finite and above 0"))?;
         }
+        let factor = self.scaling_factor;
+        ensure(factor.is_finite() && factor > 0.0, "scaling_factor", || {
+            format!("is {factor}, but must be finite and above 0")
+        })?;
         check_sizes([
             ("local_attention", self.local_attention, usize::MAX),
             ("global_attn_every_n_layers", self.global_attn_every_n_layers, usize::MAX),
         ])
     }
 
-    pub(super) fn of_layer(&self, layer: usize) -> Rotary {
-        match layer % self.global_attn_every_n_layers {
-            0 => Rotary { theta: self.global_rope_theta, window: None },
+    pub(super) fn for_layer(&self, layer: usize) -> Rotary {
+        let (theta, window) = match layer % self.global_attn_every_n_layers {
+            0 => (self.global_rope_theta, None),
             // Half of the window is before the token, half after it.
-            _ => Rotary { theta: self.local_rope_theta, window: Some(self.local_attention / 2) },
-        }
+            _ => (self.local_rope_theta, Some(self.local_attention / 2)),
+        };
+        Rotary { speeds: [theta, self.scaling_factor], window }
     }
 }
 
 /// Rotary positions of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rotary {
-    pub(super) theta: f64,
+    /// θ and the factor of linear scaling.
+    pub(super) speeds: [f64; 2],
     /// How far from a token those are that it attends to, at most.
     pub(super) window: Option<usize>,
 }
@@ -74,33 +83,35 @@ pub(super) struct Rotary {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Angles(Arc<Mutex<Vec<KnownAngles>>>);
 
-/// Cosines and sines, each [N, d/2], by θ, d and dtype.
-type KnownAngles = ((f64, usize, DType), [Tensor<2>; 2]);
+/// Cosines and sines, each [N, d/2], by θ and factor, d and dtype.
+type KnownAngles = (([f64; 2], usize, DType), [Tensor<2>; 2]);
 
 impl Angles {
-    /// The cosines and sines of `m · θ^(−2i/d)` for each token, at place m of `positions`, and each i below d/2, beside `rows`.
-    pub(super) fn of(
+    /// The cosines and sines of `m · θ^(−2i/d) / factor` for each token, at position m of `positions`, and each i below d/2, beside
+    /// `rows`.
+    pub(super) fn cos_sin(
         &self,
-        theta: f64,
+        speeds @ [theta, factor]: [f64; 2],
         columns: usize,
         positions: &[i64],
         rows: &Tensor<2>,
     ) -> [Tensor<2>; 2] {
         let dtype = computed_in(rows.dtype());
-        let key = (theta, columns, dtype);
+        let key = (speeds, columns, dtype);
         // A panic while it was held left no half of an entry.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, values)) = known.iter().find(|(known, _)| *known == key) {
             return values.clone();
         }
         let half = columns / 2;
-        // In f64 on the host: in f32 an angle at place 8,000 is off by half a thousandth, and GPUs' sines of it by more.
-        let speed = |i: usize| theta.powf(-2.0 * i as f64 / columns as f64);
+        // In f64 on the host: in f32 an angle at position 8,000 is off by half a thousandth, and GPUs' sines of it by more.
+        let speed = |i: usize| theta.powf(-2.0 * i as f64 / columns as f64) / factor;
         let speeds: Vec<f64> = (0..half).map(speed).collect();
         let at = |m: i64| speeds.iter().map(move |speed| (m as f64 * speed).sin_cos());
-        // Once for a place: sequences of a batch share most of theirs.
-        let places: BTreeSet<i64> = positions.iter().copied().collect();
-        let all: BTreeMap<i64, Vec<(f64, f64)>> = places.into_iter().map(|m| (m, at(m).collect())).collect();
+        // Once for each position: sequences of a batch share most of theirs.
+        let distinct: BTreeSet<i64> = positions.iter().copied().collect();
+        let all: BTreeMap<i64, Vec<(f64, f64)>> =
+            distinct.into_iter().map(|m| (m, at(m).collect())).collect();
         // They have no gradient.
         let device = rows.device().without_autodiff();
         let table = |of: fn(&(f64, f64)) -> f64| {

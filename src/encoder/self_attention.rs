@@ -46,7 +46,7 @@ impl BertSelfAttention {
                 .map(|own| DisentangledAttention::new(own, linear, config.embeddings.hidden_dropout_prob)),
             dropout: DropoutConfig::new(config.attention_probs_dropout_prob).init(),
             num_attention_heads: config.num_attention_heads,
-            rotary: config.rotary.map(|rotary| rotary.of_layer(layer)),
+            rotary: config.rotary.map(|rotary| rotary.for_layer(layer)),
         }
     }
 
@@ -83,7 +83,7 @@ impl BertSelfAttention {
         let reads_places = self.relative_positions.is_some()
             || self.disentangled.is_some()
             || positions.is_some()
-            // A window that reaches from the first place to the last leaves nothing out.
+            // A window that reaches from the first position to the last leaves nothing out.
             || self.window().is_some_and(|window| window + 1 < seq);
         if !reads_places || packing.is_contiguous {
             let positions = self.positions(&all[0], packing.longest(), positions, true);
@@ -107,10 +107,10 @@ impl BertSelfAttention {
 
     /// Packed queries and keys with what positions do to them before they are multiplied.
     fn placed(&self, [query, key]: [Tensor<2>; 2], packing: &Packing) -> [Tensor<2>; 2] {
-        if let Some(Rotary { theta, .. }) = self.rotary {
+        if let Some(Rotary { speeds, .. }) = self.rotary {
             let columns = self.query.weight.lazy_shape()[1] / self.num_attention_heads;
             return [query, key].map(|rows| {
-                let angles = packing.angles.of(theta, columns, &packing.positions, &rows);
+                let angles = packing.angles.cos_sin(speeds, columns, &packing.positions, &rows);
                 rotary(rows, angles, self.num_attention_heads)
             });
         }
@@ -139,7 +139,7 @@ impl BertSelfAttention {
         packing.mask(weights, 2, 0.0)
     }
 
-    /// What this layer's positions and those that all layers share add to the logits of `length` places, beside `query`.
+    /// What this layer's positions and those that all layers share add to the logits of `length` positions, beside `query`.
     fn positions(
         &self,
         query: &Tensor<2>,

@@ -12,7 +12,7 @@ pub(crate) struct Architecture {
     // The embedding layer: the sum of word, position and token-type embeddings, LayerNorm, dropout.
     /// The positions of a config that does not state relative ones.
     pub(crate) positions: PositionEmbeddingType,
-    /// Without them `type_vocab_size` is 0.
+    /// Whether there are token-type embeddings; without them `type_vocab_size` is 0.
     pub(crate) token_types: Presence,
     /// ε of every LayerNorm, if no config can state another.
     pub(crate) layer_norm_eps: Option<f64>,
@@ -23,7 +23,7 @@ pub(crate) struct Architecture {
     pub(crate) biases: Biases,
     /// Whether the feed-forward network is `(f(x·U) ∘ (x·G))·D`, and not `f(x·U)·D`.
     pub(crate) is_gated: bool,
-    /// Of what D reads. Where `mlp_dropout` states it, the attention's output has the dropout of its weights.
+    /// The dropout of the input of D. Where `mlp_dropout` states it, the attention's output has the dropout of its weights.
     pub(crate) inner_dropout: FamilyDropout,
     /// Whether one layer is run again and again.
     pub(crate) shares_layers: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Architecture {
     /// Whether classifiers read `LayerNorm(GELU(x·P))`, the transform of the masked-language-model head, and not x.
     pub(crate) classifiers_have_transform: bool,
     pub(crate) sequence_head: SequenceHead,
-    /// By what they classify, see [`Classified`].
+    /// The dropout of heads, by what they classify ([`Classified`]).
     pub(crate) head_dropout: [FamilyDropout; 3],
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Biases {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Never,
-    /// If a config states its size.
+    /// The models whose config states its size have it.
     IfStated,
     Always,
 }
@@ -83,7 +83,7 @@ pub(crate) enum NormPlace {
     Pre,
 }
 
-/// What relative positions R add to `Q·Kᵀ / √d`.
+/// The term that relative positions R add to `Q·Kᵀ / √d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RelativeScores {
     /// `R / √d`.
@@ -98,7 +98,7 @@ pub(crate) enum SequenceHead {
     Pooled,
     /// Two linear layers that read the vector at position 0.
     Dense { activation: Activation, drops_input: bool },
-    /// The same with GELU, and a dropout of its own before the first layer.
+    /// Two linear layers with GELU between them, and a separate dropout before the first.
     ContextPooler,
     /// A linear layer after the classifiers' transform, of the vector at position 0 or of the mean over tokens.
     Transformed,
@@ -113,9 +113,9 @@ pub(crate) enum Classified {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FamilyDropout {
-    /// What a config states, and this otherwise; `None` is the dropout of the layers.
+    /// The value that a config states, or else this one; `None` stands for the dropout of the layers.
     Stated(Option<f64>),
-    /// That of the layers' outputs.
+    /// The dropout of the layers' outputs.
     OfLayers,
     Never,
 }

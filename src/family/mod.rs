@@ -1,6 +1,8 @@
 //! Model families: what their models are made of, and how they are stored.
 
 mod architecture;
+mod bert;
+mod rotary;
 mod spec;
 mod table;
 

@@ -15,7 +15,7 @@ pub(crate) struct FamilySpec {
     pub(crate) class: &'static str,
     /// The prefix of its keys in a model with a head: `bert` in `bert.embeddings.…`.
     pub(crate) base: &'static str,
-    /// Another one, of files that transformers did not write.
+    /// Another prefix of its keys, in files that transformers did not write, whose `model_type` it is too.
     pub(crate) old_base: Option<&'static str>,
     pub(crate) architecture: Architecture,
     /// BERT's fields that this family's `config.json` has under another name or not at all.
@@ -39,27 +39,27 @@ pub(crate) struct FamilySpec {
     /// θ of rotary positions in the layers that attend to all tokens.
     pub(crate) rope_theta: f64,
     // Keys. Those of the model follow its prefix, those of heads have none.
-    /// Of embeddings, encoder and pooler.
+    /// The keys of embeddings, encoder and pooler.
     pub(crate) keys: Keys,
-    /// Those that differ from `keys` of another family.
+    /// Keys that differ from the `keys` taken over from another family.
     pub(crate) more_keys: Keys,
     /// Whether a bias that a module lacks is stored as zeros, as the class in Python always has one.
     pub(crate) zero_biases: bool,
-    /// Of the masked-language-model head.
+    /// The keys of the masked-language-model head.
     pub(crate) masked_lm: Keys,
-    /// Other names of the same head.
+    /// Other keys of the masked-language-model head.
     pub(crate) other_masked_lm: Option<Keys>,
-    /// Of the other heads.
+    /// The keys of the other heads.
     pub(crate) heads: Keys,
     /// The fields in `config.json` for the dropout of the heads, by what they classify.
     pub(crate) head_dropout: [Option<&'static str>; 3],
 }
 
-/// What has become of a field of BERT's `config.json`.
+/// How a family names a field of BERT's `config.json`.
 pub(crate) enum Field {
-    /// It has this name, and BERT's is ignored.
+    /// The field has this name, and BERT's is ignored.
     Named(&'static str),
-    /// It has this name beside BERT's, which counts if a config has both.
+    /// The field has this name too, and BERT's counts if a config has both.
     Also(&'static str),
     /// Files that transformers did not write have this name, which counts if they lack BERT's.
     Old(&'static str),
@@ -69,13 +69,13 @@ pub(crate) enum Field {
 
 /// A field of `config.json` that changes the model.
 pub(crate) enum Unsupported {
-    /// What the model does if the field has this value.
+    /// A flag, the value that is refused, and what the model does then.
     Flag(&'static str, bool, &'static str),
-    /// What a field means that must have one value, if it is not null.
+    /// A number, the only value that is supported (or null), and what another one means.
     OtherThan(&'static str, f64, &'static str),
-    /// What a field means that must have one name.
+    /// A text, the only one that is supported, and what another one means.
     OtherName(&'static str, &'static str, &'static str),
-    /// What a field means that must be `hidden_size`.
+    /// A size that must be `hidden_size`, and what another one means.
     OtherWidth(&'static str, &'static str),
 }
 
@@ -159,10 +159,10 @@ pub(crate) fn key_of(path: &str, lines: Keys) -> String {
     renamed(path, lines.iter()).map_or_else(|| path.into(), |renamed| renamed.key)
 }
 
-/// What a line of [`Keys`] makes of a path.
+/// The key that a line of [`Keys`] gives a path.
 pub(crate) struct Renamed {
     pub(crate) key: String,
-    /// What the keys of the same module start with, of all layers.
+    /// The prefix of the module's keys in all layers.
     pub(crate) module: String,
     /// Which of the modules of one tensor it is, and how many they are.
     pub(crate) index: usize,

@@ -16,6 +16,12 @@ pub(crate) const MODEL_NAME: &str = "model.safetensors";
 pub(crate) const WEIGHT_NAMES: [&str; 4] =
     [MODEL_NAME, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
+/// The settings of a PEFT adapter.
+pub(crate) const ADAPTER_CONFIG_NAME: &str = "adapter_config.json";
+
+/// The weights of a PEFT adapter, in the order in which PEFT looks for them.
+pub(crate) const ADAPTER_NAMES: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
+
 /// The tokenizer and its settings.
 #[cfg(any(feature = "tokenizers", feature = "hub"))]
 pub(crate) const TOKENIZER_NAMES: [&str; 4] =

@@ -2,10 +2,11 @@
 //!
 //! ```
 //! use burn::train::metric::LossMetric;
-//! use burn_bert::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
+//! use burn_bert::metrics::{ConfusionMetric, EntityMetric, LabelMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
 //!
 //! // Each tuple is an argument of `SupervisedTraining::metrics`.
 //! let classification = (LossMetric::new(), ConfusionMetric::macro_f1(), ConfusionMetric::f1(1, "positive"));
+//! let labels = (LossMetric::new(), LabelMetric::micro_f1(), LabelMetric::macro_f1());
 //! let names = ["O", "B-PER", "I-PER"].map(String::from); // of the model: id2label
 //! let tokens = (LossMetric::new(), EntityMetric::f1(&names), EntityMetric::recall(&names));
 //! let sentences = (LossMetric::new(), SpearmanMetric::new(), RetrievalMetric::mrr(10));
@@ -15,6 +16,7 @@
 mod confusion_matrix;
 mod entities;
 mod epoch_metric;
+mod label_scores;
 mod retrieval;
 mod spearman;
 mod squad_scores;
@@ -22,6 +24,7 @@ mod squad_scores;
 pub use confusion_matrix::{ConfusionMatrix, ConfusionMetric};
 pub use entities::{EntityCounts, EntityInput, EntityMetric, EntityScores};
 pub use epoch_metric::EpochMetric;
+pub use label_scores::{LabelInput, LabelMetric, LabelScores};
 pub use retrieval::{RetrievalInput, RetrievalMetric, RetrievalScores, TripletInput, TripletMetric};
 pub use spearman::{SpearmanInput, SpearmanMetric, spearman};
 pub use squad_scores::SquadScores;

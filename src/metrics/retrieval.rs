@@ -2,7 +2,7 @@ use super::epoch_metric::{Collected, EpochMetric};
 use crate::model::Similarity;
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
 
 /// The ranks at which queries find their relevant documents, and the scores computed from those ranks.
@@ -87,7 +87,7 @@ fn hits(places: &[usize], k: usize) -> &[usize] {
 }
 
 /// A score of retrieval among all documents of an epoch, [`RetrievalScores`], in Burn's trainer, computed at the end of
-/// the epoch. A text that occurs twice is two documents. On the training split it is NaN.
+/// the epoch. Equal texts are one query or one document: all positives of a query are relevant. On the training split it is NaN.
 pub type RetrievalMetric = EpochMetric<Vectors>;
 
 /// Queries that are compared at once: a matrix multiplication of more rows is no faster for each, and takes more memory.
@@ -96,9 +96,9 @@ const QUERIES: usize = 512;
 #[derive(Clone, Default)]
 pub struct Vectors {
     similarity: Similarity,
-    queries: Vec<Tensor<2>>,
-    documents: Vec<Tensor<2>>,
-    num_documents: usize,
+    queries: DistinctTexts,
+    documents: DistinctTexts,
+    /// The documents that are relevant for each query.
     relevant: Vec<Vec<usize>>,
     /// The trainer asks twice for the score of an epoch.
     scores: OnceLock<RetrievalScores>,
@@ -141,6 +141,39 @@ pub struct RetrievalInput {
     pub documents: Tensor<2>,
     /// The documents of this batch that are relevant for each of the Q queries.
     pub relevant: Vec<Vec<usize>>,
+    /// Hashes of the texts of the queries and of the documents, of which equal ones are one; without them all differ.
+    pub texts: Option<[Vec<u64>; 2]>,
+}
+
+/// The vectors of the different texts of an epoch.
+#[derive(Clone, Default)]
+struct DistinctTexts {
+    vectors: Vec<Tensor<2>>,
+    numbers: HashMap<u64, usize>,
+    len: usize,
+}
+
+impl DistinctTexts {
+    /// Adds the vectors of texts that are new, and returns the number of each text.
+    fn add(&mut self, vectors: &Tensor<2>, texts: Option<&Vec<u64>>) -> Vec<usize> {
+        let (before, [rows, _]) = (self.len, vectors.dims());
+        let (mut numbers, mut new) = (Vec::with_capacity(rows), Vec::new());
+        for row in 0..rows {
+            let number = texts.map_or(self.len, |texts| *self.numbers.entry(texts[row]).or_insert(self.len));
+            if number == self.len {
+                self.len += 1;
+                new.push(row as i64);
+            }
+            numbers.push(number);
+        }
+        // Burn concatenates no tensors without rows.
+        match self.len - before {
+            0 => {}
+            added if added == rows => self.vectors.push(vectors.clone()),
+            _ => self.vectors.push(vectors.clone().select(0, Tensor::from_data(&new[..], &vectors.device()))),
+        }
+        numbers
+    }
 }
 
 impl Collected for Vectors {
@@ -155,16 +188,12 @@ impl Collected for Vectors {
         assert_eq!(input.relevant.len(), queries, "relevant must have an entry for each query");
         let is_there = input.relevant.iter().flatten().all(|&document| document < added);
         assert!(is_there, "relevant must name documents of this batch, which has {added}");
-        // Documents are numbered through the epoch, those of a batch from 0.
-        let before = self.num_documents;
-        let shifted = |relevant: &Vec<usize>| relevant.iter().map(|document| document + before).collect();
-        self.relevant.extend(input.relevant.iter().map(shifted));
-        self.num_documents += added;
-        for (all, added) in [(&mut self.queries, &input.queries), (&mut self.documents, &input.documents)] {
-            // Burn concatenates no tensors without rows.
-            if added.dims()[0] > 0 {
-                all.push(added.clone());
-            }
+        let [query_texts, document_texts] = [0, 1].map(|side| input.texts.as_ref().map(|texts| &texts[side]));
+        let queries = self.queries.add(&input.queries, query_texts);
+        let documents = self.documents.add(&input.documents, document_texts);
+        self.relevant.resize(self.queries.len, Vec::new());
+        for (query, relevant) in queries.into_iter().zip(&input.relevant) {
+            self.relevant[query].extend(relevant.iter().map(|&document| documents[document]));
         }
         Ok(false)
     }
@@ -176,16 +205,16 @@ impl Vectors {
             return Ok(scores);
         }
         let mut scores = RetrievalScores::default();
-        if !self.queries.is_empty() && !self.documents.is_empty() {
+        if self.queries.len > 0 && self.documents.len > 0 {
             let all = |parts: &[Tensor<2>]| Tensor::cat(parts.to_vec(), 0);
             let (similarity, queries, documents) =
-                self.similarity.prepared(all(&self.queries), all(&self.documents));
+                self.similarity.prepared(all(&self.queries.vectors), all(&self.documents.vectors));
             let mut relevant = self.relevant.iter();
             // Not all at once: their similarities may not fit into memory.
             for queries in queries.split(QUERIES, 0) {
                 let rows = similarity.between(queries, documents.clone()).try_into_data()?;
                 let rows: Vec<f64> = rows.iter().collect();
-                for (row, relevant) in rows.chunks(self.num_documents).zip(relevant.by_ref()) {
+                for (row, relevant) in rows.chunks(self.documents.len).zip(relevant.by_ref()) {
                     scores.add(row, relevant);
                 }
             }

@@ -1,8 +1,8 @@
-use crate::checkpoint::{Fields, ModelKeys};
+use crate::checkpoint::Fields;
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
-use crate::family::{Classified, Keys};
+use crate::family::Classified;
 use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
 use crate::model::classifier::{ClassifierTransform, classifier_dropout, head_fields, numbered};
@@ -77,15 +77,15 @@ impl QuestionAnsweringBatch {
         }
         let rows: Vec<&[bool]> = padding.iter().flat_map(PaddingMask::rows).collect();
         let is_token =
-            |row: usize, place: usize| place < seq && rows.get(row).is_none_or(|padding| !padding[place]);
-        let places = |which: usize| {
-            let places = answers.iter().enumerate().map(|(row, answer)| {
+            |row: usize, index: usize| index < seq && rows.get(row).is_none_or(|padding| !padding[index]);
+        let labels = |which: usize| {
+            let indices = answers.iter().enumerate().map(|(row, answer)| {
                 if is_token(row, answer[which]) { answer[which] as i64 } else { IGNORED }
             });
-            // A place is a class of its sequence, so the loss is the cross-entropy over the S tokens.
-            Labels::of_sequences(&input, &places.collect::<Vec<_>>())
+            // A index is a class of its sequence, so the loss is the cross-entropy over the S tokens.
+            Labels::for_sequences(&input, &indices.collect::<Vec<_>>())
         };
-        let answers = [places(0)?, places(1)?];
+        let answers = [labels(0)?, labels(1)?];
         Ok(Self { input, padding, answers })
     }
 
@@ -98,7 +98,7 @@ impl QuestionAnsweringBatch {
 
     /// The number of sequences that have an answer, whose first token is in the sequence.
     pub fn num_labelled(&self) -> usize {
-        self.answers[0].places.len()
+        self.answers[0].positions.len()
     }
 }
 
@@ -124,14 +124,14 @@ const OF_PADDING: f64 = -65504.0;
 pub struct BertForQuestionAnswering {
     /// The model below the head; without a pooler.
     pub bert: BertModel,
-    /// What comes before the dropout, in ModernBERT.
+    /// The layers before the dropout, in ModernBERT.
     pub transform: Option<ClassifierTransform>,
     pub(crate) dropout: Dropout,
     /// W and b, [H, 2].
     pub qa_outputs: Linear,
 }
 
-/// What [`BertForQuestionAnswering::forward`] returns.
+/// The output of [`BertForQuestionAnswering::forward`].
 #[derive(Debug)]
 pub struct QuestionAnsweringOutput {
     /// The mean of the cross-entropies of the first and of the last token, `[1]`.
@@ -176,7 +176,7 @@ impl BertForQuestionAnswering {
     /// Errors are those of [`logits`](Self::logits), and another shape or device if `batch.input` was replaced.
     pub fn try_forward(&self, batch: &QuestionAnsweringBatch) -> Result<QuestionAnsweringOutput> {
         let [_, seq] = batch.input.dims();
-        // Places are classes here, of which there are as many as tokens.
+        // An index is a class here, of which there are as many as tokens.
         batch.answers.iter().try_for_each(|labels| labels.check_classes(&batch.input, seq))?;
         let [start_logits, end_logits] = self.logits(&batch.input, batch.padding.as_ref())?;
         let [starts, ends] = &batch.answers;
@@ -188,16 +188,12 @@ impl BertForQuestionAnswering {
 }
 
 impl Stored for BertForQuestionAnswering {
-    stored_head!(BertForQuestionAnsweringConfig, Some("ForQuestionAnswering"), bert);
+    stored_head!(BertForQuestionAnsweringConfig, Some("ForQuestionAnswering"), bert, heads);
 
     fn config_of(fields: &Fields) -> Result<BertForQuestionAnsweringConfig> {
         let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
         let bert = BertModelConfig::from_fields(fields)?;
         Ok(BertForQuestionAnsweringConfig { bert, qa_dropout })
-    }
-
-    fn head_keys(&self, keys: &ModelKeys) -> Keys {
-        keys.family.heads
     }
 
     fn head_norms(&self) -> Vec<&LayerNorm> {

@@ -56,7 +56,7 @@ pub(super) use classifier;
 pub struct ClassifierTransform {
     /// P, [H, H].
     pub dense: Linear,
-    /// H values.
+    /// γ and β, H values each.
     pub layer_norm: LayerNorm,
 }
 
@@ -154,13 +154,14 @@ pub(super) fn check_names(id2label: &[String]) -> Result<()> {
     })
 }
 
-/// Refuses weights that are not one per class, or neither 0 nor summable in f32.
+/// Refuses an ε of label smoothing that is not in [0, 1).
 pub(super) fn check_smoothing(label_smoothing: f64) -> Result<()> {
     ensure((0.0..1.0).contains(&label_smoothing), "label_smoothing", || {
         format!("is {label_smoothing}, but must lie in [0, 1)")
     })
 }
 
+/// Refuses weights that are not one per class, or neither 0 nor summable in f32.
 pub(super) fn check_weights(class_weights: Option<&[f64]>, num_labels: usize) -> Result<()> {
     let Some(weights) = class_weights else { return Ok(()) };
     ensure(weights.len() == num_labels, "class_weights", || {
@@ -186,13 +187,17 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
         })?;
         return Ok(numbered(count));
     };
-    // From 0 on without gaps, as an id is the place of a logit.
+    // From 0 on without gaps, as an id is the index of a logit.
     let name = |id: usize| match names.get(&id.to_string()) {
         Some(Value::String(name)) => Ok(name.clone()),
+        Some(Value::Number(name)) => Ok(name.to_string()),
         Some(_) => {
             Err(fields.invalid("id2label", format!("names the id {id} by something that is not text")))
         }
-        None => Err(fields.invalid("id2label", format!("has {} labels, but none of id {id}", names.len()))),
+        None => Err(fields.invalid(
+            "id2label",
+            format!("has {} labels, but none of id {id}; number them from 0 on", names.len()),
+        )),
     };
     (0..names.len()).map(name).collect()
 }

@@ -1,12 +1,11 @@
 //! The fields of a `config.json` that belong to the encoder.
 
-use crate::checkpoint::Fields;
+use crate::checkpoint::{Fields, number_fields};
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::disentangled::DisentangledConfig;
 use crate::encoder::rotary::RotaryConfig;
 use crate::error::{Error, Result, shown};
-use crate::family::PositionEmbeddingType;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -22,10 +21,9 @@ impl BertModelConfig {
 
     /// The config in a `config.json`. Errors are those of [`from_pretrained`](Self::from_pretrained).
     pub fn from_fields(fields: &Fields) -> Result<Self> {
-        let defaults = fields.spec;
         let allowed = format!("one of {}", Activation::all_names());
         let hidden_act =
-            fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(defaults.hidden_act);
+            fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(fields.spec.hidden_act);
         let hidden_act_name = fields.text("hidden_act")?.filter(|name| *name != hidden_act.names()[0]);
         // Both change what is computed, and no tensor would be missing.
         for (field, problem) in [
@@ -34,29 +32,18 @@ impl BertModelConfig {
         ] {
             fields.ensure(fields.flag(field)? != Some(true), field, || problem.into())?;
         }
-        let config = Self::new(fields.embeddings()?);
-        let is_disentangled = fields.spec.architecture.positions == PositionEmbeddingType::Disentangled;
-        let is_rotary = config.embeddings.position_embedding_type == PositionEmbeddingType::Rotary;
-        let config = Self {
-            num_hidden_layers: fields.size("num_hidden_layers", defaults.num_hidden_layers)?,
-            num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
-            intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
-            hidden_act,
-            hidden_act_name: hidden_act_name.map(String::from),
-            attention_probs_dropout_prob: fields
-                .number("attention_probs_dropout_prob", defaults.attention_dropout)?,
-            mlp_dropout: match config.encoder().has_mlp_dropout() {
-                true => fields.number("mlp_dropout", 0.0)?,
-                false => 0.0,
-            },
-            rotary: is_rotary.then(|| rotary_of(fields)).transpose()?,
-            disentangled: is_disentangled.then(|| disentangled_of(fields, &config)).transpose()?,
-            ..config
-        };
+        let mut config = Self::default_around(fields.embeddings()?);
+        fields.read_numbers(config.numbers())?;
+        (config.hidden_act, config.hidden_act_name) = (hidden_act, hidden_act_name.map(String::from));
+        config.rotary = config.rotary.map(|default| read_rotary(fields, default)).transpose()?;
+        if config.disentangled.is_some() {
+            config.disentangled = Some(read_disentangled(fields, &config)?);
+        }
         fields.in_file(config.validate())?;
         // transformers takes any length of a head, and the heads here share the hidden size.
         let own = config.embeddings.hidden_size / config.num_attention_heads;
-        let is_own = !is_rotary || fields.is_null("head_dim") || fields.size("head_dim", own)? == own;
+        let is_own =
+            config.rotary.is_none() || fields.is_null("head_dim") || fields.size("head_dim", own)? == own;
         fields.ensure(is_own, "head_dim", || format!("must be hidden_size / num_attention_heads = {own}"))?;
         Ok(config)
     }
@@ -66,24 +53,20 @@ impl BertModelConfig {
         // The name counts as long as the activation was not changed.
         let stated = stated.filter(|name| Activation::of_name(name) == Some(self.hidden_act));
         let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
-        let mut fields = vec![
-            ("num_hidden_layers", json!(self.num_hidden_layers)),
-            ("num_attention_heads", json!(self.num_attention_heads)),
-            ("intermediate_size", json!(self.intermediate_size)),
-            ("attention_probs_dropout_prob", json!(self.attention_probs_dropout_prob)),
-            ("hidden_act", json!(hidden_act)),
-        ];
+        let mut fields = number_fields(self.clone().numbers());
+        fields.push(("hidden_act", json!(hidden_act)));
         let angles = |theta: f64| json!({ "rope_theta": theta, "rope_type": "default" });
         if let Some(rotary) = self.rotary.filter(|_| !self.encoder().has_windows) {
-            let theta = rotary.global_rope_theta;
-            fields.extend([("rope_theta", json!(theta)), ("rope_parameters", angles(theta))]);
+            let (theta, factor) = (rotary.global_rope_theta, rotary.scaling_factor);
+            let linear = json!({ "rope_theta": theta, "rope_type": "linear", "factor": factor });
+            let angles = if factor == 1.0 { angles(theta) } else { linear };
+            fields.extend([("rope_theta", json!(theta)), ("rope_parameters", angles)]);
         } else if let Some(rotary) = self.rotary {
             let every = rotary.global_attn_every_n_layers;
             let kind = |layer: usize| LAYER_KINDS[usize::from(!layer.is_multiple_of(every))];
             let angles = [rotary.global_rope_theta, rotary.local_rope_theta].map(angles);
             // The last two are the names of transformers 5, the others those of version 4.48 on.
             fields.extend([
-                ("mlp_dropout", json!(self.mlp_dropout)),
                 ("global_rope_theta", json!(rotary.global_rope_theta)),
                 ("local_rope_theta", json!(rotary.local_rope_theta)),
                 ("local_attention", json!(rotary.local_attention)),
@@ -112,7 +95,7 @@ impl BertModelConfig {
     }
 }
 
-fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<DisentangledConfig> {
+fn read_disentangled(fields: &Fields, config: &BertModelConfig) -> Result<DisentangledConfig> {
     fields.ensure(fields.flag("relative_attention")? == Some(true), "relative_attention", || {
         "is not true, but models of this family without relative attention are not supported".into()
     })?;
@@ -155,8 +138,7 @@ fn disentangled_of(fields: &Fields, config: &BertModelConfig) -> Result<Disentan
 const LAYER_KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
 
 /// The rotary positions and windows of a `config.json`, under the names of transformers 5 or of version 4.
-fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
-    let default = RotaryConfig::new();
+fn read_rotary(fields: &Fields, default: RotaryConfig) -> Result<RotaryConfig> {
     let given = fields.object("rope_parameters")?;
     let theta = |of: &str, angles: Option<&Map<String, Value>>, old: &'static str, default: f64| {
         let Some(angles) = angles else { return fields.number(old, default) };
@@ -170,14 +152,12 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
             Some(None) => invalid("have a rope_theta that is not a number"),
         }
     };
+    if !fields.spec.architecture.has_windows {
+        return read_scaled_rotary(fields, default.global_rope_theta);
+    }
     fields.ensure(fields.is_null("rope_scaling"), "rope_scaling", || {
         "is given, but scaled rotary positions are not supported".into()
     })?;
-    let spec = fields.spec;
-    if !spec.architecture.has_windows {
-        let theta = theta("", given, "rope_theta", spec.rope_theta)?;
-        return Ok(RotaryConfig::of_all_layers(theta));
-    }
     let of_kind = |kind: &'static str, old: &'static str, default: f64| {
         let stated = given.and_then(|kinds| kinds.get(kind)).filter(|angles| !angles.is_null());
         let angles = stated.and_then(Value::as_object);
@@ -187,11 +167,47 @@ fn rotary_of(fields: &Fields) -> Result<RotaryConfig> {
         theta(&format!("of {kind} "), angles, old, default)
     };
     Ok(RotaryConfig {
-        global_rope_theta: of_kind(LAYER_KINDS[0], "global_rope_theta", spec.rope_theta)?,
+        global_rope_theta: of_kind(LAYER_KINDS[0], "global_rope_theta", default.global_rope_theta)?,
         local_rope_theta: of_kind(LAYER_KINDS[1], "local_rope_theta", default.local_rope_theta)?,
         local_attention: fields.size("local_attention", default.local_attention)?,
         global_attn_every_n_layers: global_every(fields, default.global_attn_every_n_layers)?,
+        ..default
     })
+}
+
+/// The rotary positions of a family whose layers are alike, with linear scaling or the fixed NTK scaling of Alibaba's code, which
+/// is linear too: by f, θ becomes θ·f and the angles are divided by f^(2/d).
+fn read_scaled_rotary(fields: &Fields, default: f64) -> Result<RotaryConfig> {
+    // The code that published `new` has another default than transformers.
+    let is_stated = fields.text("model_type")? != Some("new") || !fields.is_null("rope_theta");
+    fields.ensure(is_stated, "rope_theta", || "is missing; state it".into())?;
+    let theta = fields.number("rope_theta", default)?;
+    // transformers reads the older name first.
+    let names = ["rope_scaling", "rope_parameters"];
+    let Some(field) = names.into_iter().find(|&name| !fields.is_null(name)) else {
+        return Ok(RotaryConfig::of_all_layers(theta));
+    };
+    let given = fields.object(field)?.cloned().unwrap_or_default();
+    let number = |name: &str, default: f64| {
+        let number = given.get(name).map_or(Some(default), Value::as_f64);
+        number.ok_or_else(|| fields.invalid(field, format!("have a {name} that is not a number")))
+    };
+    let (theta, factor) = (number("rope_theta", theta)?, number("factor", 1.0)?);
+    let kind = given.get("rope_type").or(given.get("type")).unwrap_or(&Value::Null).as_str();
+    let (theta, factor) = match kind.unwrap_or("default") {
+        "default" => (theta, 1.0),
+        "linear" => (theta, factor),
+        "ntk" if given.get("mixed_b").is_none_or(Value::is_null) => {
+            let heads = fields.size("num_attention_heads", fields.spec.num_attention_heads)?;
+            let columns = fields.size("hidden_size", fields.spec.hidden_size)? / heads.max(1);
+            (theta * factor, factor.powf(2.0 / columns as f64))
+        }
+        other => {
+            let problem = format!("have the rope_type {:?}, which is not supported", shown(other));
+            return Err(fields.invalid(field, problem));
+        }
+    };
+    Ok(RotaryConfig::of_all_layers(theta).with_scaling_factor(factor))
 }
 
 /// Every how many layers one attends to all tokens: as version 4 says it, or as the list of version 5 shows it.
@@ -205,7 +221,7 @@ fn global_every(fields: &Fields, default: usize) -> Result<usize> {
     })?;
     // The second global layer shows how far apart they are; without one only the first is.
     let second = types.iter().skip(1).position(|kind| kind == LAYER_KINDS[0]);
-    let shown = second.map_or(types.len().max(1), |place| place + 1);
+    let shown = second.map_or(types.len().max(1), |index| index + 1);
     let irregular = |every: usize| {
         let expected = |layer: usize| LAYER_KINDS[usize::from(!layer.is_multiple_of(every))];
         types.iter().enumerate().position(|(layer, kind)| *kind != expected(layer))

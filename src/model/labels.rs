@@ -16,38 +16,38 @@ pub(super) struct Labels {
     /// The axes that have labels: [B, S] or `[B]`.
     shape: Vec<usize>,
     /// Where the labels are, row and column; the column of a sequence is 0.
-    pub(super) places: Vec<[usize; 2]>,
+    pub(super) positions: Vec<[usize; 2]>,
     values: Vec<i64>,
     /// The labels, `[N]`; `None` without any, as operators take no tensors without values.
     pub(super) tensor: Option<Tensor<1, Int>>,
 }
 
 impl Labels {
-    pub(super) fn at(input: &BertEmbeddingsInput, places: &[[usize; 2]], labels: &[u32]) -> Result<Self> {
-        if places.len() != labels.len() {
-            let expected = format!("[{}], one per position", places.len());
+    pub(super) fn at(input: &BertEmbeddingsInput, positions: &[[usize; 2]], labels: &[u32]) -> Result<Self> {
+        if positions.len() != labels.len() {
+            let expected = format!("[{}], one per position", positions.len());
             return Err(Error::shape("labels", [labels.len()], expected));
         }
         let [batch, seq] = input.dims();
         // A move of rows takes each of them once.
         let mut seen = BTreeSet::new();
-        for &place @ [row, column] in places {
+        for &position @ [row, column] in positions {
             if row >= batch || column >= seq {
                 let problem =
                     format!("is at [{row}][{column}], but the batch has {batch} sequences of {seq} tokens");
                 return Err(Error::data("a label", problem));
             }
-            if !seen.insert(place) {
+            if !seen.insert(position) {
                 let what = format!("the token at [{row}][{column}]");
                 return Err(Error::data(what, "has two labels; keep one of them"));
             }
         }
         let labels = labels.iter().map(|&label| label.into());
-        Self::new(input, vec![batch, seq], places.iter().copied().zip(labels))
+        Self::new(input, vec![batch, seq], positions.iter().copied().zip(labels))
     }
 
     /// One label per token, where −100 is none.
-    pub(super) fn of_tokens(input: &BertEmbeddingsInput, rows: &[impl AsRef<[i64]>]) -> Result<Self> {
+    pub(super) fn for_tokens(input: &BertEmbeddingsInput, rows: &[impl AsRef<[i64]>]) -> Result<Self> {
         let [batch, seq] = input.dims();
         let other = rows.iter().map(|row| row.as_ref().len()).find(|&length| length != seq);
         if rows.len() != batch || other.is_some() {
@@ -63,7 +63,7 @@ impl Labels {
     }
 
     /// One label per sequence, where −100 is none.
-    pub(super) fn of_sequences(input: &BertEmbeddingsInput, labels: &[i64]) -> Result<Self> {
+    pub(super) fn for_sequences(input: &BertEmbeddingsInput, labels: &[i64]) -> Result<Self> {
         let [batch, _] = input.dims();
         if labels.len() != batch {
             let expected = format!("[{batch}], one label per sequence");
@@ -79,9 +79,9 @@ impl Labels {
         labels: impl Iterator<Item = ([usize; 2], i64)>,
     ) -> Result<Self> {
         // Places without a label are left out here: as ids, −100 would be out of range in every gather.
-        let (places, values): (Vec<_>, Vec<_>) = labels.filter(|&(_, label)| label != IGNORED).unzip();
+        let (positions, values): (Vec<_>, Vec<_>) = labels.filter(|&(_, label)| label != IGNORED).unzip();
         if let Some(at) = values.iter().position(|&label| i32::try_from(label).is_err()) {
-            let index: String = places[at][..shape.len()].iter().map(|i| format!("[{i}]")).collect();
+            let index: String = positions[at][..shape.len()].iter().map(|i| format!("[{i}]")).collect();
             // Not every device has 64-bit integers.
             let problem = format!("is {}, which is not an id: ids are 32-bit signed integers", values[at]);
             return Err(Error::data(format!("labels{index}"), problem));
@@ -90,14 +90,14 @@ impl Labels {
         let device = input.device().without_autodiff();
         // The values stay on the host too, where classes are checked without reading the device.
         let tensor = (!values.is_empty()).then(|| Tensor::from_data(&values[..], &device));
-        Ok(Self { shape, places, values, tensor })
+        Ok(Self { shape, positions, values, tensor })
     }
 
     /// Where the labels are in rows of the batch's positions, row · S + column.
     pub(super) fn rows(&self) -> Vec<usize> {
-        // Labels of sequences are as those of batches with one place each.
+        // Labels of sequences are as those of batches with one position each.
         let seq = self.shape.get(1).copied().unwrap_or(1);
-        self.places.iter().map(|[row, column]| row * seq + column).collect()
+        self.positions.iter().map(|[row, column]| row * seq + column).collect()
     }
 
     /// The logits at the positions that have a label, [B, S, C] or [B, C] → [N, C], and the labels; `None` without any.
@@ -105,8 +105,8 @@ impl Labels {
         let labels = self.tensor.clone()?;
         let device = logits.device();
         let logits = logits.clone().reshape([-1, logits.dims()[D - 1] as i32]);
-        // Every place has a label: nothing to gather.
-        if logits.dims()[0] == self.places.len() {
+        // Every position has a label: nothing to gather.
+        if logits.dims()[0] == self.positions.len() {
             return Some((logits, labels));
         }
         // Not `select`, whose gradient on GPUs is slow and serial over ids.
@@ -139,7 +139,7 @@ impl Labels {
     pub(super) fn first_not_below(&self, count: usize) -> Option<(Vec<usize>, i64)> {
         let is_valid = |label: i64| usize::try_from(label).is_ok_and(|label| label < count);
         let at = self.values.iter().position(|&label| !is_valid(label))?;
-        Some((self.places[at][..self.shape.len()].to_vec(), self.values[at]))
+        Some((self.positions[at][..self.shape.len()].to_vec(), self.values[at]))
     }
 }
 

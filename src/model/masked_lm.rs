@@ -3,7 +3,7 @@ use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{EmbeddingTable, Error, Result};
-use crate::family::{Keys, key_of};
+use crate::family::{Keys, WORD_EMBEDDINGS, key_of};
 use crate::layers::{
     LayerNorm, NewRows, PaddingMask, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
     linear_activation,
@@ -98,7 +98,7 @@ impl MaskedLmBatch {
 
     /// Row and column of each masked token; empty if there are none.
     pub fn positions(&self) -> &[[usize; 2]] {
-        &self.masked.places
+        &self.masked.positions
     }
 
     /// The original ids of the masked tokens, `[N]`; `None` if there are none.
@@ -192,7 +192,7 @@ impl BertForMaskedLm {
 pub struct MaskedLmHead {
     /// A and a, [H, E], with E the width of the word embeddings (H but in ELECTRA and ALBERT).
     pub transform: Linear,
-    /// E values.
+    /// γ and β, E values each.
     pub layer_norm: LayerNorm,
     /// b, one number per word, `[V]`.
     pub bias: Param<Tensor<1>>,
@@ -269,20 +269,21 @@ impl Stored for BertForMaskedLm {
             ["head.decoder.weight", "head.bias", "head.decoder.bias"].map(|path| key_of(path, head));
         let (is_tied, is_written) = (self.head.decoder.is_none(), keys.stored.is_none());
         // transformers has two biases, which are one where the head is tied.
-        let place = params.iter().position(|param| param.key == bias);
-        if let Some(place) = place.filter(|_| decoder_bias != bias) {
-            let mut second = params[place].clone();
+        let index = params.iter().position(|param| param.key == bias);
+        if let Some(index) = index.filter(|_| decoder_bias != bias) {
+            let mut second = params[index].clone();
             second.key.clone_from(&decoder_bias);
             if is_written && !is_tied {
                 params.push(second);
-            } else if keys.is_stored(&decoder_bias) && !(is_tied && keys.is_stored(&bias)) {
-                params[place] = second;
+            } else if keys.is_stored(&decoder_bias) {
+                params[index] = second;
             }
         }
-        // A tied head has one table and one bias, so what a file has under two names must be the same twice.
-        let words = [keys.word_embeddings(), decoder.clone()];
-        let equal = if is_tied { vec![words, [bias.clone(), decoder_bias.clone()]] } else { Vec::new() };
-        Copies { equal, keys: vec![decoder, bias, decoder_bias] }
+        // A tied head has one table, so what a file has under two names must be the same twice.
+        let equal = is_tied.then(|| [keys.key(WORD_EMBEDDINGS), decoder.clone()]);
+        // transformers computes with the decoder's.
+        let replaced = is_tied.then(|| [bias.clone(), decoder_bias.clone()]);
+        Copies { equal, replaced, keys: vec![decoder, bias, decoder_bias] }
     }
 
     fn head_norms(&self) -> Vec<&LayerNorm> {

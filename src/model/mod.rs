@@ -78,6 +78,8 @@ pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
 pub use sentence::similarity::Similarity;
+#[cfg(feature = "tokenizers")]
+pub(crate) use sentence::similarity::{layer_normed, normalized};
 pub use sentence::{
     BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDense, SentenceDenseConfig,
     SentenceEmbeddingOutput, SentencePairBatch,

@@ -16,7 +16,7 @@ use burn::prelude::*;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Hugging Face checkpoints of every model of this crate, in and out.
 ///
@@ -53,7 +53,7 @@ pub trait PretrainedModel: Stored {
     /// [`BertEmbeddings::load`](crate::BertEmbeddings::load), and [`Error::Hub`] for a name that is not a path, if the model
     /// cannot be had from the Hub.
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
-        of_save(path.as_ref(), |path, fields| {
+        read_save(path.as_ref(), |path, fields| {
             let config = Self::config_of(fields)?;
             fields.in_file(built(&config, fields, path, device, Misfit::Refused))
         })
@@ -67,7 +67,7 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        of_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::Refused))
+        read_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::Refused))
     }
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's, or whose labels
@@ -78,7 +78,7 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        of_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::NewlyInitialised))
+        read_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::NewlyInitialised))
     }
 
     /// Replaces the model's values by those of a checkpoint. A head or pooler that the checkpoint lacks is unchanged and
@@ -86,9 +86,9 @@ pub trait PretrainedModel: Stored {
     /// are those of [`from_pretrained`](Self::from_pretrained). After an error the model is as it was.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         // The config is read too, because its positions must be the model's.
-        let (model, report) = of_save(path.as_ref(), |path, fields| {
+        let (model, report) = read_save(path.as_ref(), |path, fields| {
             let checkpoint = Checkpoint::open(path)?;
-            let keys = ModelKeys::of_model(&checkpoint, self.bert().embeddings.family(), fields)?;
+            let keys = ModelKeys::find_in_model(&checkpoint, self.bert().embeddings.family(), fields)?;
             read(self, fields, &checkpoint, &keys, Misfit::Refused)
         })?;
         *self = model;
@@ -156,6 +156,8 @@ pub struct LoadReport {
     pub unused: Vec<String>,
     /// The class that `architectures` of `config.json` names, if the model has a head and is of another class.
     pub other_class: Option<String>,
+    /// The `adapter_config.json` of the PEFT adapter that was merged into the weights, if there is one beside them.
+    pub adapter: Option<PathBuf>,
 }
 
 impl LoadReport {
@@ -170,6 +172,9 @@ impl fmt::Display for LoadReport {
         if let Some(class) = &self.other_class {
             writeln!(f, "config.json names another class: {}", shown(class))?;
         }
+        if let Some(adapter) = &self.adapter {
+            writeln!(f, "merged into the weights: {}", shown(&adapter.display().to_string()))?;
+        }
         let [missing, unused] = ["not in the checkpoint, not loaded", "in the checkpoint, not used"];
         for (what, keys) in [(missing, &self.missing), (unused, &self.unused)] {
             // Keys come from a file, which may hold what a terminal would obey.
@@ -182,8 +187,8 @@ impl fmt::Display for LoadReport {
     }
 }
 
-/// What `read` reads of the checkpoint at a path, or of the model of that name, and its config, both of one save.
-fn of_save<T>(path: &Path, read: impl Fn(&Path, &Fields) -> Result<T>) -> Result<T> {
+/// Calls `read` with the checkpoint at a path, or the Hub's model of that name, and its config, both of one save.
+fn read_save<T>(path: &Path, read: impl Fn(&Path, &Fields) -> Result<T>) -> Result<T> {
     let path = &directory(path, Wanted::Weights)?;
     of_one_save(path, || read(path, &Fields::beside(path)?))
 }
@@ -205,12 +210,16 @@ fn built<M: Stored>(
     // Nothing is initialised before it is read.
     let model = M::build(config, device)?;
     let bert = model.bert();
-    let keys = ModelKeys::of_model(&checkpoint, bert.embeddings.family(), fields)?;
+    let keys = ModelKeys::find_in_model(&checkpoint, bert.embeddings.family(), fields)?;
     // First of all keys: those of a checkpoint with fewer layers end before the last one.
     let key = keys.layer_query(bert.encoder.layers.len().saturating_sub(1));
     if !keys.is_stored(&key) {
         let layers = bert.encoder.num_hidden_layers();
-        let hint = format!("num_hidden_layers is {layers}, so this layer should be there");
+        let is_of_other_code = !fields.is_null("auto_map") && !keys.is_stored(&keys.layer_query(0));
+        let hint = match is_of_other_code {
+            true => "auto_map in config.json names other code, whose keys are not transformers'".into(),
+            false => format!("num_hidden_layers is {layers}, so this layer should be there"),
+        };
         return Err(Error::missing_key(&checkpoint.path, key, hint));
     }
     read(&model, fields, &checkpoint, &keys, misfit)
@@ -227,13 +236,16 @@ fn read<M: Stored>(
     let is_new = |params: &[StoredParam], own: &Checkpoint| {
         let is_misfit = |param: &StoredParam| {
             // The bias of the last layer, one value for each label.
-            param.is_of_other_shape(own) || relabelled.is_some_and(|labels| param.is_of_shape(&[labels]))
+            param.is_of_other_shape(own) || relabelled.is_some_and(|labels| param.shape == [labels])
         };
         misfit == Misfit::NewlyInitialised && params.iter().any(is_misfit)
     };
     let (params, copies) = params_of(model, keys);
-    for names in copies.equal.iter().filter(|names| names.iter().all(|name| keys.is_stored(name))) {
-        if !checkpoint.are_equal(names)? {
+    let differ = |names: &[String; 2]| {
+        Ok::<_, Error>(names.iter().all(|name| keys.is_stored(name)) && !checkpoint.are_equal(names)?)
+    };
+    if let Some(names) = &copies.equal {
+        if differ(names)? {
             let problem = format!(
                 "has {} and {} that differ, but the config ties the head to the word embeddings; set tie_word_embeddings \
                  to false in config.json to give the head its own decoder and bias",
@@ -256,7 +268,12 @@ fn read<M: Stored>(
     }
     // Buffers of the embedding layer and copies of tied weights are read by no one, and no loss.
     let used = found.iter().map(|param| &param.key).chain(&copies.keys);
-    let used: BTreeSet<&str> = used.map(String::as_str).collect();
+    let mut used: BTreeSet<&str> = used.map(String::as_str).collect();
+    if let Some(names) = &copies.replaced
+        && differ(names)?
+    {
+        used.remove(names[0].as_str());
+    }
     let unused = checkpoint.keys().filter(|key| !used.contains(key) && !keys.is_of_layer(key, true));
     let unused = unused.map(String::from).collect();
     // Into copies: if a later file fails, nothing was loaded.
@@ -270,7 +287,7 @@ fn read<M: Stored>(
         }
     }
     let other_class = fields.class_beside(class_of(model).as_deref());
-    Ok((filled_model, LoadReport { missing, unused, other_class }))
+    Ok((filled_model, LoadReport { missing, unused, other_class, adapter: checkpoint.adapter.clone() }))
 }
 
 /// The number of a head's labels, if the config.json gives as many other names.

@@ -1,8 +1,8 @@
-use crate::checkpoint::{Fields, ModelKeys};
+use crate::checkpoint::Fields;
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
-use crate::family::{Family, Keys};
+use crate::family::Family;
 use crate::layers::{PaddingMask, ParameterCheck, ensure, linear, linear_activation};
 use crate::model::bert::BertModel;
 use crate::model::loss::{binary_cross_entropy, zero_loss};
@@ -76,7 +76,7 @@ pub struct ReplacedTokenHead {
     pub dense_prediction: Linear,
 }
 
-/// What [`ElectraForPreTraining::forward`] returns.
+/// The output of [`ElectraForPreTraining::forward`].
 #[derive(Debug)]
 pub struct ReplacedTokenOutput {
     /// Mean binary cross-entropy over the tokens that have a label, `[1]`; 0 for a batch without any.
@@ -120,13 +120,9 @@ impl ElectraForPreTraining {
 }
 
 impl Stored for ElectraForPreTraining {
-    stored_head!(ElectraForPreTrainingConfig, Some("ForPreTraining"), bert);
+    stored_head!(ElectraForPreTrainingConfig, Some("ForPreTraining"), bert, heads);
 
     fn config_of(fields: &Fields) -> Result<ElectraForPreTrainingConfig> {
         Ok(ElectraForPreTrainingConfig::new(BertModelConfig::from_fields(fields)?))
-    }
-
-    fn head_keys(&self, keys: &ModelKeys) -> Keys {
-        keys.family.heads
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn check_built_by_config<M: Stored>(
     Err(Error::data(key, problem))
 }
 
-/// What a `config.json` states once for all layers.
+/// The settings that a `config.json` states once for all layers.
 fn settings(layer: &BertLayer) -> [(&'static str, String); 4] {
     [
         ("hidden_act", format!("{:?}", layer.hidden_act())),

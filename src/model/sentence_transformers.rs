@@ -58,6 +58,12 @@ impl Prompts {
         })
     }
 
+    /// The names of those that are not empty.
+    #[cfg(feature = "train")]
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.texts.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| name.as_str()).collect()
+    }
+
     pub(super) fn validate(&self) -> Result<()> {
         // The default alone can name a prompt that is not there.
         self.text(None).map(drop)

@@ -19,7 +19,7 @@ pub trait Stored: Module {
     /// The model's config.
     type Config;
 
-    /// What the name of transformers' class ends in: `ForMaskedLM` of `BertForMaskedLM`; `None` of `BertModel`.
+    /// The end of the name of transformers' class: `ForMaskedLM` of `BertForMaskedLM`; `None` of `BertModel`.
     const CLASS: Option<&'static str>;
 
     /// The config that the fields of a `config.json` describe.
@@ -85,9 +85,10 @@ pub trait Stored: Module {
     }
 }
 
-/// What [`Stored`] asks of a model that is, or whose module and config each have in their field `bert`, a [`BertModel`].
+/// What [`Stored`] asks of a model that is, or whose module and config each have in their field `bert`, a [`BertModel`]. With
+/// `heads` the family says which keys the head has.
 macro_rules! stored_head {
-    ($config:ident, $class:expr $(, $bert:ident)?) => {
+    ($config:ident, $class:expr $(, $bert:ident $(, $heads:ident)?)?) => {
         type Config = $config;
         const CLASS: Option<&'static str> = $class;
 
@@ -106,6 +107,10 @@ macro_rules! stored_head {
         fn bert_mut(&mut self) -> &mut $crate::model::BertModel {
             &mut (*self)$(.$bert)?
         }
+
+        $($(fn head_keys(&self, keys: &$crate::checkpoint::ModelKeys) -> $crate::family::Keys {
+            keys.family.$heads
+        })?)?
     };
 }
 pub(super) use stored_head;
@@ -114,7 +119,9 @@ pub(super) use stored_head;
 #[derive(Default)]
 pub struct Copies {
     /// Keys whose values must be equal where a checkpoint has both.
-    pub(super) equal: Vec<[String; 2]>,
+    pub(super) equal: Option<[String; 2]>,
+    /// A key whose values do not count where a checkpoint has the second with others.
+    pub(super) replaced: Option<[String; 2]>,
     /// Keys that hold nothing but copies of parameters where they are not read.
     pub(super) keys: Vec<String>,
 }

@@ -1,8 +1,8 @@
-use crate::checkpoint::{Fields, ModelKeys};
+use crate::checkpoint::Fields;
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
-use crate::family::{Classified, Keys};
+use crate::family::Classified;
 use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
 use crate::model::classifier::{
@@ -78,7 +78,7 @@ impl TokenClassificationBatch {
         labels: &[impl AsRef<[i64]>],
     ) -> Result<Self> {
         check_padding(&input, padding.as_ref())?;
-        let labels = Labels::of_tokens(&input, labels)?;
+        let labels = Labels::for_tokens(&input, labels)?;
         Ok(Self { input, padding, labels })
     }
 
@@ -89,7 +89,7 @@ impl TokenClassificationBatch {
 
     /// Row and column of the tokens that have a label; empty if there are none.
     pub fn positions(&self) -> &[[usize; 2]] {
-        &self.labels.places
+        &self.labels.positions
     }
 
     /// The labels of the N tokens that have one, `[N]`; `None` if there are none.
@@ -128,17 +128,17 @@ classifier!(
 pub struct BertForTokenClassification {
     /// The model below the head; without a pooler.
     pub bert: BertModel,
-    /// What comes before the dropout, in ModernBERT.
+    /// The layers before the dropout, in ModernBERT.
     pub transform: Option<ClassifierTransform>,
     pub(crate) dropout: Dropout,
     /// W and b, [H, C].
     pub classifier: Linear,
-    /// What the config says besides the shapes.
+    /// The config that the model was built from.
     #[module(skip)]
     stated: BertForTokenClassificationConfig,
 }
 
-/// What [`BertForTokenClassification::forward`] returns.
+/// The output of [`BertForTokenClassification::forward`].
 #[derive(Debug)]
 pub struct TokenClassifierOutput {
     /// Mean cross-entropy over the tokens that have a label, `[1]`; 0 for a batch without any.
@@ -183,7 +183,7 @@ impl BertForTokenClassification {
 }
 
 impl Stored for BertForTokenClassification {
-    stored_head!(BertForTokenClassificationConfig, Some("ForTokenClassification"), bert);
+    stored_head!(BertForTokenClassificationConfig, Some("ForTokenClassification"), bert, heads);
 
     fn config_of(fields: &Fields) -> Result<BertForTokenClassificationConfig> {
         Ok(BertForTokenClassificationConfig {
@@ -193,10 +193,6 @@ impl Stored for BertForTokenClassification {
             class_weights: None,
             label_smoothing: 0.0,
         })
-    }
-
-    fn head_keys(&self, keys: &ModelKeys) -> Keys {
-        keys.family.heads
     }
 
     fn head_norms(&self) -> Vec<&LayerNorm> {

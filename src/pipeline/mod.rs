@@ -7,14 +7,19 @@ mod answers;
 mod classify;
 mod entities;
 mod fill_mask;
+mod quantization;
 mod sentences;
+mod zero_shot;
 
 pub use answers::Answer;
 pub use classify::{Ranked, ScoredLabel};
 pub use entities::{Aggregation, Entity};
 #[cfg(feature = "train")]
 pub(crate) use entities::{entity_spans, has_scheme, tag, word_starts};
-pub use fill_mask::FilledMask;
+pub use fill_mask::{FilledMask, FilledMasks};
+pub use quantization::{EmbeddingPrecision, EmbeddingRanges, quantize_embeddings, to_vectors};
+#[cfg(feature = "train")]
+pub(crate) use sentences::Prefix;
 
 use crate::error::{Error, Result};
 use crate::files::folder_of;
@@ -255,6 +260,17 @@ options! {
     /// Sentence embeddings: how many values of each are kept; by default the model's
     /// [`truncate_dim`](crate::model::BertForSentenceEmbeddingConfig::truncate_dim).
     with_truncate_dim(truncate_dim: usize);
+    /// Sentence embeddings: whether each is scaled to length 1 after it was cut (`normalize_embeddings`); by default it is left as
+    /// the model and `truncate_dim` make it.
+    with_normalize(normalize: bool);
+    /// Sentence embeddings: whether LayerNorm without parameters is applied before the cut, as nomic-embed-text-v1.5 wants it.
+    with_layer_norm(layer_norm: bool);
+    /// `fill_mask`: the words that are scored, in place of the whole vocabulary; of a word of several tokens the first.
+    with_targets(targets: Vec<String>);
+    /// `classify_zero_shot`: the hypothesis, with the label in place of `{}`; by default `This example is {}.`.
+    with_hypothesis_template(hypothesis_template: String);
+    /// `classify_zero_shot`: whether several labels may be right, each with a probability of its own; by default one is.
+    with_multi_label(multi_label: bool);
 }
 
 #[derive(Clone, Debug)]

@@ -4,16 +4,47 @@ use super::classify::Ranked;
 use super::{Pipeline, TextOptions, check_finite, largest, not_finite};
 use crate::error::{Error, Result};
 use crate::layers::check_sizes;
-use crate::model::BertForSentenceEmbedding;
+use crate::model::{BertForSentenceEmbedding, layer_normed, normalized};
+use crate::text::BertTokenizer;
 use burn::prelude::*;
+use std::borrow::Cow;
 
 /// How many queries and embeddings of a corpus are compared at once: 32 MB of similarities.
 const QUERIES: usize = 128;
 const CORPUS: usize = 1 << 16;
 
+/// What comes before texts, in training as in use: a prompt, and how many tokens of it are not pooled.
+pub(crate) struct Prefix {
+    prompt: String,
+    pub(crate) length: usize,
+}
+
+impl Prefix {
+    pub(crate) fn new(prompt: &str, is_pooled: bool, tokenizer: &BertTokenizer) -> Result<Self> {
+        let prompt = prompt.to_string();
+        if is_pooled || prompt.is_empty() {
+            return Ok(Self { prompt, length: 0 });
+        }
+        let ids = tokenizer.encode(&prompt)?;
+        let ids = ids.input_ids();
+        // The separator at the end stands after the text, not after the prompt.
+        let ends_special = ids.last().is_some_and(|last| tokenizer.special_token_ids().contains(last));
+        Ok(Self { prompt, length: ids.len() - usize::from(ends_special) })
+    }
+
+    /// Prompt and text; a text that begins with the prompt stays as it is.
+    pub(crate) fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match text.starts_with(&self.prompt) {
+            true => Cow::Borrowed(text),
+            false => Cow::Owned(format!("{}{text}", self.prompt)),
+        }
+    }
+}
+
 impl Pipeline<BertForSentenceEmbedding> {
     /// Sentence embeddings, [N, H]: the [embedding](BertForSentenceEmbedding::embed) of prompt and text, of which the first
-    /// `truncate_dim` values are kept. Reads the prompt, by default the model's default prompt, and `truncate_dim`. Errors are
+    /// `truncate_dim` values are kept; a text that begins with the prompt gets no other. Reads the prompt, by default the model's
+    /// default prompt, `layer_norm`, `truncate_dim` and `normalize`, and applies them in this order. Errors are
     /// those of [every method](Pipeline#errors), and [`Error::Config`] if there is no prompt of the name.
     ///
     /// Source: `SentenceTransformer.encode` of sentence-transformers 6.2.
@@ -47,28 +78,23 @@ impl Pipeline<BertForSentenceEmbedding> {
         options: &TextOptions,
         role: Option<&str>,
     ) -> Result<Tensor<2>> {
-        options.check(task, &["prompt", "truncate_dim"])?;
+        options.check(task, &["prompt", "layer_norm", "truncate_dim", "normalize"])?;
         let (model, tokenizer) = (&self.model, &self.tokenizer);
         let own = model.config();
         // A role may have none; the default is there, as the config was checked.
         let default = own.prompts.text(role).unwrap_or_default();
         let prompt = options.prompt(&own.prompts, default)?;
-        let prompt_length = if own.include_prompt || prompt.is_empty() {
-            0
-        } else {
-            let ids = tokenizer.encode(prompt)?;
-            let ids = ids.input_ids();
-            // The separator at the end stands after the text, not after the prompt.
-            let ends_special = ids.last().is_some_and(|last| tokenizer.special_token_ids().contains(last));
-            ids.len() - usize::from(ends_special)
-        };
+        let prefix = Prefix::new(prompt, own.include_prompt, tokenizer)?;
         let truncate_dim = options.truncate_dim.or(own.truncate_dim);
         let width = truncate_dim.map_or(model.width(), |dim| dim.min(model.width()));
         let mut parts = Vec::new();
-        let encode = |text: &T| Ok(vec![tokenizer.encode(&format!("{prompt}{}", text.as_ref()))?]);
-        self.in_batches(texts, options, encode, |_, _, batch| {
-            let part = model.embed_after(&batch.input, batch.padding.as_ref(), prompt_length)?;
-            parts.push(part.narrow(1, 0, width));
+        let encode = |text: &T| Ok(vec![tokenizer.encode(&prefix.text(text.as_ref()))?]);
+        self.in_batches(texts, options, encode, |of_text, _, batch| {
+            let prompt_lengths = vec![prefix.length; of_text.len()];
+            let part = model.embed_after(&batch.input, batch.padding.as_ref(), &prompt_lengths)?;
+            let part = if options.layer_norm == Some(true) { layer_normed(part) } else { part };
+            let part = part.narrow(1, 0, width);
+            parts.push(if options.normalize == Some(true) { normalized(part) } else { part });
             Ok(())
         })?;
         if parts.is_empty() {

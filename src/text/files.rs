@@ -4,6 +4,7 @@ use super::check::{check, check_length, refuse_large};
 use super::classes::{Class, OWN_TOKENS, read_vocabulary};
 use super::settings::{Files, ROLES, Settings, Token, corrupt, parsed};
 use super::tokenizer::{BertTokenizer, SpecialTokens, guarded};
+use crate::checkpoint::base_of;
 use crate::error::{Error, Result};
 use crate::files::hub::{Wanted, directory};
 use crate::files::{CONFIG_NAME, Replacement, TOKENIZER_NAMES, VOCABULARY_NAMES, regular_file};
@@ -49,8 +50,13 @@ impl BertTokenizer {
     /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
     ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let path = directory(path.as_ref(), Wanted::Settings)?;
-        let (mut files, named) = read_files(&path)?;
+        let mut path = directory(path.as_ref(), Wanted::Settings)?;
+        let (mut files, mut named) = read_files(&path)?;
+        if named.is_none() && !names().any(|name| files.contains_key(name)) {
+            // An adapter's directory may leave it to the base model.
+            path = base_of(&path)?.into_owned();
+            (files, named) = read_files(&path)?;
+        }
         let path = if named.is_some() { path } else { path.join(TOKENIZER_NAME) };
         let settings = Settings::of(&path, &files)?;
         files.remove(CONFIG_NAME);

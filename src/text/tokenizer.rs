@@ -169,6 +169,11 @@ impl BertTokenizer {
         self.special.mask.1
     }
 
+    /// The id of `[UNK]`.
+    pub(crate) fn unk_token_id(&self) -> Option<u32> {
+        self.special.unk.as_ref().map(|unk| unk.1)
+    }
+
     /// The ids of all special tokens, `[UNK]` included, ascending.
     pub fn special_token_ids(&self) -> &[u32] {
         &self.special_token_ids
@@ -188,7 +193,7 @@ impl BertTokenizer {
     /// `TokenClassificationPipeline` of transformers 5.23: in vocabularies with a prefix such as `##`, if the token is
     /// not as long as its text; in others, if there is no space before it. An unknown token begins a word.
     pub(crate) fn continues_word(&self, id: u32, text: &str, start: usize, end: usize) -> bool {
-        if self.special.unk.as_ref().is_some_and(|unk| unk.1 == id) {
+        if self.unk_token_id() == Some(id) {
             return false;
         }
         let prefix = match self.tokenizer.get_model() {
@@ -225,6 +230,19 @@ impl BertTokenizer {
     /// pair </s>`, all of type 0). Errors are those of [`encode`](Self::encode).
     pub fn encode_pair(&self, text: &str, pair: &str) -> Result<Encoding> {
         self.encode_truncated(text, Some(pair))
+    }
+
+    /// [`encode_pair`](Self::encode_pair), but the first text alone is cut (transformers' `truncation="only_first"`);
+    /// [`Error::Data`] also if the second leaves no room.
+    pub(crate) fn encode_premise(&self, premise: &str, hypothesis: &str) -> Result<Encoding> {
+        let (room, second) = (self.room(true)?, self.tokenize(hypothesis)?);
+        let left = room.checked_sub(second.len()).ok_or_else(|| {
+            let problem = format!("has {} tokens, but there is room for {room}; shorten it", second.len());
+            Error::data(format!("the hypothesis {hypothesis:?}"), problem)
+        })?;
+        let (mut first, _) = self.tokenize_start(premise, left)?;
+        first.truncate(left, 0, self.truncation_side);
+        self.finish((first, Source::Text(premise)), Some((second, Source::Text(hypothesis))), room)
     }
 
     /// Encodes text that is split into words (transformers' `is_split_into_words=True`); [`Encoding::word_ids`] gives the word

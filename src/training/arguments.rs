@@ -4,7 +4,7 @@ use crate::data::steps;
 use crate::distributed::{Ranks, gpus};
 use crate::error::{Error, Result};
 use crate::layers::ensure;
-use crate::model::SentenceLoss;
+use crate::model::{Prompts, SentenceLoss};
 use crate::optim::{LrSchedule, layer_wise_decay};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::prelude::*;
@@ -25,6 +25,33 @@ pub enum EvalStrategy {
     Epoch,
     /// Every so many optimizer steps. A run of epochs divides each epoch evenly into parts of about as many steps.
     Steps(usize),
+}
+
+/// What [`TrainingArguments::with_prompts`] puts before the sentences of each column; the last one before those of all further
+/// columns. A sentence that begins with its prompt gets no other. The prompt's tokens are not pooled where the model's
+/// [`include_prompt`](crate::model::BertForSentenceEmbeddingConfig::include_prompt) is false.
+///
+/// ```
+/// use burn_bert::training::{TrainingArguments, TrainingPrompts};
+///
+/// let arguments = TrainingArguments::new("out").with_prompts(["query: ", "passage: "]);
+/// // Those of the model, by their names in config_sentence_transformers.json:
+/// let names = vec!["query".into(), "document".into()];
+/// let arguments = TrainingArguments::new("out").with_prompts(TrainingPrompts::Names(names));
+/// # let _ = arguments;
+/// ```
+#[derive(Clone, Debug, Serialize)]
+pub enum TrainingPrompts {
+    /// These texts.
+    Texts(Vec<String>),
+    /// The model's own prompts of these names.
+    Names(Vec<String>),
+}
+
+impl<const N: usize> From<[&str; N]> for TrainingPrompts {
+    fn from(texts: [&str; N]) -> Self {
+        Self::Texts(texts.map(String::from).to_vec())
+    }
 }
 
 /// The settings of a [`Trainer`](super::Trainer), which has an example, by their names in transformers' `TrainingArguments`.
@@ -77,7 +104,8 @@ pub struct TrainingArguments {
     /// ε of label smoothing, in [0, 1): the loss of single classes is (1 − ε) times the cross-entropy, plus ε times the mean of
     /// −log p over all classes; of a model from a checkpoint.
     pub label_smoothing_factor: f64,
-    /// The weight of each class in the loss of a classifier from a checkpoint, in the order of its ids (`compute_loss` with
+    /// The weight of each class in the loss of a classifier from a checkpoint, in the order of the data's
+    /// [`names`](crate::data::Examples::names) (`compute_loss` with
     /// `torch.nn.CrossEntropyLoss(weight=…)` in transformers).
     #[setters(into)]
     pub class_weights: Option<Vec<f64>>,
@@ -119,6 +147,11 @@ pub struct TrainingArguments {
     #[serde(serialize_with = "debugged")]
     #[setters(into)]
     pub sentence_loss: Option<SentenceLoss>,
+    /// What is put before sentences in training and evaluation. Texts are saved with a model from a checkpoint: the first as
+    /// `query`, the second as `document`, one for all as both and the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setters(skip)]
+    pub prompts: Option<TrainingPrompts>,
     /// Sentences that a model of sentence embeddings from a checkpoint embeds at once, of a batch of any size.
     #[setters(into)]
     pub mini_batch_size: Option<usize>,
@@ -231,6 +264,7 @@ impl TrainingArguments {
             max_length: None,
             doc_stride: 128,
             sentence_loss: None,
+            prompts: None,
             mini_batch_size: None,
             group_by_length: true,
             no_duplicates: true,
@@ -243,6 +277,11 @@ impl TrainingArguments {
             dashboard: false,
             devices: Vec::new(),
         }
+    }
+
+    /// Sets [`prompts`](Self::prompts).
+    pub fn with_prompts(self, prompts: impl Into<TrainingPrompts>) -> Self {
+        Self { prompts: Some(prompts.into()), ..self }
     }
 
     /// Sets [`ranks`](Self::ranks).
@@ -268,6 +307,30 @@ impl TrainingArguments {
         if !self.silent && self.ranks.is_first() {
             let _ = writeln!(stderr(), "{text}");
         }
+    }
+
+    /// The prompts of the columns, given those of the model; says which they are, or that the model's are not used.
+    pub(super) fn prompts<'a>(&'a self, own: &'a Prompts, columns: usize) -> Result<Vec<&'a str>> {
+        let texts: Vec<&str> = match &self.prompts {
+            None => {
+                if !own.names().is_empty() {
+                    let names = own.names();
+                    self.note(format_args!(
+                        "the model's prompts {names:?} are not used; with_prompts puts them"
+                    ));
+                }
+                return Ok(Vec::new());
+            }
+            Some(TrainingPrompts::Texts(texts)) => texts.iter().map(String::as_str).collect(),
+            Some(TrainingPrompts::Names(names)) => {
+                names.iter().map(|name| own.text(Some(name))).collect::<Result<_>>()?
+            }
+        };
+        ensure((1..=columns).contains(&texts.len()), "prompts", || {
+            format!("are {}, but there are {columns} columns of sentences", texts.len())
+        })?;
+        self.note(format_args!("prompts of anchors, positives and so on: {texts:?}"));
+        Ok(texts)
     }
 
     /// What a resumed run must have in common with this one.

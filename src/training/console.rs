@@ -1,5 +1,6 @@
 //! What a run shows: a progress bar in a terminal, or Burn's dashboard, and lines of text elsewhere.
 
+use super::arguments::TrainingArguments;
 use super::callback::{Callback, LogEntry, Progress};
 use super::history::{Evaluation, LOSS};
 use burn::train::Interrupter;
@@ -17,13 +18,12 @@ use std::time::Duration;
 /// What shows a run of which so many steps are done, if it is not silent.
 pub(super) fn shown(
     definitions: Vec<MetricDefinition>,
-    wants_dashboard: bool,
-    is_alone: bool,
+    arguments: &TrainingArguments,
     progress: &Progress,
 ) -> Box<dyn Callback> {
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     // mpirun gives every rank a terminal of its own, which nobody sees, and a lone one no keys: there the dashboard panics.
-    if wants_dashboard && is_terminal && is_alone {
+    if arguments.dashboard && is_terminal && arguments.ranks.size() == 1 {
         return Box::new(Dashboard::new(definitions, progress));
     }
     // It draws nothing where the standard error is no terminal.
@@ -96,18 +96,21 @@ struct Dashboard {
     renderer: TuiMetricsRendererWrapper,
     keys: Interrupter,
     ids: BTreeMap<String, MetricId>,
-    evaluations: usize,
+    /// Of an epoch, of a whole number of them: the items of Burn's progress.
+    steps: usize,
 }
 
 impl Dashboard {
     fn new(definitions: Vec<MetricDefinition>, progress: &Progress) -> Self {
         let keys = Interrupter::new();
-        let mut renderer = TuiMetricsRendererWrapper::new(keys.clone(), None);
+        let epochs = (progress.epochs.round() as usize).max(1);
+        let steps = progress.steps.div_ceil(epochs);
+        let mut renderer = TuiMetricsRendererWrapper::new(keys.clone(), Some(progress.step / steps));
         let ids = definitions.iter().map(|of| (of.name.to_string(), of.metric_id.clone())).collect();
         definitions.into_iter().for_each(|definition| renderer.register_metric(definition));
-        renderer.start(progress.epochs.ceil() as usize, 1, None, None);
-        renderer.start_split("train", progress.steps);
-        Self { renderer, keys, ids, evaluations: 0 }
+        renderer.start(epochs, 1, None, None);
+        renderer.start_split("train", steps);
+        Self { renderer, keys, ids, steps }
     }
 
     fn state(&self, name: &str, value: f64) -> Option<MetricState> {
@@ -119,7 +122,9 @@ impl Dashboard {
 
 impl Callback for Dashboard {
     fn on_step(&mut self, progress: &Progress) -> ControlFlow<String> {
-        self.renderer.update_split(progress.step);
+        let epoch = (progress.step - 1) / self.steps;
+        self.renderer.update_epoch(epoch);
+        self.renderer.update_split(progress.step - epoch * self.steps);
         if self.keys.should_stop() { Break("q, then s".into()) } else { Continue(()) }
     }
 
@@ -129,13 +134,17 @@ impl Callback for Dashboard {
         Continue(())
     }
 
-    fn on_evaluate(&mut self, progress: &Progress, evaluation: &Evaluation) -> ControlFlow<String> {
-        self.evaluations += 1;
+    fn on_evaluate(&mut self, _: &Progress, evaluation: &Evaluation) -> ControlFlow<String> {
         for (name, value) in &evaluation.valid {
             let state = self.state(name, *value);
             state.into_iter().for_each(|state| self.renderer.update_valid(state));
         }
-        self.renderer.update_epoch(progress.epoch as usize);
         Continue(())
+    }
+
+    fn on_end(&mut self, _: &Progress, reason: &str) {
+        self.keys.stop(None); // else it would wait for a key
+        self.renderer.manual_close();
+        let _ = writeln!(io::stdout(), "{reason}");
     }
 }

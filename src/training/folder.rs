@@ -56,12 +56,6 @@ pub(super) struct State {
     checksums: [u32; 2],
 }
 
-impl State {
-    pub(super) fn new(history: History, items_read: usize) -> Self {
-        Self { history, items_read, checksums: [0; 2] }
-    }
-}
-
 /// The output directory of a training run: the model, and in the folder `training` what the run is resumed from with the same
 /// settings.
 ///
@@ -72,17 +66,11 @@ pub(super) struct RunFolder {
     is_overwriting: bool,
     settings: Settings,
     begun: Option<Beginning>,
-    held: Mutex<Held>,
+    /// The lock, if the file system has locks, and what this process wrote of the beginning: meanwhile no other process can begin a
+    /// run in the directory.
+    held: Mutex<(Option<File>, String)>,
     /// The number of the last checkpoint that can be read, 0 if there is none, and its state.
     pub(super) resumed: (usize, State),
-}
-
-/// What this process holds of the folder: the lock, if the file system has locks, and what it wrote of the beginning. No other
-/// process can begin a run in the directory meanwhile.
-#[derive(Default)]
-struct Held {
-    lock: Option<File>,
-    beginning: String,
 }
 
 impl RunFolder {
@@ -142,7 +130,7 @@ impl RunFolder {
         Err(Error::file(&self.folder, problem))
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, (Option<File>, String)> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,7 +144,7 @@ impl RunFolder {
             ));
         }
         // Before anything is removed or written: what is unfinished may be another process's.
-        self.held().lock = self.lock()?;
+        self.held().0 = self.lock()?;
         let part = plan.parts_of_epoch.map(|parts| (plan.steps, parts));
         let mut beginning =
             Beginning { settings: self.settings.clone(), loss, parts: plan.parts, part, data };
@@ -181,7 +169,7 @@ impl RunFolder {
         left.for_each(|name| drop(removed(&self.folder.join(name)))); // what stays is written over
         let text = serde_json::to_string_pretty(&beginning).expect("text and numbers are JSON");
         self.write_beginning(&text)?;
-        self.held().beginning = text;
+        self.held().1 = text;
         Ok(())
     }
 
@@ -194,9 +182,9 @@ impl RunFolder {
     /// Writes the beginning and locks the folder again if they were removed meanwhile, so that the run can be resumed from the
     /// checkpoint that follows. Refuses a folder in which another run has begun.
     fn restore_beginning(&self) -> Result<()> {
-        let (path, mut held) = (self.folder.join(BEGINNING), self.held());
-        match regular_file::read_text(&path) {
-            Ok(text) if text == held.beginning => return Ok(()),
+        let (lock, beginning) = &mut *self.held();
+        match regular_file::read_text(&self.folder.join(BEGINNING)) {
+            Ok(text) if text == *beginning => return Ok(()),
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
             Ok(_) => {
@@ -206,9 +194,9 @@ impl RunFolder {
             }
         }
         // The old one first: it may be of the file that is still there.
-        held.lock = None;
-        held.lock = self.lock()?;
-        self.write_beginning(&held.beginning)
+        *lock = None;
+        *lock = self.lock()?;
+        self.write_beginning(beginning)
     }
 
     /// Removes of the model that is replaced what a save would keep; once the new one, which may have begun from it, is trained.
@@ -259,11 +247,12 @@ impl RunFolder {
         number: usize,
         model: ModuleRecord,
         optimizer: OptimizerRecord,
-        mut state: State,
+        (history, items_read): (History, usize),
     ) -> Result<PathBuf> {
         // The directory may have been removed in the hours since the last one.
         self.restore_beginning()?;
         let path = self.checkpoint(number);
+        let mut state = State { history, items_read, checksums: [0; 2] };
         let write = |unfinished: &Path| {
             removed(unfinished).map_err(io::Error::other)?;
             fs::create_dir(unfinished)?;

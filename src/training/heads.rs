@@ -2,6 +2,7 @@
 
 use super::outputs::{ClassificationItem, SentenceEmbeddingItem, Shared};
 use super::run::{Outcome, Run, TrainableModel, Trained, train};
+use crate::embeddings::BertEmbeddingsInput;
 use crate::error::Result;
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification,
@@ -18,6 +19,10 @@ impl TrainableModel for BertForMaskedLm {
 
     fn run(run: Run<Self>) -> Result<Trained<Self>> {
         train(run)
+    }
+
+    fn inputs(batch: &MaskedLmBatch) -> Vec<&BertEmbeddingsInput> {
+        vec![&batch.input]
     }
 
     fn outcome(&self, batch: &MaskedLmBatch) -> Result<Outcome<ClassificationItem>> {
@@ -39,6 +44,10 @@ impl TrainableModel for BertForQuestionAnswering {
         train(run)
     }
 
+    fn inputs(batch: &QuestionAnsweringBatch) -> Vec<&BertEmbeddingsInput> {
+        vec![&batch.input]
+    }
+
     fn outcome(&self, batch: &QuestionAnsweringBatch) -> Result<Outcome<ClassificationItem>> {
         let output = self.try_forward(batch)?;
         let [_, seq] = output.start_logits.dims();
@@ -58,6 +67,10 @@ impl TrainableModel for BertForSentenceEmbedding {
         train(run)
     }
 
+    fn inputs(batch: &SentencePairBatch) -> Vec<&BertEmbeddingsInput> {
+        vec![&batch.anchors, &batch.candidates]
+    }
+
     fn outcome(&self, batch: &SentencePairBatch) -> Result<Outcome<SentenceEmbeddingItem>> {
         let output = self.try_forward(batch)?;
         let [count, _] = output.anchors.dims();
@@ -66,6 +79,7 @@ impl TrainableModel for BertForSentenceEmbedding {
             anchors: output.anchors,
             candidates: output.candidates,
             labels: batch.labels.clone(),
+            texts: batch.texts.clone(),
             similarity: self.config().similarity,
         };
         Ok(Outcome { loss: output.loss, count: count as f64, output: item })
@@ -80,6 +94,10 @@ impl TrainableModel for BertForSequenceClassification {
 
     fn run(run: Run<Self>) -> Result<Trained<Self>> {
         train(run)
+    }
+
+    fn inputs(batch: &SequenceClassificationBatch) -> Vec<&BertEmbeddingsInput> {
+        vec![&batch.input]
     }
 
     fn outcome(&self, batch: &SequenceClassificationBatch) -> Result<Outcome<ClassificationItem>> {
@@ -104,6 +122,10 @@ impl TrainableModel for BertForTokenClassification {
 
     fn run(run: Run<Self>) -> Result<Trained<Self>> {
         train(run)
+    }
+
+    fn inputs(batch: &TokenClassificationBatch) -> Vec<&BertEmbeddingsInput> {
+        vec![&batch.input]
     }
 
     fn outcome(&self, batch: &TokenClassificationBatch) -> Result<Outcome<ClassificationItem>> {

@@ -64,15 +64,16 @@ impl fmt::Display for History {
 
 pub(super) const LOSS: &str = "Loss";
 
-/// The metric that decides which evaluation is the best.
-pub(super) struct BestBy<'a> {
-    pub(super) metric: &'a str,
+/// The metric that decides which evaluation is the best, and whether more of it is better.
+#[derive(Clone)]
+pub(super) struct BestBy {
+    pub(super) metric: String,
     pub(super) greater_is_better: bool,
 }
 
 impl History {
     /// The index of the best evaluation, of some; of equal ones the first.
-    pub(super) fn best(&self, by: &BestBy<'_>, is_one: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(super) fn best(&self, by: &BestBy, is_one: impl Fn(usize) -> bool) -> Option<usize> {
         self.last_improvement(by, 0.0, is_one)
     }
 
@@ -80,15 +81,35 @@ impl History {
     /// A value that is not finite is no improvement.
     pub(super) fn last_improvement(
         &self,
-        by: &BestBy<'_>,
+        by: &BestBy,
         threshold: f64,
         is_one: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let sign = if by.greater_is_better { 1.0 } else { -1.0 };
         let ones = self.evaluations.iter().enumerate().filter(|(index, _)| is_one(*index));
-        let values = ones.filter_map(|(index, of)| Some((index, sign * of.valid.get(by.metric)?)));
+        let values = ones.filter_map(|(index, of)| Some((index, sign * of.valid.get(&by.metric)?)));
         let last = values.reduce(|best, now| if now.1 - best.1 > threshold { now } else { best });
         last.map(|(index, _)| index)
+    }
+
+    /// Sets the best evaluation that there is a checkpoint of; says what is to be said of one that is missing. The model of the last
+    /// evaluation stands in for it.
+    pub(super) fn choose_best(&mut self, by: &BestBy, checkpoints: &BTreeSet<usize>) -> Option<String> {
+        self.best = self.best(by, |index| checkpoints.contains(&(index + 1)));
+        let saved =
+            self.best.map_or("the last model".into(), |best| format!("that of evaluation {}", best + 1));
+        let metric = &by.metric;
+        match self.best(by, |_| true) {
+            Some(best) if self.best == Some(best) => None,
+            Some(lost) => Some(format!(
+                "the checkpoint of evaluation {}, the best by {metric}, is no longer there; the model that is saved is {saved}",
+                lost + 1
+            )),
+            None => Some(format!(
+                "{metric} was finite in no evaluation; the model that is saved is {saved}. To save the best by another metric, \
+                 resume the run with another metric_for_best_model"
+            )),
+        }
     }
 
     /// Leaves out what other metrics have measured: a run may have begun with others.

@@ -1,18 +1,16 @@
 use super::arguments::TrainingArguments;
-use super::history::LOSS;
+use super::history::{BestBy, LOSS};
 use super::outputs::Shared;
 use crate::data::EpochLoader;
-use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use burn::data::dataloader::Progress;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
-use burn::prelude::*;
 use burn::train::ItemLazy;
 use burn::train::metric::{
     Adaptor, LossInput, LossMetric, Metric, MetricAttributes, MetricDefinition, MetricId, MetricMetadata,
     Numeric, NumericEntry,
 };
-use burn_fused::{Precision, autocast};
+use burn_fused::autocast;
 use std::collections::BTreeMap;
 
 /// The loss of a model, and further metrics: any of Burn's and of [`metrics`](crate::metrics) that its output `T` supports.
@@ -79,13 +77,9 @@ impl<T: ItemLazy + Adaptor<LossInput> + 'static> Metrics<T> {
         self.0.iter().map(|metric| metric.definition()).collect()
     }
 
-    /// Whether a greater value is better of the metric by which the best evaluation is found. Returns [`Error::Config`] if there is
-    /// no such metric, [`Error::Data`] if it has nothing to be computed from.
-    pub(super) fn is_greater_better(
-        &self,
-        arguments: &TrainingArguments,
-        is_validated: bool,
-    ) -> Result<bool> {
+    /// How the best evaluation is found. Returns [`Error::Config`] if there is no such metric, [`Error::Data`] if it has nothing to
+    /// be computed from.
+    pub(super) fn best_by(&self, arguments: &TrainingArguments, is_validated: bool) -> Result<BestBy> {
         let name = &arguments.metric_for_best_model;
         let Some(metric) = self.0.iter().find(|metric| metric.name() == *name) else {
             let problem = format!("is {name:?}, but the metrics are {:?}", self.names());
@@ -96,10 +90,12 @@ impl<T: ItemLazy + Adaptor<LossInput> + 'static> Metrics<T> {
                            with_validation or with_validation_share";
             return Err(Error::data("the validation data", problem));
         }
-        Ok(arguments.greater_is_better.unwrap_or_else(|| match metric.definition().attributes {
-            MetricAttributes::Numeric(attributes) => attributes.higher_is_better,
-            MetricAttributes::None => true,
-        }))
+        let greater_is_better =
+            arguments.greater_is_better.unwrap_or_else(|| match metric.definition().attributes {
+                MetricAttributes::Numeric(attributes) => attributes.higher_is_better,
+                MetricAttributes::None => true,
+            });
+        Ok(BestBy { metric: name.clone(), greater_is_better })
     }
 
     /// Counts a batch, of training if it has a learning rate.
@@ -126,55 +122,45 @@ impl<T: ItemLazy + Adaptor<LossInput> + 'static> Metrics<T> {
         self.0.iter_mut().for_each(|metric| *metric = metric.cleared());
         values
     }
-}
 
-/// How a model is evaluated.
-pub(super) struct Evaluator<'a> {
-    pub(super) ranks: &'a Ranks,
-    pub(super) precision: Precision,
-    /// Whether the run is stopped; ranks agree on it.
-    pub(super) is_stopped: &'a dyn Fn() -> bool,
-    /// Whether the loss of a batch must be finite.
-    pub(super) is_checked: bool,
-}
-
-impl Evaluator<'_> {
-    /// The metrics over the first batches of a loader, at most `most`, of which `model` computes the outputs on a device; `None` if
-    /// the run is stopped meanwhile.
+    /// The metrics over the first batches of a loader, at most so many, of which `model` computes the outputs; `None` if the run is
+    /// stopped meanwhile. With `is_checked` the loss of each batch must be finite.
     ///
     /// Of several ranks each computes the next batch of a round and sends its output to the others, if they are shared, so that
     /// the metrics see what they see in one process.
-    pub(super) fn evaluate<B: Send + 'static, T: ItemLazy + Adaptor<LossInput> + 'static>(
+    pub(super) fn evaluate<B: Send + 'static>(
         &self,
-        metrics: &Metrics<T>,
-        loader: &EpochLoader<B>,
-        most: usize,
-        (shared, device): (Option<Shared<T>>, &Device),
+        (loader, most): (&EpochLoader<B>, usize),
+        arguments: &TrainingArguments,
+        shared: Option<Shared<T>>,
+        is_checked: bool,
+        is_stopped: &dyn Fn() -> bool,
         model: impl Fn(&B) -> Result<T>,
     ) -> Result<Option<BTreeMap<String, f64>>> {
-        let (rank, size) = (self.ranks.rank(), self.ranks.size());
+        let TrainingArguments { ranks, precision, .. } = arguments;
+        let (rank, size) = (ranks.rank(), ranks.size());
         let (shared, count) = (shared.filter(|_| size > 1), loader.num_batches().min(most));
         let (part, parts) = if shared.is_some() { (rank, size) } else { (0, 1) };
-        let (mut metrics, mut batches) = (metrics.clone(), loader.part_of_epoch(0, part, parts));
+        let (mut metrics, mut batches) = (self.clone(), loader.part_of_epoch(0, part, parts));
         for first in (0..count).step_by(parts) {
             // In the last round some ranks may have no batch, and take part with nothing.
             let batch = if first + part < count { batches.next().transpose().map_err(failed)? } else { None };
-            let own = batch.map(|batch| autocast(self.precision, || model(&batch))).transpose()?;
+            let own = batch.map(|batch| autocast(*precision, || model(&batch))).transpose()?;
             let outputs: Vec<T> = match &shared {
                 None => own.into_iter().collect(),
                 Some(Shared { write, read }) => {
-                    let messages = self.ranks.gather(own.as_ref().map_or_else(Vec::new, write))?;
+                    let messages = ranks.gather(own.as_ref().map_or_else(Vec::new, write))?;
                     let written = messages.iter().filter(|message| !message.is_empty());
-                    written.map(|message| read(message, device)).collect()
+                    written.map(|message| read(message, &arguments.device())).collect()
                 }
             };
             // After the exchange: all leave the loop at the same batch.
-            if (self.is_stopped)() {
+            if is_stopped() {
                 return Ok(None);
             }
             for output in outputs {
                 metrics.update(output, None)?;
-                if self.is_checked {
+                if is_checked {
                     metrics
                         .last_loss()
                         .map_or(Ok(()), |(loss, _)| check_loss("of a validation batch", loss))?;
@@ -186,7 +172,7 @@ impl Evaluator<'_> {
 }
 
 fn failed(source: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::Training { what: "the evaluation", source: Box::new(source) }
+    Error::training("the evaluation", source)
 }
 
 pub(super) fn check_loss(what: &str, loss: f64) -> Result<()> {

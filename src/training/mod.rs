@@ -19,7 +19,7 @@ mod trainer;
 mod training_data;
 mod tuning;
 
-pub use arguments::{EvalStrategy, TrainingArguments};
+pub use arguments::{EvalStrategy, TrainingArguments, TrainingPrompts};
 pub use callback::{Callback, JsonLines, LogEntry, Progress};
 pub use history::{Evaluation, History};
 pub use learner::ForLearner;

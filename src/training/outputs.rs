@@ -1,6 +1,6 @@
 //! What metrics are computed from: the outputs of the models in training and evaluation.
 
-use crate::metrics::{EntityInput, RetrievalInput, SpearmanInput, TripletInput};
+use crate::metrics::{EntityInput, LabelInput, RetrievalInput, SpearmanInput, TripletInput};
 use crate::model::Similarity;
 use burn::backend::ExecutionError;
 use burn::prelude::*;
@@ -17,7 +17,8 @@ use serde::Serialize;
 ///
 /// It supports `LossMetric`, whose mean is over rows; with one class per row `AccuracyMetric`, `TopKAccuracyMetric`,
 /// `PerplexityMetric`, [`ConfusionMetric`](crate::metrics::ConfusionMetric) and, of words,
-/// [`EntityMetric`](crate::metrics::EntityMetric); with several classes `HammingScore`; with numbers
+/// [`EntityMetric`](crate::metrics::EntityMetric); with several classes `HammingScore` and
+/// [`LabelMetric`](crate::metrics::LabelMetric); with numbers
 /// [`SpearmanMetric`](crate::metrics::SpearmanMetric). Other metrics ignore it. [`Metrics`](crate::training::Metrics) has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassificationItem {
@@ -112,6 +113,13 @@ impl Adaptor<HammingScoreInput> for ClassificationItem {
     }
 }
 
+impl Adaptor<LabelInput> for ClassificationItem {
+    fn adapt(&self) -> LabelInput {
+        let (logits, targets) = self.with_targets();
+        LabelInput { logits, targets }
+    }
+}
+
 impl Adaptor<SpearmanInput> for ClassificationItem {
     fn adapt(&self) -> SpearmanInput {
         let (predicted, truth) = self.with_targets();
@@ -142,6 +150,8 @@ pub struct SentenceEmbeddingItem {
     pub candidates: Tensor<2>,
     /// The similarity of each anchor and its candidate, if the batch has labels.
     pub labels: Option<Vec<f32>>,
+    /// Hashes of the texts of the anchors and of the candidates; `None` if they are unknown.
+    pub texts: Option<[Vec<u64>; 2]>,
     /// How embeddings are compared.
     pub similarity: Similarity,
 }
@@ -204,7 +214,8 @@ impl Adaptor<RetrievalInput> for SentenceEmbeddingItem {
             Some(labels) => vec![Vec::new(); labels.len()],
             None => (0..self.anchors.dims()[0]).map(|own| vec![own]).collect(),
         };
-        RetrievalInput { queries: self.anchors.clone(), documents: self.candidates.clone(), relevant }
+        let (queries, documents) = (self.anchors.clone(), self.candidates.clone());
+        RetrievalInput { queries, documents, relevant, texts: self.texts.clone() }
     }
 }
 
@@ -267,11 +278,12 @@ impl ClassificationItem {
 impl SentenceEmbeddingItem {
     /// Its fields from [`Shared::write`].
     pub(super) fn read(message: &[u8], device: &Device) -> Self {
-        type Fields = (TensorData, TensorData, TensorData, Option<Vec<f32>>, Similarity);
+        type Texts = Option<[Vec<u64>; 2]>;
+        type Fields = (TensorData, TensorData, TensorData, Option<Vec<f32>>, Texts, Similarity);
         let fields: Fields = rmp_serde::from_slice(message).expect(WRITTEN);
-        let (loss, anchors, candidates, labels, similarity) = fields;
+        let (loss, anchors, candidates, labels, texts, similarity) = fields;
         let [anchors, candidates] = [anchors, candidates].map(|data| tensor(data, device));
-        Self { loss: tensor(loss, device), anchors, candidates, labels, similarity }
+        Self { loss: tensor(loss, device), anchors, candidates, labels, texts, similarity }
     }
 }
 

@@ -2,10 +2,11 @@ use super::arguments::{Plan, TrainingArguments};
 use super::callback::{Callback, LogEntry, Progress, stopped};
 use super::folder::{RunFolder, State};
 use super::history::{BestBy, Evaluation, History, finite};
-use super::metric_set::{Evaluator, Metrics, check_loss, loss_of};
+use super::metric_set::{Metrics, check_loss, loss_of};
 use super::outputs::Shared;
 use crate::data::EpochLoader;
 use crate::distributed::{Ranks, Wire};
+use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
 use crate::model::PretrainedModel;
 use crate::optim::scale_and_clip;
@@ -18,11 +19,10 @@ use burn::prelude::*;
 use burn::train::metric::{Adaptor, LossInput};
 use burn::train::{Interrupter, ItemLazy};
 use burn_fused::autocast;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::mem::{replace, take};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A model that a [`Trainer`](super::Trainer) trains: every model of this crate, and every module that implements
@@ -37,6 +37,12 @@ pub trait TrainableModel: PretrainedModel + 'static {
 
     /// The loss of a batch, and what else a run needs of it. Returns an error for a batch that the model cannot read.
     fn outcome(&self, batch: &Self::Batch) -> Result<Outcome<Self::Output>>;
+
+    /// The tokens of a batch, of which the first are shown before the first step; by default none.
+    fn inputs(batch: &Self::Batch) -> Vec<&BertEmbeddingsInput> {
+        let _ = batch;
+        Vec::new()
+    }
 
     /// Trains. The models of this crate have it compiled here, so that a program with one of them compiles soon.
     #[doc(hidden)]
@@ -86,10 +92,10 @@ pub struct Run<M: TrainableModel> {
     /// Checksums of the training data and of the validation data.
     pub(super) data: [u32; 2],
     pub(super) metrics: Metrics<M::Output>,
-    pub(super) greater_is_better: bool,
+    pub(super) best_by: BestBy,
     pub(super) plan: Plan,
     pub(super) folder: Arc<RunFolder>,
-    pub(super) callbacks: Vec<Box<dyn Callback>>,
+    pub(super) callbacks: Arc<Mutex<Vec<Box<dyn Callback>>>>,
     pub(super) interrupter: Interrupter,
 }
 
@@ -99,15 +105,10 @@ pub(super) fn train<M: TrainableModel>(run: Run<M>) -> Result<Trained<M>> {
     if devices.len() < 2 {
         return train_rank(run);
     }
-    // Each rank takes its own out, and the first one the callbacks.
-    let of_rank = |rank: usize| Run { callbacks: Vec::new(), ..run.on(&devices[rank]) };
-    let mut runs: Vec<_> = (0..devices.len()).map(of_rank).collect();
-    runs[0].callbacks = run.callbacks;
-    let runs: Vec<_> = runs.into_iter().map(|run| Mutex::new(Some(run))).collect();
+    let run = Mutex::new(run);
     Ranks::run_threads(devices.len(), Wire::Full, |ranks| {
-        let run = runs[ranks.rank()].lock().ok().and_then(|mut run| run.take()).expect("taken once");
-        let arguments = run.arguments.clone().with_ranks(ranks);
-        train_rank(Run { arguments: arguments.with_devices([devices[ranks.rank()].clone()]), ..run })
+        let run = run.lock().unwrap_or_else(PoisonError::into_inner).on(ranks, &devices[ranks.rank()]);
+        train_rank(run)
     })
 }
 
@@ -118,15 +119,18 @@ fn train_rank<M: TrainableModel>(run: Run<M>) -> Result<Trained<M>> {
         training.run.arguments.device().seed(training.run.train.step_seed(part));
         let mut batches = training.run.train.epoch(part);
         loop {
-            let mut gradients = GradientSum::default();
+            // Σ nᵢ·∂Lᵢ over batches whose loss Lᵢ is a mean over nᵢ, and Σ nᵢ; none without a batch.
+            let (mut gradients, mut counted) = (GradientsAccumulator::new(), None);
             for batch in batches.by_ref().take(training.run.arguments.gradient_accumulation_steps) {
-                let batch = batch.map_err(|source| failed("the training run", source))?;
-                let outcome =
-                    autocast(training.run.arguments.precision, || training.run.model.outcome(&batch))?;
-                gradients.add(&training.run.model, &outcome)?;
+                let batch = batch.map_err(|source| Error::training("the training run", source))?;
+                let model = &training.run.model;
+                let outcome = autocast(training.run.arguments.precision, || model.outcome(&batch))?;
+                gradients.accumulate(model, outcome.gradients(model)?);
+                counted = Some(counted.unwrap_or(0.0) + outcome.count);
                 training.count(outcome)?;
             }
-            let Some(gradients) = training.mean(gradients)? else { break };
+            let Some(count) = counted else { break };
+            let gradients = training.mean(gradients.grads(), count)?;
             training.rates = training.schedule.step();
             training.run.model =
                 training.run.optimizer.step(training.rates.clone(), training.run.model, gradients);
@@ -143,28 +147,13 @@ fn train_rank<M: TrainableModel>(run: Run<M>) -> Result<Trained<M>> {
     training.finish()
 }
 
-/// Σ nᵢ·∂Lᵢ over batches whose loss Lᵢ is a mean over nᵢ, and Σ nᵢ.
-struct GradientSum<M> {
-    sum: GradientsAccumulator<M>,
-    batches: usize,
-    count: f64,
-}
-
-impl<M> Default for GradientSum<M> {
-    fn default() -> Self {
-        Self { sum: GradientsAccumulator::new(), batches: 0, count: 0.0 }
-    }
-}
-
-impl<M: Module> GradientSum<M> {
-    fn add<T>(&mut self, model: &M, Outcome { loss, count, .. }: &Outcome<T>) -> Result<()> {
-        if !loss.is_tracked() {
+impl<T> Outcome<T> {
+    /// The gradients of the loss times its count.
+    fn gradients<M: Module>(&self, model: &M) -> Result<GradientsParams> {
+        if !self.loss.is_tracked() {
             return Err(Error::data("the model", UNTRAINED));
         }
-        let gradients = loss.clone().mul_scalar(*count).backward();
-        self.sum.accumulate(model, GradientsParams::from_grads(gradients, model));
-        (self.batches, self.count) = (self.batches + 1, self.count + count);
-        Ok(())
+        Ok(GradientsParams::from_grads(self.loss.clone().mul_scalar(self.count).backward(), model))
     }
 }
 
@@ -180,85 +169,56 @@ struct Training<M: TrainableModel> {
     progress: Progress,
     /// Σ loss · count of the training batches since the last log entry, and Σ count.
     logged: (f64, f64),
-    /// When the last step or evaluation ended, and how many steps this process has taken in how much time.
+    /// When the last step or evaluation ended, and how much time the steps of this process have taken.
     since: Instant,
-    steps: usize,
     time: Duration,
 }
 
 impl<M: TrainableModel> Run<M> {
-    /// The metric that decides which model is the best, and whether more of it is better.
-    fn best_by(&self) -> BestBy<'_> {
-        BestBy { metric: &self.arguments.metric_for_best_model, greater_is_better: self.greater_is_better }
-    }
-
     /// Whether a rank is asked to stop: the same on all ranks between two exchanges.
     fn is_stopped(&self) -> bool {
-        let ranks = &self.arguments.ranks;
         if self.interrupter.should_stop() {
-            ranks.stop();
+            self.arguments.ranks.stop();
         }
-        ranks.is_stopped()
+        self.arguments.ranks.is_stopped()
     }
 
     /// The metrics over the validation data, or without any over the first training batch; `None` if the run is stopped
     /// meanwhile.
     fn evaluate(&self, model: &M, is_checked: bool) -> Result<Option<BTreeMap<String, f64>>> {
-        let TrainingArguments { ranks, precision, .. } = &self.arguments;
-        let is_stopped = || self.is_stopped();
-        let evaluator = Evaluator { ranks, precision: *precision, is_stopped: &is_stopped, is_checked };
-        let (loader, most) = self.valid.as_ref().map_or((&self.train, 1), |valid| (valid, usize::MAX));
-        let (device, output) = (self.arguments.device(), |batch: &_| Ok(model.outcome(batch)?.output));
-        evaluator.evaluate(&self.metrics, loader, most, (M::SHARED, &device), output)
+        let data = self.valid.as_ref().map_or((&self.train, 1), |valid| (valid, usize::MAX));
+        let output = |batch: &_| Ok(model.outcome(batch)?.output);
+        self.metrics.evaluate(data, &self.arguments, M::SHARED, is_checked, &|| self.is_stopped(), output)
     }
 
-    /// Calls the callbacks, each of which may stop the run.
-    fn call(&mut self, event: impl Fn(&mut dyn Callback) -> ControlFlow<String>) {
-        for callback in &mut self.callbacks {
+    /// Calls the callbacks of the first rank, each of which may stop the run.
+    fn call(&self, event: impl Fn(&mut dyn Callback) -> ControlFlow<String>) {
+        if !self.arguments.ranks.is_first() {
+            return;
+        }
+        for callback in self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
             if let ControlFlow::Break(reason) = event(callback.as_mut()) {
                 self.interrupter.stop(Some(&reason));
             }
         }
     }
 
-    /// The index of the best evaluation that there is a checkpoint of, and what to say of one that is missing. The model of the
-    /// last evaluation stands in for it.
-    fn saved(&self, history: &History) -> Result<(Option<usize>, Option<String>)> {
-        let (metric, kept) = (&self.arguments.metric_for_best_model, self.folder.checkpoints()?);
-        let best = history.best(&self.best_by(), |index| kept.contains(&(index + 1)));
-        let best_of_all = history.best(&self.best_by(), |_| true);
-        let saved = best.map_or("the last model".into(), |best| format!("that of evaluation {}", best + 1));
-        let problem = match best_of_all {
-            Some(_) if best == best_of_all => None,
-            Some(lost) => Some(format!(
-                "the checkpoint of evaluation {}, the best by {metric}, is no longer there; the model that is saved is {saved}",
-                lost + 1
-            )),
-            None => Some(format!(
-                "{metric} was finite in no evaluation; the model that is saved is {saved}. To save the best by another metric, \
-                 resume the run with another metric_for_best_model"
-            )),
-        };
-        Ok((best, problem))
-    }
-
-    /// The same on another device.
-    fn on(&self, device: &Device) -> Self {
+    /// The same for one of several ranks, on a device.
+    fn on(&self, ranks: &Ranks, device: &Device) -> Self {
+        let arguments = self.arguments.clone().with_ranks(ranks).with_devices([device.clone()]);
         Self {
-            arguments: self.arguments.clone(),
-            model: self.model.clone().fork(&autodiff(&self.arguments, device)),
+            model: self.model.clone().fork(&autodiff(&arguments, device)),
+            arguments,
             tokenizer: self.tokenizer.clone(),
             optimizer: self.optimizer.clone(),
-            is_adamw: self.is_adamw,
             train: self.train.on(device),
             valid: self.valid.as_ref().map(|valid| valid.on(device)),
-            data: self.data,
             metrics: self.metrics.clone(),
-            greater_is_better: self.greater_is_better,
-            plan: self.plan,
+            best_by: self.best_by.clone(),
             folder: self.folder.clone(),
-            callbacks: Vec::new(),
+            callbacks: self.callbacks.clone(),
             interrupter: self.interrupter.clone(),
+            ..*self
         }
     }
 }
@@ -279,19 +239,17 @@ impl<M: TrainableModel> Training<M> {
         // Without dropout, so that the loss before training is the same whenever the run is resumed.
         let plain = run.model.valid();
         // What cannot be made or read is known now.
-        let first =
-            run.train.epoch(0).next().transpose().map_err(|source| failed("reading a batch", source))?;
+        let first = run.train.epoch(0).next().transpose();
+        let first = first.map_err(|source| Error::training("reading a batch", source))?;
         first.map(|batch| plain.outcome(&batch)).transpose()?;
         let initial = run.evaluate(&plain, false)?.ok_or_else(|| stopped(&run.interrupter))?;
-        let layers = run.model.bert().encoder.layers.len();
-        let schedule = run.arguments.schedule(run.plan, finished, layers)?;
+        let schedule = run.arguments.schedule(run.plan, finished, run.model.bert().encoder.layers.len())?;
         if ranks.is_first() {
             run.folder.begin(loss_of(&initial), run.plan, run.data)?;
         }
         if finished > 0 {
             run.model = run.folder.model(finished, run.model)?;
-            let optimizer = (run.optimizer, run.is_adamw);
-            run.optimizer = run.folder.optimizer(finished, optimizer, &run.model)?;
+            run.optimizer = run.folder.optimizer(finished, (run.optimizer, run.is_adamw), &run.model)?;
             run.train = run.train.starting_at(finished, items_read);
         }
         Ok(Self {
@@ -303,26 +261,20 @@ impl<M: TrainableModel> Training<M> {
             progress: run.plan.progress(finished * run.plan.steps),
             logged: (0.0, 0.0),
             since: Instant::now(),
-            steps: 0,
             time: Duration::ZERO,
             run,
         })
     }
 
-    /// The number of the next part, counted from 0; `None` if the run is over.
+    /// The number of the next part, counted from 0; `None` if the run is over, or without an improvement for as long as its patience.
     fn next_part(&self) -> Option<usize> {
+        let arguments = &self.run.arguments;
         let finished = self.history.evaluations.len();
-        (finished < self.run.plan.parts && !self.is_patience_over()).then_some(finished)
-    }
-
-    /// Whether the run has been without an improvement for as long as its patience.
-    fn is_patience_over(&self) -> bool {
-        let TrainingArguments { early_stopping_patience, early_stopping_threshold: threshold, .. } =
-            &self.run.arguments;
-        let last = self.history.last_improvement(&self.run.best_by(), *threshold, |_| true);
-        early_stopping_patience
-            .zip(last)
-            .is_some_and(|(patience, last)| self.history.evaluations.len() - 1 - last >= patience)
+        let last =
+            self.history.last_improvement(&self.run.best_by, arguments.early_stopping_threshold, |_| true);
+        let patience = arguments.early_stopping_patience.zip(last);
+        let is_patient = patience.is_none_or(|(patience, last)| finished - 1 - last < patience);
+        (finished < self.run.plan.parts && is_patient).then_some(finished)
     }
 
     /// Counts a training batch in metrics and logs.
@@ -335,34 +287,28 @@ impl<M: TrainableModel> Training<M> {
         Ok(())
     }
 
-    /// The mean of the gradients over the batches of all ranks, clipped; `None` if there was no batch.
-    fn mean(
-        &self,
-        GradientSum { mut sum, batches, count }: GradientSum<M>,
-    ) -> Result<Option<GradientsParams>> {
-        if batches == 0 {
-            return Ok(None);
-        }
+    /// The mean of the gradients over the batches of all ranks, clipped, of their sum on this one.
+    fn mean(&self, sum: GradientsParams, count: f64) -> Result<GradientsParams> {
         // What counts for nothing has gradients of 0; class weights may count less than 1.
         let share = if count > 0.0 { count.recip() } else { 1.0 };
         let Run { arguments: TrainingArguments { ranks, max_grad_norm, .. }, model, .. } = &self.run;
-        let mut gradients = ranks.mean_of_scaled(model, sum.grads(), share, count)?;
+        let mut gradients = ranks.mean_of_scaled(model, sum, share, count)?;
         let share = if ranks.size() == 1 { share } else { 1.0 };
         // An infinite norm clips nothing, so none is computed.
         scale_and_clip(model, &mut gradients, share, Some(*max_grad_norm).filter(|norm| norm.is_finite()));
-        Ok(Some(gradients))
+        Ok(gradients)
     }
 
     /// Counts a step, and logs it if it is due.
     fn log(&mut self) {
         self.progress = self.run.plan.progress(self.progress.step + 1);
-        (self.steps, self.time) = (self.steps + 1, self.time + self.since.elapsed());
-        self.since = Instant::now();
+        self.time += replace(&mut self.since, Instant::now()).elapsed();
         let progress = self.progress;
         self.run.call(|callback| callback.on_step(&progress));
         if progress.step.is_multiple_of(self.run.arguments.logging_steps) {
-            let (sum, count) = std::mem::take(&mut self.logged);
-            let steps_per_second = self.steps as f64 / self.time.as_secs_f64();
+            let (sum, count) = take(&mut self.logged);
+            let begun = self.run.folder.resumed.0 * self.run.plan.steps;
+            let steps_per_second = (progress.step - begun) as f64 / self.time.as_secs_f64();
             let entry = LogEntry {
                 progress,
                 loss: (count > 0.0).then(|| sum / count),
@@ -378,23 +324,21 @@ impl<M: TrainableModel> Training<M> {
     fn evaluate_and_save(&mut self) -> Result<()> {
         let train = finite(self.metrics.take()?);
         let valid = match self.run.valid {
-            Some(_) => match self.run.evaluate(&self.run.model.valid(), true)? {
-                Some(valid) => finite(valid),
-                None => return Ok(()),
-            },
-            None => BTreeMap::new(),
+            Some(_) => self.run.evaluate(&self.run.model.valid(), true)?,
+            None => Some(BTreeMap::new()),
         };
-        let valid = given_by_first(&self.run.arguments.ranks, valid)?;
+        let Some(valid) = valid.map(finite) else { return Ok(()) };
+        let valid = self.run.arguments.ranks.of_first(valid)?;
         let evaluation = Evaluation { step: self.progress.step, train, valid };
         self.history.evaluations.push(evaluation.clone());
         let (progress, number) = (self.progress, self.history.evaluations.len());
         self.run.call(|callback| callback.on_evaluate(&progress, &evaluation));
         // Of several ranks, the first saves for all.
         if self.run.arguments.ranks.is_first() {
-            let state = State::new(self.history.clone(), self.run.train.items_before(number));
+            let state = (self.history.clone(), self.run.train.items_before(number));
             let Run { model, optimizer, folder, arguments, .. } = &self.run;
             let path = folder.save(number, model.clone().into_record(), optimizer.to_record(), state)?;
-            let best = self.history.best(&self.run.best_by(), |_| true).map(|best| best + 1);
+            let best = self.history.best(&self.run.best_by, |_| true).map(|best| best + 1);
             let first = number.saturating_sub(arguments.save_total_limit) + 1;
             folder.delete(|kept| kept >= first || Some(kept) == best)?;
             self.run.call(|callback| callback.on_save(&progress, &path));
@@ -406,29 +350,29 @@ impl<M: TrainableModel> Training<M> {
     /// The best model with its history, saved.
     fn finish(self) -> Result<Trained<M>> {
         let (interrupted, reason) = self.end();
-        let Self { mut run, mut history, progress, .. } = self;
+        let Self { run, mut history, progress, .. } = self;
         let (ranks, is_over) = (run.arguments.ranks.clone(), interrupted.is_none());
         ranks.same("end of the run", &is_over)?;
-        run.callbacks.iter_mut().for_each(|callback| callback.on_end(&progress, &reason));
-        run.callbacks.clear(); // the terminal is the caller's again
+        if ranks.is_first() {
+            // Dropped after it: the terminal is the caller's again.
+            let callbacks = take(&mut *run.callbacks.lock().unwrap_or_else(PoisonError::into_inner));
+            callbacks.into_iter().for_each(|mut callback| callback.on_end(&progress, &reason));
+        }
         history.retain(&run.metrics.names());
         if is_over && run.valid.is_some() {
-            let (best, problem) = run.saved(&history)?;
-            history.best = best;
+            let problem = history.choose_best(&run.best_by, &run.folder.checkpoints()?);
             problem.into_iter().for_each(|problem| run.arguments.note(problem));
         }
-        let history = given_by_first(&ranks, history)?;
+        let history = ranks.of_first(history)?;
         let mut model = run.model.valid();
         if let Some(best) = history.best.filter(|_| ranks.is_first()) {
             model = run.folder.model(best + 1, model)?;
         }
         // Merges LoRA's adapters, if there are any.
         let model = ranks.broadcast(model)?.materialize();
-        if run.valid.is_none() {
-            // Nothing has read the weights of the last step yet.
-            let last = run.evaluate(&model, false)?;
-            check_loss("after the last step", last.map_or(f64::NAN, |last| loss_of(&last)))?;
-        }
+        // Nothing has read the weights of the last step yet; a run that was stopped evaluates nothing.
+        let last = if run.valid.is_none() { run.evaluate(&model, false)? } else { None };
+        last.map_or(Ok(()), |last| check_loss("after the last step", loss_of(&last)))?;
         let Run { arguments, tokenizer, metrics, folder, .. } = run;
         let pipeline = Pipeline::new(model, tokenizer)?;
         if ranks.is_first() {
@@ -458,17 +402,4 @@ impl<M: TrainableModel> Training<M> {
         };
         (None, text)
     }
-}
-
-/// The value of rank 0.
-fn given_by_first<T: Serialize + DeserializeOwned>(ranks: &Ranks, own: T) -> Result<T> {
-    if ranks.size() == 1 {
-        return Ok(own);
-    }
-    let values = ranks.gather(rmp_serde::to_vec(&own).expect("plain data"))?;
-    Ok(rmp_serde::from_slice(&values[0]).expect("what rank 0 wrote"))
-}
-
-fn failed(what: &'static str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::Training { what, source: Box::new(source) }
 }

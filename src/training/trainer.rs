@@ -1,11 +1,13 @@
-use super::arguments::TrainingArguments;
+use super::arguments::{TrainingArguments, TrainingPrompts};
 use super::callback::Callback;
 use super::console::shown;
 use super::disk::checksum;
 use super::folder::RunFolder;
-use super::metric_set::{Evaluator, Metrics};
+use super::metric_set::Metrics;
 use super::run::{Run, TrainableModel, Trained, autodiff};
-use super::training_data::{TrainingData, batches, evaluation_loader, training_loader};
+use super::training_data::{
+    TrainingData, batches, check_labels, evaluation_loader, first_inputs, training_loader,
+};
 use crate::checkpoint::Fields;
 use crate::data::Batches;
 use crate::distributed::Ranks;
@@ -23,7 +25,7 @@ use burn::train::metric::{Adaptor, Metric, Numeric};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::exit;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Fine-tunes a model, which the dataset decides ([`TrainingData`] lists them): transformers' `Trainer`. Every error that the
 /// settings, the data or the output directory can cause is returned before the first step.
@@ -41,7 +43,7 @@ use std::sync::Arc;
 ///     .with_metric_for_best_model("F1")
 ///     .with_early_stopping_patience(3);
 /// let trainer = Trainer::from_pretrained("bert-base-uncased", train, arguments.clone())?;
-/// let trained = trainer.with_validation_share(0.1)?.train()?;
+/// let trained = trainer.with_validation_share(0.1).train()?;
 /// println!("{}", trained.history);
 /// println!("{:.4}", evaluate(&trained.pipeline, test, &arguments)?["Loss"]);
 /// # Ok::<(), burn_bert::Error>(())
@@ -55,6 +57,7 @@ pub struct Trainer<M: TrainableModel, D> {
     optimizer: Option<ModuleOptimizer>,
     callbacks: Vec<Box<dyn Callback>>,
     interrupter: Interrupter,
+    stops_on_ctrl_c: bool,
 }
 
 enum Validation<D> {
@@ -79,7 +82,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         }
         let config = train.config(M::config_of(&Fields::beside(path)?)?, &arguments);
         let (model, report) = M::from_pretrained_with_new_head(&config, path, &device.autodiff())?;
-        if !report.is_complete() {
+        // A run that goes on has its own head in its checkpoint.
+        if !report.is_complete() && !arguments.resume {
             arguments.note(format_args!("newly initialised, to be trained: {}", report.missing.join(", ")));
         }
         Self::of_pipeline(
@@ -92,7 +96,11 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// A model that was made or loaded by hand, with losses, class weights or frozen parameters of its own. Returns
     /// [`Error::Config`], naming the field, if no run can have these arguments; [`Error::Fused`] if a device lacks the precision.
     pub fn new(pipeline: Pipeline<M>, train: D, arguments: TrainingArguments) -> Result<Self> {
-        arguments.check_no_classes("the model is given; set it in the config that it is made of")?;
+        let reason = "the model is given; set it in the config that it is made of";
+        arguments.check_no_classes(reason)?;
+        // They would not be saved.
+        let is_own = matches!(arguments.prompts, None | Some(TrainingPrompts::Names(_)));
+        ensure(is_own, "prompts", || format!("are texts, but {reason}, and choose them by their names"))?;
         Self::of_pipeline(pipeline, train, arguments)
     }
 
@@ -107,14 +115,13 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             optimizer: None,
             callbacks: Vec::new(),
             interrupter: Interrupter::new(),
+            stops_on_ctrl_c: false,
         })
     }
 
-    /// Holds out a share of the data in (0, 1) for validation, drawn by the seed. Returns [`Error::Config`] for another share.
-    pub fn with_validation_share(self, share: f64) -> Result<Self> {
-        let is_share = share > 0.0 && share < 1.0;
-        ensure(is_share, "validation_share", || format!("is {share}, but must lie in (0, 1)"))?;
-        Ok(Self { validation: Some(Validation::Share(share)), ..self })
+    /// Holds out a share of the data in (0, 1) for validation, drawn by the seed.
+    pub fn with_validation_share(self, share: f64) -> Self {
+        Self { validation: Some(Validation::Share(share)), ..self }
     }
 
     /// Validates on other data, which may have the same labels in another order, or only some of them.
@@ -148,20 +155,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         self
     }
 
-    /// Stops the run after the current step on Ctrl-C, and the program on a second one, by a handler of this process that stops the
-    /// interrupter: give one of your own [before](Self::with_interrupter). Returns [`Error::Training`] if the process has another
-    /// handler.
-    pub fn with_ctrl_c(self) -> Result<Self> {
-        let interrupter = self.interrupter.clone();
-        let handler = move || {
-            if interrupter.should_stop() {
-                exit(130); // what a shell says of a program that Ctrl-C ended
-            }
-            interrupter.stop(Some("Ctrl-C"));
-        };
-        ctrlc::set_handler(handler)
-            .map_err(|source| Error::Training { what: "the handler of Ctrl-C", source: Box::new(source) })?;
-        Ok(self)
+    /// Stops the run after the current step on Ctrl-C, and the program on a second one, by a handler of this process that
+    /// [`train`](Self::train) sets: an [`Error::Training`] if the process has another one.
+    pub fn with_ctrl_c(self) -> Self {
+        Self { stops_on_ctrl_c: true, ..self }
     }
 
     /// Trains, evaluates, and saves the model with its tokenizer.
@@ -173,13 +170,20 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     /// a batch that cannot be made, [`Error::Io`] for a checkpoint that cannot be saved, [`Error::Data`] for a loss that is infinite
     /// or NaN, [`Error::Rank`].
     pub fn train(self) -> Result<Trained<M>> {
+        if self.stops_on_ctrl_c {
+            stop_on_ctrl_c(self.interrupter.clone())?;
+        }
         M::run(self.prepare()?)
     }
 
     /// Checks the settings and the output directory, and makes the data's batches.
     fn prepare(self) -> Result<Run<M>> {
-        let Self { pipeline, train, validation, arguments, further, optimizer, mut callbacks, interrupter } =
-            self;
+        let Self { pipeline, train, validation, arguments, further, optimizer, mut callbacks, .. } = self;
+        let interrupter = self.interrupter;
+        if let Some(Validation::Share(share)) = validation {
+            let is_share = share > 0.0 && share < 1.0;
+            ensure(is_share, "validation_share", || format!("is {share}, but must lie in (0, 1)"))?;
+        }
         let device = arguments.device();
         let (model, tokenizer) = pipeline.into_parts();
         device.seed(arguments.seed); // for adapters, and a head that is drawn when first used
@@ -192,11 +196,21 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             _ => train.metrics(&model),
         };
         let metrics = metrics.and(further);
-        let greater_is_better = metrics.is_greater_better(&arguments, validation.is_some())?;
+        let best_by = metrics.best_by(&arguments, validation.is_some())?;
+        let (summary, validated) = match &validation {
+            Some(Validation::Data(valid)) => (train.summary(), valid.summary()),
+            _ => (train.summary(), None),
+        };
+        check_labels(validated.as_ref().or(summary.as_ref()), &arguments)?;
         let folder = RunFolder::open(&arguments)?;
         tokenizer.check_directory(&arguments.output_dir)?;
         let (train, valid, data) = read(train, validation, &model, &tokenizer, &arguments, &interrupter)?;
         arguments.ranks.same("data", &data)?;
+        if let Some(summary) = summary.filter(|_| !arguments.silent) {
+            let inputs = first_inputs::<M>(&train, &tokenizer, &device).join("\n  tokens: ");
+            arguments.note(format_args!("training data: {summary}\n  tokens: {inputs}"));
+        }
+        validated.iter().for_each(|summary| arguments.note(format_args!("validation data: {summary}")));
         let plan = arguments.plan(train.len())?;
         let train = training_loader(train, &arguments, plan.batches(arguments.gradient_accumulation_steps))?;
         let valid = valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;
@@ -212,15 +226,11 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
                 "this is a development build, which can train fifty times as slowly as one with --release";
             arguments.note(text);
         }
-        let ranks = &arguments.ranks;
-        if !ranks.is_first() {
-            callbacks.clear();
-        } else if !arguments.silent {
+        if !arguments.silent && arguments.ranks.is_first() {
             let progress = plan.progress(folder.resumed.0 * plan.steps);
-            let is_alone = ranks.size() == 1;
-            callbacks.insert(0, shown(metrics.definitions(), arguments.dashboard, is_alone, &progress));
+            callbacks.insert(0, shown(metrics.definitions(), &arguments, &progress));
         }
-        let folder = Arc::new(folder);
+        let (folder, callbacks) = (Arc::new(folder), Arc::new(Mutex::new(callbacks)));
         Ok(Run {
             arguments,
             model,
@@ -231,7 +241,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             valid,
             data,
             metrics,
-            greater_is_better,
+            best_by,
             plan,
             folder,
             callbacks,
@@ -272,13 +282,20 @@ fn evaluated<M: TrainableModel, D: TrainingData<M>>(
     model.devices().iter().try_for_each(|device| arguments.precision.check(device))?;
     let batches = batches(data, &model, pipeline.tokenizer(), arguments, &Interrupter::new())?;
     let loader = evaluation_loader(batches, arguments)?;
-    let (ranks, is_stopped) = (Ranks::single(), || false);
-    let precision = arguments.precision;
-    let evaluator = Evaluator { ranks: &ranks, precision, is_stopped: &is_stopped, is_checked: false };
-    let device = model.devices().into_iter().next().unwrap_or_default();
+    let alone = arguments.clone().with_ranks(&Ranks::single());
     let output = |batch: &_| Ok(model.outcome(batch)?.output);
-    let values = evaluator.evaluate(metrics, &loader, usize::MAX, (M::SHARED, &device), output)?;
+    let values = metrics.evaluate((&loader, usize::MAX), &alone, None, false, &|| false, output)?;
     Ok(values.expect("nobody stops it"))
+}
+
+fn stop_on_ctrl_c(interrupter: Interrupter) -> Result<()> {
+    let handler = move || {
+        if interrupter.should_stop() {
+            exit(130); // what a shell says of a program that Ctrl-C ended
+        }
+        interrupter.stop(Some("Ctrl-C"));
+    };
+    ctrlc::set_handler(handler).map_err(|source| Error::training("the handler of Ctrl-C", source))
 }
 
 /// The batches of the training data and of the validation data, and checksums of both.
@@ -294,6 +311,8 @@ fn read<M: TrainableModel, D: TrainingData<M>>(
 ) -> Result<Read<M::Batch>> {
     let first = checksum(&train);
     let read = |data| batches(data, model, tokenizer, arguments, interrupter);
+    // What is said of the training data holds of the others.
+    let silent = TrainingArguments { silent: true, ..arguments.clone() };
     match validation {
         Some(Validation::Share(share)) => {
             let (train, valid) = read(train)?.split(share, arguments.seed)?;
@@ -302,7 +321,9 @@ fn read<M: TrainableModel, D: TrainingData<M>>(
         }
         Some(Validation::Data(valid)) => {
             let second = checksum(&valid);
-            Ok((read(train)?, Some(read(valid).map_err(of_validation)?), [first, second]))
+            let train = read(train)?;
+            let valid = batches(valid, model, tokenizer, &silent, interrupter).map_err(of_validation)?;
+            Ok((train, Some(valid), [first, second]))
         }
         None => Ok((read(train)?, None, [first, 0])),
     }

@@ -1,26 +1,31 @@
 //! Data for training, and how they become batches; which head each dataset of this crate trains, and by which metrics.
 
-use super::arguments::TrainingArguments;
+use super::arguments::{TrainingArguments, TrainingPrompts};
 use super::callback::check_not_stopped;
 use super::metric_set::Metrics;
 use super::outputs::{ClassificationItem, SentenceEmbeddingItem};
 use super::run::TrainableModel;
 use crate::data::{
-    Batches, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts, MaskedLmCollatorConfig,
-    PlainText, QuestionWindow, SentencePair, SentencePairs, SquadExample, TokenWindow,
+    Batches, DataSummary, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts,
+    MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs, SquadExample,
+    TokenWindow,
 };
+use crate::embeddings::BertEmbeddingsInput;
 use crate::error::Result;
 use crate::layers::ensure;
-use crate::metrics::{ConfusionMetric, EntityMetric, RetrievalMetric, SpearmanMetric, TripletMetric};
+use crate::metrics::{
+    ConfusionMetric, EntityMetric, LabelMetric, RetrievalMetric, SpearmanMetric, TripletMetric,
+};
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding as Embedder,
     BertForSequenceClassification as Classifier, BertForTokenClassification as Tagger, CoSentLoss,
     MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, QuestionAnsweringBatch, SentencePairBatch,
     SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
-use crate::pipeline::has_scheme;
+use crate::pipeline::{Prefix, has_scheme};
 use crate::text::BertTokenizer;
 use burn::data::dataset::InMemDataset;
+use burn::prelude::Device;
 use burn::train::Interrupter;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
 use std::collections::HashMap;
@@ -34,6 +39,9 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
     /// arguments. Elsewhere they are refused.
     const HAS_CLASSES: bool = false;
 
+    /// Whether the [`prompts`](TrainingArguments::prompts) of the arguments are put before its texts. Elsewhere they are refused.
+    const HAS_PROMPTS: bool = false;
+
     /// The config of a model for these data, given that of the checkpoint that it is loaded from. By default the same.
     fn config(&self, checkpoint: M::Config, arguments: &TrainingArguments) -> M::Config {
         let _ = arguments;
@@ -42,6 +50,11 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
 
     /// The items as the model reads them. An error says what of the data does not fit the model.
     fn batches(self, reader: &Reader<M>) -> Result<Batches<M::Batch>>;
+
+    /// What was read, where it is known: it is printed before the first step.
+    fn summary(&self) -> Option<DataSummary> {
+        None
+    }
 
     /// The metrics that say how good a model is on such data. By default the loss.
     fn metrics(&self, model: &M) -> Metrics<M::Output> {
@@ -75,6 +88,9 @@ impl<M: TrainableModel> TrainingData<M> for Batches<M::Batch> {
     }
 }
 
+/// Tokens of an item that are shown.
+const SHOWN: usize = 40;
+
 /// Tokens in a window of masked language modelling, if the caller does not say it.
 const WINDOW: usize = 128;
 
@@ -85,6 +101,14 @@ fn names_for(checkpoint: Vec<String>, names: &[String]) -> Vec<String> {
     // Each name is there once, so as many that are all found are the same ones.
     let are_same = checkpoint.len() == names.len() && names.iter().all(|name| checkpoint.contains(name));
     if are_same { checkpoint } else { names.to_vec() }
+}
+
+/// The weights of the data's classes in the order of the model's, which may be another.
+fn weights_for(model: &[String], data: &[String], arguments: &TrainingArguments) -> Option<Vec<f64>> {
+    let given = arguments.class_weights.as_ref().filter(|given| given.len() == data.len());
+    let weight = |name| Some(given?[data.iter().position(|other| other == name)?]);
+    // Of another number, the config refuses them.
+    model.iter().map(weight).collect::<Option<_>>().or_else(|| arguments.class_weights.clone())
 }
 
 /// Classification of one or several classes a text, regression, or reranking (a classifier of pairs with one label, trained by
@@ -102,9 +126,9 @@ impl TrainingData<Classifier> for LabelledTexts {
             LabelKind::Relevance => return config.with_num_labels(1).with_problem_type(None),
         };
         let names = names_for(config.id2label.clone(), self.names());
+        let weights = weights_for(&names, self.names(), arguments);
         let config = config.with_id2label(names).with_problem_type(Some(problem));
-        let config = config.with_label_smoothing(arguments.label_smoothing_factor);
-        config.with_class_weights(arguments.class_weights.clone())
+        config.with_label_smoothing(arguments.label_smoothing_factor).with_class_weights(weights)
     }
 
     fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceClassificationBatch>> {
@@ -114,6 +138,10 @@ impl TrainingData<Classifier> for LabelledTexts {
         Ok(Batches::new(self.with_ids_of(names)?, batch).with_lengths(lengths))
     }
 
+    fn summary(&self) -> Option<DataSummary> {
+        Some(Self::summary(self))
+    }
+
     fn metrics(&self, _: &Classifier) -> Metrics<ClassificationItem> {
         let metrics = Metrics::new();
         match self.kind() {
@@ -121,7 +149,12 @@ impl TrainingData<Classifier> for LabelledTexts {
                 .with(AccuracyMetric::new())
                 .with(ConfusionMetric::macro_f1())
                 .with(ConfusionMetric::matthews()),
-            LabelKind::Classes => metrics.with(HammingScore::new().with_sigmoid(true)),
+            LabelKind::Classes => metrics
+                .with(HammingScore::new().with_sigmoid(true))
+                .with(LabelMetric::micro_f1())
+                .with(LabelMetric::micro_precision())
+                .with(LabelMetric::micro_recall())
+                .with(LabelMetric::macro_f1()),
             LabelKind::Value | LabelKind::Relevance => metrics.with(SpearmanMetric::new()),
         }
     }
@@ -132,8 +165,9 @@ impl TrainingData<Tagger> for LabelledSentences {
 
     fn config(&self, config: Config<Tagger>, arguments: &TrainingArguments) -> Config<Tagger> {
         let names = names_for(config.id2label.clone(), self.names());
+        let weights = weights_for(&names, self.names(), arguments);
         let config = config.with_id2label(names).with_label_smoothing(arguments.label_smoothing_factor);
-        config.with_class_weights(arguments.class_weights.clone())
+        config.with_class_weights(weights)
     }
 
     fn batches(self, reader: &Reader<Tagger>) -> Result<Batches<TokenClassificationBatch>> {
@@ -152,6 +186,10 @@ impl TrainingData<Tagger> for LabelledSentences {
         let lengths = windows.iter().map(|window| window.encoding.len()).collect();
         let batch = move |windows: &[_], device: &_| TokenWindow::batch(windows, &tokenizer, device);
         Ok(Batches::new(InMemDataset::new(windows), batch).with_lengths(lengths).with_sources(sources))
+    }
+
+    fn summary(&self) -> Option<DataSummary> {
+        Some(Self::summary(self))
     }
 
     /// Entity metrics if there are tags such as `B-PER` or `I-PER`, else metrics of tags.
@@ -185,6 +223,13 @@ impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
         Ok(Batches::new(InMemDataset::new(windows), batch).with_lengths(lengths).with_sources(sources))
     }
 
+    fn summary(&self) -> Option<DataSummary> {
+        let unanswered = self.iter().filter(|example| example.answers.is_empty()).count();
+        let note = (unanswered > 0).then(|| format!("{unanswered} have no answer"));
+        let notes = note.into_iter().collect();
+        Some(DataSummary { items: "questions", len: self.len(), notes, ..Default::default() })
+    }
+
     fn metrics(&self, _: &BertForQuestionAnswering) -> Metrics<ClassificationItem> {
         Metrics::new().with(AccuracyMetric::new())
     }
@@ -210,6 +255,8 @@ impl TrainingData<BertForMaskedLm> for PlainText {
 /// Sentence embeddings; the loss of a model from a checkpoint is [`CoSentLoss`] of pairs with labels, and
 /// [`MultipleNegativesRankingLoss`] of others.
 impl TrainingData<Embedder> for SentencePairs {
+    const HAS_PROMPTS: bool = true;
+
     fn config(&self, config: Config<Embedder>, arguments: &TrainingArguments) -> Config<Embedder> {
         let loss = arguments.sentence_loss.clone().unwrap_or_else(|| match self.has_labels() {
             true => CoSentLoss::new().into(),
@@ -217,15 +264,32 @@ impl TrainingData<Embedder> for SentencePairs {
         });
         let config = config.with_mini_batch_size(arguments.mini_batch_size);
         let length = arguments.max_length.or(config.max_seq_length);
-        config.with_loss(loss).with_max_seq_length(length)
+        let own = config.prompts.clone();
+        let prompts = match &arguments.prompts {
+            Some(TrainingPrompts::Texts(texts)) => match &texts[..] {
+                [] => own,
+                [text] => own.with("query", text).with("document", text).with_default("query"),
+                [query, document, ..] => own.with("query", query).with("document", document),
+            },
+            _ => own,
+        };
+        config.with_loss(loss).with_max_seq_length(length).with_prompts(prompts)
     }
 
     fn batches(self, reader: &Reader<Embedder>) -> Result<Batches<SentencePairBatch>> {
         let texts = (!self.has_labels()).then(|| self.text_hashes());
-        let tokenizer = reader.tokenizer.clone();
-        let batches =
-            Batches::new(self, move |pairs: &[_], device: &_| SentencePair::batch(pairs, &tokenizer, device));
+        let (tokenizer, config) = (reader.tokenizer.clone(), reader.model.config());
+        let prompts = reader.arguments.prompts(&config.prompts, 2 + self.num_negatives())?.into_iter();
+        let prompts = prompts.map(|prompt| Prefix::new(prompt, config.include_prompt, &tokenizer));
+        let prompts: Vec<Prefix> = prompts.collect::<Result<_>>()?;
+        let batches = Batches::new(self, move |pairs: &[_], device: &_| {
+            SentencePair::batch_after(&prompts, pairs, &tokenizer, device)
+        });
         Ok(texts.into_iter().fold(batches, Batches::with_texts))
+    }
+
+    fn summary(&self) -> Option<DataSummary> {
+        Some(Self::summary(self))
     }
 
     /// Spearman's correlation with labels, the accuracy of triplets with negatives, else how often the positive of an anchor is
@@ -251,6 +315,9 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     interrupter: &Interrupter,
 ) -> Result<Batches<M::Batch>> {
     check_not_stopped(interrupter)?;
+    ensure(D::HAS_PROMPTS || arguments.prompts.is_none(), "prompts", || {
+        "are set, but are put before sentence pairs alone".into()
+    })?;
     let mut reader = Reader { model, tokenizer: tokenizer.clone(), arguments, interrupter };
     if let Some(length) = arguments.max_length {
         let limit = model.bert().embeddings.config().max_sequence_length();
@@ -290,4 +357,34 @@ pub(super) fn evaluation_loader<B: Send + 'static>(
     let batches = batches.ordered(group_by_length, no_duplicates).evaluated(max_eval_samples, seed)?;
     let batch_size = arguments.eval_batch_size.unwrap_or(arguments.batch_size);
     EpochLoader::new(batches, batch_size, &arguments.device())
+}
+
+/// Refuses labels that are all equal, where a correlation with them decides which model is the best: it is in no evaluation.
+pub(super) fn check_labels(data: Option<&DataSummary>, arguments: &TrainingArguments) -> Result<()> {
+    let metric = &arguments.metric_for_best_model;
+    let is_defined =
+        !data.is_some_and(DataSummary::is_constant) || !["Spearman", "Matthews"].contains(&&**metric);
+    ensure(is_defined, "metric_for_best_model", || {
+        format!("is {metric}, a correlation, but all labels of the validation data are equal")
+    })
+}
+
+/// The tokens of the first two items as the model reads them, without padding; of none where no batch can be made of them.
+pub(super) fn first_inputs<M: TrainableModel>(
+    data: &Batches<M::Batch>,
+    tokenizer: &BertTokenizer,
+    device: &Device,
+) -> Vec<String> {
+    let first = EpochLoader::new(data.slice(0..data.len().min(2)), 2, device);
+    let Some(Ok(batch)) = first.ok().and_then(|loader| loader.epoch(0).next()) else { return Vec::new() };
+    let tokens = |row: &[i64]| {
+        let ids = row.iter().map(|&id| id as u32).filter(|&id| id != tokenizer.pad_token_id());
+        let tokens = ids.take(SHOWN).map(|id| tokenizer.id_to_token(id).unwrap_or_default());
+        tokens.collect::<Vec<_>>().join(" ")
+    };
+    let rows = |input: &BertEmbeddingsInput| -> Option<Vec<String>> {
+        let ([_, seq], ids) = (input.dims(), input.input_ids()?.try_into_data().ok()?);
+        Some(ids.iter::<i64>().collect::<Vec<_>>().chunks(seq).map(tokens).collect())
+    };
+    M::inputs(&batch).into_iter().filter_map(rows).flatten().collect()
 }

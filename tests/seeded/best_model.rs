@@ -1,8 +1,8 @@
 //! Which model a run saves, and that none that was trained is lost.
 
-use crate::checkpoint::{arguments, checkpoint, reviews};
+use crate::checkpoint::{arguments, checkpoint, reviews, text};
 use crate::prelude::*;
-use crate::runs::{refused, trainer, weights};
+use crate::runs::{refused, trained, trainer, weights};
 
 #[test]
 fn a_run_whose_metric_was_never_a_number_saves_its_last_model_and_is_resumed_by_another_metric() {
@@ -22,10 +22,35 @@ fn a_run_whose_metric_was_never_a_number_saves_its_last_model_and_is_resumed_by_
     // No step depends on the metric, and the checkpoints of the last two epochs are there.
     let resumed = settings().with_metric_for_best_model("Accuracy").with_resume(true);
     let resumed = trainer(dir.path(), resumed).unwrap();
-    let resumed = resumed.with_metric(Hook::new(|_| panic!("a step was taken"))).train().unwrap();
+    let resumed = resumed.with_metric(Hook::never()).train().unwrap();
     let best = resumed.history.best.expect("the accuracy is a number");
     let logged = resumed.history.evaluations[best].valid["Accuracy"];
     assert!((resumed.evaluate(reviews(8)).unwrap()["Accuracy"] - logged).abs() < 1e-5);
+}
+
+#[test]
+fn a_correlation_with_labels_that_are_all_equal_is_refused_before_the_first_step() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let numbers = |values: [f32; 2]| {
+        LabelledTexts::new(values.map(|value| text("good", Label::Value(value))).to_vec(), Vec::new())
+            .unwrap()
+    };
+    let trainer = |metric: &str| {
+        let arguments = arguments(&dir.path().join("out")).with_metric_for_best_model(metric);
+        Trainer::<BertForSequenceClassification, _>::from_pretrained(
+            dir.path(),
+            numbers([1.0, 2.0]),
+            arguments,
+        )
+        .unwrap()
+    };
+    let result = trainer("Spearman").with_validation(numbers([2.5, 2.5])).train();
+    says(
+        result.map(drop),
+        "metric_for_best_model is Spearman, a correlation, but all labels of the validation data are equal",
+    );
+    assert!(!dir.path().join("out").exists());
+    trainer("Loss").with_validation(numbers([2.5, 2.5])).train().unwrap();
 }
 
 #[test]
@@ -38,7 +63,7 @@ fn a_best_model_whose_checkpoint_is_gone_gives_way_to_the_best_that_is_there() {
     assert_eq!(trained.history.best, Some(3), "{}", trained.history);
     let resume = |arguments: TrainingArguments| {
         let trainer = trainer(dir.path(), arguments.with_resume(true)).unwrap();
-        trainer.with_metric(Hook::new(|_| panic!("a step was taken"))).train().unwrap()
+        trainer.with_metric(Hook::never()).train().unwrap()
     };
     let least = resume(settings().with_greater_is_better(false));
     assert_eq!(least.history.best, Some(2), "{}", least.history);
@@ -79,7 +104,7 @@ fn a_model_that_no_directory_can_hold_is_refused_before_the_first_step() {
             vec!["LABEL_0".into(), "LABEL_1".into()],
         );
         let trainer = Trainer::new(pipeline, texts.unwrap(), arguments(&out)).unwrap();
-        trainer.with_metric(Hook::new(|_| panic!("a step was taken"))).train()
+        trainer.with_metric(Hook::never()).train()
     };
     says(
         refused(|model| model.bert.encoder.set_dropout(0.2, 0.2).unwrap()),
@@ -101,7 +126,7 @@ fn a_run_whose_directory_is_removed_saves_its_model_and_can_be_resumed() {
     let settings = |out: &Path, epochs| {
         arguments(out).with_epochs(epochs).with_lr_schedule(LrSchedule::Constant).with_warmup_steps(2)
     };
-    let unbroken = trainer(dir.path(), settings(&whole, 4)).unwrap().train().unwrap();
+    let unbroken = trained(dir.path(), settings(&whole, 4));
     let remove = |out: &Path| {
         assert!(out.join("training/checkpoint-1").exists());
         fs::remove_dir_all(out).unwrap();

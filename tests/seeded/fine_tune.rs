@@ -32,7 +32,7 @@ fn predictions_of_a_class_that_the_file_lacks_count_in_the_confusion_matrix() {
         "     good |         0         0         1 | 0.0000",
         "   unsure |         0         0         0 | 0.0000",
     ];
-    assert_eq!(scores::confusion(&pipeline, &texts).unwrap().lines().collect::<Vec<_>>(), expected);
+    assert_eq!(scores::by_class(&pipeline, &texts).unwrap().lines().collect::<Vec<_>>(), expected);
 }
 
 /// Question answering by a head that is drawn.

@@ -4,7 +4,7 @@
 use crate::checkpoint::{arguments, checkpoint, reviews, text};
 use crate::files::{json, walk};
 use crate::prelude::*;
-use crate::runs::{refused, trainer, weights};
+use crate::runs::{refused, trained, trainer, weights};
 
 /// To the end of so many epochs, from the last checkpoint if there is one, with rates that do not depend on their number.
 fn settings(out: &Path, epochs: usize) -> TrainingArguments {
@@ -13,7 +13,7 @@ fn settings(out: &Path, epochs: usize) -> TrainingArguments {
 }
 
 fn train(model: &Path, out: &Path, epochs: usize) -> Trained<BertForSequenceClassification> {
-    trainer(model, settings(out, epochs)).unwrap().train().unwrap()
+    trained(model, settings(out, epochs))
 }
 
 /// Changes one bit.
@@ -125,7 +125,7 @@ fn a_run_of_an_earlier_version_is_refused_by_name_and_can_be_overwritten() {
         );
     }
     let arguments = arguments(&out).with_overwrite_output_dir(true).with_epochs(1);
-    trainer(dir.path(), arguments).unwrap().train().unwrap();
+    trained(dir.path(), arguments);
     assert!(!out.join("training/checkpoint").exists());
 }
 
@@ -138,7 +138,7 @@ fn a_run_is_resumed_at_the_loss_that_its_first_start_had_and_nowhere_else() {
     let (_turn, dir) = (turn(), checkpoint());
     let out = dir.path().join("out");
     let file = out.join("training/run.json");
-    trainer(dir.path(), one_epoch(&out)).unwrap().train().unwrap();
+    trained(dir.path(), one_epoch(&out));
     let mut run = json(&file);
     let loss = run["loss"].as_f64().unwrap();
     for (share, is_resumed) in [(1.0009, true), (0.9991, true), (1.0011, false), (0.9989, false)] {
@@ -163,10 +163,10 @@ fn a_run_is_not_resumed_with_other_data_settings_or_parts() {
     let (_turn, dir) = (turn(), checkpoint());
     let begun = |name: &str| one_epoch(&dir.path().join(name)).with_max_grad_norm(f64::INFINITY);
     let out = begun("out").with_layer_decay(0.1 + 0.2);
-    trainer(dir.path(), out.clone()).unwrap().train().unwrap();
+    trained(dir.path(), out.clone());
     let out = out.with_resume(true);
     // Whatever may change is not named.
-    trainer(dir.path(), out.clone().with_epochs(2).with_silent(true)).unwrap().train().unwrap();
+    trained(dir.path(), out.clone().with_epochs(2).with_silent(true));
 
     for (now, differences) in [
         (out.clone().with_seed(7), "seed: 42, now 7;"),
@@ -185,7 +185,7 @@ fn a_run_is_not_resumed_with_other_data_settings_or_parts() {
     }
 
     let parts = begun("parts").with_eval_strategy(EvalStrategy::Steps(2));
-    trainer(dir.path(), parts.clone()).unwrap().train().unwrap();
+    trained(dir.path(), parts.clone());
     let parts = parts.with_resume(true).with_devices(vec![Device::default(); 2]);
     says(refused(dir.path(), parts), "another number of batches between two evaluations");
 }
@@ -213,7 +213,7 @@ fn a_start_that_was_broken_off_does_not_stand_in_the_way_and_what_is_in_the_way_
         says(refused(dir.path(), one_epoch(&out).with_overwrite_output_dir(overwrites)), "is not empty");
     }
     fs::remove_file(folder.join("mine")).unwrap();
-    trainer(dir.path(), one_epoch(&out)).unwrap().train().unwrap();
+    trained(dir.path(), one_epoch(&out));
     assert!(!folder.join("run.json.unfinished").exists());
 }
 
@@ -224,7 +224,7 @@ fn what_is_no_regular_file_in_the_folder_of_a_run_is_refused() {
     for name in ["run.json", "lock", "checkpoint-1/model.bpk", "checkpoint-1/state.msgpack"] {
         let out = dir.path().join(name.replace('/', "-"));
         let path = out.join("training").join(name);
-        trainer(dir.path(), one_epoch(&out)).unwrap().train().unwrap();
+        trained(dir.path(), one_epoch(&out));
         fs::remove_file(&path).unwrap();
         // Opening a FIFO would wait for ever.
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());

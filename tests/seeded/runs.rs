@@ -11,10 +11,14 @@ pub fn trainer(model: &Path, arguments: TrainingArguments) -> Result<Classifier>
     Ok(Trainer::from_pretrained(model, reviews(48), arguments)?.with_validation(reviews(8)))
 }
 
+/// What comes of a run to its end.
+pub fn trained(model: &Path, arguments: TrainingArguments) -> Trained<BertForSequenceClassification> {
+    trainer(model, arguments).unwrap().train().unwrap()
+}
+
 /// A run that ends with an error before its first step.
 pub fn refused(model: &Path, arguments: TrainingArguments) -> Result<()> {
-    let hook = Hook::new(|_| panic!("a step was taken"));
-    trainer(model, arguments)?.with_metric(hook).train().map(drop)
+    trainer(model, arguments)?.with_metric(Hook::never()).train().map(drop)
 }
 
 pub fn weights(trained: &Trained<BertForSequenceClassification>) -> Vec<f64> {
@@ -40,9 +44,12 @@ fn the_best_model_by_any_metric_and_direction_is_saved_and_returned() {
             Pipeline::<BertForSequenceClassification>::from_pretrained(&out, &Device::default()).unwrap();
         assert!(all_values(saved.model()) == weights(&trained), "what is saved is what is returned");
         // Of that model, and not of the last one.
-        let loss = trained.evaluate(reviews(8)).unwrap()["Loss"];
-        let logged = trained.history.valid("Loss")[best].unwrap();
-        assert!((loss - logged).abs() < 1e-5, "{loss} is not {logged}");
+        let found = trained.evaluate(reviews(8)).unwrap();
+        let (loss, logged) = (found["Loss"], trained.history.valid("Loss")[best].unwrap());
+        assert!(
+            (loss - logged).abs() < 1e-5 && found.contains_key("Hook"),
+            "{loss} is not {logged}: {found:?}"
+        );
         assert_eq!(trained.history.losses.len(), 18);
     }
 }
@@ -64,7 +71,7 @@ fn a_run_that_was_stopped_goes_on_as_if_it_was_not() {
     let (_turn, dir) = (turn(), checkpoint());
     for (name, batches, settings) in [("plain", 9, arguments as fn(&Path) -> _), ("seams", 17, seams)] {
         let [whole, stopped] = ["whole", "stopped"].map(|kind| dir.path().join(format!("{name}-{kind}")));
-        let unbroken = trainer(dir.path(), settings(&whole)).unwrap().train().unwrap();
+        let unbroken = trained(dir.path(), settings(&whole));
         assert!(unbroken.interrupted.is_none() && unbroken.history.evaluations.len() == 3);
 
         let interrupter = Interrupter::new();
@@ -76,11 +83,11 @@ fn a_run_that_was_stopped_goes_on_as_if_it_was_not() {
         assert!(is_saved(&stopped) && broken.history.best.is_none());
         assert!(weights(&broken) != weights(&unbroken));
 
-        let resumed = trainer(dir.path(), settings(&stopped).with_resume(true)).unwrap().train().unwrap();
+        let resumed = trained(dir.path(), settings(&stopped).with_resume(true));
         assert!(weights(&resumed) == weights(&unbroken), "{name}: bit for bit, with dropout on");
         assert_eq!(resumed.history, unbroken.history, "{name}");
         // A run that is finished gives its model again.
-        let again = trainer(dir.path(), settings(&stopped).with_resume(true)).unwrap().train().unwrap();
+        let again = trained(dir.path(), settings(&stopped).with_resume(true));
         assert!(weights(&again) == weights(&unbroken));
     }
 }
@@ -92,7 +99,7 @@ fn a_run_that_is_stopped_during_its_first_evaluation_ends_there_and_saves_nothin
     let interrupter = Interrupter::new();
     interrupter.stop(Some("Ctrl-C"));
     let trainer = trainer(dir.path(), arguments(&out)).unwrap().with_interrupter(&interrupter);
-    let trained = trainer.with_metric(Hook::new(|_| panic!("a step was taken"))).train();
+    let trained = trainer.with_metric(Hook::never()).train();
     says(trained, "was stopped before the first step (Ctrl-C), so there is nothing to save");
     assert!(!out.exists());
 }
@@ -191,17 +198,22 @@ fn what_cannot_be_trained_is_refused_before_the_first_step() {
     let classifier = |texts: LabelledTexts| Trainer::from_pretrained(dir.path(), texts, base()).unwrap();
     let other =
         LabelledTexts::new(vec![text("good", Label::Class(0))], ["neutral"].map(String::from).to_vec());
-    says(
-        classifier(reviews(8)).with_validation(other.unwrap()).train(),
-        "the label \"neutral\" of the data is not one of the model's",
-    );
+    let other = other.unwrap();
+    let expected = "the validation data: the label \"neutral\" of the data is not one of the model's: [\"negative\", \"positive\"]; \
+                    texts[0] has it";
+    says(classifier(reviews(8)).with_validation(other).train(), expected);
+    let valid = dir.path().join("valid.csv");
+    fs::write(&valid, "text,label\ngood,positive\n\n\"a\nb\",neutral\n").unwrap();
+    let other = LabelledTexts::open(&valid, &Columns::default()).unwrap();
+    let expected = "valid.csv, line 4: the row has the label \"neutral\", but the labels are [\"negative\", \"positive\"]";
+    says(classifier(reviews(8)).with_validation(other).train(), expected);
     let number = LabelledTexts::new(vec![text("good", Label::Value(1.0))], Vec::new()).unwrap();
     says(classifier(reviews(8)).with_validation(number).train(), "problem_type is SingleLabelClassification");
     says(
-        classifier(reviews(8)).with_validation_share(0.01).unwrap().train(),
+        classifier(reviews(8)).with_validation_share(0.01).train(),
         "validation_share is 0.01, which leaves 0 of 8 items",
     );
-    assert!(classifier(reviews(8)).with_validation_share(1.5).is_err());
+    assert!(classifier(reviews(8)).with_validation_share(1.5).train().is_err());
     let patient = base().with_early_stopping_patience(2);
     says(Trainer::from_pretrained(dir.path(), reviews(8), patient).unwrap().train(), "data are missing");
     assert!(!out.exists());
@@ -276,7 +288,7 @@ fn a_batch_that_cannot_be_made_or_a_disk_that_is_full_ends_the_run_with_an_error
     // Nothing was lost: the run is resumed from its last evaluation, and only saves.
     fs::remove_dir(out.join("model.safetensors")).unwrap();
     let resumed = trainer(dir.path(), arguments(&out).with_resume(true)).unwrap();
-    resumed.with_metric(Hook::new(|_| panic!("a step was taken"))).train().unwrap();
+    resumed.with_metric(Hook::never()).train().unwrap();
     assert!(is_saved(&out));
 }
 
@@ -346,7 +358,7 @@ fn a_custom_head_trains_on_any_dataset() {
     let out = dir.path().join("out");
     let (data, settings) = (numbers(dir.path()), arguments(&out).with_epochs(10));
     let trainer = Trainer::<BertForNumbers, _>::from_pretrained(dir.path(), data, settings);
-    let trained = trainer.unwrap().with_validation_share(0.2).unwrap().train().unwrap();
+    let trained = trainer.unwrap().with_validation_share(0.2).train().unwrap();
     let last = trained.history.valid("Loss").pop().flatten().unwrap();
     assert!(last < 0.1 * trained.history.initial["Loss"], "{}", trained.history);
     let (saved, report) = BertForNumbers::from_pretrained(&out, &Device::default()).unwrap();
@@ -473,15 +485,4 @@ fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
     let part = |seed| with(settings.clone().with_max_eval_samples(5).with_seed(seed));
     assert_eq!(part(1), part(1));
     assert!((2..9).any(|seed| part(seed) != part(1)));
-}
-
-#[test]
-fn a_further_metric_is_in_the_history_and_in_evaluations() {
-    let (_turn, dir) = (turn(), checkpoint());
-    let arguments = arguments(&dir.path().join("out")).with_metric_for_best_model("F1 of n/a").with_epochs(2);
-    let metric = ConfusionMetric::f1(0, "n/a"); // not the name of a file
-    let trained = trainer(dir.path(), arguments).unwrap().with_metric(metric).train().unwrap();
-    let values = trained.history.valid("F1 of n/a");
-    assert!(values.len() == 2 && values.iter().all(Option::is_some), "{values:?}");
-    assert!(trained.evaluate(reviews(8)).unwrap().contains_key("F1 of n/a"));
 }

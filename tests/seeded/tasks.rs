@@ -13,7 +13,7 @@ fn a_classifier_from_a_csv() -> Result<()> {
 
     let train = LabelledTexts::open(&csv, &Columns::default())?;
     let arguments = TrainingArguments::new(&out).with_epochs(8).with_learning_rate(1e-2);
-    let trained = Trainer::from_pretrained(model, train, arguments)?.with_validation_share(0.2)?.train()?;
+    let trained = Trainer::from_pretrained(model, train, arguments)?.with_validation_share(0.2).train()?;
     println!("{}", trained.history);
     let labels = trained.pipeline.classify(&["good", "was bad"], &TextOptions::new())?;
 
@@ -56,16 +56,24 @@ fn several_labels_and_numbers() -> Result<()> {
     let found = trained.pipeline.classify(&["good cat"], &TextOptions::new())?;
     assert_eq!((found[0].len(), found[0][0].label.as_str()), (2, "good"), "each label has a probability");
     // The logged metrics are what these probabilities add up to, over eight labels of four texts.
-    let (mut right, mut loss) = (0.0, 0.0);
+    let (mut right, mut loss, mut correct, mut named) = (0.0, 0.0, 0.0, 0.0);
     for (text, answer) in texts.iter().zip(trained.pipeline.classify(&texts, &TextOptions::new())?) {
         for label in &answer {
             let (p, is_there) = (label.score, text.contains(&label.label));
             right += 100.0 / 8.0 * f64::from((p > 0.5) == is_there);
+            correct += f64::from(p > 0.5 && is_there);
+            named += f64::from(p > 0.5) + f64::from(is_there);
             loss -= if is_there { p } else { 1.0 - p }.ln() / 8.0;
         }
     }
     let best = &trained.history.evaluations[trained.history.best.unwrap()].valid;
     assert!((best["Hamming Score @ Threshold(0.5)"] - right).abs() < 1e-4, "{right}: {}", trained.history);
+    assert!(
+        (best["Micro F1"] - 2.0 * correct / named).abs() < 1e-12,
+        "{correct}, {named}: {}",
+        trained.history
+    );
+    assert!(["Micro precision", "Micro recall", "Macro F1"].iter().all(|name| best.contains_key(*name)));
     assert!((best["Loss"] - loss).abs() < 1e-4, "{loss}: {}", trained.history);
     // So small a model tells the labels apart, and not always both of one text.
     assert!(right >= 75.0, "{}", trained.history);
@@ -110,7 +118,7 @@ fn a_tagger_from_conll() -> Result<()> {
     let train = LabelledSentences::open(&conll)?;
     let arguments = arguments(&dir.path().join("out")).with_epochs(8).with_metric_for_best_model("Entity F1");
     let trained =
-        Trainer::from_pretrained(dir.path(), train, arguments)?.with_validation_share(0.2)?.train()?;
+        Trainer::from_pretrained(dir.path(), train, arguments)?.with_validation_share(0.2).train()?;
     let entities = trained.pipeline.entities(&["Ada was in Paris."], &TextOptions::new())?;
     let words = ["the", "cat", "was", "in", "Paris", "."];
     let in_words = &trained.pipeline.entities_in_words(&[words], &TextOptions::new())?[0];
@@ -136,7 +144,7 @@ fn answers_from_squad() -> Result<()> {
     let train: Vec<SquadExample> = (0..48).map(example).collect();
     let arguments = arguments(&dir.path().join("out")).with_epochs(10);
     let trained =
-        Trainer::from_pretrained(dir.path(), train, arguments)?.with_validation_share(0.2)?.train()?;
+        Trainer::from_pretrained(dir.path(), train, arguments)?.with_validation_share(0.2).train()?;
     let answers = trained.pipeline.answers(&[("where ?", "Ada lives in Paris .")], &TextOptions::new())?;
 
     assert_eq!(answers[0][0].text, "Paris", "{}", trained.history);
@@ -152,7 +160,7 @@ fn masked_language_modelling_of_a_text() -> Result<()> {
     let train = PlainText::open(&text)?;
     let arguments = arguments(&dir.path().join("out")).with_epochs(15).with_max_length(16);
     let trained =
-        Trainer::from_pretrained(dir.path(), train, arguments)?.with_validation_share(0.1)?.train()?;
+        Trainer::from_pretrained(dir.path(), train, arguments)?.with_validation_share(0.1).train()?;
     let words = trained.pipeline.fill_mask(&["the cat [MASK] on a mat ."], &TextOptions::new())?;
 
     let last = &trained.history.evaluations.last().unwrap().valid;
@@ -256,6 +264,19 @@ fn class_weights_and_label_smoothing_are_arguments() -> Result<()> {
     }
     let loss = trained.evaluate(reviews(7))?["Loss"];
     assert!((loss - sum / total).abs() < 1e-5, "{loss} is not {}", sum / total);
+
+    // Those of the data's classes, of which a checkpoint may have another order.
+    let texts = reviews(4).iter().map(|text| text.unwrap()).collect();
+    let reversed = LabelledTexts::new(texts, ["positive", "negative"].map(String::from).to_vec())?;
+    let checkpoint = BertForSequenceClassificationConfig::from_pretrained(dir.path().join("out"))?;
+    assert_eq!(checkpoint.id2label, ["negative", "positive"]);
+    let config =
+        TrainingData::<BertForSequenceClassification>::config(&reversed, checkpoint, &settings("other"));
+    assert_eq!((config.id2label[0].as_str(), config.class_weights), ("negative", Some(vec![5.0, 1.0])));
+    // compute_class_weight("balanced", classes=[0, 1], y=[0, 1, 1, 1]) of scikit-learn 1.9
+    let texts = [0, 1, 1, 1].map(|class| text("good", Label::Class(class)));
+    let texts = LabelledTexts::new(texts.to_vec(), ["no", "yes"].map(String::from).to_vec())?;
+    assert_close(&texts.balanced_class_weights(), &[2.0, 0.6666666666666666], F64);
 
     let text = PlainText::new(["the cat sat on a mat ."])?;
     says(

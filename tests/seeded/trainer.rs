@@ -1,6 +1,8 @@
 //! The steps of a trainer against those of other batches, its precision, its callbacks, and Burn's own `Learner`.
 
-use crate::checkpoint::{arguments, checkpoint, collator, first_windows, folder, text, training_loader};
+use crate::checkpoint::{
+    arguments, checkpoint, collator, first_windows, folder, reviews, text, training_loader,
+};
 use crate::prelude::*;
 use crate::runs::{trainer, weights};
 use burn::optim::SgdConfig;
@@ -198,6 +200,17 @@ fn callbacks_are_told_what_happens_and_may_stop_the_run() {
     let mean = trained.history.losses[..4].iter().sum::<f64>() / 4.0;
     assert!((lines[0]["loss"].as_f64().unwrap() - mean).abs() < 1e-9 && lines[0]["step"] == 4);
     assert_eq!(lines[1]["valid"]["Loss"].as_f64(), trained.history.evaluations[0].valid.get("Loss").copied());
+    // Without validation data, too, the last model is saved; of two devices the first one's rank tells what happens.
+    let settings = arguments(&dir.path().join("alone")).with_logging_steps(1);
+    let settings = settings.with_devices(vec![Device::default(); 2]);
+    let (trainer, notes) =
+        (Trainer::from_pretrained(dir.path(), reviews(48), settings).unwrap(), Arc::default());
+    let alone = trainer.with_callback(Notes(Arc::clone(&notes), 2)).train().unwrap();
+    assert!(alone.interrupted.is_some() && dir.path().join("alone/model.safetensors").exists());
+    let notes = notes.lock().unwrap();
+    // Ranks agree on a stop at the next step's exchange.
+    assert_eq!(notes.len(), 4, "{notes:?}");
+    assert_eq!(notes[3], "end 3 stopped after 3 of 9 steps: enough");
 }
 
 #[test]

@@ -126,6 +126,47 @@ fn squads_files_are_read_in_both_versions_and_answers_not_at_their_place_are_not
     for (answer, start) in [("爱", 0), ("爱", 2), ("爱", 5), ("爱", 6), ("爱", 1 << 40), ("", 1)] {
         fails!(read_one(question(answer, start)), Error::Data { what, .. } if what.contains("\"1\""));
     }
+    // The rows of Hugging Face's datasets, as JSON lines, in a list and in a field; ids may be numbers.
+    let row = |id: Value, answer: &str, start: i64| {
+        let answers = json!({ "text": [answer], "answer_start": [start] });
+        json!({ "id": id, "title": "t", "context": "我爱 it", "question": "?", "answers": answers })
+    };
+    let rows = [row(json!(7), "爱", 1), row(json!("b"), "it", 3)];
+    for text in
+        [format!("{}\n{}\n", rows[0], rows[1]), json!(rows).to_string(), json!({ "data": rows }).to_string()]
+    {
+        let found = read(&text).unwrap();
+        let ids: Vec<&str> = found.iter().map(|example| example.id.as_str()).collect();
+        assert_eq!((ids, &found[1].answers), (vec!["7", "b"], &vec![("it".to_string(), 3)]), "{text}");
+        assert_eq!(found[0].context, "我爱 it");
+    }
+    let none =
+        json!({ "id": "c", "context": "it", "question": "?", "answers": { "text": [], "answer_start": [] } });
+    assert_eq!(read(&none.to_string()).unwrap()[0].answers, []);
+    let mut unequal = rows[0].clone();
+    unequal["answers"]["answer_start"] = json!([1, 2]);
+    fails!(read(&unequal.to_string()), Error::Json { .. });
+    // Misplaced answers are counted and named, and left out on request.
+    let rows = [
+        row(json!(1), "it", 2),
+        rows[0].clone(),
+        row(json!(3), "爱", -1),
+        row(json!(4), "", 0),
+        row(json!(5), "x", 0),
+    ];
+    let error = read(&json!(rows).to_string()).unwrap_err().to_string();
+    let expected = "has the answer \"it\" at character 2, but its text is another there; correct answer_start, which \
+                    counts characters; so have 4 of 5 questions, the next being [\"3\", \"4\"]";
+    assert!(error.starts_with("question \"1\" of ") && error.ends_with(expected), "{error}");
+    let dir = folder(&[("rows.json", json!(rows).to_string().as_bytes())]);
+    let (placed, misplaced) = SquadExample::read_placed(dir.path().join("rows.json")).unwrap();
+    assert_eq!((placed.len(), placed[0].id.as_str()), (1, "7"));
+    let are_named = misplaced
+        .iter()
+        .zip([1, 3, 4, 5])
+        .all(|(text, id)| text.starts_with(&format!("question \"{id}\" has")));
+    assert!(are_named && misplaced.len() == 4, "{misplaced:?}");
+    assert!(misplaced[1].contains("at character -1"), "{misplaced:?}");
     // An answer to a question without one is not learned.
     let mut impossible = question("爱", 1);
     impossible["is_impossible"] = json!(true);

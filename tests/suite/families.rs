@@ -311,7 +311,7 @@ fn fields_of_transformers_and_of_the_published_code_are_read() {
     both["hidden_size"] = json!(32);
     assert_eq!(read("nomic_bert", both).unwrap().embeddings.hidden_size, 32);
     for (model_type, fields, expected) in [
-        ("gte", json!({ "rope_scaling": { "type": "ntk", "factor": 8.0 } }), "rope_scaling"),
+        ("gte", json!({ "rope_scaling": { "type": "ntk", "factor": 8.0, "mixed_b": 1 } }), "rope_scaling"),
         ("gte", json!({ "rope_parameters": { "type": "dynamic", "rope_theta": 7.0 } }), "rope_type"),
         ("nomic_bert", json!({ "moe_every_n_layers": 2 }), "mixtures of experts"),
         ("nomic_bert", json!({ "mlp_fc1_bias": true }), "mlp_fc1_bias"),

@@ -43,6 +43,8 @@ fn tables_have_quoted_fields_or_none_and_a_header_or_none() {
         ),
         ("a.tsv", "0\tsay \"no\t3\n1\t\"\t-0.5\n", unnamed, &[("say \"no", &three), ("\"", &minus_half)]),
         ("a.csv", "text , label\na,b\n", default(), &[("a", &zero)]),
+        ("a.csv", "Label,Text\nb,a\n", default(), &[("a", &zero)]),
+        ("a.csv", "Label,text,label\nb,a,c\nb,d,e\n", default(), &[("a", &zero), ("d", &one)]),
         // A name that the header has twice is chosen by index; others may be there twice.
         ("a.csv", "text,label,text,other,other\na,b,c,d,e\n", default().with_texts([2]), &[("c", &zero)]),
     ] {
@@ -74,6 +76,31 @@ fn a_malformed_row_is_an_error_that_names_file_and_line_and_so_are_columns_that_
         (class, "a.jsonl", "{\"text\": \"a\", \"label\": \"\"}\n", 1, "no label"),
         (class, "a.jsonl", "{\"text\": \"a\", \"label\": 1, \"text\": \"b\"}\n", 1, "\"text\" twice"),
         (classes, "a.jsonl", "{\"text\": \"a\", \"label\": [\"b\", \" \"]}\n", 1, "no label"),
+        (classes, "a.csv", "text,label\na,b\nc,\"d,b,d\"\n", 3, "names \"d\" twice"),
+        (
+            classes,
+            "a.jsonl",
+            "{\"text\": \"a\", \"label\": [2]}\n{\"text\": \"a\", \"label\": [0, 2, 2]}",
+            2,
+            "names 2 twice",
+        ),
+        // Of zeros and ones the row is wrong that is not like the others, wherever it stands.
+        (
+            classes,
+            "a.jsonl",
+            "{\"text\": \"a\", \"label\": [0]}\n{\"text\": \"a\", \"label\": [1, 0, 0]}\n",
+            1,
+            "which is not 3 zeros and ones",
+        ),
+        (
+            classes,
+            "a.jsonl",
+            "{\"text\": \"a\", \"label\": [1, 0, 0]}\n{\"text\": \"a\", \"label\": [0, 2, 1]}\n",
+            2,
+            "which is not 3 zeros and ones",
+        ),
+        (class, "a.json", "[{\"text\": \"a\", \"label\": 1},\n {\"text\": \"a\"}]", 2, "no field"),
+        (class, "a.json", "[{\"text\": \"a\", \"label\": 1}", 1, "list that is not closed"),
         // As Python prints a list.
         (classes, "a.tsv", "text\tlabel\nx\t['a', 'b']\n", 2, "JSON list"),
         (number, "a.jsonl", "{\"text\": \"a\", \"label\": 1e300}", 1, "not a number"),
@@ -129,6 +156,21 @@ fn sentences_come_from_columns_and_from_json_lines() {
             vec![vec![1, 0], vec![1]],
             vec!["B-A", "O"],
         ),
+        (
+            "a.json",
+            "[{\"words\": [\"The\", \"cats\"], \"labels\": [\" O\", \"B-A\"]},\n{\"words\": [\"sat\"], \"labels\": [\"O \"]}]",
+            vec![vec!["The", "cats"], vec!["sat"]],
+            vec![vec![1, 0], vec![1]],
+            vec!["B-A", "O"],
+        ),
+        // Partly tagged.
+        (
+            "a.jsonl",
+            "{\"words\": [\"The\", \"cats\"], \"labels\": [-100, 0]}\n{\"words\": [\"sat\"], \"labels\": [1]}\n",
+            vec![vec!["The", "cats"], vec!["sat"]],
+            vec![vec![usize::MAX - 99, 0], vec![1]],
+            vec!["LABEL_0", "LABEL_1"],
+        ),
         // Other white space than what separates is part of a word or a tag.
         (
             "a.conll",
@@ -157,6 +199,7 @@ fn sentences_come_from_columns_and_from_json_lines() {
         let (_dir, path) = file(name, content);
         let sentences = LabelledSentences::open(&path).unwrap();
         assert_eq!(sentences.names(), names);
+        assert_eq!(sentences.summary().len, words.len());
         let found: Vec<_> = sentences.iter().map(Result::unwrap).collect();
         assert!(found.iter().map(|found| &found.tokens).eq(&words), "{content:?}: {found:?}");
         assert!(found.iter().map(|found| &found.tags).eq(&tags), "{content:?}: {found:?}");
@@ -188,7 +231,7 @@ fn json_lines_hold_names_ids_lists_and_numbers_and_tables_lists_of_classes() {
     assert_eq!(all(&texts), [text("x", Label::Class(1)), text("y", Label::Class(0))]);
     assert_eq!(texts.names(), ["LABEL_0", "LABEL_1"]);
 
-    let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\", \"b\"]}\n{\"text\": \"y\", \"label\": []}\n";
+    let lists = "{\"text\": \"x\", \"label\": [\"b\", \"a\"]}\n{\"text\": \"y\", \"label\": []}\n";
     let columns = Columns::default().with_kind(LabelKind::Classes);
     let texts = open("a.json", lists, &columns).unwrap();
     assert_eq!(all(&texts), [text("x", Label::Classes(vec![0, 1])), text("y", Label::Classes(vec![]))]);
@@ -198,6 +241,65 @@ fn json_lines_hold_names_ids_lists_and_numbers_and_tables_lists_of_classes() {
     let classes = all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
     assert_eq!(classes, [vec![0, 1], vec![0, 2], vec![]].map(Label::Classes));
     assert!(open("a.tsv", "text\tlabel\nx\t[\"a\"]\n", &Columns::default()).is_err());
+}
+
+/// The layout of transformers' guides and of Kaggle's comments.
+#[test]
+fn a_zero_or_one_for_each_class_is_read_from_lists_and_from_columns() {
+    let columns = Columns::default().with_kind(LabelKind::Classes);
+    let lists = |labels: &[&str], quote: &str| -> String {
+        let row = |label: &&str| match quote {
+            "" => format!("{{\"text\": \"x\", \"label\": {label}}}\n"),
+            _ => format!("x,{quote}{label}{quote}\n"),
+        };
+        labels.iter().map(row).collect()
+    };
+    let expected = [vec![0, 2], vec![1], vec![], vec![0, 1]].map(Label::Classes);
+    let found = |texts: &LabelledTexts| all(texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
+    for labels in [
+        ["[1, 0, 1]", "[0, 1, 0]", "[0, 0, 0]", "[1, 1, 0]"],
+        ["[1.0, 0.0, 1.0]", "[0.0, 1.0, 0.0]", "[0.0, 0.0, 0.0]", "[1.0, 1.0, 0.0]"],
+        ["[true, false, true]", "[false, true, false]", "[false, false, false]", "[true, true, false]"],
+    ] {
+        for (name, text) in
+            [("a.jsonl", lists(&labels, "")), ("a.csv", format!("text,label\n{}", lists(&labels, "\"")))]
+        {
+            let texts = open(name, &text, &columns).unwrap();
+            assert_eq!((found(&texts), texts.names().len()), (expected.to_vec(), 3), "{text}");
+            // A class that no text has is one.
+            assert_eq!(texts.names(), ["LABEL_0", "LABEL_1", "LABEL_2"]);
+            let (_dir, path) = file(name, &text);
+            let names = ["toxic", "rude", "kind"].map(String::from);
+            let texts = LabelledTexts::open_with_names(&path, &columns, &names).unwrap();
+            assert_eq!((found(&texts), texts.names()), (expected.to_vec(), &names[..]));
+            says(
+                LabelledTexts::open_with_names(&path, &columns, &names[..2]),
+                "which is not 2 zeros and ones",
+            );
+        }
+    }
+    // A list without a number twice is one of ids, if all others may be.
+    let ids = open("a.jsonl", lists(&["[1, 0]", "[0]", "[1]"], ""), &columns).unwrap();
+    assert_eq!(found(&ids), [vec![0, 1], vec![0], vec![1]].map(Label::Classes));
+    let pair = open("a.jsonl", lists(&["[1, 0]", "[0, 1]", "[0, 0]"], ""), &columns).unwrap();
+    assert_eq!(found(&pair), [vec![0], vec![1], vec![]].map(Label::Classes));
+
+    let columns = Columns::default().with_labels(["toxic", "rude", "kind"]);
+    let table = "id,text,toxic,rude,kind\n7,x,1,0,1\n8,x,0,1,0\n9,x,0,0,0\n6,x,1,1,0\n";
+    let texts = open("a.csv", table, &columns).unwrap();
+    assert_eq!(texts.names(), ["kind", "rude", "toxic"]);
+    assert_eq!(found(&texts), [vec![0, 2], vec![1], vec![], vec![1, 2]].map(Label::Classes));
+    let names = ["toxic", "rude", "kind"].map(String::from);
+    let (_dir, path) = file("a.csv", table);
+    let texts = LabelledTexts::open_with_names(&path, &columns, &names).unwrap();
+    assert_eq!(found(&texts), expected);
+    let unnamed = Columns::default().without_header().with_texts([0]).with_labels([1, 2]);
+    let texts = open("a.csv", "x,1.0,False\ny,0.0,True\n", &unnamed).unwrap();
+    assert_eq!((found(&texts), texts.names().len()), ([vec![0], vec![1]].map(Label::Classes).to_vec(), 2));
+    let json = "{\"text\": \"x\", \"toxic\": true, \"rude\": 0, \"kind\": 1.0}\n";
+    assert_eq!(found(&open("a.jsonl", json, &columns).unwrap()), [Label::Classes(vec![0, 2])]);
+    let error = open("a.csv", "text,toxic,rude,kind\nx,1,0,1\nx,1,,0\n", &columns).unwrap_err().to_string();
+    assert!(error.contains("line 3") && error.contains("which is not 3 zeros and ones"), "{error}");
 }
 
 #[test]
@@ -248,6 +350,8 @@ fn numbers_among_labels_are_the_ids_0_to_n_or_refused() {
         (&["1", "5"], "5"),
         (&["7", "100001"], "100001"),
         (&["0", "1", "a"], "a"),
+        // A zero for the letter.
+        (&["B-PER", "I-PER", "0", "B-LOC"], "0"),
     ] {
         let error = open(labels).unwrap_err().to_string();
         assert!(error.contains(&format!("label {wrong:?}")) && error.contains("open_with_names"), "{error}");
@@ -260,13 +364,26 @@ fn numbers_among_labels_are_the_ids_0_to_n_or_refused() {
 #[test]
 fn what_was_understood_of_a_file_is_printed() {
     let texts = open("a.csv", "text,label\na,no\nb,yes\nc,no\n", &Columns::default()).unwrap();
-    assert_eq!(texts.to_string(), "3 texts of 2 classes\n  0 \"no\": 2\n  1 \"yes\": 1");
+    let columns = "\n  \"text\": text\n  \"label\": label";
+    assert_eq!(texts.to_string(), format!("3 texts of 2 classes\n  0 \"no\": 2\n  1 \"yes\": 1{columns}"));
+    let texts = open("a.csv", "Label,n,text\nno,1,a\nNo,2,\nno,3, \n", &Columns::default()).unwrap();
+    let summary = texts.summary();
+    assert_eq!((summary.items, summary.len), ("texts", 3));
+    assert_eq!(summary.classes, [("No".to_string(), 1), ("no".to_string(), 2)]);
+    let columns = [("\"Label\"", "label"), ("\"n\"", "not read"), ("\"text\"", "text")];
+    assert_eq!(summary.columns, columns.map(|(name, role)| (name.to_string(), role.to_string())));
+    let alike = "[\"No\", \"no\"] differ in case alone, and are classes of their own";
+    assert_eq!(summary.notes, ["2 of 3 texts have an empty text", alike]);
+    assert!(texts.to_string().ends_with(&format!("\n  note: {alike}")), "{texts}");
     let numbers = Columns::default().with_kind(LabelKind::Value);
     let texts = open("a.csv", "text,label\na,1.5\nb,-2\n", &numbers).unwrap();
-    assert_eq!(texts.to_string(), "2 texts with numbers from -2 to 1.5");
+    let columns = "\n  \"text\": text\n  \"label\": label";
+    assert_eq!(texts.to_string(), format!("2 texts with numbers from -2 to 1.5{columns}"));
     let (_dir, path) = file("a.conll", "Ada B\nlaughs O\n\nHi O\n");
     let sentences = LabelledSentences::open(&path).unwrap();
-    assert_eq!(sentences.to_string(), "2 sentences of 2 classes\n  0 \"B\": 1\n  1 \"O\": 2");
+    let scheme = "none, each is a class; entities need tags such as B-PER and I-PER";
+    let expected = format!("2 sentences of 2 classes\n  0 \"B\": 1\n  1 \"O\": 2\n  tags: {scheme}");
+    assert_eq!(sentences.to_string(), expected);
 }
 
 #[test]

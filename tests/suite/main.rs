@@ -87,6 +87,8 @@ mod prelude {
 }
 
 mod adamw;
+#[cfg(feature = "tokenizers")]
+mod adapters;
 #[cfg(feature = "train")]
 mod answers;
 mod autocast;
@@ -122,6 +124,8 @@ mod parity_models;
 mod parity_saved;
 #[cfg(feature = "tokenizers")]
 mod pipelines;
+#[cfg(feature = "tokenizers")]
+mod published;
 mod quantised;
 #[cfg(feature = "train")]
 mod ranking;
@@ -141,3 +145,5 @@ mod text;
 mod text_files;
 #[cfg(feature = "tokenizers")]
 mod text_methods;
+#[cfg(feature = "tokenizers")]
+mod text_options;

@@ -48,7 +48,12 @@ fn retrieval_prepares_the_documents_once_and_not_for_each_batch_of_queries() {
         let parts = rows(1).split(size, 0).into_iter().zip(rows(2).split(size, 0));
         let relevant: Vec<Vec<usize>> = (0..size).map(|own| vec![own]).collect();
         parts
-            .map(|(queries, documents)| RetrievalInput { queries, documents, relevant: relevant.clone() })
+            .map(|(queries, documents)| RetrievalInput {
+                queries,
+                documents,
+                relevant: relevant.clone(),
+                texts: None,
+            })
             .collect()
     };
     let score = |batches: &[RetrievalInput]| {

@@ -8,8 +8,9 @@ use burn::train::metric::{
 };
 use burn::train::{ClassificationOutput, RegressionOutput};
 use burn_bert::metrics::{
-    ConfusionMatrix, ConfusionMetric, EntityMetric, EntityScores, RetrievalInput, RetrievalMetric,
-    RetrievalScores, SpearmanInput, SpearmanMetric, TripletInput, TripletMetric, spearman,
+    ConfusionMatrix, ConfusionMetric, EntityMetric, EntityScores, LabelInput, LabelMetric, LabelScores,
+    RetrievalInput, RetrievalMetric, RetrievalScores, SpearmanInput, SpearmanMetric, TripletInput,
+    TripletMetric, spearman,
 };
 use burn_bert::training::{ClassificationItem, TrainableModel};
 
@@ -70,6 +71,43 @@ fn scores_equal_scikit_learns() {
             let found = score(metric, batches.map(|(truth, predicted)| output(5, predicted, truth).adapt()));
             is_score(found, expected, 1e-12);
         }
+    }
+}
+
+#[test]
+fn scores_of_several_labels_equal_scikit_learns() {
+    for case in cases("labels").as_array().unwrap() {
+        let rows = |name: &str| list::<Vec<Vec<bool>>>(&case[name]);
+        let (truth, predicted) = (rows("truth"), rows("predicted"));
+        let mut scores = LabelScores::default();
+        truth.iter().zip(&predicted).for_each(|(truth, predicted)| scores.add(truth, predicted));
+        for (label, counts) in scores.labels().iter().enumerate() {
+            is_score(counts.f1(), &case["f1"][label], 1e-12);
+            is_score(counts.precision(), &case["precision"][label], 1e-12);
+        }
+        let last = scores.labels().len() - 1;
+        assert_eq!((scores.labels()[last].present, scores.labels()[last - 1].predicted), (0, 0));
+        let matrix = |rows: &[Vec<bool>], on: f32, off: f32| {
+            let values = rows.iter().flatten().map(|&is| if is { on } else { off }).collect::<Vec<_>>();
+            Tensor::<2>::from_data(TensorData::new(values, [rows.len(), last + 1]), &device())
+        };
+        let input = |truth: &[Vec<bool>], predicted: &[Vec<bool>]| LabelInput {
+            logits: matrix(predicted, 1.0, -1.0),
+            targets: matrix(truth, 1.0, 0.0),
+        };
+        let batches =
+            || truth.chunks(7).zip(predicted.chunks(7)).map(|(truth, predicted)| input(truth, predicted));
+        for (metric, expected) in [
+            (LabelMetric::micro_precision(), &case["micro"][0]),
+            (LabelMetric::micro_recall(), &case["micro"][1]),
+            (LabelMetric::micro_f1(), &case["micro"][2]),
+            (LabelMetric::macro_f1(), &case["macro_f1"]),
+            (LabelMetric::f1(0, "zero"), &case["f1"][0]),
+        ] {
+            is_score(score(metric, batches()), expected, 1e-12);
+        }
+        let nan = LabelInput { logits: matrix(&predicted, f32::NAN, 0.0), targets: matrix(&truth, 1.0, 0.0) };
+        assert!(score(LabelMetric::micro_f1(), batches().chain([nan])).is_nan());
     }
 }
 
@@ -329,12 +367,53 @@ fn scores_of_retrieval_equal_sentence_transformers() {
                     let mut metric = metric.with_similarity(similarity);
                     assert!(metric.final_value().current().is_nan(), "there is no query");
                     let (queries, documents) = (matrix(&queries), matrix(&documents));
-                    let all = RetrievalInput { queries, documents, relevant: relevant.clone() };
+                    let all = RetrievalInput { queries, documents, relevant: relevant.clone(), texts: None };
                     metric.update(&all, &metadata()).unwrap();
                     assert!(metric.value().is_none());
                     is_score(metric.final_value().current(), &case[name][score][i], 1e-12);
                 }
             }
+        }
+    }
+}
+
+/// Each query once for each of its documents, as a file of pairs has them, and each document as often: sentence-transformers
+/// counts them by their ids, which are those of the texts.
+#[test]
+fn equal_texts_are_one_query_and_one_document_whose_positives_are_all_relevant() {
+    for case in cases("retrieval").as_array().unwrap() {
+        let (queries, documents) = (vectors(&case["queries"]), vectors(&case["documents"]));
+        let relevant: Vec<Vec<usize>> = list(&case["relevant"]);
+        let pairs: Vec<(usize, usize)> = relevant
+            .iter()
+            .enumerate()
+            .flat_map(|(query, own)| own.iter().map(move |&own| (query, own)))
+            .collect();
+        let mut metrics = [RetrievalMetric::recall(3), RetrievalMetric::mrr(3), RetrievalMetric::accuracy(3)];
+        // First all documents, in their order, without a query.
+        let hash = |kind: u64, number: usize| kind << 32 | number as u64;
+        let hashes = (0..documents.len()).map(|document| hash(1, document)).collect();
+        let no_query = Tensor::zeros([0, documents[0].len()], (&device(), DType::F64));
+        let all = RetrievalInput {
+            queries: no_query,
+            documents: matrix(&documents),
+            relevant: Vec::new(),
+            texts: Some([Vec::new(), hashes]),
+        };
+        let batches = pairs.chunks(7).map(|pairs| RetrievalInput {
+            queries: matrix(&pairs.iter().map(|&(query, _)| queries[query].clone()).collect::<Vec<_>>()),
+            documents: matrix(&pairs.iter().map(|&(_, own)| documents[own].clone()).collect::<Vec<_>>()),
+            relevant: (0..pairs.len()).map(|own| vec![own]).collect(),
+            texts: Some([
+                pairs.iter().map(|&(query, _)| hash(2, query)).collect(),
+                pairs.iter().map(|&(_, own)| hash(1, own)).collect(),
+            ]),
+        });
+        for batch in [all].into_iter().chain(batches) {
+            metrics.iter_mut().for_each(|metric| drop(metric.update(&batch, &metadata()).unwrap()));
+        }
+        for (metric, name) in metrics.iter().zip(["recall", "mrr", "accuracy"]) {
+            is_score(metric.final_value().current(), &case["cosine"][name][1], 1e-12);
         }
     }
 }
@@ -357,18 +436,24 @@ fn retrieval_is_among_the_documents_of_all_batches_and_of_none_of_the_training_s
     for (batch, queries) in queries.chunks(6).enumerate() {
         let documents = &documents[batch * 8..(batch * 8 + queries.len() + 2).min(26)];
         let relevant = (0..queries.len()).map(|i| vec![i]).collect();
-        let input = RetrievalInput { queries: matrix(queries), documents: matrix(documents), relevant };
+        let input =
+            RetrievalInput { queries: matrix(queries), documents: matrix(documents), relevant, texts: None };
         metric.update(&input, &metadata()).unwrap();
     }
     assert!((metric.final_value().current() - scores.mrr(30)).abs() < 1e-12);
     assert!(scores.mrr(30) < 0.9 && scores.recall(26) == 1.0);
     let nan = Tensor::full([1, 6], f64::NAN, (&device, DType::F64));
-    let input = RetrievalInput { queries: nan.clone(), documents: nan, relevant: vec![vec![0]] };
+    let input = RetrievalInput { queries: nan.clone(), documents: nan, relevant: vec![vec![0]], texts: None };
     metric.update(&input, &metadata()).unwrap();
     assert!(metric.final_value().current().is_nan(), "there is no ranking");
     let input = |relevant: [usize; 2]| {
         let [queries, documents] = [0, 1].map(|_| Tensor::eye(2, &device));
-        RetrievalInput { queries, documents, relevant: relevant.map(|document| vec![document]).to_vec() }
+        RetrievalInput {
+            queries,
+            documents,
+            relevant: relevant.map(|document| vec![document]).to_vec(),
+            texts: None,
+        }
     };
     let mut metric = RetrievalMetric::accuracy(1);
     let training = MetricMetadata { lr: Some(1e-3.into()), ..metadata() };
@@ -387,8 +472,10 @@ fn relevant_documents_are_those_of_the_batch_and_each_query_has_its_own() {
     let refused = |queries, relevant: &[&[usize]]| {
         let relevant = relevant.iter().map(|relevant| relevant.to_vec()).collect();
         let [queries, documents] = [queries, 2].map(|rows| Tensor::ones([rows, 3], &device));
-        let add =
-            || RetrievalMetric::mrr(1).update(&RetrievalInput { queries, documents, relevant }, &metadata());
+        let add = || {
+            RetrievalMetric::mrr(1)
+                .update(&RetrievalInput { queries, documents, relevant, texts: None }, &metadata())
+        };
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(add)).is_err()
     };
     assert!(!refused(2, &[&[0], &[1]]));

@@ -33,10 +33,52 @@ fn columns_beside_the_label_are_sentences_in_their_order() {
     }
     let triplets = "anchor,positive,negative_1,negative_2\na,b,c,d\n";
     assert_eq!(open("a.csv", triplets, &all).unwrap(), [row(&["a", "b", "c", "d"], None)]);
-    for name in ["label", "labels", "score", "scores"] {
+    for name in ["label", "labels", "score", "scores", "similarity", "Label", "SCORE"] {
         let found = open("a.csv", &format!("a,b,{name}\nx,y,1\n"), &all).unwrap();
         assert_eq!(found, [row(&["x", "y"], Some(1.0))]);
     }
+    // What numbers the rows is no sentence; pandas writes its index without a name.
+    for name in ["", "id", "ID", "idx", "Index", "query_id", "Unnamed: 0"] {
+        let found = open("a.csv", &format!("{name},anchor,positive\n0,x,y\n1,u,v\n"), &all).unwrap();
+        assert_eq!(found, [row(&["x", "y"], None), row(&["u", "v"], None)], "{name:?}");
+    }
+    let found =
+        open("a.json", "[{\"id\": 7, \"a\": \"x\", \"b\": \"y\", \"score\": \"0.5\"}]", &all).unwrap();
+    assert_eq!(found, [row(&["x", "y"], Some(0.5))]);
+}
+
+#[test]
+fn columns_are_said_to_be_what_they_were_read_as_and_those_in_an_odd_order_are_pointed_out() {
+    let summary = |header: &str, columns: &Columns| {
+        let row = "x,".repeat(header.split(',').count());
+        let dir = folder(&[("a.csv", format!("{header}\n{}\n", row.trim_end_matches(',')).as_bytes())]);
+        SentencePairs::open(dir.path().join("a.csv"), columns).unwrap().summary()
+    };
+    let all = Columns::default();
+    let found = summary(",anchor,positive,hard", &all);
+    let roles: Vec<_> = found.columns.iter().map(|(name, role)| (name.as_str(), role.as_str())).collect();
+    let expected = [
+        ("\"\"", "not read"),
+        ("\"anchor\"", "anchor"),
+        ("\"positive\"", "positive"),
+        ("\"hard\"", "negative"),
+    ];
+    assert_eq!((roles, found.notes.len()), (expected.to_vec(), 0));
+    // Those of sentence-transformers' warning about the order of columns.
+    for (header, named) in [
+        ("answer,query", "column \"answer\" is number 1 of the sentences, but by its name number 2"),
+        ("positive,anchor", "column \"positive\" is number 1"),
+        ("text,Question", "column \"Question\" is number 2 of the sentences, but by its name number 1"),
+        ("id,anchor,negative,positive", "column \"negative\" is number 2"),
+    ] {
+        let notes = summary(header, &all).notes;
+        assert!(notes.len() == 1 && notes[0].starts_with(named), "{header}: {notes:?}");
+    }
+    for header in ["query,answer", "question,context", "anchor,positive,negative", "premise,hypothesis"] {
+        let count = usize::from(header.starts_with("premise")); // sentence-transformers warns of it, too
+        assert_eq!(summary(header, &all).notes.len(), count, "{header}");
+    }
+    assert!(summary("answer,query", &all.with_texts(["answer", "query"])).notes.is_empty(), "it is chosen");
 }
 
 /// A label beside chosen sentences, such as the classes of natural language inference, is read only if it is chosen, too.
@@ -82,15 +124,15 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
         ("a.jsonl", "{\"a\": \"x\", \"b\": [\"y\"]}\n", "which is not a string"),
         (
             "a.jsonl",
-            "{\"a\": \"x\", \"b\": \"y\", \"label\": \"1\"}\n",
-            "has the label \"1\", which is not a number in [-1e15, 1e15]",
+            "{\"a\": \"x\", \"b\": \"y\", \"label\": \"one\"}\n",
+            "has the label \"one\", which is not a number in [-1e15, 1e15]",
         ),
         ("a.jsonl", "{\"a\": \"x\", \"b\": \"y\", \"b\": \"z\"}\n", "it has the field \"b\" twice"),
         // A column of labels under another name, and the number of a row.
-        ("a.csv", "a,b,Score\nx,y,0.5\nx,y,1\n", "column \"Score\" of"),
+        ("a.csv", "a,b,rating\nx,y,0.5\nx,y,1\n", "column \"rating\" of"),
         (
             "a.jsonl",
-            "{\"id\": \"7\", \"a\": \"x\", \"b\": \"y\"}\n",
+            "{\"number\": \"7\", \"a\": \"x\", \"b\": \"y\"}\n",
             "has numbers alone, and would be read as sentences",
         ),
         ("a.jsonl", "\n", "has no"),

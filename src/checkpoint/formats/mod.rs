@@ -128,7 +128,7 @@ impl WeightFile {
 
 /// The values of a tensor row by row; its neighbours along an axis lie as many values apart as the stride says.
 fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Vec<u8> {
-    fn of_size<const N: usize>(
+    fn gathered_values<const N: usize>(
         bytes: &[u8],
         axes: &[(usize, usize)],
         (columns, stride): (usize, usize),
@@ -151,9 +151,9 @@ fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Ve
     let last = axes.pop().unwrap_or((1, 1));
     // By size and not by dtype: values are moved, not computed with.
     match size {
-        2 => of_size::<2>(bytes, &axes, last),
-        4 => of_size::<4>(bytes, &axes, last),
-        _ => of_size::<8>(bytes, &axes, last),
+        2 => gathered_values::<2>(bytes, &axes, last),
+        4 => gathered_values::<4>(bytes, &axes, last),
+        _ => gathered_values::<8>(bytes, &axes, last),
     }
 }
 

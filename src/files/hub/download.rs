@@ -7,7 +7,9 @@ use super::api::{ATTEMPTS, Api, Failure, expanded, is_set, is_unreachable, token
 use super::snapshot::{Snapshot, is_hex};
 use super::{Error, ModelId, Path, PathBuf, Result, Wanted};
 use crate::files::replace::directory_of;
-use crate::files::{CONFIG_NAME, TOKENIZER_NAMES, VOCABULARY_NAMES, WEIGHT_NAMES};
+use crate::files::{
+    ADAPTER_CONFIG_NAME, ADAPTER_NAMES, CONFIG_NAME, TOKENIZER_NAMES, VOCABULARY_NAMES, WEIGHT_NAMES,
+};
 use futures_util::TryStreamExt;
 use hf_hub::repository::{HFRepository, RepoTreeEntry, RepoTypeModel};
 use hf_hub::{HFClient, HFClientBuilder, HFError, HFResult, resolve_cache_dir, split_id};
@@ -138,10 +140,15 @@ async fn download(
 fn check_listed(listed: &BTreeMap<String, Listed>, wanted: Wanted) -> Result<(), Failure> {
     let has = |names: &[&str]| names.iter().any(|name| listed.contains_key(*name));
     let missing = match wanted {
-        Wanted::Settings if has(&[CONFIG_NAME]) || has(&TOKENIZER_NAMES) || has(&VOCABULARY_NAMES) => {
+        Wanted::Settings
+            if has(&[CONFIG_NAME, ADAPTER_CONFIG_NAME])
+                || has(&TOKENIZER_NAMES)
+                || has(&VOCABULARY_NAMES) =>
+        {
             return Ok(());
         }
         Wanted::Weights if has(&[CONFIG_NAME]) && has(&WEIGHT_NAMES) => return Ok(()),
+        Wanted::Weights if has(&[ADAPTER_CONFIG_NAME]) && has(&ADAPTER_NAMES) => return Ok(()),
         Wanted::Weights if has(&[CONFIG_NAME]) => format!("none of {}", WEIGHT_NAMES.join(", ")),
         _ => format!("no {CONFIG_NAME}"),
     };

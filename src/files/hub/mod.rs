@@ -8,7 +8,8 @@ mod download;
 mod snapshot;
 
 use crate::error::{Error, Result};
-use crate::files::regular_file;
+use crate::files::{CONFIG_NAME, SENTENCE_NAMES, read_json, regular_file};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// What of a model is read: without weights, none are downloaded.
@@ -20,11 +21,20 @@ pub(crate) enum Wanted {
 
 /// `path`, or the directory of the model that it names.
 pub(crate) fn directory(path: &Path, wanted: Wanted) -> Result<PathBuf> {
-    match ModelId::of(path) {
+    let dir = match ModelId::of(path) {
         // A dangling link is a path, and no reason for a download.
-        Some(id) if !regular_file::exists(path) => id.directory(wanted),
-        _ => Ok(path.to_path_buf()),
-    }
+        Some(id) if !regular_file::exists(path) => id.directory(wanted)?,
+        _ => path.to_path_buf(),
+    };
+    Ok(transformer_folder(&dir).unwrap_or(dir))
+}
+
+/// The folder with the model in a directory of sentence-transformers that has it in one, as those before version 2.
+pub(crate) fn transformer_folder(dir: &Path) -> Option<PathBuf> {
+    // Whoever reads the list reports what is wrong with it.
+    let modules: Value = read_json(&dir.join(SENTENCE_NAMES[0])).ok()?;
+    let name = modules[0]["path"].as_str().filter(|name| regular_file::is_plain_name(name))?;
+    Some(dir.join(name)).filter(|folder| regular_file::exists(&folder.join(CONFIG_NAME)))
 }
 
 /// `owner/name` or `name`, and `@revision` as in huggingface_hub's `hf://` paths.

@@ -6,7 +6,8 @@ use super::Wanted;
 use crate::files::regular_file::is_plain_name;
 use crate::files::replace::directory_of;
 use crate::files::{
-    CONFIG_NAME, SENTENCE_NAMES, TOKENIZER_NAMES, TRANSFORMER_NAMES, VOCABULARY_NAMES, WEIGHT_NAMES,
+    ADAPTER_CONFIG_NAME, ADAPTER_NAMES, CONFIG_NAME, SENTENCE_NAMES, TOKENIZER_NAMES, TRANSFORMER_NAMES,
+    VOCABULARY_NAMES, WEIGHT_NAMES,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -46,8 +47,11 @@ impl Snapshot {
 
     /// Whether it can be loaded, if nobody can say what else belongs to the model.
     pub(super) fn is_usable(&self, wanted: Wanted) -> bool {
-        self.has(CONFIG_NAME)
-            && (wanted == Wanted::Settings || WEIGHT_NAMES.iter().any(|name| self.has(name)))
+        let is_adapter = self.has(ADAPTER_CONFIG_NAME)
+            && (wanted == Wanted::Settings || ADAPTER_NAMES.iter().any(|name| self.has(name)));
+        is_adapter
+            || self.has(CONFIG_NAME)
+                && (wanted == Wanted::Settings || WEIGHT_NAMES.iter().any(|name| self.has(name)))
     }
 
     /// The files to be read of which the cache has neither the file nor the note that there is none. When these are known,
@@ -55,8 +59,18 @@ impl Snapshot {
     pub(super) fn unknown(&self, wanted: Wanted) -> BTreeSet<String> {
         let settings =
             [&TOKENIZER_NAMES[..], &VOCABULARY_NAMES, &SENTENCE_NAMES, &TRANSFORMER_NAMES].concat();
-        let mut names: BTreeSet<String> = settings.into_iter().map(String::from).collect();
         let modules = self.json(SENTENCE_NAMES[0]);
+        let transformer = modules[0]["path"].as_str().filter(|path| is_plain_name(path));
+        let of_transformer = transformer
+            .into_iter()
+            .flat_map(|path| settings.iter().map(move |name| format!("{path}/{name}")));
+        let mut names: BTreeSet<String> = of_transformer.collect();
+        names.extend(settings.iter().map(|name| name.to_string()));
+        names.insert(ADAPTER_CONFIG_NAME.into());
+        if wanted == Wanted::Weights && self.has(ADAPTER_CONFIG_NAME) {
+            let first = ADAPTER_NAMES.into_iter().find(|name| !self.lacks(name).exists());
+            names.extend(first.map(String::from));
+        }
         let paths = modules.as_array().into_iter().flatten().filter_map(|module| module["path"].as_str());
         let folders = paths.filter(|path| is_plain_name(path)).map(|path| format!("{path}/"));
         for folder in folders.chain([String::new()]) {

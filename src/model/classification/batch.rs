@@ -47,7 +47,7 @@ impl SequenceClassificationBatch {
         padding: Option<PaddingMask>,
         labels: &[i64],
     ) -> Result<Self> {
-        let labels = Labels::of_sequences(&input, labels)?;
+        let labels = Labels::for_sequences(&input, labels)?;
         Self::new(input, padding, SequenceLabels::Classes(labels))
     }
 
@@ -93,7 +93,7 @@ impl SequenceClassificationBatch {
     /// The number of sequences that have labels, which the loss is a mean over.
     pub fn num_labelled(&self) -> usize {
         match &self.labels {
-            SequenceLabels::Classes(labels) => labels.places.len(),
+            SequenceLabels::Classes(labels) => labels.positions.len(),
             SequenceLabels::Numbers(_, labels) => labels.dims()[0],
         }
     }

@@ -130,7 +130,7 @@ fn has_context_pooler(family: Family) -> bool {
 pub struct SequenceClassificationHead {
     /// P and p, [H, H]; `None` where the pooler takes this part.
     pub dense: Option<Linear>,
-    /// What comes before the dropout, in ModernBERT.
+    /// The layers before the dropout, in ModernBERT.
     pub transform: Option<ClassifierTransform>,
     pub(crate) pooler_dropout: Dropout,
     pub(crate) dropout: Dropout,
@@ -163,12 +163,12 @@ pub struct BertForSequenceClassification {
     pub bert: BertModel,
     /// The head.
     pub classifier: SequenceClassificationHead,
-    /// What the config says besides the shapes.
+    /// The config that the model was built from.
     #[module(skip)]
     stated: BertForSequenceClassificationConfig,
 }
 
-/// What [`BertForSequenceClassification::forward`] returns.
+/// The output of [`BertForSequenceClassification::forward`].
 #[derive(Debug)]
 pub struct SequenceClassifierOutput {
     /// The loss, `[1]`.

@@ -1,9 +1,8 @@
 //! How a classifier of sequences is stored, and what sentence-transformers' `CrossEncoder` adds.
 
 use super::*;
-use crate::checkpoint::{Fields, ModelKeys};
+use crate::checkpoint::Fields;
 use crate::error::shown;
-use crate::family::Keys;
 use crate::layers::LayerNorm;
 use crate::model::classifier::{classifier_dropout, head_fields, names_of};
 use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_class, torch_classes};
@@ -58,7 +57,7 @@ fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
 }
 
 impl Stored for BertForSequenceClassification {
-    stored_head!(BertForSequenceClassificationConfig, Some("ForSequenceClassification"), bert);
+    stored_head!(BertForSequenceClassificationConfig, Some("ForSequenceClassification"), bert, heads);
 
     fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
         // Beside a classifier that is no CrossEncoder there is no such file, and nothing to read.
@@ -78,10 +77,6 @@ impl Stored for BertForSequenceClassification {
             activation: activation_of(fields, &own)?,
             prompts: own.prompts()?,
         })
-    }
-
-    fn head_keys(&self, keys: &ModelKeys) -> Keys {
-        keys.family.heads
     }
 
     fn head_norms(&self) -> Vec<&LayerNorm> {

@@ -27,6 +27,9 @@ pub struct BertForSentenceEmbeddingConfig {
     /// How the vectors of the tokens are pooled.
     #[config(default = "Pooling::Mean")]
     pub pooling: Pooling,
+    /// Other poolings, whose vectors follow that of the first.
+    #[config(default = "Vec::new()")]
+    pub more_pooling: Vec<Pooling>,
     /// Whether the tokens of a prompt are pooled too; if not, `encode` leaves them out.
     #[config(default = true)]
     pub include_prompt: bool,
@@ -73,7 +76,7 @@ impl BertForSentenceEmbeddingConfig {
             })?;
             check_activation("dense", dense.activation)?;
         }
-        let width = self.dense.last().map_or(self.bert.embeddings.hidden_size, |dense| dense.out_features);
+        let width = self.dense.last().map_or(self.pooled_width(), |dense| dense.out_features);
         self.loss.validate(width)?;
         let sizes = [
             ("max_seq_length", self.max_seq_length),
@@ -83,8 +86,12 @@ impl BertForSentenceEmbeddingConfig {
         check_sizes(sizes.map(|(field, size)| (field, size.unwrap_or(1), usize::MAX)))
     }
 
+    fn pooled_width(&self) -> usize {
+        self.bert.embeddings.hidden_size.saturating_mul(1 + self.more_pooling.len())
+    }
+
     fn build(&self, device: &Device) -> BertForSentenceEmbedding {
-        let mut width = self.bert.embeddings.hidden_size;
+        let mut width = self.pooled_width();
         let dense = self.dense.iter().map(|&SentenceDenseConfig { out_features, bias, activation }| {
             // Burn's own initialiser, which is PyTorch's.
             let linear = LinearConfig::new(width, out_features).with_bias(bias).init(device);
@@ -116,6 +123,11 @@ pub struct SentencePairBatch {
     pub candidate_padding: Option<PaddingMask>,
     /// The similarity of each anchor and its candidate, B numbers.
     pub labels: Option<Vec<f32>>,
+    /// How many tokens at the start of each anchor, and of each candidate, belong to a prompt that is not pooled
+    /// ([`include_prompt`](BertForSentenceEmbeddingConfig::include_prompt)); empty if there is none.
+    pub prompt_lengths: [Vec<usize>; 2],
+    /// Hashes of the texts of the anchors and of the candidates, by which metrics find equal ones; `None` if they are unknown.
+    pub texts: Option<[Vec<u64>; 2]>,
 }
 
 impl SentencePairBatch {
@@ -132,7 +144,8 @@ impl SentencePairBatch {
             let expected = format!("[{batch} or more, {seq}], at least one per anchor");
             return Err(Error::shape("candidates", [count, seq], expected));
         }
-        Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels: None })
+        let (labels, texts, prompt_lengths) = (None, None, Default::default());
+        Ok(Self { anchors, anchor_padding, candidates, candidate_padding, labels, texts, prompt_lengths })
     }
 
     /// Sets the similarity of each anchor and its candidate; [`Error::Data`] if there is not one for each, or one is not finite.
@@ -155,8 +168,8 @@ impl SentencePairBatch {
 /// ```
 ///
 /// Checkpoints are directories of sentence-transformers, or of transformers: without `modules.json` it is mean pooling without
-/// normalisation, as there. A checkpoint's pooler is [unused](crate::model::LoadReport::unused), and saving into its directory
-/// keeps it.
+/// normalisation, as there. The model may lie in a folder, such as the `0_Transformer` of versions before 2. A checkpoint's
+/// pooler is [unused](crate::model::LoadReport::unused), and saving into its directory keeps it.
 ///
 /// Source: `SentenceTransformer` of sentence-transformers 6.2.
 #[derive(Module, Debug)]
@@ -165,7 +178,7 @@ pub struct BertForSentenceEmbedding {
     pub bert: BertModel,
     /// The layers after the pooling.
     pub dense: Vec<SentenceDense>,
-    /// What the config says besides the shapes.
+    /// The config that the model was built from, without its layers.
     #[module(skip)]
     stated: BertForSentenceEmbeddingConfig,
 }
@@ -193,24 +206,26 @@ impl BertForSentenceEmbedding {
 
     /// The length of the vectors.
     pub fn width(&self) -> usize {
-        self.dense.last().map_or(self.bert.embeddings.hidden_size(), |dense| dense.config().out_features)
+        self.dense.last().map_or(self.config().pooled_width(), |dense| dense.config().out_features)
     }
 
     /// One vector per sentence, [B, H], or as wide as the last of the [`dense`](Self::dense) layers. Errors are those of
     /// [`BertModel::try_forward`], and [`Error::Parameter`] if one of a layer does not fit.
     pub fn embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
-        self.embed_after(input, padding, 0)
+        self.embed_after(input, padding, &[])
     }
 
-    /// [`embed`](Self::embed) without the first tokens of each sentence in the pooling.
+    /// [`embed`](Self::embed) without the first tokens of each sentence, as many as `prompt_lengths` says, in the pooling.
     pub(crate) fn embed_after(
         &self,
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
-        prompt_length: usize,
+        prompt_lengths: &[usize],
     ) -> Result<Tensor<2>> {
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
-        let pooled = self.stated.pooling.after_prompt(hidden, padding, prompt_length)?;
+        let poolings = [self.stated.pooling].into_iter().chain(self.stated.more_pooling.iter().copied());
+        let pooled = poolings.map(|pooling| pooling.after_prompts(hidden.clone(), padding, prompt_lengths));
+        let pooled = Tensor::cat(pooled.collect::<Result<_>>()?, 1);
         let check = ParameterCheck::beside(&self.bert.embeddings.word_embeddings);
         let vectors = self.dense.iter().try_fold(pooled, |x, SentenceDense { linear, activation }| {
             let [_, outputs] = linear.weight.lazy_shape().dims();
@@ -225,17 +240,26 @@ impl BertForSentenceEmbedding {
     /// [`SentenceLoss::try_forward`]; with [mini-batches](BertForSentenceEmbeddingConfig::mini_batch_size), [`Error::Data`] for
     /// a batch of vectors and [`Error::Fused`] for a model of more than 4,095 parameters.
     pub fn try_forward(&self, batch: &SentencePairBatch) -> Result<SentenceEmbeddingOutput> {
-        let anchors = self.embed_all(&batch.anchors, batch.anchor_padding.as_ref())?;
-        let candidates = self.embed_all(&batch.candidates, batch.candidate_padding.as_ref())?;
+        let [of_anchors, of_candidates] = &batch.prompt_lengths;
+        let anchors = self.embed_all(&batch.anchors, batch.anchor_padding.as_ref(), of_anchors)?;
+        let candidates =
+            self.embed_all(&batch.candidates, batch.candidate_padding.as_ref(), of_candidates)?;
         // The loss reads them or not, and says so where they are missing.
         let labels = batch.labels.as_deref();
         let loss = self.stated.loss.try_forward(anchors.clone(), candidates.clone(), labels)?;
         Ok(SentenceEmbeddingOutput { loss, anchors, candidates })
     }
 
-    fn embed_all(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
+    fn embed_all(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<&PaddingMask>,
+        prompt_lengths: &[usize],
+    ) -> Result<Tensor<2>> {
         let [batch, _] = input.dims();
-        let Some(size) = self.stated.mini_batch_size else { return self.embed(input, padding) };
+        let Some(size) = self.stated.mini_batch_size else {
+            return self.embed_after(input, padding, prompt_lengths);
+        };
         if input.input_ids().is_none() {
             let problem = "cannot be split into mini-batches; give input_ids, or leave out mini_batch_size";
             return Err(Error::data("inputs_embeds", problem));
@@ -245,10 +269,12 @@ impl BertForSentenceEmbedding {
         let device = self.bert.embeddings.word_embeddings.weight.val().device();
         let parts = (0..batch).step_by(size).map(|first| {
             let range = first..batch.min(first + size);
-            let part = (input.sequences(range.clone())?, padding.map(|padding| padding.sequences(range)));
+            let lengths = prompt_lengths.get(range.clone()).unwrap_or_default().to_vec();
+            let padding = padding.map(|padding| padding.sequences(range.clone()));
+            let part = (input.sequences(range)?, padding, lengths);
             let nothing = Tensor::zeros([1, 1], &device); // what comes in are ids
-            recomputed_anywhere(self, nothing, &part, |model, _, (input, padding)| {
-                model.embed(input, padding.as_ref())
+            recomputed_anywhere(self, nothing, &part, |model, _, (input, padding, lengths)| {
+                model.embed_after(input, padding.as_ref(), lengths)
             })
         });
         Ok(Tensor::cat(parts.collect::<Result<_>>()?, 0))

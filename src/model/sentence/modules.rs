@@ -3,6 +3,7 @@
 use super::*;
 use crate::checkpoint::{Fields, ModelKeys, StoredParam};
 use crate::error::shown;
+use crate::files::hub::transformer_folder;
 use crate::files::{CONFIG_NAME, SENTENCE_NAMES, TRANSFORMER_NAMES, read_json, regular_file};
 use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_class, torch_classes};
 use crate::model::stored::{Copies, Stored, stored_head};
@@ -13,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 const MODULES: &str = SENTENCE_NAMES[0];
 
-/// The names of a pooling in `pooling_mode` and in the older flags.
+/// The names of a pooling in `pooling_mode` and in the older flags, of which several give their vectors in this order.
 const MODES: [(Pooling, &str, &str); 6] = [
     (Pooling::Cls, "cls", "pooling_mode_cls_token"),
-    (Pooling::Mean, "mean", "pooling_mode_mean_tokens"),
     (Pooling::Max, "max", "pooling_mode_max_tokens"),
+    (Pooling::Mean, "mean", "pooling_mode_mean_tokens"),
     (Pooling::MeanSqrtLen, "mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
     (Pooling::WeightedMean, "weightedmean", "pooling_mode_weightedmean_tokens"),
     (Pooling::LastToken, "lasttoken", "pooling_mode_lasttoken"),
@@ -43,9 +44,8 @@ fn modules_of(dir: &Path) -> Result<(PathBuf, Vec<PathBuf>, Option<PathBuf>)> {
             "but supported are Transformer, Pooling, then any number of Dense and, if need be, Normalize";
         return invalid(format!("are {}, {problem}", kinds.join(", ")));
     };
-    // Weights in a folder of their own would be missed by the loader, which reads the directory.
-    if !paths[0].is_empty() {
-        let problem = format!("have the Transformer in {:?}, but it must be beside {MODULES}", paths[0]);
+    if !paths[0].is_empty() && transformer_folder(dir).is_none() {
+        let problem = format!("have the Transformer in {:?}, where there is no {CONFIG_NAME}", paths[0]);
         return invalid(problem);
     }
     // The paths are the file's word, and could lead to files anywhere.
@@ -56,6 +56,12 @@ fn modules_of(dir: &Path) -> Result<(PathBuf, Vec<PathBuf>, Option<PathBuf>)> {
     let mut folders = paths[1..].iter().map(|path| dir.join(path));
     let pooling = folders.next().expect("the second of the modules");
     Ok((pooling, folders.by_ref().take(dense.len()).collect(), folders.next()))
+}
+
+/// The directory with the list of modules, for that of the model.
+fn root_of(dir: &Path) -> &Path {
+    let above = dir.parent().filter(|above| transformer_folder(above).is_some_and(|folder| folder == dir));
+    above.filter(|_| !regular_file::exists(&dir.join(MODULES))).unwrap_or(dir)
 }
 
 fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
@@ -89,8 +95,8 @@ fn kind(class: &str) -> &str {
     name.unwrap_or(class)
 }
 
-/// The mode of a pooling's config, in its present or its former form, and whether prompts are pooled.
-fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)> {
+/// The modes of a pooling's config, in its present or its former form, and whether prompts are pooled.
+fn poolings_of(config: &SideConfig, hidden_size: usize) -> Result<(Vec<Pooling>, bool)> {
     for field in ["embedding_dimension", "word_embedding_dimension"] {
         if let Some(width) = config.fields.get(field).filter(|width| **width != hidden_size) {
             let problem = format!("is {width}, but the model's hidden_size is {hidden_size}");
@@ -108,21 +114,28 @@ fn pooling_of(config: &SideConfig, hidden_size: usize) -> Result<(Pooling, bool)
             Some((name, value)) => {
                 return invalid(format!("has {name} {value}, but it must be true or false"));
             }
-            None => flags().filter(|(_, is_set)| **is_set == true).map(|(name, _)| name.as_str()).collect(),
+            None => {
+                let is_set = |name: &str| config.fields.get(name).is_some_and(|is_set| *is_set == true);
+                let known = MODES.map(|(.., flag)| flag);
+                let others = flags().map(|(name, _)| name.as_str()).filter(|name| !known.contains(name));
+                known.into_iter().chain(others).filter(|name| is_set(name)).collect()
+            }
         },
     };
     if names.is_empty() && flags().count() > 0 && !config.fields.contains_key("pooling_mode") {
         return invalid("has no flag that is true; set one".into());
     }
     let supported = MODES.map(|(_, name, _)| name).join(", ");
-    match names[..] {
-        [] => Ok((Pooling::Mean, include_prompt)),
-        [name] => match MODES.iter().find(|(_, mode, flag)| [*mode, *flag].contains(&name)) {
-            Some((pooling, ..)) => Ok((*pooling, include_prompt)),
-            None => invalid(format!("is {name:?}, but must be one of {supported}")),
-        },
-        _ => invalid(format!("is {}, but must be a single one of {supported}", names.join(" with "))),
+    let pooling = |name: &str| {
+        let known = MODES.iter().find(|(_, mode, flag)| [*mode, *flag].contains(&name));
+        let problem = || format!("is {name:?}, but must be one of {supported}");
+        known.map(|(pooling, ..)| *pooling).ok_or_else(|| config.invalid("pooling_mode", problem()))
+    };
+    if names.len() > MODES.len() {
+        return invalid(format!("has {} names, but there are {supported}", names.len()));
     }
+    let poolings = names.into_iter().map(pooling).collect::<Result<Vec<_>>>()?;
+    Ok((if poolings.is_empty() { vec![Pooling::Mean] } else { poolings }, include_prompt))
 }
 
 /// Whether a module reads and writes the sentences' vectors, as it does without a word of it.
@@ -140,14 +153,17 @@ impl Stored for BertForSentenceEmbedding {
 
     fn config_of(fields: &Fields) -> Result<BertForSentenceEmbeddingConfig> {
         let mut config = BertForSentenceEmbeddingConfig::new(BertModelConfig::from_fields(fields)?);
-        let dir = fields.dir();
+        let (transformer, dir) = (fields.dir(), root_of(fields.dir()));
         // As sentence-transformers reads a directory of transformers.
         config.normalize = false;
         if regular_file::exists(&dir.join(MODULES)) {
             let (pooling, dense, normalize) = modules_of(dir)?;
             let mut width = config.bert.embeddings.hidden_size;
             let pooling = SideConfig::at(pooling.join(CONFIG_NAME))?;
-            (config.pooling, config.include_prompt) = pooling_of(&pooling, width)?;
+            let (mut poolings, include_prompt) = poolings_of(&pooling, width)?;
+            (config.pooling, config.include_prompt) = (poolings.remove(0), include_prompt);
+            width *= 1 + poolings.len();
+            config.more_pooling = poolings;
             for folder in dense {
                 let dense = dense_of(&SideConfig::at(folder.join(CONFIG_NAME))?, width)?;
                 width = dense.out_features;
@@ -159,8 +175,10 @@ impl Stored for BertForSentenceEmbedding {
             }
         }
         let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
-        let transformer =
-            TRANSFORMER_NAMES.iter().map(|name| dir.join(name)).find(|path| regular_file::exists(path));
+        let transformer = TRANSFORMER_NAMES
+            .iter()
+            .map(|name| transformer.join(name))
+            .find(|path| regular_file::exists(path));
         let stated = transformer.map_or(Ok(SideConfig::default()), SideConfig::at)?;
         // serde's names of the variants are sentence-transformers'.
         let known = |name: &Value| serde_json::from_value(name.as_str()?.into()).ok();
@@ -187,6 +205,7 @@ impl Stored for BertForSentenceEmbedding {
     }
 
     fn folders_beside(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        let dir = root_of(dir);
         if self.dense.is_empty() || !regular_file::exists(&dir.join(MODULES)) {
             return Ok(Vec::new());
         }
@@ -221,8 +240,14 @@ impl Stored for BertForSentenceEmbedding {
             files.push((dir.join(folder).join(CONFIG_NAME), config));
         };
         let mut pooling = json!({ "word_embedding_dimension": self.bert.embeddings.hidden_size() });
+        let all: Vec<Pooling> = [config.pooling].into_iter().chain(config.more_pooling.clone()).collect();
         for (mode, _, flag) in MODES {
-            pooling[flag] = json!(mode == config.pooling);
+            pooling[flag] = json!(all.contains(&mode));
+        }
+        if all.len() > 1 {
+            // The flags have an order of their own.
+            let name = |of: &Pooling| MODES.iter().find(|(mode, ..)| mode == of).map(|(_, name, _)| *name);
+            pooling["pooling_mode"] = all.iter().map(name).collect();
         }
         if !config.include_prompt {
             pooling["include_prompt"] = json!(false);

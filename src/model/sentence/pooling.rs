@@ -3,6 +3,7 @@ use crate::layers::PaddingMask;
 use crate::model::loss::widened;
 use burn::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::iter::repeat;
 
 /// How the vectors of a sequence's tokens are pooled into one, with sentence-transformers' names.
 ///
@@ -47,15 +48,16 @@ impl Pooling {
     /// One vector per sequence: [B, S, H] with the padding [B, S], or `None` without padding → [B, H]. [`Error::Empty`] if B or
     /// S is 0, [`Error::ShapeMismatch`] if `padding` is not [B, S].
     pub fn try_forward(self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
-        self.after_prompt(hidden, padding, 0)
+        self.after_prompts(hidden, padding, &[])
     }
 
-    /// [`try_forward`](Self::try_forward) without the first `prompt_length` positions from each sequence's first token on.
-    pub(in crate::model) fn after_prompt(
+    /// [`try_forward`](Self::try_forward) without the first positions of each sequence from its first token on: as many as
+    /// `prompt_lengths` says, or none where it is shorter.
+    pub(in crate::model) fn after_prompts(
         self,
         hidden: Tensor<3>,
         padding: Option<&PaddingMask>,
-        prompt_length: usize,
+        prompt_lengths: &[usize],
     ) -> Result<Tensor<2>> {
         let [batch, seq, _] = hidden.dims();
         if batch == 0 || seq == 0 {
@@ -65,7 +67,9 @@ impl Pooling {
         let full = PaddingMask::from_lengths(&vec![seq; batch], seq);
         let mask = padding.unwrap_or(&full);
         mask.check([batch, seq])?;
-        let weights = mask.rows().flat_map(|is_padding| self.weights(is_padding, prompt_length));
+        let prompt_lengths = prompt_lengths.iter().copied().chain(repeat(0));
+        let weights =
+            mask.rows().zip(prompt_lengths).flat_map(|(is_padding, prompt)| self.weights(is_padding, prompt));
         // Every pooling but the maximum is a weighted sum, one matmul. In f64, and rounded once to what it is computed in.
         let weights: Vec<f64> = weights.collect();
         if self == Self::Max {
@@ -86,17 +90,17 @@ impl Pooling {
     fn weights(self, is_padding: &[bool], prompt_length: usize) -> Vec<f64> {
         let mut weights = vec![0.0; is_padding.len()];
         let start = is_padding.iter().position(|is_padding| !is_padding).unwrap_or(is_padding.len());
-        let is_pooled = |&place: &usize| !is_padding[place] && place >= start + prompt_length;
+        let is_pooled = |&index: &usize| !is_padding[index] && index >= start + prompt_length;
         // From the first token on: a sequence may be padded on its left.
         let tokens: Vec<usize> = (start..is_padding.len()).filter(is_pooled).collect();
-        let number = |place: usize| (place - start + 1) as f64;
-        let (count, total) = (tokens.len() as f64, tokens.iter().map(|&place| number(place)).sum::<f64>());
-        for &place in &tokens {
-            weights[place] = match self {
-                Self::Cls => f64::from(tokens.first() == Some(&place)),
-                Self::LastToken => f64::from(tokens.last() == Some(&place)),
+        let number = |index: usize| (index - start + 1) as f64;
+        let (count, total) = (tokens.len() as f64, tokens.iter().map(|&index| number(index)).sum::<f64>());
+        for &index in &tokens {
+            weights[index] = match self {
+                Self::Cls => f64::from(tokens.first() == Some(&index)),
+                Self::LastToken => f64::from(tokens.last() == Some(&index)),
                 Self::MeanSqrtLen => count.sqrt().recip(),
-                Self::WeightedMean => number(place) / total,
+                Self::WeightedMean => number(index) / total,
                 // A maximum is no weighted sum: what has a weight is taken.
                 Self::Mean | Self::Max => count.recip(),
             };

@@ -218,7 +218,7 @@ impl SentenceLoss {
         }
         // 16-bit vectors are widened once for all parts of a loss, and the loss is rounded once.
         let dtype = anchors.dtype();
-        Ok(self.of(widened(anchors), widened(candidates), labels.unwrap_or_default()).cast(dtype))
+        Ok(self.compute(widened(anchors), widened(candidates), labels.unwrap_or_default()).cast(dtype))
     }
 
     /// Whether [`try_forward`](Self::try_forward) needs labels.
@@ -241,7 +241,7 @@ impl SentenceLoss {
     }
 
     /// The loss of what was checked, in f32 or f64.
-    fn of(&self, anchors: Tensor<2>, candidates: Tensor<2>, labels: &[f32]) -> Tensor<1> {
+    fn compute(&self, anchors: Tensor<2>, candidates: Tensor<2>, labels: &[f32]) -> Tensor<1> {
         let [batch, _] = anchors.dims();
         let labelled = |anchors, candidates| {
             let cosines = Similarity::Cosine.of_pairs(anchors, candidates);
@@ -280,7 +280,7 @@ impl SentenceLoss {
                     let [anchors, candidates] =
                         [&anchors, &candidates].map(|vectors| normalized(vectors.clone().narrow(1, 0, dim)));
                     // Not `try_forward`: the batch was checked, at every width.
-                    loss.of(anchors, candidates, labels).mul_scalar(weight)
+                    loss.compute(anchors, candidates, labels).mul_scalar(weight)
                 });
                 losses.reduce(|sum, loss| sum + loss).expect("at least one width")
             }
@@ -294,9 +294,9 @@ pub(in crate::model) fn check_labels(labels: &[f32], batch: usize) -> Result<()>
         let problem = format!("are {}, but there must be one for each of the {batch} anchors", labels.len());
         return Err(Error::data("the labels", problem));
     }
-    let Some(place) = labels.iter().position(|label| !label.is_finite()) else { return Ok(()) };
-    let problem = format!("is {}, but must be finite", labels[place]);
-    Err(Error::data(format!("the label of pair {place}"), problem))
+    let Some(index) = labels.iter().position(|label| !label.is_finite()) else { return Ok(()) };
+    let problem = format!("is {}, but must be finite", labels[index]);
+    Err(Error::data(format!("the label of pair {index}"), problem))
 }
 
 /// log(1 + Σ exp(sⱼ − sᵢ)) over all i, j with yᵢ > yⱼ: `[B]` twice → `[1]`.
@@ -307,7 +307,7 @@ fn co_sent(scores: Tensor<1>, labels: Tensor<1>) -> Tensor<1> {
     let is_counted = of_rows(&labels).greater(of_columns(&labels));
     let differences = (of_columns(&scores) - of_rows(&scores)).mask_fill(is_counted.bool_not(), NOT_COUNTED);
     // The largest exponent, of those and of 1 = exp(0), is taken out of the sum.
-    // Without its gradient, which is 0 in the sum of both places.
+    // Without its gradient, which is 0 in the sum of both terms.
     let largest = differences.clone().detach().max().clamp_min(0.0);
     let sum = (differences - largest.clone().unsqueeze()).exp().sum() + largest.clone().neg().exp();
     sum.log() + largest

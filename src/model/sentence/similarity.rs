@@ -85,10 +85,20 @@ impl Similarity {
 
 /// Vectors of length 1: x / max(‖x‖, 1e-12); zeros stay zeros, and f16 and bf16 are normalised in f32. [B, H] → [B, H].
 /// Source: `torch.nn.functional.normalize` of PyTorch 2.15.
-pub(in crate::model) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
+pub(crate) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
     let dtype = vectors.dtype();
     let vectors = widened(vectors);
     // The square is clamped and not the root, whose gradient at 0 is infinite.
     let length = vectors.clone().square().sum_dim(1).clamp_min(1e-24).sqrt(); // [B, 1]
     (vectors / length).cast(dtype)
+}
+
+/// LayerNorm without parameters: (x − mean) / √(var + 1e-5) of each vector, f16 and bf16 in f32. [B, H] → [B, H].
+/// Source: `torch.nn.functional.layer_norm` of PyTorch 2.15.
+pub(crate) fn layer_normed(vectors: Tensor<2>) -> Tensor<2> {
+    let dtype = vectors.dtype();
+    let vectors = widened(vectors);
+    let centred = vectors.clone() - vectors.mean_dim(1);
+    let variance = centred.clone().square().mean_dim(1); // [B, 1]
+    (centred / variance.add_scalar(1e-5).sqrt()).cast(dtype)
 }
