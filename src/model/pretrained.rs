@@ -244,15 +244,15 @@ fn read<M: Stored>(
     let differ = |names: &[String; 2]| {
         Ok::<_, Error>(names.iter().all(|name| keys.is_stored(name)) && !checkpoint.are_equal(names)?)
     };
-    if let Some(names) = &copies.equal {
-        if differ(names)? {
-            let problem = format!(
-                "has {} and {} that differ, but the config ties the head to the word embeddings; set tie_word_embeddings \
-                 to false in config.json to give the head its own decoder and bias",
-                names[0], names[1]
-            );
-            return Err(Error::file(&checkpoint.path, problem));
-        }
+    if let Some(names) = &copies.equal
+        && differ(names)?
+    {
+        let problem = format!(
+            "has {} and {} that differ, but the config ties the head to the word embeddings; set tie_word_embeddings to false in \
+             config.json to give the head its own decoder and bias",
+            names[0], names[1]
+        );
+        return Err(Error::file(&checkpoint.path, problem));
     }
     let (mut found, mut missing, mut in_folders) = (Vec::new(), Vec::new(), Vec::new());
     for part in params.chunk_by(|left, right| left.part == right.part) {

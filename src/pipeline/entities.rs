@@ -11,7 +11,7 @@ use std::ops::Range;
 /// [`Pipeline::entities`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aggregation {
-    /// Words are those of a [`Trainer`](crate::training::Trainer): Unicode words (UAX #29) with punctuation apart, so that "London." is
+    /// Words are those of training: Unicode words (UAX #29) with punctuation apart, so that "London." is
     /// two; in scripts without spaces, such as Chinese and Thai, the tokenizer's pieces. A word has the label and the score of its
     /// first token.
     #[default]
@@ -66,6 +66,9 @@ pub struct Entity {
     /// The probability of the label, the mean over its tokens or words.
     pub score: f64,
 }
+
+/// A word as an entity of its own, and how many tokens of its window come before and after its first one.
+type WindowWord = (Entity, usize, usize);
 
 impl Pipeline<BertForTokenClassification> {
     /// Named entities of each text (NER), in their order. Words and their tokens are those of training; with another
@@ -173,8 +176,8 @@ impl Pipeline<BertForTokenClassification> {
                 Ok(words.collect::<Vec<_>>())
             },
         )?;
-        let of_text = |(text, windows): (&T, Vec<Result<Vec<(Entity, usize, usize)>>>)| {
-            let mut all: Vec<(Entity, usize, usize)> = Vec::new();
+        let of_text = |(text, windows): (&T, Vec<Result<Vec<WindowWord>>>)| {
+            let mut all: Vec<WindowWord> = Vec::new();
             for (part, before, after) in windows.into_iter().collect::<Result<Vec<_>>>()?.concat() {
                 // Of two windows that have a word, that in which it is further from the end.
                 let kept = all.partition_point(|(other, ..)| other.start < part.start);

@@ -57,22 +57,32 @@ impl BertTokenizer {
         Ok(words)
     }
 
-    /// Parts with spaces around them one by one, others together, but for those of which the tokenizer knows no pieces.
+    /// Parts with spaces around them one by one, others together, but for those whose pieces are not of whole characters or unknown.
     fn units<'a>(&self, text: &str, parts: &'a [Range<usize>]) -> Result<Vec<&'a [Range<usize>]>> {
         let mut units = Vec::new();
         for unit in parts.chunk_by(|a, b| is_unspaced(text, a) && is_unspaced(text, b)) {
-            let is_known = unit.len() == 1 || {
-                let run = joined(text, unit);
-                let tokens = self.tokenize(&[run.as_str()][..])?;
-                let unknown = self.special.unk.as_ref().map(|unk| unk.1);
-                let mut places = tokens.get_ids().iter().zip(tokens.get_offsets());
-                places.all(|(&id, &(start, end))| {
-                    Some(id) != unknown || run[start..end].split_word_bounds().nth(1).is_none()
-                })
-            };
-            if is_known { units.push(unit) } else { units.extend(unit.chunks(1)) }
+            if unit.len() == 1 || self.has_pieces(&format!(" {}", joined(text, unit)))? {
+                units.push(unit);
+            } else {
+                units.extend(unit.chunks(1));
+            }
         }
         Ok(units)
+    }
+
+    /// Whether the tokens of a run are parts of it: none is unknown and of several characters, and no byte-level token has the
+    /// end of a character with the start of another.
+    fn has_pieces(&self, run: &str) -> Result<bool> {
+        let tokens = self.tokenize(&[run][..])?;
+        let unknown = self.special.unk.as_ref().map(|unk| unk.1);
+        let mut last = (0, 0);
+        let mut places = tokens.get_ids().iter().zip(tokens.get_offsets());
+        Ok(places.all(|(&id, &(start, end))| {
+            let cuts_character = start < last.1 && (start, end) != last;
+            last = (start, end);
+            let is_known = Some(id) != unknown || run[start..end].trim().split_word_bounds().nth(1).is_none();
+            is_known && !cuts_character
+        }))
     }
 }
 

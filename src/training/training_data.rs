@@ -22,8 +22,7 @@ use crate::model::{
     MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, QuestionAnsweringBatch, SentencePairBatch,
     SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
-use crate::pipeline::Prefix;
-use crate::pipeline::has_scheme;
+use crate::pipeline::{Prefix, has_scheme};
 use crate::text::BertTokenizer;
 use burn::data::dataset::InMemDataset;
 use burn::prelude::Device;

@@ -203,7 +203,7 @@ fn computed(entry: &Value, dir: &Path, texts: &[String]) -> Result<Computed, Err
             let mut next = texts.iter().cycle().skip(1);
             of_each(&mut |text| {
                 let ranked = pipeline.rank(text, &[next.next().unwrap()], &TextOptions::new())?;
-                Ok(vec![f64::from(ranked[0].score)])
+                Ok(vec![ranked[0].score])
             })?
         }
         "sequence" => {
