@@ -95,6 +95,7 @@ pub(crate) fn normalized(vectors: Tensor<2>) -> Tensor<2> {
 
 /// LayerNorm without parameters: (x − mean) / √(var + 1e-5) of each vector, f16 and bf16 in f32. [B, H] → [B, H].
 /// Source: `torch.nn.functional.layer_norm` of PyTorch 2.15.
+#[cfg(feature = "tokenizers")]
 pub(crate) fn layer_normed(vectors: Tensor<2>) -> Tensor<2> {
     let dtype = vectors.dtype();
     let vectors = widened(vectors);
