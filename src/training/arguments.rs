@@ -279,7 +279,7 @@ impl TrainingArguments {
         }
     }
 
-    /// Sets [`prompts`](Self::prompts).
+    /// Puts these prompts before the sentences of training and evaluation.
     pub fn with_prompts(self, prompts: impl Into<TrainingPrompts>) -> Self {
         Self { prompts: Some(prompts.into()), ..self }
     }

@@ -39,7 +39,7 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
     /// arguments. Elsewhere they are refused.
     const HAS_CLASSES: bool = false;
 
-    /// Whether the [`prompts`](TrainingArguments::prompts) of the arguments are put before its texts. Elsewhere they are refused.
+    /// Whether the [prompts](TrainingArguments::with_prompts) of the arguments are put before its texts. Elsewhere they are refused.
     const HAS_PROMPTS: bool = false;
 
     /// The config of a model for these data, given that of the checkpoint that it is loaded from. By default the same.

@@ -3,7 +3,7 @@
 //! Memory that something else holds is copied once. Values are cut into pieces of a fixed size, so that results do not depend on
 //! the number of threads.
 
-use super::AdamStep;
+use super::{AdamStep, HostSum};
 use crate::engine::run::plain;
 use crate::flex::{Rows, Scalar, Wide, for_each, simd_fn, slice, total_of_each, with_scalar};
 use crate::numerics::precision::computed_in;
@@ -11,6 +11,8 @@ use burn::backend::{
     BackendTensor, DispatchAutodiffContext, DispatchKindConversion, DispatchTensor, DispatchTensorKind, Flex,
     TensorMetadata,
 };
+use burn::prelude::*;
+use burn::tensor::DType;
 
 /// Values of a task.
 const PIECE: usize = 16 * 1024;
@@ -33,8 +35,21 @@ fn dispatched(tensor: Rows) -> DispatchTensor {
     DispatchTensor::from_backend(BackendTensor::<Flex>::Float(tensor.output))
 }
 
-/// Σ x² of a tensor that [is on the host](is_on_host).
-pub(super) fn sum_of_squares(tensor: &DispatchTensor) -> f64 {
+/// The sum over gradients that [are on the host](is_on_host), if there are any, and handles of the others.
+pub(super) fn sums_of_squares(gradients: &[DispatchTensor]) -> (Option<HostSum>, Vec<DispatchTensor>) {
+    let mut host: Option<HostSum> = None;
+    let (own, elsewhere): (Vec<_>, Vec<_>) = gradients.iter().partition(|gradient| is_on_host(gradient));
+    for gradient in own {
+        let (sum, dtype, _) = host.get_or_insert((0.0, DType::F32, Device::flex()));
+        *sum += sum_of_squares(gradient);
+        if gradient.dtype() == DType::F64 {
+            *dtype = DType::F64;
+        }
+    }
+    (host, elsewhere.into_iter().cloned().collect())
+}
+
+fn sum_of_squares(tensor: &DispatchTensor) -> f64 {
     let tensor = plain::<Flex>(tensor.clone()).float().to_contiguous();
     let sum = with_scalar!(Some(tensor.dtype()), T => {
         let values = slice::<T>(&tensor);

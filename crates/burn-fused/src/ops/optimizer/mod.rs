@@ -40,22 +40,10 @@ pub fn clip(
     max_norm: Option<f64>,
 ) -> (Vec<DispatchTensor>, Option<Tensor<1>>) {
     let Some(max_norm) = max_norm else { return (scaled(gradients, share), None) };
-    let mut elsewhere = Vec::new();
-    // With the dtype of the norm, F64 if one of the gradients is, and its device.
-    let mut host: Option<(f64, DType, Device)> = None;
-    for gradient in &gradients {
-        #[cfg(feature = "flex")]
-        if flex::is_on_host(gradient) {
-            let (sum, dtype, _) = host.get_or_insert((0.0, DType::F32, Device::flex()));
-            *sum += flex::sum_of_squares(gradient);
-            if gradient.dtype() == DType::F64 {
-                *dtype = DType::F64;
-            }
-            continue;
-        }
-        // A handle, not a copy: the values stay where they are.
-        elsewhere.push(gradient.clone());
-    }
+    #[cfg(feature = "flex")]
+    let (host, elsewhere) = flex::sums_of_squares(&gradients);
+    #[cfg(not(feature = "flex"))]
+    let (host, elsewhere) = (None::<HostSum>, gradients.clone());
     let number = |value: f64, dtype: DType, device: &Device| {
         Tensor::from_data(TensorData::from([value]), (device, dtype))
     };
@@ -84,6 +72,9 @@ pub fn clip(
     let clip = clip.clone().mask_fill(clip.greater_scalar(1.0), 1.0);
     (multiplied(gradients, &shared(clip)), Some(norm))
 }
+
+/// Σ x² over gradients in host memory, the dtype of their norm, F64 if one of them is, and their device.
+type HostSum = (f64, DType, Device);
 
 /// Numbers that add up to Σ x² over all values of all `tensors`: each `[1]`, in [`computed_in`] of a tensor's dtype. On a CubeCL
 /// device many tensors are read by one launch, and each dtype gives one number.
