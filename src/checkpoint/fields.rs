@@ -1,12 +1,11 @@
 //! The fields of a `config.json`, read tolerantly, and those that are written.
 
-use super::adapter::base_of;
 use crate::embeddings::{BertEmbeddingsConfig, EMBEDDING_SIZE, Number};
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Presence};
 use crate::family::{FamilySpec, Field, Unsupported};
 use crate::files::hub::{Wanted, directory};
-use crate::files::{CONFIG_NAME, folder_of, read_json, regular_file};
+use crate::files::{CONFIG_NAME, base_of, folder_of, read_json, regular_file};
 use crate::layers::EmbeddingInitializer;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};

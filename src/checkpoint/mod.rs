@@ -14,7 +14,6 @@ mod load;
 mod params;
 
 use adapter::LowRank;
-pub(crate) use adapter::{adapter_config, base_of};
 pub(crate) use directory::Directory;
 pub use fields::Fields;
 pub(crate) use fields::{merged_fields, number_fields, replace_changed};
@@ -24,7 +23,7 @@ pub(crate) use params::{StoredParam, check_stored, stored_dtype, stored_params};
 
 use crate::error::{Error, Result, shown};
 use crate::family::{EMBEDDINGS_PREFIX, FAMILIES, FamilySpec};
-use crate::files::{WEIGHT_NAMES, read_json, regular_file};
+use crate::files::{WEIGHT_NAMES, adapter_config, base_of, read_json, regular_file};
 use burn::tensor::{DType, TensorData};
 use formats::{FLOATS, StoredTensor, WeightFile};
 use serde_json::{Map, Value};

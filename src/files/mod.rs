@@ -1,10 +1,12 @@
 //! Files: opening what may be anything, replacing several as one, JSON, models of the Hugging Face Hub, and the names of a
 //! model's files: the Hub is asked for these, and for the folders and shards that they name.
 
+mod adapter_base;
 pub(crate) mod hub;
 pub(crate) mod regular_file;
 mod replace;
 
+pub(crate) use adapter_base::{adapter_config, base_of};
 pub(crate) use regular_file::read_json;
 pub(crate) use replace::{Replacement, finish, folder_of, of_one_save};
 
