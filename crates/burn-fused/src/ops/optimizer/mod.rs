@@ -22,10 +22,11 @@ use burn::tensor::{DType, FloatDType};
 /// use burn::prelude::*;
 /// use burn_fused::clip;
 ///
-/// let gradient = Tensor::<1>::from_floats([3.0, 4.0], &Device::default()).into_dispatch();
+/// let device = Device::default();
+/// let gradient = Tensor::<1>::from_floats([3.0, 4.0], &device).into_dispatch();
 /// let (mut gradients, norm) = clip(vec![gradient], 1.0, Some(1.0));
 /// let unit = Tensor::<1>::from_dispatch(gradients.remove(0));
-/// assert!(unit.all_close(Tensor::from_floats([0.6, 0.8], &unit.device()), None, None));
+/// assert!(unit.all_close(Tensor::from_floats([0.6, 0.8], &device), None, None));
 /// assert_eq!(norm.unwrap().into_scalar::<f32>(), 5.0);
 /// ```
 ///
