@@ -295,7 +295,7 @@ fn outcome(entry: &Value, dir: &Path, texts: &[String]) -> Result<String, String
 const HEAD: &str = "# Published models
 
 Each row is a repository of the Hugging Face Hub. Its layout (every field of `config.json` but sizes, tokenizer files, modules, names
-and dtypes of the weights) is made again with small sizes in [tests/published](../tests/published/make.py), and loaded by this crate
+and dtypes of the weights) is made again with small sizes in `tests/published`, and loaded by this crate
 and by Python: the ids of three multilingual texts are equal, and values agree to 2e-5 in f32. The published weights themselves
 were not loaded for this table, which a test writes and compares. Other models of these [families](checkpoints.md#families) load
 too; a directory whose files are laid out otherwise is refused with the reason.
