@@ -1,5 +1,6 @@
 //! Inference of an encoder on 16 sequences of 128 tokens, here and in what people deploy on CPUs, as a table: PyTorch, ONNX
-//! Runtime and OpenVINO. With `-- encoders [PART OF A ROW]`, newer families on short and long sequences, beside PyTorch.
+//! Runtime and OpenVINO. With `-- encoders [PART OF A ROW]`, newer families on short and long sequences, beside PyTorch; with
+//! `-- single [PART OF A ROW]`, what a server computes for one request: one text, short or longer, or a few.
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --bench compare_inference
 //!
@@ -22,7 +23,7 @@ use serde_json::json;
 use std::cell::RefCell;
 use std::hint::black_box;
 use whole_model::{Exchange, SHAPE, assert_same_loss, attention_mask, full, lengths, padded};
-use whole_model::{models_and_modern_bert, newer_encoders, part_of_encoders, rate, time_against};
+use whole_model::{models_and_modern_bert, newer_encoders, part_after, rate, time_against};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -45,12 +46,11 @@ const CONTESTANTS: [(&str, Option<usize>, &str); 9] = [
 ];
 
 fn main() {
-    let part = part_of_encoders();
-    let (models, shapes, engines) = match part {
-        Some(_) => (newer_encoders(), vec![[8, 128], [8, 512], [1, 4096]], 1),
-        None => (models_and_modern_bert(), vec![SHAPE], ENGINES.len()),
+    let (models, shapes, engines, part) = match (part_after("encoders"), part_after("single")) {
+        (Some(part), _) => (newer_encoders(), vec![[8, 128], [8, 512], [1, 4096]], 1, part),
+        (_, Some(part)) => (models_and_modern_bert(), vec![[1, 16], [1, 128], [4, 32]], ENGINES.len(), part),
+        (None, None) => (models_and_modern_bert(), vec![SHAPE], ENGINES.len(), String::new()),
     };
-    let part = part.unwrap_or_default();
     let peers: Vec<_> = (0..engines).map(|_| RefCell::new(Peer::python("bench_inference.py"))).collect();
     println!("{}", contestants(&[&peers[0].borrow()]));
     println!("medians of milliseconds, ratios to burn-bert in the same precision\n");
@@ -71,8 +71,8 @@ fn main() {
         let quantized = quantize_linear_layers(model.clone());
         let longest = config.embeddings.max_position_embeddings;
         let batches = shapes.iter().filter(|shape| shape[1] <= longest).flat_map(|&shape| {
-            // A single sequence has no padding.
-            [(shape, false), (shape, true)].into_iter().take(shape[0].min(2))
+            // A single sequence has no padding, and a few texts of a request are alike.
+            [(shape, false), (shape, true)].into_iter().take(if shape[0] < 8 { 1 } else { 2 })
         });
         for (shape, is_padded) in batches {
             let [batch, seq] = shape;

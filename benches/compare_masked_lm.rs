@@ -40,7 +40,7 @@ fn main() {
         race.rounds = 3;
         cases = [[2, 512], [8, 512], [32, 128]].map(|shape| Case { shape, ..Case::DEFAULT }).to_vec();
     }
-    let part = whole_model::part_of_encoders();
+    let part = whole_model::part_after("encoders");
     if part.is_some() {
         models = whole_model::newer_encoders();
         race.rounds = 2;

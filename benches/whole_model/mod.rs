@@ -34,9 +34,9 @@ pub fn newer_encoders() -> Vec<(&'static str, BertModelConfig)> {
     ]
 }
 
-/// After `-- encoders`, which part of a row's name it has to have to be measured; empty for all rows.
-pub fn part_of_encoders() -> Option<String> {
-    let mut arguments = std::env::args().skip_while(|argument| argument != "encoders");
+/// After `-- MODE`, which part of a row's name it has to have to be measured; empty for all rows.
+pub fn part_after(mode: &str) -> Option<String> {
+    let mut arguments = std::env::args().skip_while(|argument| argument != mode);
     arguments.next()?;
     Some(arguments.find(|argument| !argument.starts_with('-')).unwrap_or_default())
 }

@@ -1,6 +1,6 @@
 //! Work that is shared with other threads, and how a product is.
 
-use crate::tiles::{PANEL, Tile};
+use crate::tiles::{IN_PLACE, PANEL, Tile};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::any::Any;
 use std::cell::Cell;
@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// With fewer multiplications than this, one thread is faster than several.
-const PARALLEL_FROM: usize = 1 << 23;
+/// The fewest multiplications that another thread is asked for: some 12 µs of work.
+const LEAST_OF_THREAD: usize = 1 << 19;
 
 /// Tiles of A that are packed in a phase: they stay in the third cache until they are read.
 const SHARED: usize = 8 * 1024;
@@ -20,7 +20,7 @@ const SHARED: usize = 8 * 1024;
 const OWN: usize = 800;
 
 /// The most panels of A in a block of C.
-const MOST_ROWS: usize = 8;
+pub(crate) const MOST_ROWS: usize = 8;
 
 /// One thread fewer than rayon's own pool has: the caller is the other one. rayon's pool beside a caller that works as
 /// well has one more thread than the machine has cores, and the kernel lets two of them share a core while another is idle: a training
@@ -215,12 +215,14 @@ pub(crate) fn share_product(
     height: usize,
     work: impl Fn(Worker) + Sync,
 ) {
-    let is_parallel = m.saturating_mul(n).saturating_mul(k) >= PARALLEL_FROM;
-    let threads = if is_parallel { rayon::current_num_threads() } else { 1 };
+    let worth = m.saturating_mul(n).saturating_mul(k) / LEAST_OF_THREAD;
+    let threads = rayon::current_num_threads().min(worth).max(1);
     let [rows, columns] = [m, n].map(|lines| lines.div_ceil(PANEL));
     let [(a_tiles, packs_a), (b_tiles, packs_b)] = operands;
     let row_step = if packs_a { even(rows, SHARED / a_tiles) } else { rows };
-    let block = block([row_step, columns], (OWN / b_tiles).max(1), height, threads);
+    // Where all rows are in one block, columns are packed once anyway, and a strip is still in a near cache when they are multiplied.
+    let widest = if rows == 1 { 2 } else { (OWN / b_tiles).max(1) };
+    let block = block([row_step, columns], widest, height, threads);
     let threads = threads.min(row_step.div_ceil(block[0]) * columns.div_ceil(block[1]));
     let phase =
         |rows, depth| Phase { rows, depth, packing: List::new(threads), computing: List::new(threads) };
@@ -233,7 +235,7 @@ pub(crate) fn share_product(
         let a = AtomicPtr::new(a);
         on_threads(threads, || {
             let index = begun.fetch_add(1, Ordering::Relaxed);
-            with_buffer(1, b_tiles * block[1] * usize::from(packs_b), |b| {
+            with_buffer(1, if packs_b { b_tiles * block[1] } else { IN_PLACE }, |b| {
                 let tiles = [a.load(Ordering::Relaxed), b];
                 work(Worker { phases: &phases, columns, block, index, tiles });
             });

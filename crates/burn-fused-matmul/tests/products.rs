@@ -200,7 +200,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
 #[test]
 fn a_sum_is_added_up_alike_whatever_is_beside_it() {
     for k in [1, 3, 48, 700, 1300] {
-        for n in [1, 2, 5, 24, 64, 65, 130] {
+        for n in [1, 2, 5, 24, 64, 65, 96, 130] {
             for order in [Order::Rows, Order::Columns] {
                 let (a, b) =
                     (Operand::new([300, k], Order::Rows, false, 5), Operand::new([k, n], order, false, 6));

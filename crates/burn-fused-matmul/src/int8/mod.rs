@@ -20,7 +20,7 @@ use crate::matrix::{Matrix, Values};
 use crate::threads::{Packed, Worker, share_product};
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::amx::Registers;
-use crate::tiles::{PANEL, Tile, prefetch};
+use crate::tiles::{PANEL, Tile, fetch, prefetch};
 pub use kernels::Int8Kernel;
 use kernels::Panels;
 use pulp::Arch;
@@ -212,24 +212,11 @@ impl Product<'_> {
         let (to_scales, to) = to.split_at_mut(PANEL * blocks);
         let mut totals = [0.0_f32; PANEL];
         for index in 0..blocks {
-            let mut sums = [0_i32; PANEL];
-            for word in 0..words {
-                let rows = block.min(4 * word + 4) - 4 * word;
-                let mut four = [[0; PANEL]; 4];
-                for (row, to) in four.iter_mut().enumerate().take(rows) {
-                    let from = &values[(index * block + 4 * word + row) * n + line..];
-                    // The usual width apart: its loop has a fixed length.
-                    match from.first_chunk::<PANEL>() {
-                        Some(from) if width == PANEL => *to = *from,
-                        _ => to[..width].copy_from_slice(&from[..width]),
-                    }
-                }
-                for row in &four {
-                    sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum += i32::from(value));
-                }
-                let to = to[PANEL * (index * words + word)..].first_chunk_mut().expect("a panel's words");
-                interleave(&four, to);
-            }
+            let (from, to) = (
+                &values[index * block * n..][..block * n],
+                &mut to[PANEL * index * words..][..PANEL * words],
+            );
+            let sums = interleave_block(from, line, [n, width], to);
             let mut scales_of_block = [0.0; PANEL];
             scales_of_block[..width].copy_from_slice(&scales[index * n + line..][..width]);
             // Over references: what arrays' own methods call is not compiled for the CPU.
@@ -247,31 +234,75 @@ impl Product<'_> {
     }
 }
 
-/// Four rows as words of four values.
+/// Up to 32 columns of a block, from column `line` of `n` on, as words of four values, and the sums of each.
 #[inline(always)]
-fn interleave(rows: &[[i8; PANEL]; 4], to: &mut [u32; PANEL]) {
+fn interleave_block(values: &[i8], line: usize, [n, width]: [usize; 2], to: &mut [u32]) -> [i32; PANEL] {
     #[cfg(target_arch = "x86_64")]
-    for half in [0, 16] {
-        use std::arch::x86_64::*;
-        // SAFETY: each row has 16 values from there on, and there is room for as many words.
-        unsafe {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|row| _mm_loadu_si128(rows[row].as_ptr().add(half).cast()));
-            let (ab, cd) = (_mm_unpacklo_epi8(a, b), _mm_unpacklo_epi8(c, d));
-            let (ab_high, cd_high) = (_mm_unpackhi_epi8(a, b), _mm_unpackhi_epi8(c, d));
-            let words = [
-                _mm_unpacklo_epi16(ab, cd),
-                _mm_unpackhi_epi16(ab, cd),
-                _mm_unpacklo_epi16(ab_high, cd_high),
-                _mm_unpackhi_epi16(ab_high, cd_high),
-            ];
-            to.as_mut_ptr().add(half).cast::<[__m128i; 4]>().write_unaligned(words);
+    if let (PANEL, true, Arch::V3(_) | Arch::V4(_)) = (width, values.len().is_multiple_of(4 * n), Arch::new())
+    {
+        // SAFETY: both have AVX2.
+        return unsafe { interleave_panel(values, line, n, to) };
+    }
+    let mut sums = [0; PANEL];
+    for (four, to) in values.chunks(4 * n).zip(to.as_chunks_mut::<PANEL>().0) {
+        to.fill(0);
+        for (row, shift) in four.chunks(n).zip((0..).step_by(8)) {
+            for ((&value, to), sum) in row[line..][..width].iter().zip(&mut *to).zip(&mut sums) {
+                *to |= u32::from(value.cast_unsigned()) << shift;
+                *sum += i32::from(value);
+            }
         }
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    for (j, to) in to.iter_mut().enumerate() {
-        *to = u32::from_ne_bytes(rows.map(|row| row[j] as u8));
-    }
+    sums
 }
+
+/// [`interleave_block`] of whole panels and words.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn interleave_panel(values: &[i8], line: usize, n: usize, to: &mut [u32]) -> [i32; PANEL] {
+    use std::arch::x86_64::*;
+    let mut sums = [_mm256_setzero_si256(); 4];
+    // The sums of the pairs in so many words fit into 16 bits.
+    for (values, to) in values.chunks(4 * 64 * n).zip(to.chunks_mut(PANEL * 64)) {
+        let mut pairs = [_mm256_setzero_si256(); 4];
+        for (four, to) in values.chunks_exact(4 * n).zip(to.as_chunks_mut::<PANEL>().0) {
+            // Rows are on pages of their own, which the CPU does not foresee.
+            let ahead = four.as_ptr().wrapping_add(line + AHEAD * n);
+            (0..4).for_each(|row| fetch::<1>(ahead.wrapping_add(row * n)));
+            let row = |row: usize| {
+                let row: &[i8; PANEL] = four[row * n + line..].first_chunk().expect("a row of a panel");
+                // SAFETY: it has 32 values.
+                unsafe { _mm256_loadu_si256(row.as_ptr().cast()) }
+            };
+            let [a, b, c, d] = [row(0), row(1), row(2), row(3)];
+            let (ab, cd) = (_mm256_unpacklo_epi8(a, b), _mm256_unpacklo_epi8(c, d));
+            let (ab_high, cd_high) = (_mm256_unpackhi_epi8(a, b), _mm256_unpackhi_epi8(c, d));
+            // The first four columns of each half, and the next four; then the last eight.
+            let [first, second] = [_mm256_unpacklo_epi16(ab, cd), _mm256_unpackhi_epi16(ab, cd)];
+            let [third, fourth] =
+                [_mm256_unpacklo_epi16(ab_high, cd_high), _mm256_unpackhi_epi16(ab_high, cd_high)];
+            let words = [
+                _mm256_permute2x128_si256::<0x20>(first, second),
+                _mm256_permute2x128_si256::<0x20>(third, fourth),
+                _mm256_permute2x128_si256::<0x31>(first, second),
+                _mm256_permute2x128_si256::<0x31>(third, fourth),
+            ];
+            for ((words, pairs), to) in words.into_iter().zip(&mut pairs).zip(to.as_chunks_mut::<8>().0) {
+                // SAFETY: there is room for eight words.
+                unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), words) };
+                *pairs = _mm256_add_epi16(*pairs, _mm256_maddubs_epi16(_mm256_set1_epi8(1), words));
+            }
+        }
+        for (sums, pairs) in sums.iter_mut().zip(pairs) {
+            *sums = _mm256_add_epi32(*sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        }
+    }
+    // SAFETY: both are 128 bytes without invalid values.
+    unsafe { std::mem::transmute::<[__m256i; 4], [i32; PANEL]>(sums) }
+}
+
+/// Rows of W between one that is fetched and one that is packed.
+const AHEAD: usize = 96;
 
 /// The step of a row's 256 values, and the one that stands for 0. The step is NaN if a value is not finite.
 #[inline(always)]

@@ -28,7 +28,7 @@ mod pairs;
 mod product;
 
 use half::bf16;
-pub(crate) use product::{multiply, prefetch};
+pub(crate) use product::{IN_PLACE, multiply, prefetch};
 
 /// Rows of a panel of A, columns of a panel of B.
 pub(crate) const PANEL: usize = 32;
@@ -146,7 +146,27 @@ struct Panels {
     width: usize,
     /// Whether the product is added to C.
     add: bool,
+    /// What else is done where B is in place.
+    in_place: Option<InPlace>,
 }
+
+/// Where words of B in place are copied to by the rows that read them first, and which words of the next steps are fetched meanwhile.
+#[derive(Clone, Copy)]
+struct InPlace {
+    /// Whether these rows read B in place, and not the copy.
+    is_first: bool,
+    /// Whether the product goes on with the chain of which C holds the first sums.
+    continues: bool,
+    /// Two panels of words, [`COPIED`] from one step along K to the next: in place steps are far apart, and in few sets of a cache.
+    copy: *mut u32,
+    /// The words that are multiplied next, so many from one step to the next; those of the steps whose bits are set are fetched.
+    next: *const u32,
+    next_step: usize,
+    fetched: u64,
+}
+
+/// Words from one step along K to the next in a copy of words in place.
+const COPIED: usize = 2 * PANEL;
 
 /// Sums that are to be rounded to entries of C.
 struct Rounding<'a> {
