@@ -277,21 +277,21 @@ fn interleave_panel(values: &[i8], line: usize, n: usize, to: &mut [u32]) -> [i3
             let [a, b, c, d] = [row(0), row(1), row(2), row(3)];
             let (ab, cd) = (_mm256_unpacklo_epi8(a, b), _mm256_unpacklo_epi8(c, d));
             let (ab_high, cd_high) = (_mm256_unpackhi_epi8(a, b), _mm256_unpackhi_epi8(c, d));
-            // The first four columns of each half, and the next four; then the last eight.
-            let [first, second] = [_mm256_unpacklo_epi16(ab, cd), _mm256_unpackhi_epi16(ab, cd)];
-            let [third, fourth] =
-                [_mm256_unpacklo_epi16(ab_high, cd_high), _mm256_unpackhi_epi16(ab_high, cd_high)];
-            let words = [
-                _mm256_permute2x128_si256::<0x20>(first, second),
-                _mm256_permute2x128_si256::<0x20>(third, fourth),
-                _mm256_permute2x128_si256::<0x31>(first, second),
-                _mm256_permute2x128_si256::<0x31>(third, fourth),
-            ];
-            for ((words, pairs), to) in words.into_iter().zip(&mut pairs).zip(to.as_chunks_mut::<8>().0) {
-                // SAFETY: there is room for eight words.
-                unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), words) };
-                *pairs = _mm256_add_epi16(*pairs, _mm256_maddubs_epi16(_mm256_set1_epi8(1), words));
-            }
+            // Four columns of the first half and four of the second each.
+            let (first, second) = (_mm256_unpacklo_epi16(ab, cd), _mm256_unpackhi_epi16(ab, cd));
+            let (third, fourth) =
+                (_mm256_unpacklo_epi16(ab_high, cd_high), _mm256_unpackhi_epi16(ab_high, cd_high));
+            // No loop: the compiler would keep its state in memory.
+            let mut put = |eight: usize, words| {
+                // SAFETY: there is room for four times eight words.
+                unsafe { _mm256_storeu_si256(to.as_mut_ptr().add(8 * eight).cast(), words) };
+                let two = _mm256_maddubs_epi16(_mm256_set1_epi8(1), words);
+                pairs[eight] = _mm256_add_epi16(pairs[eight], two);
+            };
+            put(0, _mm256_permute2x128_si256::<0x20>(first, second));
+            put(1, _mm256_permute2x128_si256::<0x20>(third, fourth));
+            put(2, _mm256_permute2x128_si256::<0x31>(first, second));
+            put(3, _mm256_permute2x128_si256::<0x31>(third, fourth));
         }
         for (sums, pairs) in sums.iter_mut().zip(pairs) {
             *sums = _mm256_add_epi32(*sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
