@@ -194,10 +194,16 @@ impl<T: Example> Examples<T> {
     }
 
     /// The same examples with the classes of a model, whatever their order. Returns [`Error::Row`] or [`Error::Data`], with the first
-    /// example of the class, if the model lacks one.
+    /// example of the class, if the model lacks one, or has several of a name.
     pub(crate) fn with_ids_of(mut self, id2label: &[String]) -> Result<Self> {
         let place = |(id, name): (usize, &String)| {
-            let place = id2label.iter().position(|label| label == name);
+            let mut places = (0..id2label.len()).filter(|&place| id2label[place] == *name);
+            let place = places.next();
+            if places.next().is_some() {
+                let problem =
+                    format!("is the name of several of the model's: {id2label:?}; rename them in its config");
+                return Err(Error::data(format!("the label {name:?} of the data"), problem));
+            }
             place.ok_or_else(|| match self.reread.as_ref().map(|reread| reread(id2label)) {
                 Some(Err(row @ Error::Row { .. })) => row,
                 _ => {
