@@ -15,7 +15,7 @@ pub use answers::Answer;
 pub use classify::{Ranked, ScoredLabel};
 pub use entities::{Aggregation, Entity};
 #[cfg(feature = "train")]
-pub(crate) use entities::{entity_spans, has_scheme, tag, word_starts};
+pub(crate) use entities::{entity_spans, has_scheme, split, tag, word_starts};
 pub use fill_mask::{FilledMask, FilledMasks};
 pub use quantization::{EmbeddingPrecision, EmbeddingRanges, quantize_embeddings, to_vectors};
 #[cfg(feature = "train")]
