@@ -24,7 +24,7 @@ pub(crate) use sentences::Prefix;
 use crate::error::{Error, Result};
 use crate::files::folder_of;
 use crate::files::hub::{Wanted, directory};
-use crate::layers::check_sizes;
+use crate::layers::{check_sizes, ensure};
 use crate::model::{PretrainedModel, Prompts, Stored};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
@@ -257,6 +257,9 @@ options! {
     /// `answers`: the answer may be that there is none, if the logit of no answer exceeds that of the best answer by more than
     /// this (`null_score_diff_threshold`; SQuAD 2's default is 0).
     with_no_answer_threshold(no_answer_threshold: f64);
+    /// `classify`, `classify_zero_shot`: the probability in [0, 1] from which on a label [is predicted](ScoredLabel::is_predicted), in
+    /// place of the model's.
+    with_threshold(threshold: f64);
     /// Sentence embeddings: how many values of each are kept; by default the model's
     /// [`truncate_dim`](crate::model::BertForSentenceEmbeddingConfig::truncate_dim).
     with_truncate_dim(truncate_dim: usize);
@@ -311,6 +314,10 @@ impl TextOptions {
 
     /// What is put before texts; [`Error::Config`] if there is no prompt of the name that was asked for.
     fn prompt<'a>(&'a self, own: &'a Prompts, default: &'a str) -> Result<&'a str> {
+        let threshold = self.threshold.unwrap_or(0.5);
+        ensure((0.0..=1.0).contains(&threshold), "threshold", || {
+            format!("is {threshold}, but must lie in [0, 1]")
+        })?;
         match &self.prompt {
             None => Ok(default),
             Some(Prompt::Name(name)) => own.text(Some(name)),

@@ -176,6 +176,7 @@ impl TrainingData<Tagger> for LabelledSentences {
         let all = TokenWindow::of_until(&sentences, &tokenizer, &check)?;
         let long = all.iter().filter(|windows| windows.len() > 1).count();
         if let (true, Some(length)) = (long > 0, tokenizer.model_max_length()) {
+        let config = config.with_label_thresholds(None);
             let all = all.len();
             reader.arguments.note(format_args!(
                 "{long} of {all} sentences have more than {length} tokens and are read in windows"
