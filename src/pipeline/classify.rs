@@ -1,10 +1,11 @@
 //! Texts to labels, and texts by their relevance for a query.
 
+use super::sentences::Prefix;
 use super::{Pipeline, TextOptions, largest, softmax};
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
-use crate::model::{BertForSequenceClassification, ProblemType};
 use crate::layers::ensure;
+use crate::model::{BertForSequenceClassification, ProblemType};
 use crate::text::{BertTokenizer, Encoding};
 use burn_fused::bias_activation;
 
@@ -15,7 +16,6 @@ pub struct ScoredLabel {
     pub label: String,
     /// Its probability; of a regression, the number.
     pub score: f64,
-}
     /// Whether it is predicted: where a text may have several labels, each whose probability reaches its threshold; else the best
     /// label, if it reaches the [threshold](TextOptions::with_threshold) of the options, if any.
     pub is_predicted: bool,
@@ -36,6 +36,7 @@ pub(super) fn scored_labels(
         ScoredLabel { label: name(id), score: scores[id], is_predicted }
     };
     best.iter().enumerate().map(label).collect()
+}
 
 /// A text of a list and its score. Returned by [`Pipeline::rank`] and [`Pipeline::search`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,7 +88,6 @@ impl Pipeline<BertForSequenceClassification> {
     ) -> Result<Vec<Vec<ScoredLabel>>> {
         options.check("classify", &["top_k", "threshold"])?;
         let config = self.model.config();
-        let found = self.of_windows(
         let is_regression = config.problem_type == Some(ProblemType::Regression);
         ensure(!is_regression || options.threshold.is_none(), "threshold", || {
             "is set, but the numbers of a regression have none".into()
@@ -99,6 +99,7 @@ impl Pipeline<BertForSequenceClassification> {
             Some(thresholds) => thresholds[id],
             None => 0.5,
         };
+        let found = self.of_windows(
             texts,
             options,
             |text| Ok(vec![text.encoded(&self.tokenizer)?]),
@@ -124,7 +125,7 @@ impl Pipeline<BertForSequenceClassification> {
     ///
     /// The model has one label and reads the query and a text as a pair, which is cut as by
     /// [`encode_pair`](BertTokenizer::encode_pair). Before the query comes a prompt, by default that of the model's
-    /// [`Prompts`](crate::model::Prompts). The score is the model's [activation](Activation) of the logit, by default the
+    /// [`Prompts`](crate::model::Prompts); a query that begins with it gets no other. The score is the model's [activation](Activation) of the logit, by default the
     /// sigmoid. To train one, give [`multi_label`](crate::model::SequenceClassificationBatch::multi_label) a relevance in
     /// [0, 1] for each pair. Reads `top_k`, by default all texts, and the prompt. Errors are those of
     /// [every method](Pipeline#errors), and [`Error::Config`] if the model has not one label, or there is no prompt of the name.
@@ -143,7 +144,9 @@ impl Pipeline<BertForSequenceClassification> {
             return Err(Error::config("id2label", problem));
         }
         // Tokenised with the query, and not by itself: words may merge across the border.
-        let query = format!("{}{query}", options.prompt(&config.prompts, config.prompts.text(None)?)?);
+        let prompt = options.prompt(&config.prompts, config.prompts.text(None)?)?;
+        let prefix = Prefix::new(prompt, true, &self.tokenizer)?;
+        let query = prefix.text(query);
         let activation = config.activation.unwrap_or(Activation::Sigmoid);
         let scores = self.of_windows(
             texts,

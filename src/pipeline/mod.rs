@@ -66,8 +66,8 @@ use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
-/// Texts are cut to what the model reads, as by [`limit_tokenizer`](PretrainedModel::limit_tokenizer). A text's results do
-/// not depend on the other texts of a call. A pipeline is `Send` and `Sync`: threads can share one.
+/// Texts are cut to what the model reads, as by [`limit_tokenizer`](PretrainedModel::limit_tokenizer), and a warning of the crate
+/// `log` says how many of a call were; [`Encoding::is_truncated`] says it of one. A text's results do not depend on the other texts of a call. A pipeline is `Send` and `Sync`: threads can share one.
 ///
 /// # Errors
 ///
@@ -142,19 +142,30 @@ impl<M: Stored> Pipeline<M> {
         // Without reading the weight, which would initialise a lazy one.
         let device = self.model.bert().embeddings.word_embeddings.weight.lazy_device();
         let size = options.batch_size.unwrap_or(32);
+        let mut cut = 0;
         // Part by part: the tokens of a million texts would fill the memory.
         for (part, texts) in texts.chunks(size).enumerate() {
             let windows: Vec<Result<Vec<Encoding>>> = texts.maybe_par_iter().map(&encode).collect();
             let (mut of_text, mut encodings) = (Vec::new(), Vec::new());
             for (index, windows) in (part * size..).zip(windows) {
-                encodings.extend(windows?);
+                let windows = windows?;
+                cut += usize::from(windows.iter().any(Encoding::is_truncated));
+                encodings.extend(windows);
                 of_text.resize(encodings.len(), index);
             }
             for (of_text, encodings) in of_text.chunks(size).zip(encodings.chunks(size)) {
                 read(of_text, encodings, &self.tokenizer.batch(encodings, &device)?)?;
             }
         }
+        self.warn_of_cut(cut, texts.len());
         Ok(())
+    }
+
+    /// Once for a call.
+    fn warn_of_cut(&self, cut: usize, texts: usize) {
+        if let (1.., Some(length)) = (cut, self.tokenizer.model_max_length()) {
+            log::warn!("{cut} of {texts} texts were cut at {length} tokens");
+        }
     }
 
     /// What `found` makes of the windows of each text, given the index of the text, a window's tokens and its N·C logits, of
@@ -246,6 +257,9 @@ options! {
     with_batch_size(batch_size: usize);
     /// How many results a text has at most, the best first. By default: all labels and ranks, 20 answers, 5 words.
     with_top_k(top_k: usize);
+    /// `classify`, `classify_zero_shot`: the probability in [0, 1] from which on a label [is predicted](ScoredLabel::is_predicted), in
+    /// place of the model's.
+    with_threshold(threshold: f64);
     /// `entities`, `answers`: how many tokens neighbouring windows of a long text share.
     with_stride(stride: usize);
     /// `entities`: how the predictions for tokens become entities; by default [`Aggregation::Words`].
@@ -257,9 +271,6 @@ options! {
     /// `answers`: the answer may be that there is none, if the logit of no answer exceeds that of the best answer by more than
     /// this (`null_score_diff_threshold`; SQuAD 2's default is 0).
     with_no_answer_threshold(no_answer_threshold: f64);
-    /// `classify`, `classify_zero_shot`: the probability in [0, 1] from which on a label [is predicted](ScoredLabel::is_predicted), in
-    /// place of the model's.
-    with_threshold(threshold: f64);
     /// Sentence embeddings: how many values of each are kept; by default the model's
     /// [`truncate_dim`](crate::model::BertForSentenceEmbeddingConfig::truncate_dim).
     with_truncate_dim(truncate_dim: usize);
@@ -303,6 +314,10 @@ impl TextOptions {
             let problem = format!("is set, but {task} does not read it; leave it out");
             return Err(Error::config(field, problem));
         }
+        let threshold = self.threshold.unwrap_or(0.5);
+        ensure((0.0..=1.0).contains(&threshold), "threshold", || {
+            format!("is {threshold}, but must lie in [0, 1]")
+        })?;
         let sizes = [
             ("batch_size", self.batch_size),
             ("top_k", self.top_k),
@@ -314,10 +329,6 @@ impl TextOptions {
 
     /// What is put before texts; [`Error::Config`] if there is no prompt of the name that was asked for.
     fn prompt<'a>(&'a self, own: &'a Prompts, default: &'a str) -> Result<&'a str> {
-        let threshold = self.threshold.unwrap_or(0.5);
-        ensure((0.0..=1.0).contains(&threshold), "threshold", || {
-            format!("is {threshold}, but must lie in [0, 1]")
-        })?;
         match &self.prompt {
             None => Ok(default),
             Some(Prompt::Name(name)) => own.text(Some(name)),
