@@ -58,7 +58,7 @@ impl Batch {
         let labels: Vec<i32> = labels().into_iter().map(|label| label as i32).collect();
         Self {
             input: BertEmbeddingsInput::from_rows(&padded(SHAPE), device).expect("rows of one length"),
-            padding: PaddingMask::from_lengths(&lengths(SHAPE), SHAPE[1]),
+            padding: PaddingMask::from_lengths(&lengths(SHAPE), SHAPE[1]).unwrap(),
             labels: Tensor::from_ints(labels.as_slice(), device),
         }
     }

@@ -87,7 +87,7 @@ fn main() {
                 |dir| model.save_pretrained(dir).expect("a checkpoint"),
                 json!({ "input_ids": rows, "attention_mask": attention_mask(&lengths, seq) }),
             );
-            let padding = is_padded.then(|| PaddingMask::from_lengths(&lengths, seq));
+            let padding = is_padded.then(|| PaddingMask::from_lengths(&lengths, seq).unwrap());
             let input = BertEmbeddingsInput::from_rows(&rows, &device).expect("rows of one length");
             let hidden = |model: &BertModel| model.forward(&input, padding.as_ref()).last_hidden_state;
             let own = mean_absolute(hidden(&model), &lengths);

@@ -3,8 +3,8 @@
 //! Reads texts from standard input, one per line; `--json` prints an object for each. Without it, columns are separated by
 //! tabs, positions in a line count bytes, and the task decides what is printed:
 //!
-//! - `classify`: the most probable label, its probability and the text; of a multi-label model every label with a probability
-//!   of at least one half, of a regression its numbers;
+//! - `classify`: the most probable label, its probability and the text; of a multi-label model every label whose probability reaches
+//!   the model's threshold, by default one half, of a regression its numbers;
 //! - `tag`: for each entity the number of its line, its label, its probability, where it starts and ends, and the entity;
 //! - `answer --question "Who wrote it?"`: for each answer the number of its line, its probability, where it starts and ends, and
 //!   the answer; with `--no-answer`, for models of SQuAD 2, a line may contain none;
@@ -15,7 +15,8 @@
 //! - `embed`: the embedding of each line as a JSON list; with `--query`, the lines that are most similar to it.
 //!
 //! `MODEL` is a directory that transformers, sentence-transformers or an example of this crate saved, or with the feature `hub`
-//! a name such as `owner/name`. `fine_tune`'s names of the tasks serve here too.
+//! a name such as `owner/name`. `fine_tune`'s names of the tasks serve here too. How many of up to 32 lines were cut, as they are longer
+//! than the model reads, is said on the standard error.
 
 #[path = "command_line/input.rs"]
 mod input;
@@ -24,10 +25,11 @@ use anyhow::{Context, Result, ensure};
 use burn::prelude::*;
 use burn_bert::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification,
-    BertForTokenClassification, ProblemType, Stored,
+    BertForTokenClassification, Stored,
 };
 use burn_bert::pipeline::{Aggregation, FilledMask, Pipeline, ScoredLabel, TextOptions};
 use clap::Parser;
+use log::{LevelFilter, Log, Metadata, Record};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -136,18 +138,35 @@ impl Model {
     }
 }
 
+/// Prints what the crate warns of.
+struct Warnings;
+
+impl Log for Warnings {
+    fn enabled(&self, metadata: &Metadata) -> bool {
+        metadata.target().starts_with("burn_bert")
+    }
+
+    fn log(&self, record: &Record) {
+        if self.enabled(record.metadata()) {
+            eprintln!("{}", record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
 fn main() -> Result<()> {
+    log::set_logger(&Warnings)?;
+    log::set_max_level(LevelFilter::Warn);
     match Task::parse() {
         Task::Classify { model } => {
             let pipeline = model.load::<BertForSequenceClassification>()?;
-            let problem_type = pipeline.model().config().problem_type;
-            classify(&model, problem_type, |texts| Ok(pipeline.classify(texts, &TextOptions::new())?))
+            classify(&model, |texts| Ok(pipeline.classify(texts, &TextOptions::new())?))
         }
         Task::ZeroShot { model, labels, template, multi_label } => {
             let pipeline = model.load::<BertForSequenceClassification>()?;
             let options = TextOptions::new().with_hypothesis_template(template).with_multi_label(multi_label);
-            let problem_type = multi_label.then_some(ProblemType::MultiLabelClassification);
-            classify(&model, problem_type, |texts| Ok(pipeline.classify_zero_shot(texts, &labels, &options)?))
+            classify(&model, |texts| Ok(pipeline.classify_zero_shot(texts, &labels, &options)?))
         }
         Task::Tag { model, aggregation, stride } => {
             let aggregation = match aggregation.as_str() {
@@ -194,18 +213,10 @@ fn parts(mut predict: impl FnMut(usize, &[String]) -> Result<()>) -> Result<()> 
     }
 }
 
-fn classify(
-    model: &Model,
-    problem_type: Option<ProblemType>,
-    classify: impl Fn(&[String]) -> Result<Vec<Vec<ScoredLabel>>>,
-) -> Result<()> {
+fn classify(model: &Model, classify: impl Fn(&[String]) -> Result<Vec<Vec<ScoredLabel>>>) -> Result<()> {
     parts(|_, texts| {
         for (mut labels, text) in classify(texts)?.into_iter().zip(texts) {
-            match problem_type {
-                Some(ProblemType::Regression) => {}
-                Some(ProblemType::MultiLabelClassification) => labels.retain(|label| label.score >= 0.5),
-                Some(ProblemType::SingleLabelClassification) | None => labels.truncate(1),
-            }
+            labels.retain(|label| label.is_predicted);
             if model.json {
                 let labels = labels.iter().map(|label| json!({ "label": label.label, "score": label.score }));
                 input::print(json!({ "text": text, "labels": labels.collect::<Vec<_>>() }))?;

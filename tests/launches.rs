@@ -98,7 +98,7 @@ impl Step {
         let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(128);
         let config = BertModelConfig::new(embeddings).with_num_hidden_layers(layers);
         let config = config.with_num_attention_heads(2).with_intermediate_size(256);
-        let padding = PaddingMask::from_lengths(&lengths, 64);
+        let padding = PaddingMask::from_lengths(&lengths, 64).unwrap();
         let positions: Vec<[usize; 2]> = (0..20).map(|i| [i % 3, 2 * i]).collect();
         let batch = MaskedLmBatch::new(input([4, 64], device), Some(padding), &positions, &[5; 20]).unwrap();
         Self {

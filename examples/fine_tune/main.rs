@@ -65,6 +65,8 @@ enum Task {
         settings: Settings,
         #[command(flatten)]
         columns: ColumnOptions,
+        #[command(flatten)]
+        prompts: PromptOptions,
     },
     /// Tag words, such as named entities
     #[command(visible_alias = "tag")]
@@ -104,12 +106,8 @@ enum Task {
         /// Sentences that are in memory at once; the rest of the batch is computed again
         #[arg(long)]
         mini_batch_size: Option<usize>,
-        /// What comes before all sentences; if given several times, before those of the first, the second and further columns
-        #[arg(long, conflicts_with = "prompt_names")]
-        prompts: Vec<String>,
-        /// The model's own prompts by name, such as query,document, for each column
-        #[arg(long, value_delimiter = ',')]
-        prompt_names: Vec<String>,
+        #[command(flatten)]
+        prompts: PromptOptions,
     },
     /// Predict masked tokens (masked language modelling)
     #[command(visible_alias = "fill-mask")]
@@ -123,6 +121,27 @@ enum Task {
         #[arg(long)]
         whole_words: bool,
     },
+}
+
+#[derive(Args)]
+struct PromptOptions {
+    /// What comes before all sentences, or before the queries of a reranker; if given several times, before the sentences of the
+    /// first, the second and further columns
+    #[arg(long, conflicts_with = "prompt_names")]
+    prompts: Vec<String>,
+    /// The model's own prompts by name, such as query,document, for each column
+    #[arg(long, value_delimiter = ',')]
+    prompt_names: Vec<String>,
+}
+
+impl PromptOptions {
+    fn of(&self) -> Option<TrainingPrompts> {
+        match (&self.prompts[..], &self.prompt_names[..]) {
+            ([], []) => None,
+            ([], names) => Some(TrainingPrompts::Names(names.to_vec())),
+            (texts, _) => Some(TrainingPrompts::Texts(texts.to_vec())),
+        }
+    }
 }
 
 /// The columns of a table, by name or by index from 0.
@@ -313,10 +332,11 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
                 _ => Ok(()),
             }
         }
-        Task::Reranker { settings, columns } => {
+        Task::Reranker { settings, columns, prompts } => {
             let columns = columns.of(LabelKind::Relevance);
             let open = |path: &Path| LabelledTexts::open(path, &columns);
-            settings.train(settings.arguments(ranks)?, open).map(drop)
+            let arguments = TrainingArguments { prompts: prompts.of(), ..settings.arguments(ranks)? };
+            settings.train(arguments, open).map(drop)
         }
         Task::Tokens { settings } => {
             settings.train(settings.arguments(ranks)?, |path| LabelledSentences::open(path)).map(drop)
@@ -339,16 +359,7 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             print(format_args!("exact match {exact:.2}, F1 {f1:.2}"));
             Ok(())
         }
-        Task::Sentences {
-            settings,
-            columns,
-            label,
-            loss,
-            matryoshka,
-            mini_batch_size,
-            prompts,
-            prompt_names,
-        } => {
+        Task::Sentences { settings, columns, label, loss, matryoshka, mini_batch_size, prompts } => {
             let loss = loss.as_deref().map(|loss| -> SentenceLoss {
                 let loss = match loss {
                     "co-sent" => CoSentLoss::new().into(),
@@ -362,12 +373,8 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
                 }
             });
             let arguments = settings.arguments(ranks)?.with_sentence_loss(loss);
-            let prompts = match (&prompts[..], &prompt_names[..]) {
-                ([], []) => None,
-                ([], names) => Some(TrainingPrompts::Names(names.to_vec())),
-                (texts, _) => Some(TrainingPrompts::Texts(texts.to_vec())),
-            };
-            let arguments = TrainingArguments { prompts, ..arguments.with_mini_batch_size(*mini_batch_size) };
+            let arguments = arguments.with_mini_batch_size(*mini_batch_size);
+            let arguments = TrainingArguments { prompts: prompts.of(), ..arguments };
             let chosen =
                 (!columns.is_empty()).then(|| Columns::default().with_texts(columns.iter().cloned()));
             let columns = chosen.unwrap_or_default();

@@ -25,7 +25,7 @@ pub fn by_class(pipeline: &Pipeline<BertForSequenceClassification>, texts: &Labe
         let Label::Class(truth) = item.label else {
             let Label::Classes(truth) = &item.label else { continue };
             let truth: Vec<_> = truth.iter().filter_map(|&id| model.label2id(&texts.names()[id])).collect();
-            let found = found.iter().filter(|found| found.score >= 0.5);
+            let found = found.iter().filter(|found| found.is_predicted);
             let found: Vec<_> = found.filter_map(|found| model.label2id(&found.label)).collect();
             let marks =
                 |ids: &[usize]| (0..model.id2label().len()).map(|id| ids.contains(&id)).collect::<Vec<_>>();

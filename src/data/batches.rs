@@ -46,6 +46,7 @@ pub(super) struct Items {
     sources: Option<Arc<Vec<usize>>>,
     /// Hashes of the texts of each item, of which no two of a step are to be equal.
     pub(super) texts: Option<Arc<Vec<Vec<u64>>>>,
+    labels: Option<Arc<Vec<f32>>>,
 }
 
 impl<B: 'static> Batches<B> {
@@ -92,6 +93,19 @@ impl<B: 'static> Batches<B> {
     pub fn with_texts(mut self, texts: Vec<Vec<u64>>) -> Self {
         self.items.texts = Some(Arc::new(texts));
         self
+    }
+
+    /// Sets the label of each item.
+    pub(crate) fn with_labels(mut self, labels: Vec<f32>) -> Self {
+        self.items.labels = Some(Arc::new(labels));
+        self
+    }
+
+    /// Whether all labels are equal, if they are known.
+    pub(crate) fn has_one_label(&self) -> bool {
+        let Some(labels) = &self.items.labels else { return false };
+        let mut labels = self.items.indices.iter().map(|&index| labels[index]);
+        labels.next().is_some_and(|first| labels.all(|label| label == first))
     }
 
     /// The number of items.

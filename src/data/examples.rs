@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
 use std::path::Path;
 use std::sync::Arc;
+use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 
 /// Classes that are printed, of data that have more.
 const PRINTED: usize = 20;
@@ -194,10 +195,16 @@ impl<T: Example> Examples<T> {
     }
 
     /// The same examples with the classes of a model, whatever their order. Returns [`Error::Row`] or [`Error::Data`], with the first
-    /// example of the class, if the model lacks one.
+    /// example of the class, if the model lacks one, or has several of a name.
     pub(crate) fn with_ids_of(mut self, id2label: &[String]) -> Result<Self> {
         let place = |(id, name): (usize, &String)| {
-            let place = id2label.iter().position(|label| label == name);
+            let mut places = (0..id2label.len()).filter(|&place| id2label[place] == *name);
+            let place = places.next();
+            if places.next().is_some() {
+                let problem =
+                    format!("is the name of several of the model's: {id2label:?}; rename them in its config");
+                return Err(Error::data(format!("the label {name:?} of the data"), problem));
+            }
             place.ok_or_else(|| match self.reread.as_ref().map(|reread| reread(id2label)) {
                 Some(Err(row @ Error::Row { .. })) => row,
                 _ => {
@@ -263,6 +270,18 @@ impl<T: Example> Examples<T> {
         let counts: Vec<usize> = self.summary().classes.into_iter().map(|(_, count)| count).collect();
         let mean = counts.iter().sum::<usize>() as f64 / counts.len() as f64;
         counts.into_iter().map(|count| if count == 0 { 1.0 } else { mean / count as f64 }).collect()
+    }
+
+    /// The number of examples of which something holds, looked at in parallel; an error of one ends it.
+    pub(crate) fn count(&self, holds: impl Fn(&T) -> Result<bool> + Sync + Send) -> Result<usize> {
+        let held: Vec<Result<bool>> = self.items.maybe_par_iter().map(holds).collect();
+        held.into_iter().try_fold(0, |count, holds| Ok(count + usize::from(holds?)))
+    }
+
+    /// The label of each example as a number; of any number of classes that of the first.
+    pub(crate) fn labels(&self) -> Vec<f32> {
+        let class = |item: &T| item.classes().first().map_or(f32::NAN, |id| *id as f32);
+        self.items.iter().map(|item| item.number().unwrap_or_else(|| class(item))).collect()
     }
 
     /// The size of each example, in bytes of text or in words: an estimate of its length for [length

@@ -3,7 +3,7 @@ use super::labelled_file::{LabelledFile, extension, is_json};
 use super::labels::{Classes, LabelKind, class_id};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
-use crate::pipeline::{has_scheme, tag, word_starts};
+use crate::pipeline::{has_scheme, split, tag, word_starts};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::data::dataset::Dataset;
 use burn::prelude::*;
@@ -54,14 +54,13 @@ impl Example for LabelledTokens {
     }
 
     fn scheme(names: &[String]) -> Option<&'static str> {
-        let begins =
-            |starts: &[&str]| names.iter().any(|name| starts.iter().any(|start| name.starts_with(start)));
+        let has = |prefixes: &[&str]| names.iter().any(|name| prefixes.contains(&split(name).0));
         Some(match () {
-            () if begins(&["L-", "U-"]) => "BILOU",
-            () if begins(&["E-", "S-"]) => "BIOES",
-            () if begins(&["B-"]) => "BIO",
-            () if has_scheme(names) => "IO",
-            () => "none, each is a class; entities need tags such as B-PER and I-PER",
+            () if !has_scheme(names) => "none, each is a class; entities need tags such as B-PER and I-PER",
+            () if has(&["L", "U"]) => "BILOU",
+            () if has(&["E", "S", "M", "W"]) => "BIOES",
+            () if has(&["B"]) => "BIO",
+            () => "IO",
         })
     }
 
@@ -129,6 +128,12 @@ fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> R
     // A `#` may also begin a word, as in "#1": a comment is told by its number of columns.
     let usual = file.lines().find(|(_, text)| !text.starts_with('#') && !is_break(text));
     let usual = usual.map_or(0, |(_, text)| columns(text).len());
+    // What ends a line after its last column; a line with fewer columns than others lacks its tag.
+    let filled = |columns: &[&str]| {
+        columns.iter().rposition(|column| !column.trim().is_empty()).map_or(0, |last| last + 1)
+    };
+    let words = file.lines().filter(|(_, text)| !text.starts_with('#') && !is_break(text));
+    let widest = words.map(|(_, text)| filled(&columns(text))).max().unwrap_or(0);
     let mut sentences = Vec::new();
     let mut sentence = LabelledTokens::default();
     for (place, text) in file.lines() {
@@ -141,7 +146,10 @@ fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> R
             let problem = "has a carriage return inside; end lines with a line feed";
             return Err(file.bad_row(place, problem.into()));
         }
-        let columns = columns(text);
+        let mut columns = columns(text);
+        if !is_conll_u && filled(&columns) == widest {
+            columns.truncate(widest);
+        }
         let (word, tag) = match columns[..] {
             _ if text.starts_with('#') && (is_conll_u || columns.len() != usual) => continue,
             // The words of a range are on lines of their own, and an empty node has no word in the text.
@@ -260,19 +268,19 @@ impl TokenWindow {
 
 /// The tag of the first, the last or a middle part of a word, if there is such a one: of `S-X`, `B-X`, `E-X` or `I-X`.
 fn part_of_tag(id: usize, names: &[String], is_first: bool, is_last: bool) -> usize {
-    let Some((prefix, kind)) = names[id].split_once('-') else { return id };
-    let other = match (tag(&names[id], true).0, is_first, is_last) {
+    let ((prefix, kind), (place, _)) = (split(&names[id]), tag(&names[id], true));
+    let other = match (place, is_first, is_last) {
         (_, true, true) => return id,
         ('S', true, _) => "B",
         ('B', true, _) | ('E' | 'S', _, true) => match prefix {
             "U" => "L",
-            "S" => "E",
+            "S" | "W" => "E",
             _ => return id,
         },
         _ => "I",
     };
-    let named = |prefix: &str| names.iter().position(|name| *name == format!("{prefix}-{kind}"));
-    // BMES has `M` for the inside.
+    let named = |prefix: &str| names.iter().position(|name| split(name) == (prefix, kind));
+    // BMES and BMEW have `M` for the inside.
     named(other).or_else(|| named("M").filter(|_| other == "I")).unwrap_or(id)
 }
 
@@ -407,6 +415,10 @@ mod tests {
             ("O B-X I-X L-X U-X", "U-X", ["B-X", "I-X", "L-X"]),
             ("O B-X M-X E-X S-X", "S-X", ["B-X", "M-X", "E-X"]),
             ("O B-X I-X E-X S-X", "O", ["O", "O", "O"]),
+            ("O B-X M-X E-X W-X", "W-X", ["B-X", "M-X", "E-X"]),
+            ("O B I", "B", ["B", "I", "I"]),
+            ("O B I L U", "U", ["B", "I", "L"]),
+            ("O B I", "O", ["O", "O", "O"]),
         ] {
             let names: Vec<String> = scheme.split(' ').map(String::from).collect();
             let id = names.iter().position(|name| name == whole).unwrap();

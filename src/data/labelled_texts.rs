@@ -3,9 +3,11 @@ use super::labelled_file::{Column, Columns, LabelledFile};
 use super::labels::{Classes, Label, LabelKind, class_id, multi_hot_len};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
-use crate::text::{BertTokenizer, TextBatch};
+use crate::pipeline::Prefix;
+use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
 use std::path::Path;
+use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 
 /// A text or a pair of texts with its label: an item of [`LabelledTexts`]; [`Examples`] has an example.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,14 +164,21 @@ impl LabelledText {
         num_labels: usize,
         device: &Device,
     ) -> Result<SequenceClassificationBatch> {
+        Self::batch_after(&Prefix::default(), texts, tokenizer, num_labels, device)
+    }
+
+    /// [`batch`](Self::batch) of texts each after a prompt.
+    pub(crate) fn batch_after(
+        prompt: &Prefix,
+        texts: &[Self],
+        tokenizer: &BertTokenizer,
+        num_labels: usize,
+        device: &Device,
+    ) -> Result<SequenceClassificationBatch> {
         check(texts)?;
-        let first = texts.iter().map(|item| item.text.as_str());
-        let second = texts.iter().filter_map(|item| item.pair.as_deref());
-        // All have a second text, or none.
-        let encodings = match texts[0].pair {
-            Some(_) => tokenizer.encode_pairs(&first.zip(second).collect::<Vec<_>>())?,
-            None => tokenizer.encode_batch(&first.collect::<Vec<_>>())?,
-        };
+        let encodings: Vec<_> =
+            texts.maybe_par_iter().map(|text| text.encode_after(prompt, tokenizer)).collect();
+        let encodings = encodings.into_iter().collect::<Result<Vec<_>>>()?;
         let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
         let labels = || texts.iter().map(|item| &item.label);
         let targets = || labels().map(|label| label.targets(num_labels)).collect::<Result<Vec<_>>>();
@@ -184,6 +193,15 @@ impl LabelledText {
             LabelKind::Classes | LabelKind::Relevance => {
                 SequenceClassificationBatch::multi_label(input, padding, &targets()?)
             }
+        }
+    }
+
+    /// The tokens of prompt and text, or of these and the second text.
+    pub(crate) fn encode_after(&self, prompt: &Prefix, tokenizer: &BertTokenizer) -> Result<Encoding> {
+        let text = prompt.text(&self.text);
+        match &self.pair {
+            Some(pair) => tokenizer.encode_pair(&text, pair),
+            None => tokenizer.encode(&text),
         }
     }
 }

@@ -214,7 +214,9 @@ impl<'a> Classes<'a> {
         let numbers = self.ids.keys().filter(|label| is_number(label)).count();
         let has_ids = numbers > 0;
         // A `0` for the `O` of tags is the one that is wrong, and not the names.
-        if let Some(label) = self.ids.keys().find(|label| is_number(label)).filter(|_| 2 * numbers < count) {
+        if let Some(label) =
+            self.ids.keys().find(|label| is_number(label)).filter(|_| numbers < count && 2 * numbers <= count)
+        {
             let problem = "is a number, but the other labels are names; correct it, or name all classes with open_with_names";
             return Err(Error::data(format!("the label {label:?} of {}", path.display()), problem));
         }

@@ -239,6 +239,17 @@ impl SentencePair {
         Self::batch_after(&[], pairs, tokenizer, device)
     }
 
+    /// Whether a sentence is cut after the prompt of its column.
+    pub(crate) fn is_cut(&self, prompts: &[Prefix], tokenizer: &BertTokenizer) -> Result<bool> {
+        for column in 0..2 + self.negatives.len() {
+            let text = prompted(prompts, column, self.sentence(column));
+            if tokenizer.encode(&text)?.is_truncated() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// [`batch`](Self::batch) of sentences each after the prompt of its column, in further columns after the last prompt.
     pub(crate) fn batch_after(
         prompts: &[Prefix],
@@ -251,16 +262,12 @@ impl SentencePair {
         let columns = pairs[0].negatives.len();
         let labels: Vec<f32> = pairs.iter().filter_map(|pair| pair.label).collect();
         // Of the sentences of some columns, the pairs one after another.
-        let prompt_of =
-            |first: usize, sentence: usize| prompts.get(first + sentence / pairs.len()).or(prompts.last());
         let batch = |first: usize, sentences: Vec<&str>| -> Result<_> {
-            let encoded = (0..).zip(&sentences).map(|(sentence, text)| match prompt_of(first, sentence) {
-                Some(prompt) => prompt.text(text),
-                None => Cow::Borrowed(*text),
-            });
-            let encodings = tokenizer.encode_batch(&encoded.collect::<Vec<_>>())?;
-            let lengths =
-                (0..sentences.len()).filter_map(|sentence| Some(prompt_of(first, sentence)?.length));
+            let column = |sentence: usize| first + sentence / pairs.len();
+            let texts = (0..).zip(&sentences).map(|(place, text)| prompted(prompts, column(place), text));
+            let encodings = tokenizer.encode_batch(&texts.collect::<Vec<_>>())?;
+            let lengths = (0..sentences.len())
+                .filter_map(|sentence| Some(prompt_of(prompts, column(sentence))?.length));
             let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
             Ok(((input, padding), lengths.collect::<Vec<_>>()))
         };
@@ -278,4 +285,13 @@ impl SentencePair {
             SentencePairBatch { prompt_lengths, texts, ..SentencePairBatch::new(anchors, candidates)? };
         if labels.is_empty() { Ok(batch) } else { batch.with_labels(&labels) }
     }
+}
+
+/// The prompt of a column; in further columns the last one.
+fn prompt_of(prompts: &[Prefix], column: usize) -> Option<&Prefix> {
+    prompts.get(column).or(prompts.last())
+}
+
+fn prompted<'a>(prompts: &[Prefix], column: usize, text: &'a str) -> Cow<'a, str> {
+    prompt_of(prompts, column).map_or(Cow::Borrowed(text), |prompt| prompt.text(text))
 }

@@ -25,7 +25,7 @@ use burn_fused::with_one_draw;
 /// let config = BertModelConfig::new(BertEmbeddingsConfig::new().with_hidden_size(8)).with_num_attention_heads(2);
 /// let encoder = config.with_num_hidden_layers(2).with_intermediate_size(16).init_encoder(&device)?;
 /// let hidden = Tensor::ones([2, 3, 8], &device);
-/// let padding = PaddingMask::from_lengths(&[3, 1], 3);
+/// let padding = PaddingMask::from_lengths(&[3, 1], 3)?;
 /// assert_eq!(encoder.forward(hidden.clone(), Some(&padding)).dims(), [2, 3, 8]);
 /// assert_eq!(encoder.forward_packed(hidden, Some(&padding))?.rows().dims(), [4, 8]);
 /// # Ok::<(), burn_bert::Error>(())

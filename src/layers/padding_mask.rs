@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// use burn::prelude::*;
 /// use burn_bert::PaddingMask;
 ///
-/// let mask = PaddingMask::from_lengths(&[3, 1], 3);
+/// let mask = PaddingMask::from_lengths(&[3, 1], 3)?;
 /// assert_eq!((mask.dims(), mask.num_tokens()), ([2, 3], 4));
 /// let tensor = Tensor::from_data([[false, false, false], [false, true, true]], &Device::default());
 /// assert_eq!(PaddingMask::from(tensor), mask); // reads the tensor back
@@ -30,8 +30,21 @@ pub struct PaddingMask {
 }
 
 impl PaddingMask {
-    /// Sequences of these lengths, padded at the end to length `seq`. A longer sequence counts as one of length `seq`.
-    pub fn from_lengths(lengths: &[usize], seq: usize) -> Self {
+    /// Sequences of these lengths, padded at the end to length `seq`. Returns [`Error::Data`] if one is longer, [`Error::Empty`]
+    /// without sequences or columns.
+    pub fn from_lengths(lengths: &[usize], seq: usize) -> Result<Self> {
+        if lengths.is_empty() || seq == 0 {
+            return Err(Error::Empty { input: "lengths", shape: vec![lengths.len(), seq] });
+        }
+        if let Some(row) = lengths.iter().position(|&length| length > seq) {
+            let problem = format!("is {}, but sequences are padded to {seq}", lengths[row]);
+            return Err(Error::data(format!("lengths[{row}]"), problem));
+        }
+        Ok(Self::padded(lengths, seq))
+    }
+
+    /// [`from_lengths`](Self::from_lengths) of any number of lengths that are at most `seq`.
+    pub(crate) fn padded(lengths: &[usize], seq: usize) -> Self {
         let is_padding = lengths.iter().flat_map(|&length| (0..seq).map(move |column| column >= length));
         Self::new(is_padding.collect(), [lengths.len(), seq])
     }
@@ -67,7 +80,7 @@ impl PaddingMask {
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let seq = longest.next_multiple_of(multiple_of.unwrap_or(1));
         // Without padding a batch needs no mask, and no rows are gathered.
-        let mask = Self::from_lengths(lengths, seq);
+        let mask = Self::padded(lengths, seq);
         (seq, (!mask.is_full()).then_some(mask))
     }
 

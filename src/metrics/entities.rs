@@ -1,5 +1,5 @@
 use super::epoch_metric::{Collected, EpochMetric, classes, has_nan};
-use crate::pipeline::{entity_spans, tag};
+use crate::pipeline::{entity_spans, split, tag};
 use burn::prelude::*;
 use burn::tensor::TensorReadError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +97,7 @@ fn entities<'a>(tags: &[&'a str]) -> BTreeSet<(&'a str, usize, usize)> {
 /// The first character of a tag, and what follows its hyphen; without one, what follows the character.
 fn parts(label: &str) -> (char, &str) {
     // BILOU's letters, which seqeval reads in strict mode alone.
-    if label.starts_with(['L', 'U', 'M']) && label[1..].starts_with('-') {
+    if label.starts_with(['L', 'U', 'M', 'W']) && split(label).0.len() == 1 {
         return tag(label, true);
     }
     let mut rest = label.chars();

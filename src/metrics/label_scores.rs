@@ -63,8 +63,41 @@ impl LabelScores {
     }
 }
 
+/// The probability from which on a label has the best F1, given its probability in each text and whether the text has it: halfway
+/// between two of them. Of equal F1 it is the highest such; 0.5 if no text has the label.
+///
+/// ```
+/// use burn_bert::metrics::best_threshold;
+///
+/// let threshold = best_threshold(&[0.9, 0.25, 0.125, 0.0625], &[true, true, false, false]);
+/// assert_eq!(threshold, 0.1875);
+/// ```
+///
+/// Source: `find_best_f1_and_threshold` of sentence-transformers 6.2's `BinaryClassificationEvaluator`, which also tries thresholds
+/// between equal probabilities.
+pub fn best_threshold(probabilities: &[f64], truth: &[bool]) -> f64 {
+    let mut order: Vec<usize> = (0..probabilities.len()).collect();
+    order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));
+    let present = truth.iter().filter(|has| **has).count() as u64;
+    let (mut correct, mut best) = (0, (0.0, 0.5));
+    for (place, &text) in order.iter().enumerate() {
+        correct += u64::from(truth[text]);
+        let (least, below) =
+            (probabilities[text], order.get(place + 1).map_or(0.0, |&next| probabilities[next]));
+        let f1 = EntityCounts { correct, present, predicted: place as u64 + 1 }.f1();
+        // A threshold cannot tell equal ones apart.
+        if f1 > best.0 && below < least {
+            let halfway = (least + below) / 2.0;
+            // Of neighbouring numbers it may be the one below.
+            best = (f1, if halfway > below { halfway } else { least });
+        }
+    }
+    // So that it has finite odds.
+    best.1.clamp(1e-9, 1.0 - 1e-9)
+}
+
 /// A score of a whole epoch's predictions of any number of labels, of their [`LabelScores`], in Burn's trainer. A label is
-/// predicted whose sigmoid is at least 0.5.
+/// predicted whose sigmoid is at least 0.5; of a model with thresholds, its probability at least the threshold.
 pub type LabelMetric = EpochMetric<LabelScores>;
 
 impl LabelMetric {

@@ -24,7 +24,7 @@ mod squad_scores;
 pub use confusion_matrix::{ConfusionMatrix, ConfusionMetric};
 pub use entities::{EntityCounts, EntityInput, EntityMetric, EntityScores};
 pub use epoch_metric::EpochMetric;
-pub use label_scores::{LabelInput, LabelMetric, LabelScores};
+pub use label_scores::{LabelInput, LabelMetric, LabelScores, best_threshold};
 pub use retrieval::{RetrievalInput, RetrievalMetric, RetrievalScores, TripletInput, TripletMetric};
 pub use spearman::{SpearmanInput, SpearmanMetric, spearman};
 pub use squad_scores::SquadScores;

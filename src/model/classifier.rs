@@ -9,7 +9,6 @@ use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::Activation;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 
 macro_rules! classifier {
     ($kind:ident, $config:ident, $model:ident, $batch:ident, $output:ident, dropout: $($dropout:ident).+) => {
@@ -41,7 +40,7 @@ macro_rules! classifier {
                 &self.stated.id2label
             }
 
-            /// The id of a label.
+            /// The id of a label; of several of one name the first.
             pub fn label2id(&self, label: &str) -> Option<usize> {
                 self.stated.id2label.iter().position(|name| name == label)
             }
@@ -141,17 +140,9 @@ pub(super) fn numbered(count: usize) -> Vec<String> {
     (0..count).map(|id| format!("LABEL_{id}")).collect()
 }
 
+/// Two labels may have one name, as in transformers; data with names [cannot be read](crate::data::Examples) for such a model.
 pub(super) fn check_names(id2label: &[String]) -> Result<()> {
-    ensure(!id2label.is_empty(), "id2label", || {
-        "is empty, but a classifier needs at least one label".into()
-    })?;
-    // Names are keys of label2id, which would lose one of two.
-    let mut seen = BTreeSet::new();
-    id2label.iter().try_for_each(|name| {
-        ensure(seen.insert(name), "id2label", || {
-            format!("has {name:?} twice, but label names must be unique")
-        })
-    })
+    ensure(!id2label.is_empty(), "id2label", || "is empty, but a classifier needs at least one label".into())
 }
 
 /// Refuses an ε of label smoothing that is not in [0, 1).
@@ -191,6 +182,12 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
     let name = |id: usize| match names.get(&id.to_string()) {
         Some(Value::String(name)) => Ok(name.clone()),
         Some(Value::Number(name)) => Ok(name.to_string()),
+        // As Python writes them.
+        Some(Value::Bool(name)) => Ok(if *name { "True" } else { "False" }.into()),
+        Some(Value::Null) => {
+            let problem = format!("names the id {id} by null; give it a name, such as \"LABEL_{id}\"");
+            Err(fields.invalid("id2label", problem))
+        }
         Some(_) => {
             Err(fields.invalid("id2label", format!("names the id {id} by something that is not text")))
         }

@@ -1,8 +1,10 @@
 //! Texts to labels, and texts by their relevance for a query.
 
+use super::sentences::Prefix;
 use super::{Pipeline, TextOptions, largest, softmax};
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
+use crate::layers::ensure;
 use crate::model::{BertForSequenceClassification, ProblemType};
 use crate::text::{BertTokenizer, Encoding};
 use burn_fused::bias_activation;
@@ -14,6 +16,26 @@ pub struct ScoredLabel {
     pub label: String,
     /// Its probability; of a regression, the number.
     pub score: f64,
+    /// Whether it is predicted: where a text may have several labels, each whose probability reaches its threshold; else the best
+    /// label, if it reaches the [threshold](TextOptions::with_threshold) of the options, if any.
+    pub is_predicted: bool,
+}
+
+/// The labels with these scores, the one with the highest first; `own` is the threshold of each where there may be several.
+pub(super) fn scored_labels(
+    scores: &[f64],
+    options: &TextOptions,
+    name: impl Fn(usize) -> String,
+    own: Option<impl Fn(usize) -> f64>,
+) -> Vec<ScoredLabel> {
+    let best = largest(scores, options.top_k.unwrap_or(usize::MAX));
+    let label = |(place, &id): (usize, &usize)| {
+        let own_threshold = own.as_ref().map(|own| own(id));
+        let threshold = options.threshold.or(own_threshold).unwrap_or(f64::NEG_INFINITY);
+        let is_predicted = scores[id] >= threshold && (place == 0 || own.is_some());
+        ScoredLabel { label: name(id), score: scores[id], is_predicted }
+    };
+    best.iter().enumerate().map(label).collect()
 }
 
 /// A text of a list and its score. Returned by [`Pipeline::rank`] and [`Pipeline::search`].
@@ -54,8 +76,9 @@ impl Pipeline<BertForSequenceClassification> {
     /// The score is the softmax over the labels, or, if the model has one label or its `problem_type` is
     /// [`MultiLabelClassification`](ProblemType::MultiLabelClassification), the sigmoid of each. For a
     /// [`Regression`](ProblemType::Regression) it is the number itself. A pair is cut as by
-    /// [`encode_pair`](BertTokenizer::encode_pair). Reads `top_k`, by default all labels. Errors are those of
-    /// [every method](Pipeline#errors).
+    /// [`encode_pair`](BertTokenizer::encode_pair). Reads `top_k`, by default all labels, and `threshold`, by default the model's
+    /// [`label_thresholds`](crate::model::BertForSequenceClassificationConfig::label_thresholds). Errors are those of
+    /// [every method](Pipeline#errors), and [`Error::Config`] for a threshold of a regression.
     ///
     /// Source: `TextClassificationPipeline` of transformers 5.23 with `top_k=None`.
     pub fn classify<T: TextOrPair>(
@@ -63,8 +86,19 @@ impl Pipeline<BertForSequenceClassification> {
         texts: &[T],
         options: &TextOptions,
     ) -> Result<Vec<Vec<ScoredLabel>>> {
-        options.check("classify", &["top_k"])?;
+        options.check("classify", &["top_k", "threshold"])?;
         let config = self.model.config();
+        let is_regression = config.problem_type == Some(ProblemType::Regression);
+        ensure(!is_regression || options.threshold.is_none(), "threshold", || {
+            "is set, but the numbers of a regression have none".into()
+        })?;
+        let are_several = config.problem_type == Some(ProblemType::MultiLabelClassification);
+        let thresholds = config.label_thresholds.as_ref();
+        let threshold = |id: usize| match thresholds {
+            _ if is_regression => f64::NEG_INFINITY,
+            Some(thresholds) => thresholds[id],
+            None => 0.5,
+        };
         let found = self.of_windows(
             texts,
             options,
@@ -79,9 +113,8 @@ impl Pipeline<BertForSequenceClassification> {
                     }
                     _ => logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect(), // sigmoid
                 };
-                let best = largest(&scores, options.top_k.unwrap_or(usize::MAX)).into_iter();
-                let label = |id: usize| ScoredLabel { label: config.id2label[id].clone(), score: scores[id] };
-                best.map(label).collect::<Vec<_>>()
+                let own = (are_several || is_regression).then_some(threshold);
+                scored_labels(&scores, options, |id| config.id2label[id].clone(), own)
             },
         )?;
         Ok(found.concat())
@@ -92,7 +125,7 @@ impl Pipeline<BertForSequenceClassification> {
     ///
     /// The model has one label and reads the query and a text as a pair, which is cut as by
     /// [`encode_pair`](BertTokenizer::encode_pair). Before the query comes a prompt, by default that of the model's
-    /// [`Prompts`](crate::model::Prompts). The score is the model's [activation](Activation) of the logit, by default the
+    /// [`Prompts`](crate::model::Prompts); a query that begins with it gets no other. The score is the model's [activation](Activation) of the logit, by default the
     /// sigmoid. To train one, give [`multi_label`](crate::model::SequenceClassificationBatch::multi_label) a relevance in
     /// [0, 1] for each pair. Reads `top_k`, by default all texts, and the prompt. Errors are those of
     /// [every method](Pipeline#errors), and [`Error::Config`] if the model has not one label, or there is no prompt of the name.
@@ -111,7 +144,9 @@ impl Pipeline<BertForSequenceClassification> {
             return Err(Error::config("id2label", problem));
         }
         // Tokenised with the query, and not by itself: words may merge across the border.
-        let query = format!("{}{query}", options.prompt(&config.prompts, config.prompts.text(None)?)?);
+        let prompt = options.prompt(&config.prompts, config.prompts.text(None)?)?;
+        let prefix = Prefix::new(prompt, true, &self.tokenizer)?;
+        let query = prefix.text(query);
         let activation = config.activation.unwrap_or(Activation::Sigmoid);
         let scores = self.of_windows(
             texts,

@@ -75,7 +75,8 @@ impl Pipeline<BertForTokenClassification> {
     /// [`Aggregation`] spans, labels and scores match transformers' `token-classification` pipeline.
     ///
     /// Labels are IOB1, IOB2, BIOES or BILOU: `B-X` begins an entity of the type X; `I-X`, or `X`, continues one and begins one
-    /// after anything else; `E-X` and `L-X` end one; `S-X` and `U-X` are one alone. (transformers knows `B-` and `I-`.) A text
+    /// after anything else; `E-X` and `L-X` end one; `S-X`, `U-X` and `W-X` are one alone. (transformers knows `B-` and `I-`.) Where
+    /// all labels but `O` are such letters alone, entities have the label `_`. A text
     /// longer than the model reads is read in windows that share `stride` tokens, by default 0. A word that two windows have is
     /// read in that where more stands around it. With another aggregation, an entity longer than the stride may be cut in two; of
     /// entities that overlap, the one with the most characters remains, and of those the one with the highest score.
@@ -234,12 +235,12 @@ impl Pipeline<BertForTokenClassification> {
 fn joined(text: &str, parts: &[Entity], names: &[String]) -> Vec<Entity> {
     let has_scheme = has_scheme(names);
     let tags = parts.iter().map(|part| tag(&part.label, has_scheme));
-    let joined = entity_spans(tags).into_iter().map(|(_, parts_of)| {
+    let joined = entity_spans(tags).into_iter().map(|(kind, parts_of)| {
         let parts = &parts[parts_of];
         let (start, end) = (parts[0].start, parts[parts.len() - 1].end);
         let score = parts.iter().map(|part| part.score).sum::<f64>() / parts.len() as f64;
         // "MISC-1" is of the type "1", as in transformers.
-        let label = parts[0].label.split_once('-').map_or(&*parts[0].label, |(_, kind)| kind);
+        let label = parts[0].label.split_once('-').map_or(kind, |(_, kind)| kind);
         Entity { text: text[start..end].into(), start, end, words: None, label: label.into(), score }
     });
     joined.collect()
@@ -273,19 +274,30 @@ fn without_overlap(mut entities: Vec<Entity>) -> Vec<Entity> {
     kept
 }
 
-/// Whether labels say where entities begin: IOB1, IOB2, BIOES, BILOU.
+/// Whether labels say where entities begin: IOB1, IOB2, BIOES (BMEW), BILOU, with types or as letters alone.
 pub(crate) fn has_scheme(names: &[String]) -> bool {
-    names.iter().any(|name| name.starts_with("B-") || name.starts_with("I-"))
+    let begins = |name: &String| ["B", "I"].contains(&split(name).0);
+    names.iter().any(|name| begins(name) && name.contains('-'))
+        || names.iter().any(begins) && names.iter().all(|name| name == "O" || tag(name, true).1 == UNNAMED)
+}
+
+/// The type of entities whose tags are letters alone, as seqeval has it.
+const UNNAMED: &str = "_";
+
+/// The prefix and the type of a tag.
+pub(crate) fn split(label: &str) -> (&str, &str) {
+    label.split_once('-').unwrap_or((label, UNNAMED))
 }
 
 /// A label's prefix as BIOES writes it, and its type; without a prefix that of the inside of an entity.
 pub(crate) fn tag(label: &str, has_scheme: bool) -> (char, &str) {
-    let (prefix, kind) = label.split_once('-').filter(|_| has_scheme).unwrap_or(("", label));
+    let (prefix, kind) = split(label);
     let prefix = match prefix {
+        _ if !has_scheme => return ('I', label),
         "B" => 'B',
         "I" | "M" => 'I',
         "E" | "L" => 'E',
-        "S" | "U" => 'S',
+        "S" | "U" | "W" => 'S',
         _ => return ('I', label),
     };
     (prefix, kind)

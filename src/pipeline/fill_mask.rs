@@ -137,8 +137,10 @@ impl Pipeline<BertForMaskedLm> {
         let (candidates, top_k) = self.candidates(options)?;
         let num_beams = top_k.max(5);
         let device = self.model.bert.embeddings.word_embeddings.weight.lazy_device();
-        let fill = |(text, content): (usize, &T)| {
+        let mut cut = 0;
+        let mut fill = |(text, content): (usize, &T)| {
             let encoding = self.tokenizer.encode(content.as_ref())?;
+            cut += usize::from(encoding.is_truncated());
             let masks = self.masks(text, &encoding)?;
             let types = encoding.token_type_ids();
             // The tokens of each beam, and the logarithm of its probability.
@@ -177,7 +179,9 @@ impl Pipeline<BertForMaskedLm> {
             };
             beams.into_iter().take(top_k).map(filled).collect()
         };
-        texts.iter().enumerate().map(fill).collect()
+        let filled = texts.iter().enumerate().map(&mut fill).collect::<Result<_>>()?;
+        self.warn_of_cut(cut, texts.len());
+        Ok(filled)
     }
 
     /// The probabilities of all tokens at some places, [N, H], each of a text.

@@ -15,7 +15,7 @@ pub use answers::Answer;
 pub use classify::{Ranked, ScoredLabel};
 pub use entities::{Aggregation, Entity};
 #[cfg(feature = "train")]
-pub(crate) use entities::{entity_spans, has_scheme, tag, word_starts};
+pub(crate) use entities::{entity_spans, has_scheme, split, tag, word_starts};
 pub use fill_mask::{FilledMask, FilledMasks};
 pub use quantization::{EmbeddingPrecision, EmbeddingRanges, quantize_embeddings, to_vectors};
 #[cfg(feature = "train")]
@@ -24,7 +24,7 @@ pub(crate) use sentences::Prefix;
 use crate::error::{Error, Result};
 use crate::files::folder_of;
 use crate::files::hub::{Wanted, directory};
-use crate::layers::check_sizes;
+use crate::layers::{check_sizes, ensure};
 use crate::model::{PretrainedModel, Prompts, Stored};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
@@ -66,8 +66,8 @@ use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
-/// Texts are cut to what the model reads, as by [`limit_tokenizer`](PretrainedModel::limit_tokenizer). A text's results do
-/// not depend on the other texts of a call. A pipeline is `Send` and `Sync`: threads can share one.
+/// Texts are cut to what the model reads, as by [`limit_tokenizer`](PretrainedModel::limit_tokenizer), and a warning of the crate
+/// `log` says how many of a call were; [`Encoding::is_truncated`] says it of one. A text's results do not depend on the other texts of a call. A pipeline is `Send` and `Sync`: threads can share one.
 ///
 /// # Errors
 ///
@@ -142,19 +142,30 @@ impl<M: Stored> Pipeline<M> {
         // Without reading the weight, which would initialise a lazy one.
         let device = self.model.bert().embeddings.word_embeddings.weight.lazy_device();
         let size = options.batch_size.unwrap_or(32);
+        let mut cut = 0;
         // Part by part: the tokens of a million texts would fill the memory.
         for (part, texts) in texts.chunks(size).enumerate() {
             let windows: Vec<Result<Vec<Encoding>>> = texts.maybe_par_iter().map(&encode).collect();
             let (mut of_text, mut encodings) = (Vec::new(), Vec::new());
             for (index, windows) in (part * size..).zip(windows) {
-                encodings.extend(windows?);
+                let windows = windows?;
+                cut += usize::from(windows.iter().any(Encoding::is_truncated));
+                encodings.extend(windows);
                 of_text.resize(encodings.len(), index);
             }
             for (of_text, encodings) in of_text.chunks(size).zip(encodings.chunks(size)) {
                 read(of_text, encodings, &self.tokenizer.batch(encodings, &device)?)?;
             }
         }
+        self.warn_of_cut(cut, texts.len());
         Ok(())
+    }
+
+    /// Once for a call.
+    fn warn_of_cut(&self, cut: usize, texts: usize) {
+        if let (1.., Some(length)) = (cut, self.tokenizer.model_max_length()) {
+            log::warn!("{cut} of {texts} texts were cut at {length} tokens");
+        }
     }
 
     /// What `found` makes of the windows of each text, given the index of the text, a window's tokens and its N·C logits, of
@@ -246,6 +257,9 @@ options! {
     with_batch_size(batch_size: usize);
     /// How many results a text has at most, the best first. By default: all labels and ranks, 20 answers, 5 words.
     with_top_k(top_k: usize);
+    /// `classify`, `classify_zero_shot`: the probability in [0, 1] from which on a label [is predicted](ScoredLabel::is_predicted), in
+    /// place of the model's.
+    with_threshold(threshold: f64);
     /// `entities`, `answers`: how many tokens neighbouring windows of a long text share.
     with_stride(stride: usize);
     /// `entities`: how the predictions for tokens become entities; by default [`Aggregation::Words`].
@@ -300,6 +314,10 @@ impl TextOptions {
             let problem = format!("is set, but {task} does not read it; leave it out");
             return Err(Error::config(field, problem));
         }
+        let threshold = self.threshold.unwrap_or(0.5);
+        ensure((0.0..=1.0).contains(&threshold), "threshold", || {
+            format!("is {threshold}, but must lie in [0, 1]")
+        })?;
         let sizes = [
             ("batch_size", self.batch_size),
             ("top_k", self.top_k),

@@ -14,6 +14,7 @@ const QUERIES: usize = 128;
 const CORPUS: usize = 1 << 16;
 
 /// What comes before texts, in training as in use: a prompt, and how many tokens of it are not pooled.
+#[derive(Clone, Default)]
 pub(crate) struct Prefix {
     prompt: String,
     pub(crate) length: usize,

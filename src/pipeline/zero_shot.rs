@@ -1,7 +1,7 @@
 //! Texts to labels that no model was trained with, by natural language inference.
 
-use super::classify::ScoredLabel;
-use super::{Pipeline, TextOptions, largest, softmax};
+use super::classify::{ScoredLabel, scored_labels};
+use super::{Pipeline, TextOptions, softmax};
 use crate::error::Result;
 use crate::layers::ensure;
 use crate::model::BertForSequenceClassification;
@@ -13,7 +13,7 @@ impl Pipeline<BertForSequenceClassification> {
     /// The text is the premise, which alone is cut, and the hypothesis is the template with a label in it. The score is the
     /// softmax of the entailment logits over the labels; with `multi_label`, or of a single label, it is that of entailment and
     /// contradiction, which is the model's first label, or the last if entailment is the first. Reads `hypothesis_template`,
-    /// `multi_label` and `top_k`, by default all labels. Errors are those of [every method](Pipeline#errors), and
+    /// `multi_label`, `threshold`, by default 0.5 of several, and `top_k`, by default all labels. Errors are those of [every method](Pipeline#errors), and
     /// [`Error::Config`](crate::Error::Config) without labels, for a template without `{}`, or if no label of the model is
     /// entailment.
     ///
@@ -34,7 +34,7 @@ impl Pipeline<BertForSequenceClassification> {
         labels: &[L],
         options: &TextOptions,
     ) -> Result<Vec<Vec<ScoredLabel>>> {
-        options.check("classify_zero_shot", &["hypothesis_template", "multi_label", "top_k"])?;
+        options.check("classify_zero_shot", &["hypothesis_template", "multi_label", "threshold", "top_k"])?;
         let template = options.hypothesis_template.as_deref().unwrap_or("This example is {}.");
         ensure(template.contains("{}"), "hypothesis_template", || {
             format!("is {template:?}, but must have {{}} where the label comes")
@@ -68,8 +68,8 @@ impl Pipeline<BertForSequenceClassification> {
                 true => logits.iter().map(|logits| softmax(logits)[1]).collect(),
                 false => softmax(&logits.iter().map(|logits| logits[1]).collect::<Vec<_>>()),
             };
-            let label = |id: usize| ScoredLabel { label: labels[id].as_ref().into(), score: scores[id] };
-            largest(&scores, options.top_k.unwrap_or(usize::MAX)).into_iter().map(label).collect()
+            let own = (options.multi_label == Some(true)).then_some(|_| 0.5);
+            scored_labels(&scores, options, |id| labels[id].as_ref().into(), own)
         };
         Ok(pairs.into_iter().map(scored).collect())
     }

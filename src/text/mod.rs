@@ -47,6 +47,7 @@ pub struct Encoding {
     word_ids: Vec<Option<u32>>,
     offsets: Vec<(usize, usize)>,
     sequence_ids: Vec<Option<usize>>,
+    is_truncated: bool,
 }
 
 impl Encoding {
@@ -92,6 +93,12 @@ impl Encoding {
         self.input_ids.is_empty()
     }
 
+    /// Whether a text was cut, as it has more tokens than [`model_max_length`](BertTokenizer::model_max_length) allows. Windows of a
+    /// text hold all of it.
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
+    }
+
     /// The encoding of a text, or of a pair whose first text has `first` tokens. `trim_offsets` is the tokenizer's.
     fn new(
         encoding: &tokenizers::Encoding,
@@ -129,6 +136,7 @@ impl Encoding {
             word_ids,
             sequence_ids,
             special_tokens_mask,
+            is_truncated: false,
         }
     }
 }

@@ -259,7 +259,7 @@ impl BertTokenizer {
         }
         let mut pieces = self.tokenize(&words[..count])?;
         // A word has the same pieces whatever follows; some have none.
-        while count < words.len() && pieces.len() < room {
+        while count < words.len() && pieces.len() <= room {
             count = words.len().min(4 * count); // so that long texts take few rounds
             pieces = self.tokenize(&words[..count])?;
         }
@@ -336,12 +336,13 @@ impl BertTokenizer {
             TruncationParams { max_length: room, direction: self.truncation_side, ..Default::default() };
         let (mut text, mut pair) = truncate_encodings(text, pair, &params).map_err(failed)?;
         // What was cut off would be combined, each piece of the one with each of the other.
-        text.take_overflowing();
-        pair.as_mut().map(tokenizers::Encoding::take_overflowing);
+        let is_cut = |tokens: &mut tokenizers::Encoding| !tokens.take_overflowing().is_empty();
+        let is_truncated = is_cut(&mut text) | pair.as_mut().is_some_and(is_cut);
         let first = text.len();
         let finished = guarded(|| self.post_processor.process(text, pair, true));
         let finished = finished.map_err(failed)?;
-        Ok(Encoding::new(&finished, first, sources, self.trim_offsets))
+        let encoding = Encoding::new(&finished, first, sources, self.trim_offsets);
+        Ok(Encoding { is_truncated, ..encoding })
     }
 
     /// The places that special tokens leave; without a limit more than any text has tokens.

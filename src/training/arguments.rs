@@ -4,7 +4,7 @@ use crate::data::steps;
 use crate::distributed::{Ranks, gpus};
 use crate::error::{Error, Result};
 use crate::layers::ensure;
-use crate::model::{Prompts, SentenceLoss};
+use crate::model::SentenceLoss;
 use crate::optim::{LrSchedule, layer_wise_decay};
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::prelude::*;
@@ -147,8 +147,8 @@ pub struct TrainingArguments {
     #[serde(serialize_with = "debugged")]
     #[setters(into)]
     pub sentence_loss: Option<SentenceLoss>,
-    /// What is put before sentences in training and evaluation. Texts are saved with a model from a checkpoint: the first as
-    /// `query`, the second as `document`, one for all as both and the default.
+    /// What is put before sentences in training and evaluation, of a reranker before queries. Texts are saved with a model from a
+    /// checkpoint: the first as `query`, the second as `document`, one for all as both and the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setters(skip)]
     pub prompts: Option<TrainingPrompts>,
@@ -279,7 +279,7 @@ impl TrainingArguments {
         }
     }
 
-    /// Puts these prompts before the sentences of training and evaluation.
+    /// Puts these prompts before the sentences of training and evaluation, or one before the queries of a reranker.
     pub fn with_prompts(self, prompts: impl Into<TrainingPrompts>) -> Self {
         Self { prompts: Some(prompts.into()), ..self }
     }
@@ -302,35 +302,16 @@ impl TrainingArguments {
         Ok(self.with_devices(found.into_iter().take(count).collect::<Vec<_>>()))
     }
 
-    /// Says something on the standard error, if anything is to be said.
-    pub(super) fn note(&self, text: impl Display) {
-        if !self.silent && self.ranks.is_first() {
-            let _ = writeln!(stderr(), "{text}");
-        }
+    /// Whether notes are printed.
+    pub(super) fn is_heard(&self) -> bool {
+        !self.silent && self.ranks.is_first()
     }
 
-    /// The prompts of the columns, given those of the model; says which they are, or that the model's are not used.
-    pub(super) fn prompts<'a>(&'a self, own: &'a Prompts, columns: usize) -> Result<Vec<&'a str>> {
-        let texts: Vec<&str> = match &self.prompts {
-            None => {
-                if !own.names().is_empty() {
-                    let names = own.names();
-                    self.note(format_args!(
-                        "the model's prompts {names:?} are not used; with_prompts puts them"
-                    ));
-                }
-                return Ok(Vec::new());
-            }
-            Some(TrainingPrompts::Texts(texts)) => texts.iter().map(String::as_str).collect(),
-            Some(TrainingPrompts::Names(names)) => {
-                names.iter().map(|name| own.text(Some(name))).collect::<Result<_>>()?
-            }
-        };
-        ensure((1..=columns).contains(&texts.len()), "prompts", || {
-            format!("are {}, but there are {columns} columns of sentences", texts.len())
-        })?;
-        self.note(format_args!("prompts of anchors, positives and so on: {texts:?}"));
-        Ok(texts)
+    /// Says something on the standard error, if anything is to be said.
+    pub(super) fn note(&self, text: impl Display) {
+        if self.is_heard() {
+            let _ = writeln!(stderr(), "{text}");
+        }
     }
 
     /// What a resumed run must have in common with this one.

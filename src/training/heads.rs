@@ -4,9 +4,10 @@ use super::outputs::{ClassificationItem, SentenceEmbeddingItem, Shared};
 use super::run::{Outcome, Run, TrainableModel, Trained, train};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::Result;
+use crate::metrics::best_threshold;
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding, BertForSequenceClassification,
-    BertForTokenClassification, ElectraForPreTraining, MaskedLmBatch, QuestionAnsweringBatch,
+    BertForTokenClassification, ElectraForPreTraining, MaskedLmBatch, ProblemType, QuestionAnsweringBatch,
     SentencePairBatch, SequenceClassificationBatch, TokenClassificationBatch,
 };
 use burn::prelude::*;
@@ -106,11 +107,42 @@ impl TrainableModel for BertForSequenceClassification {
         let item = match batch.targets() {
             None => ClassificationItem::of_rows(&output.loss, batch.labelled(logits), columns),
             targets => {
+                let odds = self.config().label_thresholds.map(|thresholds| {
+                    let odds: Vec<f64> = thresholds.iter().map(|p| (p / (1.0 - p)).ln()).collect();
+                    Tensor::<1>::from_data(&odds[..], (&logits.device(), logits.dtype())).unsqueeze::<2>()
+                });
+                let logits = odds.into_iter().fold(logits, |logits, odds| logits - odds);
                 let (loss, sentences) = (output.loss.clone(), Vec::new());
                 ClassificationItem { loss, logits, classes: None, targets, sentences }
             }
         };
         Ok(Outcome { loss: output.loss, count: self.loss_count(batch), output: item })
+    }
+
+    /// With the threshold of each of several labels that has the best F1 on the validation data.
+    fn calibrated(self, run: &Run<Self>) -> Result<Self> {
+        if self.config().problem_type != Some(ProblemType::MultiLabelClassification) {
+            return Ok(self);
+        }
+        let model = self.with_label_thresholds(None)?;
+        let mut of_labels = vec![(Vec::new(), Vec::new()); model.id2label().len()];
+        run.validate(&model, |output| {
+            let (logits, targets) = output.with_targets();
+            let (logits, targets) = (logits.into_data(), targets.into_data());
+            for (place, (logit, target)) in logits.iter::<f64>().zip(targets.iter::<f64>()).enumerate() {
+                let label = place % of_labels.len();
+                of_labels[label].0.push(1.0 / (1.0 + (-logit).exp()));
+                of_labels[label].1.push(target >= 0.5);
+            }
+            Ok(())
+        })?;
+        let thresholds = of_labels.iter().map(|(scores, truth)| best_threshold(scores, truth));
+        let thresholds: Vec<f64> = thresholds.collect();
+        let shown: Vec<String> =
+            model.id2label().iter().zip(&thresholds).map(|(name, p)| format!("{name:?} {p:.4}")).collect();
+        run.arguments
+            .note(format_args!("thresholds with the best F1 on the validation data: {}", shown.join(", ")));
+        model.with_label_thresholds(Some(thresholds))
     }
 }
 

@@ -125,50 +125,62 @@ impl<T: ItemLazy + Adaptor<LossInput> + 'static> Metrics<T> {
 
     /// The metrics over the first batches of a loader, at most so many, of which `model` computes the outputs; `None` if the run is
     /// stopped meanwhile. With `is_checked` the loss of each batch must be finite.
-    ///
-    /// Of several ranks each computes the next batch of a round and sends its output to the others, if they are shared, so that
-    /// the metrics see what they see in one process.
     pub(super) fn evaluate<B: Send + 'static>(
         &self,
-        (loader, most): (&EpochLoader<B>, usize),
+        data: (&EpochLoader<B>, usize),
         arguments: &TrainingArguments,
         shared: Option<Shared<T>>,
         is_checked: bool,
         is_stopped: &dyn Fn() -> bool,
         model: impl Fn(&B) -> Result<T>,
     ) -> Result<Option<BTreeMap<String, f64>>> {
-        let TrainingArguments { ranks, precision, .. } = arguments;
-        let (rank, size) = (ranks.rank(), ranks.size());
-        let (shared, count) = (shared.filter(|_| size > 1), loader.num_batches().min(most));
-        let (part, parts) = if shared.is_some() { (rank, size) } else { (0, 1) };
-        let (mut metrics, mut batches) = (self.clone(), loader.part_of_epoch(0, part, parts));
-        for first in (0..count).step_by(parts) {
-            // In the last round some ranks may have no batch, and take part with nothing.
-            let batch = if first + part < count { batches.next().transpose().map_err(failed)? } else { None };
-            let own = batch.map(|batch| autocast(*precision, || model(&batch))).transpose()?;
-            let outputs: Vec<T> = match &shared {
-                None => own.into_iter().collect(),
-                Some(Shared { write, read }) => {
-                    let messages = ranks.gather(own.as_ref().map_or_else(Vec::new, write))?;
-                    let written = messages.iter().filter(|message| !message.is_empty());
-                    written.map(|message| read(message, &arguments.device())).collect()
-                }
-            };
-            // After the exchange: all leave the loop at the same batch.
-            if is_stopped() {
-                return Ok(None);
-            }
-            for output in outputs {
-                metrics.update(output, None)?;
-                if is_checked {
-                    metrics
-                        .last_loss()
-                        .map_or(Ok(()), |(loss, _)| check_loss("of a validation batch", loss))?;
-                }
-            }
-        }
-        metrics.take().map(Some)
+        let mut metrics = self.clone();
+        let is_whole = evaluate(data, arguments, shared, is_stopped, model, |output| {
+            metrics.update(output, None)?;
+            let loss = metrics.last_loss().filter(|_| is_checked);
+            loss.map_or(Ok(()), |(loss, _)| check_loss("of a validation batch", loss))
+        })?;
+        if is_whole { metrics.take().map(Some) } else { Ok(None) }
     }
+}
+
+/// Gives `read` the outputs that `model` computes of the first batches of a loader, at most so many; false if the run is stopped
+/// meanwhile.
+///
+/// Of several ranks each computes the next batch of a round and sends its output to the others, if they are shared, so that
+/// each reads what it reads in one process.
+pub(super) fn evaluate<B: Send + 'static, T>(
+    (loader, most): (&EpochLoader<B>, usize),
+    arguments: &TrainingArguments,
+    shared: Option<Shared<T>>,
+    is_stopped: &dyn Fn() -> bool,
+    model: impl Fn(&B) -> Result<T>,
+    mut read: impl FnMut(T) -> Result<()>,
+) -> Result<bool> {
+    let TrainingArguments { ranks, precision, .. } = arguments;
+    let (rank, size) = (ranks.rank(), ranks.size());
+    let (shared, count) = (shared.filter(|_| size > 1), loader.num_batches().min(most));
+    let (part, parts) = if shared.is_some() { (rank, size) } else { (0, 1) };
+    let mut batches = loader.part_of_epoch(0, part, parts);
+    for first in (0..count).step_by(parts) {
+        // In the last round some ranks may have no batch, and take part with nothing.
+        let batch = if first + part < count { batches.next().transpose().map_err(failed)? } else { None };
+        let own = batch.map(|batch| autocast(*precision, || model(&batch))).transpose()?;
+        let outputs: Vec<T> = match &shared {
+            None => own.into_iter().collect(),
+            Some(shared) => {
+                let messages = ranks.gather(own.as_ref().map_or_else(Vec::new, shared.write))?;
+                let written = messages.iter().filter(|message| !message.is_empty());
+                written.map(|message| (shared.read)(message, &arguments.device())).collect()
+            }
+        };
+        // After the exchange: all leave the loop at the same batch.
+        if is_stopped() {
+            return Ok(false);
+        }
+        outputs.into_iter().try_for_each(&mut read)?;
+    }
+    Ok(true)
 }
 
 fn failed(source: impl std::error::Error + Send + Sync + 'static) -> Error {

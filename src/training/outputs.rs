@@ -24,7 +24,8 @@ use serde::Serialize;
 pub struct ClassificationItem {
     /// The mean loss, `[1]`.
     pub loss: Tensor<1>,
-    /// Logits of each class, [N, C].
+    /// Logits of each class, [N, C]; where a row may have several classes, less the log odds of the model's thresholds, so that a
+    /// class is predicted from 0 on.
     pub logits: Tensor<2>,
     /// The class of each row, `[N]`; `None` if a row has several classes or numbers.
     pub classes: Option<Tensor<1, Int>>,
@@ -67,7 +68,7 @@ impl ClassificationItem {
     }
 
     /// Logits and targets; no rows with one class per row.
-    fn with_targets(&self) -> (Tensor<2>, Tensor<2>) {
+    pub(super) fn with_targets(&self) -> (Tensor<2>, Tensor<2>) {
         match &self.targets {
             Some(targets) => (self.logits.clone(), targets.clone()),
             None => (self.nothing(), self.nothing()),

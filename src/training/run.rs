@@ -2,7 +2,7 @@ use super::arguments::{Plan, TrainingArguments};
 use super::callback::{Callback, LogEntry, Progress, stopped};
 use super::folder::{RunFolder, State};
 use super::history::{BestBy, Evaluation, History, finite};
-use super::metric_set::{Metrics, check_loss, loss_of};
+use super::metric_set::{Metrics, check_loss, evaluate, loss_of};
 use super::outputs::Shared;
 use crate::data::EpochLoader;
 use crate::distributed::{Ranks, Wire};
@@ -42,6 +42,13 @@ pub trait TrainableModel: PretrainedModel + 'static {
     fn inputs(batch: &Self::Batch) -> Vec<&BertEmbeddingsInput> {
         let _ = batch;
         Vec::new()
+    }
+
+    /// The trained model with what is chosen on the validation data of its run; by default nothing is.
+    #[doc(hidden)]
+    fn calibrated(self, run: &Run<Self>) -> Result<Self> {
+        let _ = run;
+        Ok(self)
     }
 
     /// Trains. The models of this crate have it compiled here, so that a program with one of them compiles soon.
@@ -189,6 +196,13 @@ impl<M: TrainableModel> Run<M> {
         let data = self.valid.as_ref().map_or((&self.train, 1), |valid| (valid, usize::MAX));
         let output = |batch: &_| Ok(model.outcome(batch)?.output);
         self.metrics.evaluate(data, &self.arguments, M::SHARED, is_checked, &|| self.is_stopped(), output)
+    }
+
+    /// Gives `read` the outputs of a model for the batches of the validation data, on every rank.
+    pub(super) fn validate(&self, model: &M, read: impl FnMut(M::Output) -> Result<()>) -> Result<()> {
+        let Some(valid) = &self.valid else { return Ok(()) };
+        let output = |batch: &_| Ok(model.outcome(batch)?.output);
+        evaluate((valid, usize::MAX), &self.arguments, M::SHARED, &|| false, output, read).map(drop)
     }
 
     /// Calls the callbacks of the first rank, each of which may stop the run.
@@ -370,6 +384,7 @@ impl<M: TrainableModel> Training<M> {
         }
         // Merges LoRA's adapters, if there are any.
         let model = ranks.broadcast(model)?.materialize();
+        let model = if is_over { model.calibrated(&run)? } else { model };
         // Nothing has read the weights of the last step yet; a run that was stopped evaluates nothing.
         let last = if run.valid.is_none() { run.evaluate(&model, false)? } else { None };
         last.map_or(Ok(()), |last| check_loss("after the last step", loss_of(&last)))?;

@@ -9,7 +9,7 @@ use super::training_data::{
     TrainingData, batches, check_labels, evaluation_loader, first_inputs, training_loader,
 };
 use crate::checkpoint::Fields;
-use crate::data::Batches;
+use crate::data::{Batches, DataSummary};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::folder_of;
@@ -197,15 +197,24 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         };
         let metrics = metrics.and(further);
         let best_by = metrics.best_by(&arguments, validation.is_some())?;
-        let (summary, validated) = match &validation {
+        let (mut summary, mut validated) = match &validation {
             Some(Validation::Data(valid)) => (train.summary(), valid.summary()),
             _ => (train.summary(), None),
         };
-        check_labels(validated.as_ref().or(summary.as_ref()), &arguments)?;
+        let of_labels = validated.as_ref().or(summary.as_ref());
+        check_labels(of_labels.is_some_and(DataSummary::is_constant), &arguments)?;
         let folder = RunFolder::open(&arguments)?;
         tokenizer.check_directory(&arguments.output_dir)?;
-        let (train, valid, data) = read(train, validation, &model, &tokenizer, &arguments, &interrupter)?;
+        let Read { train, valid, checksums: data, notes } =
+            read(train, validation, &model, &tokenizer, &arguments, &interrupter)?;
         arguments.ranks.same("data", &data)?;
+        if let Some(valid) = &valid {
+            let read = valid.clone().evaluated(arguments.max_eval_samples, arguments.seed)?;
+            check_labels(read.has_one_label(), &arguments)?;
+        }
+        for (summary, notes) in [&mut summary, &mut validated].into_iter().zip(notes) {
+            summary.iter_mut().for_each(|summary| summary.notes.extend_from_slice(&notes));
+        }
         if let Some(summary) = summary.filter(|_| !arguments.silent) {
             let inputs = first_inputs::<M>(&train, &tokenizer, &device).join("\n  tokens: ");
             arguments.note(format_args!("training data: {summary}\n  tokens: {inputs}"));
@@ -280,7 +289,8 @@ fn evaluated<M: TrainableModel, D: TrainingData<M>>(
     // Where it is, unless a device is asked for.
     let model = if arguments.devices.is_empty() { model } else { model.fork(&arguments.device()) };
     model.devices().iter().try_for_each(|device| arguments.precision.check(device))?;
-    let batches = batches(data, &model, pipeline.tokenizer(), arguments, &Interrupter::new())?;
+    let (batches, notes) = batches(data, &model, pipeline.tokenizer(), arguments, &Interrupter::new())?;
+    notes.iter().for_each(|note| arguments.note(note));
     let loader = evaluation_loader(batches, arguments)?;
     let alone = arguments.clone().with_ranks(&Ranks::single());
     let output = |batch: &_| Ok(model.outcome(batch)?.output);
@@ -298,8 +308,13 @@ fn stop_on_ctrl_c(interrupter: Interrupter) -> Result<()> {
     ctrlc::set_handler(handler).map_err(|source| Error::training("the handler of Ctrl-C", source))
 }
 
-/// The batches of the training data and of the validation data, and checksums of both.
-type Read<B> = (Batches<B>, Option<Batches<B>>, [u32; 2]);
+/// The batches of the training data and of the validation data, checksums of both, and what is said of each.
+struct Read<B> {
+    train: Batches<B>,
+    valid: Option<Batches<B>>,
+    checksums: [u32; 2],
+    notes: [Vec<String>; 2],
+}
 
 fn read<M: TrainableModel, D: TrainingData<M>>(
     train: D,
@@ -311,21 +326,24 @@ fn read<M: TrainableModel, D: TrainingData<M>>(
 ) -> Result<Read<M::Batch>> {
     let first = checksum(&train);
     let read = |data| batches(data, model, tokenizer, arguments, interrupter);
-    // What is said of the training data holds of the others.
-    let silent = TrainingArguments { silent: true, ..arguments.clone() };
     match validation {
         Some(Validation::Share(share)) => {
-            let (train, valid) = read(train)?.split(share, arguments.seed)?;
+            let (batches, note) = read(train)?;
+            let (train, valid) = batches.split(share, arguments.seed)?;
             // With the seed the share says which of the training data it is.
-            Ok((train, Some(valid), [first, checksum(&share)]))
+            let checksums = [first, checksum(&share)];
+            Ok(Read { train, valid: Some(valid), checksums, notes: [note, Vec::new()] })
         }
         Some(Validation::Data(valid)) => {
-            let second = checksum(&valid);
-            let train = read(train)?;
-            let valid = batches(valid, model, tokenizer, &silent, interrupter).map_err(of_validation)?;
-            Ok((train, Some(valid), [first, second]))
+            let checksums = [first, checksum(&valid)];
+            let (train, note) = read(train)?;
+            let (valid, second) = read(valid).map_err(of_validation)?;
+            Ok(Read { train, valid: Some(valid), checksums, notes: [note, second] })
         }
-        None => Ok((read(train)?, None, [first, 0])),
+        None => {
+            let (train, note) = read(train)?;
+            Ok(Read { train, valid: None, checksums: [first, 0], notes: [note, Vec::new()] })
+        }
     }
 }
 

@@ -6,9 +6,9 @@ use super::metric_set::Metrics;
 use super::outputs::{ClassificationItem, SentenceEmbeddingItem};
 use super::run::TrainableModel;
 use crate::data::{
-    Batches, DataSummary, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts,
-    MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs, SquadExample,
-    TokenWindow,
+    Batches, DataSummary, EpochLoader, Example, Examples, LabelKind, LabelledSentences, LabelledText,
+    LabelledTexts, MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs,
+    SquadExample, TokenWindow,
 };
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::Result;
@@ -19,15 +19,16 @@ use crate::metrics::{
 use crate::model::{
     BertForMaskedLm, BertForQuestionAnswering, BertForSentenceEmbedding as Embedder,
     BertForSequenceClassification as Classifier, BertForTokenClassification as Tagger, CoSentLoss,
-    MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, QuestionAnsweringBatch, SentencePairBatch,
-    SequenceClassificationBatch, Stored, TokenClassificationBatch,
+    MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, Prompts, QuestionAnsweringBatch,
+    SentencePairBatch, SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
 use crate::pipeline::{Prefix, has_scheme};
 use crate::text::BertTokenizer;
-use burn::data::dataset::InMemDataset;
+use burn::data::dataset::{Dataset, InMemDataset};
 use burn::prelude::Device;
 use burn::train::Interrupter;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::iter::repeat_n;
@@ -39,8 +40,10 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
     /// arguments. Elsewhere they are refused.
     const HAS_CLASSES: bool = false;
 
-    /// Whether the [prompts](TrainingArguments::with_prompts) of the arguments are put before its texts. Elsewhere they are refused.
-    const HAS_PROMPTS: bool = false;
+    /// Whether the [prompts](TrainingArguments::with_prompts) of the arguments are put before its texts. By default they are refused.
+    fn has_prompts(&self) -> bool {
+        false
+    }
 
     /// The config of a model for these data, given that of the checkpoint that it is loaded from. By default the same.
     fn config(&self, checkpoint: M::Config, arguments: &TrainingArguments) -> M::Config {
@@ -72,6 +75,8 @@ pub struct Reader<'a, M> {
     /// The settings.
     pub arguments: &'a TrainingArguments,
     pub(super) interrupter: &'a Interrupter,
+    /// What is said of the data.
+    notes: RefCell<Vec<String>>,
 }
 
 impl<M> Reader<'_, M> {
@@ -79,6 +84,48 @@ impl<M> Reader<'_, M> {
     fn check(&self) -> impl Fn() -> Result<()> + Sync {
         let interrupter = self.interrupter;
         move || check_not_stopped(interrupter)
+    }
+
+    fn note(&self, note: String) {
+        self.notes.borrow_mut().push(note);
+    }
+
+    /// Says how many examples have a text that is cut, given which have; all are tokenised for it, unless nobody reads it.
+    fn note_cut<T: Example>(
+        &self,
+        examples: &Examples<T>,
+        is_cut: impl Fn(&T) -> Result<bool> + Sync + Send,
+    ) -> Result<()> {
+        let length = self.tokenizer.model_max_length().filter(|_| self.arguments.is_heard());
+        let Some(length) = length else { return Ok(()) };
+        let check = self.check();
+        let cut = examples.count(|example| check().and_then(|()| is_cut(example)))?;
+        if cut > 0 {
+            self.note(format!("{cut} of {} {} are cut at {length} tokens", examples.len(), T::NAME));
+        }
+        Ok(())
+    }
+
+    /// The prompts of the columns, given those of the model; says which they are, or that the model's are not used.
+    fn prompts(&self, own: &Prompts, include_prompt: bool, columns: usize) -> Result<Vec<Prefix>> {
+        let texts: Vec<&str> = match &self.arguments.prompts {
+            None => {
+                if !own.names().is_empty() {
+                    let names = own.names();
+                    self.note(format!("the model's prompts {names:?} are not used; with_prompts puts them"));
+                }
+                return Ok(Vec::new());
+            }
+            Some(TrainingPrompts::Texts(texts)) => texts.iter().map(String::as_str).collect(),
+            Some(TrainingPrompts::Names(names)) => {
+                names.iter().map(|name| own.text(Some(name))).collect::<Result<_>>()?
+            }
+        };
+        ensure((1..=columns).contains(&texts.len()), "prompts", || {
+            format!("are {}, but must be 1 to {columns}, one for each column of texts", texts.len())
+        })?;
+        self.note(format!("prompts, by column: {texts:?}"));
+        texts.into_iter().map(|prompt| Prefix::new(prompt, include_prompt, &self.tokenizer)).collect()
     }
 }
 
@@ -111,19 +158,35 @@ fn weights_for(model: &[String], data: &[String], arguments: &TrainingArguments)
     model.iter().map(weight).collect::<Option<_>>().or_else(|| arguments.class_weights.clone())
 }
 
+/// The prompts of a model that is trained with those of the arguments, given its own.
+fn saved_prompts(own: Prompts, arguments: &TrainingArguments) -> Prompts {
+    match &arguments.prompts {
+        Some(TrainingPrompts::Texts(texts)) => match &texts[..] {
+            [] => own,
+            [text] => own.with("query", text).with("document", text).with_default("query"),
+            [query, document, ..] => own.with("query", query).with("document", document),
+        },
+        _ => own,
+    }
+}
+
 /// Classification of one or several classes a text, regression, or reranking (a classifier of pairs with one label, trained by
 /// binary cross-entropy), by the kind of the labels.
 impl TrainingData<Classifier> for LabelledTexts {
     const HAS_CLASSES: bool = true;
 
     fn config(&self, config: Config<Classifier>, arguments: &TrainingArguments) -> Config<Classifier> {
+        let config = config.with_label_thresholds(None);
         let problem = match self.kind() {
             LabelKind::Class => ProblemType::SingleLabelClassification,
             LabelKind::Classes => ProblemType::MultiLabelClassification,
             LabelKind::Value => {
                 return config.with_num_labels(1).with_problem_type(Some(ProblemType::Regression));
             }
-            LabelKind::Relevance => return config.with_num_labels(1).with_problem_type(None),
+            LabelKind::Relevance => {
+                let prompts = saved_prompts(config.prompts.clone(), arguments);
+                return config.with_num_labels(1).with_problem_type(None).with_prompts(prompts);
+            }
         };
         let names = names_for(config.id2label.clone(), self.names());
         let weights = weights_for(&names, self.names(), arguments);
@@ -133,9 +196,22 @@ impl TrainingData<Classifier> for LabelledTexts {
 
     fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceClassificationBatch>> {
         let (names, lengths, tokenizer) = (reader.model.id2label(), self.sizes(), reader.tokenizer.clone());
-        let num_labels = names.len();
-        let batch = move |texts: &[_], device: &_| LabelledText::batch(texts, &tokenizer, num_labels, device);
-        Ok(Batches::new(self.with_ids_of(names)?, batch).with_lengths(lengths))
+        let (num_labels, labels) = (names.len(), self.labels());
+        let prompts = match self.has_prompts() {
+            true => reader.prompts(&reader.model.config().prompts, true, 1)?,
+            false => Vec::new(),
+        };
+        let prompt = prompts.into_iter().next().unwrap_or_default();
+        reader.note_cut(&self, |text| Ok(text.encode_after(&prompt, &tokenizer)?.is_truncated()))?;
+        let batch = move |texts: &[_], device: &_| {
+            LabelledText::batch_after(&prompt, texts, &tokenizer, num_labels, device)
+        };
+        Ok(Batches::new(self.with_ids_of(names)?, batch).with_lengths(lengths).with_labels(labels))
+    }
+
+    /// Of rerankers, whose queries have them.
+    fn has_prompts(&self) -> bool {
+        self.kind() == LabelKind::Relevance
     }
 
     fn summary(&self) -> Option<DataSummary> {
@@ -177,7 +253,7 @@ impl TrainingData<Tagger> for LabelledSentences {
         let long = all.iter().filter(|windows| windows.len() > 1).count();
         if let (true, Some(length)) = (long > 0, tokenizer.model_max_length()) {
             let all = all.len();
-            reader.arguments.note(format_args!(
+            reader.note(format!(
                 "{long} of {all} sentences have more than {length} tokens and are read in windows"
             ));
         }
@@ -255,7 +331,9 @@ impl TrainingData<BertForMaskedLm> for PlainText {
 /// Sentence embeddings; the loss of a model from a checkpoint is [`CoSentLoss`] of pairs with labels, and
 /// [`MultipleNegativesRankingLoss`] of others.
 impl TrainingData<Embedder> for SentencePairs {
-    const HAS_PROMPTS: bool = true;
+    fn has_prompts(&self) -> bool {
+        true
+    }
 
     fn config(&self, config: Config<Embedder>, arguments: &TrainingArguments) -> Config<Embedder> {
         let loss = arguments.sentence_loss.clone().unwrap_or_else(|| match self.has_labels() {
@@ -264,28 +342,21 @@ impl TrainingData<Embedder> for SentencePairs {
         });
         let config = config.with_mini_batch_size(arguments.mini_batch_size);
         let length = arguments.max_length.or(config.max_seq_length);
-        let own = config.prompts.clone();
-        let prompts = match &arguments.prompts {
-            Some(TrainingPrompts::Texts(texts)) => match &texts[..] {
-                [] => own,
-                [text] => own.with("query", text).with("document", text).with_default("query"),
-                [query, document, ..] => own.with("query", query).with("document", document),
-            },
-            _ => own,
-        };
+        let prompts = saved_prompts(config.prompts.clone(), arguments);
         config.with_loss(loss).with_max_seq_length(length).with_prompts(prompts)
     }
 
     fn batches(self, reader: &Reader<Embedder>) -> Result<Batches<SentencePairBatch>> {
         let texts = (!self.has_labels()).then(|| self.text_hashes());
         let (tokenizer, config) = (reader.tokenizer.clone(), reader.model.config());
-        let prompts = reader.arguments.prompts(&config.prompts, 2 + self.num_negatives())?.into_iter();
-        let prompts = prompts.map(|prompt| Prefix::new(prompt, config.include_prompt, &tokenizer));
-        let prompts: Vec<Prefix> = prompts.collect::<Result<_>>()?;
+        let prompts = reader.prompts(&config.prompts, config.include_prompt, 2 + self.num_negatives())?;
+        reader.note_cut(&self, |pair| pair.is_cut(&prompts, &tokenizer))?;
+        let labels = self.has_labels().then(|| self.labels());
         let batches = Batches::new(self, move |pairs: &[_], device: &_| {
             SentencePair::batch_after(&prompts, pairs, &tokenizer, device)
         });
-        Ok(texts.into_iter().fold(batches, Batches::with_texts))
+        let batches = texts.into_iter().fold(batches, Batches::with_texts);
+        Ok(labels.into_iter().fold(batches, Batches::with_labels))
     }
 
     fn summary(&self) -> Option<DataSummary> {
@@ -306,19 +377,20 @@ impl TrainingData<Embedder> for SentencePairs {
     }
 }
 
-/// The batches of some data, with texts cut to the length of the arguments.
+/// The batches of some data, with texts cut to the length of the arguments, and what is said of them.
 pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     data: D,
     model: &M,
     tokenizer: &BertTokenizer,
     arguments: &TrainingArguments,
     interrupter: &Interrupter,
-) -> Result<Batches<M::Batch>> {
+) -> Result<(Batches<M::Batch>, Vec<String>)> {
     check_not_stopped(interrupter)?;
-    ensure(D::HAS_PROMPTS || arguments.prompts.is_none(), "prompts", || {
-        "are set, but are put before sentence pairs alone".into()
+    ensure(data.has_prompts() || arguments.prompts.is_none(), "prompts", || {
+        "are set, but are put before sentence pairs and the queries of rerankers alone".into()
     })?;
-    let mut reader = Reader { model, tokenizer: tokenizer.clone(), arguments, interrupter };
+    let notes = RefCell::default();
+    let mut reader = Reader { model, tokenizer: tokenizer.clone(), arguments, interrupter, notes };
     if let Some(length) = arguments.max_length {
         let limit = model.bert().embeddings.config().max_sequence_length();
         // The shortest text: a token between [CLS] and [SEP].
@@ -331,7 +403,8 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
         ensure(is_readable, "max_length", problem)?;
         reader.tokenizer = reader.tokenizer.with_model_max_length(length);
     }
-    data.batches(&reader)
+    let batches = data.batches(&reader)?;
+    Ok((batches, reader.notes.into_inner()))
 }
 
 /// The training data in epochs, or in parts of so many batches of a rank.
@@ -360,10 +433,9 @@ pub(super) fn evaluation_loader<B: Send + 'static>(
 }
 
 /// Refuses labels that are all equal, where a correlation with them decides which model is the best: it is in no evaluation.
-pub(super) fn check_labels(data: Option<&DataSummary>, arguments: &TrainingArguments) -> Result<()> {
+pub(super) fn check_labels(are_equal: bool, arguments: &TrainingArguments) -> Result<()> {
     let metric = &arguments.metric_for_best_model;
-    let is_defined =
-        !data.is_some_and(DataSummary::is_constant) || !["Spearman", "Matthews"].contains(&&**metric);
+    let is_defined = !are_equal || !["Spearman", "Matthews"].contains(&&**metric);
     ensure(is_defined, "metric_for_best_model", || {
         format!("is {metric}, a correlation, but all labels of the validation data are equal")
     })

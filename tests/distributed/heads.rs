@@ -26,7 +26,7 @@ pub fn padded(texts: &[Vec<i64>], device: &Device) -> (BertEmbeddingsInput, Opti
     let rows: Vec<Vec<i64>> =
         texts.iter().map(|text| [text.clone(), vec![0; longest - text.len()]].concat()).collect();
     let input = BertEmbeddingsInput::from_rows(&rows, device).unwrap();
-    (input, Some(PaddingMask::from_lengths(&lengths, longest)))
+    (input, Some(PaddingMask::from_lengths(&lengths, longest).unwrap()))
 }
 
 pub fn bert() -> BertModelConfig {

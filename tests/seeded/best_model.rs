@@ -50,6 +50,31 @@ fn a_correlation_with_labels_that_are_all_equal_is_refused_before_the_first_step
         "metric_for_best_model is Spearman, a correlation, but all labels of the validation data are equal",
     );
     assert!(!dir.path().join("out").exists());
+    // Of a share of two, which have one label unless the draw holds out the first.
+    let value = |i: usize| Label::Value(if i == 0 { 1.0 } else { 2.5 });
+    let class = |i: usize| Label::Class(usize::from(i == 0));
+    for (metric, label, names) in [
+        ("Spearman", &value as &dyn Fn(usize) -> Label, &[][..]),
+        ("Matthews", &class, &["a", "b"]),
+        ("F1", &class, &["a", "b"]),
+    ] {
+        let refused = (0..6).filter(|&seed| {
+            let texts = (0..8).map(|i| text("good", label(i))).collect();
+            let texts = LabelledTexts::new(texts, names.iter().map(ToString::to_string).collect()).unwrap();
+            let out = dir.path().join(format!("{metric}{seed}"));
+            let arguments = arguments(&out).with_metric_for_best_model(metric).with_seed(seed).with_epochs(1);
+            let trainer = Trainer::from_pretrained(dir.path(), texts, arguments).unwrap();
+            let result = trainer.with_validation_share(0.25).train().map(drop);
+            let is_refused = result.is_err();
+            if is_refused {
+                says(result, "all labels of the validation data are equal");
+                assert!(!out.join("model.safetensors").exists());
+            }
+            is_refused
+        });
+        let allowed = if metric == "F1" { 0..1 } else { 1..6 };
+        assert!(allowed.contains(&refused.count()), "{metric}");
+    }
     trainer("Loss").with_validation(numbers([2.5, 2.5])).train().unwrap();
 }
 

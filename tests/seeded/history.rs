@@ -1,6 +1,6 @@
 //! What a run reports: its history, its best evaluation and its lines.
 
-use crate::checkpoint::{arguments, checkpoint, reviews};
+use crate::checkpoint::{arguments, checkpoint, reviews, text};
 use crate::prelude::*;
 use crate::runs::{trainer, weights};
 use std::collections::BTreeMap;
@@ -98,6 +98,22 @@ fn runs_that_are_not_silent() {
     trainer(dir.path(), never).unwrap().with_metric(nan).train().unwrap();
     println!("without validation data");
     Trainer::from_pretrained(dir.path(), reviews(48), settings("without")).unwrap().train().unwrap();
+
+    let several = |words: &str| text(words, Label::Classes(vec![usize::from(words.contains("good"))]));
+    let data = |words: [&str; 3]| {
+        let texts = words.map(several).to_vec();
+        LabelledTexts::new(texts, ["bad", "good"].map(String::from).to_vec()).unwrap()
+    };
+    let (train, valid) = (["good", "bad film on", "bad film"], ["the good film", "the bad film", "good"]);
+    let cut = settings("cut").with_epochs(1).with_max_length(4);
+    let trainer = Trainer::from_pretrained(dir.path(), data(train), cut.clone()).unwrap();
+    trainer.with_validation(data(valid)).train().unwrap();
+    let pairs = [("good film", "bad film"), ("good", "a bad film"), ("a good film", "bad")];
+    let pairs = pairs.map(|(anchor, positive)| SentencePair::new(anchor, positive)).to_vec();
+    let pairs = SentencePairs::new(pairs, Vec::new()).unwrap();
+    let (model, _) = BertForSentenceEmbedding::from_pretrained(dir.path(), &Device::default()).unwrap();
+    let pipeline = Pipeline::new(model, BertTokenizer::from_pretrained(dir.path()).unwrap()).unwrap();
+    evaluate(&pipeline, pairs, &cut).unwrap();
 }
 
 #[test]
@@ -110,7 +126,16 @@ fn lines_say_where_training_is_and_why_it_ended() {
     let note = "Hook was finite in no evaluation; the model that is saved is the last model. To save the best by another metric, \
                 resume the run with another metric_for_best_model\n";
     assert_eq!(notes.matches(note).count(), 1, "{notes}");
-    let runs = 3;
+    for (note, count) in [
+        ("\n  note: 1 of 3 texts are cut at 4 tokens\n", 1),
+        ("\n  note: 2 of 3 texts are cut at 4 tokens\n", 1),
+        ("\n2 of 3 pairs are cut at 4 tokens\n", 1),
+        (" are cut at ", 3),
+        ("\nthresholds with the best F1 on the validation data: \"bad\" 0.", 1),
+    ] {
+        assert_eq!(notes.matches(note).count(), count, "{note}: {notes}");
+    }
+    let runs = 4;
     let slow = if cfg!(debug_assertions) { runs } else { 0 };
     assert_eq!(notes.matches("this is a development build").count(), slow, "{notes}");
     let output = String::from_utf8(output.stdout).unwrap();

@@ -77,6 +77,7 @@ fn several_labels_and_numbers() -> Result<()> {
     assert!((best["Loss"] - loss).abs() < 1e-4, "{loss}: {}", trained.history);
     // So small a model tells the labels apart, and not always both of one text.
     assert!(right >= 75.0, "{}", trained.history);
+    thresholds_have_the_best_f1(&trained.pipeline, &texts, &dir.path().join("many"))?;
 
     let value =
         |i: usize| text(texts[i % 4], Label::Value(if texts[i % 4].contains("good") { 2.0 } else { -1.0 }));
@@ -86,6 +87,58 @@ fn several_labels_and_numbers() -> Result<()> {
     let trained = trained.with_validation(numbers).train()?;
     let last = &trained.history.evaluations.last().unwrap().valid;
     assert!(last["Spearman"] > 0.8 && last["Loss"] < 0.1, "{}", trained.history);
+    Ok(())
+}
+
+/// Against all thresholds that probabilities allow, of texts that have the labels in their words.
+fn thresholds_have_the_best_f1(
+    pipeline: &Pipeline<BertForSequenceClassification>,
+    texts: &[&str],
+    saved: &Path,
+) -> Result<()> {
+    let thresholds = pipeline.model().config().label_thresholds.expect("they were chosen");
+    let found = pipeline.classify(texts, &TextOptions::new())?;
+    for (id, name) in pipeline.model().id2label().iter().enumerate() {
+        let scored: Vec<(f64, bool)> = (found.iter().zip(texts))
+            .map(|(found, text)| {
+                let label = found.iter().find(|label| label.label == *name).unwrap();
+                assert_eq!(label.is_predicted, label.score >= thresholds[id]);
+                (label.score, text.contains(name.as_str()))
+            })
+            .collect();
+        let f1 = |threshold: f64| {
+            let predicted = scored.iter().filter(|(score, _)| *score >= threshold);
+            let (all, right) = (predicted.clone().count(), predicted.filter(|(_, has)| *has).count());
+            2.0 * right as f64 / (all + scored.iter().filter(|(_, has)| *has).count()) as f64
+        };
+        let best = scored.iter().map(|(score, _)| f1(*score)).fold(0.0, f64::max);
+        assert_eq!(f1(thresholds[id]), best, "{name}: {scored:?}");
+    }
+    // Both are in the directory, and what an evaluation counts.
+    let config = crate::files::config_json(saved);
+    assert_eq!(config["label_thresholds"], serde_json::json!(thresholds));
+    let read = Pipeline::<BertForSequenceClassification>::from_pretrained(saved, &Device::default())?;
+    assert_eq!(read.classify(texts, &TextOptions::new())?, found);
+    let labels = |text: &&str| (0..2).filter(|&id| text.contains(["good", "film"][id])).collect();
+    let data = texts.iter().map(|words| text(words, Label::Classes(labels(words)))).collect();
+    let data = LabelledTexts::new(data, ["good", "film"].map(String::from).to_vec())?;
+    // Far apart, so that a count by one half would be another.
+    for thresholds in [thresholds, vec![1e-6, 1.0 - 1e-6]] {
+        let (model, tokenizer) = read.clone().into_parts();
+        let pipeline = Pipeline::new(model.with_label_thresholds(Some(thresholds))?, tokenizer)?;
+        let found = pipeline.classify(texts, &TextOptions::new())?;
+        let (mut counted, mut right, mut present, mut equal) = (0.0, 0.0, 0.0, 0.0);
+        for (label, text) in found.iter().zip(texts).flat_map(|(found, text)| found.iter().zip([text; 2])) {
+            let is_there = text.contains(&label.label);
+            counted += f64::from(label.is_predicted);
+            present += f64::from(is_there);
+            right += f64::from(label.is_predicted && is_there);
+            equal += 100.0 / 8.0 * f64::from(label.is_predicted == is_there);
+        }
+        let metrics = evaluate(&pipeline, data.clone(), &arguments(saved))?;
+        assert!((metrics["Micro F1"] - 2.0 * right / (counted + present)).abs() < 1e-12, "{metrics:?}");
+        assert!((metrics["Hamming Score @ Threshold(0.5)"] - equal).abs() < 1e-4, "{metrics:?}");
+    }
     Ok(())
 }
 

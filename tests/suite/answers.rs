@@ -220,7 +220,7 @@ fn answers_are_places_within_their_sequences() {
     let device = autodiff();
     let model = BertForQuestionAnsweringConfig::new(small_bert(20, 8)).init(&device);
     let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 3, 0]], &device).unwrap();
-    let padding = Some(PaddingMask::from_lengths(&[4, 3], 4));
+    let padding = Some(PaddingMask::from_lengths(&[4, 3], 4).unwrap());
     let batch = |answers: &[[usize; 2]]| {
         QuestionAnsweringBatch::new(input.clone(), padding.clone(), answers).unwrap()
     };

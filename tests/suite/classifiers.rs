@@ -346,3 +346,59 @@ fn labels_are_smoothed_as_in_pytorch() {
         assert!(values(bias).iter().zip(gradient).all(|(found, expected)| (found - expected).abs() < 1e-7));
     }
 }
+
+#[test]
+fn names_of_labels_are_what_python_has_and_two_may_be_one_where_training_does_not_go_by_them() {
+    let dir = saved(&BertForSequenceClassificationConfig::new(bert()).init(&device()));
+    let tokens = saved(&BertForTokenClassificationConfig::new(bert()).init(&device()));
+    let named = |names: Value| {
+        [&dir, &tokens].into_iter().for_each(|dir| set_fields(dir.path(), &[("id2label", names.clone())]));
+        let (sequences, _) = BertForSequenceClassification::from_pretrained(dir.path(), &device())?;
+        let (tokens, _) = BertForTokenClassification::from_pretrained(tokens.path(), &device())?;
+        assert_eq!(sequences.id2label(), tokens.id2label());
+        Ok::<_, Error>(sequences)
+    };
+    for (names, expected) in [
+        (json!({"0": 0, "1": 1}), ["0", "1"]),
+        (json!({"0": false, "1": true}), ["False", "True"]),
+        (json!({"0": 1.5, "1": -2}), ["1.5", "-2"]),
+        (json!({"0": "X", "1": "X"}), ["X", "X"]),
+    ] {
+        assert_eq!(named(names).unwrap().id2label(), expected);
+    }
+    let twice = named(json!({"0": "X", "1": "X"})).unwrap();
+    assert_eq!(twice.label2id("X"), Some(0));
+    let again: BertForSequenceClassification = loaded(saved(&twice).path());
+    assert_eq!(again.id2label(), ["X", "X"]);
+    says(
+        named(json!({"0": "a", "1": null})).map(drop),
+        "id2label names the id 1 by null; give it a name, such as \"LABEL_1\"",
+    );
+    says(
+        named(json!({"0": "a", "1": ["b"]})).map(drop),
+        "id2label names the id 1 by something that is not text",
+    );
+
+    #[cfg(feature = "train")]
+    {
+        use burn_bert::training::{Trainer, TrainingArguments, evaluate};
+        let tokenizer = || tokenizer_of(&["a", "b"]);
+        let of = |names: [&str; 2]| {
+            let text = |id| LabelledText { text: "a b".into(), pair: None, label: Label::Class(id) };
+            LabelledTexts::new(vec![text(0), text(1)], names.map(String::from).to_vec()).unwrap()
+        };
+        let out = tempdir().unwrap();
+        let arguments = || TrainingArguments::new(out.path().join("out")).with_silent(true).with_epochs(1);
+        let pipeline = |model| Pipeline::new(model, tokenizer()).unwrap();
+        let problem =
+            "the label \"X\" of the data is the name of several of the model's: [\"X\", \"X\"]; rename them";
+        says(evaluate(&pipeline(twice.clone()), of(["X", "Y"]), &arguments()).map(drop), problem);
+        says(Trainer::new(pipeline(twice), of(["X", "Y"]), arguments()).unwrap().train().map(drop), problem);
+        // From its directory the head is a new one, with the names of the data.
+        set_fields(dir.path(), &[("id2label", json!({"0": "X", "1": "X"}))]);
+        tokenizer().save_pretrained(dir.path()).unwrap();
+        let trainer = Trainer::<BertForSequenceClassification, _>::from_pretrained;
+        let trained = trainer(dir.path(), of(["X", "Y"]), arguments()).unwrap().train().unwrap();
+        assert_eq!(trained.pipeline.model().id2label(), ["X", "Y"]);
+    }
+}

@@ -127,7 +127,7 @@ fn every_kind() -> PaddingMask {
 #[test]
 fn bad_input_is_an_error() {
     let encoder = encoder(RELATIVE_KEY);
-    let result = encoder.try_forward(hidden([2, 3]), Some(&PaddingMask::from_lengths(&[3], 3)));
+    let result = encoder.try_forward(hidden([2, 3]), Some(&PaddingMask::from_lengths(&[3], 3).unwrap()));
     fails!(result, Error::ShapeMismatch { input: "padding", .. });
     let results = |input: Tensor<3>| {
         [
@@ -219,7 +219,7 @@ fn every_kind_of_padding_and_every_length_give_what_the_whole_rectangle_gives() 
     for scheme in SCHEMES {
         assert_equals_the_rectangle(scheme, &every_kind(), 7.0);
         for seq in [1, 2, 12] {
-            assert_equals_the_rectangle(scheme, &PaddingMask::from_lengths(&[seq, seq], seq), 0.0);
+            assert_equals_the_rectangle(scheme, &PaddingMask::from_lengths(&[seq, seq], seq).unwrap(), 0.0);
         }
     }
 }
@@ -246,7 +246,7 @@ fn padding_is_zero_in_the_output_and_in_the_gradient_whatever_it_holds_and_where
             }
         }
     }
-    let mask = PaddingMask::from_lengths(&[0, 0], 3);
+    let mask = PaddingMask::from_lengths(&[0, 0], 3).unwrap();
     let encoder = encoder(RELATIVE_KEY);
     let input = hidden([2, 3]);
     let all = encoder.forward_all(input.clone(), Some(&mask)).unwrap();
@@ -262,7 +262,7 @@ fn padding_is_zero_in_the_output_and_in_the_gradient_whatever_it_holds_and_where
 #[test]
 fn a_mask_without_padding_changes_no_bit() {
     let encoder = encoder(RELATIVE_KEY_QUERY);
-    let full = PaddingMask::from_lengths(&[5, 5, 5], 5);
+    let full = PaddingMask::from_lengths(&[5, 5, 5], 5).unwrap();
     let without = encoder.forward(hidden([3, 5]), None);
     encoder.forward(hidden([3, 5]), Some(&full)).into_data().assert_eq(&without.into_data(), true);
 }
@@ -312,6 +312,17 @@ fn attention_weights_of_a_token_sum_to_one_over_the_tokens_of_its_sequence() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn lengths_that_no_batch_has_are_refused() {
+    let expected = PaddingMask::from_rows(&[[false, false, true], [true, true, true]]).unwrap();
+    assert_eq!(PaddingMask::from_lengths(&[2, 0], 3).unwrap(), expected);
+    let error = PaddingMask::from_lengths(&[3, 4], 3).unwrap_err().to_string();
+    assert_eq!(error, "lengths[1] is 4, but sequences are padded to 3");
+    for (lengths, seq) in [(&[][..], 3), (&[0], 0)] {
+        fails!(PaddingMask::from_lengths(lengths, seq), Error::Empty { input: "lengths", .. });
     }
 }
 

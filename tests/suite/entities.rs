@@ -94,6 +94,31 @@ fn a_type_is_what_follows_the_first_hyphen() {
     assert!(found.iter().all(|entity| !["O", "c"].contains(&entity.label.as_str())), "{found:?}");
 }
 
+/// In place of the types of the fixture's labels, which are seqeval's `_`.
+#[test]
+fn tags_that_are_letters_alone_are_entities_of_one_type() {
+    let (model, tokenizer) = pipeline("bert").into_parts();
+    let of = |tags: [&str; 7]| {
+        let config = model.config().with_id2label(tags.map(String::from).into());
+        let dir = fixture("entities/bert");
+        let (model, _) = BertForTokenClassification::from_pretrained_with(&config, dir, &device()).unwrap();
+        Pipeline::new(model, tokenizer.clone()).unwrap()
+    };
+    let text = "He went to the house of a small cat in Berlin, Tokyo and the city of words.";
+    let found = |tags| of(tags).entities(&[text], &TextOptions::new()).unwrap().remove(0);
+    // Several names may be one, as in transformers.
+    let typed = found(["O", "B-_", "I-_", "B-_", "I-_", "O", "O"]);
+    let bare = found(["O", "B", "I", "B", "I", "O", "O"]);
+    assert!(bare.iter().any(|entity| entity.text.contains(' ')), "{bare:?}");
+    assert!(bare.iter().all(|entity| entity.label == "_"));
+    assert_eq!(bare, typed);
+    let singles = found(["O", "W", "M", "W", "M", "O", "B"]);
+    assert_eq!(singles, found(["O", "S-_", "I-_", "S-_", "I-_", "O", "B-_"]));
+    // Beside another name they are classes.
+    let classes = found(["O", "B", "I", "B", "I", "PER", "O"]);
+    assert!(classes.iter().any(|entity| entity.label == "B" || entity.label == "I"), "{classes:?}");
+}
+
 #[test]
 fn each_token_of_a_long_text_is_returned_without_aggregation() {
     let pipeline = pipeline("roberta");

@@ -45,13 +45,13 @@ fn input(family: Family, device: &Device) -> (BertEmbeddingsInput, PaddingMask) 
     let pad = if family == Family::MpNet { 1 } else { 0 };
     let rows = [[2, 7, 14, 11, 3], [2, 19, 4, 3, pad], [2, 12, 8, 3, pad], [2, 5, 3, pad, pad]];
     let input = BertEmbeddingsInput::from_rows(&rows, device).unwrap();
-    (input, PaddingMask::from_lengths(&[5, 4, 4, 3], 5))
+    (input, PaddingMask::from_lengths(&[5, 4, 4, 3], 5).unwrap())
 }
 
 #[test]
 fn dropout_is_where_transformers_has_it() {
     let device = autodiff();
-    let padding = PaddingMask::from_lengths(&[5, 5], 5);
+    let padding = PaddingMask::from_lengths(&[5, 5], 5).unwrap();
     // With one of the two outputs of a layer zero, only the dropout of the other can be seen.
     for (family, of_attention, of_output) in [
         (Family::Bert, true, true),

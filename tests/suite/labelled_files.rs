@@ -352,6 +352,8 @@ fn numbers_among_labels_are_the_ids_0_to_n_or_refused() {
         (&["0", "1", "a"], "a"),
         // A zero for the letter.
         (&["B-PER", "I-PER", "0", "B-LOC"], "0"),
+        (&["B-LOC", "0"], "0"),
+        (&["0", "negative", "positive", "2"], "0"),
     ] {
         let error = open(labels).unwrap_err().to_string();
         assert!(error.contains(&format!("label {wrong:?}")) && error.contains("open_with_names"), "{error}");
@@ -381,9 +383,50 @@ fn what_was_understood_of_a_file_is_printed() {
     assert_eq!(texts.to_string(), format!("2 texts with numbers from -2 to 1.5{columns}"));
     let (_dir, path) = file("a.conll", "Ada B\nlaughs O\n\nHi O\n");
     let sentences = LabelledSentences::open(&path).unwrap();
-    let scheme = "none, each is a class; entities need tags such as B-PER and I-PER";
-    let expected = format!("2 sentences of 2 classes\n  0 \"B\": 1\n  1 \"O\": 2\n  tags: {scheme}");
+    let expected = "2 sentences of 2 classes\n  0 \"B\": 1\n  1 \"O\": 2\n  tags: BIO";
     assert_eq!(sentences.to_string(), expected);
+    for (tags, scheme) in [
+        ("B-X I-X O", "BIO"),
+        ("I-X O", "IO"),
+        ("B-X M-X E-X W-X O", "BIOES"),
+        ("B-X I-X L-X U-X O", "BILOU"),
+        ("B I O", "BIO"),
+        ("B M E S", "BIOES"),
+        ("B I L U O", "BILOU"),
+        ("I O", "IO"),
+        ("B_X I_X O", "none, each is a class; entities need tags such as B-PER and I-PER"),
+        ("B O PER", "none, each is a class; entities need tags such as B-PER and I-PER"),
+        ("E S O", "none, each is a class; entities need tags such as B-PER and I-PER"),
+    ] {
+        let lines: String = tags.split(' ').map(|tag| format!("Ada {tag}\n")).collect();
+        let (_dir, path) = file("a.conll", &lines);
+        assert_eq!(LabelledSentences::open(&path).unwrap().summary().scheme, Some(scheme), "{tags}");
+    }
+}
+
+#[test]
+fn a_tab_at_the_end_of_a_line_is_no_column_and_a_missing_tag_is_none() {
+    let open = |text: &str| {
+        let (_dir, path) = file("a.conll", text);
+        LabelledSentences::open(&path)
+    };
+    let plain = open("# a b c d\nAda\tNNP\tB\nlives\tVBZ\tO\n").unwrap();
+    for text in [
+        "# a b c d\nAda\tNNP\tB\t\nlives\tVBZ\tO\t\n",
+        "Ada\tNNP\tB\t\nlives\tVBZ\tO\n",
+        "Ada\tNNP\tB\nlives\tVBZ\tO\t \t\n\t\n",
+    ] {
+        let found = open(text).unwrap();
+        assert_eq!(format!("{found:?}"), format!("{plain:?}"), "{text:?}");
+    }
+    for (text, line) in [
+        ("Ada\tNNP\tB\nlives\tVBZ\t\n", 2),
+        ("Ada\tNNP\t\nlives\tVBZ\tO\n", 1),
+        ("Ada\t\n", 1),
+        ("Ada\tB\nlives\t\t\n", 2),
+    ] {
+        fails!(open(text), Error::Row { line: found, .. } if *found == line);
+    }
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
     ];
     let batch = unmasked.collate(&examples, 0, &device).unwrap();
     assert_eq!(input_ids(&batch), [1, 7, 2, 1, 2, PAD]);
-    assert_eq!(batch.padding, Some(PaddingMask::from_lengths(&[3, 2], 3)));
+    assert_eq!(batch.padding, Some(PaddingMask::from_lengths(&[3, 2], 3).unwrap()));
 
     let expected = BertEmbeddingsInput::from_rows(&[[1, 7, 2], [1, 2, 0]], &device)
         .unwrap()
@@ -98,7 +98,7 @@ fn sequences_are_padded_to_the_longest_with_types_and_positions() {
         let seq = padded.unwrap_or(4);
         assert_eq!(batch.input.dims(), [lengths.len(), seq]);
         let lengths: Vec<usize> = lengths.iter().map(|&length| length as usize).collect();
-        assert_eq!(batch.padding, padded.map(|seq| PaddingMask::from_lengths(&lengths, seq)));
+        assert_eq!(batch.padding, padded.map(|seq| PaddingMask::from_lengths(&lengths, seq).unwrap()));
         let row = |&length: &usize| (0..seq as u32).map(move |i| if i < length as u32 { 4 + i } else { PAD });
         assert_eq!(input_ids(&batch), lengths.iter().flat_map(row).collect::<Vec<_>>());
     }

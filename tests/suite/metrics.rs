@@ -10,7 +10,7 @@ use burn::train::{ClassificationOutput, RegressionOutput};
 use burn_bert::metrics::{
     ConfusionMatrix, ConfusionMetric, EntityMetric, EntityScores, LabelInput, LabelMetric, LabelScores,
     RetrievalInput, RetrievalMetric, RetrievalScores, SpearmanInput, SpearmanMetric, TripletInput,
-    TripletMetric, spearman,
+    TripletMetric, best_threshold, spearman,
 };
 use burn_bert::training::{ClassificationItem, TrainableModel};
 
@@ -72,6 +72,36 @@ fn scores_equal_scikit_learns() {
             is_score(found, expected, 1e-12);
         }
     }
+}
+
+#[test]
+fn a_threshold_has_the_best_f1_of_all() {
+    let mut seed = 7_u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as f64 / (1_u64 << 31) as f64
+    };
+    for round in 0..200 {
+        // Few values, so that several are equal; some are 0 or 1.
+        let texts = 1 + round % 17;
+        let scores: Vec<f64> = (0..texts).map(|_| (random() * 9.0).floor() / 8.0).collect();
+        let truth: Vec<bool> = (0..texts).map(|_| random() < 0.4).collect();
+        let f1 = |threshold: f64| {
+            let mut labels = LabelScores::default();
+            scores.iter().zip(&truth).for_each(|(score, has)| labels.add(&[*has], &[*score >= threshold]));
+            labels.labels()[0].f1()
+        };
+        let threshold = best_threshold(&scores, &truth);
+        // No threshold predicts what has the probability 0.
+        let best = scores.iter().filter(|score| **score > 0.0).map(|score| f1(*score)).fold(0.0, f64::max);
+        assert_eq!(f1(threshold), best, "{threshold}: {scores:?}, {truth:?}");
+        assert!(0.0 < threshold && threshold < 1.0);
+        assert!(truth.contains(&true) || threshold == 0.5);
+    }
+    let least = 0.3_f64;
+    assert_eq!(best_threshold(&[least.next_up(), least], &[true, false]), least.next_up());
+    assert_eq!(best_threshold(&[0.75, 0.25], &[true, false]), 0.5, "halfway");
+    assert_eq!(best_threshold(&[], &[]), 0.5);
 }
 
 #[test]

@@ -321,7 +321,7 @@ fn frozen_parts_get_no_gradient_and_pass_it_on() {
 #[test]
 fn an_untied_head_and_every_pooling_pass() {
     let input = BertEmbeddingsInput::from_rows(&[[2, 7, 4, 3], [1, 8, 5, 3]], &autodiff()).unwrap();
-    let padding = Some(PaddingMask::from_lengths(&[4, 3], 4));
+    let padding = Some(PaddingMask::from_lengths(&[4, 3], 4).unwrap());
     let config = BertForMaskedLmConfig::new(small_bert(9, 4)).with_tie_word_embeddings(false);
     let batch = MaskedLmBatch::new(input.clone(), padding.clone(), &[[0, 1], [1, 2]], &[5, 8]).unwrap();
     let check = GradCheck::new();

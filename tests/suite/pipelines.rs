@@ -3,6 +3,7 @@
 use crate::families;
 use crate::prelude::*;
 use crate::transformers::{Python, real_checkpoint};
+use std::cell::RefCell;
 
 const WORDS: &[&str] = &["the", "cat", "sat", "##s"];
 
@@ -103,6 +104,98 @@ fn masks_are_filled_one_by_one_in_their_order_and_a_text_without_one_is_named() 
         let expected = format!("text 1 has no [MASK] in the {read} tokens that are read");
         assert!(error.starts_with(&expected), "{error}");
     }
+}
+
+thread_local! {
+    static WARNINGS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps the warnings of each thread apart.
+struct Warnings;
+
+impl log::Log for Warnings {
+    fn enabled(&self, _: &log::Metadata) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record) {
+        if record.target().starts_with("burn_bert") {
+            WARNINGS
+                .with_borrow_mut(|warnings| warnings.push(format!("{} {}", record.level(), record.args())));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn one_warning_of_a_call_says_how_many_texts_were_cut_and_windows_cut_none() {
+    log::set_logger(&Warnings).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    #[track_caller]
+    fn warns<T>(result: burn_bert::Result<T>, expected: &[&str]) {
+        result.unwrap();
+        assert_eq!(WARNINGS.take(), expected);
+    }
+    let (bert, device) = (|| small_bert(12, 8), device());
+    let (short, exact, long) = ("the cat", "cat ".repeat(14), "cat ".repeat(15));
+    let texts = [&long, short, &exact, &long];
+    let options = TextOptions::new().with_batch_size(1);
+    let two = ["WARN 2 of 4 texts were cut at 16 tokens"];
+    let classifier =
+        pipeline(BertForSequenceClassificationConfig::new(bert()).with_num_labels(1).init(&device));
+    warns(classifier.classify(&texts, &options), &two);
+    warns(classifier.classify(&texts[1..3], &options), &[]);
+    warns(
+        classifier.classify(&[(short, exact.as_str()), (short, short)], &options),
+        &["WARN 1 of 2 texts were cut at 16 tokens"],
+    );
+    // The query and a separator take three tokens more.
+    warns(classifier.rank(short, &texts, &options), &["WARN 3 of 4 texts were cut at 16 tokens"]);
+    let names = ["entailment", "other"].map(String::from).to_vec();
+    let nli = BertForSequenceClassificationConfig::new(bert()).with_id2label(names).init(&device);
+    let template = options.clone().with_hypothesis_template("{}".into());
+    let cut = ["WARN 3 of 4 texts were cut at 16 tokens"];
+    warns(pipeline(nli).classify_zero_shot(&texts, &["cat", "sat"], &template), &cut);
+    let embedder = pipeline(BertForSentenceEmbeddingConfig::new(bert()).init(&device));
+    warns(embedder.encode(&texts, &options), &two);
+    let masked = pipeline(BertForMaskedLmConfig::new(bert()).init(&device));
+    let texts = texts.map(|text| format!("[MASK] {text}"));
+    warns(masked.fill_mask(&texts, &options), &cut);
+    warns(masked.fill_masks(&texts, &TextOptions::new()), &cut);
+    let tagger = pipeline(BertForTokenClassificationConfig::new(bert()).init(&device));
+    let reader = pipeline(BertForQuestionAnsweringConfig::new(bert()).init(&device));
+    warns(tagger.entities(&texts, &options), &[]);
+    warns(reader.answers(&[("the cat", &long)], &options), &[]);
+}
+
+#[test]
+fn an_encoding_says_whether_it_was_cut() {
+    let tokenizer = tokenizer_of(WORDS);
+    for limit in [3, 8, 9] {
+        let limited = tokenizer.clone().with_model_max_length(limit);
+        for length in 0..12 {
+            let words = vec!["cat"; length];
+            let text = words.join(" ");
+            let is_cut = |encoding: burn_bert::Result<Encoding>| encoding.unwrap().is_truncated();
+            assert_eq!(is_cut(limited.encode(&text)), length + 2 > limit, "{length} of {limit}");
+            assert!(!is_cut(tokenizer.encode(&text)));
+            // Words without a token cut nothing.
+            let all = [&words[..], &["", ""]].concat();
+            for words in [&words, &all] {
+                assert_eq!(is_cut(limited.encode_words(words)), length + 2 > limit, "{words:?} of {limit}");
+            }
+            for pair in 0..7 {
+                let pair_text = "sat ".repeat(pair);
+                let found = is_cut(limited.encode_pair(&text, &pair_text));
+                assert_eq!(found, length + pair + 3 > limit, "{length} and {pair} of {limit}");
+            }
+            let windows = limited.encode_windows(&text, 0).unwrap();
+            assert!(windows.iter().all(|window| !window.is_truncated()));
+        }
+    }
+    // Of a long text the start alone is tokenised.
+    assert!(tokenizer.clone().with_model_max_length(8).encode(&"cat ".repeat(9999)).unwrap().is_truncated());
 }
 
 /// Against a plain loop, over more queries and a larger corpus than are compared at once.

@@ -149,6 +149,119 @@ fn labels_and_scores_equal_those_of_transformers_pipeline() {
 }
 
 #[test]
+fn labels_are_predicted_from_the_threshold_of_the_options_or_of_the_model_on() {
+    let (dir, texts) = (tempdir().unwrap(), list::<Vec<String>>(&cases()["texts"]));
+    let three = saved().with_file_name("three_labels");
+    let config = BertForSequenceClassificationConfig::from_pretrained(&three).unwrap();
+    let of_kind = |problem_type| with(&config.clone().with_problem_type(problem_type), &three);
+    let several = of_kind(Some(ProblemType::MultiLabelClassification));
+    let predicted = |model: &BertForSequenceClassification, options: &TextOptions| -> Vec<Vec<String>> {
+        let found = pipeline(model.clone()).classify(&texts, options).unwrap().into_iter();
+        found
+            .map(|labels| {
+                let labels = labels.into_iter().filter(|label| label.is_predicted);
+                labels.map(|label| label.label).collect()
+            })
+            .collect()
+    };
+    let reached = |thresholds: [f64; 3]| -> Vec<Vec<String>> {
+        let found = pipeline(several.clone()).classify(&texts, &TextOptions::new()).unwrap().into_iter();
+        found
+            .map(|labels| {
+                let reaches =
+                    |label: &ScoredLabel| label.score >= thresholds[several.label2id(&label.label).unwrap()];
+                labels.into_iter().filter(reaches).map(|label| label.label).collect()
+            })
+            .collect()
+    };
+    let options = TextOptions::new();
+    assert_eq!(predicted(&several, &options), reached([0.5; 3]));
+    let thresholds = [0.4, 0.9, 0.55];
+    let own = several.clone().with_label_thresholds(Some(thresholds.to_vec())).unwrap();
+    assert_eq!(predicted(&own, &options), reached(thresholds));
+    assert_ne!(reached(thresholds), reached([0.5; 3]));
+    assert_eq!(predicted(&own, &options.clone().with_threshold(0.45)), reached([0.45; 3]));
+    // Of one label a text, the best, if it reaches the threshold of the options.
+    let single = of_kind(None);
+    assert!(predicted(&single, &options).iter().all(|labels| labels.len() == 1));
+    assert!(predicted(&single, &options.clone().with_threshold(1.0)).concat().is_empty());
+    assert!(predicted(&single, &options.clone().with_threshold(0.1)).iter().all(|labels| labels.len() == 1));
+    let numbers = of_kind(Some(ProblemType::Regression));
+    assert!(predicted(&numbers, &options).iter().all(|labels| labels.len() == 3));
+    for (model, threshold) in [(numbers, 0.5), (several.clone(), 1.5), (several.clone(), f64::NAN)] {
+        let result = pipeline(model).classify(&texts, &options.clone().with_threshold(threshold));
+        fails!(result, Error::Config { field: "threshold", .. });
+    }
+
+    own.save_pretrained(dir.path()).unwrap();
+    assert_eq!(read(dir.path()).config().label_thresholds, Some(thresholds.to_vec()));
+    several.save_pretrained(dir.path()).unwrap();
+    assert_eq!(read(dir.path()).config().label_thresholds, None);
+    for (wrong, problem) in [
+        (json!([0.5, 0.5]), "for each of the 3 labels"),
+        (json!([0.5, 0.5, 0.0]), "must be a probability in (0, 1)"),
+        (json!([0.5, 0.5, "a"]), "has an entry that is not a number"),
+        (json!(0.5), "must be a list"),
+    ] {
+        set_fields(dir.path(), &[("label_thresholds", wrong)]);
+        says(BertForSequenceClassification::from_pretrained(dir.path(), &device()).map(drop), problem);
+    }
+    for problem_type in [None, Some(ProblemType::SingleLabelClassification)] {
+        fails!(
+            of_kind(problem_type).with_label_thresholds(Some(vec![0.5; 3])),
+            Error::Config { field: "label_thresholds", .. }
+        );
+    }
+}
+
+#[cfg(feature = "train")]
+#[test]
+fn a_ranker_is_trained_with_its_prompt() {
+    use burn_bert::training::{Trainer, TrainingArguments, TrainingPrompts, evaluate};
+
+    let (cases, dir) = (cases(), tempdir().unwrap());
+    let (texts, labels): (Vec<String>, Vec<f32>) = (list(&cases["texts"]), list(&cases["labels"]));
+    let (query, prompt) =
+        (cases["runs"][0]["query"].as_str().unwrap(), cases["prompts"]["web"].as_str().unwrap());
+    let data = |query: &str| {
+        let pairs = texts.iter().zip(&labels).map(|(text, &label)| LabelledText {
+            text: query.into(),
+            pair: Some(text.clone()),
+            label: Label::Relevance(label),
+        });
+        LabelledTexts::new(pairs.collect(), Vec::new()).unwrap()
+    };
+    let loss = |query: &str, prompts: Option<TrainingPrompts>| {
+        let arguments = TrainingArguments::new(dir.path()).with_silent(true);
+        let arguments = TrainingArguments { prompts, ..arguments };
+        evaluate(&pipeline(read(&saved())), data(query), &arguments).unwrap()["Loss"]
+    };
+    let expected = |name: &str| cases[name].as_f64().unwrap();
+    assert!((loss(query, None) - expected("loss")).abs() < 1e-5);
+    assert!((loss(query, Some([prompt].into())) - expected("prompted_loss")).abs() < 1e-5);
+    // A query that has it gets no other.
+    let whole = format!("{prompt}{query}");
+    assert!((loss(&whole, Some([prompt].into())) - expected("prompted_loss")).abs() < 1e-5);
+    let ranks =
+        |query: &str, options: &TextOptions| pipeline(read(&saved())).rank(query, &texts, options).unwrap();
+    let options = TextOptions::new().with_prompt(prompt);
+    assert_eq!(ranks(&whole, &options), ranks(query, &options));
+
+    let run = |name: &str, prompts: TrainingPrompts| {
+        let arguments = TrainingArguments::new(dir.path().join(name)).with_silent(true).with_epochs(1);
+        let arguments = arguments.with_prompts(prompts);
+        Trainer::<BertForSequenceClassification, _>::from_pretrained(saved(), data(query), arguments)?.train()
+    };
+    let trained = run("text", [prompt].into()).unwrap();
+    let trained_ranks = trained.pipeline.rank(query, &texts, &TextOptions::new()).unwrap();
+    assert_eq!(trained_ranks, trained.pipeline.rank(query, &texts, &options).unwrap());
+    let prompts = read(&dir.path().join("text")).config().prompts;
+    assert_eq!((prompts.text(None).unwrap(), prompts.text(Some("query")).unwrap()), (prompt, prompt));
+    says(run("two", ["a", "b"].into()).map(drop), "prompts are 2, but must be 1 to 1");
+    says(run("none", TrainingPrompts::Names(vec!["web".into()])).map(drop), "\"web\"");
+}
+
+#[test]
 fn the_prompt_of_a_ranker_is_put_before_its_queries() {
     let (cases, dir) = (cases(), copy_of(saved()));
     edit(dir.path(), "config_sentence_transformers.json", |config| {

@@ -20,7 +20,7 @@ fn new(config: &BertForSentenceEmbeddingConfig) -> (BertForSentenceEmbedding, Te
 #[test]
 fn a_saved_model_is_read_back_with_its_pooling() {
     let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 3, 0]], &device()).unwrap();
-    let padding = PaddingMask::from_lengths(&[4, 3], 4);
+    let padding = PaddingMask::from_lengths(&[4, 3], 4).unwrap();
     for (pooling, _) in POOLINGS {
         for (normalize, max_seq_length) in [(true, Some(9)), (false, None)] {
             let config =

@@ -69,7 +69,7 @@ fn nothing_to_pool_other_padding_and_no_length_are_errors() {
         }
     }
     let input = || BertEmbeddingsInput::from_rows(&[[2, 3]], &device).unwrap();
-    let padding = Some(PaddingMask::from_lengths(&[2], 3));
+    let padding = Some(PaddingMask::from_lengths(&[2], 3).unwrap());
     let result = SentencePairBatch::new((input(), padding), (input(), None));
     fails!(result, Error::ShapeMismatch { input: "padding", .. });
     let config = model(&device, |config| config).config();
@@ -81,7 +81,7 @@ fn nothing_to_pool_other_padding_and_no_length_are_errors() {
 fn a_zero_vector_is_normalised_to_zero_with_a_finite_gradient() {
     let device = autodiff();
     let model = model(&device, |config| config.with_normalize(true));
-    let nothing = PaddingMask::from_lengths(&[0], 2);
+    let nothing = PaddingMask::from_lengths(&[0], 2).unwrap();
     let input = BertEmbeddingsInput::from_rows(&[[5, 6]], &device).unwrap();
     let vector = model.embed(&input, Some(&nothing)).unwrap();
     assert_eq!(values(vector.clone()), [0.0; 12]);
@@ -107,7 +107,7 @@ fn f16_is_added_up_and_normalised_in_f32() {
     let device = device();
     // 3000 ones: a sum in f16 ends at 2048, where 1 is less than half a step.
     let hidden = Tensor::<3>::ones([1, 3000, 1], (&device, DType::F16));
-    let padding = PaddingMask::from_lengths(&[2999], 3000);
+    let padding = PaddingMask::from_lengths(&[2999], 3000).unwrap();
     for pooled in [Pooling::Mean.forward(hidden.clone(), None), Pooling::Mean.forward(hidden, Some(&padding))]
     {
         assert_eq!((pooled.dtype(), values(pooled)), (DType::F16, vec![1.0]));

@@ -118,7 +118,14 @@ fn labels_without_training_are_scored_as_by_transformers() {
     let (nli, all) = (strings(&["contradiction", "neutral", "entailment"]), TextOptions::new());
     let pipeline_of_nli = pipeline(nli);
     let one = pipeline_of_nli.classify_zero_shot(&texts, &["a", "b"], &all.clone().with_top_k(1)).unwrap();
-    assert!(one.iter().all(|labels| labels.len() == 1));
+    assert!(one.iter().all(|labels| labels.len() == 1 && labels[0].is_predicted));
+    let several = all.clone().with_multi_label(true);
+    for (options, threshold) in [(several.clone(), 0.5), (several.with_threshold(0.3), 0.3)] {
+        let found =
+            pipeline_of_nli.classify_zero_shot(&texts, &["a", "b", "dog"], &options).unwrap().concat();
+        assert!(found.iter().all(|label| label.is_predicted == (label.score >= threshold)), "{found:?}");
+        assert!(found.iter().any(|label| label.is_predicted));
+    }
     fails!(
         pipeline_of_nli.classify_zero_shot::<_, &str>(&texts, &[], &all),
         Error::Config { field: "labels", .. }
@@ -257,7 +264,7 @@ mod training {
         assert_eq!(own.pipeline.model().config().prompts, before.config().prompts);
 
         says(run("a", TrainingPrompts::Names(strings(&["other"]))), "have no \"other\"");
-        says(run("b", ["", "", "", ""].into()), "prompts are 4, but there are 3 columns");
+        says(run("b", ["", "", "", ""].into()), "prompts are 4, but must be 1 to 3");
         says(run("c", TrainingPrompts::Texts(Vec::new())), "prompts are 0");
         let pipeline = || Pipeline::<BertForSentenceEmbedding>::from_pretrained(&source, &device()).unwrap();
         let given = arguments(dir.path()).with_prompts(["a dog. "]);
@@ -266,6 +273,6 @@ mod training {
         let (model, _) = BertForMaskedLm::from_pretrained(masked, &device()).unwrap();
         let texts = PlainText::new(["the cat sat on the mat. ".repeat(20)]).unwrap();
         let result = evaluate(&Pipeline::new(model, tokenizer()).unwrap(), texts, &given);
-        says(result, "are put before sentence pairs alone");
+        says(result, "are put before sentence pairs and the queries of rerankers alone");
     }
 }

@@ -45,6 +45,9 @@ pub struct BertForSequenceClassificationConfig {
     /// ε of label smoothing in the loss of single classes, in [0, 1). Not stored in `config.json`.
     #[config(default = 0.0)]
     pub label_smoothing: f64,
+    /// The probability of each label, in (0, 1), from which on it is predicted, where a text may have several; by default 0.5.
+    /// Stored in `config.json`, where transformers keeps it and does not read it.
+    pub label_thresholds: Option<Vec<f64>>,
     /// The activation that `rank` applies to logits, `activation_fn` of sentence-transformers' `CrossEncoder`; by default the
     /// sigmoid.
     pub activation: Option<Activation>,
@@ -55,9 +58,9 @@ pub struct BertForSequenceClassificationConfig {
 
 impl BertForSequenceClassificationConfig {
     /// Checks that a model can be built from this config. Errors are those of [`BertModelConfig::validate`], and
-    /// [`Error::Config`], naming the field, for no labels or two of one name, `SingleLabelClassification` of one label, a
-    /// missing default prompt, a dropout not in [0, 1), a pooling that the family has not, or weights of a regression or that
-    /// are not one per class, each 0 or in [1e-30, 1e30].
+    /// [`Error::Config`], naming the field, for no labels, `SingleLabelClassification` of one label, a missing default
+    /// prompt, a dropout not in [0, 1), a pooling that the family has not, weights of a regression or that are not one per class,
+    /// each 0 or in [1e-30, 1e30], or thresholds that are not one in (0, 1) per label of `MultiLabelClassification`.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.prompts.validate()?;
@@ -89,6 +92,17 @@ impl BertForSequenceClassificationConfig {
         let is_regression = problem_type == Some(ProblemType::Regression);
         ensure(!is_regression || self.class_weights.is_none(), "class_weights", || {
             "are given, but a regression has no classes".into()
+        })?;
+        let Some(thresholds) = &self.label_thresholds else { return Ok(()) };
+        let are_several = problem_type == Some(ProblemType::MultiLabelClassification);
+        let are_probabilities = thresholds.iter().all(|threshold| 0.0 < *threshold && *threshold < 1.0);
+        let is_valid = are_several && are_probabilities && thresholds.len() == self.num_labels();
+        ensure(is_valid, "label_thresholds", || {
+            format!(
+                "are {thresholds:?}, but must be a probability in (0, 1) for each of the {} labels of \
+                 MultiLabelClassification; leave them out for 0.5",
+                self.num_labels()
+            )
         })
     }
 
@@ -178,6 +192,16 @@ pub struct SequenceClassifierOutput {
 }
 
 impl BertForSequenceClassification {
+    /// Sets the [`label_thresholds`](BertForSequenceClassificationConfig::label_thresholds), which training with validation data
+    /// chooses itself ([`best_threshold`](crate::metrics::best_threshold)). [`Error::Config`] if
+    /// [`validate`](BertForSequenceClassificationConfig::validate) refuses them.
+    pub fn with_label_thresholds(mut self, label_thresholds: Option<Vec<f64>>) -> Result<Self> {
+        let config = self.config().with_label_thresholds(label_thresholds);
+        config.validate()?;
+        self.stated.label_thresholds = config.label_thresholds;
+        Ok(self)
+    }
+
     /// Logits of each class for every sequence, [B, C]. Errors are those of [`BertModel::try_forward`], [`Error::Parameter`] if
     /// one of the head does not fit, [`Error::Data`] if a sequence is padded at its start, and [`Error::Config`] if the pooler
     /// was removed.

@@ -44,6 +44,13 @@ fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
     fields.known("problem_type", allowed, |name| serde_json::from_value(name.into()).ok())
 }
 
+fn label_thresholds(fields: &Fields) -> Result<Option<Vec<f64>>> {
+    let list = fields.list("label_thresholds")?;
+    let numbers = list.map(|list| list.iter().map(Value::as_f64).collect::<Option<_>>());
+    let problem = || fields.invalid("label_thresholds", "has an entry that is not a number".into());
+    numbers.map(|numbers| numbers.ok_or_else(problem)).transpose()
+}
+
 /// What a config of a family with poolings says, or leaves to the default.
 fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
     let has_one = fields.spec.architecture.sequence_head == SequenceHead::Transformed;
@@ -74,6 +81,7 @@ impl Stored for BertForSequenceClassification {
             },
             class_weights: None,
             label_smoothing: 0.0,
+            label_thresholds: label_thresholds(fields)?,
             activation: activation_of(fields, &own)?,
             prompts: own.prompts()?,
         })
@@ -88,6 +96,8 @@ impl Stored for BertForSequenceClassification {
         let (names, dropout) = (&config.id2label, config.classifier_dropout);
         let mut fields = head_fields(names, &config.bert, Classified::Sequences, dropout);
         fields.push(("problem_type", json!(config.problem_type)));
+        // null too, in place of those of a model that was there.
+        fields.push(("label_thresholds", json!(config.label_thresholds)));
         if self.classifier.transform.is_some() {
             fields.push(("classifier_pooling", json!(config.classifier_pooling.unwrap_or(Pooling::Cls))));
         }

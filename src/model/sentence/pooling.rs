@@ -15,9 +15,10 @@ use std::iter::repeat;
 ///
 /// let device = Device::default();
 /// let hidden = Tensor::<3>::from_data([[[1.0, 8.0], [3.0, 2.0], [9.0, 9.0]]], &device);
-/// let padding = PaddingMask::from_lengths(&[2], 3);
+/// let padding = PaddingMask::from_lengths(&[2], 3)?;
 /// let pooled = Pooling::Mean.forward(hidden, Some(&padding));
 /// assert_eq!(pooled.into_data(), TensorData::from([[2.0f32, 5.0]]));
+/// # Ok::<(), burn_bert::Error>(())
 /// ```
 ///
 /// f16 and bf16 are summed in f32 and rounded once. Source: `Pooling` of sentence-transformers 6.2.
@@ -64,7 +65,7 @@ impl Pooling {
             return Err(Error::Empty { input: "hidden", shape: hidden.dims().into() });
         }
         // Without padding the weights still differ by position.
-        let full = PaddingMask::from_lengths(&vec![seq; batch], seq);
+        let full = PaddingMask::padded(&vec![seq; batch], seq);
         let mask = padding.unwrap_or(&full);
         mask.check([batch, seq])?;
         let prompt_lengths = prompt_lengths.iter().copied().chain(repeat(0));

@@ -8,11 +8,15 @@ pub fn rows() -> Vec<Row> {
         row::Config("invalid config: hidden_dropout_prob is 1.5, but must lie in [0, 1)", |_| {
             embeddings().with_hidden_dropout_prob(1.5).try_init(&device()).unwrap_err()
         }),
-        row::Config("invalid config: id2label has \"a\" twice, but label names must be unique", |_| {
-            let names = ["a", "b", "a"].map(String::from);
-            let config = BertForSequenceClassificationConfig::new(bert()).with_id2label(names.into());
-            config.try_init(&device()).unwrap_err()
-        }),
+        row::Config(
+            "invalid config: label_thresholds are [0.5, 1.0], but must be a probability in (0, 1) for each of the 2 labels of \
+             MultiLabelClassification; leave them out for 0.5",
+            |_| {
+                let config = BertForSequenceClassificationConfig::new(bert());
+                let config = config.with_problem_type(Some(ProblemType::MultiLabelClassification));
+                config.with_label_thresholds(Some(vec![0.5, 1.0])).try_init(&device()).unwrap_err()
+            },
+        ),
         row::Config("invalid config: class_weights are given, but a regression has no classes", |_| {
             let config = BertForSequenceClassificationConfig::new(bert());
             let config = config.with_problem_type(Some(ProblemType::Regression));
