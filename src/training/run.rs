@@ -384,7 +384,7 @@ impl<M: TrainableModel> Training<M> {
         }
         // Merges LoRA's adapters, if there are any.
         let model = ranks.broadcast(model)?.materialize();
-        let model = if is_over { model.calibrated(&run)? } else { model };
+        let model = if is_over && run.valid.is_some() { model.calibrated(&run)? } else { model };
         // Nothing has read the weights of the last step yet; a run that was stopped evaluates nothing.
         let last = if run.valid.is_none() { run.evaluate(&model, false)? } else { None };
         last.map_or(Ok(()), |last| check_loss("after the last step", loss_of(&last)))?;

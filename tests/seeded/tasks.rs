@@ -52,7 +52,8 @@ fn several_labels_and_numbers() -> Result<()> {
     let settings = arguments(&dir.path().join("many")).with_epochs(40);
     // As Pipeline takes it, too: the weights, with config and tokenizer beside them.
     let weights = dir.path().join("model.safetensors");
-    let trained = Trainer::from_pretrained(weights, many.clone(), settings)?.with_validation(many).train()?;
+    let trained = Trainer::from_pretrained(weights, many.clone(), settings)?;
+    let trained = trained.with_validation(many.clone()).train()?;
     let found = trained.pipeline.classify(&["good cat"], &TextOptions::new())?;
     assert_eq!((found[0].len(), found[0][0].label.as_str()), (2, "good"), "each label has a probability");
     // The logged metrics are what these probabilities add up to, over eight labels of four texts.
@@ -78,6 +79,10 @@ fn several_labels_and_numbers() -> Result<()> {
     // So small a model tells the labels apart, and not always both of one text.
     assert!(right >= 75.0, "{}", trained.history);
     thresholds_have_the_best_f1(&trained.pipeline, &texts, &dir.path().join("many"))?;
+    // Trained further without validation data, the model has none.
+    let settings = arguments(&dir.path().join("further")).with_epochs(1);
+    let further = Trainer::from_pretrained(dir.path().join("many"), many, settings)?.train()?;
+    assert_eq!(further.pipeline.model().config().label_thresholds, None);
 
     let value =
         |i: usize| text(texts[i % 4], Label::Value(if texts[i % 4].contains("good") { 2.0 } else { -1.0 }));
