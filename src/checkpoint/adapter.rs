@@ -1,18 +1,23 @@
 //! Low-rank adapters of PEFT: what one makes of the tensors of its base model.
 
 use super::formats::{StoredTensor, WeightFile, values};
+use super::params::StoredParam;
 use super::{Checkpoint, GAMMA_BETA, float_dtype};
 use crate::error::{Error, Result, shown};
 use crate::family::FAMILIES;
 use crate::files::{ADAPTER_NAMES, read_json, regular_file};
-use burn::tensor::DType;
+use crate::layers::dtype;
+use burn::module::{LoraAdapter, Param, ParamGroup, ParamId, Reparameterizer};
+use burn::prelude::*;
+use burn::tensor::{DType, TensorData};
 use regex::Regex;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::mem::take;
 use std::path::PathBuf;
 
 /// `scale · B·A`, which is added to a weight [O, I]: A is [r, I], and B [O, r].
-pub(super) struct LowRank {
+pub(crate) struct LowRank {
     /// The index of the adapter's file.
     file: usize,
     a: StoredTensor,
@@ -142,6 +147,46 @@ impl Checkpoint {
         names.into_iter().find(|name| self.tensors.contains_key(name))
     }
 
+    /// Takes the low-rank changes out of the weights, which are then read as the base has them.
+    pub(crate) fn take_low_rank(&mut self) -> BTreeMap<String, LowRank> {
+        take(&mut self.low_rank)
+    }
+
+    /// The module with adapters of its own, each frozen weight W computing W + scale · A·B. What else the adapter's file holds
+    /// is trained, and modules that no file has.
+    pub(crate) fn with_low_rank<M: Module>(
+        &self,
+        module: M,
+        params: &[StoredParam],
+        low_rank: &BTreeMap<String, LowRank>,
+    ) -> Result<M> {
+        let (mut adapters, mut trained) = (HashMap::new(), Vec::new());
+        for param in params {
+            let ids = || param.visited().filter_map(|own| own.id);
+            if let Some(LowRank { file, a, b, scale }) = low_rank.get(&param.key) {
+                let file = &self.files[*file];
+                let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+                file.read(&param.key, a, &mut of_a)?;
+                file.read(&param.key, b, &mut of_b)?;
+                let dtypes = [float_dtype(a, file, &param.key)?, float_dtype(b, file, &param.key)?];
+                // A stack's parts read the same A, and each has its rows of B.
+                let parts = param.visited().count();
+                let shape = [b.shape[0] / parts, b.shape[1]];
+                for (id, rows) in ids().zip(of_b.chunks((of_b.len() / parts).max(1))) {
+                    let a = values(&of_a, &a.shape, dtypes[0], true);
+                    adapters.insert(id, (a, values(rows, &shape, dtypes[1], true), *scale));
+                }
+            }
+            let is_of_base =
+                self.tensors.get(&param.key).is_some_and(|(file, _)| file + 1 < self.files.len());
+            if !is_of_base && param.folder.is_none() {
+                trained.extend(ids());
+            }
+        }
+        let module = module.apply_reparameterization(Attach(adapters));
+        Ok(module.set_require_grad_group(ParamGroup::from_ids(trained), true))
+    }
+
     /// Adds an adapter's share to the bytes of a tensor that were read, in f64, and returns the dtype that they have then.
     pub(super) fn adapted(&self, key: &str, dtype: DType, bytes: &mut Vec<u8>) -> Result<DType> {
         let Some(LowRank { file, a, b, scale }) = self.low_rank.get(key) else { return Ok(dtype) };
@@ -162,6 +207,26 @@ impl Checkpoint {
         }
         *bytes = sum.into_iter().flat_map(f64::to_le_bytes).collect();
         Ok(DType::F64)
+    }
+}
+
+/// Attaches adapters, each of a parameter by its id: A, B and the scale.
+struct Attach(HashMap<ParamId, (TensorData, TensorData, f64)>);
+
+impl Reparameterizer for Attach {
+    type Reparam = LoraAdapter;
+
+    fn reparameterize<const D: usize>(
+        &mut self,
+        _path: &str,
+        param: Param<Tensor<D>>,
+    ) -> (Param<Tensor<D>>, Option<LoraAdapter>) {
+        let adapter = self.0.remove(&param.id).map(|(a, b, scale)| {
+            let place = (&param.lazy_device(), dtype(&param));
+            let [a, b] = [a, b].map(|values| Param::from_tensor(Tensor::from_data(values, place)));
+            LoraAdapter { a, b, scale }
+        });
+        (param.set_require_grad(false), adapter)
     }
 }
 

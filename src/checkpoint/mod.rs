@@ -12,6 +12,7 @@ mod formats;
 mod keys;
 mod load;
 mod params;
+mod saved_adapter;
 
 use adapter::LowRank;
 pub(crate) use directory::Directory;
@@ -20,6 +21,7 @@ pub(crate) use fields::{merged_fields, number_fields, replace_changed};
 pub use keys::ModelKeys;
 pub(crate) use load::filled;
 pub(crate) use params::{StoredParam, check_stored, stored_dtype, stored_params};
+pub(crate) use saved_adapter::SavedAdapter;
 
 use crate::error::{Error, Result, shown};
 use crate::family::{EMBEDDINGS_PREFIX, FAMILIES, FamilySpec};

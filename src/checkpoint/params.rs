@@ -23,7 +23,7 @@ pub(super) struct Visited {
     kind: String,
     /// `None` of a bias that the module does not have, stored as zeros and never read.
     pub(super) id: Option<ParamId>,
-    shape: Vec<usize>,
+    pub(super) shape: Vec<usize>,
     pub(super) is_quantized: bool,
     pub(super) has_adapter: bool,
     values: Rc<dyn Fn() -> LazyValues>,

@@ -36,6 +36,7 @@ macro_rules! head {
     };
 }
 
+mod adapter;
 mod answers;
 mod bert;
 mod classification;
@@ -56,6 +57,8 @@ pub use crate::checkpoint::Fields;
 pub use crate::encoder::config::BertModelConfig;
 pub use crate::encoder::disentangled::DisentangledConfig;
 pub use crate::encoder::rotary::RotaryConfig;
+#[cfg(feature = "train")]
+pub(crate) use adapter::adapter_of;
 pub use answers::{
     BertForQuestionAnswering, BertForQuestionAnsweringConfig, QuestionAnsweringBatch, QuestionAnsweringOutput,
 };

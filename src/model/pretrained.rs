@@ -1,5 +1,6 @@
 //! Whole models from Hugging Face directories, and back.
 
+use super::adapter::{adapter_of, task_type};
 use super::savable::check_built_by_config;
 use super::stored::{Stored, params_of};
 use crate::checkpoint::{
@@ -55,7 +56,7 @@ pub trait PretrainedModel: Stored {
     fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<(Self, LoadReport)> {
         read_save(path.as_ref(), |path, fields| {
             let config = Self::config_of(fields)?;
-            fields.in_file(built(&config, fields, path, device, Misfit::Refused))
+            fields.in_file(built(&config, fields, &Checkpoint::open(path)?, device, Misfit::Refused))
         })
     }
 
@@ -67,7 +68,9 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        read_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::Refused))
+        read_save(path.as_ref(), |path, fields| {
+            built(config, fields, &Checkpoint::open(path)?, device, Misfit::Refused)
+        })
     }
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's, or whose labels
@@ -78,7 +81,34 @@ pub trait PretrainedModel: Stored {
         path: impl AsRef<Path>,
         device: &Device,
     ) -> Result<(Self, LoadReport)> {
-        read_save(path.as_ref(), |path, fields| built(config, fields, path, device, Misfit::NewlyInitialised))
+        read_save(path.as_ref(), |path, fields| {
+            built(config, fields, &Checkpoint::open(path)?, device, Misfit::NewlyInitialised)
+        })
+    }
+
+    /// [`from_pretrained_with`](Self::from_pretrained_with) of a directory with a PEFT adapter, which is not merged: each weight that it
+    /// changes keeps a [`LoraAdapter`](burn::module::LoraAdapter), and a training run of `Tuning::Full` goes on with the adapters
+    /// and what was trained besides them, as `PeftModel.from_pretrained` does with `is_trainable`. Errors are the same, and
+    /// [`Error::File`] without an adapter.
+    fn from_pretrained_with_adapter(
+        config: &Self::Config,
+        path: impl AsRef<Path>,
+        device: &Device,
+    ) -> Result<(Self, LoadReport)> {
+        read_save(path.as_ref(), |path, fields| {
+            let mut checkpoint = Checkpoint::open(path)?;
+            let low_rank = checkpoint.take_low_rank();
+            if low_rank.is_empty() {
+                return Err(Error::file(
+                    path,
+                    "has no LoRA adapter; `from_pretrained` reads models without one",
+                ));
+            }
+            let (model, report) = built::<Self>(config, fields, &checkpoint, device, Misfit::Refused)?;
+            let keys = ModelKeys::find_in_model(&checkpoint, model.bert().embeddings.family(), fields)?;
+            let params = params_of(&model, &keys).0;
+            Ok((checkpoint.with_low_rank(model, &params, &low_rank)?, report))
+        })
     }
 
     /// Replaces the model's values by those of a checkpoint. A head or pooler that the checkpoint lacks is unchanged and
@@ -129,6 +159,21 @@ pub trait PretrainedModel: Stored {
         save(self, dir.as_ref())
     }
 
+    /// Writes the model's LoRA adapters and its head into `dir`, as PEFT does: `adapter_config.json`, with this name of the base
+    /// model, a path or a name on the Hub, and `adapter_model.safetensors`. Python reads them with `PeftModel.from_pretrained` and
+    /// transformers' `from_pretrained`, and every loader of this crate does.
+    ///
+    /// Layers that the family stores as one tensor, such as the `Wqkv` of ModernBERT, get one adapter whose rank is the sum of
+    /// theirs; it computes the same.
+    ///
+    /// [`Error::Data`] if no linear layer of the encoder has an adapter, if something else than adapters and head is trained, if a
+    /// layer of sentence embeddings follows the pooling, none of which PEFT's files can hold, or if the family is GTE,
+    /// NomicBERT or Jina embeddings v3, whose modules transformers renames; [`Error::File`] if `dir` holds a model, and those of
+    /// [`save_pretrained`](Self::save_pretrained) for files.
+    fn save_adapter(&self, dir: impl AsRef<Path>, base_model_name_or_path: &str) -> Result<()> {
+        adapter_of(self)?.write(dir.as_ref(), base_model_name_or_path, task_type::<Self>())
+    }
+
     /// Limits a tokenizer to the texts that the model reads: to the positions of its tables, whatever
     /// [`with_model_max_length`](BertTokenizer::with_model_max_length) says before or after, and to the
     /// `max_position_embeddings` of computed ones, if nothing else is said; to a sentence-transformers
@@ -156,7 +201,7 @@ pub struct LoadReport {
     pub unused: Vec<String>,
     /// The class that `architectures` of `config.json` names, if the model has a head and is of another class.
     pub other_class: Option<String>,
-    /// The `adapter_config.json` of the PEFT adapter that was merged into the weights, if there is one beside them.
+    /// The `adapter_config.json` of the PEFT adapter that was read with the weights, if there is one.
     pub adapter: Option<PathBuf>,
 }
 
@@ -173,7 +218,7 @@ impl fmt::Display for LoadReport {
             writeln!(f, "config.json names another class: {}", shown(class))?;
         }
         if let Some(adapter) = &self.adapter {
-            writeln!(f, "merged into the weights: {}", shown(&adapter.display().to_string()))?;
+            writeln!(f, "with the adapter of {}", shown(&adapter.display().to_string()))?;
         }
         let [missing, unused] = ["not in the checkpoint, not loaded", "in the checkpoint, not used"];
         for (what, keys) in [(missing, &self.missing), (unused, &self.unused)] {
@@ -202,15 +247,14 @@ enum Misfit {
 fn built<M: Stored>(
     config: &M::Config,
     fields: &Fields,
-    path: &Path,
+    checkpoint: &Checkpoint,
     device: &Device,
     misfit: Misfit,
 ) -> Result<(M, LoadReport)> {
-    let checkpoint = Checkpoint::open(path)?;
     // Nothing is initialised before it is read.
     let model = M::build(config, device)?;
     let bert = model.bert();
-    let keys = ModelKeys::find_in_model(&checkpoint, bert.embeddings.family(), fields)?;
+    let keys = ModelKeys::find_in_model(checkpoint, bert.embeddings.family(), fields)?;
     // First of all keys: those of a checkpoint with fewer layers end before the last one.
     let key = keys.layer_query(bert.encoder.layers.len().saturating_sub(1));
     if !keys.is_stored(&key) {
@@ -222,7 +266,7 @@ fn built<M: Stored>(
         };
         return Err(Error::missing_key(&checkpoint.path, key, hint));
     }
-    read(&model, fields, &checkpoint, &keys, misfit)
+    read(&model, fields, checkpoint, &keys, misfit)
 }
 
 fn read<M: Stored>(

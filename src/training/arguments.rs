@@ -119,6 +119,11 @@ pub struct TrainingArguments {
     pub gradient_checkpointing: bool,
     /// Which parameters are trained.
     pub tuning: Tuning,
+    /// The base model's path or name on the Hub, which lets a run of adapters save them besides the merged model: in the folder
+    /// `adapter` of the output directory, as [`save_adapter`](crate::model::PretrainedModel::save_adapter) does.
+    #[serde(skip)]
+    #[setters(into, strip_option)]
+    pub adapter_base: Option<String>,
     /// The metric of the validation data whose best value decides which model is saved and returned.
     #[serde(skip)]
     #[setters(into)]
@@ -256,6 +261,7 @@ impl TrainingArguments {
             precision: Precision::F32,
             gradient_checkpointing: false,
             tuning: Tuning::Full,
+            adapter_base: None,
             metric_for_best_model: "Loss".into(),
             greater_is_better: None,
             early_stopping_patience: None,

@@ -201,7 +201,7 @@ impl RunFolder {
 
     /// Removes of the model that is replaced what a save would keep; once the new one, which may have begun from it, is trained.
     pub(super) fn remove_replaced_model(&self) -> Result<()> {
-        let old = ["config.json", "model.safetensors", "modules.json"];
+        let old = ["config.json", "model.safetensors", "modules.json", "adapter"];
         let mut old = old.into_iter().filter(|_| self.is_overwriting);
         old.try_for_each(|name| removed(&self.output.join(name)))
     }

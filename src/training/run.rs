@@ -86,6 +86,9 @@ pub struct Trained<M: TrainableModel> {
     pub(super) arguments: TrainingArguments,
 }
 
+/// The folder of the adapters in an output directory.
+const ADAPTER: &str = "adapter";
+
 /// What a run trains, once its settings and data are checked.
 pub struct Run<M: TrainableModel> {
     pub(super) arguments: TrainingArguments,
@@ -382,8 +385,10 @@ impl<M: TrainableModel> Training<M> {
         if let Some(best) = history.best.filter(|_| ranks.is_first()) {
             model = run.folder.model(best + 1, model)?;
         }
+        let model = ranks.broadcast(model)?;
+        let with_adapters = run.arguments.adapter_base.as_ref().map(|_| model.clone());
         // Merges LoRA's adapters, if there are any.
-        let model = ranks.broadcast(model)?.materialize();
+        let model = model.materialize();
         let model = if is_over && run.valid.is_some() { model.calibrated(&run)? } else { model };
         // Nothing has read the weights of the last step yet; a run that was stopped evaluates nothing.
         let last = if run.valid.is_none() { run.evaluate(&model, false)? } else { None };
@@ -393,6 +398,9 @@ impl<M: TrainableModel> Training<M> {
         if ranks.is_first() {
             folder.remove_replaced_model()?;
             pipeline.save_pretrained(&arguments.output_dir)?;
+            if let Some((model, base)) = with_adapters.zip(arguments.adapter_base.as_ref()) {
+                model.save_adapter(arguments.output_dir.join(ADAPTER), base)?;
+            }
         }
         Ok(Trained { pipeline, history, interrupted, metrics, arguments })
     }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::files::folder_of;
 use crate::files::hub::{Wanted, directory};
 use crate::layers::ensure;
-use crate::model::check_savable;
+use crate::model::{adapter_of, check_savable};
 use crate::optim::{AdamWConfig, adamw, num_trainable_params};
 use crate::pipeline::Pipeline;
 use crate::text::BertTokenizer;
@@ -82,6 +82,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         }
         let config = train.config(M::config_of(&Fields::beside(path)?)?, &arguments);
         let (model, report) = M::from_pretrained_with_new_head(&config, path, &device.autodiff())?;
+        ensure(report.adapter.is_none() || arguments.adapter_base.is_none(), "adapter_base", || {
+            "is set, but the model is its base with an adapter merged into it; load the base alone".into()
+        })?;
         // A run that goes on has its own head in its checkpoint.
         if !report.is_complete() && !arguments.resume {
             arguments.note(format_args!("newly initialised, to be trained: {}", report.missing.join(", ")));
@@ -190,6 +193,9 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let model = arguments.tuning.select(model.train().fork(&autodiff(&arguments, &device)))?;
         // Now, and not when the model is saved after hours.
         check_savable(&model, &arguments.output_dir)?;
+        if arguments.adapter_base.is_some() {
+            adapter_of(&model)?;
+        }
         // Those of the data that decide which model is the best.
         let metrics = match &validation {
             Some(Validation::Data(valid)) => valid.metrics(&model),

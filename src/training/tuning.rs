@@ -47,6 +47,11 @@ impl Tuning {
                 model.set_require_grad_group(ParamGroup::all().exclude(group(pattern)?), false)
             }
             Self::Lora { rank, alpha, target_modules } => {
+                let mut linears = model.bert().encoder.layers.iter().flat_map(|layer| layer.linears());
+                let is_plain = linears.all(|(_, linear)| linear.weight.adapter().is_none());
+                ensure(is_plain, "tuning", || {
+                    "is Lora, but the model has adapters already; Tuning::Full trains those".into()
+                })?;
                 let hidden_size = model.bert().embeddings.hidden_size();
                 let allowed = format!("1 to the hidden_size of the model, {hidden_size}");
                 let problem = || format!("has the LoRA rank {rank}, but it must be {allowed}");

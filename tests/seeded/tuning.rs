@@ -1,6 +1,7 @@
 //! LoRA's adapters, and what a trainer makes of its data before the first step.
 
-use crate::checkpoint::{arguments, checkpoint};
+use crate::checkpoint::{arguments, checkpoint, text};
+use crate::files::json;
 use crate::prelude::*;
 use std::collections::BTreeSet;
 
@@ -78,6 +79,68 @@ fn only_the_modules_that_the_caller_names_have_adapters() {
         assert_eq!(adapted(model), [false, true, false, false, false, true]);
     });
     show(2, &[], |model| assert_eq!(adapted(model), [true; 6]));
+}
+
+fn labelled(count: usize) -> LabelledTexts {
+    let words = ["the film was good", "bad film", "good", "a boring film"];
+    let texts = (0..count).map(|i| text(words[i % 4], Label::Class(i % 3))).collect();
+    LabelledTexts::new(texts, ["LABEL_0", "LABEL_1", "LABEL_2"].map(String::from).to_vec()).unwrap()
+}
+
+#[test]
+fn a_run_saves_its_adapters_and_another_goes_on_with_them() {
+    type Model = BertForSequenceClassification;
+    let (_turn, dir) = (turn(), checkpoint());
+    let (base, name) = (dir.path(), dir.path().to_str().unwrap());
+    let target_modules = vec!["query".into(), "value".into()];
+    let lora = Tuning::Lora { rank: 2, alpha: 4.0, target_modules };
+    let run = |output: &str| arguments(&base.join(output)).with_epochs(1).with_adapter_base(name);
+    // The base has no labels; the model of the output directory has those of the data.
+    let config = || BertForSequenceClassificationConfig::from_pretrained(base.join("first")).unwrap();
+    let merged = |output: &str| {
+        let adapter = base.join(output).join("adapter");
+        let (read, report) = Model::from_pretrained_with(&config(), adapter, &Device::default()).unwrap();
+        assert!(report.is_complete(), "{report}");
+        read
+    };
+    let trainer =
+        Trainer::<Model, _>::from_pretrained(base, labelled(16), run("first").with_tuning(lora.clone()))
+            .unwrap();
+    let trained = trainer.with_validation(labelled(4)).train().unwrap();
+    let first = merged("first");
+    assert_close(&all_values(&first), &all_values(trained.pipeline.model()), F32);
+    let query = |model: &Model| values(model.bert.encoder.layers[0].attention.query.weight.val());
+    assert_ne!(query(&first), query(&Model::from_pretrained(base, &Device::default()).unwrap().0));
+
+    let adapter = base.join("first/adapter");
+    let load =
+        || Model::from_pretrained_with_adapter(&config(), &adapter, &Device::default().autodiff()).unwrap();
+    let (model, report) = load();
+    assert_eq!(report.adapter, Some(adapter.join("adapter_config.json")));
+    // Of each layer two adapters of 16 × 2 and 2 × 16; the pooler, and the head of three classes.
+    let layers = model.bert.encoder.layers.len();
+    assert_eq!(num_trainable_params(&model), layers * 2 * 64 + 16 * 17 + 3 * 17);
+    assert_close(&all_values(&model.valid().materialize()), &all_values(&first), F32);
+    let pipeline = || Pipeline::new(load().0, BertTokenizer::from_pretrained(base).unwrap()).unwrap();
+    let trained = Trainer::new(pipeline(), labelled(16), run("second")).unwrap().train().unwrap();
+    let second = merged("second");
+    assert_close(&all_values(&second), &all_values(trained.pipeline.model()), F32);
+    assert_ne!(query(&second), query(&first));
+    let [first, second] =
+        ["first", "second"].map(|run| json(base.join(run).join("adapter/adapter_config.json")));
+    assert_eq!(first, second);
+
+    let overwriting = arguments(&base.join("second")).with_epochs(1).with_overwrite_output_dir(true);
+    Trainer::new(pipeline(), labelled(4), overwriting).unwrap().train().unwrap();
+    assert!(!base.join("second/adapter").exists());
+
+    let trainer = Trainer::new(pipeline(), labelled(4), run("third").with_tuning(lora)).unwrap();
+    says(trainer.train(), "the model has adapters already");
+    let trainer = Trainer::<Model, _>::from_pretrained(base, labelled(4), run("third")).unwrap();
+    says(trainer.train(), "the model has no LoRA adapters to save");
+    let trainer = Trainer::<Model, _>::from_pretrained(&adapter, labelled(4), run("third"));
+    says(trainer, "adapter_base is set, but the model is its base with an adapter merged into it");
+    says(Model::from_pretrained_with_adapter(&config(), base, &Device::default()), "has no LoRA adapter");
 }
 
 /// Questions whose data are split as the trainer splits them, and looked at.

@@ -1,7 +1,10 @@
-//! PEFT's adapters: alone and beside their base, as PEFT computes them.
+//! PEFT's adapters: alone and beside their base, as PEFT computes them, and as this crate writes them.
 
 use crate::files::copy_of;
+use crate::parity::{Fixture, Head};
 use crate::prelude::*;
+use crate::transformers::Python;
+use burn::module::{LoraAdapter, Reparameterizer};
 
 /// An adapter's files in a new directory: alone with the path of its base, or beside it.
 fn placed(case: &str, is_alone: bool) -> TempDir {
@@ -40,9 +43,13 @@ fn assert_equals_peft<M: PretrainedModel>(
         assert_eq!(report.missing, missing, "{case}");
         assert_close(&run(&model, &input), &expected, F32);
         // Added in f64, whatever the files hold.
-        let mut wide = cast_module(model, FloatDType::F64).unwrap();
+        let mut wide = cast_module(model.clone(), FloatDType::F64).unwrap();
         let _ = wide.load(dir.path()).unwrap();
         assert_close(&run(&wide, &input), &expected, F64);
+        let config = model.stored_config();
+        let (apart, _) = M::from_pretrained_with_adapter(&config, dir.path(), &device()).unwrap();
+        assert_close(&run(&apart, &input), &expected, F32);
+        assert_close(&run(&apart.materialize(), &input), &expected, F32);
     }
 }
 
@@ -111,4 +118,201 @@ fn an_adapter_that_is_not_plain_lora_or_does_not_fit_is_refused_by_name() {
     let dir = placed("classifier", false);
     fs::remove_file(dir.path().join("adapter_model.safetensors")).unwrap();
     says(BertModel::from_pretrained(dir.path(), &device()), "is there without its weights");
+}
+
+/// Attaches adapters of drawn values to the weights of a group, of rank 2 or, if they vary, of ranks and scales that differ.
+struct Drawn {
+    group: ParamGroup,
+    varies: bool,
+    count: usize,
+}
+
+impl Reparameterizer for Drawn {
+    type Reparam = LoraAdapter;
+
+    fn reparameterize<const D: usize>(
+        &mut self,
+        path: &str,
+        param: Param<Tensor<D>>,
+    ) -> (Param<Tensor<D>>, Option<LoraAdapter>) {
+        let base = param.set_require_grad(false);
+        if !self.group.matches(&base.id, Some(path)) {
+            return (base, None);
+        }
+        self.count += 1;
+        let (rank, scale) =
+            if self.varies { (1 + self.count % 3, self.count as f64 / 8.0) } else { (2, 0.75) };
+        let weight = base.val();
+        let draw = |shape: [usize; 2]| {
+            let normal = Distribution::Normal(0.0, 0.3);
+            Param::from_tensor(Tensor::random(shape, normal, (&weight.device(), weight.dtype())))
+        };
+        let (a, b) = (draw([weight.dims()[0], rank]), draw([rank, weight.dims()[1]]));
+        (base, Some(LoraAdapter { a, b, scale }))
+    }
+}
+
+fn adapted<M: PretrainedModel>(model: M, pattern: &str, varies: bool) -> M {
+    let group = ParamGroup::from_regex(pattern).unwrap();
+    model.apply_reparameterization(Drawn { group, varies, count: 0 })
+}
+
+/// All linear layers, those of PEFT's defaults, and one whose name in BERT is the end of another's.
+const GROUPS: [&str; 3] =
+    [r"encoder\.layers\..*\.weight$", r"attention\.(query|value)\.weight$", r"layers\.\d+\.output\.weight$"];
+
+/// The models that fixtures have of a head, of the families whose modules transformers 5 names as its files do.
+fn bases(mut fixtures: Vec<Fixture>) -> Vec<PathBuf> {
+    fixtures.dedup_by(|a, b| a.model == b.model);
+    fixtures.retain(|fixture| !["gte", "nomic_bert", "jina_embeddings_v3"].contains(&fixture.family));
+    let models = fixtures.into_iter().map(|fixture| fixture.model);
+    models.filter(|model| !model.parent().unwrap().ends_with("relative_positions")).collect()
+}
+
+fn assert_written_and_read<M: PretrainedModel>(fixtures: Vec<Fixture>) {
+    for base in bases(fixtures) {
+        for (group, varies) in [(GROUPS[0], true), (GROUPS[0], false), (GROUPS[1], false), (GROUPS[2], false)]
+        {
+            for (dtype, tolerance) in [(FloatDType::F32, F32), (FloatDType::F64, F64)] {
+                let (model, _) = M::from_pretrained(&base, &device()).unwrap();
+                let model = adapted(cast_module(model, dtype).unwrap(), group, varies);
+                let dir = tempdir().unwrap();
+                model.save_adapter(dir.path(), base.to_str().unwrap()).unwrap();
+                let (read, report) = M::from_pretrained(dir.path(), &device()).unwrap();
+                assert_eq!(report.adapter, Some(dir.path().join("adapter_config.json")));
+                assert!(report.is_complete(), "{report}");
+                let mut read = cast_module(read, dtype).unwrap();
+                let _ = read.load(dir.path()).unwrap();
+                let (what, expected) =
+                    (format!("{group} of {}", base.display()), all_values(&model.clone().materialize()));
+                assert_all_close(&what, &all_values(&read), &expected, tolerance);
+                let config = model.stored_config();
+                let (apart, _) = M::from_pretrained_with_adapter(&config, dir.path(), &device()).unwrap();
+                assert_all_close(&what, &all_values(&apart.clone().materialize()), &expected, F32);
+                let again = tempdir().unwrap();
+                apart.save_adapter(again.path(), base.to_str().unwrap()).unwrap();
+                let (read, _) = M::from_pretrained(again.path(), &device()).unwrap();
+                assert_all_close(&what, &all_values(&read), &expected, F32);
+            }
+        }
+    }
+}
+
+#[test]
+fn adapters_of_every_family_are_written_and_read_back() {
+    assert_written_and_read::<BertForSequenceClassification>(BertForSequenceClassification::fixtures());
+    assert_written_and_read::<BertForTokenClassification>(BertForTokenClassification::fixtures());
+    assert_written_and_read::<BertForQuestionAnswering>(BertForQuestionAnswering::fixtures());
+    assert_written_and_read::<BertForMaskedLm>(BertForMaskedLm::fixtures());
+    assert_written_and_read::<BertForSentenceEmbedding>(Fixture::of_families("model"));
+}
+
+/// `target_modules` of PEFT: names that end no other module's name, whole ones otherwise.
+#[test]
+fn an_adapter_names_the_modules_and_heads_that_it_has() {
+    let written = |group: &str| {
+        let (model, _) =
+            BertForSequenceClassification::from_pretrained(fixture("classifiers/bert_sequence"), &device())
+                .unwrap();
+        let dir = tempdir().unwrap();
+        adapted(model, group, false).save_adapter(dir.path(), "owner/base").unwrap();
+        json(dir.path().join("adapter_config.json"))
+    };
+    let config = written(GROUPS[1]);
+    assert_eq!(config["target_modules"], json!(["attention.self.query", "attention.self.value"]));
+    assert_eq!(config["modules_to_save"], json!(["classifier", "pooler"]));
+    assert_eq!(config["base_model_name_or_path"], "owner/base");
+    assert_eq!([&config["r"], &config["lora_alpha"]], [&json!(2), &json!(1.5)]);
+    assert_eq!(config["task_type"], "SEQ_CLS");
+    let config = written(GROUPS[2]);
+    assert_eq!(
+        config["target_modules"],
+        json!(["encoder.layer.0.output.dense", "encoder.layer.1.output.dense"])
+    );
+}
+
+#[test]
+fn what_an_adapter_cannot_hold_is_refused_by_name() {
+    let base = fixture("classifiers/bert_sequence");
+    let load = || BertForSequenceClassification::from_pretrained(&base, &autodiff()).unwrap().0;
+    let dir = tempdir().unwrap();
+    let refuses = |model: BertForSequenceClassification, part: &str| {
+        says(model.save_adapter(dir.path(), "base"), part);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    };
+    refuses(load().no_grad(), "the model has no LoRA adapters to save");
+    let norm = ParamGroup::from_regex("layer_norm").unwrap();
+    refuses(
+        adapted(load(), GROUPS[1], false).set_require_grad_group(norm, true),
+        "bert.embeddings.LayerNorm.weight is trained, but an adapter of PEFT holds",
+    );
+    refuses(
+        adapted(load(), r"(query|classifier.*)\.weight$", false),
+        "classifier.weight has a LoRA adapter, but only",
+    );
+    let copy = copy_of(&base);
+    says(adapted(load(), GROUPS[1], false).save_adapter(copy.path(), "base"), "holds a model, into which");
+    for family in ["gte", "nomic_bert", "jina_embeddings_v3"] {
+        let (model, _) = BertForTokenClassification::from_pretrained(
+            fixture(&format!("families/{family}_token")),
+            &device(),
+        )
+        .unwrap();
+        says(
+            adapted(model, GROUPS[1], false).save_adapter(dir.path(), "base"),
+            "whose modules have other names",
+        );
+    }
+    let mut config = BertForSentenceEmbeddingConfig::new(load().bert.config());
+    config.dense = vec![SentenceDenseConfig::new(4)];
+    let model = adapted(config.init(&device()), GROUPS[1], false);
+    says(model.save_adapter(dir.path(), "base"), "lies in a folder of its own");
+}
+
+/// The outputs of a model with adapters for random tokens, and what PEFT and transformers compute with what was saved.
+fn assert_read_by_peft<M: PretrainedModel>(
+    fixtures: Vec<Fixture>,
+    run: impl Fn(&M, &BertEmbeddingsInput) -> Vec<f64>,
+) {
+    let [saved, out] = [(); 2].map(|()| tempdir().unwrap());
+    let mut models = Vec::new();
+    for base in bases(fixtures) {
+        for (group, dtype) in [(0, FloatDType::F64), (1, FloatDType::F32), (2, FloatDType::F32)] {
+            let (model, _) = M::from_pretrained(&base, &device()).unwrap();
+            let model = adapted(cast_module(model, dtype).unwrap(), GROUPS[group], group == 0);
+            let dir = saved.path().join(models.len().to_string());
+            model.save_adapter(dir, base.to_str().unwrap()).unwrap();
+            models.push((model, if dtype == FloatDType::F64 { F64 } else { MODEL_F32 }));
+        }
+    }
+    Python::named().check("adapter", saved.path(), out.path());
+    for (i, (model, tolerance)) in models.iter().enumerate() {
+        let file = File::at(&out.path().join(format!("{i}/output.safetensors")));
+        let ids = Tensor::<2, Int>::from_data(file.data("input_ids"), &device());
+        let input = BertEmbeddingsInput::from_ids(ids).unwrap();
+        assert_all_close(&i.to_string(), &run(model, &input), &file.values("output"), *tolerance);
+    }
+}
+
+#[test]
+#[ignore = "needs Python with transformers and peft, named by BURN_BERT_PYTHON"]
+fn peft_and_transformers_read_the_adapters_of_every_family() {
+    assert_read_by_peft(
+        BertForSequenceClassification::fixtures(),
+        |model: &BertForSequenceClassification, input| values(model.logits(input, None).unwrap()),
+    );
+    assert_read_by_peft(
+        BertForTokenClassification::fixtures(),
+        |model: &BertForTokenClassification, input| values(model.logits(input, None).unwrap()),
+    );
+    assert_read_by_peft(BertForQuestionAnswering::fixtures(), |model: &BertForQuestionAnswering, input| {
+        values(Tensor::stack::<3>(model.logits(input, None).unwrap().into(), 2))
+    });
+    assert_read_by_peft(BertForMaskedLm::fixtures(), |model: &BertForMaskedLm, input| {
+        let hidden = model.bert.forward(input, None).last_hidden_state;
+        values(model.scores(hidden.flatten(0, 1)).unwrap())
+    });
+    assert_read_by_peft(Fixture::of_families("model"), |model: &BertForSentenceEmbedding, input| {
+        values(model.bert.forward(input, None).last_hidden_state)
+    });
 }
