@@ -78,7 +78,6 @@ fn an_invalid_config_names_the_field() {
         ("type_vocab_size", layer().with_type_vocab_size(0)),
         ("pad_token_id", layer().with_pad_token_id(Some(10))),
         ("layer_norm_eps", layer().with_layer_norm_eps(0.0)),
-        ("layer_norm_eps", layer().with_layer_norm_eps(-1e-12)),
         ("layer_norm_eps", layer().with_layer_norm_eps(f64::NAN)),
         ("layer_norm_eps", layer().with_layer_norm_eps(1e-300)), // 0 in f32, in which statistics are computed
         ("layer_norm_eps", layer().with_layer_norm_eps(f64::INFINITY)),
@@ -139,9 +138,7 @@ fn an_invalid_config_names_the_field() {
         ("mask_token_id", MaskedLmCollatorConfig::new(10, 10, 0, vec![0])),
         ("pad_to_multiple_of", collator().with_pad_to_multiple_of(Some(0))),
         ("pad_to_multiple_of", collator().with_pad_to_multiple_of(Some((1 << 16) + 1))),
-        ("pad_to_multiple_of", collator().with_pad_to_multiple_of(Some(usize::MAX))),
         ("vocab_size", MaskedLmCollatorConfig { vocab_size: 1 << 31, ..collator() }),
-        ("vocab_size", MaskedLmCollatorConfig { vocab_size: 1 << 32, ..collator() }),
         ("vocab_size", MaskedLmCollatorConfig { vocab_size: usize::MAX, ..collator() }),
     ] {
         errors.push((field, config.try_init().unwrap_err()));

@@ -79,14 +79,11 @@ fn targets_of_masks_are_scored_as_by_transformers_and_masks_are_filled_together(
 #[test]
 fn labels_without_training_are_scored_as_by_transformers() {
     let cases = cases();
-    let (model, _) =
-        BertForSequenceClassification::from_pretrained(fixture("cross_encoder/three_labels"), &device())
-            .unwrap();
+    let dir = fixture("cross_encoder/three_labels");
     let pipeline = |names: Vec<String>| {
-        let config = model.config().with_id2label(names);
-        let dir = fixture("cross_encoder/three_labels");
+        let config = BertForSequenceClassificationConfig::from_pretrained(&dir).unwrap().with_id2label(names);
         let (model, _) =
-            BertForSequenceClassification::from_pretrained_with(&config, dir, &device()).unwrap();
+            BertForSequenceClassification::from_pretrained_with(&config, &dir, &device()).unwrap();
         Pipeline::new(model, tokenizer()).unwrap()
     };
     let texts: Vec<String> = list(&cases["texts"]);
@@ -210,18 +207,15 @@ mod training {
     fn a_batch_with_prompts_has_the_loss_of_sentence_transformers() {
         let (cases, dir) = (cases(), tempdir().unwrap());
         for case in cases["trained"].as_array().unwrap() {
-            let (model, _) = BertForSentenceEmbedding::from_pretrained(
-                fixture("sentences").join(case["model"].as_str().unwrap()),
-                &device(),
-            )
-            .unwrap();
+            let dir_of_model = fixture("sentences").join(case["model"].as_str().unwrap());
+            let config = BertForSentenceEmbeddingConfig::from_pretrained(&dir_of_model).unwrap();
             let tokenizer = BertTokenizer::from_pretrained(fixture("sentences/max")).unwrap();
             let arguments = TrainingArguments { prompts: prompts(case), ..arguments(dir.path()) };
             for mini_batch_size in [None, Some(2)] {
-                let config = model.config().with_mini_batch_size(mini_batch_size);
-                let dir = fixture("sentences").join(case["model"].as_str().unwrap());
+                let config = config.clone().with_mini_batch_size(mini_batch_size);
                 let (model, _) =
-                    BertForSentenceEmbedding::from_pretrained_with(&config, dir, &device()).unwrap();
+                    BertForSentenceEmbedding::from_pretrained_with(&config, &dir_of_model, &device())
+                        .unwrap();
                 let pipeline = Pipeline::new(model, tokenizer.clone()).unwrap();
                 let found = evaluate(&pipeline, pairs(&cases), &arguments).unwrap()["Loss"];
                 assert_near(found, &case["loss"]);
