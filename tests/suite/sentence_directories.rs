@@ -1,7 +1,6 @@
 //! Sentence embeddings from and to directories of sentence-transformers.
 
 use crate::prelude::*;
-use crate::sentences::POOLINGS;
 use burn_bert::encoder::Activation;
 
 fn config() -> BertForSentenceEmbeddingConfig {
@@ -15,24 +14,6 @@ fn new(config: &BertForSentenceEmbeddingConfig) -> (BertForSentenceEmbedding, Te
     let model = config.init(&device());
     let dir = saved(&model);
     (model, dir)
-}
-
-#[test]
-fn a_saved_model_is_read_back_with_its_pooling() {
-    let input = BertEmbeddingsInput::from_rows(&[[2, 7, 9, 3], [2, 8, 3, 0]], &device()).unwrap();
-    let padding = PaddingMask::from_lengths(&[4, 3], 4);
-    for (pooling, _) in POOLINGS {
-        for (normalize, max_seq_length) in [(true, Some(9)), (false, None)] {
-            let config =
-                config().with_pooling(pooling).with_normalize(normalize).with_max_seq_length(max_seq_length);
-            let (model, dir) = new(&config);
-            let read: BertForSentenceEmbedding = loaded(&dir);
-            assert_eq!(read.config(), config);
-            let embed =
-                |model: &BertForSentenceEmbedding| values(model.embed(&input, Some(&padding)).unwrap());
-            assert_eq!(embed(&read), embed(&model));
-        }
-    }
 }
 
 #[test]
