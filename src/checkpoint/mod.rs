@@ -12,14 +12,15 @@ mod formats;
 mod keys;
 mod load;
 mod params;
+mod written_fields;
 
 use adapter::LowRank;
 pub(crate) use directory::Directory;
 pub use fields::Fields;
-pub(crate) use fields::{merged_fields, number_fields, replace_changed};
 pub use keys::ModelKeys;
 pub(crate) use load::filled;
 pub(crate) use params::{StoredParam, check_stored, stored_dtype, stored_params};
+pub(crate) use written_fields::{merged_fields, number_fields, replace_changed};
 
 use crate::error::{Error, Result, shown};
 use crate::family::{EMBEDDINGS_PREFIX, FAMILIES, FamilySpec};
