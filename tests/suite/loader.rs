@@ -7,33 +7,30 @@ use std::collections::BTreeSet;
 
 const WORDS: [&str; 6] = ["the", "cat", "sat", "on", "a", "mat"];
 
-fn tokenizer() -> BertTokenizer {
-    tokenizer_of(&WORDS)
-}
-
 /// 1,500 words, twelve a window of 14 tokens.
 fn text() -> PlainText {
     PlainText::new(vec![WORDS.join(" "); 250]).unwrap()
 }
 
 fn collator() -> MaskedLmCollator {
-    MaskedLmCollatorConfig::for_tokenizer(&tokenizer()).init()
+    MaskedLmCollatorConfig::for_tokenizer(&tokenizer_of(&WORDS)).init()
 }
 
 #[test]
 fn windows_hold_the_whole_text() {
-    let all = text().windows(tokenizer(), 14).unwrap();
+    let all = text().windows(tokenizer_of(&WORDS), 14).unwrap();
     assert_eq!(all.len(), 125);
     assert_eq!(all.get(0).unwrap().input_ids, [2, 5, 6, 7, 8, 9, 10, 5, 6, 7, 8, 9, 10, 3]);
     // A line of the text may be longer than the tokenizer's limit.
     let line = PlainText::new([WORDS.join(" ") + " "].map(|words| words.repeat(250))).unwrap();
-    let limited = line.windows(tokenizer().with_model_max_length(14), 14).unwrap();
+    let limited = line.windows(tokenizer_of(&WORDS).with_model_max_length(14), 14).unwrap();
     assert_eq!((limited.len(), limited.get(124).unwrap()), (125, all.get(124).unwrap()));
 }
 
 #[test]
 fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
-    let open = |text: PlainText, seq_len| text.windows(tokenizer().with_model_max_length(16), seq_len);
+    let tokenizer = tokenizer_of(&WORDS).with_model_max_length(16);
+    let open = |text: PlainText, seq_len| text.windows(tokenizer.clone(), seq_len);
     for seq_len in [2, 17] {
         assert!(matches!(open(text(), seq_len), Err(Error::Config { field: "seq_len", .. })));
     }
@@ -42,19 +39,17 @@ fn texts_that_cannot_be_trained_on_are_errors_that_say_why() {
         let loader = EpochLoader::new(collator().batches(open(text, 14).unwrap()), batch_size, &device());
         loader.and_then(|loader| loader.with_batches_per_epoch(batches)).err()
     };
-    for (batch_size, batches, name) in
-        [(0, 1, "batch_size"), (1, 0, "batches_per_epoch"), (2, usize::MAX, "batches_per_epoch")]
-    {
-        let error = loader(text(), batch_size, batches);
+    let epoch = "batches_per_epoch";
+    for (size, batches, name) in [(0, 1, "batch_size"), (1, 0, epoch), (2, usize::MAX, epoch)] {
+        let error = loader(text(), size, batches);
         assert!(matches!(error, Some(Error::Config { field, .. }) if field == name), "{error:?}");
     }
-    let without_token = PlainText::new(["\u{200d}"]).unwrap();
-    assert!(matches!(loader(without_token, 1, 1), Some(Error::Empty { .. })));
+    assert!(matches!(loader(PlainText::new(["\u{200d}"]).unwrap(), 1, 1), Some(Error::Empty { .. })));
 }
 
 #[test]
 fn every_validation_masks_the_same_tokens_in_batches_of_their_own() {
-    let windows = text().windows(tokenizer(), 14).unwrap();
+    let windows = text().windows(tokenizer_of(&WORDS), 14).unwrap();
     let first = InMemDataset::new(windows.iter().take(7).map(|window| window.unwrap()).collect());
     let loader = EpochLoader::new(collator().batches(first), 3, &device()).unwrap();
     let masked = |loader: &dyn DataLoader<MaskedLmBatch>| {
@@ -122,9 +117,8 @@ fn a_validation_share_is_disjoint_seeded_and_complete() {
         says(numbers(count).split(share, 1), "use more data, another share");
     }
     // Items of one source stay together.
-    let sources: Vec<usize> = (0..20).map(|place| place / 4).collect();
-    let (train, valid) = numbers(20).with_sources(sources).split(0.4, 3).unwrap();
-    let [train, valid] = [train, valid].map(items);
+    let of_four = numbers(20).with_sources((0..20).map(|place| place / 4).collect()).split(0.4, 3);
+    let [train, valid] = <[_; 2]>::from(of_four.unwrap()).map(items);
     let of = |items: &[usize]| items.iter().map(|item| item / 4).collect::<BTreeSet<_>>();
     assert_eq!((train.len(), valid.len()), (12, 8));
     assert!(of(&train).is_disjoint(&of(&valid)));

@@ -418,7 +418,6 @@ fn equal_texts_are_one_query_and_one_document_whose_positives_are_all_relevant()
     }
 }
 
-/// `tests/seeded` has documents of several batches.
 #[test]
 fn retrieval_has_no_ranking_of_what_is_no_number_and_nothing_of_the_training_split() {
     let device = device();

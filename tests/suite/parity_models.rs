@@ -317,7 +317,6 @@ fn an_untied_head_and_every_pooling_pass() {
         .unwrap()
         .assert_passes();
     for ((pooling, _), normalize) in POOLINGS.into_iter().zip([true, false].into_iter().cycle()) {
-        println!("{pooling:?}");
         let config = BertForSentenceEmbeddingConfig::new(small_bert(9, 4));
         let model = config.with_pooling(pooling).with_normalize(normalize).init(&autodiff());
         let loss = |model: &BertForSentenceEmbedding, probe: &Probe| {

@@ -17,6 +17,17 @@ fn new(config: &BertForSentenceEmbeddingConfig) -> (BertForSentenceEmbedding, Te
 }
 
 #[test]
+fn a_pooling_is_saved_as_its_flag_and_read_back() {
+    let flags = "cls_token max_tokens mean_tokens mean_sqrt_len_tokens weightedmean_tokens lasttoken";
+    for ((pooling, _), flag) in crate::sentences::POOLINGS.into_iter().zip(flags.split(' ')) {
+        let (model, dir) = new(&config().with_pooling(pooling));
+        assert_eq!(loaded::<BertForSentenceEmbedding>(&dir).config(), model.config());
+        let config = json(dir.path().join("1_Pooling/config.json"));
+        assert_eq!(config[format!("pooling_mode_{flag}")], json!(true));
+    }
+}
+
+#[test]
 fn what_sentence_transformers_saves_is_read() {
     let (model, dir) = new(&config());
     let fixture = fixture("sentences/saved");
