@@ -1,12 +1,9 @@
 //! How many kernels the operator launches on a CubeCL device, and which.
 #![cfg(feature = "wgpu")]
 
-#[path = "support/devices/mod.rs"]
-mod devices;
-#[path = "support/launches/mod.rs"]
-mod launches;
-#[path = "support/traffic/mod.rs"]
-mod traffic;
+#[path = "support/mod.rs"]
+mod support;
+use support::*;
 
 use burn::module::list_param_ids;
 use burn::optim::{GradientsParams, ModuleOptimizer};

@@ -9,12 +9,9 @@
 //! A file that fails is made again with its seed and `BURN_BERT_MUTANTS=1`. It stays in a folder of the run below the one
 //! that Cargo gives to integration tests; the test says which.
 
-#[path = "support/counting_allocator/mod.rs"]
-mod counting_allocator;
-#[path = "support/files/mod.rs"]
-mod files;
-#[path = "support/small_bert/mod.rs"]
-mod small_bert;
+#[path = "support/mod.rs"]
+mod support;
+use support::*;
 
 use burn::data::dataset::InMemDataset;
 use burn::prelude::*;

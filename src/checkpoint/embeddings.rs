@@ -1,10 +1,11 @@
 //! The embedding layer, from a Hugging Face checkpoint and back.
 
 use super::directory::Directory;
-use super::fields::{Fields, config_path, merged_fields};
+use super::fields::{Fields, config_path};
 use super::keys::ModelKeys;
 use super::load::filled;
 use super::params::{StoredParam, check_stored, stored_params};
+use super::written_fields::merged_fields;
 use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};

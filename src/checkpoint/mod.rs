@@ -13,15 +13,16 @@ mod keys;
 mod load;
 mod params;
 mod saved_adapter;
+mod written_fields;
 
 use adapter::LowRank;
 pub(crate) use directory::Directory;
 pub use fields::Fields;
-pub(crate) use fields::{merged_fields, number_fields, replace_changed};
 pub use keys::ModelKeys;
 pub(crate) use load::filled;
 pub(crate) use params::{StoredParam, check_stored, stored_dtype, stored_params};
 pub(crate) use saved_adapter::SavedAdapter;
+pub(crate) use written_fields::{merged_fields, number_fields, replace_changed};
 
 use crate::error::{Error, Result, shown};
 use crate::family::{EMBEDDINGS_PREFIX, FAMILIES, FamilySpec};

@@ -3,13 +3,11 @@ use super::labelled_file::{LabelledFile, extension, is_json};
 use super::labels::{Classes, LabelKind, class_id};
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
-use crate::pipeline::{has_scheme, split, tag, word_starts};
+use crate::pipeline::{has_scheme, split, tag};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
-use burn::data::dataset::Dataset;
 use burn::prelude::*;
 use serde_json::Value;
 use std::path::Path;
-use tokenizers::utils::parallelism::MaybeParallelIterator;
 
 /// The words of a sentence, each with its tag: an item of [`LabelledSentences`]; [`Examples`] has an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -183,91 +181,10 @@ fn columns(line: &str) -> Vec<&str> {
 pub const IGNORED_LABEL: i64 = -100;
 
 /// The tag of a word that has none, where a file is only partly tagged.
-const UNLABELLED: usize = IGNORED_LABEL as usize;
-
-/// A part of a sentence that a model reads at once: its tokens, and the label of each.
-#[derive(Clone, Debug)]
-pub(crate) struct TokenWindow {
-    pub(crate) encoding: Encoding,
-    labels: Vec<i64>,
-}
-
-impl TokenWindow {
-    /// The windows of a sentence, with the words and tokens that `Pipeline::entities` reads: the first token of each word has a label,
-    /// all others, and what another window has, have [`IGNORED_LABEL`]. Where one of the sentence's own words is several of these,
-    /// they are one entity by the scheme of the tags' names.
-    pub(crate) fn all(
-        sentence: &LabelledTokens,
-        tokenizer: &BertTokenizer,
-        names: &[String],
-    ) -> Result<Vec<Self>> {
-        let text = sentence.tokens.join(" ");
-        let starts = word_starts(&sentence.tokens);
-        let windows = tokenizer.encode_word_windows(&text, 0)?.into_iter();
-        let unlabelled = |encoding: Encoding| Self { labels: vec![IGNORED_LABEL; encoding.len()], encoding };
-        let mut windows: Vec<Self> = windows.map(unlabelled).collect();
-        // The window, the token and the word of the sentence that each word is of.
-        let mut found: Vec<(usize, usize, usize)> = Vec::new();
-        let mut read = 0;
-        for (number, window) in windows.iter().enumerate() {
-            for word in tokenizer.words(&text, &window.encoding)? {
-                // The tokens of a word that the window before did not hold.
-                if word.bytes.start >= read {
-                    let own = starts.partition_point(|&start| start <= word.bytes.start) - 1;
-                    found.push((number, word.token, own));
-                    read = word.bytes.end;
-                }
-            }
-        }
-        let has_scheme = has_scheme(names);
-        for (i, &(window, token, own)) in found.iter().enumerate() {
-            let is_first = i == 0 || found[i - 1].2 != own;
-            let is_last = found.get(i + 1).is_none_or(|next| next.2 != own);
-            let tag = sentence.tags[own];
-            if tag == UNLABELLED {
-                continue;
-            }
-            let tag = if has_scheme { part_of_tag(tag, names, is_first, is_last) } else { tag };
-            windows[window].labels[token] = class_id(tag)?;
-        }
-        Ok(windows)
-    }
-
-    /// [`all`](Self::all) of each sentence; the first error, also of `check`, which is asked before each, ends it.
-    pub(crate) fn of_until(
-        sentences: &LabelledSentences,
-        tokenizer: &BertTokenizer,
-        check: &(dyn Fn() -> Result<()> + Sync),
-    ) -> Result<Vec<Vec<Self>>> {
-        let windows = |number: usize| {
-            check()?;
-            let sentence = sentences.get(number).expect("sentences in memory");
-            Self::all(&sentence, tokenizer, sentences.names())
-        };
-        let all: Vec<Result<_>> = (0..sentences.len()).into_maybe_par_iter().map(windows).collect();
-        all.into_iter().collect()
-    }
-
-    pub(crate) fn batch(
-        windows: &[Self],
-        tokenizer: &BertTokenizer,
-        device: &Device,
-    ) -> Result<TokenClassificationBatch> {
-        let encodings: Vec<Encoding> = windows.iter().map(|window| window.encoding.clone()).collect();
-        let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
-        let [_, seq] = input.dims();
-        let padded = |window: &Self| {
-            let mut labels = window.labels.clone();
-            labels.resize(seq, IGNORED_LABEL);
-            labels
-        };
-        let labels: Vec<Vec<i64>> = windows.iter().map(padded).collect();
-        TokenClassificationBatch::new(input, padding, &labels)
-    }
-}
+pub(super) const UNLABELLED: usize = IGNORED_LABEL as usize;
 
 /// The tag of the first, the last or a middle part of a word, if there is such a one: of `S-X`, `B-X`, `E-X` or `I-X`.
-fn part_of_tag(id: usize, names: &[String], is_first: bool, is_last: bool) -> usize {
+pub(super) fn part_of_tag(id: usize, names: &[String], is_first: bool, is_last: bool) -> usize {
     let ((prefix, kind), (place, _)) = (split(&names[id]), tag(&names[id], true));
     let other = match (place, is_first, is_last) {
         (_, true, true) => return id,
@@ -325,85 +242,6 @@ impl LabelledTokens {
 mod tests {
     use super::*;
     use crate::pipeline::entity_spans;
-    use serde_json::json;
-    use std::fs;
-
-    /// The kinds of tokenizers by their fixtures, and ModernBERT's: byte-level, with special tokens of a template.
-    fn tokenizer(kind: &str) -> BertTokenizer {
-        let classes = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer_classes");
-        if kind != "modernbert" {
-            return BertTokenizer::from_pretrained(classes.join(kind)).unwrap();
-        }
-        let mut file: Value =
-            serde_json::from_slice(&fs::read(classes.join("roberta/tokenizer.json")).unwrap()).unwrap();
-        let special = |name: &str| json!({"SpecialToken": {"id": name, "type_id": 0}});
-        let text = json!({"Sequence": {"id": "A", "type_id": 0}});
-        let token = |name: &str| json!({"id": name, "ids": [file["model"]["vocab"][name]], "tokens": [name]});
-        file["post_processor"] = json!({
-            "type": "TemplateProcessing", "single": [special("<s>"), text, special("</s>")], "pair": [],
-            "special_tokens": {"<s>": token("<s>"), "</s>": token("</s>")},
-        });
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("tokenizer.json"), file.to_string()).unwrap();
-        fs::write(dir.path().join("config.json"), r#"{"model_type": "modernbert"}"#).unwrap();
-        BertTokenizer::from_pretrained(dir.path()).unwrap()
-    }
-
-    #[test]
-    fn raw_text_has_the_tokens_and_the_spans_of_the_words_of_training() {
-        let names = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"].map(String::from);
-        for kind in ["bert", "roberta", "xlm_roberta", "camembert", "deberta_v2", "modernbert"] {
-            for (raw, words, expected) in [
-                (
-                    "Ada (Berlin-Mitte) saw London,Paris.",
-                    "Ada| ( Berlin-Mitte@ ) saw London@ , Paris@ .",
-                    &["Ada", "Berlin-Mitte", "London", "Paris"][..],
-                ),
-                (
-                    "«Анна» едет в Минск, Омск.",
-                    "« Анна| » едет в Минск@ , Омск@ .",
-                    &["Анна", "Минск", "Омск"],
-                ),
-                (
-                    "我爱北京的秋天，天安门上太阳升。",
-                    "我 爱 北京@ 的 秋天 ， 天安门@ 上 太阳 升 。",
-                    &["北京", "天安门"],
-                ),
-                ("มาลีเดินมาตรัง", "มาลี| เดิน มา ตรัง@", &["มาลี", "ตรัง"]),
-            ] {
-                let tagged = words.split_whitespace().map(|word| {
-                    let tag = if word.ends_with('|') { 1 } else { 3 * usize::from(word.ends_with('@')) };
-                    (word.trim_end_matches(['|', '@']).to_string(), tag)
-                });
-                let (tokens, tags) = tagged.unzip();
-                for length in [512, 9] {
-                    let tokenizer = tokenizer(kind).with_model_max_length(length);
-                    let sentence = LabelledTokens { tokens: Vec::clone(&tokens), tags: Vec::clone(&tags) };
-                    let trained = TokenWindow::all(&sentence, &tokenizer, &names).unwrap();
-                    let read = tokenizer.encode_word_windows(raw, 0).unwrap();
-                    let ids: Vec<&[u32]> = read.iter().map(Encoding::input_ids).collect();
-                    let expected_ids: Vec<&[u32]> =
-                        trained.iter().map(|window| window.encoding.input_ids()).collect();
-                    assert_eq!(ids, expected_ids, "{kind}: {raw}");
-                    let mut places = Vec::new();
-                    for (window, trained) in read.iter().zip(&trained) {
-                        for word in tokenizer.words(raw, window).unwrap() {
-                            // Of a word in two windows, the first has the label.
-                            if let Ok(label) = usize::try_from(trained.labels[word.token]) {
-                                places.push((tag(&names[label], true), word.bytes));
-                            }
-                        }
-                    }
-                    let spans = entity_spans(places.iter().map(|(tag, _)| *tag)).into_iter();
-                    let spans = spans.filter(|(kind, _)| *kind != "O");
-                    let found: Vec<&str> = spans
-                        .map(|(_, words)| &raw[places[words.start].1.start..places[words.end - 1].1.end])
-                        .collect();
-                    assert_eq!(found, expected, "{kind}, {length}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn parts_of_a_word_have_the_tags_of_one_entity_in_each_scheme() {

@@ -29,12 +29,14 @@ mod plain_text;
 mod sentence_pairs;
 #[cfg(feature = "train")]
 mod squad;
+#[cfg(feature = "train")]
+mod token_window;
 
 #[cfg(feature = "train")]
 pub(crate) use epoch_loader::steps;
-#[cfg(feature = "train")]
-pub(crate) use labelled_sentences::TokenWindow;
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
+#[cfg(feature = "train")]
+pub(crate) use token_window::TokenWindow;
 #[cfg(feature = "train")]
 pub use {
     batches::Batches,

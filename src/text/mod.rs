@@ -29,6 +29,7 @@ mod files;
 mod long_texts;
 mod sentencepiece;
 mod settings;
+mod special_tokens;
 mod tokenizer;
 mod words;
 

@@ -1,12 +1,9 @@
-use super::callback::Progress;
 use super::tuning::Tuning;
-use crate::data::steps;
 use crate::distributed::{Ranks, gpus};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::layers::ensure;
 use crate::model::SentenceLoss;
-use crate::optim::{LrSchedule, layer_wise_decay};
-use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
+use crate::optim::LrSchedule;
 use burn::prelude::*;
 use burn_fused::Precision;
 use derive_setters::Setters;
@@ -212,31 +209,6 @@ pub(super) fn differences(begun: &Settings, now: &Settings) -> String {
     found.collect::<Vec<_>>().join("; ")
 }
 
-/// How a run is divided into parts, after each of which it is evaluated and saved.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Plan {
-    pub(super) parts: usize,
-    /// Optimizer steps of a part.
-    pub(super) steps: usize,
-    /// Whether a part is a number of steps and not an epoch, and how many parts an epoch has, if it counts.
-    pub(super) parts_of_epoch: Option<usize>,
-    pub(super) steps_of_epoch: usize,
-}
-
-impl Plan {
-    /// Where a run is after so many steps.
-    pub(super) fn progress(&self, step: usize) -> Progress {
-        let epoch = |steps: usize| steps as f64 / self.steps_of_epoch as f64;
-        let steps = self.parts * self.steps;
-        Progress { step, steps, epoch: epoch(step), epochs: epoch(steps) }
-    }
-
-    /// The batches of a part on a rank, if it is not an epoch.
-    pub(super) fn batches(&self, accumulated: usize) -> Option<usize> {
-        self.parts_of_epoch.map(|_| self.steps * accumulated)
-    }
-}
-
 impl TrainingArguments {
     /// The defaults, for a run in this directory.
     pub fn new(output_dir: impl Into<PathBuf>) -> Self {
@@ -336,9 +308,16 @@ impl TrainingArguments {
         settings.insert("batch_size · gradient_accumulation_steps".into(), items.to_string());
         settings
     }
+
     /// The first device of this rank.
     pub(super) fn device(&self) -> Device {
         self.devices.first().cloned().unwrap_or_else(|| self.ranks.device())
+    }
+
+    /// A device with what the backward pass needs.
+    pub(super) fn autodiff(&self, device: &Device) -> Device {
+        let device = device.clone().autodiff();
+        if self.gradient_checkpointing { device.gradient_checkpointing() } else { device }
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -400,46 +379,5 @@ impl TrainingArguments {
             ensure(!is_set, field, || format!("is set, but {reason}"))?;
         }
         Ok(())
-    }
-
-    pub(super) fn plan(&self, items: usize) -> Result<Plan> {
-        let (ranks, accumulated) = (self.num_ranks(), self.gradient_accumulation_steps);
-        let steps_of_epoch = steps(items, self.batch_size * ranks, ranks).div_ceil(accumulated);
-        let plan = |parts, steps, parts_of_epoch| Ok(Plan { parts, steps, parts_of_epoch, steps_of_epoch });
-        let invalid = |problem: String| Err(Error::config("max_steps", problem));
-        match (self.eval_strategy, self.max_steps) {
-            (EvalStrategy::Epoch, None) => plan(self.epochs, steps_of_epoch, None),
-            (EvalStrategy::Steps(interval), None) => {
-                // By the epoch and not by the run, so that a run of more epochs has the same parts.
-                let parts = ((steps_of_epoch as f64 / interval as f64).round() as usize).max(1);
-                plan(parts * self.epochs, steps_of_epoch.div_ceil(parts), Some(parts))
-            }
-            (EvalStrategy::Epoch, Some(steps)) => invalid(format!(
-                "is {steps}, but the run is evaluated by epochs; set eval_strategy to EvalStrategy::Steps"
-            )),
-            (EvalStrategy::Steps(interval), Some(steps)) if !steps.is_multiple_of(interval) => invalid(
-                format!("is {steps}, but must be a multiple of the {interval} steps of eval_strategy"),
-            ),
-            (EvalStrategy::Steps(steps), Some(all)) => plan(all / steps, steps, Some(0)),
-        }
-    }
-
-    /// The ranks that train together: devices of this process, or processes.
-    pub(super) fn num_ranks(&self) -> usize {
-        self.ranks.size().max(self.devices.len())
-    }
-
-    /// The learning rates of a run, after so many parts.
-    pub(super) fn schedule(&self, plan: Plan, finished: usize, layers: usize) -> Result<ModuleLrScheduler> {
-        let total = plan.parts * plan.steps;
-        // Rounded down: with a ratio below 1 a step is left after the warm-up.
-        let warmup = self.warmup_steps.unwrap_or((total as f64 * self.warmup_ratio) as usize);
-        // Not from the step that a checkpoint has: with another number of ranks, an epoch has another number of steps.
-        let done = finished.saturating_mul(plan.steps);
-        let schedule = self.lr_schedule.at_step(Some(done), self.learning_rate, warmup, total)?;
-        match self.layer_decay {
-            Some(decay) => layer_wise_decay(schedule, layers, decay),
-            None => Ok(schedule),
-        }
     }
 }

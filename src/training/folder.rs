@@ -1,7 +1,8 @@
 use super::adamw_record::check_adamw;
-use super::arguments::{Plan, Settings, TrainingArguments, differences};
+use super::arguments::{Settings, TrainingArguments, differences};
 use super::disk::{Sum, UNFINISHED, names, removed, whole};
 use super::history::History;
+use super::plan::Plan;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use burn::module::Module;

@@ -14,6 +14,7 @@ mod history;
 mod learner;
 mod metric_set;
 mod outputs;
+mod plan;
 mod run;
 mod trainer;
 mod training_data;

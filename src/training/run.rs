@@ -1,9 +1,10 @@
-use super::arguments::{Plan, TrainingArguments};
+use super::arguments::TrainingArguments;
 use super::callback::{Callback, LogEntry, Progress, stopped};
 use super::folder::{RunFolder, State};
 use super::history::{BestBy, Evaluation, History, finite};
 use super::metric_set::{Metrics, check_loss, evaluate, loss_of};
 use super::outputs::Shared;
+use super::plan::Plan;
 use crate::data::EpochLoader;
 use crate::distributed::{Ranks, Wire};
 use crate::embeddings::BertEmbeddingsInput;
@@ -224,7 +225,7 @@ impl<M: TrainableModel> Run<M> {
     fn on(&self, ranks: &Ranks, device: &Device) -> Self {
         let arguments = self.arguments.clone().with_ranks(ranks).with_devices([device.clone()]);
         Self {
-            model: self.model.clone().fork(&autodiff(&arguments, device)),
+            model: self.model.clone().fork(&arguments.autodiff(device)),
             arguments,
             tokenizer: self.tokenizer.clone(),
             optimizer: self.optimizer.clone(),
@@ -238,12 +239,6 @@ impl<M: TrainableModel> Run<M> {
             ..*self
         }
     }
-}
-
-/// A device with what the backward pass needs.
-pub(super) fn autodiff(arguments: &TrainingArguments, device: &Device) -> Device {
-    let device = device.clone().autodiff();
-    if arguments.gradient_checkpointing { device.gradient_checkpointing() } else { device }
 }
 
 impl<M: TrainableModel> Training<M> {
@@ -260,7 +255,7 @@ impl<M: TrainableModel> Training<M> {
         let first = first.map_err(|source| Error::training("reading a batch", source))?;
         first.map(|batch| plain.outcome(&batch)).transpose()?;
         let initial = run.evaluate(&plain, false)?.ok_or_else(|| stopped(&run.interrupter))?;
-        let schedule = run.arguments.schedule(run.plan, finished, run.model.bert().encoder.layers.len())?;
+        let schedule = run.plan.schedule(&run.arguments, finished, run.model.bert().encoder.layers.len())?;
         if ranks.is_first() {
             run.folder.begin(loss_of(&initial), run.plan, run.data)?;
         }

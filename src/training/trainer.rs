@@ -4,7 +4,8 @@ use super::console::shown;
 use super::disk::checksum;
 use super::folder::RunFolder;
 use super::metric_set::Metrics;
-use super::run::{Run, TrainableModel, Trained, autodiff};
+use super::plan::Plan;
+use super::run::{Run, TrainableModel, Trained};
 use super::training_data::{
     TrainingData, batches, check_labels, evaluation_loader, first_inputs, training_loader,
 };
@@ -190,7 +191,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let device = arguments.device();
         let (model, tokenizer) = pipeline.into_parts();
         device.seed(arguments.seed); // for adapters, and a head that is drawn when first used
-        let model = arguments.tuning.select(model.train().fork(&autodiff(&arguments, &device)))?;
+        let model = arguments.tuning.select(model.train().fork(&arguments.autodiff(&device)))?;
         // Now, and not when the model is saved after hours.
         check_savable(&model, &arguments.output_dir)?;
         if arguments.adapter_base.is_some() {
@@ -226,7 +227,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             arguments.note(format_args!("training data: {summary}\n  tokens: {inputs}"));
         }
         validated.iter().for_each(|summary| arguments.note(format_args!("validation data: {summary}")));
-        let plan = arguments.plan(train.len())?;
+        let plan = Plan::new(&arguments, train.len())?;
         let train = training_loader(train, &arguments, plan.batches(arguments.gradient_accumulation_steps))?;
         let valid = valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;
         let is_adamw = optimizer.is_none();

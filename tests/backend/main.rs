@@ -5,26 +5,16 @@
 //! `cargo test --test backend -- wgpu::` runs one device's, `-- wgpu::fused::` those with its kernels.
 
 mod case;
-#[path = "../support/devices/mod.rs"]
-mod devices;
 mod errors;
 mod golden;
 mod models;
-#[path = "../support/parity/mod.rs"]
-mod parity;
 mod randomness;
-#[path = "../support/refusals/mod.rs"]
-mod refusals;
 mod results;
-#[path = "../support/sentences/mod.rs"]
-mod sentences;
-#[path = "../support/small_bert/mod.rs"]
-mod small_bert;
-#[path = "../support/tolerance/mod.rs"]
-mod tolerance;
+#[path = "../support/mod.rs"]
+mod support;
 mod training;
-#[path = "../support/whole_model/mod.rs"]
-mod whole_model;
+
+use support::*;
 
 macro_rules! tests {
     ($name:ident, $path:path, $device:expr, $tolerance:expr, [$($($needs:literal)? $file:ident::$behaviour:ident,)*]) => {
@@ -59,9 +49,7 @@ macro_rules! every_behaviour {
             $tolerance,
             [
                 results::outputs_gradients_and_ten_steps_of_adamw_equal_hugging_faces,
-                results::odd_and_real_sizes_equal_the_reference,
                 results::ids_of_every_int_dtype_give_the_same_values_and_gradients,
-                results::gradients_pass_the_finite_difference_check,
                 results::a_lookup_returns_the_rows_bit_for_bit,
                 results::a_row_that_is_looked_up_8192_times_gets_the_sum_of_its_gradients,
                 randomness::dropout_is_the_identity_bit_for_bit_outside_training,

@@ -5,10 +5,8 @@ use crate::golden::Golden;
 use crate::tolerance;
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn_bert::PositionEmbeddingType::{Absolute, AfterPadding, RelativeKey, RelativeKeyQuery};
-use burn_bert::functional::on_reference_path;
+use burn_bert::PositionEmbeddingType::AfterPadding;
 use burn_bert::{BertEmbeddingsInput, TokenEmbeddingConfig};
-use burn_gradcheck::GradCheck;
 
 /// Every way to say where a token is, of ids and of vectors, in every dtype that the device computes in: a row of the table
 /// of `docs/checkpoints.md` for each fixture.
@@ -30,49 +28,6 @@ pub fn outputs_gradients_and_ten_steps_of_adamw_equal_hugging_faces(case: &Case)
         println!("{file:<42} {:>8.1e} {:>6.1} % of the tolerance", worst.0, 100.0 * worst.1);
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-}
-
-pub fn odd_and_real_sizes_equal_the_reference(case: &Case) {
-    for hidden in [1, 2, 3, 127, 768, 1023] {
-        for scheme in [Absolute, RelativeKey] {
-            // Bounds 1/σ: where all but rounding cancels, as with two values, it would be multiplied by 300.
-            let config = config().with_hidden_size(hidden).with_layer_norm_eps(1e-2);
-            let config = config.with_position_embedding_type(scheme);
-            let module = module(&config, &case.autodiff());
-            let run = || {
-                let output = module.forward(&input(&case.autodiff()));
-                let gradients = tolerance::parameters(&module, Some(&loss(output.clone()).backward()));
-                (host(output), gradients)
-            };
-            let (found, expected) = (run(), on_reference_path(run));
-            let what = format!("{scheme:?}, H = {hidden}");
-            assert_close(&what, &found.0, &expected.0, case.tolerance);
-            assert!(found.1.keys().eq(expected.1.keys()) && found.1.len() >= 4, "{what}");
-            for (path, gradient) in &found.1 {
-                // What a sum loses is lost of its terms, which cancel: the largest of them is about the largest sum.
-                let largest =
-                    expected.1[path].iter().fold(1.0, |largest: f64, value| largest.max(value.abs()));
-                let absolute = case.tolerance.absolute * largest;
-                let tolerance = tolerance::Tolerance { absolute, ..case.tolerance };
-                assert_close(&format!("{what}, {path}"), gradient, &expected.1[path], tolerance);
-            }
-        }
-    }
-}
-
-pub fn gradients_pass_the_finite_difference_check(case: &Case) {
-    for scheme in [Absolute, AfterPadding, RelativeKey, RelativeKeyQuery] {
-        let module = module(&config().with_position_embedding_type(scheme), &case.autodiff());
-        let mut check = GradCheck::new().with_excluded_row("word_embeddings.weight", 0, 0.0);
-        if scheme == AfterPadding {
-            check = check.with_excluded_row("position_embeddings.weight", 0, 0.0);
-        }
-        let report = check
-            .run(&module, |module, probe| probe.weighted_sum(module.forward(&input(probe.device()))))
-            .unwrap();
-        report.assert_passes();
-        assert_eq!(report.parameters.len(), if scheme.has_table() { 5 } else { 4 }, "{report}");
-    }
 }
 
 pub fn a_lookup_returns_the_rows_bit_for_bit(case: &Case) {

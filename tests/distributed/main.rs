@@ -1,13 +1,9 @@
 //! Data-parallel training by MPI. Each test starts itself again by `mpirun`, as the ignored test `rank`.
 
 mod heads;
-#[path = "../support/hook/mod.rs"]
-mod hook;
 mod learner;
-#[path = "../support/small_bert/mod.rs"]
-mod small_bert;
-#[path = "../support/tolerance/mod.rs"]
-mod tolerance;
+#[path = "../support/mod.rs"]
+mod support;
 mod validation;
 
 /// What most of these tests use.
@@ -22,7 +18,7 @@ mod prelude {
     pub use burn_bert::data::*;
     pub use burn_bert::distributed::Ranks;
     pub use burn_bert::model::*;
-    pub use burn_bert::{BertEmbeddingsInput, Error, Family, PaddingMask, Result, cast_module};
+    pub use burn_bert::{BertEmbeddingsInput, Error, PaddingMask, Result, cast_module};
 }
 
 use crate::prelude::*;
@@ -33,6 +29,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use support::*;
 
 const TASK: &str = "BURN_BERT_RANK_TASK";
 /// The folder of a test, for the processes that it starts.
@@ -145,7 +142,7 @@ fn ranks_take_the_steps_of_one_process_with_the_batches_of_all() {
         let text = launch("heads", ranks, None).unwrap();
         text.lines().filter(|line| line.starts_with("bits ")).map(String::from).collect::<Vec<_>>()
     });
-    assert_eq!(found[0].len(), heads::HEADS);
+    assert_eq!(found[0].len(), heads::MODELS);
     assert_eq!(found[0], found[2], "the same bits in two runs");
 }
 
@@ -154,7 +151,7 @@ fn a_shared_validation_has_the_bits_of_one_process() {
     for ranks in [2, 3] {
         let folder = tempfile::tempdir().unwrap();
         let text = launch("validation", ranks, Some(folder.path())).unwrap();
-        assert_eq!(text.matches("validated ").count(), validation::HEADS);
+        assert_eq!(text.matches("validated ").count(), validation::CASES);
     }
 }
 

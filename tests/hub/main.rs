@@ -1,11 +1,9 @@
 //! Models by their names on the Hub, from a local server; each load in a process of its own, as the client reads the environment.
 
-#[path = "../support/files/mod.rs"]
-mod files;
 mod python;
 mod server;
-#[path = "../support/small_bert/mod.rs"]
-mod small_bert;
+#[path = "../support/mod.rs"]
+mod support;
 mod tiny;
 mod user;
 
@@ -14,6 +12,7 @@ use server::{COMMIT, Faults, Hub, NAME, etag, git_oid, pointer};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::{env, fs};
+use support::*;
 use tempfile::TempDir;
 use tiny::{load, tiny};
 use user::{UNREACHABLE, User, finished, has, tree};

@@ -3,11 +3,9 @@
 mod extremes;
 mod invariance;
 mod models;
-#[path = "../support/refusals/mod.rs"]
-mod refusals;
 mod sample;
-#[path = "../support/tolerance/mod.rs"]
-mod tolerance;
+#[path = "../support/mod.rs"]
+mod support;
 
 use crate::models::{Architecture, ForHead, Head, Texts, architectures, for_each_head};
 use crate::refusals::unless_panics;
@@ -20,6 +18,7 @@ use burn_bert::functional::{Precision, autocast, on_reference_path};
 use burn_bert::{Family, cast_module, quantize_linear_layers};
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
+use support::*;
 
 /// What becomes of the model before a run.
 #[derive(Clone, Copy, Debug)]

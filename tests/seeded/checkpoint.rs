@@ -1,6 +1,5 @@
-//! A tiny checkpoint with a tokenizer, and data that it learns in seconds; a small text, its vocabulary, and what is made of them.
+//! A tiny checkpoint with a tokenizer, and data that it learns in seconds.
 
-use crate::files;
 use crate::prelude::*;
 
 /// After the five special tokens.
@@ -37,42 +36,4 @@ pub fn reviews(count: usize) -> LabelledTexts {
     };
     let names = ["negative", "positive"].map(String::from).to_vec();
     LabelledTexts::new((0..count).map(review).collect(), names).unwrap()
-}
-
-pub const WORDS: [&str; 6] = ["the", "cat", "sat", "on", "a", "mat"];
-
-/// A folder with a vocabulary of eleven and a text of 1,500 words.
-pub fn folder() -> TempDir {
-    let text = format!("{}\n", WORDS.join(" ")).repeat(250);
-    files::folder(&[("vocab.txt", vocabulary(&WORDS).as_bytes()), ("text", text.as_bytes())])
-}
-
-pub fn tokenizer(dir: &Path) -> BertTokenizer {
-    BertTokenizer::from_pretrained(dir).unwrap()
-}
-
-pub fn windows(dir: &Path, seq_len: usize) -> TextWindows {
-    PlainText::open(dir.join("text")).unwrap().windows(tokenizer(dir), seq_len).unwrap()
-}
-
-/// The first windows of 14 tokens.
-pub fn first_windows(dir: &Path, count: usize) -> Vec<MaskedLmExample> {
-    windows(dir, 14).iter().take(count).map(|window| window.unwrap()).collect()
-}
-
-pub fn collator(dir: &Path) -> MaskedLmCollator {
-    MaskedLmCollatorConfig::for_tokenizer(&tokenizer(dir)).init()
-}
-
-/// Batches of windows of 14 tokens in a random order.
-pub fn training_loader(
-    dir: &Path,
-    collator: MaskedLmCollator,
-    batch_size: usize,
-    batches: usize,
-    seed: u64,
-) -> EpochLoader<MaskedLmBatch> {
-    let all = collator.batches(windows(dir, 14));
-    let loader = EpochLoader::new(all, batch_size, &Device::default()).unwrap();
-    loader.with_shuffling(seed).with_batches_per_epoch(batches).unwrap()
 }

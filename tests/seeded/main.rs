@@ -1,21 +1,9 @@
 //! What depends on a device's random numbers. It has one generator for all threads: each test that draws takes its [`turn`].
 
-#[cfg(feature = "train")]
-#[path = "../support/files/mod.rs"]
-mod files;
-#[cfg(feature = "train")]
-#[path = "../support/hook/mod.rs"]
-mod hook;
-#[cfg(feature = "train")]
-#[path = "../support/refusals/mod.rs"]
-mod refusals;
-#[path = "../support/small_bert/mod.rs"]
-mod small_bert;
-#[path = "../support/tolerance/mod.rs"]
-mod tolerance;
-#[cfg(feature = "train")]
-#[path = "../support/transformers/mod.rs"]
-mod transformers;
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::*;
 
 /// What most of these tests use.
 #[cfg(feature = "train")]
@@ -57,8 +45,6 @@ mod dropout;
 mod fine_tune;
 #[cfg(feature = "train")]
 mod history;
-#[cfg(feature = "train")]
-mod loader;
 #[cfg(feature = "train")]
 mod loss_curves;
 #[cfg(feature = "train")]

@@ -1,8 +1,6 @@
 //! The steps of a trainer against those of other batches, its precision, its callbacks, and Burn's own `Learner`.
 
-use crate::checkpoint::{
-    arguments, checkpoint, collator, first_windows, folder, reviews, text, training_loader,
-};
+use crate::checkpoint::{arguments, checkpoint, reviews, text};
 use crate::prelude::*;
 use crate::runs::{trainer, weights};
 use burn::optim::SgdConfig;
@@ -215,20 +213,24 @@ fn callbacks_are_told_what_happens_and_may_stop_the_run() {
 
 #[test]
 fn burns_learner_trains() {
-    let _turn = turn();
-    let dir = folder();
+    let (_turn, dir) = (turn(), tempdir().unwrap());
     let device = Device::default().autodiff();
     device.seed(5);
     let model = BertForMaskedLmConfig::new(small_bert(11)).init(&device);
+    let tokenizer = tokenizer_of(&["the", "cat", "sat", "on", "a", "mat"]);
+    let collator = MaskedLmCollatorConfig::for_tokenizer(&tokenizer).init();
+    let text = PlainText::new(["the cat sat on a mat ".repeat(250)]).unwrap();
+    let windows = text.windows(tokenizer, 14).unwrap();
+    let first: Vec<_> = windows.iter().take(8).map(|window| window.unwrap()).collect();
     let loss = |model: &BertForMaskedLm| {
-        let batch =
-            collator(dir.path()).collate(&first_windows(dir.path(), 8), 3, &Device::default()).unwrap();
+        let batch = collator.collate(&first, 3, &Device::default()).unwrap();
         model.clone().valid().forward(&batch).loss.into_scalar::<f64>()
     };
     let before = loss(&model);
-    let windows = collator(dir.path()).batches(InMemDataset::new(first_windows(dir.path(), 8)));
-    let valid = EpochLoader::new(windows, 4, &Device::default()).unwrap();
-    let train = training_loader(dir.path(), collator(dir.path()), 4, 20, 7);
+    let valid = collator.clone().batches(InMemDataset::new(first.clone()));
+    let valid = EpochLoader::new(valid, 4, &Device::default()).unwrap();
+    let train = EpochLoader::new(collator.clone().batches(windows), 4, &Device::default()).unwrap();
+    let train = train.with_shuffling(7).with_batches_per_epoch(20).unwrap();
     let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
         .renderer(Box::new(CliMetricsRenderer::new()))
         .with_application_logger(None)

@@ -75,14 +75,6 @@ fn a_directory_without_a_config_and_one_with_keys_of_another_family_are_refused(
 }
 
 #[test]
-fn a_position_table_is_ignored_where_attention_owns_the_positions() {
-    let config = tiny().with_position_embedding_type(PositionEmbeddingType::RelativeKey);
-    let module = BertEmbeddings::from_pretrained_with(&config, fixture("zip.bin"), &device()).unwrap();
-    assert!(holds_pattern(&module));
-    assert!(module.position_embeddings.is_none());
-}
-
-#[test]
 fn values_are_cast_to_the_dtype_of_the_module() {
     for name in ["zip.bin", "f16.bin", "bf16.bin"] {
         for wanted in [FloatDType::F64, FloatDType::F32, FloatDType::F16, FloatDType::BF16] {

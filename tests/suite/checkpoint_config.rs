@@ -98,10 +98,7 @@ fn a_family_that_is_not_supported_is_refused_by_name_when_its_config_is_read() {
             BertForQuestionAnsweringConfig::from_pretrained(dir.path()).unwrap_err(),
         ] {
             assert!(matches!(error, Error::UnsupportedModel { .. }), "{error}");
-            let message = error.to_string();
-            let listed = "model types that can be read are bert, distilbert, electra, mpnet, albert, ernie, roberta, \
-                          xlm-roberta, camembert, data2vec-text, modernbert, nomic_bert, gte, jina_embeddings_v3, deberta-v2";
-            assert!(message.contains(model_type) && message.contains(listed), "{message}");
+            assert!(error.to_string().contains(model_type), "{error}");
         }
     }
 }

@@ -218,3 +218,37 @@ fn an_empty_part_of_a_loader_has_no_batch_and_a_batch_may_be_larger_than_any_dat
     std::thread::spawn(move || sender.send((part.iter().count(), part.iter().count())));
     assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(20)), Ok((0, 0)));
 }
+
+#[test]
+fn data_of_the_caller_are_checked_when_they_are_given() {
+    let names = || ["a", "b"].map(String::from).to_vec();
+    let text = |text: &str, label| LabelledText { text: text.into(), pair: None, label };
+    let pair = |label| LabelledText { pair: Some("b".into()), ..text("a", label) };
+    for (texts, expected) in [
+        (vec![], "texts has shape [0]"),
+        (vec![text("a", Label::Class(2))], "texts[0] has the label 2, but the labels are [\"a\", \"b\"]"),
+        (vec![text("a", Label::Classes(vec![0, 7]))], "texts[0] has the label 7"),
+        (vec![text("a", Label::Value(f32::NAN))], "texts[0] has the label NaN"),
+        (
+            vec![text("a", Label::Class(0)), text("b", Label::Value(1.0))],
+            "texts[1] has the label Value(1.0), but texts[0] has Class(0)",
+        ),
+        (
+            vec![text("a", Label::Class(0)), pair(Label::Class(0))],
+            "texts[1] and texts[0] must both have a second text, or neither",
+        ),
+        (vec![pair(Label::Relevance(1.5))], "texts[0] has the label 1.5, which is not a relevance in [0, 1]"),
+        (vec![text("a", Label::Relevance(1.0))], "texts[0] has a relevance, but no second text"),
+    ] {
+        says(LabelledTexts::new(texts, names()), expected);
+    }
+    let words =
+        |tokens: &[&str], tags| LabelledTokens { tokens: tokens.iter().map(|&t| t.into()).collect(), tags };
+    for (sentence, expected) in [
+        (words(&[], vec![]), "sentences[0] has no words"),
+        (words(&["a"], vec![0, 1]), "sentences[0] has 1 token, but 2 tags"),
+        (words(&["a"], vec![2]), "sentences[0] has the label 2, but the labels are"),
+    ] {
+        says(LabelledSentences::new(vec![sentence], names()), expected);
+    }
+}

@@ -1,25 +1,9 @@
 //! What does not depend on the random numbers that a device draws: every test may run beside any other.
 
-#[path = "../support/checkpoint_files/mod.rs"]
-mod checkpoint_files;
-#[path = "../support/devices/mod.rs"]
-mod devices;
-#[path = "../support/files/mod.rs"]
-mod files;
-#[path = "../support/parity/mod.rs"]
-mod parity;
-#[path = "../support/refusals/mod.rs"]
-mod refusals;
-#[path = "../support/sentences/mod.rs"]
-mod sentences;
-#[path = "../support/small_bert/mod.rs"]
-mod small_bert;
-#[path = "../support/tolerance/mod.rs"]
-mod tolerance;
-#[path = "../support/transformers/mod.rs"]
-mod transformers;
-#[path = "../support/whole_model/mod.rs"]
-mod whole_model;
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::*;
 
 /// What most of these tests use.
 mod prelude {
@@ -113,9 +97,9 @@ mod labelled;
 mod labelled_files;
 mod layer;
 mod layout;
-mod masked_lm;
 #[cfg(feature = "train")]
-mod metric_costs;
+mod loader;
+mod masked_lm;
 #[cfg(feature = "train")]
 mod metrics;
 mod modernbert;

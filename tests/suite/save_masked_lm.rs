@@ -50,22 +50,6 @@ fn with_tensors(name: &str, change: impl FnOnce(&mut Vec<Stored>)) -> TempDir {
 // What is read and what is refused
 
 #[test]
-fn tensors_under_their_other_names_are_read_as_well() {
-    for names in [
-        &[("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")][..],
-        &[("cls.predictions.bias", "cls.predictions.decoder.bias")],
-    ] {
-        let dir = with_tensors("tiny_bert", |tensors| {
-            for tensor in tensors.iter_mut() {
-                names.iter().for_each(|(from, to)| tensor.key = tensor.key.replace(from, to));
-            }
-        });
-        let read: BertForMaskedLm = loaded(&dir);
-        assert_eq!(all_values(&read), all_values(&load(&fixture("tiny_bert")).0));
-    }
-}
-
-#[test]
 fn a_model_that_lacks_a_tensor_or_has_weights_of_other_sizes_is_refused_by_the_tensors_name() {
     for key in [
         "cls.predictions.transform.dense.weight",
@@ -273,17 +257,6 @@ fn a_decoder_of_its_own_scores_words_and_is_saved_again() {
     assert_eq!(config_json(saved.path())["tie_word_embeddings"], false);
     model.save_pretrained(dir.path()).unwrap();
     let _: BertForMaskedLm = loaded(&dir);
-}
-
-#[test]
-fn a_tied_head_whose_decoder_differs_is_refused_by_both_names() {
-    // What else the message says is in the table of errors.
-    let decoder = [WORDS, DECODER];
-    for (shape, [first, second]) in [(&[40, 12][..], decoder), (&[41, 12], decoder)] {
-        let dir = with_head(true, vec![floats(second, shape, |_| 0.5)]);
-        let expected = format!("has {first} and {second} that differ");
-        fails!(try_load(dir.path()), Error::File { problem, .. } if problem.starts_with(&expected));
-    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Writing Hugging Face checkpoints.
 
 use crate::checkpoint_files::{
-    Stored, cast, copy_of, dtype, keys_of, safetensors_bytes, tensors_of, tiny, tiny_tensors,
+    Stored, cast, copy_of, keys_of, safetensors_bytes, tensors_of, tiny, tiny_tensors,
 };
 use crate::prelude::*;
-use crate::transformers::{Python, real_checkpoint};
+use crate::transformers::Python;
 use safetensors::{Dtype, SafeTensors};
 use std::os::unix::fs::MetadataExt;
 
@@ -214,15 +214,6 @@ fn a_directory_of_another_model_or_whose_weights_would_be_hidden_or_cannot_be_re
     refused(dir.path(), &module);
 }
 
-fn transformers_reads(python: &Python, dir: &Path, module: &BertEmbeddings) {
-    let back = tempdir().unwrap();
-    python.check("saved", dir, back.path());
-    let mut loaded = module.config().init(&device());
-    loaded = cast_module(loaded, dtype(module).into()).unwrap();
-    loaded.load(back.path()).unwrap();
-    assert_eq!(all_values(&loaded), all_values(module), "from Burn to transformers and back");
-}
-
 #[test]
 #[ignore = "needs Python with transformers: BURN_BERT_PYTHON"]
 fn transformers_reads_what_was_saved_and_gives_it_back_bit_for_bit() {
@@ -236,21 +227,10 @@ fn transformers_reads_what_was_saved_and_gives_it_back_bit_for_bit() {
         let dir = tempdir().unwrap();
         let module = cast(config.init(&device()), dtype);
         module.save_pretrained(dir.path()).unwrap();
-        transformers_reads(&python, dir.path(), &module);
+        let back = tempdir().unwrap();
+        python.check("saved", dir.path(), back.path());
+        let mut loaded = cast_module(module.config().init(&device()), dtype).unwrap();
+        loaded.load(back.path()).unwrap();
+        assert_eq!(all_values(&loaded), all_values(&module), "from Burn to transformers and back");
     }
-}
-
-/// The real thing: a copy of the checkpoint that `BURN_BERT_CHECKPOINT` names, its layer through Burn and back.
-#[test]
-#[ignore = "needs Python with transformers and a checkpoint: BURN_BERT_PYTHON, BURN_BERT_CHECKPOINT"]
-fn a_real_checkpoint_goes_to_transformers_and_back_bit_for_bit() {
-    let (python, model) = (Python::named(), real_checkpoint());
-    let dir = tempdir().unwrap();
-    for name in ["config.json", "model.safetensors"] {
-        fs::copy(model.join(name), dir.path().join(name)).unwrap();
-    }
-    let mut module = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
-    module.word_embeddings.weight = module.word_embeddings.weight.map(|weight| weight * 1.5);
-    module.save_pretrained(dir.path()).unwrap();
-    transformers_reads(&python, dir.path(), &module);
 }

@@ -36,13 +36,6 @@ pub fn rows() -> Vec<Row> {
         row::Io("cannot read DIR/bert", |dir| load(&dir.join("bert"))).because("os error"),
         row::Io("cannot write DIR/file", |dir| save(&file(dir, "file", ""))).because("os error"),
         row::File(
-            "DIR/model.safetensors is a directory, but must be a regular file or a link to one",
-            |dir| {
-                fs::create_dir(dir.join("model.safetensors")).unwrap();
-                load(dir)
-            },
-        ),
-        row::File(
             "DIR/a.safetensors is a git-LFS pointer and not the file itself; run `git lfs pull` in its directory, or \
              download the file",
             |dir| bytes(dir, "version https://git-lfs.github.com/spec/v1\n"),
@@ -57,33 +50,10 @@ pub fn rows() -> Vec<Row> {
             );
             BertForSequenceClassificationConfig::from_pretrained(dir).unwrap_err()
         }),
-        row::ConfigFile("DIR/config.json: seq_classif_dropout is 1.5, but must lie in [0, 1)", |dir| {
-            file(dir, "config.json", r#"{"model_type": "distilbert", "seq_classif_dropout": 1.5}"#);
-            BertForSequenceClassificationConfig::from_pretrained(dir).unwrap_err()
-        }),
-        row::ConfigFile("DIR/config.json: classifier_dropout is 1.5, but must lie in [0, 1)", |dir| {
-            file(dir, "config.json", r#"{"model_type": "modernbert", "classifier_dropout": 1.5}"#);
-            BertForQuestionAnsweringConfig::from_pretrained(dir).unwrap_err()
-        }),
         row::NotACheckpoint(
             "cannot use DIR/config.json as a checkpoint: it has no weight_map, so it is not a shard index; name the \
              model's directory or a file of its weights",
             |dir| load(&file(dir, "config.json", r#"{"model_type": "bert"}"#)),
-        ),
-        row::ConfigFile("DIR/config.json: hidden_size is \"4\", but must be a whole number", |dir| {
-            config(dir, r#"{"model_type": "bert", "hidden_size": "4"}"#)
-        }),
-        row::ConfigFile(
-            "DIR/modules.json: modules are Transformer, Pooling, LayerNorm, but supported are Transformer, Pooling, then \
-             any number of Dense and, if need be, Normalize",
-            |dir| {
-                file(dir, "config.json", r#"{"model_type": "bert"}"#);
-                let module =
-                    |name| format!(r#"{{"type": "sentence_transformers.models.{name}", "path": ""}}"#);
-                let modules = ["Transformer", "Pooling", "LayerNorm"].map(module).join(", ");
-                file(dir, "modules.json", format!("[{modules}]"));
-                BertForSentenceEmbeddingConfig::from_pretrained(dir).unwrap_err()
-            },
         ),
         row::UnsupportedModel(
             "DIR/config.json: model type gpt2 is not supported: it is a decoder; model types that can be read are bert, \
@@ -91,9 +61,6 @@ pub fn rows() -> Vec<Row> {
              modernbert, nomic_bert, gte, jina_embeddings_v3, deberta-v2",
             |dir| config(dir, r#"{"model_type": "gpt2"}"#),
         ),
-        row::NotACheckpoint("cannot use DIR/a.safetensors as a checkpoint: it is empty", |dir| {
-            bytes(dir, "")
-        }),
         row::NotACheckpoint(
             "cannot use DIR as a checkpoint: the directory has none of model.safetensors, \
              model.safetensors.index.json, pytorch_model.bin, pytorch_model.bin.index.json",
@@ -127,19 +94,6 @@ pub fn rows() -> Vec<Row> {
                 file(dir, "config.json", r#"{"model_type": "bert"}"#);
                 let path = file(dir, "model.safetensors", safetensors_bytes(&tiny_tensors("")));
                 BertModel::from_pretrained(path, &device()).unwrap_err()
-            },
-        ),
-        row::MissingKey(
-            "DIR/shard has no LayerNorm.bias: the index of shards says that it is there",
-            |dir| {
-                let mut tensors = tiny_tensors("");
-                let map: Vec<_> =
-                    tensors.iter().map(|tensor| format!(r#""{}": "shard""#, tensor.key)).collect();
-                tensors.pop();
-                file(dir, "shard", safetensors_bytes(&tensors));
-                let index = format!(r#"{{"weight_map": {{{}}}}}"#, map.join(", "));
-                let path = file(dir, "model.safetensors.index.json", index);
-                tiny().init(&device()).load(path).unwrap_err()
             },
         ),
         row::File(

@@ -5,9 +5,6 @@ use crate::prelude::*;
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row::Config("invalid config: hidden_dropout_prob is 1.5, but must lie in [0, 1)", |_| {
-            embeddings().with_hidden_dropout_prob(1.5).try_init(&device()).unwrap_err()
-        }),
         row::Config(
             "invalid config: label_thresholds are [0.5, 1.0], but must be a probability in (0, 1) for each of the 2 labels of \
              MultiLabelClassification; leave them out for 0.5",
@@ -21,11 +18,6 @@ pub fn rows() -> Vec<Row> {
             let config = BertForSequenceClassificationConfig::new(bert());
             let config = config.with_problem_type(Some(ProblemType::Regression));
             config.with_class_weights(Some(vec![1.0, 2.0])).try_init(&device()).unwrap_err()
-        }),
-        row::Config("invalid config: scale is 0, but must be finite and above 0", |_| {
-            let loss = MultipleNegativesRankingLoss::new().with_scale(0.0);
-            let config = BertForSentenceEmbeddingConfig::new(bert()).with_loss(loss.into());
-            config.try_init(&device()).unwrap_err()
         }),
         row::IdOverflow(
             "input_ids[0][1] does not fit a 32-bit signed integer; no embedding has such an id",
@@ -98,13 +90,6 @@ pub fn rows() -> Vec<Row> {
         row::Empty(
             "input_ids has shape [2, 0]: a batch needs at least one sequence of at least one token",
             |_| BertEmbeddingsInput::from_rows(&[[0; 0]; 2], &device()).unwrap_err(),
-        ),
-        row::Resize(
-            "cannot resize the word embeddings: 3 rows would cut off the padding row 3; keep at least 4",
-            |_| {
-                let mut module = embeddings().with_pad_token_id(Some(3)).init(&device());
-                module.resize_vocabulary(&VocabularyResize::new(3)).unwrap_err()
-            },
         ),
         row::Resize(
             "cannot resize the word embeddings: 0 rows, rounded up to a multiple of 8, cannot be a number of embeddings",

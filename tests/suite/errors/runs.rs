@@ -27,32 +27,9 @@ fn pipeline(dir: &Path) -> Pipeline<BertForMaskedLm> {
 
 pub fn rows() -> Vec<Row> {
     vec![
-        row::File(
-            "DIR/out/training holds a run already; resume or overwrite it, or choose another output directory",
-            |dir| {
-                train(dir, |arguments| arguments).unwrap();
-                train(dir, |arguments| arguments).unwrap_err()
-            },
-        ),
         row::File("DIR/out/training holds no run to resume; start a new one", |dir| {
             train(dir, |arguments| arguments.with_resume(true)).unwrap_err()
         }),
-        row::File(
-            "DIR/out is not empty, and holds no run to resume or to overwrite; choose another output directory",
-            |dir| {
-                fs::create_dir(dir.join("out")).unwrap();
-                file(dir, "out/config.json", "{}");
-                train(dir, |arguments| arguments).unwrap_err()
-            },
-        ),
-        row::File(
-            "DIR/out/training holds a run with other settings: seed: 42, now 43; resume it with those it began with, or \
-             choose another output directory",
-            |dir| {
-                train(dir, |arguments| arguments).unwrap();
-                train(dir, |arguments| arguments.with_resume(true).with_seed(43)).unwrap_err()
-            },
-        ),
         row::Config("invalid config: weight_decay is 1001, but must lie in [0, 1 / learning_rate]", |dir| {
             train(dir, |arguments| arguments.with_weight_decay(1001.0)).unwrap_err()
         }),

@@ -1,9 +1,7 @@
 //! The small checkpoints under `tests/fixtures/checkpoints`, and safetensors files made on the spot.
-#![allow(dead_code)] // Each test binary uses its part.
-
-use crate::files;
-pub use crate::files::folder;
-use crate::tolerance::parameters;
+use super::files;
+pub use super::files::folder;
+use super::tolerance::parameters;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::{DType, FloatDType};

@@ -1,7 +1,5 @@
 //! Files of the fixtures, JSON, and directories made for a test.
 
-#![allow(dead_code)] // every test file takes what it needs
-
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;

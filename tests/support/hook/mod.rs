@@ -29,12 +29,10 @@ impl Hook {
         })
     }
 
-    #[allow(dead_code, reason = "tests/distributed has no use for it")]
     pub fn never() -> Self {
         Self::new(|_| panic!("a step was taken"))
     }
 
-    #[allow(dead_code, reason = "tests/distributed has no use for it")]
     pub fn with_value(self, value: impl Fn(usize) -> f64 + Send + Sync + 'static) -> Self {
         Self { value: Arc::new(value), ..self }
     }

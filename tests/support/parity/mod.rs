@@ -1,18 +1,19 @@
 //! The table of models whose values, losses and gradients transformers computed: `tests/fixtures/{masked_lm,
 //! relative_positions, classifiers, families}`.
 
-#![allow(dead_code)] // every test file takes what it needs
-
-pub use crate::tolerance::collected;
-use crate::tolerance::{F64, MODEL_F32, Tolerance, values};
-use crate::whole_model::{File, places};
+use super::files::{copy_of, edit};
+pub use super::tolerance::collected;
+use super::tolerance::{F64, MODEL_F32, Tolerance, values};
+use super::whole_model::{File, places};
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::cast_module;
 use burn_bert::model::*;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use tempfile::TempDir;
 
 /// The dtypes of the fixtures.
 pub const DTYPES: [(FloatDType, Tolerance); 2] = [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)];
@@ -140,8 +141,7 @@ impl Fixture {
 
     /// The model, with all tensors of its file and no others.
     pub fn load<H: Head>(&self, dtype: FloatDType, device: &Device) -> H {
-        let (model, report) =
-            H::from_pretrained_with(&H::undropped(&self.model), &self.model, device).unwrap();
+        let (model, report) = H::from_pretrained(undropped(&self.model), device).unwrap();
         assert_eq!(report, LoadReport::default(), "{}", self.name());
         self.keys.get_or_init(|| keys(&model, &self.model));
         cast_module(model, dtype).unwrap()
@@ -158,8 +158,6 @@ pub trait Head: PretrainedModel {
     const MODERNBERT_HELD_IN_16_BITS: [f64; 2] = Self::HELD_IN_16_BITS;
     type Batch;
     fn fixtures() -> Vec<Fixture>;
-    /// The config without dropout.
-    fn undropped(dir: &Path) -> Self::Config;
     fn batch(case: &File, device: &Device) -> Self::Batch;
     /// The loss and the logits of a forward.
     fn run(&self, batch: &Self::Batch) -> (Tensor<1>, Vec<f64>);
@@ -173,10 +171,19 @@ pub trait Head: PretrainedModel {
     }
 }
 
-fn undropped(bert: &mut BertModelConfig) {
-    bert.embeddings.hidden_dropout_prob = 0.0;
-    bert.attention_probs_dropout_prob = 0.0;
-    bert.mlp_dropout = 0.0;
+/// A copy of a directory, without dropout and with the problem type that labels have.
+pub fn undropped(dir: &Path) -> TempDir {
+    let copy = copy_of(dir);
+    edit(&copy, "config.json", |config| {
+        for (field, value) in config.as_object_mut().unwrap() {
+            match field.as_str() {
+                "problem_type" => *value = Value::Null,
+                field if field.contains("dropout") => *value = 0.0.into(),
+                _ => {}
+            }
+        }
+    });
+    copy
 }
 
 /// Rows of `all` at some places.
@@ -212,12 +219,6 @@ impl Head for BertForMaskedLm {
         ];
         all.extend(Fixture::of_families("masked_lm"));
         all
-    }
-
-    fn undropped(dir: &Path) -> BertForMaskedLmConfig {
-        let mut config = BertForMaskedLmConfig::from_pretrained(dir).unwrap();
-        undropped(&mut config.bert);
-        config
     }
 
     fn batch(case: &File, device: &Device) -> MaskedLmBatch {
@@ -258,16 +259,6 @@ impl Head for BertForSequenceClassification {
         all
     }
 
-    fn undropped(dir: &Path) -> BertForSequenceClassificationConfig {
-        let mut config =
-            BertForSequenceClassificationConfig::from_pretrained(dir).unwrap().with_problem_type(None);
-        assert_eq!(config.id2label, ["no", "perhaps", "yes"]);
-        undropped(&mut config.bert);
-        // A family without a dropout of its own for classifiers takes that of the layers.
-        let has_own = !dir.ends_with("mpnet_sequence");
-        config.with_classifier_dropout(has_own.then_some(0.0))
-    }
-
     /// Single labels are integers; of the others, those within [0, 1] are of any number of classes.
     fn batch(case: &File, device: &Device) -> SequenceClassificationBatch {
         let (input, padding) = case.batch(device);
@@ -305,14 +296,6 @@ impl Head for BertForTokenClassification {
         Fixture::of_classifiers("token", &["token"], "token")
     }
 
-    fn undropped(dir: &Path) -> BertForTokenClassificationConfig {
-        let mut config = BertForTokenClassificationConfig::from_pretrained(dir).unwrap();
-        undropped(&mut config.bert);
-        let has_own =
-            !["distilbert_token", "mpnet_token", "deberta_token"].iter().any(|name| dir.ends_with(name));
-        config.with_classifier_dropout(has_own.then_some(0.0))
-    }
-
     fn batch(case: &File, device: &Device) -> TokenClassificationBatch {
         token_batch(case, device)
     }
@@ -331,13 +314,6 @@ impl Head for BertForQuestionAnswering {
     /// Two of the answers of `qa` lie outside their sequences in part; in `qa_padded` padding has the logit minus infinity.
     fn fixtures() -> Vec<Fixture> {
         Fixture::of_classifiers("qa", &["qa", "qa_padded"], "answers")
-    }
-
-    fn undropped(dir: &Path) -> BertForQuestionAnsweringConfig {
-        let mut config = BertForQuestionAnsweringConfig::from_pretrained(dir).unwrap();
-        undropped(&mut config.bert);
-        let has_own = dir.ends_with("distilbert_answers") || dir.ends_with("modernbert_answers");
-        config.with_qa_dropout(has_own.then_some(0.0))
     }
 
     fn batch(case: &File, device: &Device) -> QuestionAnsweringBatch {
@@ -375,12 +351,6 @@ impl Head for ElectraForPreTraining {
 
     fn fixtures() -> Vec<Fixture> {
         Fixture::of_families("replaced")
-    }
-
-    fn undropped(dir: &Path) -> ElectraForPreTrainingConfig {
-        let mut config = ElectraForPreTrainingConfig::from_pretrained(dir).unwrap();
-        undropped(&mut config.bert);
-        config
     }
 
     fn batch(case: &File, device: &Device) -> TokenClassificationBatch {

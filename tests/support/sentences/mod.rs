@@ -1,8 +1,8 @@
 //! The sentence model of the fixtures, and their batches.
 
-use crate::parity::{collected, fixtures, keys};
-use crate::tolerance::{F64, MODEL_F32, Tolerance, values};
-use crate::whole_model::File;
+use super::parity::{collected, fixtures, keys};
+use super::tolerance::{F64, MODEL_F32, Tolerance, values};
+use super::whole_model::File;
 use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::model::*;
@@ -10,7 +10,6 @@ use burn_bert::{BertEmbeddingsInput, PaddingMask};
 use std::collections::BTreeMap;
 
 /// The dtypes of the fixtures, with the ends of their files' names.
-#[allow(dead_code, reason = "tests/backend takes what is in f64")]
 pub const DTYPES: [(FloatDType, &str, Tolerance); 2] =
     [(FloatDType::F32, "f32", MODEL_F32), (FloatDType::F64, "f64", F64)];
 

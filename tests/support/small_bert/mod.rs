@@ -1,7 +1,5 @@
 //! The small BERT of tests that need no other.
 
-#![allow(dead_code)] // every test file takes what it needs
-
 use burn::module::{Module, ModuleMapper, Param};
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;

@@ -1,8 +1,6 @@
 //! The real transformers. A test that needs them is ignored, with the reason; `cargo test -- --ignored` runs it and
 //! fails where an environment variable does not name what it needs.
 
-#![allow(dead_code)] // every test file takes what it needs
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,7 +1,5 @@
 //! Fixtures that hold tensors.
 
-#![allow(dead_code)] // every test file takes what it needs
-
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_bert::{BertEmbeddingsInput, PaddingMask};
