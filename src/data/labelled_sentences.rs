@@ -185,7 +185,7 @@ pub(super) const UNLABELLED: usize = IGNORED_LABEL as usize;
 
 /// The tag of the first, the last or a middle part of a word, if there is such a one: of `S-X`, `B-X`, `E-X` or `I-X`.
 pub(super) fn part_of_tag(id: usize, names: &[String], is_first: bool, is_last: bool) -> usize {
-    let ((prefix, kind), (place, _)) = (split(&names[id]), tag(&names[id], true));
+    let ((prefix, _), (place, kind)) = (split(&names[id]), tag(&names[id], true));
     let other = match (place, is_first, is_last) {
         (_, true, true) => return id,
         ('S', true, _) => "B",

@@ -1,7 +1,6 @@
 //! Texts to labels, and texts by their relevance for a query.
 
-use super::sentences::Prefix;
-use super::{Pipeline, TextOptions, largest, softmax};
+use super::{Pipeline, Prefix, TextOptions, largest, softmax};
 use crate::encoder::Activation;
 use crate::error::{Error, Result};
 use crate::layers::ensure;

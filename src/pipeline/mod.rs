@@ -18,8 +18,6 @@ pub use entities::{Aggregation, Entity};
 pub(crate) use entities::{entity_spans, has_scheme, split, tag, word_starts};
 pub use fill_mask::{FilledMask, FilledMasks};
 pub use quantization::{EmbeddingPrecision, EmbeddingRanges, quantize_embeddings, to_vectors};
-#[cfg(feature = "train")]
-pub(crate) use sentences::Prefix;
 
 use crate::error::{Error, Result};
 use crate::files::folder_of;
@@ -28,6 +26,7 @@ use crate::layers::{check_sizes, ensure};
 use crate::model::{PretrainedModel, Prompts, Stored};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
+use std::borrow::Cow;
 use std::path::Path;
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 
@@ -333,6 +332,35 @@ impl TextOptions {
             None => Ok(default),
             Some(Prompt::Name(name)) => own.text(Some(name)),
             Some(Prompt::Text(text)) => Ok(text),
+        }
+    }
+}
+
+/// What comes before texts, in training as in use: a prompt, and how many tokens of it are not pooled.
+#[derive(Clone, Default)]
+pub(crate) struct Prefix {
+    prompt: String,
+    pub(crate) length: usize,
+}
+
+impl Prefix {
+    pub(crate) fn new(prompt: &str, is_pooled: bool, tokenizer: &BertTokenizer) -> Result<Self> {
+        let prompt = prompt.to_string();
+        if is_pooled || prompt.is_empty() {
+            return Ok(Self { prompt, length: 0 });
+        }
+        let ids = tokenizer.encode(&prompt)?;
+        let ids = ids.input_ids();
+        // The separator at the end stands after the text, not after the prompt.
+        let ends_special = ids.last().is_some_and(|last| tokenizer.special_token_ids().contains(last));
+        Ok(Self { prompt, length: ids.len() - usize::from(ends_special) })
+    }
+
+    /// Prompt and text; a text that begins with the prompt stays as it is.
+    pub(crate) fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match text.starts_with(&self.prompt) {
+            true => Cow::Borrowed(text),
+            false => Cow::Owned(format!("{}{text}", self.prompt)),
         }
     }
 }

@@ -1,46 +1,15 @@
 //! Texts to sentence embeddings, and the embeddings that are most similar.
 
 use super::classify::Ranked;
-use super::{Pipeline, TextOptions, check_finite, largest, not_finite};
+use super::{Pipeline, Prefix, TextOptions, check_finite, largest, not_finite};
 use crate::error::{Error, Result};
 use crate::layers::check_sizes;
 use crate::model::{BertForSentenceEmbedding, layer_normed, normalized};
-use crate::text::BertTokenizer;
 use burn::prelude::*;
-use std::borrow::Cow;
 
 /// How many queries and embeddings of a corpus are compared at once: 32 MB of similarities.
 const QUERIES: usize = 128;
 const CORPUS: usize = 1 << 16;
-
-/// What comes before texts, in training as in use: a prompt, and how many tokens of it are not pooled.
-#[derive(Clone, Default)]
-pub(crate) struct Prefix {
-    prompt: String,
-    pub(crate) length: usize,
-}
-
-impl Prefix {
-    pub(crate) fn new(prompt: &str, is_pooled: bool, tokenizer: &BertTokenizer) -> Result<Self> {
-        let prompt = prompt.to_string();
-        if is_pooled || prompt.is_empty() {
-            return Ok(Self { prompt, length: 0 });
-        }
-        let ids = tokenizer.encode(&prompt)?;
-        let ids = ids.input_ids();
-        // The separator at the end stands after the text, not after the prompt.
-        let ends_special = ids.last().is_some_and(|last| tokenizer.special_token_ids().contains(last));
-        Ok(Self { prompt, length: ids.len() - usize::from(ends_special) })
-    }
-
-    /// Prompt and text; a text that begins with the prompt stays as it is.
-    pub(crate) fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match text.starts_with(&self.prompt) {
-            true => Cow::Borrowed(text),
-            false => Cow::Owned(format!("{}{text}", self.prompt)),
-        }
-    }
-}
 
 impl Pipeline<BertForSentenceEmbedding> {
     /// Sentence embeddings, [N, H]: the [embedding](BertForSentenceEmbedding::embed) of prompt and text, of which the first

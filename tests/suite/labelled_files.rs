@@ -211,7 +211,7 @@ fn sentences_come_from_columns_and_from_json_lines() {
         // A column is missing, and the next is none.
         ("a.conll", "\tO\tB\n", 1),
         ("a.conll", "a\t\n", 1),
-        ("a.conll", "a\tO\t\n", 1),
+        ("a.conll", "a\tO\tB\nb\tO\t\n", 2),
         ("a.conll", "a \n", 1),
         ("a.conllu", "# x\n1\tAda\tAda\n", 2),
         ("a.jsonl", "{\"tokens\": [\"a\"], \"tags\": []}", 1),

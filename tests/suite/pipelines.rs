@@ -181,8 +181,9 @@ fn an_encoding_says_whether_it_was_cut() {
             assert_eq!(is_cut(limited.encode(&text)), length + 2 > limit, "{length} of {limit}");
             assert!(!is_cut(tokenizer.encode(&text)));
             // Words without a token cut nothing.
-            let all = [&words[..], &["", ""]].concat();
-            for words in [&words, &all] {
+            let after = [&words[..], &["", ""]].concat();
+            let before = [&[""], &words[..]].concat();
+            for words in [&words, &after, &before] {
                 assert_eq!(is_cut(limited.encode_words(words)), length + 2 > limit, "{words:?} of {limit}");
             }
             for pair in 0..7 {
