@@ -94,6 +94,39 @@ fn shards_and_pickles_are_downloaded_where_there_is_no_safetensors_file() {
 }
 
 #[test]
+fn an_adapter_and_its_base_are_each_downloaded() {
+    let base = files::fixture("classifiers/bert_sequence");
+    let adapter = files::copy_of(files::fixture("adapters/classifier"));
+    let set = |name: &str, revision: Option<&str>| {
+        files::edit(adapter.path(), "adapter_config.json", |config| {
+            config["base_model_name_or_path"] = json!(name);
+            config["revision"] = json!(revision);
+        });
+    };
+    set(base.to_str().unwrap(), None);
+    let expected = load("adapted", adapter.path()).unwrap();
+    let hub = Hub::of(adapter.path(), Faults::default());
+    let user = User::of(hub.endpoint());
+    assert_eq!(user.load("adapted", NAME).unwrap(), expected);
+    has(&hub.requests().join("\n"), &["adapter_config.json", "adapter_model.safetensors"]);
+    assert_eq!(user.load("adapted", NAME).unwrap(), expected);
+    assert_eq!(hub.requests(), [QUESTION]);
+
+    let hub = Hub::of(&base, Faults::default());
+    let user = User::of(hub.endpoint());
+    let path = adapter.path().to_str().unwrap();
+    set(NAME, None);
+    assert_eq!(user.load("adapted", path).unwrap(), expected);
+    has(&hub.requests().join("\n"), &[&format!("resolve/{COMMIT}/model.safetensors")]);
+    // A commit never moves.
+    set(NAME, Some(COMMIT));
+    assert_eq!(user.load("adapted", path).unwrap(), expected);
+    assert_eq!(hub.requests(), [""; 0]);
+    set("owner/other", None);
+    has(&user.load("adapted", path).unwrap_err(), &["owner/other", "the Hub shows no model of this name"]);
+}
+
+#[test]
 fn a_name_that_is_not_there_says_so() {
     let (_dir, hub, user) = served(Faults::default());
     let missing = user.load("config", "owner/other").unwrap_err();

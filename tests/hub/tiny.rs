@@ -4,11 +4,11 @@ use crate::files::vocabulary;
 use crate::server::hex;
 use crate::small_bert::small_bert;
 use burn::prelude::*;
-use burn_bert::BertEmbeddings;
 use burn_bert::encoder::Activation;
 use burn_bert::model::*;
 use burn_bert::pipeline::{Pipeline, TextOptions};
 use burn_bert::text::BertTokenizer;
+use burn_bert::{BertEmbeddings, BertEmbeddingsInput};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -60,6 +60,11 @@ pub fn load(kind: &str, path: &Path) -> anyhow::Result<String> {
             bits(pipeline.encode(&["a b c d e f g h i j", "X y"], &TextOptions::new())?)
         }
         "embeddings" => bits(BertEmbeddings::from_pretrained(path, &device)?.word_embeddings.weight.val()),
+        "adapted" => {
+            let (model, report) = BertForSequenceClassification::from_pretrained(path, &device)?;
+            assert!(report.adapter.is_some());
+            bits(model.logits(&BertEmbeddingsInput::from_rows(&[[2, 7, 11, 5, 3]], &device)?, None)?)
+        }
         "tokenizer" => format!("{:?}", BertTokenizer::from_pretrained(path)?.encode("a b")?),
         "config" => format!("{:?}", BertModelConfig::from_pretrained(path)?),
         _ => panic!("{kind}"),

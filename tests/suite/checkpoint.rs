@@ -1,8 +1,9 @@
 //! Reading the weights of Hugging Face checkpoints.
 
 use crate::checkpoint_files::{
-    Stored, dtype, file_of, fixture, holds_pattern, safetensors_bytes, tiny, tiny_tensors,
+    Stored, dtype, file_of, fixture, holds_pattern, safetensors_bytes, tensors_of, tiny, tiny_tensors,
 };
+use crate::files::{copy_of, fixture as files_fixture};
 use crate::prelude::*;
 use burn::module::{ModuleMapper, list_param_ids};
 use safetensors::Dtype;
@@ -23,6 +24,34 @@ fn shards_by_their_directory_or_index_and_every_file_that_torch_save_writes_are_
         assert!(holds_pattern(&module), "{}", path.display());
         assert_eq!(dtype(&module), DType::F32);
     }
+}
+
+#[test]
+fn an_index_may_name_shards_and_tensors_of_parts_that_are_not_loaded() {
+    let dir = copy_of(files_fixture("masked_lm/tiny_bert"));
+    let whole: BertForMaskedLm = loaded(&dir);
+    let (head, body): (Vec<_>, Vec<_>) =
+        tensors_of(dir.path()).into_iter().partition(|tensor| tensor.key.starts_with("cls."));
+    let mut weight_map = serde_json::Map::new();
+    for (name, tensors) in [("body.safetensors", &body), ("head.safetensors", &head)] {
+        fs::write(dir.path().join(name), safetensors_bytes(tensors)).unwrap();
+        weight_map.extend(tensors.iter().map(|tensor| (tensor.key.clone(), json!(name))));
+    }
+    fs::remove_file(dir.path().join("model.safetensors")).unwrap();
+    let index = json!({ "metadata": { "total_size": 1 }, "weight_map": weight_map });
+    fs::write(dir.path().join("model.safetensors.index.json"), index.to_string()).unwrap();
+
+    assert_eq!(all_values(&loaded::<BertForMaskedLm>(&dir)), all_values(&whole));
+    let (model, report) = BertModel::from_pretrained(dir.path(), &device()).unwrap();
+    let mut unused: Vec<String> = head.into_iter().map(|tensor| tensor.key).collect();
+    unused.sort();
+    assert_eq!(report.unused, unused);
+    let word = |embeddings: &BertEmbeddings| values(embeddings.word_embeddings.weight.val());
+    assert_eq!(word(&model.embeddings), word(&whole.bert.embeddings));
+    assert_eq!(
+        word(&BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap()),
+        word(&whole.bert.embeddings)
+    );
 }
 
 #[test]
