@@ -174,7 +174,6 @@ fn rows_of_some_places_are_those_of_the_whole_output() {
 }
 
 #[test]
-#[test]
 fn lengths_that_no_batch_has_are_refused() {
     let expected = PaddingMask::from_rows(&[[false, false, true], [true, true, true]]).unwrap();
     assert_eq!(PaddingMask::from_lengths(&[2, 0], 3).unwrap(), expected);
