@@ -62,10 +62,6 @@ impl BertTokenizer {
         files.remove(CONFIG_NAME);
         let Source { class, path, file, added, others } = Source::read(path, named, &files, &settings)?;
         check(&file).map_err(|problem| corrupt(&path, problem.into()))?;
-        // From what was checked: of a name that is there twice, the library would read both.
-        let tokenizer = guarded(|| Tokenizer::deserialize(&file).map_err(Into::into));
-        let mut tokenizer = tokenizer.map_err(|source| corrupt(&path, source))?;
-        require_unk(&tokenizer, &path)?;
         // The library would copy the whole vocabulary to tell it.
         let largest_id = match &file["model"]["vocab"] {
             Value::Object(ids) => ids.values().filter_map(Value::as_u64).max(),
@@ -73,7 +69,10 @@ impl BertTokenizer {
             _ => None,
         };
         let largest_id = largest_id.map(|id| id as u32); // the library's ids have 32 bits
-        drop(file);
+        // From what was checked: of a name that is there twice, the library would read both.
+        let tokenizer = guarded(|| Tokenizer::deserialize(file).map_err(Into::into));
+        let mut tokenizer = tokenizer.map_err(|source| corrupt(&path, source))?;
+        require_unk(&tokenizer, &path)?;
         add_tokens(&mut tokenizer, &settings.added_tokens(added)?, &path)?;
         let (special, special_token_ids) =
             SpecialTokens::add(&mut tokenizer, class, others, &settings, &path)?;
