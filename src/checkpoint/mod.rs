@@ -1,8 +1,8 @@
 //! Hugging Face checkpoints: `config.json` and weights, in and out.
 //!
-//! A load opens config (`fields`) and weights ([`Checkpoint`], `formats`) of one save, finds the keys (`keys`) of a
-//! module's parameters (`params`) and fills them (`load`). Formats, keys, dtypes and shapes are checked before anything is applied, so a load that fails
-//! has changed nothing.
+//! A load opens config (`fields`) and weights ([`Checkpoint`], `formats`) of one save, finds the keys (`keys`) of a module's
+//! parameters (`params`) and fills them (`load`). Formats, keys, dtypes and shapes are checked before anything is applied, so a load
+//! that fails has changed nothing.
 
 mod adapter;
 mod directory;

@@ -32,10 +32,10 @@ const ORDER: [&[&str]; 3] = [
 pub type SentencePairs = Examples<SentencePair>;
 
 impl SentencePairs {
-    /// Reads pairs of sentences from a CSV, TSV or JSON lines file. Errors are those of [`LabelledTexts::open`](super::LabelledTexts::open); [`Error::Row`] also if a row has
-    /// another number of columns than the first, an empty sentence or a label that is not a finite number; [`Error::Data`] also if
-    /// there are fewer than two columns of sentences, several may hold the labels, or a column that was not chosen has numbers
-    /// alone.
+    /// Reads pairs of sentences from a CSV, TSV or JSON lines file. Errors are those of
+    /// [`LabelledTexts::open`](super::LabelledTexts::open); [`Error::Row`] also if a row has another number of columns than the
+    /// first, an empty sentence or a label that is not a finite number; [`Error::Data`] also if there are fewer than two columns of
+    /// sentences, several may hold the labels, or a column that was not chosen has numbers alone.
     pub fn open(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
         let file = LabelledFile::read(path.as_ref())?;
         let rows = file.rows(!columns.without_header)?;

@@ -118,8 +118,8 @@ impl TokenEmbedding {
         self.try_forward(ids).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Looks up ids as [`forward`](Self::forward) does, and returns errors instead of panicking. The ids are read back once to be checked, which waits for the device;
-    /// [`forward_unchecked`](Self::forward_unchecked) does not.
+    /// Looks up ids as [`forward`](Self::forward) does, and returns errors instead of panicking. The ids are read back once to be
+    /// checked, which waits for the device; [`forward_unchecked`](Self::forward_unchecked) does not.
     ///
     /// # Errors
     ///

@@ -124,10 +124,11 @@ impl Pipeline<BertForSequenceClassification> {
     ///
     /// The model has one label and reads the query and a text as a pair, which is cut as by
     /// [`encode_pair`](BertTokenizer::encode_pair). Before the query comes a prompt, by default that of the model's
-    /// [`Prompts`](crate::model::Prompts); a query that begins with it gets no other. The score is the model's [activation](Activation) of the logit, by default the
-    /// sigmoid. To train one, give [`multi_label`](crate::model::SequenceClassificationBatch::multi_label) a relevance in
-    /// [0, 1] for each pair. Reads `top_k`, by default all texts, and the prompt. Errors are those of
-    /// [every method](Pipeline#errors), and [`Error::Config`] if the model has not one label, or there is no prompt of the name.
+    /// [`Prompts`](crate::model::Prompts); a query that begins with it gets no other. The score is the model's
+    /// [activation](Activation) of the logit, by default the sigmoid. To train one, give
+    /// [`multi_label`](crate::model::SequenceClassificationBatch::multi_label) a relevance in [0, 1] for each pair. Reads `top_k`, by
+    /// default all texts, and the prompt. Errors are those of [every method](Pipeline#errors), and [`Error::Config`] if the model has
+    /// not one label, or there is no prompt of the name.
     ///
     /// Source: `CrossEncoder.rank` of sentence-transformers 6.2.
     pub fn rank<T: AsRef<str> + Sync>(

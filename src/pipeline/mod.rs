@@ -66,7 +66,8 @@ use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 /// ```
 ///
 /// Texts are cut to what the model reads, as by [`limit_tokenizer`](PretrainedModel::limit_tokenizer), and a warning of the crate
-/// `log` says how many of a call were; [`Encoding::is_truncated`] says it of one. A text's results do not depend on the other texts of a call. A pipeline is `Send` and `Sync`: threads can share one.
+/// `log` says how many of a call were; [`Encoding::is_truncated`] says it of one. A text's results do not depend on the other texts
+/// of a call. A pipeline is `Send` and `Sync`: threads can share one.
 ///
 /// # Errors
 ///

@@ -10,12 +10,12 @@ impl Pipeline<BertForSequenceClassification> {
     /// Zero-shot classification: the labels of each text, of any that are given, the one with the highest score first. The model
     /// is one of natural language inference (NLI), with a label whose name begins with `entail`.
     ///
-    /// The text is the premise, which alone is cut, and the hypothesis is the template with a label in it. The score is the
-    /// softmax of the entailment logits over the labels; with `multi_label`, or of a single label, it is that of entailment and
+    /// The text is the premise, which alone is cut, and the hypothesis is the template with a label in it. The score is the softmax
+    /// of the entailment logits over the labels; with `multi_label`, or of a single label, it is that of entailment and
     /// contradiction, which is the model's first label, or the last if entailment is the first. Reads `hypothesis_template`,
-    /// `multi_label`, `threshold`, by default 0.5 of several, and `top_k`, by default all labels. Errors are those of [every method](Pipeline#errors), and
-    /// [`Error::Config`](crate::Error::Config) without labels, for a template without `{}`, or if no label of the model is
-    /// entailment.
+    /// `multi_label`, `threshold`, by default 0.5 of several, and `top_k`, by default all labels. Errors are those of [every
+    /// method](Pipeline#errors), and [`Error::Config`](crate::Error::Config) without labels, for a template without `{}`, or if no
+    /// label of the model is entailment.
     ///
     /// ```
     /// # use burn_bert::{Result, model::BertForSequenceClassification, pipeline::*};

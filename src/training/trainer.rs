@@ -67,8 +67,8 @@ enum Validation<D> {
 }
 
 impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
-    /// A model for the data from a Hugging Face checkpoint with a tokenizer, as [`Pipeline::from_pretrained`] reads it. A head that the checkpoint lacks, or that has other
-    /// labels, is newly initialised, and said so on the standard error.
+    /// A model for the data from a Hugging Face checkpoint with a tokenizer, as [`Pipeline::from_pretrained`] reads it. A head that
+    /// the checkpoint lacks, or that has other labels, is newly initialised, and said so on the standard error.
     ///
     /// Errors: those of [`from_pretrained_with_new_head`](crate::model::PretrainedModel::from_pretrained_with_new_head), of
     /// [`BertTokenizer::from_pretrained`] and of [`new`](Self::new).
