@@ -193,7 +193,7 @@ pub struct SequenceClassifierOutput {
 
 impl BertForSequenceClassification {
     /// Sets the [`label_thresholds`](BertForSequenceClassificationConfig::label_thresholds), which training with validation data
-    /// chooses itself ([`best_threshold`](crate::metrics::best_threshold)). [`Error::Config`] if
+    /// chooses itself (`metrics::best_threshold`). [`Error::Config`] if
     /// [`validate`](BertForSequenceClassificationConfig::validate) refuses them.
     pub fn with_label_thresholds(mut self, label_thresholds: Option<Vec<f64>>) -> Result<Self> {
         let config = self.config().with_label_thresholds(label_thresholds);
