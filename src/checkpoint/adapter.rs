@@ -160,6 +160,14 @@ impl Checkpoint {
         params: &[StoredParam],
         low_rank: &BTreeMap<String, LowRank>,
     ) -> Result<M> {
+        let is_linear = |key: &str| {
+            params.iter().any(|param| param.key == key && param.visited().all(|own| own.is_transposed()))
+        };
+        if let Some(key) = low_rank.keys().find(|key| !is_linear(key)) {
+            let problem =
+                "has an adapter, but is none of the model's linear layers; from_pretrained merges it";
+            return Err(Error::data(key, problem));
+        }
         let (mut adapters, mut trained) = (HashMap::new(), Vec::new());
         for param in params {
             let ids = || param.visited().filter_map(|own| own.id);

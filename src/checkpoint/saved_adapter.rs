@@ -106,6 +106,7 @@ impl SavedAdapter {
             "peft_type": "LORA",
             "r": rank,
             "rank_pattern": rank_pattern,
+            "revision": null,
             "target_modules": target_modules,
             "task_type": null,
             "use_dora": false,
@@ -121,7 +122,13 @@ impl SavedAdapter {
             let problem = "holds a model, into which the adapter would be merged when that is loaded; save it elsewhere";
             return Err(Error::file(dir, problem));
         }
-        (self.config["base_model_name_or_path"], self.config["task_type"]) = (json!(base), json!(task_type));
+        // As PEFT has the revision of a name on the Hub.
+        let (base, revision) = match base.split_once('@') {
+            Some((name, revision)) if !Path::new(base).exists() => (name, Some(revision)),
+            _ => (base, None),
+        };
+        (self.config["base_model_name_or_path"], self.config["revision"]) = (json!(base), json!(revision));
+        self.config["task_type"] = json!(task_type);
         let mut files = Replacement::begin(dir)?;
         files.write(&dir.join(ADAPTER_NAMES[0]), |out| self.tensors.write(out))?;
         files.write(&dir.join(ADAPTER_CONFIG_NAME), |out| writeln!(out, "{:#}", self.config))?;
@@ -133,7 +140,8 @@ impl SavedAdapter {
 /// theirs one below the other, and `B` is block-diagonal.
 fn stacked(param: &StoredParam, own: &[Option<&LoraAdapter>]) -> (Tensor<2>, Tensor<2>, f64) {
     let all: Vec<&LoraAdapter> = own.iter().copied().flatten().collect();
-    let scale = all.iter().fold(0.0, |scale: f64, adapter| scale.max(adapter.scale));
+    let larger = |a: f64, b: f64| if b.abs() > a.abs() { b } else { a };
+    let scale = all.iter().map(|adapter| adapter.scale).fold(0.0, larger);
     let a = Tensor::cat(all.iter().map(|adapter| adapter.a.val().transpose()).collect(), 0);
     let rows = param.visited().zip(own).enumerate().map(|(part, (visited, _))| {
         let blocks = own.iter().enumerate().filter_map(|(other, adapter)| {

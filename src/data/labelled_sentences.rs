@@ -123,15 +123,14 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
 }
 
 fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> Result<Vec<LabelledTokens>> {
-    // A `#` may also begin a word, as in "#1": a comment is told by its number of columns.
-    let usual = file.lines().find(|(_, text)| !text.starts_with('#') && !is_break(text));
-    let usual = usual.map_or(0, |(_, text)| columns(text).len());
     // What ends a line after its last column; a line with fewer columns than others lacks its tag.
     let filled = |columns: &[&str]| {
         columns.iter().rposition(|column| !column.trim().is_empty()).map_or(0, |last| last + 1)
     };
-    let words = file.lines().filter(|(_, text)| !text.starts_with('#') && !is_break(text));
-    let widest = words.map(|(_, text)| filled(&columns(text))).max().unwrap_or(0);
+    let words = || file.lines().filter(|(_, text)| !text.starts_with('#') && !is_break(text));
+    let widest = words().map(|(_, text)| filled(&columns(text))).max().unwrap_or(0);
+    // A `#` may also begin a word, as in "#1": a comment is told by its number of columns.
+    let usual = words().next().map_or(0, |(_, text)| columns(text).len().min(widest));
     let mut sentences = Vec::new();
     let mut sentence = LabelledTokens::default();
     for (place, text) in file.lines() {

@@ -4,8 +4,8 @@
 //! from then on the new files count, wherever they lie, and they are moved to their places. If the process ends in between,
 //! the next load or save moves the rest. So at every moment the directory holds the old model, or the new one.
 
-use super::MODEL_NAME;
 use super::regular_file::{self, SAVED, current, is_folder};
+use super::{ADAPTER_NAMES, MODEL_NAME};
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -98,13 +98,13 @@ pub(crate) fn finish(dir: &Path) -> Result<()> {
 /// save replaced the weights, as every save does, meanwhile.
 pub(crate) fn of_one_save<T>(path: &Path, mut read: impl FnMut() -> Result<T>) -> Result<T> {
     let dir = folder_of(path);
-    let weights = dir.join(MODEL_NAME);
+    let versions = || [MODEL_NAME, ADAPTER_NAMES[0]].map(|name| version(&dir.join(name)));
     loop {
         // Other programs see the new files too then. Where they cannot be moved, they are read where they are.
         let _ = finish(dir);
-        let before = version(&weights);
+        let before = versions();
         let found = read();
-        if version(&weights) == before {
+        if versions() == before {
             return found;
         }
     }

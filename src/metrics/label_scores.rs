@@ -73,8 +73,8 @@ impl LabelScores {
 /// assert_eq!(threshold, 0.1875);
 /// ```
 ///
-/// Source: `find_best_f1_and_threshold` of sentence-transformers 6.2's `BinaryClassificationEvaluator`, which also tries thresholds
-/// between equal probabilities.
+/// Source: `find_best_f1_and_threshold` of sentence-transformers 6.2's `BinaryClassificationEvaluator`, of which the threshold below
+/// all probabilities is the least of them.
 pub fn best_threshold(probabilities: &[f64], truth: &[bool]) -> f64 {
     let mut order: Vec<usize> = (0..probabilities.len()).collect();
     order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));

@@ -18,7 +18,8 @@ pub(crate) fn adapter_of<M: Stored>(model: &M) -> Result<SavedAdapter> {
         linears.chain(of_distances).filter_map(|linear| Some((linear.weight.id, linear.weight.adapter()?)));
     let adapters: HashMap<_, _> = adapters.collect();
     let mut trained = Trained(HashSet::new());
-    model.visit(&mut trained);
+    // Off an autodiff device no tensor says it; `train` restores what is trained.
+    model.clone().valid().train().visit(&mut trained);
     let family = model.bert().embeddings.family();
     // They are renamed when transformers loads them.
     if let Family::Gte | Family::NomicBert | Family::JinaEmbeddingsV3 = family {
@@ -28,8 +29,10 @@ pub(crate) fn adapter_of<M: Stored>(model: &M) -> Result<SavedAdapter> {
     let prefix = M::CLASS.map_or(String::new(), |_| format!("{}.", family.spec().base));
     let keys = ModelKeys::written(&prefix, family);
     let (mut params, copies) = params_of(model, &keys);
-    // PEFT reads a module that is saved whole only with all its tensors, also those that transformers ties.
-    for [own, copy] in copies.equal.into_iter().chain(copies.replaced).filter(|[own, copy]| own != copy) {
+    // PEFT reads a module that is saved whole only with all its tensors, also those that transformers ties. DeBERTa's newer head is given
+    // the embeddings and has none.
+    let is_tied = |[own, copy]: &[String; 2]| own != copy && !copy.starts_with("lm_predictions.lm_head.");
+    for [own, copy] in copies.equal.into_iter().chain(copies.replaced).filter(is_tied) {
         if let Some(mut own) = params.iter().find(|param| param.key == own).cloned() {
             (own.part, own.key) = (Some(copy.clone()), copy);
             params.push(own);

@@ -166,10 +166,10 @@ pub trait PretrainedModel: Stored {
     /// Layers that the family stores as one tensor, such as the `Wqkv` of ModernBERT, get one adapter whose rank is the sum of
     /// theirs; it computes the same.
     ///
-    /// [`Error::Data`] if no linear layer of the encoder has an adapter, if something else than adapters and head is trained, if a
-    /// layer of sentence embeddings follows the pooling, none of which PEFT's files can hold, or if the family is GTE,
-    /// NomicBERT or Jina embeddings v3, whose modules transformers renames; [`Error::File`] if `dir` holds a model, and those of
-    /// [`save_pretrained`](Self::save_pretrained) for files.
+    /// [`Error::Data`] if no linear layer of the encoder has an adapter, or one outside has; if something else than adapters and
+    /// head is trained, if a layer of sentence embeddings follows the pooling, none of which PEFT's files can hold, or if the
+    /// family is GTE, NomicBERT or Jina embeddings v3, whose modules transformers renames; [`Error::File`] if `dir` holds a model,
+    /// and those of [`save_pretrained`](Self::save_pretrained) for files.
     fn save_adapter(&self, dir: impl AsRef<Path>, base_model_name_or_path: &str) -> Result<()> {
         adapter_of(self)?.write(dir.as_ref(), base_model_name_or_path, task_type::<Self>())
     }

@@ -130,7 +130,7 @@ impl Pipeline<BertForSequenceClassification> {
     /// default all texts, and the prompt. Errors are those of [every method](Pipeline#errors), and [`Error::Config`] if the model has
     /// not one label, or there is no prompt of the name.
     ///
-    /// Source: `CrossEncoder.rank` of sentence-transformers 6.2.
+    /// Source: `CrossEncoder.rank` of sentence-transformers 6.2, which puts a prompt before a query that begins with it, too.
     pub fn rank<T: AsRef<str> + Sync>(
         &self,
         query: &str,

@@ -274,11 +274,13 @@ fn without_overlap(mut entities: Vec<Entity>) -> Vec<Entity> {
     kept
 }
 
-/// Whether labels say where entities begin: IOB1, IOB2, BIOES (BMEW), BILOU, with types or as letters alone.
+/// Whether labels say where entities begin: IOB1, IOB2, BIOES (BMEW), BILOU, with types or as letters alone. Letters alone may also be
+/// classes, such as B and M of tumours: they are tags where they have those of a whole scheme.
 pub(crate) fn has_scheme(names: &[String]) -> bool {
-    let begins = |name: &String| ["B", "I"].contains(&split(name).0);
-    names.iter().any(|name| begins(name) && name.contains('-'))
-        || names.iter().any(begins) && names.iter().all(|name| name == "O" || tag(name, true).1 == UNNAMED)
+    let has = |letter: &str| names.iter().any(|name| name == letter);
+    let are_letters = names.iter().all(|name| name == "O" || name != UNNAMED && tag(name, true).1 == UNNAMED);
+    let is_whole = has("I") && (has("B") || has("O")) || has("B") && has("M") && has("E");
+    names.iter().any(|name| name.starts_with("B-") || name.starts_with("I-")) || are_letters && is_whole
 }
 
 /// The type of entities whose tags are letters alone, as seqeval has it.

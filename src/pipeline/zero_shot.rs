@@ -13,7 +13,7 @@ impl Pipeline<BertForSequenceClassification> {
     /// The text is the premise, which alone is cut, and the hypothesis is the template with a label in it. The score is the softmax
     /// of the entailment logits over the labels; with `multi_label`, or of a single label, it is that of entailment and
     /// contradiction, which is the model's first label, or the last if entailment is the first. Reads `hypothesis_template`,
-    /// `multi_label`, `threshold`, by default 0.5 of several, and `top_k`, by default all labels. Errors are those of [every
+    /// `multi_label`, `threshold`, by default 0.5 of several or of one alone, and `top_k`, by default all labels. Errors are those of [every
     /// method](Pipeline#errors), and [`Error::Config`](crate::Error::Config) without labels, for a template without `{}`, or if no
     /// label of the model is entailment.
     ///
@@ -68,7 +68,7 @@ impl Pipeline<BertForSequenceClassification> {
                 true => logits.iter().map(|logits| softmax(logits)[1]).collect(),
                 false => softmax(&logits.iter().map(|logits| logits[1]).collect::<Vec<_>>()),
             };
-            let own = (options.multi_label == Some(true)).then_some(|_| 0.5);
+            let own = is_alone.then_some(|_| 0.5);
             scored_labels(&scores, options, |id| labels[id].as_ref().into(), own)
         };
         Ok(pairs.into_iter().map(scored).collect())

@@ -4,7 +4,7 @@ use super::disk::{Sum, UNFINISHED, names, removed, whole};
 use super::history::History;
 use super::plan::Plan;
 use crate::error::{Error, Result};
-use crate::files::regular_file;
+use crate::files::{ADAPTER_CONFIG_NAME, ADAPTER_NAMES, regular_file};
 use burn::module::Module;
 use burn::optim::{ModuleOptimizer, OptimizerRecord};
 use burn::store::ModuleRecord;
@@ -20,6 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SAME_LOSS: f64 = 1e-3; // relative: devices add up in different orders
+
+/// The folder of the adapters in an output directory.
+pub(super) const ADAPTER: &str = "adapter";
 
 const TRAINING: &str = "training";
 const BEGINNING: &str = "run.json";
@@ -202,9 +205,21 @@ impl RunFolder {
 
     /// Removes of the model that is replaced what a save would keep; once the new one, which may have begun from it, is trained.
     pub(super) fn remove_replaced_model(&self) -> Result<()> {
-        let old = ["config.json", "model.safetensors", "modules.json", "adapter"];
-        let mut old = old.into_iter().filter(|_| self.is_overwriting);
-        old.try_for_each(|name| removed(&self.output.join(name)))
+        if !self.is_overwriting {
+            return Ok(());
+        }
+        for name in ["config.json", "model.safetensors", "modules.json"] {
+            removed(&self.output.join(name))?;
+        }
+        let adapter = self.output.join(ADAPTER);
+        if adapter.is_dir() {
+            for name in [ADAPTER_CONFIG_NAME, ADAPTER_NAMES[0]] {
+                removed(&adapter.join(name))?;
+            }
+            // With what else is there it stays.
+            let _ = fs::remove_dir(adapter);
+        }
+        Ok(())
     }
 
     fn compare(&self, begun: &Beginning, now: &Beginning) -> Result<()> {

@@ -119,12 +119,16 @@ impl TrainableModel for BertForSequenceClassification {
         Ok(Outcome { loss: output.loss, count: self.loss_count(batch), output: item })
     }
 
+    fn uncalibrated(self) -> Result<Self> {
+        self.with_label_thresholds(None)
+    }
+
     /// With the threshold of each of several labels that has the best F1 on the validation data.
     fn calibrated(self, run: &Run<Self>) -> Result<Self> {
         if self.config().problem_type != Some(ProblemType::MultiLabelClassification) {
             return Ok(self);
         }
-        let model = self.with_label_thresholds(None)?;
+        let model = self;
         let mut of_labels = vec![(Vec::new(), Vec::new()); model.id2label().len()];
         run.validate(&model, |output| {
             let (logits, targets) = output.with_targets();

@@ -1,6 +1,6 @@
 use super::arguments::TrainingArguments;
 use super::callback::{Callback, LogEntry, Progress, stopped};
-use super::folder::{RunFolder, State};
+use super::folder::{ADAPTER, RunFolder, State};
 use super::history::{BestBy, Evaluation, History, finite};
 use super::metric_set::{Metrics, check_loss, evaluate, loss_of};
 use super::outputs::Shared;
@@ -45,6 +45,12 @@ pub trait TrainableModel: PretrainedModel + 'static {
         Vec::new()
     }
 
+    /// The model without what [`calibrated`](Self::calibrated) chose for the weights that are trained now.
+    #[doc(hidden)]
+    fn uncalibrated(self) -> Result<Self> {
+        Ok(self)
+    }
+
     /// The trained model with what is chosen on the validation data of its run; by default nothing is.
     #[doc(hidden)]
     fn calibrated(self, run: &Run<Self>) -> Result<Self> {
@@ -86,9 +92,6 @@ pub struct Trained<M: TrainableModel> {
     pub(super) metrics: Metrics<M::Output>,
     pub(super) arguments: TrainingArguments,
 }
-
-/// The folder of the adapters in an output directory.
-const ADAPTER: &str = "adapter";
 
 /// What a run trains, once its settings and data are checked.
 pub struct Run<M: TrainableModel> {
@@ -393,8 +396,11 @@ impl<M: TrainableModel> Training<M> {
         if ranks.is_first() {
             folder.remove_replaced_model()?;
             pipeline.save_pretrained(&arguments.output_dir)?;
+            let adapter = arguments.output_dir.join(ADAPTER);
             if let Some((model, base)) = with_adapters.zip(arguments.adapter_base.as_ref()) {
-                model.save_adapter(arguments.output_dir.join(ADAPTER), base)?;
+                model.save_adapter(adapter, base)?;
+            } else if adapter.exists() {
+                arguments.note(format_args!("{} is of an earlier model", adapter.display()));
             }
         }
         Ok(Trained { pipeline, history, interrupted, metrics, arguments })

@@ -191,11 +191,23 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let device = arguments.device();
         let (model, tokenizer) = pipeline.into_parts();
         device.seed(arguments.seed); // for adapters, and a head that is drawn when first used
-        let model = arguments.tuning.select(model.train().fork(&arguments.autodiff(&device)))?;
+        let model = model.uncalibrated()?.train().fork(&arguments.autodiff(&device));
+        let model = arguments.tuning.select(model)?;
         // Now, and not when the model is saved after hours.
         check_savable(&model, &arguments.output_dir)?;
-        if arguments.adapter_base.is_some() {
-            adapter_of(&model)?;
+        if let Some(base) = &arguments.adapter_base {
+            let is_output = match (Path::new(base).canonicalize(), arguments.output_dir.canonicalize()) {
+                (Ok(base), Ok(output)) => base == output,
+                _ => false,
+            };
+            ensure(!base.is_empty() && !is_output, "adapter_base", || {
+                format!("is {base:?}, but must be the base model, which the output directory will not hold")
+            })?;
+            adapter_of(&model).map_err(|error| {
+                let problem =
+                    format!("needs LoRA adapters (Tuning::Lora) and a head alone to be trained: {error}");
+                Error::config("adapter_base", problem)
+            })?;
         }
         // Those of the data that decide which model is the best.
         let metrics = match &validation {
@@ -220,7 +232,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             check_labels(read.has_one_label(), &arguments)?;
         }
         for (summary, notes) in [&mut summary, &mut validated].into_iter().zip(notes) {
-            summary.iter_mut().for_each(|summary| summary.notes.extend_from_slice(&notes));
+            match summary {
+                Some(summary) => summary.notes.extend(notes),
+                None => notes.iter().for_each(|note| arguments.note(note)),
+            }
         }
         if let Some(summary) = summary.filter(|_| !arguments.silent) {
             let inputs = first_inputs::<M>(&train, &tokenizer, &device).join("\n  tokens: ");

@@ -176,7 +176,6 @@ impl TrainingData<Classifier> for LabelledTexts {
     const HAS_CLASSES: bool = true;
 
     fn config(&self, config: Config<Classifier>, arguments: &TrainingArguments) -> Config<Classifier> {
-        let config = config.with_label_thresholds(None);
         let problem = match self.kind() {
             LabelKind::Class => ProblemType::SingleLabelClassification,
             LabelKind::Classes => ProblemType::MultiLabelClassification,

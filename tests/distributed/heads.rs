@@ -6,7 +6,7 @@ use burn::optim::GradientsAccumulator;
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm, num_trainable_params};
 
 /// Comparisons in [`equal_one_process`].
-pub const MODELS: usize = 5;
+pub const MODELS: usize = 6;
 const STEPS: usize = 20;
 const VOCABULARY: usize = 30;
 /// Texts of a rank.
@@ -123,11 +123,11 @@ pub fn numbers(texts: &[Vec<i64>], device: &Device) -> SequenceClassificationBat
 }
 
 /// A label of every token, without one where a text is padded and at some places.
-pub fn tags(texts: &[Vec<i64>], device: &Device) -> TokenClassificationBatch {
+pub fn tags<const CLASSES: i64>(texts: &[Vec<i64>], device: &Device) -> TokenClassificationBatch {
     let (input, padding) = padded(texts, device);
     let [_, longest] = input.dims();
     let label = |text: &Vec<i64>, place: usize| match text.get(place) {
-        Some(word) if word % 4 != 0 => word % 4,
+        Some(word) if word % 4 != 0 => word % CLASSES,
         _ => -100,
     };
     let labels = |text| (0..longest).map(|place| label(text, place)).collect::<Vec<_>>();
@@ -176,6 +176,12 @@ pub fn equal_one_process(ranks: &Ranks) -> Result<()> {
     let weighted = config.with_class_weights(Some(vec![0.5, 0.0, 0.03])).init(&device);
     compare(ranks, "weighted_classes", weighted, 2, |model, texts, device| {
         let batch = classes(texts, device);
+        (model.forward(&batch).loss, model.loss_count(&batch))
+    })?;
+    let config = BertForTokenClassificationConfig::new(bert()).with_num_labels(4);
+    let weighted = config.with_class_weights(Some(vec![0.25, 1.0, 3.0, 0.01])).init(&device);
+    compare(ranks, "weighted_tokens", weighted, 1, |model, texts, device| {
+        let batch = tags::<4>(texts, device);
         (model.forward(&batch).loss, model.loss_count(&batch))
     })
 }

@@ -18,7 +18,7 @@ mod prelude {
     pub use burn_bert::data::*;
     pub use burn_bert::distributed::Ranks;
     pub use burn_bert::model::*;
-    pub use burn_bert::{BertEmbeddingsInput, Error, PaddingMask, Result, cast_module};
+    pub use burn_bert::{BertEmbeddingsInput, Error, Family, PaddingMask, Result, cast_module};
 }
 
 use crate::prelude::*;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{env, fmt, fs};
 
-pub const CASES: usize = 8;
+pub const CASES: usize = 9;
 /// Seven batches, the last of one text; the last round of three ranks has one batch.
 const TEXTS: usize = 13;
 const BATCH: usize = 2;
@@ -117,7 +117,7 @@ pub fn of_every_head(ranks: &Ranks) -> Result<()> {
 
     let names = ["O", "B-X", "I-X", "B-Y"].map(String::from).to_vec();
     let model = BertForTokenClassificationConfig::new(bert()).with_num_labels(4).init(&device);
-    check(ranks, "tokens", model, tags, |trainer| {
+    check(ranks, "tokens", model, tags::<4>, |trainer| {
         trainer.with_metric(AccuracyMetric::new()).with_metric(EntityMetric::f1(&names))
     })?;
 
@@ -137,5 +137,12 @@ pub fn of_every_head(ranks: &Ranks) -> Result<()> {
     check(ranks, "pairs with negatives", config.init(&device), with_negatives, |trainer| {
         let trainer = trainer.with_metric(AccuracyMetric::new()).with_metric(RetrievalMetric::ndcg(5));
         trainer.with_metric(TripletMetric::new())
+    })?;
+
+    let mut electra = bert();
+    electra.embeddings = electra.embeddings.with_family(Family::Electra);
+    let model = ElectraForPreTrainingConfig::new(electra).init(&device);
+    check(ranks, "replaced tokens", model, tags::<2>, |trainer| {
+        trainer.with_metric(AccuracyMetric::new()).with_metric(ConfusionMetric::macro_f1())
     })
 }

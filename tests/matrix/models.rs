@@ -224,6 +224,29 @@ impl ModuleMapper for Fill {
     }
 }
 
+// A family with a dropout of its own for a head gets that of the layers there too.
+
+fn sequences(bert: BertModelConfig, labels: usize) -> BertForSequenceClassificationConfig {
+    let prob = bert.embeddings.hidden_dropout_prob;
+    let config = BertForSequenceClassificationConfig::new(bert).with_num_labels(labels);
+    let stated = config.clone().with_classifier_dropout(Some(prob));
+    if stated.validate().is_ok() { stated } else { config }
+}
+
+fn tokens(bert: BertModelConfig) -> BertForTokenClassificationConfig {
+    let prob = bert.embeddings.hidden_dropout_prob;
+    let config = BertForTokenClassificationConfig::new(bert).with_num_labels(3);
+    let stated = config.clone().with_classifier_dropout(Some(prob));
+    if stated.validate().is_ok() { stated } else { config }
+}
+
+fn answers(bert: BertModelConfig) -> BertForQuestionAnsweringConfig {
+    let prob = bert.embeddings.hidden_dropout_prob;
+    let config = BertForQuestionAnsweringConfig::new(bert);
+    let stated = config.clone().with_qa_dropout(Some(prob));
+    if stated.validate().is_ok() { stated } else { config }
+}
+
 fn run_sequences(
     model: &BertForSequenceClassification,
     batch: Result<SequenceClassificationBatch>,
@@ -285,8 +308,7 @@ pub fn for_each_head(f: &mut impl ForHead) {
     ];
     for (name, labels, weights, run) in of_texts {
         let init = move |bert, device: &Device| {
-            let config = BertForSequenceClassificationConfig::new(bert).with_num_labels(labels);
-            Some(config.with_class_weights(weights.clone()).init(device))
+            Some(sequences(bert, labels).with_class_weights(weights.clone()).init(device))
         };
         f.run(&Head { number: next(), name, of_tokens: false, init: Box::new(init), run });
     }
@@ -294,9 +316,7 @@ pub fn for_each_head(f: &mut impl ForHead) {
         number: next(),
         name: "token classes",
         of_tokens: true,
-        init: Box::new(|bert, device| {
-            Some(BertForTokenClassificationConfig::new(bert).with_num_labels(3).init(device))
-        }),
+        init: Box::new(|bert, device| Some(tokens(bert).init(device))),
         run: |model, texts, input, padding| {
             let output = model.forward(&texts.token_labels(input, padding, 3));
             (output.loss, texts.tokens(output.logits))
@@ -306,7 +326,7 @@ pub fn for_each_head(f: &mut impl ForHead) {
         number: next(),
         name: "answers",
         of_tokens: true,
-        init: Box::new(|bert, device| Some(BertForQuestionAnsweringConfig::new(bert).init(device))),
+        init: Box::new(|bert, device| Some(answers(bert).init(device))),
         run: |model, texts, input, padding| {
             let answer = |(ids, first): (&Vec<i32>, &usize)| [*first, first + ids.len().max(1) - 1];
             let answers: Vec<_> = texts.ids.iter().zip(&texts.before).map(answer).collect();

@@ -138,7 +138,11 @@ fn a_run_saves_its_adapters_and_another_goes_on_with_them() {
     let trainer = Trainer::new(pipeline(), labelled(4), run("third").with_tuning(lora)).unwrap();
     says(trainer.train(), "the model has adapters already");
     let trainer = Trainer::<Model, _>::from_pretrained(base, labelled(4), run("third")).unwrap();
-    says(trainer.train(), "is trained, but an adapter of PEFT holds");
+    says(trainer.train(), "adapter_base needs LoRA adapters (Tuning::Lora) and a head alone to be trained");
+    let output = base.join("fourth");
+    fs::create_dir(&output).unwrap();
+    let of_itself = arguments(&output).with_adapter_base(output.to_str().unwrap());
+    says(Trainer::new(pipeline(), labelled(4), of_itself).unwrap().train(), "but must be the base model");
     let trainer = Trainer::<Model, _>::from_pretrained(&adapter, labelled(4), run("third"));
     says(trainer, "adapter_base is set, but the model is its base with an adapter merged into it");
     says(Model::from_pretrained_with_adapter(&config(), base, &Device::default()), "has no LoRA adapter");

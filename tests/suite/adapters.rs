@@ -256,10 +256,11 @@ fn what_an_adapter_cannot_hold_is_refused_by_name() {
     };
     refuses(load().no_grad(), "the model has no LoRA adapters to save");
     let norm = ParamGroup::from_regex("layer_norm").unwrap();
-    refuses(
-        adapted(load(), GROUPS[1], false).set_require_grad_group(norm, true),
-        "bert.embeddings.LayerNorm.weight is trained, but an adapter of PEFT holds",
-    );
+    let with_norm = adapted(load(), GROUPS[1], false).set_require_grad_group(norm, true);
+    // As a pipeline holds it, too.
+    for model in [with_norm.valid(), with_norm] {
+        refuses(model, "bert.embeddings.LayerNorm.weight is trained, but an adapter of PEFT holds");
+    }
     refuses(
         adapted(load(), r"(query|classifier.*)\.weight$", false),
         "classifier.weight has a LoRA adapter, but only",

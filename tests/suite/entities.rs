@@ -112,11 +112,18 @@ fn tags_that_are_letters_alone_are_entities_of_one_type() {
     assert!(bare.iter().any(|entity| entity.text.contains(' ')), "{bare:?}");
     assert!(bare.iter().all(|entity| entity.label == "_"));
     assert_eq!(bare, typed);
-    let singles = found(["O", "W", "M", "W", "M", "O", "B"]);
-    assert_eq!(singles, found(["O", "S-_", "I-_", "S-_", "I-_", "O", "B-_"]));
-    // Beside another name they are classes.
-    let classes = found(["O", "B", "I", "B", "I", "PER", "O"]);
-    assert!(classes.iter().any(|entity| entity.label == "B" || entity.label == "I"), "{classes:?}");
+    let singles = found(["O", "W", "M", "W", "E", "O", "B"]);
+    assert_eq!(singles, found(["O", "S-_", "I-_", "S-_", "E-_", "O", "B-_"]));
+    // Beside another name, or without a whole scheme, they are classes.
+    for classes in [
+        ["O", "B", "I", "B", "I", "PER", "O"],
+        ["B", "B", "I", "B", "I", "_", "_"],
+        ["O", "B", "M", "B", "M", "O", "O"],
+    ] {
+        let found = found(classes);
+        assert!(found.iter().any(|entity| ["B", "I", "M"].contains(&&*entity.label)), "{found:?}");
+        assert!(found.iter().all(|entity| classes.contains(&&*entity.label)), "{found:?}");
+    }
 }
 
 #[test]

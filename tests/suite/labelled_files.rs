@@ -383,7 +383,7 @@ fn what_was_understood_of_a_file_is_printed() {
     assert_eq!(texts.to_string(), format!("2 texts with numbers from -2 to 1.5{columns}"));
     let (_dir, path) = file("a.conll", "Ada B\nlaughs O\n\nHi O\n");
     let sentences = LabelledSentences::open(&path).unwrap();
-    let expected = "2 sentences of 2 classes\n  0 \"B\": 1\n  1 \"O\": 2\n  tags: BIO";
+    let expected = "2 sentences of 2 classes\n  0 \"B\": 1\n  1 \"O\": 2\n  tags: none, each is a class; entities need tags such as B-PER and I-PER";
     assert_eq!(sentences.to_string(), expected);
     for (tags, scheme) in [
         ("B-X I-X O", "BIO"),
@@ -419,6 +419,10 @@ fn a_tab_at_the_end_of_a_line_is_no_column_and_a_missing_tag_is_none() {
         let found = open(text).unwrap();
         assert_eq!(format!("{found:?}"), format!("{plain:?}"), "{text:?}");
     }
+    // A word that begins with a number sign is none of the comments.
+    let plain = format!("{:?}", open("Ada\tO\n#1\tB-X\n").unwrap());
+    assert!(plain.contains("#1"));
+    assert_eq!(format!("{:?}", open("Ada\tO\t\n#1\tB-X\t\n").unwrap()), plain);
     for (text, line) in [
         ("Ada\tNNP\tB\nlives\tVBZ\t\n", 2),
         ("Ada\tNNP\t\nlives\tVBZ\tO\n", 1),

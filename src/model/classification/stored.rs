@@ -44,8 +44,16 @@ fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
     fields.known("problem_type", allowed, |name| serde_json::from_value(name.into()).ok())
 }
 
-fn label_thresholds(fields: &Fields) -> Result<Option<Vec<f64>>> {
-    let list = fields.list("label_thresholds")?;
+/// None where the labels are others: transformers keeps the field of a model that it trains to another head.
+fn label_thresholds(
+    fields: &Fields,
+    config: &BertForSequenceClassificationConfig,
+) -> Result<Option<Vec<f64>>> {
+    let is_of_labels = |list: &&Vec<Value>| {
+        let are_several = config.problem_type == Some(ProblemType::MultiLabelClassification);
+        are_several && list.len() == config.num_labels()
+    };
+    let list = fields.list("label_thresholds")?.filter(is_of_labels);
     let numbers = list.map(|list| list.iter().map(Value::as_f64).collect::<Option<_>>());
     let problem = || fields.invalid("label_thresholds", "has an entry that is not a number".into());
     numbers.map(|numbers| numbers.ok_or_else(problem)).transpose()
@@ -69,7 +77,7 @@ impl Stored for BertForSequenceClassification {
     fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
         // Beside a classifier that is no CrossEncoder there is no such file, and nothing to read.
         let own = SideConfig::of_kind(fields.dir(), CROSS_ENCODER_KIND)?;
-        Ok(BertForSequenceClassificationConfig {
+        let config = BertForSequenceClassificationConfig {
             bert: BertModelConfig::from_fields(fields)?,
             id2label: names_of(fields)?,
             problem_type: problem_type(fields)?,
@@ -81,10 +89,12 @@ impl Stored for BertForSequenceClassification {
             },
             class_weights: None,
             label_smoothing: 0.0,
-            label_thresholds: label_thresholds(fields)?,
+            label_thresholds: None,
             activation: activation_of(fields, &own)?,
             prompts: own.prompts()?,
-        })
+        };
+        let label_thresholds = label_thresholds(fields, &config)?;
+        Ok(config.with_label_thresholds(label_thresholds))
     }
 
     fn head_norms(&self) -> Vec<&LayerNorm> {
