@@ -268,7 +268,7 @@ impl TrainingArguments {
     }
 
     /// Trains on so many GPUs of the kind of Burn's default device; with 1 on the default device, whatever it is. Returns
-    /// [`Error::Config`] if there are fewer.
+    /// [`Error::Config`](crate::Error::Config) if there are fewer.
     pub fn with_num_devices(self, count: usize) -> Result<Self> {
         let found = if count == 1 { Vec::new() } else { gpus() };
         ensure(count == 1 || (1..=found.len()).contains(&count), "devices", || {
