@@ -149,7 +149,12 @@ pub fn assert_same_loss(own: f64, peer: f64) {
 
 /// A rate, or a time; a dash for a contestant that does not take part.
 pub fn rate(own: f64) -> String {
-    if own.is_nan() { "—".into() } else { format!("{own:.0}") }
+    if own.is_nan() { "—".into() } else { shown(own) }
+}
+
+/// In three digits, if there are no more before the point.
+fn shown(value: f64) -> String {
+    if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
 /// `theirs | ratio` of rates, ours to theirs; dashes for a contestant that does not take part.
@@ -159,7 +164,7 @@ pub fn rate_against(own: f64, other: f64) -> String {
 
 /// The same of times.
 pub fn time_against(own: f64, other: f64) -> String {
-    if other.is_nan() { "— | —".into() } else { format!("{other:.0} | {:.2}×", other / own) }
+    if other.is_nan() { "— | —".into() } else { format!("{} | {:.2}×", shown(other), other / own) }
 }
 
 /// What is said about a model below the table: the parts of its step, and its peaks of memory here and in PyTorch.

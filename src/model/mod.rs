@@ -43,6 +43,7 @@ mod classification;
 mod classifier;
 mod config_fields;
 mod labels;
+mod load_report;
 mod loss;
 mod masked_lm;
 mod pretrained;
@@ -69,8 +70,9 @@ pub use classification::{
     SequenceClassifierOutput,
 };
 pub use classifier::ClassifierTransform;
+pub use load_report::LoadReport;
 pub use masked_lm::{BertForMaskedLm, BertForMaskedLmConfig, MaskedLmBatch, MaskedLmHead, MaskedLmOutput};
-pub use pretrained::{LoadReport, PretrainedModel};
+pub use pretrained::PretrainedModel;
 pub use replaced_tokens::{
     ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
 };

@@ -1,7 +1,8 @@
 //! What each head gives a training loop.
 
+use super::outcome::Outcome;
 use super::outputs::{ClassificationItem, SentenceEmbeddingItem, Shared};
-use super::run::{Outcome, Run, TrainableModel, Trained, train};
+use super::run::{Run, TrainableModel, Trained, train};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::Result;
 use crate::metrics::best_threshold;

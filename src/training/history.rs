@@ -1,3 +1,4 @@
+use super::arguments::TrainingArguments;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -90,6 +91,13 @@ impl History {
         let values = ones.filter_map(|(index, of)| Some((index, sign * of.valid.get(&by.metric)?)));
         let last = values.reduce(|best, now| if now.1 - best.1 > threshold { now } else { best });
         last.map(|(index, _)| index)
+    }
+
+    /// Whether an evaluation was better within the patience of the arguments, if they have one.
+    pub(super) fn is_patient(&self, by: &BestBy, arguments: &TrainingArguments) -> bool {
+        let last = self.last_improvement(by, arguments.early_stopping_threshold, |_| true);
+        let patience = arguments.early_stopping_patience.zip(last);
+        patience.is_none_or(|(patience, last)| self.evaluations.len() - 1 - last < patience)
     }
 
     /// Sets the best evaluation that there is a checkpoint of; says what is to be said of one that is missing. The model of the last

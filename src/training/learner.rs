@@ -1,4 +1,5 @@
-use super::run::{Outcome, TrainableModel, UNTRAINED};
+use super::outcome::{Outcome, UNTRAINED};
+use super::run::TrainableModel;
 use burn::module::{Module, ModuleDisplay};
 use burn::train::{InferenceStep, TrainOutput, TrainStep};
 

@@ -1,8 +1,9 @@
 use super::arguments::TrainingArguments;
 use super::callback::{Callback, LogEntry, Progress, stopped};
-use super::folder::{ADAPTER, RunFolder, State};
+use super::folder::{ADAPTER, RunFolder};
 use super::history::{BestBy, Evaluation, History, finite};
 use super::metric_set::{Metrics, check_loss, evaluate, loss_of};
+use super::outcome::Outcome;
 use super::outputs::Shared;
 use super::plan::Plan;
 use crate::data::EpochLoader;
@@ -13,7 +14,6 @@ use crate::model::PretrainedModel;
 use crate::optim::scale_and_clip;
 use crate::pipeline::Pipeline;
 use crate::text::BertTokenizer;
-use burn::module::Module;
 use burn::optim::lr_scheduler::module_lr_scheduler::{ModuleLearningRate, ModuleLrScheduler};
 use burn::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
@@ -65,22 +65,7 @@ pub trait TrainableModel: PretrainedModel + 'static {
     }
 }
 
-/// What a [`TrainableModel`] makes of a batch; [a custom head](crate::model::Stored#a-custom-head) makes one.
-#[derive(Clone, Debug)]
-pub struct Outcome<T> {
-    /// The mean loss, `[1]`, with its graph if the model is on an autodiff device.
-    pub loss: Tensor<1>,
-    /// What it is a mean over: masked tokens, labelled tokens, texts; 0 if nothing. Batches weigh as much in a step.
-    pub count: f64,
-    /// What metrics are computed from.
-    pub output: T,
-}
-
-pub(super) const UNTRAINED: &str =
-    "the model trains no parameter: make or load it on `device.autodiff()`, and freeze not all of it";
-
 /// What [`Trainer::train`](super::Trainer::train) returns: a model with its tokenizer, and how it came to be.
-/// [`Trainer`](super::Trainer) has an example.
 pub struct Trained<M: TrainableModel> {
     /// The model of the best evaluation with its tokenizer, or the last one without validation data, of a run that was stopped, or if
     /// the metric was finite in no evaluation. The output directory holds the same.
@@ -159,16 +144,6 @@ fn train_rank<M: TrainableModel>(run: Run<M>) -> Result<Trained<M>> {
         }
     }
     training.finish()
-}
-
-impl<T> Outcome<T> {
-    /// The gradients of the loss times its count.
-    fn gradients<M: Module>(&self, model: &M) -> Result<GradientsParams> {
-        if !self.loss.is_tracked() {
-            return Err(Error::data("the model", UNTRAINED));
-        }
-        Ok(GradientsParams::from_grads(self.loss.clone().mul_scalar(self.count).backward(), model))
-    }
 }
 
 /// A run of one rank while it trains.
@@ -250,7 +225,7 @@ impl<M: TrainableModel> Training<M> {
         let ranks = run.arguments.ranks.clone();
         run.train = run.train.shard(ranks.rank(), ranks.size())?;
         run.model = ranks.broadcast(run.model)?;
-        let (finished, State { history, items_read, .. }) = run.folder.resumed.clone();
+        let (finished, state) = run.folder.resumed.clone();
         // Without dropout, so that the loss before training is the same whenever the run is resumed.
         let plain = run.model.valid();
         // What cannot be made or read is known now.
@@ -263,15 +238,15 @@ impl<M: TrainableModel> Training<M> {
             run.folder.begin(loss_of(&initial), run.plan, run.data)?;
         }
         if finished > 0 {
-            run.model = run.folder.model(finished, run.model)?;
-            run.optimizer = run.folder.optimizer(finished, (run.optimizer, run.is_adamw), &run.model)?;
-            run.train = run.train.starting_at(finished, items_read);
+            run.model = run.folder.checkpoints.model(finished, run.model)?;
+            let optimizer = (run.optimizer, run.is_adamw);
+            run.optimizer = run.folder.checkpoints.optimizer(finished, optimizer, &run.model)?;
+            run.train = run.train.starting_at(finished, state.items_read);
         }
         Ok(Self {
             schedule,
             rates: 0.0.into(),
-            // As evaluations leave out what is not finite.
-            history: History { initial: finite(initial), ..history },
+            history: History { initial: finite(initial), ..state.history }, // as evaluations leave it out
             metrics: run.metrics.clone(),
             progress: run.plan.progress(finished * run.plan.steps),
             logged: (0.0, 0.0),
@@ -283,12 +258,8 @@ impl<M: TrainableModel> Training<M> {
 
     /// The number of the next part, counted from 0; `None` if the run is over, or without an improvement for as long as its patience.
     fn next_part(&self) -> Option<usize> {
-        let arguments = &self.run.arguments;
         let finished = self.history.evaluations.len();
-        let last =
-            self.history.last_improvement(&self.run.best_by, arguments.early_stopping_threshold, |_| true);
-        let patience = arguments.early_stopping_patience.zip(last);
-        let is_patient = patience.is_none_or(|(patience, last)| finished - 1 - last < patience);
+        let is_patient = self.history.is_patient(&self.run.best_by, &self.run.arguments);
         (finished < self.run.plan.parts && is_patient).then_some(finished)
     }
 
@@ -355,7 +326,7 @@ impl<M: TrainableModel> Training<M> {
             let path = folder.save(number, model.clone().into_record(), optimizer.to_record(), state)?;
             let best = self.history.best(&self.run.best_by, |_| true).map(|best| best + 1);
             let first = number.saturating_sub(arguments.save_total_limit) + 1;
-            folder.delete(|kept| kept >= first || Some(kept) == best)?;
+            folder.checkpoints.delete(|kept| kept >= first || Some(kept) == best)?;
             self.run.call(|callback| callback.on_save(&progress, &path));
         }
         self.since = Instant::now();
@@ -375,16 +346,16 @@ impl<M: TrainableModel> Training<M> {
         }
         history.retain(&run.metrics.names());
         if is_over && run.valid.is_some() {
-            let problem = history.choose_best(&run.best_by, &run.folder.checkpoints()?);
+            let problem = history.choose_best(&run.best_by, &run.folder.checkpoints.numbers()?);
             problem.into_iter().for_each(|problem| run.arguments.note(problem));
         }
         let history = ranks.of_first(history)?;
         let mut model = run.model.valid();
         if let Some(best) = history.best.filter(|_| ranks.is_first()) {
-            model = run.folder.model(best + 1, model)?;
+            model = run.folder.checkpoints.model(best + 1, model)?;
         }
         let model = ranks.broadcast(model)?;
-        let with_adapters = run.arguments.adapter_base.as_ref().map(|_| model.clone());
+        let with_adapters = run.arguments.adapter_base.clone().map(|base| (model.clone(), base));
         // Merges LoRA's adapters, if there are any.
         let model = model.materialize();
         let model = if is_over && run.valid.is_some() { model.calibrated(&run)? } else { model };
@@ -397,8 +368,8 @@ impl<M: TrainableModel> Training<M> {
             folder.remove_replaced_model()?;
             pipeline.save_pretrained(&arguments.output_dir)?;
             let adapter = arguments.output_dir.join(ADAPTER);
-            if let Some((model, base)) = with_adapters.zip(arguments.adapter_base.as_ref()) {
-                model.save_adapter(adapter, base)?;
+            if let Some((model, base)) = with_adapters {
+                model.save_adapter(adapter, &base)?;
             } else if adapter.exists() {
                 arguments.note(format_args!("{} is of an earlier model", adapter.display()));
             }

@@ -4,11 +4,12 @@ use super::arguments::{TrainingArguments, TrainingPrompts};
 use super::callback::check_not_stopped;
 use super::metric_set::Metrics;
 use super::outputs::{ClassificationItem, SentenceEmbeddingItem};
+use super::reader::Reader;
 use super::run::TrainableModel;
 use crate::data::{
-    Batches, DataSummary, EpochLoader, Example, Examples, LabelKind, LabelledSentences, LabelledText,
-    LabelledTexts, MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs,
-    SquadExample, TokenWindow,
+    Batches, DataSummary, EpochLoader, LabelKind, LabelledSentences, LabelledText, LabelledTexts,
+    MaskedLmCollatorConfig, PlainText, QuestionWindow, SentencePair, SentencePairs, SquadExample,
+    TokenWindow,
 };
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::Result;
@@ -28,7 +29,6 @@ use burn::data::dataset::{Dataset, InMemDataset};
 use burn::prelude::Device;
 use burn::train::Interrupter;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::iter::repeat_n;
@@ -63,69 +63,6 @@ pub trait TrainingData<M: TrainableModel>: Debug + Sized {
     fn metrics(&self, model: &M) -> Metrics<M::Output> {
         let _ = model;
         Metrics::new()
-    }
-}
-
-/// What a dataset needs to know to make batches for a [`Trainer`](super::Trainer): model, tokenizer and settings.
-pub struct Reader<'a, M> {
-    /// The model.
-    pub model: &'a M,
-    /// Its tokenizer, limited to what the model reads and to [`max_length`](TrainingArguments::max_length).
-    pub tokenizer: BertTokenizer,
-    /// The settings.
-    pub arguments: &'a TrainingArguments,
-    pub(super) interrupter: &'a Interrupter,
-    /// What is said of the data.
-    notes: RefCell<Vec<String>>,
-}
-
-impl<M> Reader<'_, M> {
-    /// What returns an error once the run is stopped, for work that takes long.
-    fn check(&self) -> impl Fn() -> Result<()> + Sync {
-        let interrupter = self.interrupter;
-        move || check_not_stopped(interrupter)
-    }
-
-    fn note(&self, note: String) {
-        self.notes.borrow_mut().push(note);
-    }
-
-    /// Says how many examples have a text that is cut, given which have; all are tokenised for it, unless nobody reads it.
-    fn note_cut<T: Example>(
-        &self,
-        examples: &Examples<T>,
-        is_cut: impl Fn(&T) -> Result<bool> + Sync + Send,
-    ) -> Result<()> {
-        let length = self.tokenizer.model_max_length().filter(|_| self.arguments.is_heard());
-        let Some(length) = length else { return Ok(()) };
-        let check = self.check();
-        let cut = examples.count(|example| check().and_then(|()| is_cut(example)))?;
-        if cut > 0 {
-            self.note(format!("{cut} of {} {} are cut at {length} tokens", examples.len(), T::NAME));
-        }
-        Ok(())
-    }
-
-    /// The prompts of the columns, given those of the model; says which they are, or that the model's are not used.
-    fn prompts(&self, own: &Prompts, include_prompt: bool, columns: usize) -> Result<Vec<Prefix>> {
-        let texts: Vec<&str> = match &self.arguments.prompts {
-            None => {
-                if !own.names().is_empty() {
-                    let names = own.names();
-                    self.note(format!("the model's prompts {names:?} are not used; with_prompts puts them"));
-                }
-                return Ok(Vec::new());
-            }
-            Some(TrainingPrompts::Texts(texts)) => texts.iter().map(String::as_str).collect(),
-            Some(TrainingPrompts::Names(names)) => {
-                names.iter().map(|name| own.text(Some(name))).collect::<Result<_>>()?
-            }
-        };
-        ensure((1..=columns).contains(&texts.len()), "prompts", || {
-            format!("are {}, but must be 1 to {columns}, one for each column of texts", texts.len())
-        })?;
-        self.note(format!("prompts, by column: {texts:?}"));
-        texts.into_iter().map(|prompt| Prefix::new(prompt, include_prompt, &self.tokenizer)).collect()
     }
 }
 
@@ -388,22 +325,9 @@ pub(super) fn batches<M: TrainableModel, D: TrainingData<M>>(
     ensure(data.has_prompts() || arguments.prompts.is_none(), "prompts", || {
         "are set, but are put before sentence pairs and the queries of rerankers alone".into()
     })?;
-    let notes = RefCell::default();
-    let mut reader = Reader { model, tokenizer: tokenizer.clone(), arguments, interrupter, notes };
-    if let Some(length) = arguments.max_length {
-        let limit = model.bert().embeddings.config().max_sequence_length();
-        // The shortest text: a token between [CLS] and [SEP].
-        let is_readable = length >= 3 && limit.is_none_or(|limit| length <= limit);
-        let allowed = || match limit {
-            Some(limit) => format!("3 to {limit}, what the model can read"),
-            None => "at least 3".into(),
-        };
-        let problem = || format!("is {length}, but must be {}", allowed());
-        ensure(is_readable, "max_length", problem)?;
-        reader.tokenizer = reader.tokenizer.with_model_max_length(length);
-    }
+    let reader = Reader::new(model, tokenizer, arguments, interrupter)?;
     let batches = data.batches(&reader)?;
-    Ok((batches, reader.notes.into_inner()))
+    Ok((batches, reader.into_notes()))
 }
 
 /// The training data in epochs, or in parts of so many batches of a rank.

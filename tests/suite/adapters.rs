@@ -144,7 +144,7 @@ impl Reparameterizer for Drawn {
         }
         self.count += 1;
         let (rank, scale) =
-            if self.varies { (1 + self.count % 3, self.count as f64 / 8.0) } else { (2, 0.75) };
+            if self.varies { (1 + self.count % 3, self.count as f64 / 8.0 - 0.3) } else { (2, 0.75) };
         let weight = base.val();
         let draw = |shape: [usize; 2]| {
             let normal = Distribution::Normal(0.0, 0.3);
@@ -229,13 +229,13 @@ fn an_adapter_names_the_modules_and_heads_that_it_has() {
             BertForSequenceClassification::from_pretrained(fixture("classifiers/bert_sequence"), &device())
                 .unwrap();
         let dir = tempdir().unwrap();
-        adapted(model, group, false).save_adapter(dir.path(), "owner/base").unwrap();
+        adapted(model, group, false).save_adapter(dir.path(), "owner/base@v1").unwrap();
         json(dir.path().join("adapter_config.json"))
     };
     let config = written(GROUPS[1]);
     assert_eq!(config["target_modules"], json!(["attention.self.query", "attention.self.value"]));
     assert_eq!(config["modules_to_save"], json!(["classifier", "pooler"]));
-    assert_eq!(config["base_model_name_or_path"], "owner/base");
+    assert_eq!([&config["base_model_name_or_path"], &config["revision"]], ["owner/base", "v1"]);
     assert_eq!([&config["r"], &config["lora_alpha"]], [&json!(2), &json!(1.5)]);
     assert_eq!(config["task_type"], "SEQ_CLS");
     let config = written(GROUPS[2]);
@@ -243,6 +243,14 @@ fn an_adapter_names_the_modules_and_heads_that_it_has() {
         config["target_modules"],
         json!(["encoder.layer.0.output.dense", "encoder.layer.1.output.dense"])
     );
+    // Of the tied heads, BERT's is a module with a decoder, and DeBERTa's newer one is given the embeddings.
+    for (base, has_decoder) in [("masked_lm/tiny_bert", true), ("families/deberta_masked_lm", false)] {
+        let (model, _) = BertForMaskedLm::from_pretrained(fixture(base), &device()).unwrap();
+        let dir = tempdir().unwrap();
+        adapted(model, GROUPS[1], false).save_adapter(dir.path(), "base").unwrap();
+        let names = File::at(&dir.path().join("adapter_model.safetensors")).names();
+        assert_eq!(names.iter().any(|name| name.ends_with("decoder.weight")), has_decoder, "{names:?}");
+    }
 }
 
 #[test]
@@ -282,6 +290,36 @@ fn what_an_adapter_cannot_hold_is_refused_by_name() {
     config.dense = vec![SentenceDenseConfig::new(4)];
     let model = adapted(config.init(&device()), GROUPS[1], false);
     says(model.save_adapter(dir.path(), "base"), "lies in a folder of its own");
+}
+
+/// A decoder that is no copy of the word embeddings is a table here, and transposed in PyTorch.
+#[test]
+fn an_adapter_of_a_decoder_is_merged_and_not_kept_apart() {
+    use crate::checkpoint_files::{Stored, safetensors_bytes, tensors_of};
+    let config = BertForMaskedLmConfig::new(small_bert(9, 4)).with_tie_word_embeddings(false);
+    let base = saved(&config.init(&device()));
+    let own =
+        tensors_of(base.path()).into_iter().find(|tensor| tensor.key == "cls.predictions.decoder.weight");
+    let dir = tempdir().unwrap();
+    let settings = json!({"peft_type": "LORA", "r": 1, "lora_alpha": 2, "target_modules": ["decoder"],
+        "base_model_name_or_path": base.path()});
+    fs::write(dir.path().join("adapter_config.json"), settings.to_string()).unwrap();
+    let key = |half: &str| format!("base_model.model.cls.predictions.decoder.lora_{half}.weight");
+    let factors = [Stored::f32(key("A"), &[1, 4]), Stored::f32(key("B"), &[9, 1])];
+    fs::write(dir.path().join("adapter_model.safetensors"), safetensors_bytes(&factors)).unwrap();
+    let (merged, _) = BertForMaskedLm::from_pretrained(dir.path(), &device()).unwrap();
+    let floats = |tensor: &Stored| -> Vec<f64> {
+        tensor.bytes.as_chunks().0.iter().map(|four| f64::from(f32::from_le_bytes(*four))).collect()
+    };
+    let [a, b] = factors.each_ref().map(floats);
+    let decoder = floats(&own.expect("a decoder of its own")).into_iter().enumerate();
+    let expected: Vec<f64> = decoder.map(|(i, value)| value + 2.0 * b[i / 4] * a[i % 4]).collect();
+    let saved = saved(&merged);
+    let found =
+        tensors_of(saved.path()).into_iter().find(|tensor| tensor.key == "cls.predictions.decoder.weight");
+    assert_close(&floats(&found.unwrap()), &expected, F32);
+    let apart = BertForMaskedLm::from_pretrained_with_adapter(&config, dir.path(), &device());
+    says(apart, "cls.predictions.decoder.weight has an adapter, but is none of the model's linear layers");
 }
 
 /// The outputs of a model with adapters for random tokens, and what PEFT and transformers compute with what was saved.

@@ -125,6 +125,15 @@ fn labels_without_training_are_scored_as_by_transformers() {
             pipeline_of_nli.classify_zero_shot(&texts, &["a", "b", "dog"], &options).unwrap().concat();
         assert!(found.iter().all(|label| label.is_predicted == (label.score >= threshold)), "{found:?}");
     }
+    // A label alone has a probability of its own.
+    let alone =
+        ["a", "b", "dog", "cat sat"].map(|label| pipeline_of_nli.classify_zero_shot(&texts, &[label], &all));
+    let alone = alone.into_iter().flat_map(|found| found.unwrap().concat());
+    let alone: Vec<bool> = alone
+        .inspect(|label| assert_eq!(label.is_predicted, label.score >= 0.5))
+        .map(|label| label.is_predicted)
+        .collect();
+    assert!(alone.contains(&false), "{alone:?}");
     fails!(
         pipeline_of_nli.classify_zero_shot::<_, &str>(&texts, &[], &all),
         Error::Config { field: "labels", .. }

@@ -103,8 +103,11 @@ fn rows() -> Vec<Row> {
         ("ONNX Runtime and OpenVINO, one text, f32", &["ONNX Runtime", "OpenVINO"][..]),
         ("ONNX Runtime, one text, int8", &["ONNX Runtime, int8"]),
     ] {
-        let sources = columns.iter().map(|column| ("one_text amd-avx2", of(column), "1 × 16")).collect();
-        rows.push(Row { name: name.into(), machines: Default::default(), others: vec![(sources, "AVX2³")] });
+        let others = [("one_text amd-avx2", "AVX2³"), ("single intel-avx512", "AVX-512⁴")];
+        let others = others.map(|(table, machine)| {
+            (columns.iter().map(|column| (table, of(column), "1 × 16")).collect(), machine)
+        });
+        rows.push(Row { name: name.into(), machines: Default::default(), others: others.into() });
     }
     let sources = ["Burn nn", "Burn nt", "Burn tn"].map(|column| ("rates h200", of(column), "bf16")).into();
     rows.push(Row {
