@@ -8,6 +8,7 @@ use crate::layers::ensure;
 use crate::model::{Prompts, Stored};
 use crate::pipeline::Prefix;
 use crate::text::BertTokenizer;
+use burn::data::dataset::Dataset;
 use burn::train::Interrupter;
 use std::cell::RefCell;
 

@@ -23,9 +23,9 @@ use crate::model::{
     MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, Prompts, QuestionAnsweringBatch,
     SentencePairBatch, SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
-use crate::pipeline::{Prefix, has_scheme};
+use crate::pipeline::has_scheme;
 use crate::text::BertTokenizer;
-use burn::data::dataset::{Dataset, InMemDataset};
+use burn::data::dataset::InMemDataset;
 use burn::prelude::Device;
 use burn::train::Interrupter;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
