@@ -1,6 +1,6 @@
 //! Work that is shared with other threads, and how a product is.
 
-use crate::tiles::{IN_PLACE, PANEL, Tile};
+use crate::tiles::{PANEL, Tile, in_place};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::any::Any;
 use std::cell::Cell;
@@ -20,7 +20,7 @@ const SHARED: usize = 8 * 1024;
 const OWN: usize = 800;
 
 /// The most panels of A in a block of C.
-pub(crate) const MOST_ROWS: usize = 8;
+const MOST_ROWS: usize = 8;
 
 /// One thread fewer than rayon's own pool has: the caller is the other one. rayon's pool beside a caller that works as
 /// well has one more thread than the machine has cores, and the kernel lets two of them share a core while another is idle: a training
@@ -220,9 +220,14 @@ pub(crate) fn share_product(
     let [rows, columns] = [m, n].map(|lines| lines.div_ceil(PANEL));
     let [(a_tiles, packs_a), (b_tiles, packs_b)] = operands;
     let row_step = if packs_a { even(rows, SHARED / a_tiles) } else { rows };
-    // Where all rows are in one block, columns are packed once anyway, and a strip is still in a near cache when they are multiplied.
-    let widest = if rows == 1 { 2 } else { (OWN / b_tiles).max(1) };
-    let block = block([row_step, columns], widest, height, threads);
+    let block = if packs_b {
+        // Where all rows are in one block, columns are packed once anyway, and a strip is still in a near cache when they are multiplied.
+        let widest = if rows == 1 { 2 } else { (OWN / b_tiles).max(1) };
+        block([row_step, columns], widest, height, threads)
+    } else {
+        // Each thread takes two blocks, of long rows of W that follow each other in memory.
+        [rows, columns.div_ceil(2 * threads).min(MOST_COLUMNS)]
+    };
     let threads = threads.min(row_step.div_ceil(block[0]) * columns.div_ceil(block[1]));
     let phase =
         |rows, depth| Phase { rows, depth, packing: List::new(threads), computing: List::new(threads) };
@@ -235,7 +240,7 @@ pub(crate) fn share_product(
         let a = AtomicPtr::new(a);
         on_threads(threads, || {
             let index = begun.fetch_add(1, Ordering::Relaxed);
-            with_buffer(1, if packs_b { b_tiles * block[1] } else { IN_PLACE }, |b| {
+            with_buffer(1, if packs_b { b_tiles * block[1] } else { in_place(block) }, |b| {
                 let tiles = [a.load(Ordering::Relaxed), b];
                 work(Worker { phases: &phases, columns, block, index, tiles });
             });
