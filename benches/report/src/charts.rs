@@ -133,7 +133,7 @@ fn memory(results: &Results) -> Result<String> {
 }
 
 fn one_text(results: &Results) -> Result<String> {
-    let table = results.table("one_text amd-avx2")?;
+    let table = results.table("single intel-avx512")?;
     let columns = [
         ("burn-bert, f32", OURS[0]),
         ("PyTorch", PYTORCH),
@@ -142,27 +142,21 @@ fn one_text(results: &Results) -> Result<String> {
         ("burn-bert, int8", OURS[1]),
         ("ONNX Runtime, int8", ONNX_INT8),
     ];
-    let panels = [("MiniLM-L6", &["1 × 16", "1 × 128"][..]), ("BERT-base", &["1 × 16", "1 × 128", "4 × 32"])];
-    let panels = panels.map(|(model, shapes)| {
+    let panels = ["MiniLM-L6", "BERT-base", "ModernBERT-base"].map(|model| {
         let mut groups = Vec::new();
-        for shape in shapes {
+        for shape in ["1 × 16", "1 × 128", "4 × 32"] {
+            let is_meant = |row: &str| row.starts_with(model) && row.contains(shape);
             let mut bars = Vec::new();
             for (column, color) in columns {
-                let cell = table.column(column, |row| row == format!("{model}, {shape}"))?[0];
-                let two_threads = cell.split(" (").next().unwrap_or_default();
-                let values = numbers(two_threads);
-                bars.push(bar(color, values.iter().sum::<f64>() / values.len() as f64, two_threads.into()));
+                let cell = table.column(column, is_meant)?[0];
+                bars.push(bar(color, numbers(cell)[0], cell.into()));
             }
-            groups.push(Group { name: (*shape).into(), bars });
+            groups.push(Group { name: shape.into(), bars });
         }
-        Ok(Panel { title: format!("{model}, AMD EPYC with AVX2 only, two cores"), groups })
+        Ok(Panel { title: format!("{model}, Intel Xeon with AVX-512, two cores"), groups })
     });
     let legend = columns.map(|(column, color)| (column.trim_end_matches(", f32"), color));
-    draw(
-        "One text at a time: milliseconds, less is better (bars at the middle of a range)",
-        &each(panels)?,
-        &legend,
-    )
+    draw("One text at a time: milliseconds, less is better", &each(panels)?, &legend)
 }
 
 fn bar(color: RGBColor, height: f64, label: String) -> Bar {
