@@ -29,7 +29,7 @@ pub struct BertModel {
     pub embeddings: BertEmbeddings,
     /// The transformer layers.
     pub encoder: BertEncoder,
-    /// `None` where the head does not read its output, in DistilBERT, ELECTRA, ModernBERT and DeBERTa, and without a head in
+    /// `None` where the head does not read its output, in DistilBERT, ELECTRA, ModernBERT, DeBERTa and EuroBERT, and without a head in
     /// NomicBERT and GTE.
     pub pooler: Option<BertPooler>,
 }
@@ -91,6 +91,8 @@ impl BertModel {
         let Some(layer) = self.encoder.layers.first() else { return defaults };
         BertModelConfig {
             num_attention_heads: layer.attention.num_attention_heads(),
+            num_key_value_heads: Some(layer.attention.num_key_value_heads())
+                .filter(|&heads| heads != layer.attention.num_attention_heads()),
             hidden_act: layer.hidden_act(),
             hidden_act_name: self.encoder.hidden_act_name.clone(),
             intermediate_size: layer.intermediate.weight.lazy_shape()[1],

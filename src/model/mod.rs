@@ -58,6 +58,7 @@ pub use crate::checkpoint::Fields;
 pub use crate::encoder::config::BertModelConfig;
 pub use crate::encoder::disentangled::DisentangledConfig;
 pub use crate::encoder::rotary::RotaryConfig;
+pub use crate::family::ClassifierPooling;
 #[cfg(feature = "train")]
 pub(crate) use adapter::adapter_of;
 pub use answers::{

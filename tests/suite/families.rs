@@ -338,7 +338,7 @@ fn a_model_is_written_over_another_head_and_under_the_prefix_of_its_family() {
         keys.retain(|key| !key.contains("pooler.")); // which the bare model may have
         assert_eq!(keys, alone, "nothing of the old model is left beside");
         let layer: BertEmbeddings = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
-        let gamma = |layer: &BertEmbeddings| values(layer.layer_norm.gamma.val());
+        let gamma = |layer: &BertEmbeddings| values(layer.layer_norm.as_ref().unwrap().gamma.val());
         assert_eq!(gamma(&layer), gamma(&model.bert.embeddings));
         // A BERT's directory has none of the layers that the family asks for.
         let other = saved(&config(Family::Roberta).init(&device()));
