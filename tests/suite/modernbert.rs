@@ -187,7 +187,9 @@ fn positions_may_be_given_and_are_those_of_places_otherwise() {
     let places =
         BertEmbeddingsInput::from_rows(&[[0, 5, 0, 0, 9, 7], [7, 8, 9, 4, 3, 2]], &device()).unwrap();
     let tokens = BertEmbeddingsInput::from_rows(&[[5, 9, 7]], &device()).unwrap();
-    for family in [Family::ModernBert, Family::NomicBert, Family::Gte, Family::JinaEmbeddingsV3] {
+    for family in
+        [Family::ModernBert, Family::NomicBert, Family::Gte, Family::JinaEmbeddingsV3, Family::EuroBert]
+    {
         let model = larger(config_of(family).init(&autodiff())).valid();
         let run = |input: &BertEmbeddingsInput, padding: Option<&PaddingMask>| {
             let all = model.forward_all(input, padding).unwrap().last_hidden_state;
