@@ -49,7 +49,7 @@ impl LayerNorm {
             let (dtype, wide) = (x.dtype(), computed_in(x.dtype()));
             let x = x.cast(wide);
             let rms = x.clone().square().mean_dim(D - 1).add_scalar(norm.epsilon).sqrt();
-            return (x / rms * norm.gamma.cast(wide).unsqueeze()).cast(dtype);
+            return (x / rms * norm.gamma.dequantize().cast(wide).unsqueeze()).cast(dtype);
         }
         // Burn's layer_norm rounds otherwise under autodiff, and by the number of rows.
         let rows_of_x = Rows::Values(x.reshape([1, rows, hidden]));
