@@ -1,6 +1,6 @@
 //! Work that is shared with other threads, and how a product is.
 
-use crate::tiles::{IN_PLACE, PANEL, Tile};
+use crate::tiles::{PANEL, Tile, in_place};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::any::Any;
 use std::cell::Cell;
@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The fewest multiplications that another thread is asked for: some 12 µs of work.
 const LEAST_OF_THREAD: usize = 1 << 19;
@@ -20,7 +21,7 @@ const SHARED: usize = 8 * 1024;
 const OWN: usize = 800;
 
 /// The most panels of A in a block of C.
-pub(crate) const MOST_ROWS: usize = 8;
+const MOST_ROWS: usize = 8;
 
 /// One thread fewer than rayon's own pool has: the caller is the other one. rayon's pool beside a caller that works as
 /// well has one more thread than the machine has cores, and the kernel lets two of them share a core while another is idle: a training
@@ -56,18 +57,32 @@ static HELPERS: LazyLock<ThreadPool> = LazyLock::new(|| {
 pub fn on_threads(threads: usize, work: impl Fn() + Sync) {
     match (threads, rayon::current_thread_index()) {
         (..2, _) => work(),
-        (_, Some(_)) => share(threads - 1, &work, rayon::spawn),
+        (_, Some(_)) => share(threads - 1, &work, Duration::ZERO, rayon::spawn),
         // rayon's own loops put the caller to sleep, which doubles the time of work of some tenths of a millisecond.
-        (_, None) => share(threads - 1, &work, |helper| HELPERS.spawn(helper)),
+        (_, None) => share(threads - 1, &work, PATIENCE, |helper| HELPERS.spawn(helper)),
     }
 }
 
-/// The calls that this thread is in, which helpers join.
+/// How long a helper that has nothing else to do waits awake for the next call of the same thread: as long as what a model computes
+/// between two products on one thread takes. To wake it up takes some 30 µs.
+const PATIENCE: Duration = Duration::from_micros(100);
+
+/// The thread that made the last call. A helper does not wait awake for one where several make calls.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+
+/// The calls that a thread is in, which helpers join.
 #[derive(Default)]
 struct Calls {
+    open: Mutex<OpenCalls>,
+    /// How many have been opened.
+    opened: AtomicUsize,
+}
+
+#[derive(Default)]
+struct OpenCalls {
     /// The innermost is the last.
-    open: Vec<Call>,
-    /// Helpers that were asked for and have not begun: they join the call that is open when they do.
+    calls: Vec<Call>,
+    /// Helpers that were asked for and have not begun, or wait awake: they join the call that is open when they look.
     asked: usize,
 }
 
@@ -88,34 +103,41 @@ struct Shared {
 }
 
 thread_local! {
-    static CALLS: Arc<Mutex<Calls>> = Arc::default();
+    static CALLS: Arc<Calls> = Arc::default();
 }
 
-fn share<'a>(helpers: usize, work: &'a (dyn Fn() + Sync + 'a), spawn: impl Fn(Box<dyn FnOnce() + Send>)) {
+fn share<'a>(
+    helpers: usize,
+    work: &'a (dyn Fn() + Sync + 'a),
+    patience: Duration,
+    spawn: impl Fn(Box<dyn FnOnce() + Send>),
+) {
     // SAFETY: helpers call it while they are inside, and `Closed` keeps this call from ending before they are outside, also when a panic
     // ends it. Nobody gets inside later: a call that is not open is not found.
     let work = unsafe { transmute::<&'a (dyn Fn() + Sync + 'a), &'static (dyn Fn() + Sync)>(work) };
     let shared = Arc::new(Shared { work, inside: AtomicUsize::new(0), panic: Mutex::default() });
     let calls = CALLS.with(Arc::clone);
     let missing = {
-        let mut calls = lock(&calls);
-        calls.open.push(Call { shared: shared.clone(), room: helpers });
-        let missing = helpers.saturating_sub(calls.asked);
-        calls.asked += missing;
+        let mut open = lock(&calls.open);
+        open.calls.push(Call { shared: shared.clone(), room: helpers });
+        calls.opened.fetch_add(1, Ordering::Release);
+        LAST.store(calls.id(), Ordering::Relaxed);
+        let missing = helpers.saturating_sub(open.asked);
+        open.asked += missing;
         missing
     };
     /// Closes the call when dropped, and waits for helpers inside.
-    struct Closed<'a>(&'a Mutex<Calls>, &'a Shared);
+    struct Closed<'a>(&'a Calls, &'a Shared);
     impl Drop for Closed<'_> {
         fn drop(&mut self) {
-            lock(self.0).open.pop();
+            lock(&self.0.open).calls.pop();
             wait_until(|| self.1.inside.load(Ordering::Acquire) == 0);
         }
     }
     let closed = Closed(&calls, &shared);
     for _ in 0..missing {
         let calls = calls.clone();
-        spawn(Box::new(move || help(&calls)));
+        spawn(Box::new(move || calls.help(patience)));
     }
     work();
     drop(closed);
@@ -124,20 +146,43 @@ fn share<'a>(helpers: usize, work: &'a (dyn Fn() + Sync + 'a), spawn: impl Fn(Bo
     }
 }
 
-/// Works on the innermost call that has room, if any is open.
-fn help(calls: &Mutex<Calls>) {
-    let shared = {
-        let mut calls = lock(calls);
-        calls.asked -= 1;
-        let Some(call) = calls.open.iter_mut().rev().find(|call| call.room > 0) else { return };
-        call.room -= 1;
-        call.shared.inside.fetch_add(1, Ordering::Relaxed);
-        call.shared.clone()
-    };
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(shared.work)) {
-        lock(&shared.panic).get_or_insert(panic);
+impl Calls {
+    /// A number that no other thread's calls have.
+    fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
-    shared.inside.fetch_sub(1, Ordering::Release);
+
+    /// Works on the innermost call that has room, if any is open, and then on those that are opened within `patience`.
+    fn help(&self, patience: Duration) {
+        loop {
+            let (shared, opened) = {
+                let mut open = lock(&self.open);
+                let call = open.calls.iter_mut().rev().find(|call| call.room > 0);
+                let shared = call.map(|call| {
+                    call.room -= 1;
+                    call.shared.inside.fetch_add(1, Ordering::Relaxed);
+                    call.shared.clone()
+                });
+                if shared.is_none() || patience.is_zero() {
+                    open.asked -= 1;
+                }
+                (shared, self.opened.load(Ordering::Relaxed))
+            };
+            let Some(shared) = shared else { return };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(shared.work)) {
+                lock(&shared.panic).get_or_insert(panic);
+            }
+            shared.inside.fetch_sub(1, Ordering::Release);
+            if patience.is_zero() {
+                return;
+            }
+            let is_next = || self.opened.load(Ordering::Acquire) != opened;
+            let begin = Instant::now();
+            while !is_next() && LAST.load(Ordering::Relaxed) == self.id() && begin.elapsed() < patience {
+                std::hint::spin_loop();
+            }
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -220,9 +265,14 @@ pub(crate) fn share_product(
     let [rows, columns] = [m, n].map(|lines| lines.div_ceil(PANEL));
     let [(a_tiles, packs_a), (b_tiles, packs_b)] = operands;
     let row_step = if packs_a { even(rows, SHARED / a_tiles) } else { rows };
-    // Where all rows are in one block, columns are packed once anyway, and a strip is still in a near cache when they are multiplied.
-    let widest = if rows == 1 { 2 } else { (OWN / b_tiles).max(1) };
-    let block = block([row_step, columns], widest, height, threads);
+    let block = if packs_b {
+        // Where all rows are in one block, columns are packed once anyway, and a strip is still in a near cache when they are multiplied.
+        let widest = if rows == 1 { 2 } else { (OWN / b_tiles).max(1) };
+        block([row_step, columns], widest, height, threads)
+    } else {
+        // Each thread takes two blocks, of long rows of W that follow each other in memory.
+        [rows, columns.div_ceil(2 * threads).min(MOST_COLUMNS)]
+    };
     let threads = threads.min(row_step.div_ceil(block[0]) * columns.div_ceil(block[1]));
     let phase =
         |rows, depth| Phase { rows, depth, packing: List::new(threads), computing: List::new(threads) };
@@ -235,7 +285,7 @@ pub(crate) fn share_product(
         let a = AtomicPtr::new(a);
         on_threads(threads, || {
             let index = begun.fetch_add(1, Ordering::Relaxed);
-            with_buffer(1, if packs_b { b_tiles * block[1] } else { IN_PLACE }, |b| {
+            with_buffer(1, if packs_b { b_tiles * block[1] } else { in_place(block) }, |b| {
                 let tiles = [a.load(Ordering::Relaxed), b];
                 work(Worker { phases: &phases, columns, block, index, tiles });
             });

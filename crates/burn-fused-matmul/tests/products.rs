@@ -164,6 +164,9 @@ fn large_products_are_those_of_a_plain_loop() {
         ([3, 5000, 5000], [Order::Rows, Order::Columns]),
         ([5000, 3, 5000], [Order::Columns, Order::Rows]),
         ([9000, 70, 40], [Order::Rows, Order::Rows]),
+        // Columns in place: several strips and parts of K, an odd number of rows.
+        ([15, 640, 700], [Order::Rows, Order::Rows]),
+        ([63, 352, 500], [Order::Columns, Order::Rows]),
     ] {
         let a = Operand::new([m, k], orders[0], false, 1);
         let b = Operand::new([k, n], orders[1], false, 2);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread::{self, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn pool_of_two() -> ThreadPool {
     ThreadPoolBuilder::new().num_threads(2).build().unwrap()
@@ -25,6 +25,12 @@ fn two_threads_work_at_once_outside_a_pool_and_in_one() {
     };
     meet();
     pool_of_two().install(meet);
+    // A helper waits awake for the next call, and then not: each call has one, however long after the last it is made.
+    for pause in (0..200).map(Duration::from_micros) {
+        let begin = Instant::now();
+        while begin.elapsed() < pause {}
+        meet();
+    }
 }
 
 #[test]

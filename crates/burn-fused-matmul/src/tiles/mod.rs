@@ -28,7 +28,7 @@ mod pairs;
 mod product;
 
 use half::bf16;
-pub(crate) use product::{IN_PLACE, multiply, prefetch};
+pub(crate) use product::{in_place, multiply, prefetch};
 
 /// Rows of a panel of A, columns of a panel of B.
 pub(crate) const PANEL: usize = 32;

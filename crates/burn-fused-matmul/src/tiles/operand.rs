@@ -265,6 +265,20 @@ impl WithSimd for Floats<'_> {
         let Self { operand, line, tile, to } = self;
         let (values, instructions) = (operand.matrix.values, operand.instructions);
         let is_rounded = instructions == Instructions::F32OnRounded;
+        let ([to_line, step], [lines, depth]) = (operand.matrix.strides, operand.matrix.shape());
+        // The usual case apart: whole tiles of weights, whose lines are copied in two instructions each.
+        if let (Values::F32(values), false, Layout::Columns) = (values, is_rounded, operand.layout)
+            && (to_line, line + 16 <= lines, 16 * tile + 16 <= depth) == (1, true, true)
+        {
+            for (k, words) in to.0.iter_mut().enumerate() {
+                let first = line + (16 * tile + k) * step;
+                // The same lines are read a tile further on: far apart in memory, they are not foreseen.
+                fetch::<2>(values.as_ptr().wrapping_add(first + 16 * step).cast());
+                let values: &[f32; 16] = values[first..].first_chunk().expect("a line of the matrix");
+                *words = values.map(f32::to_bits);
+            }
+            return;
+        }
         let along = |first, step, depth| floats(values, first, step, depth, is_rounded);
         let across = |first, _, lines| floats(values, first, 1, lines, is_rounded);
         let transpose = |words: &mut _| transpose(words, instructions);

@@ -6,7 +6,7 @@ use super::operand::{Operand, stride};
 use super::{COPIED, InPlace, Instructions, PANEL, Panels, Rounding, Tile, chain, fetch};
 use crate::Output;
 use crate::matrix::Matrix;
-use crate::threads::{MOST_ROWS, Packed, Worker, even, share_product};
+use crate::threads::{Packed, Worker, even, share_product};
 use std::ops::Range;
 
 /// Tiles along K of a phase, whose products are added up in registers: to read sums again costs more than to read a few rows of A from
@@ -16,12 +16,19 @@ const DEPTH: usize = 96;
 /// Fewer tiles along K than this are multiplied before C has come from memory.
 const SHORT: usize = 12;
 
-/// Steps along K of columns in place that pass by all rows while the next are fetched: what memory answers in that time. Found with
-/// BERT-base's layers, 16 rows on AVX2: 24 steps take 1.1 of the time.
-const STEPS: usize = 64;
+/// The most steps along K of columns in place that pass by all rows while the next are fetched.
+const MOST_STEPS: usize = 64;
 
-/// Tiles for the sums of a block, and for the copy of a few steps of a strip of columns in place.
-pub(crate) const IN_PLACE: usize = (PANEL * MOST_ROWS + STEPS) * COPIED / (16 * 16);
+/// Those for so many rows: a few rows wait for memory, more of them for sums that are read again. Found with BERT-base's layers in memory
+/// on AVX-512: 64 steps take 1.1 to 1.3 of the time for 16 rows, 24 steps 1.1 to 1.2 of it for 64.
+fn steps(rows: usize) -> usize {
+    if rows <= 32 { 24 } else { MOST_STEPS }
+}
+
+/// Tiles for the sums of a block of so many panels of columns in place, and for the copy of a few steps of a strip of them.
+pub(crate) fn in_place([rows, columns]: [usize; 2]) -> usize {
+    (PANEL * rows * PANEL * columns.next_multiple_of(2) + MOST_STEPS * COPIED).div_ceil(16 * 16)
+}
 
 /// More entries of C than these are not in the second cache.
 const LARGE: usize = 1 << 18;
@@ -192,8 +199,9 @@ impl Product<'_> {
 }
 
 impl Product<'_> {
-    /// A block of C of columns in place. A few steps along K of a strip of columns pass by all rows while the next steps are fetched from
-    /// memory. The first rows leave a copy for the others.
+    /// A block of C of columns in place. A few steps along K of all columns pass by all rows, strip by strip, while the next steps are
+    /// fetched from memory: rows of W are read in the order in which they lie there. The first rows of C leave a copy of a strip for
+    /// the others.
     ///
     /// # Safety
     ///
@@ -202,64 +210,69 @@ impl Product<'_> {
         let Output::F32 { c, add } = self.output else { unreachable!("columns are packed for sums in bf16") };
         let [height, width] = self.instructions.block();
         let [m, n] = self.shape;
-        let (rows, end) = (PANEL * rows.start..m.min(PANEL * rows.end), n.min(PANEL * b.panels.end));
+        let (rows, columns) = (PANEL * rows.start..m.min(PANEL * rows.end), n.min(PANEL * b.panels.end));
+        let strips = || (PANEL * b.panels.start..columns).step_by(width).enumerate();
         let (first, step) = (a.depth.start, self.b.step());
         let words = self.words.saturating_sub(16 * first).min(16 * a.depth.len());
         let copy: *mut u32 = b.tiles.cast();
-        let sums: *mut f32 = copy.wrapping_add(STEPS * COPIED).cast();
+        // Of each strip the rows that are multiplied, one more than there are if those are odd in number.
+        let sums = |strip: usize, row: usize| -> *mut f32 {
+            let row = strip * rows.len().next_multiple_of(2) + row - rows.start;
+            copy.wrapping_add(MOST_STEPS * COPIED + width * row).cast()
+        };
         // Each block of rows fetches its share of the next steps: as many requests at once as the CPU can remember, all the time.
-        let shares = rows.len().div_ceil(height);
-        let share = (0..STEPS).step_by(shares).fold(0_u64, |share, step| share | 1 << step);
+        let (steps, shares) = (steps(rows.len()), rows.len().div_ceil(height));
+        let share = (0..steps).step_by(shares).fold(0_u64, |share, step| share | 1 << step);
         let length = chain(words);
-        for column in (PANEL * b.panels.start..end).step_by(width) {
-            let wide = width.min(end - column);
-            let halves = [0, 16, 32, 48];
-            let from = halves.map(|half| self.b.words(column + half, first, b));
-            // A sum without terms is zero, and written as well.
-            for start in (0..words.max(1)).step_by(length) {
-                let end = words.min(start + length);
-                for word in (start..end.max(start + 1)).step_by(STEPS) {
-                    // In the end, the first steps of the strip that follows.
-                    let next = if word + STEPS < words { (word + STEPS) * step } else { width };
+        // A sum without terms is zero, and written as well.
+        for start in (0..words.max(1)).step_by(length) {
+            let end = words.min(start + length);
+            for word in (start..end.max(start + 1)).step_by(steps) {
+                for (strip, column) in strips() {
+                    let halves = [0, 16, 32, 48];
+                    let from =
+                        halves.map(|half| self.b.words(column + half, first, b).wrapping_add(word * step));
                     for (index, row) in rows.clone().step_by(height).enumerate() {
                         let is_first = index == 0;
                         let panels = Panels {
                             a: std::array::from_fn(|i| self.a.words(row + i, first, a).wrapping_add(word)),
                             b: if is_first {
-                                from.map(|from| from.wrapping_add(word * step))
+                                from
                             } else {
                                 halves.map(|half| copy.wrapping_add(half).cast_const())
                             },
                             step: if is_first { step } else { COPIED },
-                            words: STEPS.min(end - word),
-                            c: sums.wrapping_add(width * (row - rows.start)),
+                            words: steps.min(end - word),
+                            c: sums(strip, row),
                             row: width,
                             height: self.instructions.rows(height.min(rows.end - row)),
-                            width: wide,
+                            width: width.min(columns - column),
                             add: false,
                             in_place: Some(InPlace {
                                 is_first,
                                 continues: word > start,
                                 copy,
-                                next: from[0].wrapping_add(next),
+                                next: from[0].wrapping_add(steps * step),
                                 next_step: step,
-                                fetched: share << index,
+                                fetched: if word + steps < words { share << index } else { 0 },
                             }),
                         };
                         // SAFETY: the columns are whole panels, and there is room for the copy and for as many sums.
                         unsafe { self.instructions.multiply(panels, None) };
                     }
                 }
-                for (i, row) in rows.clone().enumerate() {
-                    // SAFETY: these values are C's and this block's, and initialised where they are read.
-                    unsafe {
-                        let c = std::slice::from_raw_parts_mut(c.add(row * n + column), wide);
-                        let sums = std::slice::from_raw_parts(sums.add(width * i), wide);
-                        if add || first > 0 || start > 0 {
-                            c.iter_mut().zip(sums).for_each(|(c, sum)| *c += sum);
-                        } else {
-                            c.copy_from_slice(sums);
-                        }
+            }
+            for ((strip, column), row) in strips().flat_map(|strip| rows.clone().map(move |row| (strip, row)))
+            {
+                let wide = width.min(columns - column);
+                // SAFETY: these values are C's and this block's, and initialised where they are read.
+                unsafe {
+                    let c = std::slice::from_raw_parts_mut(c.add(row * n + column), wide);
+                    let sums = std::slice::from_raw_parts(sums(strip, row), wide);
+                    if add || first > 0 || start > 0 {
+                        c.iter_mut().zip(sums).for_each(|(c, sum)| *c += sum);
+                    } else {
+                        c.copy_from_slice(sums);
                     }
                 }
             }
