@@ -354,7 +354,7 @@ pub fn for_each_head(f: &mut impl ForHead) {
             of_tokens: false,
             init: Box::new(move |bert, device| {
                 let config = BertForSentenceEmbeddingConfig::new(bert).with_mini_batch_size(at_once);
-                Some(config.with_dense(vec![SentenceDenseConfig::new(6)]).init(device))
+                Some(config.with_modules(vec![SentenceDenseConfig::new(6).into()]).init(device))
             }),
             run: |model, _, input, padding| {
                 let pairs =
