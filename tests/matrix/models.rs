@@ -353,8 +353,13 @@ pub fn for_each_head(f: &mut impl ForHead) {
             name,
             of_tokens: false,
             init: Box::new(move |bert, device| {
+                let modules = vec![
+                    SentenceModuleConfig::Dropout(bert.embeddings.hidden_dropout_prob),
+                    SentenceDenseConfig::new(6).with_use_residual(true).into(),
+                    SentenceModuleConfig::LayerNorm,
+                ];
                 let config = BertForSentenceEmbeddingConfig::new(bert).with_mini_batch_size(at_once);
-                Some(config.with_modules(vec![SentenceDenseConfig::new(6).into()]).init(device))
+                Some(config.with_modules(modules).with_layer_start(at_once.map(|_| 0)).init(device))
             }),
             run: |model, _, input, padding| {
                 let pairs =

@@ -105,6 +105,22 @@ fn sentences_are_cut_to_the_models_length_or_to_its_positions() {
     }
 }
 
+/// As a model of decoders' authors states it. sentence-transformers takes the first place of a padded text, which is padding.
+#[cfg(feature = "tokenizers")]
+#[test]
+fn padding_on_the_left_moves_no_token_out_of_a_pooling() {
+    let texts = ["a", "b a b a b"];
+    for (pooling, _) in crate::sentences::POOLINGS {
+        let (_, dir) = new(&config().with_pooling(pooling));
+        fs::write(dir.path().join("vocab.txt"), vocabulary(&["a", "b"])).unwrap();
+        edit(dir.path(), "tokenizer_config.json", |file| *file = json!({ "padding_side": "left" }));
+        let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained(dir.path(), &device()).unwrap();
+        let encode = |texts: &[&str]| values(pipeline.encode(texts, &TextOptions::new()).unwrap());
+        let alone = [encode(&texts[..1]), encode(&texts[1..])].concat();
+        assert_close(&encode(&texts), &alone, F32);
+    }
+}
+
 /// A file of a directory with one field changed, and what reading it says.
 #[test]
 fn what_is_not_supported_in_a_directory_is_named() {
@@ -169,15 +185,15 @@ fn what_is_not_supported_in_a_directory_is_named() {
         (1, module("", "Normalize"), "Normalize, Dense"),
         (1, module("1_W", "WeightedLayerPooling"), "WeightedLayerPooling, Dense"),
         (2, module("2_W", "WeightedLayerPooling"), "Pooling, WeightedLayerPooling, Dense"),
-        (2, module("2_CNN", "CNN"), "have a CNN, which is a convolution"),
-        (1, module("1_LSTM", "LSTM"), "have a LSTM, which is"),
-        (0, module("", "BoW"), "have a BoW, which counts words"),
-        (0, module("0_Words", "WordEmbeddings"), "have a WordEmbeddings, which"),
-        (1, module("1_Words", "WordWeights"), "have a WordWeights, which"),
-        (0, module("", "Router"), "have a Router, which chooses"),
-        (0, module("", "Asym"), "have a Asym, which chooses"),
-        (0, module("", "StaticEmbedding"), "have a StaticEmbedding, which"),
-        (0, module("", "CLIPModel"), "have a CLIPModel, which"),
+        (2, module("2_CNN", "CNN"), "have CNN, which computes"),
+        (1, module("1_LSTM", "LSTM"), "have LSTM, which"),
+        (0, module("", "BoW"), "have BoW, which reads words"),
+        (0, module("0_Words", "WordEmbeddings"), "have WordEmbeddings, which"),
+        (1, module("1_Words", "WordWeights"), "have WordWeights, which"),
+        (0, module("", "Router"), "have Router, which chooses"),
+        (0, module("", "Asym"), "have Asym, which chooses"),
+        (0, module("", "StaticEmbedding"), "have StaticEmbedding, which"),
+        (0, module("", "CLIPModel"), "have CLIPModel, which"),
         (1, json!({ "path": "1_Pooling", "type": "mine.Pooling" }), "mine.Pooling"),
     ] {
         refused("modules.json", &|modules| modules[index] = new.clone(), says);
@@ -355,11 +371,10 @@ fn modules_of_every_class_stay_where_they_are_and_their_files_are_checked() {
         assert_eq!((found.layer_start, &found.modules[2]), (Some(2), &SentenceModuleConfig::Dropout(0.2)));
     }
     for (file, field, value, problem) in [
-        (weighted, "layer_start", json!(3), "up to 2, the last hidden state"),
-        (weighted, "layer_start", json!(-1), "up to 2, the last hidden state"),
+        (weighted, "layer_start", json!(3), "there are hidden states 0 to 2"),
+        (weighted, "layer_start", json!(-1), "a whole number"),
         (weighted, "num_hidden_layers", json!(12), "the model has 2 layers"),
         (weighted, "num_hidden_layers", json!(null), "is 12, but"),
-        (weighted, "word_embedding_dimension", json!(9), "hidden_size is 8"),
         ("4_LayerNorm/config.json", "dimension", json!(9), "has width 8"),
         ("8_LayerNorm/config.json", "dimension", json!(8), "has width 6"),
         ("8_LayerNorm/config.json", "dimension", json!(null), "is missing"),

@@ -82,8 +82,7 @@ impl BertForSentenceEmbeddingConfig {
         ensure(self.layer_start.is_none_or(|start| start <= layers), "layer_start", || {
             format!("is {}, but there are hidden states 0 to {layers}", self.layer_start.unwrap_or_default())
         })?;
-        let width = self.modules.iter().fold(self.pooled_width(), |width, own| own.width_after(width));
-        self.loss.validate(width)?;
+        self.loss.validate(self.width())?;
         let sizes = [
             ("max_seq_length", self.max_seq_length),
             ("truncate_dim", self.truncate_dim),
@@ -94,6 +93,11 @@ impl BertForSentenceEmbeddingConfig {
 
     fn pooled_width(&self) -> usize {
         self.bert.embeddings.hidden_size.saturating_mul(1 + self.more_pooling.len())
+    }
+
+    /// The length of the vectors.
+    fn width(&self) -> usize {
+        self.modules.iter().fold(self.pooled_width(), |width, own| own.width_after(width))
     }
 
     fn build(&self, device: &Device) -> BertForSentenceEmbedding {
@@ -219,8 +223,7 @@ impl BertForSentenceEmbedding {
 
     /// The length of the vectors.
     pub fn width(&self) -> usize {
-        let modules = self.modules.iter().map(SentenceModule::config);
-        modules.fold(self.config().pooled_width(), |width, own| own.width_after(width))
+        self.config().width()
     }
 
     /// One vector per sentence, [B, H], or as wide as the [`modules`](Self::modules) make them. Errors are those of

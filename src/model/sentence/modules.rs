@@ -27,17 +27,11 @@ const MODES: [(Pooling, &str, &str); 6] = [
 ];
 
 /// Classes of modules that are not computed here, and why.
-const OTHERS: [(&str, &str); 10] = [
-    ("Asym", "chooses modules by the kind of a text"),
-    ("BoW", "counts words, without a Transformer"),
-    ("CLIPModel", "is CLIP's encoder of images and texts"),
-    ("CNN", "is a convolution of the tokens' vectors"),
-    ("LSTM", "is a recurrent network of the tokens' vectors"),
-    ("MultiVectorMask", "gives each token a vector of its own, and the sentence none"),
-    ("Router", "chooses modules by the kind of a text"),
-    ("StaticEmbedding", "is a table of words' vectors, without a Transformer"),
-    ("WordEmbeddings", "is a table of words' vectors, without a Transformer"),
-    ("WordWeights", "weights words of a list"),
+const OTHERS: [(&[&str], &str); 4] = [
+    (&["BoW", "StaticEmbedding", "WordEmbeddings", "WordWeights"], "reads words without a Transformer"),
+    (&["CNN", "LSTM"], "computes the tokens' vectors anew"),
+    (&["Asym", "Router"], "chooses modules by the kind of a text"),
+    (&["CLIPModel"], "embeds images and texts"),
 ];
 
 /// The classes of the modules after the Transformer, each with its folder: perhaps a WeightedLayerPooling, a Pooling, and what
@@ -51,8 +45,10 @@ fn modules_of(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     };
     let (paths, kinds) = (texts("path"), texts("type"));
     let kinds: Vec<&str> = kinds.into_iter().map(kind).collect();
-    if let Some((kind, is)) = OTHERS.iter().find(|(other, _)| kinds.contains(other)) {
-        return invalid(format!("have a {kind}, which {is}, and is not supported"));
+    for (classes, does) in OTHERS {
+        if let Some(kind) = kinds.iter().find(|kind| classes.contains(kind)) {
+            return invalid(format!("have {kind}, which {does} and is not supported"));
+        }
     }
     let rest = match &kinds[..] {
         ["Transformer", "WeightedLayerPooling", "Pooling", rest @ ..]
@@ -125,43 +121,31 @@ fn module_of(kind: &str, config: &SideConfig, width: usize) -> Result<SentenceMo
     })
 }
 
-/// The first hidden state of a WeightedLayerPooling.
-fn layer_start_of(config: &SideConfig, fields: &Fields, bert: &BertModelConfig) -> Result<usize> {
-    check_width(config, bert.embeddings.hidden_size)?;
-    let (layers, stated) = (bert.num_hidden_layers, config.size("num_hidden_layers")?.unwrap_or(12));
+/// The first hidden state of a WeightedLayerPooling of a model of so many layers.
+fn layer_start_of(config: &SideConfig, fields: &Fields, layers: usize) -> Result<usize> {
+    let stated = config.size("num_hidden_layers")?.unwrap_or(12);
     if stated != layers {
         let problem = format!("is {stated}, but the model has {layers} layers");
         return Err(config.invalid("num_hidden_layers", problem));
     }
-    // What the model is asked for decides in sentence-transformers whether the module does anything.
     let transformer = transformer_settings(fields.dir())?;
-    let stated = ["config_kwargs", "config_args"].map(|kwargs| transformer.fields.get(kwargs));
-    let mut stated = stated.into_iter().flatten().map(|kwargs| kwargs["output_hidden_states"] == true);
-    if !stated.any(|is_set| is_set) && fields.flag("output_hidden_states")? != Some(true) {
-        let problem = "is not true, without which sentence-transformers skips the WeightedLayerPooling of modules.json; set it, \
-                       or remove that module";
-        return Err(fields.invalid("output_hidden_states", problem.into()));
-    }
-    let start = |start: &Value| usize::try_from(start.as_u64()?).ok().filter(|&start| start <= layers);
-    let wanted = format!("a whole number up to {layers}, the last hidden state");
-    Ok(config.value("layer_start", &wanted, start)?.unwrap_or(4))
+    let of_settings = ["config_kwargs", "config_args"].iter().any(|kwargs| {
+        transformer.fields.get(*kwargs).is_some_and(|kwargs| kwargs["output_hidden_states"] == true)
+    });
+    let are_asked_for = of_settings || fields.flag("output_hidden_states")? == Some(true);
+    fields.ensure(are_asked_for, "output_hidden_states", || {
+        "is not true, without which sentence-transformers skips the WeightedLayerPooling of modules.json; set it, or remove \
+         that module"
+            .into()
+    })?;
+    let read = |start: &Value| start.as_u64().and_then(|start| start.try_into().ok());
+    Ok(config.value("layer_start", "a whole number", read)?.unwrap_or(4))
 }
 
 /// The settings of the Transformer in its folder, under whatever name, or nothing.
 fn transformer_settings(dir: &Path) -> Result<SideConfig> {
     let mut paths = TRANSFORMER_NAMES.iter().map(|name| dir.join(name));
     paths.find(|path| regular_file::exists(path)).map_or(Ok(SideConfig::default()), SideConfig::at)
-}
-
-/// Refuses a width of the tokens' vectors that is not the model's.
-fn check_width(config: &SideConfig, hidden_size: usize) -> Result<()> {
-    for field in ["embedding_dimension", "word_embedding_dimension"] {
-        if let Some(width) = config.fields.get(field).filter(|width| **width != hidden_size) {
-            let problem = format!("is {width}, but the model's hidden_size is {hidden_size}");
-            return Err(config.invalid(field, problem));
-        }
-    }
-    Ok(())
 }
 
 /// The last part of a class of sentence-transformers, or the whole name of another.
@@ -172,7 +156,12 @@ fn kind(class: &str) -> &str {
 
 /// The modes of a pooling's config, in its present or its former form, and whether prompts are pooled.
 fn poolings_of(config: &SideConfig, hidden_size: usize) -> Result<(Vec<Pooling>, bool)> {
-    check_width(config, hidden_size)?;
+    for field in ["embedding_dimension", "word_embedding_dimension"] {
+        if let Some(width) = config.fields.get(field).filter(|width| **width != hidden_size) {
+            let problem = format!("is {width}, but the model's hidden_size is {hidden_size}");
+            return Err(config.invalid(field, problem));
+        }
+    }
     let include_prompt = config.flag("include_prompt")?.unwrap_or(true);
     let invalid = |problem: String| Err(config.invalid("pooling_mode", problem));
     // Newer files have `pooling_mode`, older ones a flag for each mode.
@@ -227,31 +216,29 @@ impl Stored for BertForSentenceEmbedding {
         // As sentence-transformers reads a directory of transformers.
         config.normalize = false;
         if regular_file::exists(&dir.join(MODULES)) {
-            let mut modules = modules_of(dir)?.into_iter();
-            let mut settings = || {
-                let (kind, folder) = modules.next()?;
+            let mut width = 0;
+            for (kind, folder) in modules_of(dir)? {
                 let path = folder.join(CONFIG_NAME);
-                // Those of a Pooling and a Dense have no defaults for all fields.
-                let own = match kind.as_str() {
-                    "Dropout" | "Normalize" => SideConfig::if_there(path),
-                    _ => SideConfig::at(path),
-                };
-                Some(own.map(|own| (kind, own)))
-            };
-            let mut next = settings().expect("a Pooling")?;
-            if next.0 == "WeightedLayerPooling" {
-                config.layer_start = Some(layer_start_of(&next.1, fields, &config.bert)?);
-                next = settings().expect("a Pooling")?;
-            }
-            let (mut poolings, include_prompt) = poolings_of(&next.1, config.bert.embeddings.hidden_size)?;
-            (config.pooling, config.include_prompt) = (poolings.remove(0), include_prompt);
-            config.more_pooling = poolings;
-            let mut width = config.pooled_width();
-            while let Some(own) = settings() {
-                let (kind, own) = own?;
-                let module = module_of(&kind, &own, width)?;
-                width = module.width_after(width);
-                config.modules.push(module);
+                let has_defaults = ["Dropout", "Normalize"].contains(&kind.as_str());
+                let own = if has_defaults { SideConfig::if_there(path)? } else { SideConfig::at(path)? };
+                match kind.as_str() {
+                    "WeightedLayerPooling" => {
+                        let layers = config.bert.num_hidden_layers;
+                        config.layer_start = Some(layer_start_of(&own, fields, layers)?);
+                    }
+                    "Pooling" => {
+                        let (mut poolings, include_prompt) =
+                            poolings_of(&own, config.bert.embeddings.hidden_size)?;
+                        (config.pooling, config.include_prompt) = (poolings.remove(0), include_prompt);
+                        config.more_pooling = poolings;
+                        width = config.width();
+                    }
+                    _ => {
+                        let module = module_of(&kind, &own, width)?;
+                        width = module.width_after(width);
+                        config.modules.push(module);
+                    }
+                }
             }
             let is_last = |module: &mut SentenceModuleConfig| *module == SentenceModuleConfig::Normalize;
             config.normalize = config.modules.pop_if(is_last).is_some();

@@ -120,11 +120,9 @@ impl SentenceModule {
                 let [_, outputs] = layer.weight.lazy_shape().dims();
                 check.linear("dense.linear", layer, [width, outputs])?;
                 let y = linear_activation(layer, x.clone(), *activation);
+                residual.iter().try_for_each(|own| check.linear("dense.residual", own, [width, outputs]))?;
                 match residual {
-                    Some(residual) => {
-                        check.linear("dense.residual", residual, [width, outputs])?;
-                        y + linear(residual, x)
-                    }
+                    Some(residual) => y + linear(residual, x),
                     None if *use_residual => y + x,
                     None => y,
                 }
