@@ -12,6 +12,15 @@ use burn_fused::drop_out;
 use serde::{Deserialize, Serialize};
 
 /// Configuration of a [`SentenceModule`].
+///
+/// ```
+/// use burn_bert::model::*;
+///
+/// let modules = vec![SentenceModuleConfig::LayerNorm, SentenceDenseConfig::new(256).into()];
+/// let bert = BertModelConfig::bert_base_uncased();
+/// BertForSentenceEmbeddingConfig::new(bert).with_modules(modules).validate()?;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum SentenceModuleConfig {
@@ -80,8 +89,7 @@ impl SentenceModuleConfig {
     }
 }
 
-/// A step from the pooled vectors to the sentences' vectors, [B, I] → [B, O], part of a
-/// [`BertForSentenceEmbedding`](super::BertForSentenceEmbedding).
+/// A step from the pooled vectors to the sentences' vectors, [B, I] → [B, O], of a [`SentenceModuleConfig`].
 ///
 /// Source: the modules of sentence-transformers 6.2 of the same names.
 #[derive(Module, Debug)]
@@ -138,11 +146,11 @@ impl SentenceModule {
     }
 }
 
-/// Vectors of length 1: x / max(‖x‖, 1e-12). Part of a [`SentenceModule`].
+/// Vectors of length 1: x / max(‖x‖, 1e-12), of a [`SentenceModuleConfig`].
 #[derive(Module, Debug, Default)]
 pub struct SentenceNormalize;
 
-/// Configuration of a [`SentenceDense`].
+/// Configuration of a [`SentenceDense`], for a [`SentenceModuleConfig`].
 #[derive(Config, Debug, PartialEq)]
 pub struct SentenceDenseConfig {
     /// Length of the vectors that it gives.
@@ -158,8 +166,8 @@ pub struct SentenceDenseConfig {
     pub use_residual: bool,
 }
 
-/// `f(x·W + b)` of the vectors of sentences, plus `x` or `x·R` with a residual; part of a [`SentenceModule`]. Source: `Dense` of
-/// sentence-transformers 6.2.
+/// `f(x·W + b)` of the vectors of sentences, plus `x` or `x·R` with a residual, of a [`SentenceModuleConfig`]. Source: `Dense`
+/// of sentence-transformers 6.2.
 #[derive(Module, Debug)]
 pub struct SentenceDense {
     /// W, and b if there is one.
