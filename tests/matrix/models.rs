@@ -355,8 +355,7 @@ pub fn for_each_head(f: &mut impl ForHead) {
             init: Box::new(move |bert, device| {
                 let modules = vec![
                     SentenceModuleConfig::Dropout(bert.embeddings.hidden_dropout_prob),
-                    SentenceDenseConfig::new(6).with_use_residual(true).into(),
-                    SentenceModuleConfig::LayerNorm,
+                    SentenceDenseConfig::new(6).into(),
                 ];
                 let config = BertForSentenceEmbeddingConfig::new(bert).with_mini_batch_size(at_once);
                 Some(config.with_modules(modules).with_layer_start(at_once.map(|_| 0)).init(device))
