@@ -54,11 +54,13 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// A name, how often it is drawn, what fills its directory with valid files, and what reads them.
 type Kind = (&'static str, usize, fn(&Path), fn(&Path) -> Outcome);
 
-const KINDS: [Kind; 20] = [
+const KINDS: [Kind; 22] = [
     ("classifier", 20, |dir| copy("classifiers/bert_sequence", dir), read_classifier),
     ("adapter", 10, make_adapter, read_classifier),
     ("eurobert", 10, make_eurobert, read_classifier_of_texts),
     ("sentences", 15, |dir| copy("sentences/dense", dir), read_sentence_model),
+    ("modules", 8, |dir| copy("sentences/modules", dir), read_sentence_model),
+    ("layers", 6, |dir| copy("sentences/layers", dir), read_sentence_model),
     ("shards", 8, |dir| copy("checkpoints/bert_sharded", dir), read_embeddings),
     ("zip.bin", 12, |dir| make_bin("zip.bin", dir), read_embeddings),
     ("legacy.bin", 12, |dir| make_bin("legacy.bin", dir), read_embeddings),

@@ -127,10 +127,20 @@ impl BertModel {
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<PackedHidden> {
+        self.forward_watched(input, padding, |_| ())
+    }
+
+    /// [`forward_packed`](Self::forward_packed), which shows `watch` the rows that each layer reads.
+    pub(super) fn forward_watched(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<&PaddingMask>,
+        mut watch: impl FnMut(&Tensor<2>),
+    ) -> Result<PackedHidden> {
         // One draw of all seeds, the embeddings' and the encoder's: a fused queue can run separate draws in another order.
         with_one_draw(1 + self.encoder.draws(), || {
             let packed = self.packed(input, padding)?;
-            Ok(self.encoder.run(packed, |_, _, _| ()))
+            Ok(self.encoder.run(packed, |_, rows, _| watch(rows)))
         })
     }
 

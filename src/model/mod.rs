@@ -83,12 +83,14 @@ pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
+pub use sentence::sentence_module::{
+    SentenceDense, SentenceDenseConfig, SentenceModule, SentenceModuleConfig, SentenceNormalize,
+};
 pub use sentence::similarity::Similarity;
 #[cfg(feature = "tokenizers")]
 pub(crate) use sentence::similarity::{layer_normed, normalized};
 pub use sentence::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDense, SentenceDenseConfig,
-    SentenceEmbeddingOutput, SentencePairBatch,
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput, SentencePairBatch,
 };
 pub use sentence_transformers::Prompts;
 pub use stored::Stored;

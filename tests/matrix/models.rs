@@ -356,8 +356,12 @@ pub fn for_each_head(f: &mut impl ForHead) {
             name,
             of_tokens: false,
             init: Box::new(move |bert, device| {
+                let modules = vec![
+                    SentenceModuleConfig::Dropout(bert.embeddings.hidden_dropout_prob),
+                    SentenceDenseConfig::new(6).into(),
+                ];
                 let config = BertForSentenceEmbeddingConfig::new(bert).with_mini_batch_size(at_once);
-                Some(config.with_dense(vec![SentenceDenseConfig::new(6)]).init(device))
+                Some(config.with_modules(modules).with_layer_start(at_once.map(|_| 0)).init(device))
             }),
             run: |model, _, input, padding| {
                 let pairs =

@@ -532,6 +532,9 @@ for name, model_type, reason in [
     ("sentence-transformers/sentence-t5-base", "t5", "encoder-decoder"), ("google/fnet-base", "fnet", "not supported"), ("studio-ousia/luke-base", "luke", "not supported"),
 ]:
     add(name, "base", config_of(model_type, None, BERT, {"architectures": ...}), BERT_VOCAB, {}, refused=reason)
+# Models without a Transformer.
+for name, kind, reason in [("sentence-transformers/static-retrieval-mrl-en-v1", "StaticEmbedding", "StaticEmbedding"), ("sentence-transformers/average_word_embeddings_glove.6B.300d", "WordEmbeddings", "WordEmbeddings")]:
+    add(name, "sentence", {}, BERT_JSON, files=modules((f"0_{kind}", kind), ("1_Normalize", "Normalize") if kind == "StaticEmbedding" else ("1_Pooling", "Pooling")), refused=reason)
 # Layouts of no repository in particular, each with one setting that changes results. They are not in docs/models.md.
 add("variant: two biases of a tied head that differ", "masked", bert("BertForMaskedLM"), BERT_VOCAB, more=[("cls.predictions.decoder.bias", ["V"], "f32")])
 add("variant: several poolings by flags", "sentence", bert(), BERT_VOCAB, files=sentence("cls_token+mean_tokens+max_tokens"))
@@ -550,4 +553,23 @@ add("variant: Alibaba's mixed NTK", "base", config_of("new", "NewModel", NEW, {"
 add("variant: Alibaba's model with a table of positions", "base", config_of("new", "NewModel", NEW, {"position_embedding_type": "absolute"}), BERT_VOCAB, refused="position_embedding_type")
 add("variant: labels that are numbers", "sequence", bert("BertForSequenceClassification", id2label={"0": 1, "1": 2, "2": 3}, label2id={"1": 0, "2": 1, "3": 2}), BERT_VOCAB)
 add("variant: labels with a gap", "sequence", bert("BertForSequenceClassification", id2label={"0": "a", "2": "b"}), BERT_VOCAB, refused="number them from 0 on")
-add("variant: LayerNorm after the pooling", "sentence", bert(), BERT_VOCAB, files={**modules(("", "Transformer"), ("1_Pooling", "Pooling"), ("2_LayerNorm", "LayerNorm")), **pooling()}, refused="LayerNorm")
+add("variant: LayerNorm after the pooling", "sentence", bert(), BERT_VOCAB, files={**modules(("", "Transformer"), ("1_Pooling", "Pooling"), ("2_LayerNorm", "LayerNorm")), **pooling(), "2_LayerNorm/config.json": {"dimension": 16}},
+    folders={"2_LayerNorm/pytorch_model.bin": {"norm.weight": [16], "norm.bias": [16]}})
+add("variant: Normalize before Dropout and Dense with residuals", "sentence", bert(), BERT_VOCAB, dtype="f16",
+    files={**modules(("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"), ("3_Dropout", "Dropout"), ("4_Dense", "Dense"), ("5_Dense", "Dense")), **pooling(),
+           "3_Dropout/config.json": {"dropout": 0.2},
+           "4_Dense/config.json": {"in_features": 16, "out_features": 16, "bias": True, "activation_function": "torch.nn.modules.activation.Tanh", "use_residual": True},
+           "5_Dense/config.json": {"in_features": 16, "out_features": 12, "bias": False, "activation_function": "torch.nn.modules.linear.Identity", "use_residual": True}},
+    folders={"4_Dense/model.safetensors": {"linear.weight": [16, 16], "linear.bias": [16]}, "5_Dense/model.safetensors": {"linear.weight": [12, 16], "residual.weight": [12, 16]}})
+# Of ALBERT one layer is run as many times; ModernBERT's last hidden state is normalised.
+for name, config, tokenizer, settings, below in [
+    ("ALBERT", config_of("albert", "AlbertModel", ALBERT, {}), "albert spiece.model", None, "config_args"),
+    ("ModernBERT", config_of("modernbert", "ModernBertModel", MODERN, {}), "modernbert tokenizer.json", MODERN_SETTINGS, "config_kwargs"),
+]:
+    add(f"variant: the mean of all hidden states of {name}", "sentence", config, tokenizer, settings,
+        files={**modules(("", "Transformer"), ("1_WeightedLayerPooling", "WeightedLayerPooling"), ("2_Pooling", "Pooling")), **pooling(folder="2_Pooling"), "sentence_bert_config.json": {"max_seq_length": 32, below: {"output_hidden_states": True}},
+               "1_WeightedLayerPooling/config.json": {"word_embedding_dimension": 16, "layer_start": 0, "num_hidden_layers": 2}},
+        folders={"1_WeightedLayerPooling/pytorch_model.bin": {"layer_weights": [3]}})
+add("variant: a mean of hidden states that are not asked for", "sentence", bert(), BERT_VOCAB,
+    files={**modules(("", "Transformer"), ("1_WeightedLayerPooling", "WeightedLayerPooling"), ("2_Pooling", "Pooling")), **pooling(folder="2_Pooling"),
+           "1_WeightedLayerPooling/config.json": {"word_embedding_dimension": 16, "layer_start": 1, "num_hidden_layers": 2}}, refused="output_hidden_states")

@@ -7,7 +7,8 @@ use burn::module::{Module, Param, ParamGroup};
 use burn::nn::Linear;
 use burn::prelude::*;
 use burn_bert::model::{
-    BertForSequenceClassificationConfig, BertForTokenClassificationConfig, BertModelConfig,
+    BertForSentenceEmbeddingConfig, BertForSequenceClassificationConfig, BertForTokenClassificationConfig,
+    BertModelConfig, SentenceModuleConfig,
 };
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 
@@ -117,6 +118,11 @@ fn heads_of_classifiers_drop_what_their_matrices_read() {
         model.classifier.dense = model.classifier.dense.map(|_| identity());
         near(zeros(model.logits(&input, None).unwrap()), share, "sequences");
         assert_eq!(zeros(model.freeze().logits(&input, None).unwrap()), 0.0);
+
+        let config = BertForSentenceEmbeddingConfig::new(bert.clone()).with_normalize(false);
+        let model = config.with_modules(vec![SentenceModuleConfig::Dropout(DROPOUT)]).init(&device);
+        near(zeros(model.embed(&input, None).unwrap()), DROPOUT, "sentences");
+        assert_eq!(zeros(model.freeze().embed(&input, None).unwrap()), 0.0);
 
         let config = BertForTokenClassificationConfig::new(bert).with_num_labels(labels);
         let mut model = config.with_classifier_dropout(Some(DROPOUT)).init(&device);
