@@ -1,4 +1,4 @@
-//! BERT and fourteen related encoders for [Burn](https://burn.dev), in Rust: the embedding layer, whole models and their training, with
+//! BERT and fifteen related encoders for [Burn](https://burn.dev), in Rust: the embedding layer, whole models and their training, with
 //! outputs and gradients that match Hugging Face transformers, loaded from and saved as Hugging Face checkpoints.
 //!
 //! A `pipeline::Pipeline` is a model with its tokenizer; a `training::Trainer` fine-tunes it:

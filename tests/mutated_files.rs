@@ -54,10 +54,13 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// A name, how often it is drawn, what fills its directory with valid files, and what reads them.
 type Kind = (&'static str, usize, fn(&Path), fn(&Path) -> Outcome);
 
-const KINDS: [Kind; 19] = [
+const KINDS: [Kind; 22] = [
     ("classifier", 20, |dir| copy("classifiers/bert_sequence", dir), read_classifier),
     ("adapter", 10, make_adapter, read_classifier),
+    ("eurobert", 10, make_eurobert, read_classifier_of_texts),
     ("sentences", 15, |dir| copy("sentences/dense", dir), read_sentence_model),
+    ("modules", 8, |dir| copy("sentences/modules", dir), read_sentence_model),
+    ("layers", 6, |dir| copy("sentences/layers", dir), read_sentence_model),
     ("shards", 8, |dir| copy("checkpoints/bert_sharded", dir), read_embeddings),
     ("zip.bin", 12, |dir| make_bin("zip.bin", dir), read_embeddings),
     ("legacy.bin", 12, |dir| make_bin("legacy.bin", dir), read_embeddings),
@@ -96,6 +99,19 @@ fn read_classifier(dir: &Path) -> Outcome {
 fn make_adapter(dir: &Path) {
     copy("adapters/classifier", dir);
     copy("classifiers/bert_sequence", dir);
+}
+
+fn make_eurobert(dir: &Path) {
+    copy("families/eurobert_first_token", dir);
+    copy("../published/tokenizers/eurobert", dir);
+    let settings = r#"{"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>", "pad_token": "<|end_of_text|>",
+        "mask_token": "<|mask|>"}"#;
+    fs::write(dir.join("tokenizer_config.json"), settings).unwrap();
+}
+
+fn read_classifier_of_texts(dir: &Path) -> Outcome {
+    read_tokenizer(dir)?;
+    read_classifier(dir)
 }
 
 fn read_sentence_model(dir: &Path) -> Outcome {

@@ -4,6 +4,10 @@
 mod bert_base;
 #[path = "support/counting_allocator/mod.rs"]
 mod counting_allocator;
+#[cfg(feature = "train")]
+#[path = "support/hook/mod.rs"]
+#[allow(dead_code)] // some of it
+mod hook;
 
 use bert_base::composed;
 use burn::module::Param;
@@ -64,6 +68,8 @@ fn nothing_holds_more_than_it_must() {
     adamw_copies_no_parameter_that_a_learner_holds();
     layers_that_are_computed_again_keep_their_inputs_alone();
     mini_batches_of_sentences_keep_one_of_them();
+    #[cfg(feature = "train")]
+    run::holds_no_more_the_longer_it_is();
 }
 
 /// Bert-base, 8 × 128 tokens, an eighth of them padding, every fourth of the others a frequent word.
@@ -329,4 +335,69 @@ fn mini_batches_of_sentences_keep_one_of_them() {
         "2 × {batch} sentences of {seq} tokens, {layers} layers, H {hidden}: {whole} B; in mini-batches of 8 {split} B"
     );
     assert!(8 * split < whole, "{split} B, {whole} B when all is kept");
+}
+
+#[cfg(feature = "train")]
+mod run {
+    use super::*;
+    use crate::counting_allocator::alive;
+    use crate::hook::Hook;
+    use burn_bert::data::{Label, LabelledText, LabelledTexts};
+    use burn_bert::model::{
+        BertForSequenceClassification, BertForSequenceClassificationConfig, PretrainedModel,
+    };
+    use burn_bert::training::{EvalStrategy, Trainer, TrainingArguments};
+    use std::sync::{Arc, Mutex};
+
+    /// After each of 300 steps the model is evaluated and a checkpoint is written. What is left of them are the numbers of the
+    /// history.
+    pub fn holds_no_more_the_longer_it_is() {
+        const STEPS: usize = 300;
+        let dir = tempfile::tempdir().unwrap();
+        let words = ["good", "bad"];
+        let texts = words.iter().enumerate().map(|(class, word)| LabelledText {
+            text: word.to_string(),
+            pair: None,
+            label: Label::Class(class),
+        });
+        let texts = LabelledTexts::new(texts.collect(), words.map(String::from).to_vec()).unwrap();
+        let embeddings = BertEmbeddingsConfig::new().with_vocab_size(7).with_hidden_size(8);
+        let bert = BertModelConfig::new(embeddings.with_max_position_embeddings(8))
+            .with_num_hidden_layers(1)
+            .with_num_attention_heads(2)
+            .with_intermediate_size(8);
+        let model = BertForSequenceClassificationConfig::new(bert).init(&Device::flex());
+        model.save_pretrained(dir.path()).unwrap();
+        let vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\n";
+        std::fs::write(dir.path().join("vocab.txt"), vocabulary).unwrap();
+        let arguments = TrainingArguments::new(dir.path().join("out"))
+            .with_batch_size(2)
+            .with_epochs(STEPS)
+            .with_eval_strategy(EvalStrategy::Steps(1))
+            .with_save_total_limit(2)
+            .with_silent(true);
+        let after_steps = Arc::new(Mutex::new(Vec::with_capacity(STEPS)));
+        let all = after_steps.clone();
+        let trained = Trainer::<BertForSequenceClassification, LabelledTexts>::from_pretrained(
+            dir.path(),
+            texts.clone(),
+            arguments,
+        )
+        .unwrap()
+        .with_validation(texts)
+        .with_metric(Hook::new(move |_| all.lock().unwrap().push(alive())))
+        .train()
+        .unwrap();
+        let after_steps = after_steps.lock().unwrap();
+        assert_eq!([after_steps.len(), trained.history.evaluations.len()], [STEPS; 2]);
+        // The least of some steps: other threads hold more for a while.
+        let least = |steps: std::ops::Range<usize>| *after_steps[steps].iter().min().unwrap();
+        let [early, late] = [least(50..100), least(250..300)];
+        let (_, history) = count(|| trained.history.clone());
+        let of_history = history.kept as usize * 200 / STEPS;
+        println!(
+            "a run holds {early} B after 50 steps, {late} B after 250; its history has {of_history} B of them"
+        );
+        assert!(late < early + of_history + (32 << 10), "{late} B after {early} B");
+    }
 }

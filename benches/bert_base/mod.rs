@@ -125,7 +125,7 @@ pub fn composed(module: &BertEmbeddings, input: &BertEmbeddingsInput) -> Tensor<
         + types.narrow(0, 0, 1).unsqueeze()
         + positions.narrow(0, 0, seq).unsqueeze();
     let dropout = DropoutConfig::new(module.config().hidden_dropout_prob).init();
-    dropout.forward(module.layer_norm.forward(sum))
+    dropout.forward(module.layer_norm.as_ref().unwrap().forward(sum))
 }
 
 /// Outputs without dropout, and the word table's gradient.

@@ -179,7 +179,7 @@ fn config_from_shapes(checkpoint: &Checkpoint, keys: &ModelKeys) -> Result<BertE
         };
         Ok((rows, columns))
     };
-    let (vocab_size, hidden_size) = size_of(keys.family.word())?;
+    let (vocab_size, hidden_size) = size_of(keys.family.word()[1])?;
     Ok(BertEmbeddingsConfig::new()
         .with_family(family)
         .with_vocab_size(vocab_size)

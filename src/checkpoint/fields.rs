@@ -5,7 +5,7 @@ use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Presence};
 use crate::family::{FamilySpec, Field, Unsupported};
 use crate::files::hub::{Wanted, directory};
-use crate::files::{CONFIG_NAME, base_of, folder_of, read_json, regular_file};
+use crate::files::{CONFIG_NAME, SENTENCE_NAMES, base_of, folder_of, read_json, regular_file};
 use crate::layers::EmbeddingInitializer;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -56,8 +56,17 @@ impl Fields {
         if !regular_file::exists(path) {
             regular_file::open(path)?;
         }
-        let dir = folder_of(path).to_path_buf();
-        Ok(Self { dir, ..Self::read(config_path(path)?)? })
+        let (dir, config) = (folder_of(path).to_path_buf(), config_path(path)?);
+        let modules = dir.join(SENTENCE_NAMES[0]);
+        if !regular_file::exists(&config) && regular_file::exists(&modules) {
+            let first = read_json::<Value>(&modules)?[0]["type"].to_string();
+            let problem = format!(
+                "begin with {}, but must begin with a Transformer and its {CONFIG_NAME}",
+                shown(&first)
+            );
+            return Err(Error::ConfigFile { path: modules, field: "modules", problem });
+        }
+        Ok(Self { dir, ..Self::read(config)? })
     }
 
     pub(crate) fn dir(&self) -> &Path {

@@ -24,22 +24,25 @@ impl ModelKeys {
     /// The keys of a checkpoint that has an embedding layer.
     pub(crate) fn find(checkpoint: &Checkpoint, family: Family) -> Result<Self> {
         let names = family.spec();
-        let word = names.word();
-        let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(word));
+        let word @ [layer, table] = names.word();
+        let tables = checkpoint.keys().filter_map(|key| key.strip_suffix(table));
         let (known, unknown): (Vec<&str>, Vec<&str>) = tables.partition(|prefix| is_known(prefix, word));
         let prefix = match known[..] {
             [prefix] => prefix,
             [] => {
                 let hint = match unknown.first() {
                     Some(prefix) => {
-                        format!("there is {}{word}, but that prefix is of no supported family", shown(prefix))
+                        format!(
+                            "there is {}{table}, but that prefix is of no supported family",
+                            shown(prefix)
+                        )
                     }
                     None => "is this a BERT or RoBERTa checkpoint?".into(),
                 };
-                return Err(Error::missing_key(&checkpoint.path, format!("{EMBEDDINGS_PREFIX}{word}"), hint));
+                return Err(Error::missing_key(&checkpoint.path, format!("{layer}{table}"), hint));
             }
             _ => {
-                let keys: Vec<_> = known.iter().map(|prefix| format!("{prefix}{word}")).collect();
+                let keys: Vec<_> = known.iter().map(|prefix| format!("{prefix}{table}")).collect();
                 return Err(ambiguous(&checkpoint.path, &keys));
             }
         };
@@ -73,13 +76,14 @@ impl ModelKeys {
 
     /// The keys that transformers writes, with what the model's start with.
     pub(crate) fn written(prefix: &str, family: Family) -> Self {
-        let (layer_prefix, family) = (format!("{prefix}{EMBEDDINGS_PREFIX}"), family.spec());
+        let family = family.spec();
+        let layer_prefix = format!("{prefix}{}", family.word()[0]);
         Self { layer_prefix, gamma_beta: GAMMA_BETA[0], family, stored: None }
     }
 
     /// The prefix of all keys but the head's, `bert.` or nothing; `None` for a file of the embedding layer alone.
     pub(crate) fn model_prefix(&self) -> Option<&str> {
-        self.layer_prefix.strip_suffix(EMBEDDINGS_PREFIX)
+        self.layer_prefix.strip_suffix(self.family.word()[0])
     }
 
     /// The first family that uses this prefix; `None` for an empty one.
@@ -146,7 +150,7 @@ impl ModelKeys {
         match name == POSITION {
             // A table that the module does not have is another program's.
             true => has_positions,
-            false => [self.family.word(), TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
+            false => [self.family.word()[1], TOKEN_TYPE].contains(&name) || BUFFERS.contains(&name),
         }
     }
 

@@ -198,10 +198,10 @@ fn ambiguous(path: &Path, keys: &[impl AsRef<str>]) -> Error {
     Error::file(path, format!("has {}, {problem}", keys.join(" and ")))
 }
 
-/// Whether keys of a supported family that calls its word embeddings `word` have this prefix: none, the layer's name, or the
-/// model's and the layer's.
-fn is_known(prefix: &str, word: &str) -> bool {
-    prefix.is_empty() || prefix == EMBEDDINGS_PREFIX || FamilySpec::with_prefix(prefix, word).is_some()
+/// Whether keys of a supported family with this [`word`](FamilySpec::word) have this prefix: none, the layer's name, or the model's
+/// and the layer's.
+fn is_known(prefix: &str, word: [&str; 2]) -> bool {
+    prefix.is_empty() || prefix == word[0] || FamilySpec::with_prefix(prefix, word).is_some()
 }
 
 /// The prefixes of DataParallel and `torch.compile`, and those of trainers such as Lightning.
@@ -209,8 +209,8 @@ const WRAPPERS: [&str; 4] = ["module.", "_orig_mod.", "state_dict.", "model."];
 
 /// The prefix before the model's own key, empty without a wrapper, if the key is that of word embeddings.
 fn wrapper(key: &str) -> Option<&str> {
-    let words = FAMILIES.iter().map(FamilySpec::word);
-    let (prefix, word) = words.into_iter().find_map(|word| Some((key.strip_suffix(word)?, word)))?;
+    let mut words = FAMILIES.iter().map(FamilySpec::word);
+    let (prefix, word) = words.find_map(|word| Some((key.strip_suffix(word[1])?, word)))?;
     // Wrappers nest, as `module._orig_mod.`.
     let mut rest = prefix;
     while !is_known(rest, word) {

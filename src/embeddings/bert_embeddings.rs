@@ -4,7 +4,7 @@ use crate::error::{EmbeddingTable, Error, Result};
 use crate::family::PositionEmbeddingType;
 use crate::layers::{
     Ids, LayerNorm, ParameterCheck, PositionFill, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
-    active_prob, check_dropout,
+    active_prob, check_dropout, ensure,
 };
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::nn::{Dropout, DropoutConfig};
@@ -40,7 +40,8 @@ impl BertEmbeddingsConfig {
             token_type_embeddings: (self.type_vocab_size > 0).then(|| table(self.type_vocab_size, None)),
             task_type_embeddings: (self.task_type_vocab_size > 0)
                 .then(|| table(self.task_type_vocab_size, None)),
-            layer_norm: self.layer_norm(self.width(), device),
+            layer_norm: (self.family.architecture().embeddings_have_norm)
+                .then(|| self.layer_norm(self.width(), device)),
             dropout: DropoutConfig::new(self.hidden_dropout_prob).init(),
             config: self.clone(),
         }
@@ -69,8 +70,8 @@ pub struct BertEmbeddings {
     pub token_type_embeddings: Option<TokenEmbedding>,
     /// ERNIE's task types, whose first row is added to every token.
     pub task_type_embeddings: Option<TokenEmbedding>,
-    /// γ, β and ε.
-    pub layer_norm: LayerNorm,
+    /// γ, β and ε; `None` in EuroBERT, whose embeddings are W's rows as they are.
+    pub layer_norm: Option<LayerNorm>,
     /// Active in training only: if the embeddings are on an autodiff device, and neither frozen nor in validation.
     pub(crate) dropout: Dropout,
     /// What the module was built from. Sizes and ε are read from the fields above, which may have changed since.
@@ -94,8 +95,8 @@ impl ModuleDisplay for BertEmbeddings {
             Some(table) => content.add(name, table),
             None => content,
         });
+        let content = self.layer_norm.iter().fold(content, |content, norm| content.add("layer_norm", norm));
         content
-            .add("layer_norm", &self.layer_norm)
             .add("dropout", &self.dropout)
             .add("position_embedding_type", format!("{:?}", self.position_embedding_type()).as_str())
             .optional()
@@ -141,7 +142,7 @@ impl BertEmbeddings {
                 .task_type_embeddings
                 .as_ref()
                 .map_or(0, TokenEmbedding::num_embeddings),
-            layer_norm_eps: self.layer_norm.epsilon(),
+            layer_norm_eps: self.layer_norm.as_ref().map_or(self.config.layer_norm_eps, LayerNorm::epsilon),
             hidden_dropout_prob: self.dropout.prob,
             ..self.config.clone()
         }
@@ -224,7 +225,11 @@ impl BertEmbeddings {
     pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
         let rows = self.rows(input)?;
         let dropout = active_prob(&self.dropout, &self.word_embeddings.weight);
-        Ok(embed_layer_norm(input.dims(), rows, self.layer_norm.norm(), dropout))
+        Ok(match (&self.layer_norm, &input.words) {
+            (Some(norm), _) => embed_layer_norm(input.dims(), rows, norm.norm(), dropout),
+            (None, Words::Ids(ids)) => self.word_embeddings.forward_unchecked(ids.tensor()),
+            (None, Words::Embeds(embeds)) => embeds.clone(),
+        })
     }
 
     /// Whether [`try_forward`](Self::try_forward) takes a batch.
@@ -321,7 +326,12 @@ impl BertEmbeddings {
                 check.param(format_args!("{field}.weight"), &table.weight, shape)?;
             }
         }
-        check.norm("layer_norm", &self.layer_norm, width)
+        let needs_norm = self.config.family.architecture().embeddings_have_norm;
+        ensure(self.layer_norm.is_some() == needs_norm, "layer_norm", || {
+            let found = if needs_norm { "None" } else { "given" };
+            format!("is {found}, but that is not how {} is made", self.config.family.model_type())
+        })?;
+        self.layer_norm.as_ref().map_or(Ok(()), |norm| check.norm("layer_norm", norm, width))
     }
 }
 

@@ -125,15 +125,18 @@ impl BertEmbeddingsConfig {
 
     /// A LayerNorm for vectors of length `width`, as the model's are.
     pub(crate) fn layer_norm(&self, width: usize, device: &Device) -> LayerNorm {
-        let has_bias = self.family.architecture().biases.of_others;
-        LayerNorm::new(width, self.layer_norm_eps, has_bias, device)
+        let architecture = self.family.architecture();
+        let kind = [architecture.norms_have_bias(), architecture.has_rms_norm];
+        LayerNorm::new(width, self.layer_norm_eps, kind, device)
     }
 
     /// [`num_params`](Self::num_params) of a config that may be invalid, in a type that holds any.
     pub(crate) fn count_params(&self) -> u128 {
         let has_positions = self.position_embedding_type.has_table();
         let positions = if has_positions { self.max_position_embeddings } else { 0 };
-        let of_norm = if self.family.architecture().biases.of_others { 2 } else { 1 }; // γ, and β
+        let architecture = self.family.architecture();
+        let of_norm = usize::from(architecture.embeddings_have_norm) // γ, and β
+            * (1 + usize::from(architecture.norms_have_bias()));
         let types = [self.type_vocab_size, self.task_type_vocab_size];
         let rows = [self.vocab_size, positions, types[0], types[1], of_norm].map(|rows| rows as u128);
         rows.iter().sum::<u128>() * self.width() as u128
@@ -215,6 +218,8 @@ impl BertEmbeddingsConfig {
         fixed(types == 0 || can_have_types, "type_vocab_size", &types, &0)?;
         let tasks = self.task_type_vocab_size;
         fixed(tasks == 0 || self.family == Family::Ernie, "task_type_vocab_size", &tasks, &0)?;
+        let dropout = self.hidden_dropout_prob;
+        fixed(dropout == 0.0 || architecture.embeddings_have_norm, "hidden_dropout_prob", &dropout, &0.0)?;
         let (eps, own) = (self.layer_norm_eps, architecture.layer_norm_eps);
         fixed(own.is_none_or(|own| own == eps), "layer_norm_eps", &eps, &own.unwrap_or(eps))?;
         use PositionEmbeddingType::{Absolute, Disentangled, Rotary};

@@ -41,7 +41,7 @@ pub struct BertEncoder {
     pub distances: Option<DistanceEmbedding>,
     /// The layers, first to last; in ALBERT the one that is run again and again.
     pub layers: Vec<BertLayer>,
-    /// Normalises the output of the last layer (ModernBERT).
+    /// Normalises the output of the last layer (ModernBERT, EuroBERT).
     pub final_norm: Option<LayerNorm>,
     /// How often the layers are run, one round after the other: 1 but in ALBERT.
     rounds: usize,

@@ -2,7 +2,7 @@ use super::disentangled::DisentangledConfig;
 use super::rotary::RotaryConfig;
 use crate::embeddings::{BertEmbeddingsConfig, Number};
 use crate::error::Result;
-use crate::family::{Architecture, Biases, NormPlace, PositionEmbeddingType};
+use crate::family::{Architecture, Biases, PositionEmbeddingType};
 use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, ensure};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
@@ -24,6 +24,8 @@ pub struct BertModelConfig {
     /// Attention heads of a layer; must divide the hidden size.
     #[config(default = 12)]
     pub num_attention_heads: usize,
+    /// EuroBERT: heads of keys and values, which must divide those of queries; `None` for as many.
+    pub num_key_value_heads: Option<usize>,
     /// Length of the vectors inside a layer's feed-forward network.
     #[config(default = 3072)]
     pub intermediate_size: usize,
@@ -58,6 +60,7 @@ impl BertModelConfig {
             embeddings,
             num_hidden_layers: spec.num_hidden_layers,
             num_attention_heads: spec.num_attention_heads,
+            num_key_value_heads: None,
             intermediate_size: spec.intermediate_size,
             hidden_act: spec.hidden_act,
             hidden_act_name: None,
@@ -107,6 +110,12 @@ impl BertModelConfig {
         ensure(hidden_size.is_multiple_of(heads), "num_attention_heads", || {
             format!("is {heads}, but must divide hidden_size {hidden_size}")
         })?;
+        let of_keys = self.num_key_value_heads.unwrap_or(heads);
+        let can_differ = encoder.has_grouped_keys && of_keys > 0 && heads.is_multiple_of(of_keys);
+        ensure(of_keys == heads || can_differ, "num_key_value_heads", || {
+            let allowed = if encoder.has_grouped_keys { "divide" } else { "be" };
+            format!("is {of_keys}, but must {allowed} num_attention_heads {heads} in the family {name}")
+        })?;
         let found = |is_there: bool| if is_there { "given" } else { "None" };
         let is_rotary = self.rotary.is_some();
         ensure(is_rotary == (positions == PositionEmbeddingType::Rotary), "rotary", || {
@@ -154,7 +163,8 @@ impl BertModelConfig {
             (inputs as u128 + u128::from(has_bias)) * outputs as u128
         };
         // The attention's four; U, and G if there is a gate; and D.
-        let linears = 4 * linear([hidden_size; 2], of_layers)
+        let linears = 2 * linear([hidden_size; 2], of_layers)
+            + 2 * linear([hidden_size, self.key_width()], of_layers)
             + (1 + u128::from(self.encoder().is_gated)) * linear([hidden_size, inner], of_inner)
             + linear([inner, hidden_size], of_layers);
         let distances = match self.embeddings.position_embedding_type.is_relative() {
@@ -168,10 +178,17 @@ impl BertModelConfig {
             [table, own as u128 * linear([hidden_size, hidden_size], true)]
         });
         // γ and β of two LayerNorms.
-        let layer = linears + (2 + 2 * u128::from(of_others)) * hidden_size as u128 + distances + projections;
+        let of_norm = (1 + u128::from(self.encoder().norms_have_bias())) * hidden_size as u128;
+        let layer = linears + 2 * of_norm + distances + projections;
         let projection =
             self.embeddings.embedding_size.map_or(0, |width| linear([width, hidden_size], of_others));
         self.embeddings.count_params() + projection + shared + self.num_stored_layers() as u128 * layer
+    }
+
+    /// The width of all keys of a token.
+    pub(super) fn key_width(&self) -> usize {
+        let heads = self.num_attention_heads;
+        self.embeddings.hidden_size / heads * self.num_key_value_heads.unwrap_or(heads)
     }
 
     /// Layers with weights of their own: ALBERT runs one again and again.
@@ -192,10 +209,11 @@ impl BertModelConfig {
 
     /// A linear layer of the encoder whose output is added to its input, or of a head before the last.
     pub(crate) fn output_linear(&self, shape: [usize; 2], has_bias: bool, device: &Device) -> Linear {
-        // So that the sum over the layers, which nothing normalises in between, starts as wide in a deep model.
-        let factor = match self.encoder().norm {
-            NormPlace::Pre => (2.0 * self.num_hidden_layers as f64).sqrt().recip(),
-            NormPlace::Post => 1.0,
+        // So that the sum over the layers, which nothing normalises in between, starts as wide in a deep model. ModernBERT's alone,
+        // whose initial values are truncated too.
+        let factor = match self.embeddings.family.spec().initializer_bound {
+            Some(_) => (2.0 * self.num_hidden_layers as f64).sqrt().recip(),
+            None => 1.0,
         };
         self.scaled_linear(shape, factor, has_bias, device)
     }

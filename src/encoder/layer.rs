@@ -19,7 +19,7 @@ use std::fmt::Display;
 /// ```
 ///
 /// with f the activation, and `f(x'·U) ∘ (x'·G)` in the place of `f(x'·U + u)` in NomicBERT and GTE; or in ModernBERT, whose
-/// first layer has no LayerNorm before the attention,
+/// first layer has no LayerNorm before the attention, and in EuroBERT, whose norms are RMSNorms and which drops nothing here,
 ///
 /// ```text
 /// x' = x + Dropout(Attention(LayerNorm(x))·O)
@@ -35,7 +35,8 @@ pub struct BertLayer {
     pub attention: BertSelfAttention,
     /// O, [H, H].
     pub attention_output: Linear,
-    /// Normalises the sum of attention and its input, in ModernBERT the input alone; `None` in its first layer.
+    /// Normalises the sum of attention and its input, in ModernBERT and EuroBERT the input alone; `None` in ModernBERT's first
+    /// layer.
     pub attention_layer_norm: Option<LayerNorm>,
     /// U, [H, I].
     pub intermediate: Linear,
@@ -43,7 +44,7 @@ pub struct BertLayer {
     pub gate: Option<Linear>,
     /// D, [I, H].
     pub output: Linear,
-    /// Normalises the sum of the feed-forward network and its input, in ModernBERT the input alone.
+    /// Normalises the sum of the feed-forward network and its input, in ModernBERT and EuroBERT the input alone.
     pub output_layer_norm: LayerNorm,
     /// Dropout of both outputs; of the first alone in ALBERT, of the second alone in DistilBERT. In GTE also that of
     /// `f(z·U) ∘ (z·G)`, in ModernBERT of that alone, where the attention's output has the dropout of its weights.
@@ -66,7 +67,7 @@ impl BertLayer {
         let Biases { of_layers, of_inner, .. } = encoder.biases;
         let inwards = || config.scaled_linear([hidden, intermediate], 1.0, of_inner, device);
         let outwards = |inputs: usize| config.output_linear([inputs, hidden], of_layers, device);
-        let is_normalised = encoder.norm == NormPlace::Pre && index == 0;
+        let is_normalised = encoder.norm == NormPlace::Pre && encoder.embeddings_have_norm && index == 0;
         Self {
             attention: BertSelfAttention::new(config, index, device),
             attention_output: outwards(hidden),
@@ -158,7 +159,7 @@ impl BertLayer {
                 let context =
                     linear(&self.attention_output, self.attention.forward(normed, packing, positions));
                 let dropout = active_prob(&self.attention.dropout, &self.attention_output.weight);
-                let rows = add_drop_out(context, rows, dropout);
+                let rows = add_drop_out(context, rows, if self.output_dropout[0] { dropout } else { 0.0 });
                 let inner = self.inner(self.output_layer_norm.forward(rows.clone()));
                 add_drop_out(linear(&self.output, inner), rows, 0.0)
             }
@@ -209,7 +210,10 @@ impl BertLayer {
         // The layer keeps no config: U states the intermediate size.
         let [_, inner] = self.intermediate.weight.lazy_shape().dims();
         let inwards = vec![[hidden, inner]; 1 + usize::from(self.gate.is_some())];
-        let shapes = [vec![[hidden; 2]; 4], inwards, vec![[inner, hidden]]].concat();
+        let heads = [self.attention.num_attention_heads(), self.attention.num_key_value_heads()];
+        let of_key = [hidden, hidden / heads[0] * heads[1]];
+        let of_attention = vec![[hidden; 2], of_key, of_key, [hidden; 2]];
+        let shapes = [of_attention, inwards, vec![[inner, hidden]]].concat();
         for ((part, linear), shape) in self.linears().into_iter().zip(shapes) {
             check.linear(format_args!("{name}.{part}"), linear, shape)?;
         }

@@ -38,7 +38,7 @@ pub struct RotaryConfig {
 }
 
 impl RotaryConfig {
-    /// One θ, and every layer attends to all tokens (NomicBERT, GTE, Jina embeddings v3).
+    /// One θ, and every layer attends to all tokens (NomicBERT, GTE, Jina embeddings v3, EuroBERT).
     pub fn of_all_layers(theta: f64) -> Self {
         Self::new().with_global_rope_theta(theta).with_global_attn_every_n_layers(1)
     }

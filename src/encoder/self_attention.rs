@@ -10,16 +10,17 @@ use burn_fused::{Positions, Sequences, attention, attention_weights, rotary};
 
 /// Multi-head self-attention: `Dropout(softmax(Q·Kᵀ / √d + R)) · V` for each of A heads of d = H / A columns, where R
 /// comes from [`RelativePositions`], [`DisentangledAttention`] or [`RelativeAttentionBias`](super::RelativeAttentionBias), or
-/// is zero. With rotary positions Q and K are [turned](crate::functional::rotary); most layers of ModernBERT have a window.
+/// is zero. Keys and values have K heads, each of which A / K heads of queries read; K is A but in large EuroBERTs. With rotary
+/// positions queries and keys are [turned](crate::functional::rotary); most layers of ModernBERT have a window.
 /// Computed by the operator [`attention`](crate::functional::attention). Source: `BertSelfAttention`, `MPNetSelfAttention` and
 /// `ModernBertAttention` of transformers 5.23; 4.49 for relative positions.
 #[derive(Module, Debug)]
 pub struct BertSelfAttention {
     /// [H, H].
     pub query: Linear,
-    /// [H, H].
+    /// [H, K·d].
     pub key: Linear,
-    /// [H, H].
+    /// [H, K·d].
     pub value: Linear,
     /// Relative positions; `None` if the embeddings add the positions.
     pub relative_positions: Option<RelativePositions>,
@@ -29,23 +30,27 @@ pub struct BertSelfAttention {
     pub(crate) dropout: Dropout,
     num_attention_heads: usize,
     #[module(skip)]
+    num_key_value_heads: usize,
+    #[module(skip)]
     rotary: Option<Rotary>,
 }
 
 impl BertSelfAttention {
     pub(super) fn new(config: &BertModelConfig, layer: usize, device: &Device) -> Self {
         let (hidden, has_bias) = (config.embeddings.hidden_size, config.encoder().biases.of_layers);
-        let linear = || config.scaled_linear([hidden; 2], 1.0, has_bias, device);
+        let linear_to = |outputs| config.scaled_linear([hidden, outputs], 1.0, has_bias, device);
+        let linear = || linear_to(hidden);
         Self {
             query: linear(),
-            key: linear(),
-            value: linear(),
+            key: linear_to(config.key_width()),
+            value: linear_to(config.key_width()),
             relative_positions: RelativePositions::new(config, device),
             disentangled: config
                 .disentangled
                 .map(|own| DisentangledAttention::new(own, linear, config.embeddings.hidden_dropout_prob)),
             dropout: DropoutConfig::new(config.attention_probs_dropout_prob).init(),
             num_attention_heads: config.num_attention_heads,
+            num_key_value_heads: config.num_key_value_heads.unwrap_or(config.num_attention_heads),
             rotary: config.rotary.map(|rotary| rotary.for_layer(layer)),
         }
     }
@@ -53,6 +58,23 @@ impl BertSelfAttention {
     /// Number of heads, A.
     pub fn num_attention_heads(&self) -> usize {
         self.num_attention_heads
+    }
+
+    /// Number of heads of keys and values, K.
+    pub fn num_key_value_heads(&self) -> usize {
+        self.num_key_value_heads
+    }
+
+    /// Keys or values of K heads, each repeated for the A / K heads of queries that read it: [N, H].
+    fn repeated(&self, rows: Tensor<2>) -> Tensor<2> {
+        let [groups, of_group] =
+            [self.num_key_value_heads, self.num_attention_heads / self.num_key_value_heads];
+        if of_group == 1 {
+            return rows;
+        }
+        let [count, width] = rows.dims();
+        let rows = rows.reshape([count, groups, 1, width / groups]);
+        rows.expand([count, groups, of_group, width / groups]).reshape([count, width * of_group])
     }
 
     /// The attention of every token over the tokens of its sequence. Panics if the rows are not those of `packing`, or the family
@@ -78,7 +100,7 @@ impl BertSelfAttention {
                 Some(_) => linear(layer, rows.clone()),
             });
         let [query, key] = self.placed([query, key], packing);
-        let all = [query, key, value];
+        let all = [query, key, self.repeated(value)];
         let [batch, seq] = packing.dims;
         let reads_places = self.relative_positions.is_some()
             || self.disentangled.is_some()
@@ -105,19 +127,21 @@ impl BertSelfAttention {
         self.window().map_or(sequences.clone(), |window| sequences.with_window(window))
     }
 
-    /// Packed queries and keys with what positions do to them before they are multiplied.
+    /// Packed queries and keys, those repeated, with what positions do to them before they are multiplied.
     fn placed(&self, [query, key]: [Tensor<2>; 2], packing: &Packing) -> [Tensor<2>; 2] {
         if let Some(Rotary { speeds, .. }) = self.rotary {
             let columns = self.query.weight.lazy_shape()[1] / self.num_attention_heads;
-            return [query, key].map(|rows| {
+            let [query, key] = [query, key].map(|rows| {
                 let angles = packing.angles.cos_sin(speeds, columns, &packing.positions, &rows);
-                rotary(rows, angles, self.num_attention_heads)
+                let heads = rows.dims()[1] / columns;
+                rotary(rows, angles, heads)
             });
+            return [query, self.repeated(key)];
         }
         match &self.disentangled {
             // The part of the logits' scale that the operator does not have.
             Some(disentangled) => [query.mul_scalar(disentangled.query_scale()), key],
-            None => [query, key],
+            None => [query, self.repeated(key)],
         }
     }
 

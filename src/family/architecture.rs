@@ -1,6 +1,6 @@
 //! What the models of a family are made of.
 
-use super::PositionEmbeddingType;
+use super::{ClassifierPooling, PositionEmbeddingType};
 use FamilyDropout::Stated;
 use burn_fused::Activation;
 
@@ -14,6 +14,10 @@ pub(crate) struct Architecture {
     pub(crate) positions: PositionEmbeddingType,
     /// Whether there are token-type embeddings; without them `type_vocab_size` is 0.
     pub(crate) token_types: Presence,
+    /// Whether norm and dropout follow the sum. Without them the layer is the word embeddings alone.
+    pub(crate) embeddings_have_norm: bool,
+    /// Whether every norm is an RMSNorm, which has neither mean nor β.
+    pub(crate) has_rms_norm: bool,
     /// ε of every LayerNorm, if no config can state another.
     pub(crate) layer_norm_eps: Option<f64>,
     /// The linear layer from the width of the embeddings to that of the encoder. Without it `embedding_size` is `hidden_size`.
@@ -21,6 +25,8 @@ pub(crate) struct Architecture {
     // The encoder.
     pub(crate) norm: NormPlace,
     pub(crate) biases: Biases,
+    /// Whether a config can state fewer heads of keys and values than of queries.
+    pub(crate) has_grouped_keys: bool,
     /// Whether the feed-forward network is `(f(x·U) ∘ (x·G))·D`, and not `f(x·U)·D`.
     pub(crate) is_gated: bool,
     /// The dropout of the input of D. Where `mlp_dropout` states it, the attention's output has the dropout of its weights.
@@ -38,16 +44,25 @@ pub(crate) struct Architecture {
     // Heads.
     /// Whether the model without a head has a pooler. In every family a head that reads its output has one.
     pub(crate) has_pooler: bool,
+    /// Whether the masked-language-model head has layers before the decoder, and a bias.
+    pub(crate) masked_lm_has_transform: bool,
     /// Whether the activation of the masked-language-model head is that of the layers, and not always the exact GELU.
     pub(crate) masked_lm_activation_of_layers: bool,
     /// Whether classifiers read `LayerNorm(GELU(x·P))`, the transform of the masked-language-model head, and not x.
     pub(crate) classifiers_have_transform: bool,
     pub(crate) sequence_head: SequenceHead,
+    /// What a classifier of sequences can pool, by the names in `config.json`, the default first; empty for position 0 alone.
+    pub(crate) sequence_poolings: &'static [(ClassifierPooling, &'static str)],
     /// The dropout of heads, by what they classify ([`Classified`]).
     pub(crate) head_dropout: [FamilyDropout; 3],
 }
 
 impl Architecture {
+    /// Whether the norms have β.
+    pub(crate) fn norms_have_bias(&self) -> bool {
+        self.biases.of_others && !self.has_rms_norm
+    }
+
     /// Whether a config states the dropout of what D reads.
     pub(crate) fn has_mlp_dropout(&self) -> bool {
         matches!(self.inner_dropout, Stated(_))
@@ -61,7 +76,7 @@ pub(crate) struct Biases {
     pub(crate) of_layers: bool,
     /// U and G.
     pub(crate) of_inner: bool,
-    /// All norms, and the linear layers of the pooler and of heads.
+    /// All LayerNorms, and the linear layers of the pooler and of heads.
     pub(crate) of_others: bool,
 }
 
@@ -78,8 +93,8 @@ pub(crate) enum Presence {
 pub(crate) enum NormPlace {
     /// `LayerNorm(x + f(x))`.
     Post,
-    /// `x + f(LayerNorm(x))`. The first layer's attention reads the embeddings, which are normalised, and a last norm follows
-    /// the layers.
+    /// `x + f(LayerNorm(x))`. The first layer's attention reads embeddings that are normalised as they are, and a last norm
+    /// follows the layers.
     Pre,
 }
 
@@ -96,11 +111,11 @@ pub(crate) enum RelativeScores {
 pub(crate) enum SequenceHead {
     /// A linear layer that reads the pooler's output.
     Pooled,
-    /// Two linear layers that read the vector at position 0.
+    /// Two linear layers that read the vector at position 0, or what is pooled.
     Dense { activation: Activation, drops_input: bool },
     /// Two linear layers with GELU between them, and a separate dropout before the first.
     ContextPooler,
-    /// A linear layer after the classifiers' transform, of the vector at position 0 or of the mean over tokens.
+    /// A linear layer after the classifiers' transform.
     Transformed,
 }
 

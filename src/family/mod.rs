@@ -59,6 +59,8 @@ pub enum Family {
     JinaEmbeddingsV3,
     /// `deberta-v2`
     DebertaV2,
+    /// `eurobert`
+    EuroBert,
 }
 
 impl Family {
@@ -74,6 +76,25 @@ impl Family {
     pub(crate) fn spec(self) -> &'static FamilySpec {
         &FAMILIES[self as usize]
     }
+}
+
+/// What a classifier of sequences makes of the tokens' vectors; a field of its config.
+///
+/// ```
+/// use burn_bert::model::{BertForSequenceClassificationConfig, BertModelConfig, ClassifierPooling};
+///
+/// let config = BertForSequenceClassificationConfig::new(BertModelConfig::eurobert_210m());
+/// assert!(config.with_classifier_pooling(Some(ClassifierPooling::Mean)).validate().is_ok());
+/// ```
+#[derive(Config, Debug, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClassifierPooling {
+    /// It reads the vector at position 0, `cls` of ModernBERT and `bos` of EuroBERT.
+    Cls,
+    /// It reads the mean over tokens.
+    Mean,
+    /// It reads every token's vector, and its logits are the mean over tokens (EuroBERT).
+    Late,
 }
 
 /// How a model represents positions; a field of [`BertEmbeddingsConfig`](crate::BertEmbeddingsConfig). Position embeddings are

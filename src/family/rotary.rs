@@ -1,9 +1,10 @@
-//! The families with rotary positions. But for ModernBERT's, keys are those of the code that published a model, which
+//! The families with rotary positions. But for ModernBERT's and EuroBERT's, keys are those of the code that published a model, which
 //! transformers reads and writes too.
 
+use super::ClassifierPooling::{Cls, Late, Mean};
 use super::Family;
 use super::PositionEmbeddingType::Rotary;
-use super::architecture::FamilyDropout::{OfLayers, Stated};
+use super::architecture::FamilyDropout::{Never, OfLayers, Stated};
 use super::architecture::{Architecture, Biases, NormPlace, Presence, SequenceHead};
 use super::bert::{BERT, ROBERTA};
 use super::spec::Field::{Always, Named, Old};
@@ -26,6 +27,7 @@ pub(super) const MODERN_BERT: FamilySpec = FamilySpec {
         masked_lm_activation_of_layers: false,
         classifiers_have_transform: true,
         sequence_head: SequenceHead::Transformed,
+        sequence_poolings: &[(Cls, "cls"), (Mean, "mean")],
         head_dropout: [Stated(Some(0.0)); 3],
         ..BERT.architecture
     },
@@ -222,4 +224,65 @@ pub(super) const JINA_EMBEDDINGS_V3: FamilySpec = FamilySpec {
     ],
     zero_biases: false,
     ..ROBERTA
+};
+
+pub(super) const EURO_BERT: FamilySpec = FamilySpec {
+    family: Family::EuroBert,
+    model_type: "eurobert",
+    architecture: Architecture {
+        embeddings_have_norm: false,
+        has_rms_norm: true,
+        biases: Biases { of_others: true, ..MODERN_BERT.architecture.biases },
+        has_grouped_keys: true,
+        inner_dropout: Never,
+        output_dropout: [false; 2],
+        has_windows: false,
+        masked_lm_has_transform: false,
+        classifiers_have_transform: false,
+        sequence_head: SequenceHead::Dense { activation: Activation::Gelu, drops_input: false },
+        sequence_poolings: &[(Late, "late"), (Mean, "mean"), (Cls, "bos")],
+        head_dropout: [Never; 3],
+        ..MODERN_BERT.architecture
+    },
+    class: "EuroBert",
+    vocab_size: 128_256,
+    pad_token_id: 128_001,
+    num_hidden_layers: 12,
+    intermediate_size: 3072,
+    hidden_act: Activation::Silu,
+    initializer_bound: None,
+    tie_word_embeddings: false,
+    rope_theta: 10_000.0,
+    fields: &[
+        ("layer_norm_eps", Named("rms_norm_eps")),
+        ("attention_probs_dropout_prob", Named("attention_dropout")),
+        ("hidden_dropout_prob", Always),
+        ("type_vocab_size", Always),
+        ("position_embedding_type", Always),
+        // Of configs of the code that published the models.
+        ("classifier_pooling", Old("clf_pooling")),
+    ],
+    // No published model has them.
+    unsupported: &[
+        Unsupported::Flag("attention_bias", true, "has biases in its attention"),
+        Unsupported::Flag("mlp_bias", true, "has biases in its feed-forward networks"),
+    ],
+    keys: &[
+        (WORD_EMBEDDINGS, "embed_tokens.weight"),
+        ("encoder.layers.*.attention.query", "layers.*.self_attn.q_proj"),
+        ("encoder.layers.*.attention.key", "layers.*.self_attn.k_proj"),
+        ("encoder.layers.*.attention.value", "layers.*.self_attn.v_proj"),
+        ("encoder.layers.*.attention_output", "layers.*.self_attn.o_proj"),
+        ("encoder.layers.*.attention_layer_norm", "layers.*.input_layernorm"),
+        // The activation is that of the gate.
+        ("encoder.layers.*.intermediate", "layers.*.mlp.gate_proj"),
+        ("encoder.layers.*.gate", "layers.*.mlp.up_proj"),
+        ("encoder.layers.*.output", "layers.*.mlp.down_proj"),
+        ("encoder.layers.*.output_layer_norm", "layers.*.post_attention_layernorm"),
+        ("encoder.final_norm", "norm"),
+    ],
+    masked_lm: &[("head.decoder", "lm_head")],
+    heads: &[("classifier.dense", "dense"), ("classifier.out_proj", "classifier")],
+    head_dropout: [None; 3],
+    ..MODERN_BERT
 };

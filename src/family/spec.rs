@@ -36,6 +36,8 @@ pub(crate) struct FamilySpec {
     pub(crate) layer_norm_eps: f64,
     /// `initializer_cutoff_factor`, of a family whose initial values are truncated.
     pub(crate) initializer_bound: Option<f64>,
+    /// Whether the decoder is tied to the word embeddings.
+    pub(crate) tie_word_embeddings: bool,
     /// θ of rotary positions in the layers that attend to all tokens.
     pub(crate) rope_theta: f64,
     // Keys. Those of the model follow its prefix, those of heads have none.
@@ -107,11 +109,11 @@ impl FamilySpec {
         parts.any(|part| key.strip_prefix(part).is_some_and(|rest| rest.starts_with('.')))
     }
 
-    /// The word embeddings, below `embeddings.`.
-    pub(crate) fn word(&self) -> &'static str {
+    /// The prefix of the embedding layer's keys below the model's, `embeddings.` or nothing, and the word embeddings below it.
+    pub(crate) fn word(&self) -> [&'static str; 2] {
         let own = self.lines().find(|(path, _)| *path == WORD_EMBEDDINGS);
         let name = own.map_or(WORD_EMBEDDINGS, |(_, name)| name);
-        name.strip_prefix(EMBEDDINGS_PREFIX).unwrap_or(name)
+        name.strip_prefix(EMBEDDINGS_PREFIX).map_or(["", name], |word| [EMBEDDINGS_PREFIX, word])
     }
 
     /// Fields with BERT's names under those of this family, without those that it does not have.

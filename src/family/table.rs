@@ -5,13 +5,13 @@ use super::PositionEmbeddingType::Disentangled;
 use super::architecture::FamilyDropout::{Never, OfLayers, Stated};
 use super::architecture::{Architecture, Presence, RelativeScores, SequenceHead};
 use super::bert::{BERT, ROBERTA};
-use super::rotary::{GTE, JINA_EMBEDDINGS_V3, MODERN_BERT, NOMIC_BERT};
+use super::rotary::{EURO_BERT, GTE, JINA_EMBEDDINGS_V3, MODERN_BERT, NOMIC_BERT};
 use super::spec::Field::{Also, Always, Named};
-use super::spec::{EMBEDDINGS_PREFIX, FamilySpec, Unsupported};
+use super::spec::{FamilySpec, Unsupported};
 use burn_fused::Activation;
 
 /// One entry for each [`Family`], in the order of its variants.
-pub(crate) static FAMILIES: [FamilySpec; 15] = [
+pub(crate) static FAMILIES: [FamilySpec; 16] = [
     BERT,
     FamilySpec {
         family: Family::DistilBert,
@@ -260,6 +260,7 @@ pub(crate) static FAMILIES: [FamilySpec; 15] = [
         head_dropout: [Some("cls_dropout"), None, None],
         ..BERT
     },
+    EURO_BERT,
 ];
 
 const _: () = {
@@ -285,9 +286,9 @@ impl FamilySpec {
         FAMILIES.iter().find(matches)
     }
 
-    /// The first family whose embedding layers have this prefix below a model's, and this key of word embeddings.
-    pub(crate) fn with_prefix(prefix: &str, word: &str) -> Option<&'static Self> {
-        let base = prefix.strip_suffix(EMBEDDINGS_PREFIX)?.strip_suffix('.')?;
+    /// The first family whose embedding layers have this prefix below a model's, and this [`word`](Self::word).
+    pub(crate) fn with_prefix(prefix: &str, word: [&str; 2]) -> Option<&'static Self> {
+        let base = prefix.strip_suffix(word[0])?.strip_suffix('.')?;
         let matches = |spec: &&FamilySpec| spec.base == base || spec.old_base == Some(base);
         FAMILIES.iter().filter(|spec| spec.word() == word).find(matches)
     }

@@ -29,7 +29,7 @@ pub struct BertModel {
     pub embeddings: BertEmbeddings,
     /// The transformer layers.
     pub encoder: BertEncoder,
-    /// `None` where the head does not read its output, in DistilBERT, ELECTRA, ModernBERT and DeBERTa, and without a head in
+    /// `None` where the head does not read its output, in DistilBERT, ELECTRA, ModernBERT, DeBERTa and EuroBERT, and without a head in
     /// NomicBERT and GTE.
     pub pooler: Option<BertPooler>,
 }
@@ -91,6 +91,8 @@ impl BertModel {
         let Some(layer) = self.encoder.layers.first() else { return defaults };
         BertModelConfig {
             num_attention_heads: layer.attention.num_attention_heads(),
+            num_key_value_heads: Some(layer.attention.num_key_value_heads())
+                .filter(|&heads| heads != layer.attention.num_attention_heads()),
             hidden_act: layer.hidden_act(),
             hidden_act_name: self.encoder.hidden_act_name.clone(),
             intermediate_size: layer.intermediate.weight.lazy_shape()[1],
@@ -125,10 +127,20 @@ impl BertModel {
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<PackedHidden> {
+        self.forward_watched(input, padding, |_| ())
+    }
+
+    /// [`forward_packed`](Self::forward_packed), which shows `watch` the rows that each layer reads.
+    pub(super) fn forward_watched(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<&PaddingMask>,
+        mut watch: impl FnMut(&Tensor<2>),
+    ) -> Result<PackedHidden> {
         // One draw of all seeds, the embeddings' and the encoder's: a fused queue can run separate draws in another order.
         with_one_draw(1 + self.encoder.draws(), || {
             let packed = self.packed(input, padding)?;
-            Ok(self.encoder.run(packed, |_, _, _| ()))
+            Ok(self.encoder.run(packed, |_, rows, _| watch(rows)))
         })
     }
 

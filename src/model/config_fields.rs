@@ -35,6 +35,10 @@ impl BertModelConfig {
         let mut config = Self::default_around(fields.embeddings()?);
         fields.read_numbers(config.numbers())?;
         (config.hidden_act, config.hidden_act_name) = (hidden_act, hidden_act_name.map(String::from));
+        if config.encoder().has_grouped_keys && !fields.is_null("num_key_value_heads") {
+            let heads = fields.size("num_key_value_heads", config.num_attention_heads)?;
+            config.num_key_value_heads = (heads != config.num_attention_heads).then_some(heads);
+        }
         config.rotary = config.rotary.map(|default| read_rotary(fields, default)).transpose()?;
         if config.disentangled.is_some() {
             config.disentangled = Some(read_disentangled(fields, &config)?);
@@ -55,6 +59,10 @@ impl BertModelConfig {
         let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
         let mut fields = number_fields(self.clone().numbers());
         fields.push(("hidden_act", json!(hidden_act)));
+        if self.encoder().has_grouped_keys {
+            let heads = self.num_key_value_heads.unwrap_or(self.num_attention_heads);
+            fields.push(("num_key_value_heads", json!(heads)));
+        }
         let angles = |theta: f64| json!({ "rope_theta": theta, "rope_type": "default" });
         if let Some(rotary) = self.rotary.filter(|_| !self.encoder().has_windows) {
             let (theta, factor) = (rotary.global_rope_theta, rotary.scaling_factor);

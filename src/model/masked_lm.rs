@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 pub struct BertForMaskedLmConfig {
     /// The model below the head.
     pub bert: BertModelConfig,
-    /// Whether the decoder is tied to the word embeddings.
+    /// Whether the decoder is tied to the word embeddings. EuroBERT's, without a statement in its `config.json`, is not.
     #[config(default = true)]
     pub tie_word_embeddings: bool,
     /// Whether the tied head sends gradient to the padding row of the word embeddings, as in PyTorch. If not, a zero row
@@ -46,14 +46,16 @@ impl BertForMaskedLmConfig {
     fn build(&self, device: &Device) -> BertForMaskedLm {
         let BertEmbeddingsConfig { family, vocab_size, hidden_size, ref initializer, .. } =
             self.bert.embeddings;
-        let biases = &self.bert.encoder().biases;
+        let (biases, has_transform) =
+            (&self.bert.encoder().biases, self.bert.encoder().masked_lm_has_transform);
         let width = self.bert.embeddings.width();
         let decoder = TokenEmbeddingConfig::new(vocab_size, width).with_initializer(initializer.clone());
         let is_of_layers = family.architecture().masked_lm_activation_of_layers;
         let head = MaskedLmHead {
-            transform: self.bert.output_linear([hidden_size, width], biases.of_others, device),
-            layer_norm: self.bert.embeddings.layer_norm(width, device),
-            bias: Initializer::Zeros.init([vocab_size], device),
+            transform: has_transform
+                .then(|| self.bert.output_linear([hidden_size, width], biases.of_others, device)),
+            layer_norm: has_transform.then(|| self.bert.embeddings.layer_norm(width, device)),
+            bias: has_transform.then(|| Initializer::Zeros.init([vocab_size], device)),
             decoder: (!self.tie_word_embeddings).then(|| decoder.build(device)),
             train_padding_row: self.train_padding_row,
             activation: if is_of_layers { self.bert.hidden_act } else { Activation::Gelu },
@@ -186,16 +188,16 @@ impl BertForMaskedLm {
     }
 }
 
-/// The head of [`BertForMaskedLm`]: `logits = LayerNorm(f(x·A + a))·Wᵀ + b`, with f the activation. A tied head does not hold
-/// W, of which a copy would differ after the first step: [`forward`](Self::forward) is given the word embeddings.
+/// The head of [`BertForMaskedLm`]: `logits = LayerNorm(f(x·A + a))·Wᵀ + b`, with f the activation; in EuroBERT `x·Wᵀ`. A tied
+/// head does not hold W, of which a copy would differ after the first step: [`forward`](Self::forward) is given the word embeddings.
 #[derive(Module, Debug)]
 pub struct MaskedLmHead {
     /// A and a, [H, E], with E the width of the word embeddings (H but in ELECTRA and ALBERT).
-    pub transform: Linear,
+    pub transform: Option<Linear>,
     /// γ and β, E values each.
-    pub layer_norm: LayerNorm,
+    pub layer_norm: Option<LayerNorm>,
     /// b, one number per word, `[V]`.
-    pub bias: Param<Tensor<1>>,
+    pub bias: Option<Param<Tensor<1>>>,
     /// W of an untied head, [V, E].
     pub decoder: Option<TokenEmbedding>,
     /// Whether the logits of the padding id send gradient to its row of W, as in PyTorch.
@@ -211,7 +213,8 @@ impl MaskedLmHead {
         let rows = words.num_embeddings();
         let decoder = self.decoder.as_ref().map(|table| ("decoder", table.num_embeddings()));
         // First what says that the vocabulary alone was resized, which happens; then what no one should do.
-        for (part, found) in decoder.into_iter().chain([("bias", self.bias.lazy_shape()[0])]) {
+        let bias = self.bias.as_ref().map(|bias| ("bias", bias.lazy_shape()[0]));
+        for (part, found) in decoder.into_iter().chain(bias) {
             if found != rows {
                 let problem = format!(
                     "has {found} rows, but there are {rows} word embeddings; resize both with the model's resize_vocabulary"
@@ -221,9 +224,10 @@ impl MaskedLmHead {
         }
         let width = words.embedding_dim();
         let check = ParameterCheck::beside(words);
-        check.linear("head.transform", &self.transform, [hidden, width])?;
-        check.norm("head.layer_norm", &self.layer_norm, width)?;
-        check.param("head.bias", &self.bias, [rows])?;
+        let mut transform = self.transform.iter();
+        transform.try_for_each(|layer| check.linear("head.transform", layer, [hidden, width]))?;
+        self.layer_norm.iter().try_for_each(|norm| check.norm("head.layer_norm", norm, width))?;
+        self.bias.iter().try_for_each(|bias| check.param("head.bias", bias, [rows]))?;
         let mut decoder = self.decoder.iter();
         decoder.try_for_each(|table| check.param("head.decoder.weight", &table.weight, [rows, width]))
     }
@@ -231,8 +235,9 @@ impl MaskedLmHead {
     /// The logits of every word for every vector, [N, H] → [N, V], with `words` the word embeddings, [V, E], which a tied head
     /// reads. Panics if the shapes are not these.
     pub fn forward(&self, hidden: Tensor<2>, words: &TokenEmbedding) -> Tensor<2> {
-        let hidden = linear_activation(&self.transform, hidden, self.activation);
-        let hidden = self.layer_norm.forward(hidden); // [N, E]
+        let hidden =
+            self.transform.iter().fold(hidden, |x, layer| linear_activation(layer, x, self.activation));
+        let hidden = self.layer_norm.iter().fold(hidden, |x, norm| norm.forward(x)); // [N, E]
         let words = self.decoder.as_ref().unwrap_or(words);
         // Read here, at every call: a copy would not follow the embeddings in training.
         let table = words.weight.val();
@@ -242,7 +247,7 @@ impl MaskedLmHead {
             let column = linear(hidden, table.detach().narrow(0, row, 1).transpose(), None); // [N, 1]
             logits = logits.slice_assign([0..column.dims()[0], row..row + 1], column);
         }
-        logits + self.bias.val().unsqueeze()
+        self.bias.iter().fold(logits, |logits, bias| logits + bias.val().unsqueeze())
     }
 }
 
@@ -251,7 +256,8 @@ impl Stored for BertForMaskedLm {
 
     fn config_of(fields: &Fields) -> Result<BertForMaskedLmConfig> {
         let bert = BertModelConfig::from_fields(fields)?;
-        let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
+        let tie_word_embeddings =
+            fields.flag("tie_word_embeddings")?.unwrap_or(fields.spec.tie_word_embeddings);
         let has_legacy = fields.spec.other_masked_lm.is_some();
         let legacy = if has_legacy { fields.flag("legacy")? } else { None };
         Ok(BertForMaskedLmConfig::new(bert)
@@ -287,7 +293,7 @@ impl Stored for BertForMaskedLm {
     }
 
     fn head_norms(&self) -> Vec<&LayerNorm> {
-        vec![&self.head.layer_norm]
+        self.head.layer_norm.iter().collect()
     }
 
     fn head_fields(&self) -> Vec<(&'static str, Value)> {
@@ -302,7 +308,8 @@ impl Stored for BertForMaskedLm {
             let initializer = self.bert.embeddings.config().initializer;
             decoder.resize(EmbeddingTable::Embedding, resize, &initializer)?;
         }
-        let (words, old) = (resize.rows()?, self.head.bias.val().detach());
+        let (words, Some(bias)) = (resize.rows()?, &mut self.head.bias) else { return Ok(()) };
+        let old = bias.val().detach();
         let [rows] = old.dims();
         // The resize of the word embeddings may be to its own size.
         if rows == words {
@@ -316,7 +323,7 @@ impl Stored for BertForMaskedLm {
         // As the table's rows are, so that each word keeps its bias; a smaller table has none of those added.
         let new = Tensor::cat(vec![old, added.expand([words])], 0).narrow(0, 0, words);
         // A new id: the optimizer's state has the old shape.
-        self.head.bias = self.head.bias.clone().transform_for_load(new.detach(), ParamId::new());
+        *bias = bias.clone().transform_for_load(new.detach(), ParamId::new());
         Ok(())
     }
 }

@@ -58,6 +58,7 @@ pub use crate::checkpoint::Fields;
 pub use crate::encoder::config::BertModelConfig;
 pub use crate::encoder::disentangled::DisentangledConfig;
 pub use crate::encoder::rotary::RotaryConfig;
+pub use crate::family::ClassifierPooling;
 #[cfg(feature = "train")]
 pub(crate) use adapter::adapter_of;
 pub use answers::{
@@ -82,12 +83,14 @@ pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
 };
+pub use sentence::sentence_module::{
+    SentenceDense, SentenceDenseConfig, SentenceModule, SentenceModuleConfig, SentenceNormalize,
+};
 pub use sentence::similarity::Similarity;
 #[cfg(feature = "tokenizers")]
 pub(crate) use sentence::similarity::{layer_normed, normalized};
 pub use sentence::{
-    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceDense, SentenceDenseConfig,
-    SentenceEmbeddingOutput, SentencePairBatch,
+    BertForSentenceEmbedding, BertForSentenceEmbeddingConfig, SentenceEmbeddingOutput, SentencePairBatch,
 };
 pub use sentence_transformers::Prompts;
 pub use stored::Stored;

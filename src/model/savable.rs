@@ -43,7 +43,7 @@ pub(super) fn check_built_by_config<M: Stored>(
         }
     }
     check_stored(params, &params_of(&built, keys).0)?;
-    let stored = bert.embeddings.layer_norm.epsilon();
+    let stored = bert.embeddings.config().layer_norm_eps;
     let mut norms = bert.encoder.norms().chain(model.head_norms());
     let Some(norm) = norms.find(|norm| norm.epsilon() != stored) else { return Ok(()) };
     let key = params.iter().find(|param| param.holds(norm.gamma.id)).map_or("", |param| &param.key);

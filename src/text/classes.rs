@@ -42,7 +42,7 @@ const CLASSES: [(Class, &str, &str); 8] = [
     (Camembert, "Camembert", "camembert"),
     (DebertaV2, "DebertaV2", "deberta-v2"),
     (Albert, "Albert", "albert"),
-    (AsItIs, "PreTrained", "modernbert"),
+    (AsItIs, "PreTrained", "modernbert eurobert"),
 ];
 
 /// Where [`read_vocabulary`] puts special tokens without a role, which count if no other file names any.
@@ -69,7 +69,7 @@ impl Class {
         let has = |names: &str, name: &str| names.split(' ').any(|known| known == name);
         let family = settings.model.get::<String>("model_type")?.unwrap_or_default();
         let of_family = CLASSES.iter().find(|(.., families)| has(families, &family)).map(|class| class.0);
-        // What ModernBERTs state is wrong.
+        // What ModernBERTs state is wrong, and what EuroBERTs state is this class.
         let fields = ["tokenizer_class", "word_tokenizer_type", "subword_tokenizer_type"];
         for field in fields.into_iter().filter(|_| of_family != Some(AsItIs)) {
             for file in [&settings.config, &settings.model] {

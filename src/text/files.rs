@@ -99,6 +99,13 @@ impl BertTokenizer {
             Some(_) => TruncationDirection::Right,
             None => truncation.direction,
         };
+        let has_token_types = match settings.config.get::<Vec<String>>("model_input_names")? {
+            Some(names) => names.iter().any(|name| name == "token_type_ids"),
+            // Of no class: what the post-processor gives.
+            None if class == Class::AsItIs => settings.config.get::<String>("tokenizer_class")?.is_none(),
+            // As in transformers 5.24, where ALBERT's has none.
+            None => matches!(class, Class::Bert | Class::DebertaV2),
+        };
         tokenizer.set_encode_special_tokens(settings.flag("split_special_tokens", false)?);
         tokenizer.with_truncation(None).map_err(|source| corrupt(&path, source))?;
         // `batch` pads, and `encode` cuts.
@@ -123,6 +130,7 @@ impl BertTokenizer {
             trim_offsets,
             special,
             special_token_ids,
+            has_token_types,
             stated_max_length,
             own_max_length: None,
             readable_length: None,

@@ -62,9 +62,16 @@ impl SpecialTokens {
         let mut seen: BTreeSet<String> = known.values().map(|token| token.content.clone()).collect();
         let mut tokens = Vec::new();
         for role in ROLES {
-            let of_class = class.token(role, settings)?;
+            // A tokenizer of Llama's kind states what begins and ends a text by these names alone.
+            let is_stated = class != Class::AsItIs || settings.token(role)?.is_some();
+            let name = match role {
+                "cls_token" if !is_stated => "bos_token",
+                "sep_token" if !is_stated => "eos_token",
+                _ => role,
+            };
+            let of_class = class.token(name, settings)?;
             let usual = class.usual_tokens(role);
-            let stated = settings.token(role)?.map(|token| token.content);
+            let stated = settings.token(name)?.map(|token| token.content);
             let names = stated.as_deref().map_or(usual.to_vec(), |stated| vec![stated]);
             // Without a class, what the file has added says most.
             let added = names.iter().find(|&&name| of_class.is_none() && seen.contains(name));

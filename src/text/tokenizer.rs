@@ -37,6 +37,8 @@ pub struct BertTokenizer {
     pub(super) special: SpecialTokens,
     pub(super) special_token_ids: Vec<u32>,
     pub(super) vocab_size: usize,
+    /// Whether the second text of a pair has other token types.
+    pub(super) has_token_types: bool,
     /// The limit of the files.
     pub(super) stated_max_length: Option<usize>,
     /// The caller's, in place of that of the files.
@@ -226,8 +228,9 @@ impl BertTokenizer {
         self.encode_truncated(text, None)
     }
 
-    /// Encodes a pair of texts: `[CLS] text [SEP] pair [SEP]`, the second of type 1 (with RoBERTa: `<s> text </s></s>
-    /// pair </s>`, all of type 0). Errors are those of [`encode`](Self::encode).
+    /// Encodes a pair of texts: `[CLS] text [SEP] pair [SEP]`, the second of type 1 if `model_input_names` of
+    /// `tokenizer_config.json`, or else the class, BERT's or DeBERTa's, says so (with RoBERTa: `<s> text </s></s> pair </s>`, all of
+    /// type 0). Errors are those of [`encode`](Self::encode).
     pub fn encode_pair(&self, text: &str, pair: &str) -> Result<Encoding> {
         self.encode_truncated(text, Some(pair))
     }
@@ -341,7 +344,9 @@ impl BertTokenizer {
         let first = text.len();
         let finished = guarded(|| self.post_processor.process(text, pair, true));
         let finished = finished.map_err(failed)?;
-        let encoding = Encoding::new(&finished, first, sources, self.trim_offsets);
+        let mut encoding = Encoding::new(&finished, first, sources, self.trim_offsets);
+        // The post-processor of a class without types can have some, and its model is given type 0 for all.
+        encoding.token_type_ids.iter_mut().filter(|_| !self.has_token_types).for_each(|id| *id = 0);
         Ok(Encoding { is_truncated, ..encoding })
     }
 

@@ -71,8 +71,9 @@ pub fn module(config: &BertEmbeddingsConfig, device: &Device) -> BertEmbeddings 
         let values: Vec<f64> = numbers(config.hidden_size, seed).iter().map(|x| middle + x * 0.3).collect();
         Param::<Tensor<1>>::from_data(TensorData::new(values, [config.hidden_size]), device)
     };
-    module.layer_norm.gamma = vector(4, 1.0);
-    module.layer_norm.beta = Some(vector(5, 0.0));
+    let norm = module.layer_norm.as_mut().unwrap();
+    norm.gamma = vector(4, 1.0);
+    norm.beta = Some(vector(5, 0.0));
     module
 }
 

@@ -4,7 +4,6 @@ use crate::files::vocabulary;
 use crate::server::hex;
 use crate::small_bert::small_bert;
 use burn::prelude::*;
-use burn_bert::encoder::Activation;
 use burn_bert::model::*;
 use burn_bert::pipeline::{Pipeline, TextOptions};
 use burn_bert::text::BertTokenizer;
@@ -17,11 +16,11 @@ use tempfile::TempDir;
 /// A sentence model with a dense layer, its tokenizer, and files that nobody reads.
 pub fn tiny() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let dense = SentenceDenseConfig { out_features: 3, bias: true, activation: Activation::Tanh };
+    let dense = SentenceDenseConfig::new(3);
     BertForSentenceEmbeddingConfig::new(small_bert(31, 8))
         .with_pooling(Pooling::Max)
         .with_max_seq_length(Some(12))
-        .with_dense(vec![dense])
+        .with_modules(vec![dense.into()])
         .init(&Device::default())
         .save_pretrained(dir.path())
         .unwrap();

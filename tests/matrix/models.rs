@@ -10,7 +10,7 @@ use burn_bert::model::*;
 use burn_bert::{BertEmbeddingsInput, Family, PaddingMask, Result};
 
 /// Every family with a published config of it.
-const FAMILIES: [(Family, fn() -> BertModelConfig); 16] = [
+const FAMILIES: [(Family, fn() -> BertModelConfig); 17] = [
     (Family::Bert, BertModelConfig::bert_base_uncased),
     (Family::Ernie, BertModelConfig::bert_base_uncased),
     (Family::Roberta, BertModelConfig::roberta_base),
@@ -27,6 +27,7 @@ const FAMILIES: [(Family, fn() -> BertModelConfig); 16] = [
     (Family::Gte, BertModelConfig::gte_multilingual_base),
     (Family::JinaEmbeddingsV3, BertModelConfig::jina_embeddings_v3),
     (Family::DebertaV2, BertModelConfig::deberta_v3_base),
+    (Family::EuroBert, BertModelConfig::eurobert_610m),
 ];
 
 pub const VOCABULARY: usize = 24;
@@ -47,6 +48,8 @@ pub fn architectures(width: usize) -> Vec<Architecture> {
                 .with_num_hidden_layers(2)
                 .with_num_attention_heads(2)
                 .with_intermediate_size(width + width / 2);
+            // Both heads of queries read one of keys.
+            config.num_key_value_heads = config.num_key_value_heads.map(|_| 1);
             let embeddings = &mut config.embeddings;
             embeddings.family = family;
             embeddings.vocab_size = VOCABULARY;
@@ -96,7 +99,7 @@ impl Architecture {
 
     pub fn config(&self, dropout: f64) -> BertModelConfig {
         let mut config = self.config.clone().with_attention_probs_dropout_prob(dropout);
-        config.embeddings.hidden_dropout_prob = dropout;
+        config.embeddings.hidden_dropout_prob = if self.family() == Family::EuroBert { 0.0 } else { dropout };
         config.mlp_dropout = if self.family() == Family::ModernBert { dropout } else { 0.0 };
         config
     }
@@ -353,8 +356,12 @@ pub fn for_each_head(f: &mut impl ForHead) {
             name,
             of_tokens: false,
             init: Box::new(move |bert, device| {
+                let modules = vec![
+                    SentenceModuleConfig::Dropout(bert.embeddings.hidden_dropout_prob),
+                    SentenceDenseConfig::new(6).into(),
+                ];
                 let config = BertForSentenceEmbeddingConfig::new(bert).with_mini_batch_size(at_once);
-                Some(config.with_dense(vec![SentenceDenseConfig::new(6)]).init(device))
+                Some(config.with_modules(modules).with_layer_start(at_once.map(|_| 0)).init(device))
             }),
             run: |model, _, input, padding| {
                 let pairs =

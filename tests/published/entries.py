@@ -68,6 +68,21 @@ MODERN = {
     "reference_compile": True, "repad_logits_with_grad": False, "sep_token_id": 50282, "sparse_pred_ignore_index": -100,
     "sparse_prediction": False, "torch_dtype": "float32", "transformers_version": "4.47.0.dev0", "vocab_size": 50368,
 }  # fmt: skip
+EURO = {
+    "attention_bias": False, "attention_dropout": 0.0,
+    "auto_map": {"AutoConfig": "configuration_eurobert.EuroBertConfig", "AutoModel": "modeling_eurobert.EuroBertModel",
+                 "AutoModelForMaskedLM": "modeling_eurobert.EuroBertForMaskedLM",
+                 "AutoModelForQuestionAnswering": "modeling_eurobert.EuroBertForQuestionAnswering",
+                 "AutoModelForSequenceClassification": "modeling_eurobert.EuroBertForSequenceClassification",
+                 "AutoModelForTokenClassification": "modeling_eurobert.EuroBertForTokenClassification"},
+    "bos_token": "<|begin_of_text|>", "bos_token_id": 128000, "eos_token": "<|end_of_text|>", "eos_token_id": 128001,
+    "hidden_act": "silu", "hidden_dropout": 0.0, "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072,
+    "mask_token": "<|mask|>", "mask_token_id": 128002, "max_position_embeddings": 8192, "mlp_bias": False,
+    "num_attention_heads": 12, "num_hidden_layers": 12, "num_key_value_heads": 12, "pad_token": "<|end_of_text|>",
+    "pad_token_id": 128001, "pretraining_tp": 1, "rms_norm_eps": 1e-5, "rope_scaling": None, "rope_theta": 250000,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "transformers_version": "4.40.0.dev0", "use_cache": False,
+    "vocab_size": 128256,
+}  # fmt: skip
 NOMIC = {
     "activation_function": "swiglu", "attn_pdrop": 0.0,
     "auto_map": {"AutoConfig": "nomic-ai/nomic-bert-2048--configuration_hf_nomic_bert.NomicBertConfig",
@@ -443,6 +458,13 @@ add("nomic-ai/modernbert-embed-base", "sentence", config_of("modernbert", "Moder
 add("Alibaba-NLP/gte-reranker-modernbert-base", "rank", config_of("modernbert", "ModernBertForSequenceClassification", MODERN, {**labels("LABEL_0"), "torch_dtype": "float16",
     "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}), "modernbert tokenizer.json", MODERN_SETTINGS, dtype="f16")
 add("tasksource/ModernBERT-base-nli", "sequence", config_of("modernbert", "ModernBertForSequenceClassification", MODERN, labels("entailment", "neutral", "contradiction")), "modernbert tokenizer.json", MODERN_SETTINGS)
+# EuroBERT.
+EURO_SETTINGS = {"bos_token": "<|begin_of_text|>", "clean_up_tokenization_spaces": True, "eos_token": "<|end_of_text|>", "mask_token": "<|mask|>",
+                 "model_input_names": ["input_ids", "attention_mask"], "model_max_length": 8192, "pad_token": "<|end_of_text|>", "tokenizer_class": "PreTrainedTokenizerFast"}
+EURO_610 = {"hidden_size": 1152, "intermediate_size": 4096, "num_attention_heads": 18, "num_hidden_layers": 26, "num_key_value_heads": 6}
+PLAIN = {"auto_map": None}
+add("EuroBERT/EuroBERT-210m", "masked", config_of("eurobert", "EuroBertForMaskedLM", EURO, {}), "eurobert tokenizer.json", EURO_SETTINGS, reference=PLAIN)
+add("EuroBERT/EuroBERT-610m", "masked", config_of("eurobert", "EuroBertForMaskedLM", EURO, EURO_610), "eurobert tokenizer.json", EURO_SETTINGS, reference=PLAIN)
 # NomicBERT, GTE, Jina.
 REMAP = {"architectures": None, "model_type": "nomic_bert", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "hidden_act": "silu", "layer_norm_eps": 1e-12,
          "max_position_embeddings": 2048, "auto_map": None}
@@ -510,6 +532,9 @@ for name, model_type, reason in [
     ("sentence-transformers/sentence-t5-base", "t5", "encoder-decoder"), ("google/fnet-base", "fnet", "not supported"), ("studio-ousia/luke-base", "luke", "not supported"),
 ]:
     add(name, "base", config_of(model_type, None, BERT, {"architectures": ...}), BERT_VOCAB, {}, refused=reason)
+# Models without a Transformer.
+for name, kind, reason in [("sentence-transformers/static-retrieval-mrl-en-v1", "StaticEmbedding", "StaticEmbedding"), ("sentence-transformers/average_word_embeddings_glove.6B.300d", "WordEmbeddings", "WordEmbeddings")]:
+    add(name, "sentence", {}, BERT_JSON, files=modules((f"0_{kind}", kind), ("1_Normalize", "Normalize") if kind == "StaticEmbedding" else ("1_Pooling", "Pooling")), refused=reason)
 # Layouts of no repository in particular, each with one setting that changes results. They are not in docs/models.md.
 add("variant: two biases of a tied head that differ", "masked", bert("BertForMaskedLM"), BERT_VOCAB, more=[("cls.predictions.decoder.bias", ["V"], "f32")])
 add("variant: several poolings by flags", "sentence", bert(), BERT_VOCAB, files=sentence("cls_token+mean_tokens+max_tokens"))
@@ -519,8 +544,32 @@ add("variant: several poolings in another order, and Dense after them", "sentenc
     folders={"2_Dense/model.safetensors": {"linear.weight": [12, 32], "linear.bias": [12]}})
 add("variant: linear scaling", "base", config_of("gte", "GteModel", NEW, {"rope_scaling": ..., "rope_theta": ..., "auto_map": ..., "rope_parameters": {"rope_theta": 160000.0, "rope_type": "linear", "factor": 4.0}, "position_embedding_type": ...,
     "pad_token_id": 0, "type_vocab_size": 1}), BERT_VOCAB, bert_settings())
+add("variant: EuroBERT's older name of the pooling", "sequence", config_of("eurobert", "EuroBertForSequenceClassification", EURO, {**EURO_610, "head_dim": 64, "clf_pooling": "mean", **labels("a", "b", "c")}),
+    "eurobert tokenizer.json", EURO_SETTINGS, reference={**PLAIN, "clf_pooling": None, "classifier_pooling": "mean"})
+add("variant: EuroBERT that is trained on by transformers", "sentence", config_of("eurobert", "EuroBertModel", EURO, {"auto_map": ..., "rope_theta": ..., "rope_scaling": ..., "rope_parameters": {"rope_theta": 250000.0, "rope_type": "default"},
+    "head_dim": 64, "classifier_pooling": "late"}), "eurobert tokenizer.json", EURO_SETTINGS, files=sentence(length=512))
+add("variant: EuroBERT with biases", "base", config_of("eurobert", "EuroBertModel", EURO, {"attention_bias": True}), "eurobert tokenizer.json", EURO_SETTINGS, refused="attention_bias")
 add("variant: Alibaba's mixed NTK", "base", config_of("new", "NewModel", NEW, {"rope_scaling": {"type": "ntk", "factor": 2.0, "mixed_b": 0.5}}), BERT_VOCAB, refused="ntk")
 add("variant: Alibaba's model with a table of positions", "base", config_of("new", "NewModel", NEW, {"position_embedding_type": "absolute"}), BERT_VOCAB, refused="position_embedding_type")
 add("variant: labels that are numbers", "sequence", bert("BertForSequenceClassification", id2label={"0": 1, "1": 2, "2": 3}, label2id={"1": 0, "2": 1, "3": 2}), BERT_VOCAB)
 add("variant: labels with a gap", "sequence", bert("BertForSequenceClassification", id2label={"0": "a", "2": "b"}), BERT_VOCAB, refused="number them from 0 on")
-add("variant: LayerNorm after the pooling", "sentence", bert(), BERT_VOCAB, files={**modules(("", "Transformer"), ("1_Pooling", "Pooling"), ("2_LayerNorm", "LayerNorm")), **pooling()}, refused="LayerNorm")
+add("variant: LayerNorm after the pooling", "sentence", bert(), BERT_VOCAB, files={**modules(("", "Transformer"), ("1_Pooling", "Pooling"), ("2_LayerNorm", "LayerNorm")), **pooling(), "2_LayerNorm/config.json": {"dimension": 16}},
+    folders={"2_LayerNorm/pytorch_model.bin": {"norm.weight": [16], "norm.bias": [16]}})
+add("variant: Normalize before Dropout and Dense with residuals", "sentence", bert(), BERT_VOCAB, dtype="f16",
+    files={**modules(("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"), ("3_Dropout", "Dropout"), ("4_Dense", "Dense"), ("5_Dense", "Dense")), **pooling(),
+           "3_Dropout/config.json": {"dropout": 0.2},
+           "4_Dense/config.json": {"in_features": 16, "out_features": 16, "bias": True, "activation_function": "torch.nn.modules.activation.Tanh", "use_residual": True},
+           "5_Dense/config.json": {"in_features": 16, "out_features": 12, "bias": False, "activation_function": "torch.nn.modules.linear.Identity", "use_residual": True}},
+    folders={"4_Dense/model.safetensors": {"linear.weight": [16, 16], "linear.bias": [16]}, "5_Dense/model.safetensors": {"linear.weight": [12, 16], "residual.weight": [12, 16]}})
+# Of ALBERT one layer is run as many times; ModernBERT's last hidden state is normalised.
+for name, config, tokenizer, settings, below in [
+    ("ALBERT", config_of("albert", "AlbertModel", ALBERT, {}), "albert spiece.model", None, "config_args"),
+    ("ModernBERT", config_of("modernbert", "ModernBertModel", MODERN, {}), "modernbert tokenizer.json", MODERN_SETTINGS, "config_kwargs"),
+]:
+    add(f"variant: the mean of all hidden states of {name}", "sentence", config, tokenizer, settings,
+        files={**modules(("", "Transformer"), ("1_WeightedLayerPooling", "WeightedLayerPooling"), ("2_Pooling", "Pooling")), **pooling(folder="2_Pooling"), "sentence_bert_config.json": {"max_seq_length": 32, below: {"output_hidden_states": True}},
+               "1_WeightedLayerPooling/config.json": {"word_embedding_dimension": 16, "layer_start": 0, "num_hidden_layers": 2}},
+        folders={"1_WeightedLayerPooling/pytorch_model.bin": {"layer_weights": [3]}})
+add("variant: a mean of hidden states that are not asked for", "sentence", bert(), BERT_VOCAB,
+    files={**modules(("", "Transformer"), ("1_WeightedLayerPooling", "WeightedLayerPooling"), ("2_Pooling", "Pooling")), **pooling(folder="2_Pooling"),
+           "1_WeightedLayerPooling/config.json": {"word_embedding_dimension": 16, "layer_start": 1, "num_hidden_layers": 2}}, refused="output_hidden_states")

@@ -50,6 +50,7 @@ SIZES = {
     **dict.fromkeys(["num_attention_heads", "n_heads", "n_head"], 2),
     **dict.fromkeys(["intermediate_size", "hidden_dim", "n_inner"], 24),
     "pooler_hidden_size": HIDDEN,
+    "head_dim": HIDDEN // 2,
     "embedding_size": 8,
     "local_attention": 8,
     "position_buckets": 32,
@@ -78,9 +79,9 @@ def tokenizer_folder(kind):
 
 
 def make_tokenizers():
-    """ModernBERT's, with the vocabulary of RoBERTa's; and that of klue/roberta, WordPiece in RoBERTa's order."""
+    """ModernBERT's and EuroBERT's, with the vocabulary of RoBERTa's; and that of klue/roberta, WordPiece in RoBERTa's order."""
     fixtures, own = HERE.parent / "fixtures" / "tokenizer_classes", HERE / "tokenizers"
-    for name in ["modernbert", "klue"]:
+    for name in ["modernbert", "eurobert", "klue"]:
         (own / name).mkdir(parents=True, exist_ok=True)
     text = (fixtures / "roberta" / "tokenizer.json").read_text()
     for old, new in {"<s>": "[CLS]", "<pad>": "[PAD]", "</s>": "[SEP]", "<unk>": "[UNK]", "<mask>": "[MASK]"}.items():
@@ -93,6 +94,25 @@ def make_tokenizers():
     a, b = ({"Sequence": {"id": id, "type_id": 0}} for id in "AB")
     file["post_processor"] = {"type": "TemplateProcessing", "single": [cls, a, sep], "pair": [cls, a, sep, b, sep], "special_tokens": special}
     (own / "modernbert" / "tokenizer.json").write_text(json.dumps(file, ensure_ascii=False, separators=(",", ":")))
+    # As Llama 3's: special tokens after the vocabulary, and words by a pattern.
+    file = json.loads((fixtures / "roberta" / "tokenizer.json").read_text())
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    vocab = [word for word in sorted(file["model"]["vocab"], key=file["model"]["vocab"].get) if word not in special]
+    names = ["<|begin_of_text|>", "<|end_of_text|>", "<|mask|>", "<|parallel_sep|>"]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    file["added_tokens"] = [{"id": len(vocab) + i, "content": name, **flags} for i, name in enumerate(names)]
+    file["model"] |= {"vocab": {word: id for id, word in enumerate(vocab)}, "unk_token": None, "ignore_merges": True}
+    pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    file["normalizer"], file["pre_tokenizer"] = None, {"type": "Sequence", "pretokenizers": [split, byte_level]}
+    begin, end = ({"SpecialToken": {"id": name, "type_id": 0}} for name in names[:2])
+    a, b = ({"Sequence": {"id": id, "type_id": 0}} for id in "AB")
+    special = {name: {"id": name, "ids": [len(vocab) + i], "tokens": [name]} for i, name in enumerate(names[:2])}
+    template = {"type": "TemplateProcessing", "single": [begin, a, end], "pair": [begin, a, end, begin, b, end], "special_tokens": special}
+    file["post_processor"] = {"type": "Sequence", "processors": [byte_level | {"use_regex": True}, template]}
+    file["decoder"] = byte_level | {"use_regex": True}
+    (own / "eurobert" / "tokenizer.json").write_text(json.dumps(file, ensure_ascii=False, separators=(",", ":")))
     first = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
     tokens = first + [word for word in (fixtures / "bert" / "vocab.txt").read_text().split("\n") if word and word not in first]
     (own / "klue" / "vocab.txt").write_text("\n".join(tokens) + "\n")
@@ -120,6 +140,8 @@ def made_tiny(config, kind):
     # hidden_size is written before embedding_size is compared with it.
     if "embedding_size" in config and config["embedding_size"] == config["hidden_size"]:
         tiny["embedding_size"] = HIDDEN
+    if "num_key_value_heads" in tiny:
+        tiny["num_key_value_heads"] = 2 if config["num_key_value_heads"] == config["num_attention_heads"] else 1
     if "vocab_size" in tiny:
         tiny["vocab_size"] = words(kind)
     for name in ["max_position_embeddings", "max_trained_positions", "n_positions"]:

@@ -7,7 +7,8 @@ use burn::module::{Module, Param, ParamGroup};
 use burn::nn::Linear;
 use burn::prelude::*;
 use burn_bert::model::{
-    BertForSequenceClassificationConfig, BertForTokenClassificationConfig, BertModelConfig,
+    BertForSentenceEmbeddingConfig, BertForSequenceClassificationConfig, BertForTokenClassificationConfig,
+    BertModelConfig, SentenceModuleConfig,
 };
 use burn_bert::{BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput};
 
@@ -46,7 +47,7 @@ fn freeze_turns_dropout_off_and_no_grad_does_not() {
     let of_tables = module(&device).freeze_group(ParamGroup::from_predicate("weight"));
     assert_ne!(dropped(&of_tables), 0.0);
     assert!(!of_tables.word_embeddings.weight.val().is_require_grad());
-    assert!(of_tables.layer_norm.gamma.val().is_require_grad());
+    assert!(of_tables.layer_norm.as_ref().unwrap().gamma.val().is_require_grad());
 }
 
 /// Ids and vectors that were made on an autodiff device, and moved to a plain one, keep that device's mark in Burn.
@@ -117,6 +118,11 @@ fn heads_of_classifiers_drop_what_their_matrices_read() {
         model.classifier.dense = model.classifier.dense.map(|_| identity());
         near(zeros(model.logits(&input, None).unwrap()), share, "sequences");
         assert_eq!(zeros(model.freeze().logits(&input, None).unwrap()), 0.0);
+
+        let config = BertForSentenceEmbeddingConfig::new(bert.clone()).with_normalize(false);
+        let model = config.with_modules(vec![SentenceModuleConfig::Dropout(DROPOUT)]).init(&device);
+        near(zeros(model.embed(&input, None).unwrap()), DROPOUT, "sentences");
+        assert_eq!(zeros(model.freeze().embed(&input, None).unwrap()), 0.0);
 
         let config = BertForTokenClassificationConfig::new(bert).with_num_labels(labels);
         let mut model = config.with_classifier_dropout(Some(DROPOUT)).init(&device);

@@ -95,6 +95,39 @@ fn a_run_that_was_stopped_goes_on_as_if_it_was_not() {
 }
 
 #[test]
+fn a_run_has_the_same_bits_on_any_number_of_threads() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let [one, three] = [1, 3].map(|count| {
+        let threads = rayon::ThreadPoolBuilder::new().num_threads(count).build().unwrap();
+        let out = dir.path().join(count.to_string());
+        threads.install(|| trained(dir.path(), arguments(&out).with_epochs(1)))
+    });
+    assert!(weights(&one) == weights(&three) && one.history == three.history);
+}
+
+#[test]
+fn a_model_keeps_the_order_of_its_labels_whatever_that_of_the_data_is() {
+    let (_turn, dir) = (turn(), checkpoint());
+    let named = |names: [&str; 2]| names.map(String::from).to_vec();
+    let model = dir.path().join("model");
+    let bert = BertModelConfig::from_pretrained(dir.path()).unwrap();
+    let config = BertForSequenceClassificationConfig::new(bert);
+    let config = config.with_id2label(named(["positive", "negative"]));
+    config.init(&Device::default()).save_pretrained(&model).unwrap();
+    fs::copy(dir.path().join("vocab.txt"), model.join("vocab.txt")).unwrap();
+    // Of the data, `negative` is the first.
+    let trained = trained(&model, arguments(&dir.path().join("out")).with_epochs(1));
+    assert_eq!(trained.pipeline.model().id2label(), named(["positive", "negative"]));
+    let loss = |names, classes: [usize; 2]| {
+        let texts = [text("bad film", Label::Class(classes[0])), text("good", Label::Class(classes[1]))];
+        trained.evaluate(LabelledTexts::new(texts.to_vec(), names).unwrap()).unwrap()["Loss"]
+    };
+    let of_model = loss(named(["positive", "negative"]), [1, 0]);
+    assert_eq!(loss(named(["negative", "positive"]), [0, 1]), of_model);
+    assert!(loss(named(["negative", "positive"]), [1, 0]) > of_model, "of wrong labels");
+}
+
+#[test]
 fn a_run_that_is_stopped_during_its_first_evaluation_ends_there_and_saves_nothing() {
     let (_turn, dir) = (turn(), checkpoint());
     let out = dir.path().join("out");

@@ -92,7 +92,16 @@ fn mini_batches_are_computed_again_with_the_same_dropout() {
     for size in [3, 100] {
         let device = Device::default().autodiff();
         // The parameters of a model are drawn when they are first used.
-        let new = || model(|config| config.with_mini_batch_size(Some(size)));
+        let modules = vec![
+            SentenceModuleConfig::Dropout(0.5),
+            SentenceModuleConfig::Normalize,
+            SentenceDenseConfig::new(7).with_use_residual(true).into(),
+            SentenceModuleConfig::LayerNorm,
+        ];
+        let new = || {
+            let config = |config: BertForSentenceEmbeddingConfig| config.with_mini_batch_size(Some(size));
+            model(|own| config(own).with_modules(modules.clone()).with_layer_start(Some(0)))
+        };
         let drawn = new();
         drawn.forward(&batch);
         let kept = {

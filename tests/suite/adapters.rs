@@ -287,7 +287,7 @@ fn what_an_adapter_cannot_hold_is_refused_by_name() {
         );
     }
     let mut config = BertForSentenceEmbeddingConfig::new(load().bert.config());
-    config.dense = vec![SentenceDenseConfig::new(4)];
+    config.modules = vec![SentenceDenseConfig::new(4).into()];
     let model = adapted(config.init(&device()), GROUPS[1], false);
     says(model.save_adapter(dir.path(), "base"), "lies in a folder of its own");
 }

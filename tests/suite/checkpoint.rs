@@ -85,7 +85,7 @@ fn a_directory_or_a_lone_file_takes_the_config_there_or_else_its_sizes_from_its_
         assert!(holds_pattern(&roberta));
         assert_eq!(roberta.position_embedding_type(), PositionEmbeddingType::AfterPadding);
         assert_eq!(roberta.position_embeddings.as_ref().unwrap().padding_idx(), Some(1));
-        assert_eq!(roberta.layer_norm.epsilon(), 1e-5);
+        assert_eq!(roberta.layer_norm.as_ref().unwrap().epsilon(), 1e-5);
     }
     let (_folder, path) = file_of(&tiny_tensors("roberta.embeddings."));
     says(load(path), "from_pretrained_with");
@@ -122,7 +122,7 @@ fn gamma(stored: Dtype, bytes: Vec<u8>, dtype: FloatDType) -> Tensor<1> {
     let (_folder, path) = file_of(&tensors);
     let mut module = cast_module(tiny().init(&device()), dtype).unwrap();
     module.load(path).unwrap();
-    module.layer_norm.gamma.val()
+    module.layer_norm.as_ref().unwrap().gamma.val()
 }
 
 #[test]

@@ -75,7 +75,8 @@ fn a_batch_without_anything_to_learn_costs_exactly_zero_and_trains_nothing() {
     for dtype in [FloatDType::F32, FloatDType::F16] {
         // 20 scores of 6e4 each: their sum is beyond f16, whose largest number is 65504.
         let mut masked = BertForMaskedLmConfig::new(bert()).init(&device);
-        masked.head.bias = masked.head.bias.map(|bias| bias.add_scalar(6e4).detach().require_grad());
+        let large = |bias: Tensor<1>| bias.add_scalar(6e4).detach().require_grad();
+        masked.head.bias = masked.head.bias.map(|bias| bias.map(large));
         let masked = cast_module(masked, dtype).unwrap();
         let output = masked.forward(&MaskedLmBatch::new(input(), None, &[], &[]).unwrap());
         assert!(output.logits.is_none());

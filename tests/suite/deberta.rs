@@ -116,7 +116,7 @@ fn a_masked_language_model_head_is_read_under_both_names_and_written_under_its_o
     // As the published models: the config does not say it, and transformers would not find the head.
     edit(&dir, "config.json", |config| drop(config.as_object_mut().unwrap().remove("legacy")));
     let published: BertForMaskedLm = loaded(dir.path());
-    let weight = |model: &BertForMaskedLm| values(model.head.transform.weight.val());
+    let weight = |model: &BertForMaskedLm| values(model.head.transform.as_ref().unwrap().weight.val());
     assert_eq!(weight(&published), weight(&model));
     let new = saved(&published);
     assert_eq!((names(&new), &config_json(&new)["legacy"]), ([true, false], &json!(true)));

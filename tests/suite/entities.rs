@@ -162,6 +162,22 @@ fn offsets_give_the_text_of_each_token() {
             assert_eq!(encoding.offsets()[1..encoding.len() - 1], *expected, "{name}: {text:?}");
         }
     }
+    // Of a map that makes one character of several, several of one, and nothing of some: places of the text as it was.
+    let tokenizer = BertTokenizer::from_pretrained(fixture("tokenizer_classes/xlm_roberta")).unwrap();
+    let dots = |start: usize| [(start, start + 3); 3];
+    let cases = [
+        ("？……", [&[(0, 3); 2][..], &dots(3), &dots(6)].concat()),
+        ("té\u{202f}……", [&[(0, 1), (1, 3), (6, 9)][..], &dots(6), &dots(9)].concat()),
+        ("…x", vec![(0, 3), (0, 3), (0, 3), (0, 3), (3, 4)]),
+        ("½ ﬁne Ⅳ", vec![(0, 2), (0, 2), (3, 6), (3, 7), (7, 8), (9, 12), (9, 12)]),
+        ("e\u{301}té", vec![(0, 1), (0, 4), (4, 6)]),
+        ("👩\u{200d}👩\u{200d}👧 a", vec![(0, 4), (0, 18), (19, 20), (19, 20)]),
+    ];
+    for (text, expected) in cases {
+        let encoding = tokenizer.encode(text).unwrap();
+        assert_eq!(encoding.offsets()[1..encoding.len() - 1], expected, "{text:?}");
+    }
+    let (_, tokenizer) = pipeline("bert").into_parts();
     let text = "the cat \u{3000} <mask>\u{3000}\u{3000}<mask> the cat the";
     let windows = tokenizer_of_family("mpnet").with_model_max_length(6).encode_windows(text, 2).unwrap();
     let offsets: Vec<_> = windows.iter().map(|window| &window.offsets()[1..window.len() - 1]).collect();

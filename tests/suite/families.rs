@@ -20,6 +20,7 @@ pub fn config(family: Family) -> BertModelConfig {
         Family::JinaEmbeddingsV3 => BertModelConfig::jina_embeddings_v3(),
         Family::ModernBert => BertModelConfig::modernbert_base(),
         Family::DebertaV2 => BertModelConfig::deberta_v3_base(),
+        Family::EuroBert => BertModelConfig::eurobert_210m(),
         _ => BertModelConfig::bert_base_uncased(),
     };
     let mut config = small(published, 20, 16).with_num_hidden_layers(2).with_intermediate_size(24);
@@ -107,7 +108,7 @@ fn a_config_that_no_model_of_the_family_has_is_refused() {
     fn positions(config: &mut BertModelConfig, positions: PositionEmbeddingType) {
         config.embeddings.position_embedding_type = positions;
     }
-    let changes: [(Family, Change, &str); 20] = [
+    let changes: [(Family, Change, &str); 24] = [
         (Family::Bert, |config| config.embeddings.embedding_size = Some(8), "embedding_size is 8"),
         (Family::Electra, |config| config.embeddings.embedding_size = Some(16), "hidden_size 16"),
         (Family::Albert, |config| config.embeddings.embedding_size = None, "embedding_size is None"),
@@ -128,6 +129,14 @@ fn a_config_that_no_model_of_the_family_has_is_refused() {
         (Family::Bert, |config| config.disentangled = Some(DisentangledConfig::new()), "is given"),
         (Family::DebertaV2, |config| positions(config, RelativeKey), "_embedding_type is RelativeKey"),
         (Family::Bert, |config| positions(config, Disentangled), "always Absolute"),
+        (Family::EuroBert, |config| config.embeddings.hidden_dropout_prob = 0.1, "always 0.0"),
+        (
+            Family::EuroBert,
+            |config| config.num_key_value_heads = Some(3),
+            "must divide num_attention_heads 2",
+        ),
+        (Family::Bert, |config| config.num_key_value_heads = Some(1), "must be num_attention_heads 2"),
+        (Family::EuroBert, |config| positions(config, Absolute), "always Rotary"),
     ];
     for (family, change, expected) in changes {
         let mut config = config(family);
@@ -175,9 +184,12 @@ fn a_classifier_reads_the_directory_of_another_head_and_says_what_it_lacked() {
         (Family::MpNet, vec!["classifier.dense.weight", "classifier.dense.bias"]),
         (Family::Albert, vec!["albert.pooler.weight", "albert.pooler.bias"]),
         (Family::Gte, vec!["gte.pooler.dense.weight", "gte.pooler.dense.bias"]),
+        (Family::EuroBert, vec!["dense.weight", "dense.bias"]),
     ];
     for (family, first) in expected {
-        let dir = saved(&BertForMaskedLmConfig::new(config(family)).init(&device));
+        // Tied, EuroBERT's head has no tensor.
+        let head = BertForMaskedLmConfig::new(config(family));
+        let dir = saved(&head.with_tie_word_embeddings(family != Family::EuroBert).init(&device));
         let (model, report) = BertForSequenceClassification::from_pretrained(dir.path(), &device).unwrap();
         assert_eq!(report.missing[..2], first[..], "{report}");
         assert!(!report.unused.is_empty());
@@ -207,6 +219,7 @@ fn defaults_of_a_config_are_those_of_the_familys_class() {
         ("gte", [250048, 768, 0, 8192, 1, 12, 12, 3072, 1], [0.1, 0.0], Gelu),
         ("jina_embeddings_v3", [250002, 1024, 0, 8194, 1, 24, 16, 4096, 1], [0.1, 0.1], Gelu),
         ("albert", [30000, 4096, 128, 512, 2, 12, 64, 16384, 0], [0.0, 0.0], GeluTanh),
+        ("eurobert", [128256, 768, 0, 8192, 0, 12, 12, 3072, 128001], [0.0, 0.0], Silu),
     ] {
         let config = read(json!({ "model_type": model_type }), json!({})).unwrap();
         let embeddings = &config.embeddings;
@@ -338,7 +351,7 @@ fn a_model_is_written_over_another_head_and_under_the_prefix_of_its_family() {
         keys.retain(|key| !key.contains("pooler.")); // which the bare model may have
         assert_eq!(keys, alone, "nothing of the old model is left beside");
         let layer: BertEmbeddings = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
-        let gamma = |layer: &BertEmbeddings| values(layer.layer_norm.gamma.val());
+        let gamma = |layer: &BertEmbeddings| values(layer.layer_norm.as_ref().unwrap().gamma.val());
         assert_eq!(gamma(&layer), gamma(&model.bert.embeddings));
         // A BERT's directory has none of the layers that the family asks for.
         let other = saved(&config(Family::Roberta).init(&device()));

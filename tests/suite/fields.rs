@@ -55,11 +55,13 @@ fn a_parameter_of_another_shape_or_dtype_is_named_with_both() {
         (shape("layer_norm.gamma", &[5], &[4]), |model| {
             model.embeddings.layer_norm = config().with_hidden_size(5).init(&device()).layer_norm
         }),
-        (shape("layer_norm.beta", &[1], &[4]), |model| model.embeddings.layer_norm.beta = Some(ones(1))),
+        (shape("layer_norm.beta", &[1], &[4]), |model| {
+            model.embeddings.layer_norm.as_mut().unwrap().beta = Some(ones(1))
+        }),
         (f64("token_type_embeddings.weight", words), |model| {
             to_f64(model.embeddings.token_type_embeddings.as_mut().unwrap())
         }),
-        (f64("layer_norm.gamma", words), |model| to_f64(&mut model.embeddings.layer_norm)),
+        (f64("layer_norm.gamma", words), |model| to_f64(model.embeddings.layer_norm.as_mut().unwrap())),
         (shape(query, &[8, 8], &[4, 4]), |model| {
             let mut wide = config().with_hidden_size(8);
             wide.position_embedding_type = PositionEmbeddingType::RelativeKey;
@@ -171,17 +173,17 @@ fn a_head_that_does_not_fit_its_model_is_named() {
         |model| to_f64(&mut model.qa_outputs),
     );
     masked("head.transform.weight has shape [4, 3], but expected [4, 4]", |model| {
-        model.head.transform = linear(4, 3)
+        model.head.transform = Some(linear(4, 3))
     });
     masked(
         "head.bias is F64, but word_embeddings.weight is F32; cast the whole model with cast_module",
-        |model| to_f64(&mut model.head.bias),
+        |model| to_f64(model.head.bias.as_mut().unwrap()),
     );
     masked("head.decoder.weight has shape [10, 5], but expected [10, 4]", |model| {
         model.head.decoder = Some(table(10, 5))
     });
     masked("head.layer_norm.beta has shape [5], but expected [4]", |model| {
-        model.head.layer_norm.beta = Some(ones(5))
+        model.head.layer_norm.as_mut().unwrap().beta = Some(ones(5))
     });
 }
 

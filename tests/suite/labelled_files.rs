@@ -241,6 +241,24 @@ fn json_lines_hold_names_ids_lists_and_numbers_and_tables_lists_of_classes() {
     let classes = all(&texts).into_iter().map(|(_, _, label)| label).collect::<Vec<_>>();
     assert_eq!(classes, [vec![0, 1], vec![0, 2], vec![]].map(Label::Classes));
     assert!(open("a.tsv", "text\tlabel\nx\t[\"a\"]\n", &Columns::default()).is_err());
+
+    // A list of rows, as pandas' `to_json(orient="records")` writes it, in one line or in many.
+    let rows = [json!({"text": "x", "label": "b"}), json!({"text": "y", "label": "a"})];
+    for list in [json!(rows).to_string(), format!("{:#}", json!(rows))] {
+        let texts = open("a.json", list, &Columns::default()).unwrap();
+        assert_eq!(all(&texts), [text("x", Label::Class(1)), text("y", Label::Class(0))]);
+    }
+}
+
+#[test]
+fn words_that_other_readers_take_for_nothing_are_texts() {
+    let nothing = ["null", "NA", "None", "nan", "N/A", "NULL"];
+    let csv = nothing.map(|word| format!("{word},a\n")).concat();
+    let lines = nothing.map(|word| json!({"text": word, "label": "a"}).to_string()).join("\n");
+    for (name, content) in [("a.csv", format!("text,label\n{csv}")), ("a.jsonl", lines)] {
+        let texts = open(name, content, &Columns::default()).unwrap();
+        assert_eq!(all(&texts), nothing.map(|word| text(word, Label::Class(0))), "{name}");
+    }
 }
 
 /// The layout of transformers' guides and of Kaggle's comments.

@@ -87,6 +87,7 @@ mod encoder;
 #[cfg(feature = "tokenizers")]
 mod entities;
 mod errors;
+mod eurobert;
 mod families;
 mod family;
 mod fields;

@@ -95,7 +95,7 @@ fn new_parameters_are_as_wide_as_transformers_draws_them() {
     };
     let layer = &config.bert.encoder.layers[1];
     let inwards = [&layer.attention.query, &layer.intermediate, layer.gate.as_ref().unwrap()];
-    let outwards = [&layer.attention_output, &layer.output, &config.head.transform];
+    let outwards = [&layer.attention_output, &layer.output, config.head.transform.as_ref().unwrap()];
     // A normal distribution that is cut off at two standard deviations has 0.880 of them.
     let near =
         |found: f64, expected: f64| assert!((found / (0.880 * expected) - 1.0).abs() < 0.05, "{found}");
@@ -169,7 +169,9 @@ fn fields_of_both_versions_of_transformers_are_read() {
 
 #[test]
 fn a_config_that_no_model_has_is_refused() {
-    for (bert, pooling) in [(config(), Pooling::Max), (small_bert(20, 16), Pooling::Mean)] {
+    for (bert, pooling) in
+        [(config(), ClassifierPooling::Late), (small_bert(20, 16), ClassifierPooling::Mean)]
+    {
         let config = BertForSequenceClassificationConfig::new(bert).with_classifier_pooling(Some(pooling));
         fails!(config.try_init(&device()), Error::Config { field: "classifier_pooling", .. });
     }
@@ -185,7 +187,9 @@ fn positions_may_be_given_and_are_those_of_places_otherwise() {
     let places =
         BertEmbeddingsInput::from_rows(&[[0, 5, 0, 0, 9, 7], [7, 8, 9, 4, 3, 2]], &device()).unwrap();
     let tokens = BertEmbeddingsInput::from_rows(&[[5, 9, 7]], &device()).unwrap();
-    for family in [Family::ModernBert, Family::NomicBert, Family::Gte, Family::JinaEmbeddingsV3] {
+    for family in
+        [Family::ModernBert, Family::NomicBert, Family::Gte, Family::JinaEmbeddingsV3, Family::EuroBert]
+    {
         let model = larger(config_of(family).init(&autodiff())).valid();
         let run = |input: &BertEmbeddingsInput, padding: Option<&PaddingMask>| {
             let all = model.forward_all(input, padding).unwrap().last_hidden_state;
@@ -214,7 +218,7 @@ fn a_mean_is_taken_of_texts_that_are_padded_anywhere_and_position_0_of_none_befo
     let texts = BertEmbeddingsInput::from_rows(&[[0, 0, 5, 9], [7, 8, 9, 4]], &device()).unwrap();
     let padding = PaddingMask::from_rows(&[[true, true, false, false], [false; 4]]).unwrap();
     let head = BertForSequenceClassificationConfig::new(config());
-    let mean = head.clone().with_classifier_pooling(Some(Pooling::Mean)).init(&device());
+    let mean = head.clone().with_classifier_pooling(Some(ClassifierPooling::Mean)).init(&device());
     let alone = BertEmbeddingsInput::from_rows(&[[5, 9]], &device()).unwrap();
     let found = values(mean.logits(&texts, Some(&padding)).unwrap());
     assert_eq!(found[..2], values(mean.logits(&alone, None).unwrap()));

@@ -121,7 +121,10 @@ fn directory(entry: &Value, layouts: &Value) -> TempDir {
     if !below.is_empty() {
         fs::remove_file(dir.path().join("config.json")).unwrap_or_default();
     }
-    write(&format!("{below}config.json"), entry["config"].to_string().as_bytes());
+    // A model without a Transformer has none.
+    if entry["config"] != json!({}) {
+        write(&format!("{below}config.json"), entry["config"].to_string().as_bytes());
+    }
     let mut names = entry["tokenizer"].as_str().unwrap().split(' ');
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/published/tokenizers");
     let folder = names.next().unwrap();

@@ -131,10 +131,10 @@ fn the_metadata_of_a_models_file_is_kept() {
 fn a_bias_that_a_module_lacks_is_stored_as_zeros_of_the_modules_dtype() {
     let dir = tempfile::tempdir().unwrap();
     let mut module = cast_module(tiny().init(&device()), FloatDType::F16).unwrap();
-    module.layer_norm.beta = None;
+    module.layer_norm.as_mut().unwrap().beta = None;
     module.save_pretrained(dir.path()).unwrap();
     let loaded = BertEmbeddings::from_pretrained(dir.path(), &device()).unwrap();
-    assert_eq!(loaded.layer_norm.beta.unwrap().val().into_data(), TensorData::from([0.0f32; 4]));
+    assert_eq!(loaded.layer_norm.unwrap().beta.unwrap().val().into_data(), TensorData::from([0.0f32; 4]));
 }
 
 #[test]

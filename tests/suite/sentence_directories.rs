@@ -105,6 +105,22 @@ fn sentences_are_cut_to_the_models_length_or_to_its_positions() {
     }
 }
 
+/// As a model of decoders' authors states it. sentence-transformers takes the first place of a padded text, which is padding.
+#[cfg(feature = "tokenizers")]
+#[test]
+fn padding_on_the_left_moves_no_token_out_of_a_pooling() {
+    let texts = ["a", "b a b a b"];
+    for (pooling, _) in crate::sentences::POOLINGS {
+        let (_, dir) = new(&config().with_pooling(pooling));
+        fs::write(dir.path().join("vocab.txt"), vocabulary(&["a", "b"])).unwrap();
+        edit(dir.path(), "tokenizer_config.json", |file| *file = json!({ "padding_side": "left" }));
+        let pipeline = Pipeline::<BertForSentenceEmbedding>::from_pretrained(dir.path(), &device()).unwrap();
+        let encode = |texts: &[&str]| values(pipeline.encode(texts, &TextOptions::new()).unwrap());
+        let alone = [encode(&texts[..1]), encode(&texts[1..])].concat();
+        assert_close(&encode(&texts), &alone, F32);
+    }
+}
+
 /// A file of a directory with one field changed, and what reading it says.
 #[test]
 fn what_is_not_supported_in_a_directory_is_named() {
@@ -138,7 +154,7 @@ fn what_is_not_supported_in_a_directory_is_named() {
         (dense, "in_features", json!(null), "is missing"),
         (dense, "out_features", json!(0), "above 0"),
         ("3_Dense/config.json", "in_features", json!(8), "has width 6"),
-        (dense, "use_residual", json!(true), "residual"),
+        (dense, "use_residual", json!("yes"), "true or false"),
         (dense, "bias", json!(1), "true or false"),
         (dense, "module_input_name", json!("token_embeddings"), "sentence_embedding"),
         ("4_Normalize/config.json", "module_input_name", json!("token_embeddings"), "token_embeddings"),
@@ -155,7 +171,7 @@ fn what_is_not_supported_in_a_directory_is_named() {
     }
     let module = |path: &str, kind: &str| json!({ "path": path, "type": format!("sentence_transformers.models.{kind}") });
     for (index, new, says) in [
-        (2, module("", "LayerNorm"), "any number of Dense"),
+        (2, module("", "LayerNorm"), "have a LayerNorm in \"\", which"),
         (1, module("1_Dense", "Dense"), "Transformer, Dense, Dense"),
         (
             2,
@@ -167,6 +183,17 @@ fn what_is_not_supported_in_a_directory_is_named() {
         (4, module("../1_Pooling", "Normalize"), "have a Normalize in \"../1_Pooling\""),
         (0, module("0_BERT", "Transformer"), "0_BERT"),
         (1, module("", "Normalize"), "Normalize, Dense"),
+        (1, module("1_W", "WeightedLayerPooling"), "WeightedLayerPooling, Dense"),
+        (2, module("2_W", "WeightedLayerPooling"), "Pooling, WeightedLayerPooling, Dense"),
+        (2, module("2_CNN", "CNN"), "have CNN, which computes"),
+        (1, module("1_LSTM", "LSTM"), "have LSTM, which"),
+        (0, module("", "BoW"), "have BoW, which reads words"),
+        (0, module("0_Words", "WordEmbeddings"), "have WordEmbeddings, which"),
+        (1, module("1_Words", "WordWeights"), "have WordWeights, which"),
+        (0, module("", "Router"), "have Router, which chooses"),
+        (0, module("", "Asym"), "have Asym, which chooses"),
+        (0, module("", "StaticEmbedding"), "have StaticEmbedding, which"),
+        (0, module("", "CLIPModel"), "have CLIPModel, which"),
         (1, json!({ "path": "1_Pooling", "type": "mine.Pooling" }), "mine.Pooling"),
     ] {
         refused("modules.json", &|modules| modules[index] = new.clone(), says);
@@ -176,12 +203,15 @@ fn what_is_not_supported_in_a_directory_is_named() {
     for (config, expected) in [
         (config().with_truncate_dim(Some(0)), "truncate_dim"),
         (config().with_prompts(Prompts::new().with("a", "b").with_default("c")), "prompts"),
-        (config().with_dense(vec![SentenceDenseConfig::new(0)]), "dense"),
+        (config().with_modules(vec![SentenceDenseConfig::new(0).into()]), "modules"),
         // PyTorch has no class for it, but an argument of GELU.
         (
-            config().with_dense(vec![SentenceDenseConfig::new(6).with_activation(Activation::GeluTanh)]),
-            "dense",
+            config()
+                .with_modules(vec![SentenceDenseConfig::new(6).with_activation(Activation::GeluTanh).into()]),
+            "modules",
         ),
+        (config().with_modules(vec![SentenceModuleConfig::Dropout(1.0)]), "modules"),
+        (config().with_layer_start(Some(3)), "layer_start"),
     ] {
         fails!(config.validate(), Error::Config { field, .. } if *field == expected);
     }
@@ -255,10 +285,10 @@ fn resizing_loading_and_other_heads_keep_the_pooling() {
 /// A model with two layers, in a directory.
 fn with_layers() -> (BertForSentenceEmbedding, TempDir) {
     let layers = vec![
-        SentenceDenseConfig::new(6).with_activation(Activation::Gelu),
-        SentenceDenseConfig::new(5).with_bias(false),
+        SentenceDenseConfig::new(6).with_activation(Activation::Gelu).into(),
+        SentenceDenseConfig::new(5).with_bias(false).into(),
     ];
-    new(&config().with_dense(layers).with_include_prompt(false).with_truncate_dim(Some(3)))
+    new(&config().with_modules(layers).with_include_prompt(false).with_truncate_dim(Some(3)))
 }
 
 #[test]
@@ -278,13 +308,15 @@ fn layers_are_saved_read_and_new_where_a_directory_has_none() {
     assert_eq!(report.missing, expected);
     // Another number of layers, or another width.
     let mut other = model.config();
-    other.dense.pop();
+    other.modules.pop();
     let load = |config: &BertForSentenceEmbeddingConfig| {
         BertForSentenceEmbedding::from_pretrained_with(config, dir.path(), &device())
     };
-    says(load(&other), "have 2 Dense, but the config has 1");
+    says(load(&other), "have Dense, Dense, but the config has Dense");
+    other.modules.push(SentenceModuleConfig::LayerNorm);
+    says(load(&other), "have Dense, Dense, but the config has Dense, LayerNorm");
     let mut wide = model.config();
-    wide.dense[1].out_features = 7;
+    wide.modules[1] = SentenceDenseConfig::new(7).with_bias(false).into();
     assert!(matches!(load(&wide), Err(Error::CheckpointShape { .. })));
     let (_, report) =
         BertForSentenceEmbedding::from_pretrained_with_new_head(&wide, dir.path(), &device()).unwrap();
@@ -301,6 +333,94 @@ fn layers_are_saved_read_and_new_where_a_directory_has_none() {
     // Over a directory with layers a model without them is one without them.
     config().init(&device()).save_pretrained(dir.path()).unwrap();
     assert_eq!(BertForSentenceEmbeddingConfig::from_pretrained(dir.path()).unwrap(), config());
+}
+
+#[test]
+fn modules_of_every_class_stay_where_they_are_and_their_files_are_checked() {
+    let modules = vec![
+        SentenceModuleConfig::Normalize,
+        SentenceModuleConfig::LayerNorm,
+        SentenceModuleConfig::Dropout(0.25),
+        SentenceDenseConfig::new(6).with_use_residual(true).into(),
+        SentenceModuleConfig::Normalize,
+        SentenceModuleConfig::LayerNorm,
+    ];
+    let config = config().with_modules(modules).with_layer_start(Some(1));
+    let (model, dir) = new(&config);
+    let dir = dir.path();
+    let (read_back, report) = BertForSentenceEmbedding::from_pretrained(dir, &device()).unwrap();
+    assert_eq!((read_back.config(), report), (config.clone(), LoadReport::default()));
+    let listed = json(dir.join("modules.json"));
+    let listed: Vec<&str> =
+        listed.as_array().unwrap().iter().map(|own| own["path"].as_str().unwrap()).collect();
+    assert_eq!(
+        listed.join(" "),
+        " 1_WeightedLayerPooling 2_Pooling 3_Normalize 4_LayerNorm 5_Dropout 6_Dense 7_Normalize 8_LayerNorm 9_Normalize"
+    );
+    // What sentence-transformers takes for a default.
+    let (weighted, dropout) = ("1_WeightedLayerPooling/config.json", "5_Dropout/config.json");
+    for file in [dropout, "3_Normalize/config.json"] {
+        fs::remove_file(dir.join(file)).unwrap();
+    }
+    edit(dir, weighted, |file| drop(file.as_object_mut().unwrap().remove("layer_start")));
+    edit(dir, "config.json", |file| drop(file.as_object_mut().unwrap().remove("output_hidden_states")));
+    let read = || BertForSentenceEmbeddingConfig::from_pretrained(dir);
+    says(read(), "without which sentence-transformers skips the WeightedLayerPooling");
+    for name in ["config_args", "config_kwargs"] {
+        edit(dir, "sentence_bert_config.json", |file| {
+            *file = json!({ name: { "output_hidden_states": true } })
+        });
+        edit(dir, weighted, |file| file["layer_start"] = json!(2));
+        let found = read().unwrap();
+        assert_eq!((found.layer_start, &found.modules[2]), (Some(2), &SentenceModuleConfig::Dropout(0.2)));
+    }
+    for (file, field, value, problem) in [
+        (weighted, "layer_start", json!(3), "there are hidden states 0 to 2"),
+        (weighted, "layer_start", json!(-1), "a whole number"),
+        (weighted, "num_hidden_layers", json!(12), "the model has 2 layers"),
+        (weighted, "num_hidden_layers", json!(null), "is 12, but"),
+        ("4_LayerNorm/config.json", "dimension", json!(9), "has width 8"),
+        ("8_LayerNorm/config.json", "dimension", json!(8), "has width 6"),
+        ("8_LayerNorm/config.json", "dimension", json!(null), "is missing"),
+        (dropout, "dropout", json!(1), "a number in [0, 1)"),
+        (dropout, "dropout", json!("much"), "a number in [0, 1)"),
+        ("7_Normalize/config.json", "module_output_name", json!("other"), "sentence_embedding"),
+    ] {
+        let before = fs::read(dir.join(file)).unwrap_or_else(|_| b"{}".to_vec());
+        edit(dir, file, |config| config[field] = value.clone());
+        says(read(), problem);
+        fs::write(dir.join(file), before).unwrap();
+    }
+    // A model without the modules leaves them out, and one with other ones says what is there.
+    let less = config.clone().with_layer_start(None);
+    let load = |config: &_| BertForSentenceEmbedding::from_pretrained_with(config, dir, &device());
+    says(load(&less), "have WeightedLayerPooling, LayerNorm, Dense, LayerNorm, but the config has LayerNorm");
+    // Rows of padding alone are zeros, as the last hidden state of them.
+    let input = BertEmbeddingsInput::from_rows(&[[2, 7], [0, 0]], &device()).unwrap();
+    let padding = PaddingMask::from_lengths(&[2, 0], 2).unwrap();
+    let nothing = PaddingMask::from_lengths(&[0, 0], 2).unwrap();
+    let embed = |padding| values(model.embed(&input, Some(padding)).unwrap());
+    assert_eq!(embed(&padding)[6..], embed(&nothing)[6..]);
+    let shorter = |length: usize| {
+        let mut model = model.clone();
+        let weights = Tensor::ones([length], &device());
+        model.layer_weights = Some(Param::from_tensor(weights));
+        model.embed(&input, None)
+    };
+    shorter(3).unwrap();
+    says(shorter(4), "layer_weights has shape [4], but expected [3]");
+}
+
+#[test]
+fn a_directory_without_a_transformer_names_its_first_module() {
+    let (_, dir) = new(&config());
+    fs::remove_file(dir.path().join("config.json")).unwrap();
+    let first = json!({ "path": "", "type": "sentence_transformers.models.StaticEmbedding" });
+    edit(dir.path(), "modules.json", |modules| modules[0] = first.clone());
+    says(
+        BertForSentenceEmbedding::from_pretrained(dir.path(), &device()),
+        "modules begin with \"sentence_transformers.models.StaticEmbedding\", but must begin with a Transformer",
+    );
 }
 
 #[cfg(feature = "tokenizers")]

@@ -3,6 +3,7 @@
 use crate::prelude::*;
 use crate::sentences::POOLINGS;
 use crate::transformers::Python;
+use burn::nn::Linear;
 
 #[test]
 fn layers_and_prompts_of_directories_equal_sentence_transformers() {
@@ -10,10 +11,16 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
     let texts: Vec<String> = list(&json(fixtures.join("texts.json")));
     let device = device().autodiff();
     let copy = tempdir().unwrap();
-    for name in ["dense", "max", "weighted", "cls"] {
+    for name in ["dense", "max", "weighted", "cls", "modules", "layers"] {
         let dir = fixtures.join(name);
-        let (model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device).unwrap();
+        let (mut model, report) = BertForSentenceEmbedding::from_pretrained(&dir, &device).unwrap();
         assert!(report.is_complete(), "{report}");
+        // The gradients are those without dropout.
+        for module in &mut model.modules {
+            if let SentenceModule::Dropout(dropout) = module {
+                *dropout = dropout.clone().freeze();
+            }
+        }
         let case = File::at(&fixtures.join(format!("{name}.safetensors")));
         let tokenizer = BertTokenizer::from_pretrained(&dir).unwrap();
         for (dtype, tolerance) in [(FloatDType::F32, MODEL_F32), (FloatDType::F64, F64)] {
@@ -39,15 +46,31 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
             let gradients = (vectors * upstream).sum().backward();
             let words = &model.bert.embeddings.word_embeddings.weight;
             assert_close(&values(words.grad(&gradients).unwrap()), &case.values("grad.words"), tolerance);
-            for (i, dense) in model.dense.iter().enumerate() {
-                let weight = dense.linear.weight.grad(&gradients).unwrap().transpose();
-                assert_close(&values(weight), &case.values(&format!("grad.{i}.linear.weight")), tolerance);
-                let bias = format!("grad.{i}.linear.bias");
-                assert_eq!(dense.linear.bias.is_some(), case.has(&bias));
-                if let Some(param) = &dense.linear.bias {
-                    assert_close(&values(param.grad(&gradients).unwrap()), &case.values(&bias), tolerance);
+            let of = |param: &Param<Tensor<1>>| values(param.grad(&gradients).unwrap());
+            let of_linear = |linear: &Linear| values(linear.weight.grad(&gradients).unwrap().transpose());
+            let weights = model.layer_weights.iter().map(|weights| vec![("layer_weights", of(weights))]);
+            let of_modules = model.modules.iter().filter_map(|module| match module {
+                SentenceModule::Dense(SentenceDense { linear, residual, .. }) => {
+                    let bias = linear.bias.as_ref().map(|bias| ("linear.bias", of(bias)));
+                    let residual = residual.as_ref().map(|own| ("residual.weight", of_linear(own)));
+                    let weight = ("linear.weight", of_linear(linear));
+                    Some([weight].into_iter().chain(bias).chain(residual).collect())
+                }
+                SentenceModule::LayerNorm(norm) => {
+                    let beta = norm.beta.as_ref().unwrap();
+                    Some(vec![("norm.weight", of(&norm.gamma)), ("norm.bias", of(beta))])
+                }
+                _ => None,
+            });
+            let mut compared = 1;
+            for (i, gradients) in weights.chain(of_modules).enumerate() {
+                for (key, found) in gradients {
+                    assert_close(&found, &case.values(&format!("grad.{i}.{key}")), tolerance);
+                    compared += 1;
                 }
             }
+            let names = case.names();
+            assert_eq!(compared, names.iter().filter(|name| name.starts_with("grad.")).count(), "{name}");
             says(pipeline.encode(&texts, &named("other")), "\"passage\"");
             let none = pipeline.encode::<&str>(&[], &encode).unwrap();
             assert_eq!(none.dims(), [0, model.config().truncate_dim.unwrap_or(model.width())]);
@@ -64,11 +87,17 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
         model.save_pretrained(&saved).unwrap();
         let read_back: BertForSentenceEmbedding = loaded(&saved);
         assert_eq!(read_back.config(), model.config());
-        for file in (0..model.dense.len()).map(|i| format!("{}_Dense/model.safetensors", i + 2)) {
+        let of_modules = |dir: &Path| {
+            let mut files = crate::files::walk(dir);
+            files.retain(|path| path.ends_with("model.safetensors") && path.components().count() > 1);
+            files
+        };
+        assert_eq!(of_modules(&saved), of_modules(&dir));
+        for file in of_modules(&dir) {
             let [written, expected] = [saved.join(&file), dir.join(&file)].map(|path| File::at(&path));
             assert_eq!(written.names().len(), expected.names().len());
             for key in expected.names() {
-                assert_eq!(written.data(&key), expected.data(&key), "{file} {key}");
+                assert_eq!(written.data(&key), expected.data(&key), "{file:?} {key}");
             }
         }
         let own = "config_sentence_transformers.json";
@@ -101,7 +130,15 @@ fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
         if normalize {
             let prompts = Prompts::new().with("query", "a question: ").with_default("query");
             config = config.with_prompts(prompts).with_include_prompt(false).with_truncate_dim(Some(4));
-            config.dense = vec![SentenceDenseConfig::new(6), SentenceDenseConfig::new(5).with_bias(false)];
+            config.modules = vec![
+                SentenceModuleConfig::Normalize,
+                SentenceDenseConfig::new(8).with_use_residual(true).into(),
+                SentenceModuleConfig::LayerNorm,
+                SentenceModuleConfig::Dropout(0.3),
+                SentenceDenseConfig::new(5).with_bias(false).with_use_residual(true).into(),
+                SentenceModuleConfig::LayerNorm,
+            ];
+            config.layer_start = Some(1);
         }
         let name = format!("{family:?}{pooling:?}");
         let dir = all.path().join(&name);
@@ -114,9 +151,15 @@ fn sentence_transformers_loads_what_is_saved_and_embeds_alike() {
     Python::named().check("sentence_embeddings", all.path(), out.path());
     let texts: Vec<String> = list(&json(out.path().join("sentences.json")));
     // The vectors of each model by the name of its directory.
-    let expected = File::at(&out.path().join("f32.safetensors"));
-    for (name, pipeline) in models {
-        let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
-        assert_close(&found, &expected.values(&name), MODEL_F32);
+    for (dtype, file, tolerance) in
+        [(FloatDType::F32, "f32.safetensors", MODEL_F32), (FloatDType::F64, "f64.safetensors", F64)]
+    {
+        let expected = File::at(&out.path().join(file));
+        for (name, pipeline) in &models {
+            let model = cast_module(pipeline.model().clone(), dtype).unwrap();
+            let pipeline = Pipeline::new(model, pipeline.tokenizer().clone()).unwrap();
+            let found = values(pipeline.encode(&texts, &TextOptions::new()).unwrap());
+            assert_close(&found, &expected.values(name), tolerance);
+        }
     }
 }

@@ -5,11 +5,11 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
-use crate::family::{Classified, Family, SequenceHead};
+use crate::family::{Classified, ClassifierPooling, Family, SequenceHead};
 use crate::layers::{
     PaddingMask, ParameterCheck, check_dropout, drop_out, ensure, linear, linear_activation,
 };
-use crate::model::bert::BertModel;
+use crate::model::bert::{BertModel, BertModelOutput};
 use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
 use crate::model::classifier::{
     ClassifierTransform, check_names, check_smoothing, check_weights, classifier, numbered,
@@ -38,8 +38,9 @@ pub struct BertForSequenceClassificationConfig {
     /// DeBERTa: dropout before the first of the two linear layers, in [0, 1).
     #[config(default = 0.0)]
     pub pooler_dropout: f64,
-    /// ModernBERT: what the classifier reads of the tokens' vectors, [`Pooling::Cls`], the default, or [`Pooling::Mean`].
-    pub classifier_pooling: Option<Pooling>,
+    /// ModernBERT and EuroBERT: what the classifier makes of the tokens' vectors; by default [`ClassifierPooling::Cls`], in EuroBERT
+    /// [`ClassifierPooling::Late`].
+    pub classifier_pooling: Option<ClassifierPooling>,
     /// The weight of each class in the loss; none in a regression. Not stored in `config.json`.
     pub class_weights: Option<Vec<f64>>,
     /// ε of label smoothing in the loss of single classes, in [0, 1). Not stored in `config.json`.
@@ -73,12 +74,9 @@ impl BertForSequenceClassificationConfig {
         let (family, pooler_dropout) = (self.bert.embeddings.family, self.pooler_dropout);
         let (name, problem_type) = (family.model_type(), self.problem_type);
         if let Some(pooling) = self.classifier_pooling {
-            let can_pool = family.architecture().sequence_head == SequenceHead::Transformed;
-            ensure(can_pool, "classifier_pooling", || {
-                format!("is {pooling:?}, but the family {name} has one way; use None")
-            })?;
-            ensure(matches!(pooling, Pooling::Cls | Pooling::Mean), "classifier_pooling", || {
-                format!("is {pooling:?}, but a classifier reads Cls or Mean")
+            let all = family.architecture().sequence_poolings;
+            ensure(all.iter().any(|(own, _)| *own == pooling), "classifier_pooling", || {
+                format!("is {pooling:?}, which the family {name} does not have; use None")
             })?;
         }
         ensure(pooler_dropout == 0.0 || has_context_pooler(family), "pooler_dropout", || {
@@ -104,6 +102,12 @@ impl BertForSequenceClassificationConfig {
                 self.num_labels()
             )
         })
+    }
+
+    /// What is pooled: the family's default, or position 0, where nothing is stated.
+    fn pooling(&self) -> ClassifierPooling {
+        let default = self.bert.encoder().sequence_poolings.first().map(|(pooling, _)| *pooling);
+        self.classifier_pooling.or(default).unwrap_or(ClassifierPooling::Cls)
     }
 
     fn build(&self, device: &Device) -> BertForSequenceClassification {
@@ -137,6 +141,7 @@ fn has_context_pooler(family: Family) -> bool {
 /// DeBERTa:        logits = Dropout(GELU(Dropout'(x₀)·P + p))·W + b
 /// DistilBERT:     logits = Dropout(ReLU(x₀·P + p))·W + b
 /// ModernBERT:     logits = Dropout(LayerNorm(GELU(x·P)))·W + b     x that of position 0, or the mean over tokens
+/// EuroBERT:       logits = GELU(x·P + p)·W + b                     the same, or the mean of the logits of all tokens
 /// ```
 ///
 /// Source: `BertForSequenceClassification`, `RobertaClassificationHead` and so on of transformers 5.23.
@@ -207,21 +212,24 @@ impl BertForSequenceClassification {
     /// was removed.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         let (embeddings, head) = (&self.bert.embeddings, &self.classifier);
-        let pooling = self.stated.classifier_pooling.unwrap_or(Pooling::Cls);
+        let pooling = self.stated.pooling();
         // Position 0 has no token in a sequence padded on the left.
-        let reads_first = head.transform.is_none() || pooling == Pooling::Cls;
-        padding.filter(|_| reads_first).map_or(Ok(()), PaddingMask::check_first)?;
+        padding.filter(|_| pooling == ClassifierPooling::Cls).map_or(Ok(()), PaddingMask::check_first)?;
         let (hidden, check) = (embeddings.hidden_size(), ParameterCheck::beside(&embeddings.word_embeddings));
         check.linear("classifier.out_proj", &head.out_proj, [hidden, self.stated.num_labels()])?;
         head.dense.iter().try_for_each(|dense| check.linear("classifier.dense", dense, [hidden; 2]))?;
         head.transform.iter().try_for_each(|transform| transform.check(&check, hidden))?;
-        let output = self.bert.try_forward(input, padding)?;
-        let pooled = match (&head.transform, &head.dense, output.pooler_output) {
-            (Some(transform), ..) => {
-                transform.forward(pooling.try_forward(output.last_hidden_state, padding)?)
-            }
+        let BertModelOutput { last_hidden_state: all, pooler_output, .. } =
+            self.bert.try_forward(input, padding)?;
+        let (dims, mean) = (all.dims(), |x| Pooling::Mean.try_forward(x, padding));
+        let read: Tensor<2> = match pooling {
+            ClassifierPooling::Cls => all.narrow(1, 0, 1).squeeze_dim(1),
+            ClassifierPooling::Mean => mean(all)?,
+            ClassifierPooling::Late => all.flatten(0, 1), // [B · S, H]
+        };
+        let pooled = match (&head.transform, &head.dense, pooler_output) {
+            (Some(transform), ..) => transform.forward(read),
             (None, Some(dense), _) => {
-                let first = output.last_hidden_state.narrow(1, 0, 1).squeeze_dim::<2>(1); // [B, H]
                 let (activation, dropout) = match embeddings.family().architecture().sequence_head {
                     SequenceHead::Dense { activation, drops_input } => {
                         (activation, drops_input.then_some(&head.dropout))
@@ -232,8 +240,10 @@ impl BertForSequenceClassification {
                         (Activation::Tanh, Some(&head.dropout))
                     }
                 };
-                let first = dropout.iter().fold(first, |first, drop| drop_out(drop, &dense.weight, first));
-                linear_activation(dense, first, activation)
+                let read = dropout.iter().fold(read, |read, drop| drop_out(drop, &dense.weight, read));
+                let read = linear_activation(dense, read, activation);
+                // The mean of what the classifier reads gives that of its logits, as it is linear.
+                if pooling == ClassifierPooling::Late { mean(read.reshape(dims))? } else { read }
             }
             (None, None, Some(pooled)) => pooled,
             (None, None, None) => {

@@ -60,15 +60,13 @@ fn label_thresholds(
 }
 
 /// What a config of a family with poolings says, or leaves to the default.
-fn classifier_pooling(fields: &Fields) -> Result<Option<Pooling>> {
-    let has_one = fields.spec.architecture.sequence_head == SequenceHead::Transformed;
-    let known = |name: &str| match name {
-        "mean" if has_one => Some(Some(Pooling::Mean)),
-        // As a config built by hand has it.
-        "cls" => Some(None),
-        _ => (!has_one).then_some(None),
-    };
-    Ok(fields.known("classifier_pooling", "\"cls\" or \"mean\"", known)?.flatten())
+fn classifier_pooling(fields: &Fields) -> Result<Option<ClassifierPooling>> {
+    let all = fields.spec.architecture.sequence_poolings;
+    let Some((default, _)) = all.first() else { return Ok(None) };
+    let allowed = format!("one of {}", all.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", "));
+    let known = |stated: &str| all.iter().find(|(_, name)| *name == stated).map(|(pooling, _)| *pooling);
+    // The default is none, as in a config built by hand.
+    Ok(fields.known("classifier_pooling", &allowed, known)?.filter(|pooling| pooling != default))
 }
 
 impl Stored for BertForSequenceClassification {
@@ -108,8 +106,9 @@ impl Stored for BertForSequenceClassification {
         fields.push(("problem_type", json!(config.problem_type)));
         // null too, in place of those of a model that was there.
         fields.push(("label_thresholds", json!(config.label_thresholds)));
-        if self.classifier.transform.is_some() {
-            fields.push(("classifier_pooling", json!(config.classifier_pooling.unwrap_or(Pooling::Cls))));
+        let mut poolings = config.bert.encoder().sequence_poolings.iter();
+        if let Some((_, name)) = poolings.find(|(pooling, _)| *pooling == config.pooling()) {
+            fields.push(("classifier_pooling", json!(name)));
         }
         if has_context_pooler(config.bert.embeddings.family) {
             fields.push(("pooler_dropout", json!(config.pooler_dropout)));

@@ -1,20 +1,23 @@
 mod modules;
 pub(super) mod pooling;
 pub(super) mod sentence_loss;
+pub(super) mod sentence_module;
 pub(super) mod similarity;
 
 use crate::embeddings::BertEmbeddingsInput;
-use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
-use crate::layers::{PaddingMask, ParameterCheck, check_sizes, ensure, linear_activation};
+use crate::layers::{PaddingMask, ParameterCheck, check_sizes, ensure};
 use crate::model::bert::BertModel;
 use crate::model::labels::check_padding;
+use crate::model::loss::widened;
 use crate::model::sentence::pooling::Pooling;
 use crate::model::sentence::sentence_loss::{MultipleNegativesRankingLoss, SentenceLoss, check_labels};
+use crate::model::sentence::sentence_module::{SentenceModule, SentenceModuleConfig};
 use crate::model::sentence::similarity::{Similarity, normalized};
-use crate::model::sentence_transformers::{Prompts, check_activation};
-use burn::nn::{Linear, LinearConfig};
+use crate::model::sentence_transformers::Prompts;
+use burn::module::Param;
+use burn::nn::Initializer;
 use burn::prelude::*;
 use burn_fused::recomputed_anywhere;
 
@@ -24,6 +27,9 @@ use burn_fused::recomputed_anywhere;
 pub struct BertForSentenceEmbeddingConfig {
     /// The model below.
     pub bert: BertModelConfig,
+    /// The first hidden state, 0 being that of the embeddings, of those whose weighted mean is pooled, with weights that are
+    /// trained; by default the last one alone is pooled. `WeightedLayerPooling` of sentence-transformers.
+    pub layer_start: Option<usize>,
     /// How the vectors of the tokens are pooled.
     #[config(default = "Pooling::Mean")]
     pub pooling: Pooling,
@@ -33,10 +39,10 @@ pub struct BertForSentenceEmbeddingConfig {
     /// Whether the tokens of a prompt are pooled too; if not, `encode` leaves them out.
     #[config(default = true)]
     pub include_prompt: bool,
-    /// The layers after the pooling, which give the vectors another width.
+    /// What follows the pooling, in this order.
     #[config(default = "Vec::new()")]
-    pub dense: Vec<SentenceDenseConfig>,
-    /// Whether the vectors are scaled to length 1.
+    pub modules: Vec<SentenceModuleConfig>,
+    /// Whether the vectors are scaled to length 1 at the end.
     #[config(default = true)]
     pub normalize: bool,
     /// The maximum length of a sentence in tokens; by default the tokenizer's.
@@ -65,19 +71,18 @@ pub struct BertForSentenceEmbeddingConfig {
 
 impl BertForSentenceEmbeddingConfig {
     /// Checks that a model can be built from this config. Errors are those of [`BertModelConfig::validate`] and
-    /// [`SentenceLoss::validate`], and [`Error::Config`] if `max_seq_length`, `truncate_dim`, `mini_batch_size` or a layer's
-    /// `out_features` is 0, or the default prompt is missing.
+    /// [`SentenceLoss::validate`], and [`Error::Config`] if `max_seq_length`, `truncate_dim`, `mini_batch_size` or a module's
+    /// `out_features` is 0, a probability of dropout is not in [0, 1), there is no hidden state `layer_start`, or the default
+    /// prompt is missing.
     pub fn validate(&self) -> Result<()> {
         self.bert.validate()?;
         self.prompts.validate()?;
-        for dense in &self.dense {
-            ensure(dense.out_features > 0, "dense", || {
-                "has 0 out_features, but must have at least 1".into()
-            })?;
-            check_activation("dense", dense.activation)?;
-        }
-        let width = self.dense.last().map_or(self.pooled_width(), |dense| dense.out_features);
-        self.loss.validate(width)?;
+        self.modules.iter().try_for_each(SentenceModuleConfig::validate)?;
+        let layers = self.bert.num_hidden_layers;
+        ensure(self.layer_start.is_none_or(|start| start <= layers), "layer_start", || {
+            format!("is {}, but there are hidden states 0 to {layers}", self.layer_start.unwrap_or_default())
+        })?;
+        self.loss.validate(self.width())?;
         let sizes = [
             ("max_seq_length", self.max_seq_length),
             ("truncate_dim", self.truncate_dim),
@@ -90,20 +95,25 @@ impl BertForSentenceEmbeddingConfig {
         self.bert.embeddings.hidden_size.saturating_mul(1 + self.more_pooling.len())
     }
 
+    /// The length of the vectors.
+    fn width(&self) -> usize {
+        self.modules.iter().fold(self.pooled_width(), |width, own| own.width_after(width))
+    }
+
     fn build(&self, device: &Device) -> BertForSentenceEmbedding {
         let mut width = self.pooled_width();
-        let dense = self.dense.iter().map(|&SentenceDenseConfig { out_features, bias, activation }| {
-            // Burn's own initialiser, which is PyTorch's.
-            let linear = LinearConfig::new(width, out_features).with_bias(bias).init(device);
-            // Each layer reads vectors as wide as those that the one before gives.
-            width = out_features;
-            SentenceDense { linear, activation }
+        let modules = self.modules.iter().map(|config| {
+            let module = config.build(width, device);
+            width = config.width_after(width);
+            module
         });
+        let weights = |start| Initializer::Ones.init([self.bert.num_hidden_layers + 1 - start], device);
         BertForSentenceEmbedding {
-            dense: dense.collect(),
+            modules: modules.collect(),
+            layer_weights: self.layer_start.map(weights),
             bert: self.bert.build(false, device),
-            // The layers state their own config, so that the two cannot differ.
-            stated: Self { dense: Vec::new(), ..self.clone() },
+            // The modules state their own config, so that the two cannot differ.
+            stated: Self { modules: Vec::new(), ..self.clone() },
         }
     }
 }
@@ -155,7 +165,7 @@ impl SentencePairBatch {
     }
 }
 
-/// Sentence embeddings: the vectors of the tokens, pooled, and optionally passed through layers and normalised.
+/// Sentence embeddings: the vectors of the tokens, pooled, and optionally passed through further modules and normalised.
 ///
 /// ```
 /// # use burn_bert::{BertEmbeddingsInput, Result, model::{BertForSentenceEmbedding, SentencePairBatch}};
@@ -176,9 +186,11 @@ impl SentencePairBatch {
 pub struct BertForSentenceEmbedding {
     /// The model below, without a pooler.
     pub bert: BertModel,
-    /// The layers after the pooling.
-    pub dense: Vec<SentenceDense>,
-    /// The config that the model was built from, without its layers.
+    /// The weights wᵢ of the last hidden states hᵢ, whose mean Σ wᵢ·hᵢ / Σ wᵢ is pooled; `None` if the last one is.
+    pub layer_weights: Option<Param<Tensor<1>>>,
+    /// What follows the pooling.
+    pub modules: Vec<SentenceModule>,
+    /// The config that the model was built from, without its modules.
     #[module(skip)]
     stated: BertForSentenceEmbeddingConfig,
 }
@@ -197,20 +209,25 @@ pub struct SentenceEmbeddingOutput {
 impl BertForSentenceEmbedding {
     /// The config that builds a model of this shape.
     pub fn config(&self) -> BertForSentenceEmbeddingConfig {
+        // Of as many hidden states as there are weights.
+        let start = |weights: &Param<Tensor<1>>| {
+            (self.bert.encoder.num_hidden_layers() + 1).saturating_sub(weights.lazy_shape()[0])
+        };
         BertForSentenceEmbeddingConfig {
             bert: self.bert.config(),
-            dense: self.dense.iter().map(SentenceDense::config).collect(),
+            layer_start: self.layer_weights.as_ref().map(start),
+            modules: self.modules.iter().map(SentenceModule::config).collect(),
             ..self.stated.clone()
         }
     }
 
     /// The length of the vectors.
     pub fn width(&self) -> usize {
-        self.dense.last().map_or(self.config().pooled_width(), |dense| dense.config().out_features)
+        self.config().width()
     }
 
-    /// One vector per sentence, [B, H], or as wide as the last of the [`dense`](Self::dense) layers. Errors are those of
-    /// [`BertModel::try_forward`], and [`Error::Parameter`] if one of a layer does not fit.
+    /// One vector per sentence, [B, H], or as wide as the [`modules`](Self::modules) make them. Errors are those of
+    /// [`BertModel::try_forward`], and [`Error::Parameter`] if one of a module does not fit.
     pub fn embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         self.embed_after(input, padding, &[])
     }
@@ -222,18 +239,38 @@ impl BertForSentenceEmbedding {
         padding: Option<&PaddingMask>,
         prompt_lengths: &[usize],
     ) -> Result<Tensor<2>> {
-        let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
+        let words = &self.bert.embeddings.word_embeddings;
+        let check = ParameterCheck::beside(words);
+        let hidden = self.token_vectors(input, padding, &check)?;
         let poolings = [self.stated.pooling].into_iter().chain(self.stated.more_pooling.iter().copied());
         let pooled = poolings.map(|pooling| pooling.after_prompts(hidden.clone(), padding, prompt_lengths));
         let pooled = Tensor::cat(pooled.collect::<Result<_>>()?, 1);
-        let check = ParameterCheck::beside(&self.bert.embeddings.word_embeddings);
-        let vectors = self.dense.iter().try_fold(pooled, |x, SentenceDense { linear, activation }| {
-            let [_, outputs] = linear.weight.lazy_shape().dims();
-            check.linear("dense.linear", linear, [x.dims()[1], outputs])?;
-            Ok::<_, Error>(linear_activation(linear, x, *activation))
-        })?;
-        // Normalised last: a layer would give the vectors another length.
+        let modules = &mut self.modules.iter();
+        let vectors = modules.try_fold(pooled, |x, own| own.try_forward(x, &check, &words.weight))?;
         Ok(if self.stated.normalize { normalized(vectors) } else { vectors })
+    }
+
+    /// What is pooled, [B, S, H]: the last hidden state, or the weighted mean of several.
+    fn token_vectors(
+        &self,
+        input: &BertEmbeddingsInput,
+        padding: Option<&PaddingMask>,
+        check: &ParameterCheck,
+    ) -> Result<Tensor<3>> {
+        let Some(weights) = &self.layer_weights else {
+            return Ok(self.bert.try_forward(input, padding)?.last_hidden_state);
+        };
+        let (count, [weighted]) = (self.bert.encoder.num_hidden_layers() + 1, weights.lazy_shape().dims());
+        check.param("layer_weights", weights, [weighted.clamp(1, count)])?;
+        let (weights, mut states) = (widened(weights.val()), Vec::new());
+        let last = self.bert.forward_watched(input, padding, |rows| states.push(rows.clone()))?;
+        states.push(last.rows());
+        let dtype = last.rows().dtype();
+        let states = states.into_iter().skip(count - weighted).enumerate();
+        let terms = states.map(|(i, rows)| widened(rows) * weights.clone().narrow(0, i, 1).unsqueeze());
+        let sum = terms.reduce(|sum, term| sum + term).expect("at least one weight");
+        let mean = (sum / weights.clone().sum().unsqueeze()).cast(dtype); // [N, H]
+        Ok(last.packing().unpack(mean))
     }
 
     /// Embeds anchors and candidates and returns the loss. Errors are those of [`embed`](Self::embed) and
@@ -278,39 +315,5 @@ impl BertForSentenceEmbedding {
             })
         });
         Ok(Tensor::cat(parts.collect::<Result<_>>()?, 0))
-    }
-}
-
-/// Configuration of a [`SentenceDense`], a layer of a [`BertForSentenceEmbedding`].
-#[derive(Config, Debug, PartialEq)]
-pub struct SentenceDenseConfig {
-    /// Length of the vectors that it gives.
-    pub out_features: usize,
-    /// Whether there is a bias.
-    #[config(default = true)]
-    pub bias: bool,
-    /// Activation after the linear layer.
-    #[config(default = "Activation::Tanh")]
-    pub activation: Activation,
-}
-
-/// `f(x·W + b)` of the vectors of sentences, part of a [`BertForSentenceEmbedding`]. Source: `Dense` of sentence-transformers
-/// 6.2, without a residual.
-#[derive(Module, Debug)]
-pub struct SentenceDense {
-    /// W, and b if there is one.
-    pub linear: Linear,
-    #[module(skip)]
-    activation: Activation,
-}
-
-impl SentenceDense {
-    /// The config that builds a layer of this shape.
-    pub fn config(&self) -> SentenceDenseConfig {
-        SentenceDenseConfig {
-            out_features: self.linear.weight.lazy_shape()[1],
-            bias: self.linear.bias.is_some(),
-            activation: self.activation,
-        }
     }
 }

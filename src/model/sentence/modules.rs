@@ -1,7 +1,9 @@
 //! How `BertForSentenceEmbedding` is stored: beside the model, sentence-transformers' list of modules.
 
+use super::sentence_module::SentenceDenseConfig;
 use super::*;
 use crate::checkpoint::{Fields, ModelKeys, StoredParam};
+use crate::encoder::Activation;
 use crate::error::shown;
 use crate::files::hub::transformer_folder;
 use crate::files::{CONFIG_NAME, SENTENCE_NAMES, TRANSFORMER_NAMES, read_json, regular_file};
@@ -24,8 +26,17 @@ const MODES: [(Pooling, &str, &str); 6] = [
     (Pooling::LastToken, "lasttoken", "pooling_mode_lasttoken"),
 ];
 
-/// The folders of the pooling, of the layers and, if there is one, of the normalisation.
-fn modules_of(dir: &Path) -> Result<(PathBuf, Vec<PathBuf>, Option<PathBuf>)> {
+/// Classes of modules that are not computed here, and why.
+const OTHERS: [(&[&str], &str); 4] = [
+    (&["BoW", "StaticEmbedding", "WordEmbeddings", "WordWeights"], "reads words without a Transformer"),
+    (&["CNN", "LSTM"], "computes the tokens' vectors anew"),
+    (&["Asym", "Router"], "chooses modules by the kind of a text"),
+    (&["CLIPModel"], "embeds images and texts"),
+];
+
+/// The classes of the modules after the Transformer, each with its folder: perhaps a WeightedLayerPooling, a Pooling, and what
+/// follows it.
+fn modules_of(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     let path = dir.join(MODULES);
     let invalid = |problem: String| Err(Error::ConfigFile { path: path.clone(), field: "modules", problem });
     let Value::Array(modules) = read_json(&path)? else { return invalid("are not a list".into()) };
@@ -34,16 +45,22 @@ fn modules_of(dir: &Path) -> Result<(PathBuf, Vec<PathBuf>, Option<PathBuf>)> {
     };
     let (paths, kinds) = (texts("path"), texts("type"));
     let kinds: Vec<&str> = kinds.into_iter().map(kind).collect();
-    let dense = match &kinds[..] {
-        // The normalisation is optional, and nothing follows it.
-        ["Transformer", "Pooling", rest @ ..] => rest.strip_suffix(&["Normalize"]).or(Some(rest)),
+    for (classes, does) in OTHERS {
+        if let Some(kind) = kinds.iter().find(|kind| classes.contains(kind)) {
+            return invalid(format!("have {kind}, which {does} and is not supported"));
+        }
+    }
+    let rest = match &kinds[..] {
+        ["Transformer", "WeightedLayerPooling", "Pooling", rest @ ..]
+        | ["Transformer", "Pooling", rest @ ..] => Some(rest),
         _ => None,
     };
-    let Some(dense) = dense.filter(|dense| dense.iter().all(|kind| *kind == "Dense")) else {
-        let problem =
-            "but supported are Transformer, Pooling, then any number of Dense and, if need be, Normalize";
+    let is_after_pooling = |kind: &&str| ["Dense", "LayerNorm", "Dropout", "Normalize"].contains(kind);
+    if rest.is_none_or(|rest| !rest.iter().all(is_after_pooling)) {
+        let problem = "but supported are Transformer, perhaps WeightedLayerPooling, Pooling, and then Dense, LayerNorm, Dropout and \
+                       Normalize in any order";
         return invalid(format!("are {}, {problem}", kinds.join(", ")));
-    };
+    }
     if !paths[0].is_empty() && transformer_folder(dir).is_none() {
         let problem = format!("have the Transformer in {:?}, where there is no {CONFIG_NAME}", paths[0]);
         return invalid(problem);
@@ -53,9 +70,8 @@ fn modules_of(dir: &Path) -> Result<(PathBuf, Vec<PathBuf>, Option<PathBuf>)> {
     if let Some((kind, path)) = outside {
         return invalid(format!("have a {kind} in {path:?}, which is not the name of a folder"));
     }
-    let mut folders = paths[1..].iter().map(|path| dir.join(path));
-    let pooling = folders.next().expect("the second of the modules");
-    Ok((pooling, folders.by_ref().take(dense.len()).collect(), folders.next()))
+    let folders = kinds.iter().zip(&paths).skip(1).map(|(kind, path)| (kind.to_string(), dir.join(path)));
+    Ok(folders.collect())
 }
 
 /// The directory with the list of modules, for that of the model.
@@ -64,29 +80,72 @@ fn root_of(dir: &Path) -> &Path {
     above.filter(|_| !regular_file::exists(&dir.join(MODULES))).unwrap_or(dir)
 }
 
-fn dense_of(config: &SideConfig, width: usize) -> Result<SentenceDenseConfig> {
-    check_names(config)?;
+/// A module after the pooling that reads vectors of length `width`.
+fn module_of(kind: &str, config: &SideConfig, width: usize) -> Result<SentenceModuleConfig> {
     let required = |field| config.size(field)?.ok_or_else(|| config.invalid(field, "is missing".into()));
-    let in_features = required("in_features")?;
-    if in_features != width {
-        let problem = format!("is {in_features}, but what it reads has width {width}");
-        return Err(config.invalid("in_features", problem));
-    }
-    if config.flag("use_residual")? == Some(true) {
-        return Err(config.invalid("use_residual", "is true, but a residual is not supported".into()));
-    }
-    let activation = match config.fields.get("activation_function") {
-        None => Activation::Tanh,
-        Some(class) => of_torch_class(class).ok_or_else(|| {
-            let problem = format!("is {}, but must be one of {}", shown(&class.to_string()), torch_classes());
-            config.invalid("activation_function", problem)
-        })?,
+    let check_width = |field| match required(field)? {
+        found if found == width => Ok(()),
+        found => Err(config.invalid(field, format!("is {found}, but what it reads has width {width}"))),
     };
-    Ok(SentenceDenseConfig {
-        out_features: required("out_features")?,
-        bias: config.flag("bias")?.unwrap_or(true),
-        activation,
+    Ok(match kind {
+        "Dense" => {
+            check_names(config)?;
+            check_width("in_features")?;
+            let activation = match config.fields.get("activation_function") {
+                None => Activation::Tanh,
+                Some(class) => of_torch_class(class).ok_or_else(|| {
+                    let problem =
+                        format!("is {}, but must be one of {}", shown(&class.to_string()), torch_classes());
+                    config.invalid("activation_function", problem)
+                })?,
+            };
+            let dense = SentenceDenseConfig::new(required("out_features")?)
+                .with_bias(config.flag("bias")?.unwrap_or(true))
+                .with_activation(activation)
+                .with_use_residual(config.flag("use_residual")?.unwrap_or(false));
+            dense.into()
+        }
+        "LayerNorm" => {
+            check_width("dimension")?;
+            SentenceModuleConfig::LayerNorm
+        }
+        "Dropout" => {
+            let is_valid = |prob: &f64| (0.0..1.0).contains(prob);
+            let read = |prob: &Value| prob.as_f64().filter(is_valid);
+            SentenceModuleConfig::Dropout(config.value("dropout", "a number in [0, 1)", read)?.unwrap_or(0.2))
+        }
+        _ => {
+            check_names(config)?;
+            SentenceModuleConfig::Normalize
+        }
     })
+}
+
+/// The first hidden state of a WeightedLayerPooling of a model of so many layers.
+fn layer_start_of(config: &SideConfig, fields: &Fields, layers: usize) -> Result<usize> {
+    let stated = config.size("num_hidden_layers")?.unwrap_or(12);
+    if stated != layers {
+        let problem = format!("is {stated}, but the model has {layers} layers");
+        return Err(config.invalid("num_hidden_layers", problem));
+    }
+    let transformer = transformer_settings(fields.dir())?;
+    let of_settings = ["config_kwargs", "config_args"].iter().any(|kwargs| {
+        transformer.fields.get(*kwargs).is_some_and(|kwargs| kwargs["output_hidden_states"] == true)
+    });
+    let are_asked_for = of_settings || fields.flag("output_hidden_states")? == Some(true);
+    fields.ensure(are_asked_for, "output_hidden_states", || {
+        "is not true, without which sentence-transformers skips the WeightedLayerPooling of modules.json; set it, or remove \
+         that module"
+            .into()
+    })?;
+    let read = |start: &Value| start.as_u64().and_then(|start| start.try_into().ok());
+    Ok(config.value("layer_start", "a whole number", read)?.unwrap_or(4))
+}
+
+/// The settings of the Transformer in its folder, under whatever name, or nothing.
+fn transformer_settings(dir: &Path) -> Result<SideConfig> {
+    let mut paths = TRANSFORMER_NAMES.iter().map(|name| dir.join(name));
+    paths.find(|path| regular_file::exists(path)).map_or(Ok(SideConfig::default()), SideConfig::at)
 }
 
 /// The last part of a class of sentence-transformers, or the whole name of another.
@@ -153,33 +212,39 @@ impl Stored for BertForSentenceEmbedding {
 
     fn config_of(fields: &Fields) -> Result<BertForSentenceEmbeddingConfig> {
         let mut config = BertForSentenceEmbeddingConfig::new(BertModelConfig::from_fields(fields)?);
-        let (transformer, dir) = (fields.dir(), root_of(fields.dir()));
+        let dir = root_of(fields.dir());
         // As sentence-transformers reads a directory of transformers.
         config.normalize = false;
         if regular_file::exists(&dir.join(MODULES)) {
-            let (pooling, dense, normalize) = modules_of(dir)?;
-            let mut width = config.bert.embeddings.hidden_size;
-            let pooling = SideConfig::at(pooling.join(CONFIG_NAME))?;
-            let (mut poolings, include_prompt) = poolings_of(&pooling, width)?;
-            (config.pooling, config.include_prompt) = (poolings.remove(0), include_prompt);
-            width *= 1 + poolings.len();
-            config.more_pooling = poolings;
-            for folder in dense {
-                let dense = dense_of(&SideConfig::at(folder.join(CONFIG_NAME))?, width)?;
-                width = dense.out_features;
-                config.dense.push(dense);
+            let mut width = 0;
+            for (kind, folder) in modules_of(dir)? {
+                let path = folder.join(CONFIG_NAME);
+                let has_defaults = ["Dropout", "Normalize"].contains(&kind.as_str());
+                let own = if has_defaults { SideConfig::if_there(path)? } else { SideConfig::at(path)? };
+                match kind.as_str() {
+                    "WeightedLayerPooling" => {
+                        let layers = config.bert.num_hidden_layers;
+                        config.layer_start = Some(layer_start_of(&own, fields, layers)?);
+                    }
+                    "Pooling" => {
+                        let (mut poolings, include_prompt) =
+                            poolings_of(&own, config.bert.embeddings.hidden_size)?;
+                        (config.pooling, config.include_prompt) = (poolings.remove(0), include_prompt);
+                        config.more_pooling = poolings;
+                        width = config.width();
+                    }
+                    _ => {
+                        let module = module_of(&kind, &own, width)?;
+                        width = module.width_after(width);
+                        config.modules.push(module);
+                    }
+                }
             }
-            if let Some(folder) = normalize {
-                check_names(&SideConfig::if_there(folder.join(CONFIG_NAME))?)?;
-                config.normalize = true;
-            }
+            let is_last = |module: &mut SentenceModuleConfig| *module == SentenceModuleConfig::Normalize;
+            config.normalize = config.modules.pop_if(is_last).is_some();
         }
         let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
-        let transformer = TRANSFORMER_NAMES
-            .iter()
-            .map(|name| transformer.join(name))
-            .find(|path| regular_file::exists(path));
-        let stated = transformer.map_or(Ok(SideConfig::default()), SideConfig::at)?;
+        let stated = transformer_settings(fields.dir())?;
         // serde's names of the variants are sentence-transformers'.
         let known = |name: &Value| serde_json::from_value(name.as_str()?.into()).ok();
         let similarity =
@@ -192,27 +257,49 @@ impl Stored for BertForSentenceEmbedding {
             .with_do_lower_case(stated.flag("do_lower_case")?.unwrap_or(false)))
     }
 
+    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+        self.layer_weights.iter().map(|_| ("output_hidden_states", json!(true))).collect()
+    }
+
     fn adapt_params(&self, _keys: &ModelKeys, params: &mut Vec<StoredParam>) -> Copies {
+        // After Transformer, WeightedLayerPooling if there is one, and Pooling.
+        let first = 2 + usize::from(self.layer_weights.is_some());
         for param in params {
-            if let Some((index, name)) = param.key.strip_prefix("dense.").and_then(|key| key.split_once('.'))
-            {
-                let index: usize = index.parse().expect("the index in a Vec");
-                let folder = format!("{}_Dense", index + 2); // after Transformer and Pooling
-                (param.key, param.part, param.folder) = (name.into(), Some(folder.clone()), Some(folder));
-            }
+            let names: Vec<&str> = param.key.split('.').collect();
+            let (folder, key) = match names[..] {
+                ["layer_weights"] => ("1_WeightedLayerPooling".into(), param.key.clone()),
+                ["modules", index, class, ref rest @ ..] => {
+                    let index: usize = index.parse().expect("the index in a Vec");
+                    let key = match rest {
+                        // By names of their own, whatever those of the model's norms are.
+                        ["gamma" | "weight"] => "norm.weight".into(),
+                        ["beta" | "bias"] => "norm.bias".into(),
+                        _ => rest.join("."),
+                    };
+                    (format!("{}_{class}", first + index), key)
+                }
+                _ => continue,
+            };
+            (param.key, param.part, param.folder) = (key, Some(folder.clone()), Some(folder));
         }
         Copies::default()
     }
 
     fn folders_beside(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        const WITH_WEIGHTS: [&str; 3] = ["WeightedLayerPooling", "Dense", "LayerNorm"];
         let dir = root_of(dir);
-        if self.dense.is_empty() || !regular_file::exists(&dir.join(MODULES)) {
+        let own = self.layer_weights.iter().map(|_| WITH_WEIGHTS[0]);
+        let own = own.chain(self.modules.iter().map(|module| module.config().class()));
+        let own: Vec<&str> = own.filter(|class| WITH_WEIGHTS.contains(class)).collect();
+        if own.is_empty() || !regular_file::exists(&dir.join(MODULES)) {
             return Ok(Vec::new());
         }
-        let (_, folders, _) = modules_of(dir)?;
-        // None at all is a checkpoint without these layers, which are then reported as missing.
-        if ![0, self.dense.len()].contains(&folders.len()) {
-            let problem = format!("have {} Dense, but the config has {}", folders.len(), self.dense.len());
+        let mut listed = modules_of(dir)?;
+        listed.retain(|(kind, _)| WITH_WEIGHTS.contains(&kind.as_str()));
+        let (kinds, folders): (Vec<String>, _) = listed.into_iter().unzip();
+        // None at all is a checkpoint without these modules, which are then reported as missing.
+        if !kinds.is_empty() && kinds != own {
+            let problem = format!("have {}, but the config has {}", kinds.join(", "), own.join(", "));
             return Err(Error::ConfigFile { path: dir.join(MODULES), field: "modules", problem });
         }
         Ok(folders)
@@ -239,6 +326,14 @@ impl Stored for BertForSentenceEmbedding {
             modules.push(module(modules.len(), &folder, class));
             files.push((dir.join(folder).join(CONFIG_NAME), config));
         };
+        if let Some(layer_start) = config.layer_start {
+            let weighted = json!({
+                "word_embedding_dimension": self.bert.embeddings.hidden_size(),
+                "num_hidden_layers": config.bert.num_hidden_layers,
+                "layer_start": layer_start,
+            });
+            add("WeightedLayerPooling", weighted);
+        }
         let mut pooling = json!({ "word_embedding_dimension": self.bert.embeddings.hidden_size() });
         let all: Vec<Pooling> = [config.pooling].into_iter().chain(config.more_pooling.clone()).collect();
         for (mode, _, flag) in MODES {
@@ -253,19 +348,32 @@ impl Stored for BertForSentenceEmbedding {
             pooling["include_prompt"] = json!(false);
         }
         add("Pooling", pooling);
-        for SentenceDense { linear, activation } in &self.dense {
-            let [in_features, out_features] = linear.weight.lazy_shape().dims();
-            let dense = json!({
-                "in_features": in_features,
-                "out_features": out_features,
-                "bias": linear.bias.is_some(),
-                // One without a class was refused when the model was built.
-                "activation_function": torch_class(*activation),
-            });
-            add("Dense", dense);
-        }
-        if config.normalize {
-            add("Normalize", json!({ "module_input_name": "sentence_embedding" }));
+        let mut width = config.pooled_width();
+        // A switch of the config is a module of the file.
+        let last = config.normalize.then_some(SentenceModuleConfig::Normalize);
+        for module in config.modules.iter().chain(&last) {
+            let (in_features, out_features) = (width, module.width_after(width));
+            let own = match module {
+                SentenceModuleConfig::Dense(dense) => {
+                    let mut own = json!({
+                        "in_features": in_features,
+                        "out_features": out_features,
+                        "bias": dense.bias,
+                        // One without a class was refused when the model was built.
+                        "activation_function": torch_class(dense.activation),
+                    });
+                    // Versions before 5.7 do not know it.
+                    if dense.use_residual {
+                        own["use_residual"] = json!(true);
+                    }
+                    own
+                }
+                SentenceModuleConfig::LayerNorm => json!({ "dimension": width }),
+                SentenceModuleConfig::Dropout(prob) => json!({ "dropout": prob }),
+                SentenceModuleConfig::Normalize => json!({ "module_input_name": "sentence_embedding" }),
+            };
+            add(module.class(), own);
+            width = out_features;
         }
         let mut own = SideConfig::of_kind(dir, "SentenceTransformer")?;
         let says_nothing = config.prompts == Prompts::new()

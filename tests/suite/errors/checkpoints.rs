@@ -58,7 +58,7 @@ pub fn rows() -> Vec<Row> {
         row::UnsupportedModel(
             "DIR/config.json: model type gpt2 is not supported: it is a decoder; model types that can be read are bert, \
              distilbert, electra, mpnet, albert, ernie, roberta, xlm-roberta, camembert, data2vec-text, \
-             modernbert, nomic_bert, gte, jina_embeddings_v3, deberta-v2",
+             modernbert, nomic_bert, gte, jina_embeddings_v3, deberta-v2, eurobert",
             |dir| config(dir, r#"{"model_type": "gpt2"}"#),
         ),
         row::NotACheckpoint(

@@ -130,8 +130,10 @@ fn tokenizers_equal_transformers_whatever_files_they_are_read_from() {
     let [bert, mpnet] = ["tokenizer", "families/mpnet_tokenizer"];
     for folder in [bert, "roberta_tokenizer", mpnet, "families/albert_tokenizer"] {
         assert_eq!(check(folder, &fixture(folder)), (folder != bert).then_some(512));
-        // Without a config beside it, special tokens go by their usual names.
-        check(folder, changed(folder, |_| {}).path());
+        // Without a config beside it, special tokens go by their usual names, and ALBERT's types by the post-processor.
+        if folder != "families/albert_tokenizer" {
+            check(folder, changed(folder, |_| {}).path());
+        }
     }
     let without_special_tokens = changed(bert, |tokenizer| {
         tokenizer["added_tokens"] = json!([]);

@@ -37,6 +37,12 @@ pub fn count<T>(work: impl FnOnce() -> T) -> (T, Use) {
     (result, Use { peak, kept, largest: LARGEST.load(Relaxed) })
 }
 
+/// Bytes alive now.
+#[allow(dead_code, reason = "not everyone who counts asks for all")]
+pub fn alive() -> usize {
+    ALIVE.load(Relaxed)
+}
+
 fn grown(size: usize) {
     let alive = ALIVE.fetch_add(size, Relaxed) + size;
     PEAK.fetch_max(alive, Relaxed);

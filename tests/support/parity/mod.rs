@@ -49,7 +49,7 @@ pub fn keys(model: &impl Module, dir: &Path) -> BTreeMap<String, Stored> {
     keys
 }
 
-const FAMILIES: [&str; 9] = [
+const FAMILIES: [&str; 10] = [
     "distilbert",
     "electra",
     "mpnet",
@@ -59,6 +59,7 @@ const FAMILIES: [&str; 9] = [
     "gte",
     "jina_embeddings_v3",
     "deberta",
+    "eurobert",
 ];
 
 /// A model and a batch of the fixtures.
@@ -154,7 +155,7 @@ pub trait Head: PretrainedModel {
     /// families and over its two attentions (eager and SDPA); in f16 with products rounded before the bias is added, as
     /// Burn's are.
     const HELD_IN_16_BITS: [f64; 2];
-    /// The same of those and ModernBERT, whose rows nothing normalises between its layers.
+    /// The same of those, ModernBERT and EuroBERT, whose rows nothing normalises between its layers.
     const MODERNBERT_HELD_IN_16_BITS: [f64; 2] = Self::HELD_IN_16_BITS;
     type Batch;
     fn fixtures() -> Vec<Fixture>;
@@ -207,6 +208,7 @@ fn token_batch(case: &File, device: &Device) -> TokenClassificationBatch {
 
 impl Head for BertForMaskedLm {
     const HELD_IN_16_BITS: [f64; 2] = [8.1e-2, 8.8e-3];
+    const MODERNBERT_HELD_IN_16_BITS: [f64; 2] = [9.1e-2, 8.8e-3];
     type Batch = MaskedLmBatch;
 
     fn fixtures() -> Vec<Fixture> {
@@ -217,7 +219,7 @@ impl Head for BertForMaskedLm {
             Fixture::new("bert", &relative("relative_key"), &relative("relative_key")),
             Fixture::new("bert", &relative("relative_key_query"), &relative("relative_key_query")),
         ];
-        all.extend(Fixture::of_families("masked_lm"));
+        all.extend(["masked_lm", "tied"].into_iter().flat_map(Fixture::of_families));
         all
     }
 
@@ -253,9 +255,8 @@ impl Head for BertForSequenceClassification {
 
     fn fixtures() -> Vec<Fixture> {
         let problems = ["single_label_classification", "multi_label_classification", "regression"];
-        let first_token = "families/modernbert_first_token";
         let mut all = Fixture::of_classifiers("sequence", &problems, "sequence");
-        all.push(Fixture::new("modernbert", first_token, first_token));
+        all.extend(["first_token", "pooled"].into_iter().flat_map(Fixture::of_families));
         all
     }
 
