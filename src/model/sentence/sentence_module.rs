@@ -72,7 +72,7 @@ impl SentenceModuleConfig {
                     use_residual,
                 })
             }
-            Self::LayerNorm => SentenceModule::LayerNorm(LayerNorm::new(width, 1e-5, true, device)),
+            Self::LayerNorm => SentenceModule::LayerNorm(LayerNorm::new(width, 1e-5, [true, false], device)),
             Self::Dropout(prob) => SentenceModule::Dropout(DropoutConfig::new(prob).init()),
             Self::Normalize => SentenceModule::Normalize(SentenceNormalize),
         }
