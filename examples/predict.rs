@@ -49,6 +49,7 @@ enum Task {
     ZeroShot {
         #[command(flatten)]
         model: Model,
+        /// The labels, separated by commas
         #[arg(long, value_delimiter = ',', required = true)]
         labels: Vec<String>,
         /// The hypothesis, with {} in place of the label
