@@ -157,7 +157,7 @@ impl Log for Warnings {
 }
 
 fn main() -> Result<()> {
-    log::set_logger(&Warnings)?;
+    log::set_logger(&Warnings).expect("the only logger of this program");
     log::set_max_level(LevelFilter::Warn);
     match Task::parse() {
         Task::Classify { model } => {
