@@ -15,6 +15,7 @@
 mod int8;
 mod kernel;
 mod matrix;
+mod sharing;
 mod threads;
 mod tiles;
 

@@ -17,7 +17,7 @@
 mod kernels;
 
 use crate::matrix::{Matrix, Values};
-use crate::threads::{Packed, Worker, share_product};
+use crate::sharing::{Packed, Worker, share_product};
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::amx::Registers;
 use crate::tiles::{PANEL, Tile, fetch, prefetch};

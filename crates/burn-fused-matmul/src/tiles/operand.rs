@@ -5,7 +5,7 @@ use super::float::{arch, round};
 use super::pairs;
 use super::{Instructions, PANEL, Tile, Words, fetch};
 use crate::matrix::{Matrix, Values};
-use crate::threads::{Packed, part};
+use crate::sharing::{Packed, part};
 #[cfg(target_arch = "x86_64")]
 use pulp::Arch;
 use pulp::{Simd, WithSimd};

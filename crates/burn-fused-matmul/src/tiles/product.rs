@@ -6,7 +6,7 @@ use super::operand::{Operand, stride};
 use super::{COPIED, InPlace, Instructions, PANEL, Panels, Rounding, Tile, chain, fetch};
 use crate::Output;
 use crate::matrix::Matrix;
-use crate::threads::{Packed, Worker, even, share_product};
+use crate::sharing::{Packed, Worker, even, share_product};
 use std::ops::Range;
 
 /// Tiles along K of a phase, whose products are added up in registers: to read sums again costs more than to read a few rows of A from
