@@ -1,5 +1,6 @@
 mod modules;
 pub(super) mod pooling;
+mod pooling_config;
 pub(super) mod sentence_loss;
 pub(super) mod sentence_module;
 pub(super) mod similarity;

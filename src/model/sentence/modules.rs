@@ -1,5 +1,6 @@
 //! How `BertForSentenceEmbedding` is stored: beside the model, sentence-transformers' list of modules.
 
+use super::pooling_config;
 use super::sentence_module::SentenceDenseConfig;
 use super::*;
 use crate::checkpoint::{Fields, ModelKeys, StoredParam};
@@ -15,16 +16,6 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 const MODULES: &str = SENTENCE_NAMES[0];
-
-/// The names of a pooling in `pooling_mode` and in the older flags, of which several give their vectors in this order.
-const MODES: [(Pooling, &str, &str); 6] = [
-    (Pooling::Cls, "cls", "pooling_mode_cls_token"),
-    (Pooling::Max, "max", "pooling_mode_max_tokens"),
-    (Pooling::Mean, "mean", "pooling_mode_mean_tokens"),
-    (Pooling::MeanSqrtLen, "mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
-    (Pooling::WeightedMean, "weightedmean", "pooling_mode_weightedmean_tokens"),
-    (Pooling::LastToken, "lasttoken", "pooling_mode_lasttoken"),
-];
 
 /// Classes of modules that are not computed here, and why.
 const OTHERS: [(&[&str], &str); 4] = [
@@ -154,49 +145,6 @@ fn kind(class: &str) -> &str {
     name.unwrap_or(class)
 }
 
-/// The modes of a pooling's config, in its present or its former form, and whether prompts are pooled.
-fn poolings_of(config: &SideConfig, hidden_size: usize) -> Result<(Vec<Pooling>, bool)> {
-    for field in ["embedding_dimension", "word_embedding_dimension"] {
-        if let Some(width) = config.fields.get(field).filter(|width| **width != hidden_size) {
-            let problem = format!("is {width}, but the model's hidden_size is {hidden_size}");
-            return Err(config.invalid(field, problem));
-        }
-    }
-    let include_prompt = config.flag("include_prompt")?.unwrap_or(true);
-    let invalid = |problem: String| Err(config.invalid("pooling_mode", problem));
-    // Newer files have `pooling_mode`, older ones a flag for each mode.
-    let flags = || config.fields.iter().filter(|(name, _)| name.starts_with("pooling_mode_"));
-    let names: Vec<&str> = match config.fields.get("pooling_mode") {
-        Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().unwrap_or("?")).collect(),
-        Some(mode) => vec![mode.as_str().unwrap_or("?")],
-        None => match flags().find(|(_, is_set)| !is_set.is_boolean()) {
-            Some((name, value)) => {
-                return invalid(format!("has {name} {value}, but it must be true or false"));
-            }
-            None => {
-                let is_set = |name: &str| config.fields.get(name).is_some_and(|is_set| *is_set == true);
-                let known = MODES.map(|(.., flag)| flag);
-                let others = flags().map(|(name, _)| name.as_str()).filter(|name| !known.contains(name));
-                known.into_iter().chain(others).filter(|name| is_set(name)).collect()
-            }
-        },
-    };
-    if names.is_empty() && flags().count() > 0 && !config.fields.contains_key("pooling_mode") {
-        return invalid("has no flag that is true; set one".into());
-    }
-    let supported = MODES.map(|(_, name, _)| name).join(", ");
-    let pooling = |name: &str| {
-        let known = MODES.iter().find(|(_, mode, flag)| [*mode, *flag].contains(&name));
-        let problem = || format!("is {name:?}, but must be one of {supported}");
-        known.map(|(pooling, ..)| *pooling).ok_or_else(|| config.invalid("pooling_mode", problem()))
-    };
-    if names.len() > MODES.len() {
-        return invalid(format!("has {} names, but there are {supported}", names.len()));
-    }
-    let poolings = names.into_iter().map(pooling).collect::<Result<Vec<_>>>()?;
-    Ok((if poolings.is_empty() { vec![Pooling::Mean] } else { poolings }, include_prompt))
-}
-
 /// Whether a module reads and writes the sentences' vectors, as it does without a word of it.
 fn check_names(config: &SideConfig) -> Result<()> {
     for field in ["module_input_name", "module_output_name"] {
@@ -228,7 +176,7 @@ impl Stored for BertForSentenceEmbedding {
                     }
                     "Pooling" => {
                         let (mut poolings, include_prompt) =
-                            poolings_of(&own, config.bert.embeddings.hidden_size)?;
+                            pooling_config::read(&own, config.bert.embeddings.hidden_size)?;
                         (config.pooling, config.include_prompt) = (poolings.remove(0), include_prompt);
                         config.more_pooling = poolings;
                         width = config.width();
@@ -334,20 +282,10 @@ impl Stored for BertForSentenceEmbedding {
             });
             add("WeightedLayerPooling", weighted);
         }
-        let mut pooling = json!({ "word_embedding_dimension": self.bert.embeddings.hidden_size() });
-        let all: Vec<Pooling> = [config.pooling].into_iter().chain(config.more_pooling.clone()).collect();
-        for (mode, _, flag) in MODES {
-            pooling[flag] = json!(all.contains(&mode));
-        }
-        if all.len() > 1 {
-            // The flags have an order of their own.
-            let name = |of: &Pooling| MODES.iter().find(|(mode, ..)| mode == of).map(|(_, name, _)| *name);
-            pooling["pooling_mode"] = all.iter().map(name).collect();
-        }
-        if !config.include_prompt {
-            pooling["include_prompt"] = json!(false);
-        }
-        add("Pooling", pooling);
+        let poolings: Vec<Pooling> =
+            [config.pooling].into_iter().chain(config.more_pooling.clone()).collect();
+        let hidden_size = self.bert.embeddings.hidden_size();
+        add("Pooling", pooling_config::written(&poolings, hidden_size, config.include_prompt));
         let mut width = config.pooled_width();
         // A switch of the config is a module of the file.
         let last = config.normalize.then_some(SentenceModuleConfig::Normalize);
