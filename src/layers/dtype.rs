@@ -3,6 +3,7 @@ use burn::module::{ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, FloatDType};
+use burn_fused::by_columns;
 
 /// Whether a parameter holds quantised values. Does not initialise it.
 pub(crate) fn is_quantized<const D: usize>(param: &Param<Tensor<D>>) -> bool {
@@ -63,7 +64,9 @@ impl ModuleMapper for Cast {
 /// A layer is then multiplied in integers on Flex, its input quantised row by row as it comes; on other devices, or under autodiff,
 /// Burn dequantises the weight for each call. Everything else, such as embeddings, attention and LayerNorm, is computed as before. The
 /// quantised weights get no gradient, [`save_pretrained`](crate::model::PretrainedModel::save_pretrained) refuses them, and Burn's records
-/// hold them: a record is loaded into a module that was quantised the same way.
+/// hold them: a record is loaded into a module that was quantised the same way. On Flex weights lie [column by column](burn_fused::by_columns),
+/// which is what few rows are multiplied with at the speed of memory; a record holds them row by row: quantise the loaded module once more,
+/// which only lays them out.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -95,9 +98,16 @@ impl ModuleMapper for QuantizeLinear {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        // D is 2 where this is called.
+        let by_columns = |weight: Tensor<D>| {
+            Tensor::from_dispatch(by_columns(Tensor::from_dispatch(weight.into_dispatch())).into_dispatch())
+        };
         let is_weight = D == 2 && self.modules.last().is_some_and(|kind| kind == "Struct:Linear");
-        if !is_weight || is_quantized(&param) {
+        if !is_weight {
             return param;
+        }
+        if is_quantized(&param) {
+            return param.map(by_columns);
         }
         let [inputs, outputs] = param.lazy_shape().dims();
         let scheme = QuantScheme::default()
@@ -113,7 +123,7 @@ impl ModuleMapper for QuantizeLinear {
                 param.map(|weight| {
                     // Integers have no NaN and no infinity: what is computed would no longer show that it is damaged.
                     let is_finite = weight.clone().is_finite().all().into_scalar::<bool>();
-                    if is_finite { weight.detach().quantize_dynamic(&scheme) } else { weight }
+                    if is_finite { by_columns(weight.detach().quantize_dynamic(&scheme)) } else { weight }
                 })
             }
             _ => param,

@@ -81,6 +81,7 @@ fn a_record_holds_quantised_weights_and_a_checkpoint_does_not() {
     assert!(small < whole / 2, "{small} bytes");
     let loaded = quantize_linear_layers(model()).load_file(&path);
     assert_eq!(hidden(&loaded, &ROWS), hidden(&quantised, &ROWS));
+    assert_eq!(hidden(&quantize_linear_layers(loaded), &ROWS), hidden(&quantised, &ROWS), "laid out again");
 
     says(quantised.save_pretrained(dir.path()), "dequantise them first");
     assert!(!dir.path().join("config.json").exists());

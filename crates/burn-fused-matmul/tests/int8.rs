@@ -45,7 +45,12 @@ impl Case {
     fn with(&self, a: Matrix, kernel: Int8Kernel) -> Vec<f32> {
         let [_, k, n] = self.shape;
         let weight = Int8Matrix::new(&self.weight, &self.scales, [k, n], self.block);
-        product_int8(a, weight, Some(&self.bias), kernel)
+        let product = product_int8(a, weight, Some(&self.bias), kernel);
+        let columns: Vec<i8> = (0..k * n).map(|place| self.weight[place % k * n + place / k]).collect();
+        let weight = Int8Matrix::by_columns(&columns, &self.scales, [k, n], self.block);
+        let bits = |product: &[f32]| product.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&product_int8(a, weight, Some(&self.bias), kernel)), bits(&product), "by columns");
+        product
     }
 
     /// What is added up in integers, in f64; and in floats, with how far off it may be.

@@ -213,6 +213,14 @@ fn quantised_weights_of_every_scheme_give_what_they_dequantise_to() {
         let burns = values(burn::tensor::module::linear(x.clone(), quantised.clone(), Some(bias.clone())));
         assert_eq!(values(y(x.clone())) == burns, is_burns, "{what}");
         assert_eq!(values(on_reference_path(|| y(x.clone()))), burns, "{what}");
+        // In another order they are the same numbers.
+        let columns_first = by_columns(quantised.clone());
+        assert_eq!(
+            values(linear(x.clone(), columns_first.clone(), Some(bias.clone()))),
+            values(y(x.clone()))
+        );
+        assert_eq!(values(columns_first.clone().dequantize()), values(plain.clone()), "{what}");
+        assert_eq!(columns_first.into_data(), quantised.clone().into_data(), "{what}");
         // A row does not depend on what stands beside it, nor on its dims.
         let row = x.clone().slice([7..8, 0..64]).reshape([1, 1, 64]);
         let row = linear(row, quantised.clone(), Some(bias.clone()));

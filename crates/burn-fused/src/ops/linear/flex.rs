@@ -9,12 +9,15 @@ use crate::flex::{
     with_matrix, with_scalar,
 };
 use crate::numerics::precision::narrow;
+use burn::backend::flex::FlexQTensor;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Flex, TensorMetadata};
+use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex, TensorMetadata};
 use burn::prelude::*;
 use burn::tensor::DType;
+use burn::tensor::quantization::QuantScheme;
 use burn_fused_matmul::{Int8Kernel, Int8Matrix, Kernel, product, product_bf16, product_int8};
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
 impl Kernels<Flex> for LinearOp {
     fn forward(input: Linear<Flex>) -> Output<Self, Flex> {
@@ -76,18 +79,33 @@ pub(super) fn quantized<const D: usize>(
         return None;
     }
     let weight = plain::<Flex>(weight.clone().into_dispatch()).quantized();
-    let (values, scales) = (weight.tensor().to_contiguous(), weight.scales());
+    let scales = weight.scales();
     let scales = match width {
         1 => Cow::from(scales),
         _ => (0..k / block * n).map(|place| scales[place / n * (n / width) + place % n / width]).collect(),
     };
-    let weight = Int8Matrix::new(values.as_slice().expect("contiguous integers"), &scales, [k, n], block);
+    let (transposed, rows) = (weight.tensor().transpose(0, 1), OnceCell::new());
+    let weight = match transposed.as_slice() {
+        Some(columns) => Int8Matrix::by_columns(columns, &scales, [k, n], block),
+        None => {
+            let rows = rows.get_or_init(|| weight.tensor().to_contiguous());
+            Int8Matrix::new(rows.as_slice().expect("contiguous integers"), &scales, [k, n], block)
+        }
+    };
     let bias = bias.map(|bias| plain::<Flex>(bias.clone().dequantize().into_dispatch()).float());
     let bias = bias.map(|bias| widened::<f32>(&narrow::<Flex>(bias, DType::F32)));
     let rows = plain::<Flex>(x.clone().reshape([-1, k as i32]).into_dispatch()).float();
     let y = with_matrix(&rows, |rows| product_int8(rows, weight, bias.as_deref(), Int8Kernel::best()));
     dims[D - 1] = n;
     Some(Tensor::<D>::from_primitive::<Flex>(tensor(y, Shape::new(dims))))
+}
+
+/// A weight whose values lie column by column. Its values, scales and shape are the same.
+pub(super) fn by_columns(weight: Tensor<2>, scheme: QuantScheme) -> Tensor<2> {
+    let weight = plain::<Flex>(weight.into_dispatch()).quantized();
+    let values = weight.tensor().transpose(0, 1).to_contiguous().transpose(0, 1);
+    let weight = FlexQTensor::new(values, scheme, weight.scales().to_vec(), None);
+    Tensor::from_dispatch(DispatchTensor::from_backend(BackendTensor::<Flex>::Quantized(weight)))
 }
 
 /// The shortest block of rows of a weight with a scale of its own that is multiplied in integers.
