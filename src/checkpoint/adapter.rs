@@ -1,6 +1,6 @@
 //! Low-rank adapters of PEFT: what one makes of the tensors of its base model.
 
-use super::formats::{StoredTensor, WeightFile, values};
+use super::formats::{StoredTensor, ValueReader, WeightFile};
 use super::params::StoredParam;
 use super::{Checkpoint, GAMMA_BETA, float_dtype};
 use crate::error::{Error, Result, shown};
@@ -173,16 +173,13 @@ impl Checkpoint {
             let ids = || param.visited().filter_map(|own| own.id);
             if let Some(LowRank { file, a, b, scale }) = low_rank.get(&param.key) {
                 let file = &self.files[*file];
-                let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
-                file.read(&param.key, a, &mut of_a)?;
-                file.read(&param.key, b, &mut of_b)?;
                 let dtypes = [float_dtype(a, file, &param.key)?, float_dtype(b, file, &param.key)?];
                 // A stack's parts read the same A, and each has its rows of B.
-                let parts = param.visited().count();
-                let shape = [b.shape[0] / parts, b.shape[1]];
-                for (id, rows) in ids().zip(of_b.chunks((of_b.len() / parts).max(1))) {
-                    let a = values(&of_a, &a.shape, dtypes[0], true);
-                    adapters.insert(id, (a, values(rows, &shape, dtypes[1], true), *scale));
+                let shape = [b.shape[0] / param.visited().count(), b.shape[1]];
+                let a = file.values(&param.key, a)?.read(&a.shape, dtypes[0], true)?;
+                let mut rows = file.values(&param.key, b)?;
+                for id in ids() {
+                    adapters.insert(id, (a.clone(), rows.read(&shape, dtypes[1], true)?, *scale));
                 }
             }
             let is_of_base =
@@ -195,26 +192,30 @@ impl Checkpoint {
         Ok(module.set_require_grad_group(ParamGroup::from_ids(trained), true))
     }
 
-    /// Adds an adapter's share to the bytes of a tensor that were read, in f64, and returns the dtype that they have then.
-    pub(super) fn adapted(&self, key: &str, dtype: DType, bytes: &mut Vec<u8>) -> Result<DType> {
-        let Some(LowRank { file, a, b, scale }) = self.low_rank.get(key) else { return Ok(dtype) };
+    /// A tensor's values with an adapter's share, in f64, and the dtype that they have then.
+    pub(super) fn adapted<'a>(
+        &self,
+        key: &str,
+        shape: &[usize],
+        dtype: DType,
+        mut values: ValueReader<'a>,
+    ) -> Result<(ValueReader<'a>, DType)> {
+        let Some(LowRank { file, a, b, scale }) = self.low_rank.get(key) else { return Ok((values, dtype)) };
         let file = &self.files[*file];
         let read = |tensor: &StoredTensor| -> Result<Vec<f64>> {
-            let mut bytes = Vec::new();
-            file.read(key, tensor, &mut bytes)?;
             let dtype = float_dtype(tensor, file, key)?;
-            Ok(values(&bytes, &tensor.shape, dtype, false).iter::<f64>().collect())
+            Ok(file.values(key, tensor)?.read(&tensor.shape, dtype, false)?.iter().collect())
         };
-        let ([rank, inputs], shape) = ([a.shape[0], a.shape[1]], [bytes.len() / dtype.size()]);
+        let [rank, inputs] = [a.shape[0], a.shape[1]];
         let (a, b) = (read(a)?, read(b)?);
-        let mut sum: Vec<f64> = values(bytes, &shape, dtype, false).iter().collect();
+        let mut sum: Vec<f64> = values.read(shape, dtype, false)?.iter().collect();
         for (row, b) in sum.chunks_mut(inputs.max(1)).zip(b.chunks(rank.max(1))) {
             for (factor, a) in b.iter().zip(a.chunks(inputs.max(1))) {
                 row.iter_mut().zip(a).for_each(|(sum, a)| *sum += scale * factor * a);
             }
         }
-        *bytes = sum.into_iter().flat_map(f64::to_le_bytes).collect();
-        Ok(DType::F64)
+        let bytes = sum.into_iter().flat_map(f64::to_le_bytes).collect();
+        Ok((ValueReader::from_memory(bytes), DType::F64))
     }
 }
 

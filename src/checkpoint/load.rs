@@ -1,7 +1,6 @@
 //! A module's parameters, filled with the values of a checkpoint.
 
 use super::Checkpoint;
-use super::formats::values;
 use super::params::{StoredParam, Visited};
 use crate::error::{Error, Result};
 use crate::layers::dtype;
@@ -51,13 +50,13 @@ pub(crate) fn filled<'a, M: Module>(
     checkpoint.check_size(sources.iter().map(|source| source.key))?;
     let next = AtomicUsize::new(0);
     let read = || -> Result<Vec<(ParamId, TensorData)>> {
-        let (mut values, mut bytes) = (Vec::new(), Vec::new());
+        let mut values = Vec::new();
         while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
-            source.read(checkpoint, &mut bytes, &mut values)?;
+            source.read(checkpoint, &mut values)?;
         }
         Ok(values)
     };
-    // While one thread reads, others turn the weights of linear layers, which takes longer.
+    // Threads read tensors, and turn the weights of linear layers.
     let workers = available_parallelism().map_or(1, NonZero::get).min(MAX_READERS);
     let values = thread::scope(|scope| {
         // One that does not start is done without.
@@ -72,7 +71,7 @@ pub(crate) fn filled<'a, M: Module>(
     Ok(module.clone().map(&mut Replace { values: values.into_iter().flatten().collect() }))
 }
 
-/// More would wait for the one that reads.
+/// More would wait for memory.
 const MAX_READERS: usize = 4;
 
 /// A tensor of a checkpoint, and what to make of it.
@@ -83,32 +82,17 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn read(
-        &self,
-        checkpoint: &Checkpoint,
-        bytes: &mut Vec<u8>,
-        read: &mut Vec<(ParamId, TensorData)>,
-    ) -> Result<()> {
-        let (tensor, file, dtype) = checkpoint.float_tensor(self.key)?;
-        file.read(self.key, tensor, bytes)?;
-        let dtype = checkpoint.adapted(self.key, dtype, bytes)?;
-        let mut shape = tensor.shape.clone();
+    fn read(&self, checkpoint: &Checkpoint, read: &mut Vec<(ParamId, TensorData)>) -> Result<()> {
+        let mut shape = checkpoint.float_tensor(self.key)?.0.shape.clone();
         shape[0] /= self.params.len();
-        // Row by row in memory, so that a parameter is one run of bytes.
-        let parts = bytes.chunks((bytes.len() / self.params.len()).max(1));
-        for (part, &(id, is_transposed)) in parts.zip(&self.params) {
-            read.extend(id.map(|id| (id, values(part, &shape, dtype, is_transposed))));
-        }
-        // Those of a table stay in memory only once.
-        if bytes.len() > MAX_KEPT {
-            *bytes = Vec::new();
+        let (mut values, dtype) = checkpoint.values(self.key)?;
+        for &(id, is_transposed) in &self.params {
+            let values = values.read(&shape, dtype, is_transposed)?;
+            read.extend(id.map(|id| (id, values)));
         }
         Ok(())
     }
 }
-
-/// The bytes of a larger tensor than a layer's are not kept for the next one.
-const MAX_KEPT: usize = 16 << 20;
 
 /// Replaces the values of parameters by id; parameters without values here, such as LoRA's, do not change.
 struct Replace {

@@ -28,7 +28,7 @@ use crate::error::{Error, Result, shown};
 use crate::family::{EMBEDDINGS_PREFIX, FAMILIES, FamilySpec};
 use crate::files::{WEIGHT_NAMES, adapter_config, base_of, read_json, regular_file};
 use burn::tensor::{DType, TensorData};
-use formats::{FLOATS, StoredTensor, WeightFile};
+use formats::{FLOATS, StoredTensor, ValueReader, WeightFile};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -140,11 +140,15 @@ impl Checkpoint {
 
     /// The values of a float tensor.
     fn read(&self, key: &str) -> Result<TensorData> {
+        let (tensor, ..) = self.float_tensor(key)?;
+        let (mut values, dtype) = self.values(key)?;
+        values.read(&tensor.shape, dtype, false)
+    }
+
+    /// What reads the values of a float tensor, with what an adapter adds to them, and their dtype.
+    fn values<'a>(&'a self, key: &'a str) -> Result<(ValueReader<'a>, DType)> {
         let (tensor, file, dtype) = self.float_tensor(key)?;
-        let mut bytes = Vec::new();
-        file.read(key, tensor, &mut bytes)?;
-        let dtype = self.adapted(key, dtype, &mut bytes)?;
-        Ok(formats::values(&bytes, &tensor.shape, dtype, false))
+        self.adapted(key, &tensor.shape, dtype, file.values(key, tensor)?)
     }
 
     /// Refuses to read more than there can be.

@@ -6,16 +6,17 @@ mod pickle;
 mod pytorch;
 pub(super) mod safetensors;
 mod state_dict;
+mod value_reader;
 
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use ::safetensors::Dtype;
-use burn::tensor::{Bytes, DType, TensorData};
+use burn::tensor::DType;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+pub(super) use value_reader::{ValueReader, transposed};
 
 /// Where in its file a tensor is. Equal ones have the same values.
 #[derive(PartialEq)]
@@ -48,10 +49,10 @@ pub(super) const FLOATS: [(Dtype, DType, &str); 4] = [
     (Dtype::BF16, DType::BF16, "bfloat16"),
 ];
 
-/// Turns values between the machine's order of bytes and that of files, which is little-endian on every machine.
-fn to_little_endian(bytes: &mut [u8], dtype: DType) {
+/// Turns values of `size` bytes between the machine's order of bytes and that of files, which is little-endian on every machine.
+fn to_little_endian(bytes: &mut [u8], size: usize) {
     if cfg!(target_endian = "big") {
-        bytes.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
+        bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
     }
 }
 
@@ -61,8 +62,6 @@ fn to_little_endian(bytes: &mut [u8], dtype: DType) {
 pub(super) struct WeightFile {
     pub(super) path: PathBuf,
     file: File,
-    /// Readers take turns, as each moves the cursor of the file.
-    turn: Mutex<()>,
     pub(super) length: u64,
     /// `None` in other formats than safetensors.
     pub(super) metadata: Option<BTreeMap<String, String>>,
@@ -73,7 +72,7 @@ impl WeightFile {
     pub(super) fn open(path: &Path) -> Result<(Self, BTreeMap<String, StoredTensor>)> {
         let file = regular_file::open(path)?;
         let length = file.metadata().map_err(|source| Error::reading(path, source))?.len();
-        let mut file = Self { path: path.to_path_buf(), file, turn: Mutex::new(()), length, metadata: None };
+        let mut file = Self { path: path.to_path_buf(), file, length, metadata: None };
         // As many bytes as tell the format, or a pointer of git-LFS.
         let start = file.bytes(0, length.min(64))?;
         if start.is_empty() {
@@ -98,32 +97,54 @@ impl WeightFile {
 
     /// A part that lies within the file.
     fn bytes(&self, start: u64, length: u64) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.read_bytes(start, length, &mut bytes)?;
+        let mut bytes = vec![0; length as usize];
+        self.fill(start, &mut bytes)?;
         Ok(bytes)
     }
 
-    fn read_bytes(&self, start: u64, length: u64, bytes: &mut Vec<u8>) -> Result<()> {
-        bytes.resize(length as usize, 0);
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // Through a reference, as other tensors are borrowed of the same file.
-        let mut file = &self.file;
-        let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(bytes));
-        read.map_err(|source| Error::reading(&self.path, source))
+    /// Fills `bytes` with those from `start` on.
+    fn fill(&self, start: u64, bytes: &mut [u8]) -> Result<()> {
+        fill_at(&self.file, start, bytes).map_err(|source| Error::reading(&self.path, source))
     }
 
-    /// Reads the bytes of a tensor's values, which lie row by row then.
-    pub(super) fn read(&self, key: &str, tensor: &StoredTensor, bytes: &mut Vec<u8>) -> Result<()> {
-        self.read_bytes(tensor.start, tensor.length, bytes)?;
-        // Only PyTorch's zip has checksums, and only of whole storages.
-        if tensor.checksum.is_some_and(|checksum| checksum != crc32fast::hash(bytes)) {
-            return Err(self.corrupt(format!("{key} does not have the checksum that the file states")));
-        }
-        if let Some(strides) = &tensor.strides {
-            *bytes = gathered(bytes, &tensor.shape, strides, tensor.dtype.bitsize() / 8);
-        }
-        Ok(())
+    /// What reads a tensor's values. Only PyTorch's zip has checksums, and only of whole storages.
+    pub(super) fn values<'a>(&'a self, key: &'a str, tensor: &'a StoredTensor) -> Result<ValueReader<'a>> {
+        let Some(strides) = &tensor.strides else { return Ok(ValueReader::from_file(self, key, tensor)) };
+        let mut bytes = vec![0; tensor.length as usize];
+        ValueReader::from_file(self, key, tensor).fill(&mut bytes)?;
+        let bytes = gathered(&bytes, &tensor.shape, strides, tensor.dtype.bitsize() / 8);
+        Ok(ValueReader::from_memory(bytes))
     }
+}
+
+/// Fills `bytes` with those of a file from `start` on, without a cursor, which several readers would move.
+#[cfg(unix)]
+fn fill_at(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, start)
+}
+
+#[cfg(windows)]
+fn fill_at(file: &File, mut start: u64, mut bytes: &mut [u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, bytes, start) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                start += count as u64;
+                bytes = &mut bytes[count..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Where no threads share the cursor.
+#[cfg(not(any(unix, windows)))]
+fn fill_at(mut file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
+    use std::io::{Read, Seek, SeekFrom};
+    file.seek(SeekFrom::Start(start))?;
+    file.read_exact(bytes)
 }
 
 /// The values of a tensor row by row; its neighbours along an axis lie as many values apart as the stride says.
@@ -155,51 +176,4 @@ fn gathered(bytes: &[u8], shape: &[usize], strides: &[usize], size: usize) -> Ve
         4 => gathered_values::<4>(bytes, &axes, last),
         _ => gathered_values::<8>(bytes, &axes, last),
     }
-}
-
-/// The values of a file's bytes, or of a matrix their transpose.
-pub(super) fn values(bytes: &[u8], shape: &[usize], dtype: DType, is_transposed: bool) -> TensorData {
-    // As many bytes as the shape has values, which reading the header has checked.
-    let (matrix, shape) = match *shape {
-        [rows, columns] if is_transposed => ([rows, columns], vec![columns, rows]),
-        _ => ([bytes.len() / dtype.size(), 1], shape.to_vec()),
-    };
-    // Numbers lie in memory as Burn aligns them; it would copy bytes that need not. They are little-endian in files.
-    let bytes = match dtype.size() {
-        2 => Bytes::from_elems(turned(bytes, matrix, u16::from_le_bytes)),
-        4 => Bytes::from_elems(turned(bytes, matrix, u32::from_le_bytes)),
-        _ => Bytes::from_elems(turned(bytes, matrix, u64::from_le_bytes)),
-    };
-    TensorData::from_bytes(bytes, shape, dtype)
-}
-
-/// The bytes of a matrix's transpose.
-pub(super) fn transposed(bytes: &[u8], matrix: [usize; 2], size: usize) -> Vec<u8> {
-    match size {
-        2 => turned::<2, _>(bytes, matrix, |value| value).into_flattened(),
-        4 => turned::<4, _>(bytes, matrix, |value| value).into_flattened(),
-        _ => turned::<8, _>(bytes, matrix, |value| value).into_flattened(),
-    }
-}
-
-fn turned<const N: usize, T: Copy>(
-    bytes: &[u8],
-    [rows, columns]: [usize; 2],
-    value: impl Fn([u8; N]) -> T,
-) -> Vec<T> {
-    /// The rows and columns that are turned at a time: whole cache lines of both matrices, from few pages.
-    const SIDE: usize = 32;
-    let (values, _) = bytes.as_chunks::<N>();
-    let mut turned = vec![value([0; N]); values.len()];
-    for top in (0..rows).step_by(SIDE) {
-        let bottom = rows.min(top + SIDE);
-        for left in (0..columns).step_by(SIDE) {
-            for column in left..columns.min(left + SIDE) {
-                let line = &mut turned[column * rows + top..column * rows + bottom];
-                let column = values[top * columns + column..].iter().step_by(columns);
-                line.iter_mut().zip(column).for_each(|(turned, found)| *turned = value(*found));
-            }
-        }
-    }
-    turned
 }

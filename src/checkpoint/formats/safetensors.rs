@@ -108,8 +108,8 @@ impl<'a> Tensors<'a> {
 }
 
 pub(crate) fn write_values(data: TensorData, out: &mut dyn Write) -> io::Result<()> {
-    let dtype = data.dtype();
+    let size = data.dtype().size();
     let mut bytes = data.into_bytes();
-    to_little_endian(&mut bytes, dtype);
+    to_little_endian(&mut bytes, size);
     out.write_all(&bytes)
 }
