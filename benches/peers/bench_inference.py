@@ -1,5 +1,5 @@
 """
-The peer of benches/compare_inference.rs: transformers' encoders as they are deployed on CPUs.
+The peer of benches/compare_inference.rs and benches/compare_serving.rs: transformers' encoders as they are deployed on CPUs.
 
     python benches/peers/bench_inference.py THREADS
 
@@ -13,17 +13,23 @@ A case is `engine directory`, see peer.py; the directory holds a checkpoint and 
 
 `loss` is the mean of the absolute values of the last hidden state, to see that all compute the same.
 
+An engine `requests@8` is ONNX Runtime that eight threads ask for the vectors of the texts of `batch.json`, one text a request, the
+mean of its tokens' vectors scaled to length 1; `requests1` computes each on one thread, and `_int8` is as above.
+
 PyTorch needs `onnx` and `onnxscript` for the export, besides `onnxruntime` and `openvino`.
 """
 
 import json
 import logging
 import sys
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 from peer import serve, torch
-from transformers import AutoModel
+from transformers import AutoModel, AutoTokenizer
 
 THREADS = int(sys.argv[1])
 warnings.simplefilter("ignore")  # exporters announce what they will deprecate
@@ -55,7 +61,7 @@ def exported(directory, inputs):
     return path
 
 
-def onnxruntime(path, inputs, int8):
+def session(path, int8, threads=THREADS):
     import onnxruntime as ort
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -65,10 +71,40 @@ def onnxruntime(path, inputs, int8):
             quantize_dynamic(path, quantised, per_channel=True, weight_type=QuantType.QInt8)
         path = quantised
     options = ort.SessionOptions()
-    options.intra_op_num_threads = THREADS
-    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    options.intra_op_num_threads = threads
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def onnxruntime(path, inputs, int8):
+    run = session(path, int8).run
     named = dict(zip(("input_ids", "attention_mask"), (tensor.numpy() for tensor in inputs)))
-    return lambda: session.run(None, named)[0]
+    return lambda: run(None, named)[0]
+
+
+def requests(directory, texts, threads, callers, int8):
+    tokenizer = AutoTokenizer.from_pretrained(directory).backend_tokenizer
+    infer = session(exported(directory, (torch.ones(2, 16, dtype=torch.long),) * 2), int8, threads).run
+    pool = ThreadPoolExecutor(callers)
+    waits = []
+
+    def answer(text):
+        start = time.perf_counter()
+        ids = np.array([tokenizer.encode(text).ids])
+        vector = infer(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0][0].mean(0)
+        vector /= np.linalg.norm(vector)
+        return vector, (time.perf_counter() - start) * 1e3
+
+    def run():
+        waits.extend(wait for _, wait in pool.map(answer, texts))
+
+    def latest():
+        last = np.quantile(waits, 0.99)
+        waits.clear()
+        return last
+
+    run.latest = latest
+    run.loss = lambda: float(np.mean([abs(answer(text)[0]).mean() for text in texts]))
+    return run
 
 
 def openvino(directory, inputs, precision):
@@ -93,6 +129,10 @@ def pytorch(directory, inputs, dtype):
 
 def make(engine, directory):
     data = json.loads((Path(directory) / "batch.json").read_text())
+    if engine.startswith("requests"):
+        kind, callers = engine.split("@")
+        threads = 1 if kind.startswith("requests1") else THREADS
+        return requests(directory, data["texts"], threads, int(callers), int8=kind.endswith("_int8"))
     ids, mask = inputs = tuple(torch.tensor(data[name]) for name in ("input_ids", "attention_mask"))
     engine, _, variant = engine.partition("_")
     if engine == "torch":

@@ -5,6 +5,7 @@ started with a number of threads, prints its versions, and answers lines on stdi
     time CASE RUNS    the milliseconds of every run
     peak CASE         the most bytes that one run allocates on the device
     loss CASE         what `loss()` of the case gives, without dropout
+    latest CASE       what `latest()` of the case gives: how long a request took, of nearly all
 
 Driven line by line, so that the contestants are interleaved under the same conditions. BURN_BERT_TORCH_DEVICE names
 PyTorch's device; unset, it is the CPU.
@@ -45,8 +46,8 @@ def serve(make):
         if question == "peak":
             runs = {case: runs[case]}  # several models and a profiler of a long step are more than 24 GiB
             print(peak(runs[case]), flush=True)
-        elif question == "loss":
-            print(runs[case].loss(), flush=True)
+        elif question in ("loss", "latest"):
+            print(getattr(runs[case], question)(), flush=True)
         else:
             print(*(milliseconds(runs[case]) for _ in range(times)), flush=True)
 

@@ -62,9 +62,14 @@ pub fn time(runs: usize, mut run: impl FnMut()) -> Vec<f64> {
     (0..runs).map(|_| once()).collect()
 }
 
-pub fn median(mut numbers: Vec<f64>) -> f64 {
+pub fn median(numbers: Vec<f64>) -> f64 {
+    percentile(numbers, 0.5)
+}
+
+/// The number above so large a part of them; NaN without any.
+pub fn percentile(mut numbers: Vec<f64>, part: f64) -> f64 {
     numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
+    numbers.get((numbers.len() as f64 * part) as usize).copied().unwrap_or(f64::NAN)
 }
 
 /// The first line of a table: who takes part.
@@ -96,7 +101,7 @@ pub fn against(own: f64, time: f64) -> String {
 }
 
 /// A program that is asked line by line: `time CASE RUNS` for the milliseconds of each run, `peak CASE` for the most
-/// bytes that one run allocates, `loss CASE` for the loss. Its first line says which versions it runs.
+/// bytes that one run allocates, `loss CASE` for the loss, `latest CASE` for how long requests took. Its first line says which versions it runs.
 pub struct Peer {
     versions: String,
     process: Child,
@@ -142,6 +147,12 @@ impl Peer {
     pub fn peak(&mut self, case: &str) -> usize {
         writeln!(self.ask, "peak {case}").expect("the peer listens");
         self.answer().parse().expect("bytes")
+    }
+
+    /// The 99th percentile of the milliseconds that a request took in the case's last runs.
+    pub fn latest(&mut self, case: &str) -> f64 {
+        writeln!(self.ask, "latest {case}").expect("the peer listens");
+        self.answer().parse().expect("a number")
     }
 
     /// What the case's loss is, without dropout.

@@ -25,9 +25,21 @@ fn fold<W: Wide>([a, b]: [&[W]; 2], start: W, fold: impl Fn(W, W, W) -> W, join:
     for (a, b) in a_blocks.iter().zip(b_blocks) {
         lanes.iter_mut().zip(a).zip(b).for_each(|((lane, &a), &b)| *lane = fold(*lane, a, b));
     }
-    // The rest first, then the lanes in their order: no order depends on the CPU.
-    let rest = a_rest.iter().zip(b_rest).fold(start, |folded, (&a, &b)| fold(folded, a, b));
-    lanes.into_iter().fold(rest, join)
+    lanes.iter_mut().zip(a_rest).zip(b_rest).for_each(|((lane, &a), &b)| *lane = fold(*lane, a, b));
+    joined(lanes, join)
+}
+
+/// The lanes, half of them joined to the other half until one is left: an order that depends on no CPU, and few steps that wait for
+/// each other.
+#[inline(always)]
+fn joined<W: Wide>(mut lanes: [W; LANES], join: impl Fn(W, W) -> W) -> W {
+    let mut half = LANES;
+    while half > 1 {
+        half /= 2;
+        let (left, right) = lanes.split_at_mut(half);
+        left.iter_mut().zip(right).for_each(|(left, right)| *left = join(*left, *right));
+    }
+    lanes[0]
 }
 
 /// Σ term(x).
@@ -63,11 +75,9 @@ fn deviations<W: Wide>(values: &[W], mean: W) -> [W; 2] {
         let lanes = sums.iter_mut().zip(&mut squares).zip(block);
         lanes.for_each(|((sum, square), &x)| add([sum, square], x));
     }
-    let mut of_rest = [W::ZERO; 2];
-    rest.iter().for_each(|&x| add(of_rest.each_mut(), x));
-    // In the order of [`fold`].
-    let joined = |lanes: [W; LANES], rest| lanes.into_iter().fold(rest, Add::add);
-    [joined(sums, of_rest[0]), joined(squares, of_rest[1])]
+    let lanes = sums.iter_mut().zip(&mut squares).zip(rest);
+    lanes.for_each(|((sum, square), &x)| add([sum, square], x));
+    [sums, squares].map(|lanes| joined(lanes, Add::add))
 }
 
 /// LayerNorm's and dropout's constants.
