@@ -75,7 +75,7 @@ impl PackedHidden {
         self.rows.clone()
     }
 
-    /// Where they belong.
+    /// The positions of the rows in their batch.
     pub fn packing(&self) -> &Packing {
         &self.packing
     }

@@ -113,7 +113,7 @@ pub enum SharedPositions<'a> {
 pub struct DistanceEmbedding {
     /// E, [2K, H].
     pub table: TokenEmbedding,
-    /// With `norm_rel_ebd`.
+    /// Normalises E; `None` without `norm_rel_ebd`.
     pub layer_norm: Option<LayerNorm>,
     #[module(skip)]
     pub(crate) config: DisentangledConfig,
@@ -165,7 +165,7 @@ pub struct DisentangledAttention {
     pub pos_key_proj: Option<Linear>,
     /// Wq and bq, [H, H]; `None` if the projection to the queries is that of the positions too.
     pub pos_query_proj: Option<Linear>,
-    /// Of the vectors of distances.
+    /// Dropout of the vectors of distances.
     pub(super) dropout: Dropout,
     #[module(skip)]
     config: DisentangledConfig,

@@ -166,7 +166,7 @@ impl BertLayer {
         }
     }
 
-    /// What attention reads of the layer's input.
+    /// The rows that attention reads: the layer's input, normalised first in a family with [`NormPlace::Pre`].
     pub(super) fn attention_input(&self, rows: Tensor<2>) -> Tensor<2> {
         match &self.attention_layer_norm {
             Some(norm) if self.norm == NormPlace::Pre => norm.forward(rows),
@@ -174,7 +174,7 @@ impl BertLayer {
         }
     }
 
-    /// What the feed-forward network computes of its input before D.
+    /// The feed-forward network up to the input of D.
     fn inner(&self, rows: Tensor<2>) -> Tensor<2> {
         let inner = feed_forward(&self.intermediate, self.gate.as_ref(), rows, self.hidden_act);
         let dropout = if self.drops_inner { active_prob(&self.dropout, &self.output.weight) } else { 0.0 };

@@ -5,13 +5,13 @@ use crate::error::{Error, Result};
 use crate::family::Classified;
 use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
-use crate::model::classifier::{ClassifierTransform, classifier_dropout, head_fields, numbered};
+use crate::model::classifier::{ClassifierTransform, head_fields, numbered, read_dropout};
 use crate::model::labels::{IGNORED, Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
 use crate::model::stored::{Stored, stored_head};
 use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Configuration of [`BertForQuestionAnswering`].
 #[derive(Config, Debug, PartialEq)]
@@ -191,7 +191,7 @@ impl Stored for BertForQuestionAnswering {
     stored_head!(BertForQuestionAnsweringConfig, Some("ForQuestionAnswering"), bert, heads);
 
     fn config_of(fields: &Fields) -> Result<BertForQuestionAnsweringConfig> {
-        let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
+        let qa_dropout = read_dropout(fields, Classified::Answers)?;
         let bert = BertModelConfig::from_fields(fields)?;
         Ok(BertForQuestionAnsweringConfig { bert, qa_dropout })
     }
@@ -200,7 +200,7 @@ impl Stored for BertForQuestionAnswering {
         self.transform.iter().map(|transform| &transform.layer_norm).collect()
     }
 
-    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+    fn head_fields(&self) -> Map<String, Value> {
         let config = self.config();
         // The head has two outputs, and transformers makes as many as there are labels.
         head_fields(&numbered(2), &config.bert, Classified::Answers, config.qa_dropout)

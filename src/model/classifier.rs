@@ -74,7 +74,7 @@ impl ClassifierTransform {
         check.norm("transform.layer_norm", &self.layer_norm, hidden_size)
     }
 
-    /// Over the last axis.
+    /// `LayerNorm(GELU(x·P))` over the last axis.
     pub(super) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let dims = x.dims();
         let rows = x.reshape([-1, dims[D - 1] as i64]); // which the fused operators take
@@ -169,7 +169,7 @@ pub(super) fn check_weights(class_weights: Option<&[f64]>, num_labels: usize) ->
 const MAX_LABELS: usize = 1 << 20;
 
 /// The names of a `config.json`: of `id2label`, or `num_labels` names without one, or two.
-pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
+pub(super) fn read_names(fields: &Fields) -> Result<Vec<String>> {
     let Some(names) = fields.object("id2label")? else {
         let count = fields.size("num_labels", 2)?;
         // A number costs a file a few bytes, and us a name each.
@@ -200,7 +200,7 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
 }
 
 /// The dropout of a head that a `config.json` states; `None` where it is the family's default.
-pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
+pub(super) fn read_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
     let spec = fields.spec;
     let Some(field) = spec.head_dropout[of as usize].filter(|field| !fields.is_null(field)) else {
         return Ok(None);
@@ -217,7 +217,7 @@ pub(super) fn head_fields(
     bert: &BertModelConfig,
     of: Classified,
     dropout: Option<f64>,
-) -> Vec<(&'static str, Value)> {
+) -> Map<String, Value> {
     let names = id2label.iter().enumerate();
     let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
     let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
@@ -227,6 +227,7 @@ pub(super) fn head_fields(
         FamilyDropout::OfLayers | FamilyDropout::Never => None,
     };
     // null where it is that of the layers, as transformers writes it.
-    let dropout = spec.head_dropout[of as usize].map(|field| (field, json!(dropout.or(default))));
-    [("id2label", by_id.into()), ("label2id", by_name.into())].into_iter().chain(dropout).collect()
+    let dropout = spec.head_dropout[of as usize].map(|field| (field.into(), json!(dropout.or(default))));
+    let labels = [("id2label".into(), by_id.into()), ("label2id".into(), by_name.into())];
+    labels.into_iter().chain(dropout).collect()
 }

@@ -16,7 +16,7 @@ use burn::module::{Param, ParamId};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
 use burn_fused::{cross_entropy, linear};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Configuration of [`BertForMaskedLm`].
 #[derive(Config, Debug, PartialEq)]
@@ -296,10 +296,10 @@ impl Stored for BertForMaskedLm {
         self.head.layer_norm.iter().collect()
     }
 
-    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+    fn head_fields(&self) -> Map<String, Value> {
         let names = self.bert.embeddings.family().spec();
-        let legacy = names.other_masked_lm.is_some().then(|| ("legacy", json!(self.head.legacy)));
-        let is_tied = ("tie_word_embeddings", json!(self.head.decoder.is_none()));
+        let legacy = names.other_masked_lm.is_some().then(|| ("legacy".into(), json!(self.head.legacy)));
+        let is_tied = ("tie_word_embeddings".into(), json!(self.head.decoder.is_none()));
         [is_tied].into_iter().chain(legacy).collect()
     }
 

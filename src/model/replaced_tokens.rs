@@ -1,4 +1,3 @@
-use crate::checkpoint::Fields;
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
@@ -121,8 +120,4 @@ impl ElectraForPreTraining {
 
 impl Stored for ElectraForPreTraining {
     stored_head!(ElectraForPreTrainingConfig, Some("ForPreTraining"), bert, heads);
-
-    fn config_of(fields: &Fields) -> Result<ElectraForPreTrainingConfig> {
-        Ok(ElectraForPreTrainingConfig::new(BertModelConfig::from_fields(fields)?))
-    }
 }

@@ -6,15 +6,15 @@ use crate::family::Classified;
 use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, drop_out, linear};
 use crate::model::bert::BertModel;
 use crate::model::classifier::{
-    ClassifierTransform, check_names, check_smoothing, check_weights, classifier, classifier_dropout,
-    head_fields, names_of, numbered,
+    ClassifierTransform, check_names, check_smoothing, check_weights, classifier, head_fields, numbered,
+    read_dropout, read_names,
 };
 use crate::model::labels::{Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
 use crate::model::stored::{Stored, stored_head};
 use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Configuration of [`BertForTokenClassification`].
 #[derive(Config, Debug, PartialEq)]
@@ -188,8 +188,8 @@ impl Stored for BertForTokenClassification {
     fn config_of(fields: &Fields) -> Result<BertForTokenClassificationConfig> {
         Ok(BertForTokenClassificationConfig {
             bert: BertModelConfig::from_fields(fields)?,
-            id2label: names_of(fields)?,
-            classifier_dropout: classifier_dropout(fields, Classified::Tokens)?,
+            id2label: read_names(fields)?,
+            classifier_dropout: read_dropout(fields, Classified::Tokens)?,
             class_weights: None,
             label_smoothing: 0.0,
         })
@@ -199,7 +199,7 @@ impl Stored for BertForTokenClassification {
         self.transform.iter().map(|transform| &transform.layer_norm).collect()
     }
 
-    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+    fn head_fields(&self) -> Map<String, Value> {
         let config = self.config();
         head_fields(&config.id2label, &config.bert, Classified::Tokens, config.classifier_dropout)
     }
