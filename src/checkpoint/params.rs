@@ -26,7 +26,6 @@ pub(super) struct Visited {
     pub(super) shape: Vec<usize>,
     pub(super) is_quantized: bool,
     pub(super) has_adapter: bool,
-    pub(super) is_trained: bool,
     values: Rc<dyn Fn() -> LazyValues>,
 }
 
@@ -63,7 +62,6 @@ impl Visited {
             id: None,
             shape: vec![width],
             has_adapter: false,
-            is_trained: false,
             values: Rc::new(values),
             ..self.clone()
         }
@@ -106,7 +104,6 @@ impl ModuleVisitor for Visitor {
             shape: param.lazy_shape().to_vec(),
             is_quantized: is_quantized(param),
             has_adapter: false,
-            is_trained: param.is_require_grad(),
             values: Rc::new(move || {
                 let values = values.val();
                 (values.dtype(), Box::new(move || values.into_data()))

@@ -8,7 +8,7 @@ use crate::files::{ADAPTER_CONFIG_NAME, ADAPTER_NAMES, CONFIG_NAME, Replacement,
 use burn::module::{LoraAdapter, ParamId};
 use burn::prelude::*;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 
@@ -25,6 +25,7 @@ impl SavedAdapter {
         params: &[StoredParam],
         keys: &ModelKeys,
         adapters: &HashMap<ParamId, &LoraAdapter>,
+        trained: &HashSet<ParamId>,
     ) -> Result<Self> {
         let prefix = keys.model_prefix().unwrap_or_default();
         let file = Path::new(ADAPTER_NAMES[0]);
@@ -64,7 +65,7 @@ impl SavedAdapter {
                 let (dtype, write) = param.writer(file)?;
                 tensors.push((key, dtype, param.shape.clone(), write));
                 others.extend(name.strip_suffix(".weight"));
-            } else if param.visited().any(|own| own.is_trained) {
+            } else if param.visited().any(|own| own.id.is_some_and(|id| trained.contains(&id))) {
                 return refused(
                     "is trained, but an adapter of PEFT holds low-rank changes of linear layers and whole heads",
                 );

@@ -4,18 +4,23 @@ use super::stored::{Stored, params_of};
 use crate::checkpoint::{ModelKeys, SavedAdapter};
 use crate::error::{Error, Result};
 use crate::family::Family;
+use burn::module::{ModuleVisitor, Param, ParamId};
+use burn::prelude::*;
+use std::collections::{HashMap, HashSet};
 
 /// The LoRA adapters and the head of a model, as
 /// [`PretrainedModel::save_adapter`](super::PretrainedModel::save_adapter) writes them.
 pub(crate) fn adapter_of<M: Stored>(model: &M) -> Result<SavedAdapter> {
-    // Off an autodiff device no tensor says what is trained; `train` restores it.
-    let model = &model.clone().valid().train();
     let layers = &model.bert().encoder.layers;
     let of_distances = layers.iter().filter_map(|layer| layer.attention.disentangled.as_ref());
     let of_distances = of_distances.flat_map(|layer| [&layer.pos_key_proj, &layer.pos_query_proj]).flatten();
     let linears = layers.iter().flat_map(|layer| layer.linears()).map(|(_, linear)| linear);
-    let adapters = linears.chain(of_distances);
-    let adapters = adapters.filter_map(|linear| Some((linear.weight.id, linear.weight.adapter()?))).collect();
+    let adapters =
+        linears.chain(of_distances).filter_map(|linear| Some((linear.weight.id, linear.weight.adapter()?)));
+    let adapters: HashMap<_, _> = adapters.collect();
+    let mut trained = Trained(HashSet::new());
+    // Off an autodiff device no tensor says it; `train` restores what is trained.
+    model.clone().valid().train().visit(&mut trained);
     let family = model.bert().embeddings.family();
     // They are renamed when transformers loads them.
     if let Family::Gte | Family::NomicBert | Family::JinaEmbeddingsV3 = family {
@@ -34,7 +39,7 @@ pub(crate) fn adapter_of<M: Stored>(model: &M) -> Result<SavedAdapter> {
             params.push(own);
         }
     }
-    SavedAdapter::new(&params, &keys, &adapters)
+    SavedAdapter::new(&params, &keys, &adapters, &trained.0)
 }
 
 /// PEFT's name of what a class of transformers is for, if it has one.
@@ -45,5 +50,16 @@ pub(crate) fn task_type<M: Stored>() -> Option<&'static str> {
         Some("ForTokenClassification") => Some("TOKEN_CLS"),
         Some("ForQuestionAnswering") => Some("QUESTION_ANS"),
         Some(_) => None,
+    }
+}
+
+/// The ids of the parameters that are trained.
+struct Trained(HashSet<ParamId>);
+
+impl ModuleVisitor for Trained {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if param.is_require_grad() {
+            self.0.insert(param.id);
+        }
     }
 }
