@@ -3,7 +3,7 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::Classified;
-use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, drop_out, linear};
+use crate::layers::{LayerNorm, PaddingMask, drop_out, linear};
 use crate::model::bert::BertModel;
 use crate::model::classifier::{ClassifierTransform, head_fields, numbered, read_dropout};
 use crate::model::labels::{IGNORED, Labels, check_padding};
@@ -150,17 +150,12 @@ impl BertForQuestionAnswering {
         BertForQuestionAnsweringConfig { bert, qa_dropout }
     }
 
-    /// The start and end logits, each [B, S]. Errors are those of [`BertModel::try_forward`], and [`Error::Parameter`] if one
-    /// of the head does not fit.
+    /// The start and end logits, each [B, S]. Errors are those of [`BertModel::try_forward`].
     pub fn logits(
         &self,
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<[Tensor<2>; 2]> {
-        let words = &self.bert.embeddings.word_embeddings;
-        let (hidden_size, check) = (self.bert.embeddings.hidden_size(), ParameterCheck::beside(words));
-        check.linear("qa_outputs", &self.qa_outputs, [hidden_size, 2])?;
-        self.transform.iter().try_for_each(|transform| transform.check(&check, hidden_size))?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         let hidden = self.transform.iter().fold(hidden, |hidden, transform| transform.forward(hidden));
         let hidden = drop_out(&self.dropout, &self.qa_outputs.weight, hidden);

@@ -2,9 +2,9 @@
 
 use crate::checkpoint::Fields;
 use crate::encoder::config::BertModelConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::family::{Classified, FamilyDropout};
-use crate::layers::{LayerNorm, ParameterCheck, check_dropout, ensure, linear_activation};
+use crate::layers::{LayerNorm, check_dropout, ensure, linear_activation};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::Activation;
@@ -67,11 +67,6 @@ impl ClassifierTransform {
             dense: bert.output_linear([embeddings.hidden_size; 2], bert.encoder().biases.of_others, device),
             layer_norm: embeddings.layer_norm(embeddings.hidden_size, device),
         })
-    }
-
-    pub(super) fn check(&self, check: &ParameterCheck, hidden_size: usize) -> Result<()> {
-        check.linear("transform.dense", &self.dense, [hidden_size; 2])?;
-        check.norm("transform.layer_norm", &self.layer_norm, hidden_size)
     }
 
     /// `LayerNorm(GELU(x·P))` over the last axis.
@@ -143,6 +138,13 @@ pub(super) fn numbered(count: usize) -> Vec<String> {
 /// Two labels may have one name, as in transformers; data with names [cannot be read](crate::data::Examples) for such a model.
 pub(super) fn check_names(id2label: &[String]) -> Result<()> {
     ensure(!id2label.is_empty(), "id2label", || "is empty, but a classifier needs at least one label".into())
+}
+
+/// Refuses a last layer that has not one output per label, as one that was put in its place by hand.
+pub(super) fn check_outputs(name: &'static str, layer: &Linear, num_labels: usize) -> Result<()> {
+    let [inputs, found] = layer.weight.lazy_shape().dims();
+    let error = || Error::shape(name, [inputs, found], format!("[{inputs}, {num_labels}]"));
+    if found == num_labels { Ok(()) } else { Err(error()) }
 }
 
 /// Refuses an ε of label smoothing that is not in [0, 1).

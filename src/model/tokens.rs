@@ -3,11 +3,11 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
 use crate::family::Classified;
-use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, drop_out, linear};
+use crate::layers::{LayerNorm, PaddingMask, drop_out, linear};
 use crate::model::bert::BertModel;
 use crate::model::classifier::{
-    ClassifierTransform, check_names, check_smoothing, check_weights, classifier, head_fields, numbered,
-    read_dropout, read_names,
+    ClassifierTransform, check_names, check_outputs, check_smoothing, check_weights, classifier, head_fields,
+    numbered, read_dropout, read_names,
 };
 use crate::model::labels::{Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
@@ -149,13 +149,9 @@ pub struct TokenClassifierOutput {
 
 impl BertForTokenClassification {
     /// Logits of each class for every token, [B, S, C]. Errors are those of [`BertModel::try_forward`], and
-    /// [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the classifier has not one output per label.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
-        let words = &self.bert.embeddings.word_embeddings;
-        let (hidden_size, check) = (self.bert.embeddings.hidden_size(), ParameterCheck::beside(words));
-        // The fields are public, and may have been replaced by others.
-        check.linear("classifier", &self.classifier, [hidden_size, self.stated.num_labels()])?;
-        self.transform.iter().try_for_each(|transform| transform.check(&check, hidden_size))?;
+        check_outputs("classifier.weight", &self.classifier, self.stated.num_labels())?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         let hidden = self.transform.iter().fold(hidden, |hidden, transform| transform.forward(hidden));
         Ok(linear(&self.classifier, drop_out(&self.dropout, &self.classifier.weight, hidden)))
