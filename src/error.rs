@@ -87,16 +87,12 @@ pub enum Error {
     #[error("{input}[{row}] has {found} entries, but {input}[0] has {expected}; pad all rows to one length")]
     RaggedRows { input: &'static str, row: usize, found: usize, expected: usize },
 
-    /// A parameter does not fit the others of its module: its shape, its dtype or its device.
-    #[error("{name} {problem}")]
-    Parameter { name: String, problem: String },
-
     /// The shape of an input does not fit the batch or the module.
     #[error("{input} has shape {found:?}, but expected {expected}")]
     ShapeMismatch { input: &'static str, found: Vec<usize>, expected: String },
 
-    /// An input of another dtype than the module's embeddings.
-    #[error("{input} is {found:?}, but the module's embeddings are {expected:?}; cast one of them")]
+    /// An input of another dtype than the module that reads it.
+    #[error("{input} is {found:?}, but the module is {expected:?}; cast one of them")]
     DTypeMismatch { input: &'static str, found: DType, expected: DType },
 
     /// An input is on another device than the module or the batch.

@@ -1,12 +1,13 @@
 //! The fields of a `config.json`, read tolerantly.
 
-use crate::embeddings::{BertEmbeddingsConfig, EMBEDDING_SIZE, Number};
+use crate::embeddings::{BertEmbeddingsConfig, EMBEDDING_SIZE, NUMBERS};
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Presence};
 use crate::family::{FamilySpec, Field, Unsupported};
 use crate::files::hub::{Wanted, directory};
 use crate::files::{CONFIG_NAME, SENTENCE_NAMES, base_of, folder_of, read_json, regular_file};
 use crate::layers::EmbeddingInitializer;
+use burn::config::Config;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -99,7 +100,7 @@ impl Fields {
     }
 
     /// The first of the file's classes, if there are some and `class` is none of them.
-    pub(crate) fn class_beside(&self, class: Option<&str>) -> Option<String> {
+    pub(crate) fn other_class(&self, class: Option<&str>) -> Option<String> {
         let classes = self.fields.get("architectures")?.as_array()?;
         // A bare model is part of every class.
         let is_other = class.is_some_and(|class| classes.iter().all(|found| found != class));
@@ -120,8 +121,7 @@ impl Fields {
         let spec = self.spec;
         // First: fields of a variant may mean something else.
         self.refuse_variants()?;
-        let mut config = BertEmbeddingsConfig::default_for(spec.family);
-        self.read_numbers(config.numbers())?;
+        let mut config = self.read_numbers(BertEmbeddingsConfig::default_for(spec.family), &NUMBERS)?;
         // Not read where the family has none: the field may be any.
         if spec.architecture.projection != Presence::Never {
             let size = self.size("embedding_size", EMBEDDING_SIZE)?;
@@ -142,15 +142,17 @@ impl Fields {
         Ok(config)
     }
 
-    /// Replaces the numbers that the file states.
-    pub(crate) fn read_numbers(&self, numbers: Vec<(&'static str, Number)>) -> Result<()> {
-        numbers.into_iter().try_for_each(|(field, number)| {
-            match number {
-                Number::Size(size) => *size = self.size(field, *size)?,
-                Number::Real(real) => *real = self.number(field, *real)?,
-            }
-            Ok(())
-        })
+    /// A config with the numbers that the file states in these fields.
+    pub(crate) fn read_numbers<C: Config>(&self, config: C, fields: &[&'static str]) -> Result<C> {
+        let mut json = serde_json::to_value(config).expect("plain data");
+        for field in fields {
+            let default = &json[field];
+            json[field] = match default.as_u64() {
+                Some(size) => self.size(field, size as usize)?.into(),
+                None => self.number(field, default.as_f64().unwrap_or_default())?.into(),
+            };
+        }
+        Ok(serde_json::from_value(json).expect("a size for a size, and a number for a number"))
     }
 
     /// Refuses models that compute something else than their family.
@@ -214,7 +216,7 @@ impl Fields {
 
     fn pad_token_id(&self, default: usize) -> Result<Option<usize>> {
         // null is no padding row, a missing field is the family's.
-        let id = |value: &Value| if value.is_null() { Some(None) } else { whole(value).map(Some) };
+        let id = |value: &Value| if value.is_null() { Some(None) } else { as_size(value).map(Some) };
         Ok(self.value("pad_token_id", "an id or null", id)?.unwrap_or(Some(default)))
     }
 
@@ -227,13 +229,13 @@ impl Fields {
     ) -> Result<Option<T>> {
         // null is a value like others here: who allows it asks before.
         let Some(found) = self.fields.get(field) else { return Ok(None) };
-        let error = || self.invalid(field, format!("is {}, but must be {wanted}", brief(found)));
+        let error = || self.invalid(field, format!("is {}, but must be {wanted}", shortened(found)));
         parse(found).map(Some).ok_or_else(error)
     }
 
     /// A whole number, or `default` if the field is missing; [`Error::ConfigFile`] if it is not one.
     pub fn size(&self, field: &'static str, default: usize) -> Result<usize> {
-        Ok(self.value(field, "a whole number", whole)?.unwrap_or(default))
+        Ok(self.value(field, "a whole number", as_size)?.unwrap_or(default))
     }
 
     /// A number, or `default` if the field is missing; [`Error::ConfigFile`] if it is not one.
@@ -265,6 +267,14 @@ impl Fields {
             _ => None,
         };
         Ok(self.value(field, "a text or a list of texts", names)?.unwrap_or_default())
+    }
+
+    /// A config whose fields have their own names in the file, but for one that is given.
+    pub(crate) fn config_around<C: Config>(&self, field: &str, value: &impl Config) -> Result<C> {
+        let mut fields = self.fields.clone();
+        fields.insert(field.into(), serde_json::to_value(value).expect("plain data"));
+        serde_json::from_value(fields.into())
+            .map_err(|source| Error::Json { path: self.path.clone(), source })
     }
 
     /// Whether a field is missing or null.
@@ -331,13 +341,13 @@ pub(super) const RELATIVE: [(PositionEmbeddingType, &str); 2] = [
     (PositionEmbeddingType::RelativeKeyQuery, "relative_key_query"),
 ];
 
-fn whole(value: &Value) -> Option<usize> {
+fn as_size(value: &Value) -> Option<usize> {
     // Not `as`: a machine's sizes may have 32 bits, and the number is the file's word.
     value.as_u64().and_then(|value| value.try_into().ok())
 }
 
 /// A value for a message: in full if it can be short, else its kind.
-fn brief(value: &Value) -> String {
+fn shortened(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "an object".into(),

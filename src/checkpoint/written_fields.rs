@@ -1,9 +1,10 @@
 //! The fields of a `config.json` that are written.
 
 use super::fields::{Fields, RELATIVE};
-use crate::embeddings::{BertEmbeddingsConfig, Number};
+use crate::embeddings::{BertEmbeddingsConfig, NUMBERS};
 use crate::error::{Error, Result};
 use crate::family::{Family, PositionEmbeddingType, Presence};
+use burn::config::Config;
 use serde_json::{Map, Value, json};
 
 /// The fields of `config.json`: the layer's, and the others of the old file.
@@ -67,20 +68,17 @@ pub(crate) fn replace_changed(
     fields.extend(new.into_iter().filter(|(field, value)| old.get(field) != Some(value)));
 }
 
-/// The fields that state these numbers.
-pub(crate) fn number_fields(numbers: Vec<(&'static str, Number)>) -> Vec<(&'static str, Value)> {
-    let json = |number| match number {
-        Number::Size(size) => json!(size),
-        Number::Real(real) => json!(real),
-    };
-    numbers.into_iter().map(|(field, number)| (field, json(number))).collect()
+/// These fields of a config.
+pub(crate) fn number_fields<'a>(config: &impl Config, fields: &[&'a str]) -> Vec<(&'a str, Value)> {
+    let json = serde_json::to_value(config).expect("plain data");
+    fields.iter().map(|&field| (field, json[field].clone())).collect()
 }
 
 fn layer_fields(config: &BertEmbeddingsConfig) -> Map<String, Value> {
     let architecture = config.family.architecture();
     let is_disentangled = architecture.positions == PositionEmbeddingType::Disentangled;
     let is_biased = config.position_embedding_type == PositionEmbeddingType::Absolute;
-    number_fields(config.clone().numbers())
+    number_fields(config, &NUMBERS)
         .into_iter()
         .chain([
             ("pad_token_id", json!(config.pad_token_id)),

@@ -3,8 +3,8 @@ use super::input::{BertEmbeddingsInput, Words};
 use crate::error::{EmbeddingTable, Error, Result};
 use crate::family::PositionEmbeddingType;
 use crate::layers::{
-    Ids, LayerNorm, ParameterCheck, PositionFill, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
-    active_prob, check_dropout, ensure,
+    Ids, LayerNorm, PositionFill, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize, active_prob,
+    check_dropout, check_input, dtype, ensure,
 };
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::nn::{Dropout, DropoutConfig};
@@ -220,8 +220,8 @@ impl BertEmbeddings {
     /// - [`Error::IdOutOfRange`], [`Error::SequenceTooLong`], [`Error::IdOverflow`] or [`Error::UnreadableIds`], except after
     ///   [`BertEmbeddingsInput::unchecked_ids`], and [`Error::Data`] for explicit positions where they are relative;
     /// - [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the input does not fit the word
-    ///   embeddings (autodiff makes no difference), [`Error::Parameter`] if another parameter does not (γ and β may be f32
-    ///   over 16 bits), and [`Error::Config`] if a table that the config asks for was removed, or another added.
+    ///   embeddings (autodiff makes no difference), and [`Error::Config`] if a table that the config asks for was removed, or
+    ///   another added.
     pub fn try_forward(&self, input: &BertEmbeddingsInput) -> Result<Tensor<3>> {
         let rows = self.rows(input)?;
         let dropout = active_prob(&self.dropout, &self.word_embeddings.weight);
@@ -299,12 +299,11 @@ impl BertEmbeddings {
         // Everything is compared with the word embeddings, which a caller may have cast or moved.
         let (words, scheme) = (&self.word_embeddings, self.position_embedding_type());
         let (device, width) = (words.weight.lazy_device(), words.embedding_dim());
-        let check = ParameterCheck::beside(words);
         match &input.words {
             Words::Embeds(embeds) if embeds.dims()[2] != width => {
                 return Err(Error::shape("inputs_embeds", embeds.dims(), format!("[B, S, {width}]")));
             }
-            Words::Embeds(embeds) => check.input("inputs_embeds", embeds)?,
+            Words::Embeds(embeds) => check_input("inputs_embeds", embeds, device, dtype(&words.weight))?,
             Words::Ids(_) if input.device() != device => {
                 return Err(Error::device_mismatch("input_ids", input.device(), device));
             }
@@ -321,17 +320,12 @@ impl BertEmbeddings {
                 let problem = format!("is {found}, but {family} with {scheme:?} positions needs {needed}");
                 return Err(Error::Config { field, problem });
             }
-            if let Some(table) = table {
-                let shape = [table.num_embeddings(), width];
-                check.param(format_args!("{field}.weight"), &table.weight, shape)?;
-            }
         }
         let needs_norm = self.config.family.architecture().embeddings_have_norm;
         ensure(self.layer_norm.is_some() == needs_norm, "layer_norm", || {
             let found = if needs_norm { "None" } else { "given" };
             format!("is {found}, but that is not how {} is made", self.config.family.model_type())
-        })?;
-        self.layer_norm.as_ref().map_or(Ok(()), |norm| check.norm("layer_norm", norm, width))
+        })
     }
 }
 

@@ -65,11 +65,15 @@ impl Default for BertEmbeddingsConfig {
     }
 }
 
-/// A number of a config, which its `config.json` has under the name of the field.
-pub(crate) enum Number<'a> {
-    Size(&'a mut usize),
-    Real(&'a mut f64),
-}
+/// The numbers of a config that its `config.json` has under the names of the fields.
+pub(crate) const NUMBERS: [&str; 6] = [
+    "vocab_size",
+    "hidden_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "layer_norm_eps",
+    "hidden_dropout_prob",
+];
 
 impl BertEmbeddingsConfig {
     /// The defaults of the family's config class in transformers.
@@ -92,18 +96,6 @@ impl BertEmbeddingsConfig {
             },
             position_embedding_type: spec.architecture.positions,
         }
-    }
-
-    /// The numbers that a `config.json` states, for reading and writing it.
-    pub(crate) fn numbers(&mut self) -> Vec<(&'static str, Number<'_>)> {
-        vec![
-            ("vocab_size", Number::Size(&mut self.vocab_size)),
-            ("hidden_size", Number::Size(&mut self.hidden_size)),
-            ("max_position_embeddings", Number::Size(&mut self.max_position_embeddings)),
-            ("type_vocab_size", Number::Size(&mut self.type_vocab_size)),
-            ("layer_norm_eps", Number::Real(&mut self.layer_norm_eps)),
-            ("hidden_dropout_prob", Number::Real(&mut self.hidden_dropout_prob)),
-        ]
     }
 
     /// Length of the vectors that the tables hold: `embedding_size`, or else `hidden_size`.

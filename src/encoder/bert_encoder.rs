@@ -6,7 +6,7 @@ use super::relative_attention_bias::RelativeAttentionBias;
 use super::rotary::RotaryConfig;
 use crate::error::{Error, Result};
 use crate::family::NormPlace;
-use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, check_dropout, linear};
+use crate::layers::{LayerNorm, PaddingMask, check_dropout, check_input, dtype, is_quantized, linear};
 use burn::nn::Linear;
 use burn::prelude::*;
 use burn_fused::with_one_draw;
@@ -75,7 +75,7 @@ impl PackedHidden {
         self.rows.clone()
     }
 
-    /// Where they belong.
+    /// The positions of the rows in their batch.
     pub fn packing(&self) -> &Packing {
         &self.packing
     }
@@ -121,8 +121,9 @@ impl BertModelConfig {
 impl BertEncoder {
     /// The norms of the encoder and its layers.
     pub(crate) fn norms(&self) -> impl Iterator<Item = &LayerNorm> {
+        let of_layers = self.layers.iter();
         let of_layers =
-            self.layers.iter().flat_map(|layer| layer.norms().into_iter().filter_map(|(_, norm)| norm));
+            of_layers.flat_map(|layer| layer.attention_layer_norm.iter().chain([&layer.output_layer_norm]));
         let of_distances = self.distances.iter().filter_map(|distances| distances.layer_norm.as_ref());
         of_layers.chain(of_distances).chain(&self.final_norm)
     }
@@ -164,7 +165,7 @@ impl BertEncoder {
     /// # Errors
     ///
     /// - [`Error::Empty`] if B or S is 0, [`Error::ShapeMismatch`] if `hidden` is not [B, S, H] or `padding` not [B, S];
-    /// - [`Error::Parameter`] if a parameter is not of its layer's shape, or not of the dtype of `hidden` and on its device;
+    /// - [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if `hidden` is not of the encoder's dtype and on its device;
     /// - [`Error::SequenceTooLong`] if positions are relative and S exceeds `max_position_embeddings`;
     /// - [`Error::Fused`] if the device computes wrong values in the dtype, as some GPUs' drivers do in f64.
     pub fn forward_packed(&self, hidden: Tensor<3>, padding: Option<&PaddingMask>) -> Result<PackedHidden> {
@@ -257,33 +258,18 @@ impl BertEncoder {
                 let expected = format!("[{batch}, {seq}, {hidden_size}]");
                 return Err(Error::shape("hidden", [batch, seq, width], expected));
             }
+            let expected = match is_quantized(&reader.weight) {
+                true => hidden.dtype(),
+                false => dtype(&reader.weight),
+            };
+            check_input("hidden", &hidden, reader.weight.lazy_device(), expected)?;
         }
         // Without a layer, which only a module changed by hand is, nothing else states the width.
         let inner = first.map_or(width, |query| query.weight.lazy_shape()[0]);
-        let check = ParameterCheck::against_input("hidden", &hidden);
-        if let Some(projection) = &self.embeddings_projection {
-            check.linear("embeddings_projection", projection, [width, inner])?;
-        }
-        if let Some(norm) = &self.final_norm {
-            check.norm("final_norm", norm, inner)?;
-        }
-        if let Some(embeddings) = &self.distances {
-            embeddings.check(&check, inner)?;
-        }
         let packing = Packing::new([batch, seq], padding, &hidden.device())?.with_positions(positions);
         // All of them before the first one runs: an error must not come after half a pass.
         for (i, layer) in self.layers.iter().enumerate() {
-            layer.check(format_args!("layers[{i}]"), &check, inner)?;
-            if layer.attention.disentangled.is_some() && self.distances.is_none() {
-                let problem = format!("is None, but layers[{i}] reads them");
-                return Err(Error::config("distances", problem));
-            }
-            if let Some(bias) = &self.relative_attention_bias {
-                bias.check(&check, layer.attention.num_attention_heads())?;
-            }
-            if let Some(positions) = &layer.attention.relative_positions {
-                positions.check(seq)?;
-            }
+            layer.check(i, seq, self.distances.is_some())?;
         }
         let rows = packing.pack(hidden);
         let rows = match &self.embeddings_projection {

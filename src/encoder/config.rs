@@ -1,8 +1,8 @@
 use super::disentangled::DisentangledConfig;
 use super::rotary::RotaryConfig;
-use crate::embeddings::{BertEmbeddingsConfig, Number};
+use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::Result;
-use crate::family::{Architecture, Biases, PositionEmbeddingType};
+use crate::family::{Architecture, PositionEmbeddingType};
 use crate::layers::{MAX_ROWS, MAX_WIDTH, check_dropout, check_num_params, check_sizes, ensure};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
@@ -72,17 +72,16 @@ impl BertModelConfig {
         }
     }
 
-    /// The numbers that a `config.json` states besides those of the embeddings, for reading and writing it.
-    pub(crate) fn numbers(&mut self) -> Vec<(&'static str, Number<'_>)> {
-        let has_mlp_dropout = self.encoder().has_mlp_dropout();
-        let mlp_dropout = has_mlp_dropout.then_some(("mlp_dropout", Number::Real(&mut self.mlp_dropout)));
-        let numbers = [
-            ("num_hidden_layers", Number::Size(&mut self.num_hidden_layers)),
-            ("num_attention_heads", Number::Size(&mut self.num_attention_heads)),
-            ("intermediate_size", Number::Size(&mut self.intermediate_size)),
-            ("attention_probs_dropout_prob", Number::Real(&mut self.attention_probs_dropout_prob)),
+    /// The fields with numbers that a `config.json` states besides those of the embeddings.
+    pub(crate) fn numbers(&self) -> &'static [&'static str] {
+        const NUMBERS: [&str; 5] = [
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "attention_probs_dropout_prob",
+            "mlp_dropout",
         ];
-        numbers.into_iter().chain(mlp_dropout).collect()
+        if self.encoder().has_mlp_dropout() { &NUMBERS } else { &NUMBERS[..4] }
     }
 
     /// Checks that a model can be built from this config.
@@ -153,36 +152,28 @@ impl BertModelConfig {
         check_dropout("attention_probs_dropout_prob", self.attention_probs_dropout_prob)
     }
 
-    /// The parameters of embeddings and encoder.
+    /// The parameters of the embeddings and of the encoder's matrices, to which biases and norms add few.
     fn count_params(&self) -> u128 {
-        let BertEmbeddingsConfig { hidden_size, max_position_embeddings, .. } = self.embeddings;
-        let inner = self.intermediate_size;
         // In 128 bits: no product of the sizes of an invalid config overflows.
-        let Biases { of_layers, of_inner, of_others } = self.encoder().biases;
-        let linear = |[inputs, outputs]: [usize; 2], has_bias: bool| {
-            (inputs as u128 + u128::from(has_bias)) * outputs as u128
-        };
-        // The attention's four; U, and G if there is a gate; and D.
-        let linears = 2 * linear([hidden_size; 2], of_layers)
-            + 2 * linear([hidden_size, self.key_width()], of_layers)
-            + (1 + u128::from(self.encoder().is_gated)) * linear([hidden_size, inner], of_inner)
-            + linear([inner, hidden_size], of_layers);
+        let [hidden, inner, keys, positions] = [
+            self.embeddings.hidden_size,
+            self.intermediate_size,
+            self.key_width(),
+            self.embeddings.max_position_embeddings,
+        ]
+        .map(|size| size as u128);
         let distances = match self.embeddings.position_embedding_type.is_relative() {
-            true => 2 * max_position_embeddings as u128 * (hidden_size / self.num_attention_heads) as u128,
+            true => 2 * positions * (hidden / self.num_attention_heads as u128),
             false => 0,
         };
-        let [shared, projections] = self.disentangled.map_or([0; 2], |disentangled| {
-            let norm = if disentangled.norm_rel_ebd { 2 } else { 0 };
-            let own = if disentangled.share_att_key { 0 } else { disentangled.num_products() - 1 };
-            let table = (2 * disentangled.span() as u128 + norm) * hidden_size as u128;
-            [table, own as u128 * linear([hidden_size, hidden_size], true)]
+        let [shared, projections] = self.disentangled.map_or([0; 2], |own| {
+            let count = if own.share_att_key { 0 } else { own.num_products() as u128 - 1 };
+            [2 * own.span() as u128 * hidden, count * hidden * hidden]
         });
-        // γ and β of two LayerNorms.
-        let of_norm = (1 + u128::from(self.encoder().norms_have_bias())) * hidden_size as u128;
-        let layer = linears + 2 * of_norm + distances + projections;
-        let projection =
-            self.embeddings.embedding_size.map_or(0, |width| linear([width, hidden_size], of_others));
-        self.embeddings.count_params() + projection + shared + self.num_stored_layers() as u128 * layer
+        // Attention's four; U, and G if there is a gate; and D.
+        let inwards = 1 + u128::from(self.encoder().is_gated);
+        let layer = 2 * hidden * (hidden + keys) + (inwards + 1) * hidden * inner + distances + projections;
+        self.embeddings.count_params() + shared + self.num_stored_layers() as u128 * layer
     }
 
     /// The width of all keys of a token.

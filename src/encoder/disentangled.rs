@@ -1,13 +1,11 @@
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::Result;
 use crate::layers::{
-    LayerNorm, MAX_ROWS, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, active_prob, check_sizes,
-    ensure, linear,
+    LayerNorm, MAX_ROWS, TokenEmbedding, TokenEmbeddingConfig, active_prob, check_sizes, ensure, linear,
 };
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::{drop_out, lookup};
-use std::fmt::Display;
 
 /// Disentangled attention (He et al. 2021); the defaults are DeBERTa-v3's.
 ///
@@ -113,7 +111,7 @@ pub enum SharedPositions<'a> {
 pub struct DistanceEmbedding {
     /// E, [2K, H].
     pub table: TokenEmbedding,
-    /// With `norm_rel_ebd`.
+    /// Normalises E; `None` without `norm_rel_ebd`.
     pub layer_norm: Option<LayerNorm>,
     #[module(skip)]
     pub(crate) config: DisentangledConfig,
@@ -131,13 +129,6 @@ impl DistanceEmbedding {
             .build(device);
         let layer_norm = config.norm_rel_ebd.then(|| embeddings.layer_norm(hidden, device));
         Self { table, layer_norm, config }
-    }
-
-    pub(super) fn check(&self, check: &ParameterCheck, hidden: usize) -> Result<()> {
-        let rows = 2 * self.config.span();
-        check.param("distances.table.weight", &self.table.weight, [rows, hidden])?;
-        let norm = self.layer_norm.as_ref();
-        norm.map_or(Ok(()), |norm| check.norm("distances.layer_norm", norm, hidden))
     }
 }
 
@@ -165,7 +156,7 @@ pub struct DisentangledAttention {
     pub pos_key_proj: Option<Linear>,
     /// Wq and bq, [H, H]; `None` if the projection to the queries is that of the positions too.
     pub pos_query_proj: Option<Linear>,
-    /// Of the vectors of distances.
+    /// Dropout of the vectors of distances.
     pub(super) dropout: Dropout,
     #[module(skip)]
     config: DisentangledConfig,
@@ -181,15 +172,6 @@ impl DisentangledAttention {
             dropout: DropoutConfig::new(dropout).init(),
             config,
         }
-    }
-
-    pub(super) fn check(&self, name: impl Display, check: &ParameterCheck, hidden: usize) -> Result<()> {
-        let own = [("pos_key_proj", &self.pos_key_proj), ("pos_query_proj", &self.pos_query_proj)];
-        own.into_iter().try_for_each(|(part, linear)| {
-            linear
-                .as_ref()
-                .map_or(Ok(()), |linear| check.linear(format_args!("{name}.{part}"), linear, [hidden; 2]))
-        })
     }
 
     /// The factor 1 / √n of queries.

@@ -4,12 +4,11 @@ use super::packing::Packing;
 use super::self_attention::BertSelfAttention;
 use crate::error::{Error, Result};
 use crate::family::{Biases, FamilyDropout, NormPlace};
-use crate::layers::{LayerNorm, ParameterCheck, active_prob, feed_forward, linear, product};
+use crate::layers::{LayerNorm, active_prob, feed_forward, linear, product};
 use burn::module::{Param, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::{Activation, add_drop_out, add_layer_norm, drop_out, recomputed};
-use std::fmt::Display;
 
 /// One transformer layer:
 ///
@@ -102,13 +101,6 @@ impl BertLayer {
         of_attention.into_iter().chain(gate).chain([("output", &self.output)]).collect()
     }
 
-    pub(crate) fn norms(&self) -> [(&'static str, Option<&LayerNorm>); 2] {
-        [
-            ("attention_layer_norm", self.attention_layer_norm.as_ref()),
-            ("output_layer_norm", Some(&self.output_layer_norm)),
-        ]
-    }
-
     /// The layer's output. Panics if the rows are not those of `packing`.
     ///
     /// With gradient checkpointing (`Device::gradient_checkpointing`) autodiff keeps the layer's input alone and computes the
@@ -166,7 +158,7 @@ impl BertLayer {
         }
     }
 
-    /// What attention reads of the layer's input.
+    /// The rows that attention reads: the layer's input, normalised first in a family with [`NormPlace::Pre`].
     pub(super) fn attention_input(&self, rows: Tensor<2>) -> Tensor<2> {
         match &self.attention_layer_norm {
             Some(norm) if self.norm == NormPlace::Pre => norm.forward(rows),
@@ -174,7 +166,7 @@ impl BertLayer {
         }
     }
 
-    /// What the feed-forward network computes of its input before D.
+    /// The feed-forward network up to the input of D.
     fn inner(&self, rows: Tensor<2>) -> Tensor<2> {
         let inner = feed_forward(&self.intermediate, self.gate.as_ref(), rows, self.hidden_act);
         let dropout = if self.drops_inner { active_prob(&self.dropout, &self.output.weight) } else { 0.0 };
@@ -205,32 +197,16 @@ impl BertLayer {
         add_layer_norm(product(linear, x), bias, residual, norm.norm(), dropout)
     }
 
-    /// Whether the parameters fit vectors of length `hidden`. `name` is the layer's in messages.
-    pub(super) fn check(&self, name: impl Display, check: &ParameterCheck, hidden: usize) -> Result<()> {
-        // The layer keeps no config: U states the intermediate size.
-        let [_, inner] = self.intermediate.weight.lazy_shape().dims();
-        let inwards = vec![[hidden, inner]; 1 + usize::from(self.gate.is_some())];
-        let heads = [self.attention.num_attention_heads(), self.attention.num_key_value_heads()];
-        let of_key = [hidden, hidden / heads[0] * heads[1]];
-        let of_attention = vec![[hidden; 2], of_key, of_key, [hidden; 2]];
-        let shapes = [of_attention, inwards, vec![[inner, hidden]]].concat();
-        for ((part, linear), shape) in self.linears().into_iter().zip(shapes) {
-            check.linear(format_args!("{name}.{part}"), linear, shape)?;
-        }
-        for (part, norm) in self.norms() {
-            norm.map_or(Ok(()), |norm| check.norm(format_args!("{name}.{part}"), norm, hidden))?;
-        }
+    /// Refuses a layer without a norm or vectors of distances that it reads, and a sequence longer than its relative positions.
+    pub(super) fn check(&self, index: usize, seq: usize, has_distances: bool) -> Result<()> {
         if self.norm == NormPlace::Post && self.attention_layer_norm.is_none() {
-            let problem = format!("of {name} is None, but the family normalises what attention adds");
+            let problem =
+                format!("of layers[{index}] is None, but the family normalises what attention adds");
             return Err(Error::config("attention_layer_norm", problem));
         }
-        if let Some(disentangled) = &self.attention.disentangled {
-            disentangled.check(format_args!("{name}.attention.disentangled"), check, hidden)?;
+        if self.attention.disentangled.is_some() && !has_distances {
+            return Err(Error::config("distances", format!("is None, but layers[{index}] reads them")));
         }
-        let Some(positions) = &self.attention.relative_positions else { return Ok(()) };
-        let table = &positions.distance_embedding.weight;
-        let shape = [table.lazy_shape()[0], hidden / self.attention.num_attention_heads()];
-        let part = "attention.relative_positions.distance_embedding.weight";
-        check.param(format_args!("{name}.{part}"), table, shape)
+        self.attention.relative_positions.as_ref().map_or(Ok(()), |positions| positions.check(seq))
     }
 }

@@ -1,6 +1,5 @@
 use super::config::BertModelConfig;
-use crate::error::Result;
-use crate::layers::{ParameterCheck, TokenEmbedding, TokenEmbeddingConfig};
+use crate::layers::{TokenEmbedding, TokenEmbeddingConfig};
 use burn::prelude::*;
 
 const BUCKETS: usize = 32;
@@ -27,10 +26,6 @@ impl RelativeAttentionBias {
         let table = TokenEmbeddingConfig::new(BUCKETS, config.num_attention_heads)
             .with_initializer(config.embeddings.initializer.clone());
         config.encoder().has_relative_attention_bias.then(|| Self { table: table.build(device) })
-    }
-
-    pub(super) fn check(&self, check: &ParameterCheck, heads: usize) -> Result<()> {
-        check.param("relative_attention_bias.table.weight", &self.table.weight, [BUCKETS, heads])
     }
 
     /// [1, A, L, L] for the distances between L positions, on the device of the table.

@@ -57,7 +57,7 @@ impl RelativePositions {
         Err(Error::SequenceTooLong { needed: seq - 1, reason, rows })
     }
 
-    /// What A `heads` multiply queries and keys of L positions with, [2L − 1, H].
+    /// The vectors of distances by which A `heads` multiply queries and keys of L positions, [2L − 1, H].
     pub(super) fn vectors(&self, length: usize, heads: usize) -> [Option<Tensor<2>>; 2] {
         let rows = self.max_position_embeddings();
         let device = self.distance_embedding.weight.lazy_device();

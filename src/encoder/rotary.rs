@@ -75,7 +75,7 @@ impl RotaryConfig {
 pub(super) struct Rotary {
     /// θ and the factor of linear scaling.
     pub(super) speeds: [f64; 2],
-    /// How far from a token those are that it attends to, at most.
+    /// The largest distance at which a token attends to another; `None` if it attends to all.
     pub(super) window: Option<usize>,
 }
 

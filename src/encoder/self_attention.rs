@@ -24,7 +24,7 @@ pub struct BertSelfAttention {
     pub value: Linear,
     /// Relative positions; `None` if the embeddings add the positions.
     pub relative_positions: Option<RelativePositions>,
-    /// What DeBERTa's vectors of distances add.
+    /// Disentangled attention (DeBERTa); `None` in other families.
     pub disentangled: Option<DisentangledAttention>,
     /// Dropout of the attention weights.
     pub(crate) dropout: Dropout,

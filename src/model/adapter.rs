@@ -8,7 +8,8 @@ use burn::module::{ModuleVisitor, Param, ParamId};
 use burn::prelude::*;
 use std::collections::{HashMap, HashSet};
 
-/// What [`PretrainedModel::save_adapter`](super::PretrainedModel::save_adapter) writes.
+/// The LoRA adapters and the head of a model, as
+/// [`PretrainedModel::save_adapter`](super::PretrainedModel::save_adapter) writes them.
 pub(crate) fn adapter_of<M: Stored>(model: &M) -> Result<SavedAdapter> {
     let layers = &model.bert().encoder.layers;
     let of_distances = layers.iter().filter_map(|layer| layer.attention.disentangled.as_ref());

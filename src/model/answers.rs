@@ -3,15 +3,15 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::Classified;
-use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, drop_out, linear};
+use crate::layers::{LayerNorm, PaddingMask, drop_out, linear};
 use crate::model::bert::BertModel;
-use crate::model::classifier::{ClassifierTransform, classifier_dropout, head_fields, numbered};
+use crate::model::classifier::{ClassifierTransform, head_fields, numbered, read_dropout};
 use crate::model::labels::{IGNORED, Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
 use crate::model::stored::{Stored, stored_head};
 use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Configuration of [`BertForQuestionAnswering`].
 #[derive(Config, Debug, PartialEq)]
@@ -150,17 +150,12 @@ impl BertForQuestionAnswering {
         BertForQuestionAnsweringConfig { bert, qa_dropout }
     }
 
-    /// The start and end logits, each [B, S]. Errors are those of [`BertModel::try_forward`], and [`Error::Parameter`] if one
-    /// of the head does not fit.
+    /// The start and end logits, each [B, S]. Errors are those of [`BertModel::try_forward`].
     pub fn logits(
         &self,
         input: &BertEmbeddingsInput,
         padding: Option<&PaddingMask>,
     ) -> Result<[Tensor<2>; 2]> {
-        let words = &self.bert.embeddings.word_embeddings;
-        let (hidden_size, check) = (self.bert.embeddings.hidden_size(), ParameterCheck::beside(words));
-        check.linear("qa_outputs", &self.qa_outputs, [hidden_size, 2])?;
-        self.transform.iter().try_for_each(|transform| transform.check(&check, hidden_size))?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         let hidden = self.transform.iter().fold(hidden, |hidden, transform| transform.forward(hidden));
         let hidden = drop_out(&self.dropout, &self.qa_outputs.weight, hidden);
@@ -191,7 +186,7 @@ impl Stored for BertForQuestionAnswering {
     stored_head!(BertForQuestionAnsweringConfig, Some("ForQuestionAnswering"), bert, heads);
 
     fn config_of(fields: &Fields) -> Result<BertForQuestionAnsweringConfig> {
-        let qa_dropout = classifier_dropout(fields, Classified::Answers)?;
+        let qa_dropout = read_dropout(fields, Classified::Answers)?;
         let bert = BertModelConfig::from_fields(fields)?;
         Ok(BertForQuestionAnsweringConfig { bert, qa_dropout })
     }
@@ -200,7 +195,7 @@ impl Stored for BertForQuestionAnswering {
         self.transform.iter().map(|transform| &transform.layer_norm).collect()
     }
 
-    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+    fn head_fields(&self) -> Map<String, Value> {
         let config = self.config();
         // The head has two outputs, and transformers makes as many as there are labels.
         head_fields(&numbered(2), &config.bert, Classified::Answers, config.qa_dropout)

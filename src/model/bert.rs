@@ -2,7 +2,7 @@ use crate::embeddings::{BertEmbeddings, BertEmbeddingsInput};
 use crate::encoder::config::BertModelConfig;
 use crate::encoder::{BertEncoder, PackedHidden};
 use crate::error::{Error, Result};
-use crate::layers::{PaddingMask, ParameterCheck, linear};
+use crate::layers::{PaddingMask, linear};
 use burn::nn::Linear;
 use burn::prelude::*;
 use burn_fused::with_one_draw;
@@ -110,8 +110,8 @@ impl BertModel {
     }
 
     /// Encodes a batch: ids [B, S], or vectors [B, S, H] ([B, S, E] where they are projected), with `padding` [B, S], or
-    /// `None` without padding. Errors are those of [`BertEmbeddings::try_forward`] and [`BertEncoder::forward_packed`], and
-    /// [`Error::Parameter`] if the pooler does not fit.
+    /// `None` without padding. Errors are those of [`BertEmbeddings::try_forward`] and [`BertEncoder::forward_packed`]. Panics, as
+    /// Burn's modules, if a parameter was replaced by one of a shape, dtype or device that does not fit the others.
     pub fn try_forward(
         &self,
         input: &BertEmbeddingsInput,
@@ -168,8 +168,6 @@ impl BertModel {
     fn output(&self, last_hidden_state: Tensor<3>) -> Result<BertModelOutput> {
         let mut pooler_output = None;
         if let Some(BertPooler { dense }) = &self.pooler {
-            let check = ParameterCheck::beside(&self.embeddings.word_embeddings);
-            check.linear("pooler.dense", dense, [self.embeddings.hidden_size(); 2])?;
             let first = last_hidden_state.clone().narrow(1, 0, 1).squeeze_dim(1); // [B, H]
             pooler_output = Some(linear(dense, first).tanh());
         }

@@ -2,9 +2,9 @@
 
 use crate::checkpoint::Fields;
 use crate::encoder::config::BertModelConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::family::{Classified, FamilyDropout};
-use crate::layers::{LayerNorm, ParameterCheck, check_dropout, ensure, linear_activation};
+use crate::layers::{LayerNorm, check_dropout, ensure, linear_activation};
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::Activation;
@@ -69,12 +69,7 @@ impl ClassifierTransform {
         })
     }
 
-    pub(super) fn check(&self, check: &ParameterCheck, hidden_size: usize) -> Result<()> {
-        check.linear("transform.dense", &self.dense, [hidden_size; 2])?;
-        check.norm("transform.layer_norm", &self.layer_norm, hidden_size)
-    }
-
-    /// Over the last axis.
+    /// `LayerNorm(GELU(x·P))` over the last axis.
     pub(super) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let dims = x.dims();
         let rows = x.reshape([-1, dims[D - 1] as i64]); // which the fused operators take
@@ -145,6 +140,13 @@ pub(super) fn check_names(id2label: &[String]) -> Result<()> {
     ensure(!id2label.is_empty(), "id2label", || "is empty, but a classifier needs at least one label".into())
 }
 
+/// Refuses a last layer that has not one output per label, as one that was put in its place by hand.
+pub(super) fn check_outputs(name: &'static str, layer: &Linear, num_labels: usize) -> Result<()> {
+    let [inputs, found] = layer.weight.lazy_shape().dims();
+    let error = || Error::shape(name, [inputs, found], format!("[{inputs}, {num_labels}]"));
+    if found == num_labels { Ok(()) } else { Err(error()) }
+}
+
 /// Refuses an ε of label smoothing that is not in [0, 1).
 pub(super) fn check_smoothing(label_smoothing: f64) -> Result<()> {
     ensure((0.0..1.0).contains(&label_smoothing), "label_smoothing", || {
@@ -169,7 +171,7 @@ pub(super) fn check_weights(class_weights: Option<&[f64]>, num_labels: usize) ->
 const MAX_LABELS: usize = 1 << 20;
 
 /// The names of a `config.json`: of `id2label`, or `num_labels` names without one, or two.
-pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
+pub(super) fn read_names(fields: &Fields) -> Result<Vec<String>> {
     let Some(names) = fields.object("id2label")? else {
         let count = fields.size("num_labels", 2)?;
         // A number costs a file a few bytes, and us a name each.
@@ -200,7 +202,7 @@ pub(super) fn names_of(fields: &Fields) -> Result<Vec<String>> {
 }
 
 /// The dropout of a head that a `config.json` states; `None` where it is the family's default.
-pub(super) fn classifier_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
+pub(super) fn read_dropout(fields: &Fields, of: Classified) -> Result<Option<f64>> {
     let spec = fields.spec;
     let Some(field) = spec.head_dropout[of as usize].filter(|field| !fields.is_null(field)) else {
         return Ok(None);
@@ -217,7 +219,7 @@ pub(super) fn head_fields(
     bert: &BertModelConfig,
     of: Classified,
     dropout: Option<f64>,
-) -> Vec<(&'static str, Value)> {
+) -> Map<String, Value> {
     let names = id2label.iter().enumerate();
     let by_id: Map<_, _> = names.clone().map(|(id, name)| (id.to_string(), name.as_str().into())).collect();
     let by_name: Map<_, _> = names.map(|(id, name)| (name.clone(), id.into())).collect();
@@ -227,6 +229,7 @@ pub(super) fn head_fields(
         FamilyDropout::OfLayers | FamilyDropout::Never => None,
     };
     // null where it is that of the layers, as transformers writes it.
-    let dropout = spec.head_dropout[of as usize].map(|field| (field, json!(dropout.or(default))));
-    [("id2label", by_id.into()), ("label2id", by_name.into())].into_iter().chain(dropout).collect()
+    let dropout = spec.head_dropout[of as usize].map(|field| (field.into(), json!(dropout.or(default))));
+    let labels = [("id2label".into(), by_id.into()), ("label2id".into(), by_name.into())];
+    labels.into_iter().chain(dropout).collect()
 }

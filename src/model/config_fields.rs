@@ -32,8 +32,9 @@ impl BertModelConfig {
         ] {
             fields.ensure(fields.flag(field)? != Some(true), field, || problem.into())?;
         }
-        let mut config = Self::default_around(fields.embeddings()?);
-        fields.read_numbers(config.numbers())?;
+        let default = Self::default_around(fields.embeddings()?);
+        let numbers = default.numbers();
+        let mut config = fields.read_numbers(default, numbers)?;
         (config.hidden_act, config.hidden_act_name) = (hidden_act, hidden_act_name.map(String::from));
         if config.encoder().has_grouped_keys && !fields.is_null("num_key_value_heads") {
             let heads = fields.size("num_key_value_heads", config.num_attention_heads)?;
@@ -57,7 +58,7 @@ impl BertModelConfig {
         // The name counts as long as the activation was not changed.
         let stated = stated.filter(|name| Activation::of_name(name) == Some(self.hidden_act));
         let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
-        let mut fields = number_fields(self.clone().numbers());
+        let mut fields = number_fields(self, self.numbers());
         fields.push(("hidden_act", json!(hidden_act)));
         if self.encoder().has_grouped_keys {
             let heads = self.num_key_value_heads.unwrap_or(self.num_attention_heads);

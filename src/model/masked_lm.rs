@@ -5,8 +5,8 @@ use crate::encoder::config::BertModelConfig;
 use crate::error::{EmbeddingTable, Error, Result};
 use crate::family::{Keys, WORD_EMBEDDINGS, key_of};
 use crate::layers::{
-    LayerNorm, NewRows, PaddingMask, ParameterCheck, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize,
-    linear_activation,
+    LayerNorm, NewRows, PaddingMask, TokenEmbedding, TokenEmbeddingConfig, VocabularyResize, check_input,
+    dtype, linear_activation,
 };
 use crate::model::bert::BertModel;
 use crate::model::labels::{Labels, check_padding};
@@ -16,7 +16,7 @@ use burn::module::{Param, ParamId};
 use burn::nn::{Initializer, Linear};
 use burn::prelude::*;
 use burn_fused::{cross_entropy, linear};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Configuration of [`BertForMaskedLm`].
 #[derive(Config, Debug, PartialEq)]
@@ -149,17 +149,17 @@ impl BertForMaskedLm {
     }
 
     /// The head's logits: [N, H] → [N, V]. [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if
-    /// the vectors are not of length H, of the word embeddings' dtype and on their device; [`Error::Parameter`] if a parameter
-    /// of the head is not; [`Error::Data`] if the word embeddings were resized without the head.
+    /// the vectors are not of length H, of the word embeddings' dtype and on their device; [`Error::Data`] if the word embeddings
+    /// were resized without the head.
     pub fn scores(&self, hidden: Tensor<2>) -> Result<Tensor<2>> {
         let words = &self.bert.embeddings.word_embeddings;
         let hidden_size = self.bert.embeddings.hidden_size();
-        self.head.check(hidden_size, words)?;
+        self.head.check(words)?;
         let [rows, found] = hidden.dims();
         if found != hidden_size {
             return Err(Error::shape("hidden", [rows, found], format!("[N, {hidden_size}]")));
         }
-        ParameterCheck::beside(words).input("hidden", &hidden)?;
+        check_input("hidden", &hidden, words.weight.lazy_device(), dtype(&words.weight))?;
         Ok(self.head.forward(hidden, words))
     }
 
@@ -209,10 +209,10 @@ pub struct MaskedLmHead {
 }
 
 impl MaskedLmHead {
-    fn check(&self, hidden: usize, words: &TokenEmbedding) -> Result<()> {
+    /// Refuses a head of another vocabulary than the word embeddings'.
+    fn check(&self, words: &TokenEmbedding) -> Result<()> {
         let rows = words.num_embeddings();
         let decoder = self.decoder.as_ref().map(|table| ("decoder", table.num_embeddings()));
-        // First what says that the vocabulary alone was resized, which happens; then what no one should do.
         let bias = self.bias.as_ref().map(|bias| ("bias", bias.lazy_shape()[0]));
         for (part, found) in decoder.into_iter().chain(bias) {
             if found != rows {
@@ -222,14 +222,7 @@ impl MaskedLmHead {
                 return Err(Error::data(format!("the head's {part}"), problem));
             }
         }
-        let width = words.embedding_dim();
-        let check = ParameterCheck::beside(words);
-        let mut transform = self.transform.iter();
-        transform.try_for_each(|layer| check.linear("head.transform", layer, [hidden, width]))?;
-        self.layer_norm.iter().try_for_each(|norm| check.norm("head.layer_norm", norm, width))?;
-        self.bias.iter().try_for_each(|bias| check.param("head.bias", bias, [rows]))?;
-        let mut decoder = self.decoder.iter();
-        decoder.try_for_each(|table| check.param("head.decoder.weight", &table.weight, [rows, width]))
+        Ok(())
     }
 
     /// The logits of every word for every vector, [N, H] → [N, V], with `words` the word embeddings, [V, E], which a tied head
@@ -296,10 +289,10 @@ impl Stored for BertForMaskedLm {
         self.head.layer_norm.iter().collect()
     }
 
-    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+    fn head_fields(&self) -> Map<String, Value> {
         let names = self.bert.embeddings.family().spec();
-        let legacy = names.other_masked_lm.is_some().then(|| ("legacy", json!(self.head.legacy)));
-        let is_tied = ("tie_word_embeddings", json!(self.head.decoder.is_none()));
+        let legacy = names.other_masked_lm.is_some().then(|| ("legacy".into(), json!(self.head.legacy)));
+        let is_tied = ("tie_word_embeddings".into(), json!(self.head.decoder.is_none()));
         [is_tied].into_iter().chain(legacy).collect()
     }
 

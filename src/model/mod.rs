@@ -48,7 +48,6 @@ mod loss;
 mod masked_lm;
 mod pretrained;
 mod replaced_tokens;
-mod savable;
 mod sentence;
 mod sentence_transformers;
 mod stored;
@@ -77,8 +76,6 @@ pub use pretrained::PretrainedModel;
 pub use replaced_tokens::{
     ElectraForPreTraining, ElectraForPreTrainingConfig, ReplacedTokenHead, ReplacedTokenOutput,
 };
-#[cfg(feature = "train")]
-pub(crate) use savable::check_savable;
 pub use sentence::pooling::Pooling;
 pub use sentence::sentence_loss::{
     CoSentLoss, MatryoshkaLoss, MultipleNegativesRankingLoss, SentenceLoss, TripletLoss,
@@ -94,6 +91,8 @@ pub use sentence::{
 };
 pub use sentence_transformers::Prompts;
 pub use stored::Stored;
+#[cfg(feature = "train")]
+pub(crate) use stored::check_savable;
 pub use tokens::{
     BertForTokenClassification, BertForTokenClassificationConfig, TokenClassificationBatch,
     TokenClassifierOutput,

@@ -2,8 +2,7 @@
 
 use super::adapter::{adapter_of, task_type};
 use super::load_report::LoadReport;
-use super::savable::check_built_by_config;
-use super::stored::{Stored, params_of};
+use super::stored::{Stored, check_built_by_config, params_of};
 use crate::checkpoint::{
     Checkpoint, Directory, Fields, ModelKeys, StoredParam, filled, merged_fields, replace_changed,
     stored_dtype,
@@ -280,7 +279,7 @@ fn read<M: Stored>(
     let unused = unused.map(String::from).collect();
     // Into copies: if a later file fails, nothing was loaded.
     let mut filled_model = filled(model, checkpoint, found)?;
-    let mut folders = model.folders_beside(fields.dir())?.into_iter();
+    let mut folders = model.module_folders(fields.dir())?.into_iter();
     for (name, part) in in_folders {
         let mut own = folders.next().map(|folder| Checkpoint::open(&folder)).transpose()?;
         match own.take_if(|own| !is_new(part, own)) {
@@ -288,7 +287,7 @@ fn read<M: Stored>(
             None => missing.extend(part.iter().map(|param| format!("{name}/{}", param.key))),
         }
     }
-    let other_class = fields.class_beside(class_of(model).as_deref());
+    let other_class = fields.other_class(class_of(model).as_deref());
     Ok((filled_model, LoadReport { missing, unused, other_class, adapter: checkpoint.adapter.clone() }))
 }
 
@@ -371,8 +370,8 @@ fn class_of<M: Stored>(model: &M) -> Option<String> {
 }
 
 fn own_fields<M: Stored>(model: &M) -> Map<String, Value> {
-    let fields = model.bert().config().encoder_fields().into_iter().chain(model.head_fields());
-    fields.map(|(field, value)| (field.to_string(), value)).collect()
+    let fields = model.bert().config().encoder_fields().into_iter();
+    fields.map(|(field, value)| (field.to_string(), value)).chain(model.head_fields()).collect()
 }
 
 /// How many labels a `config.json` has; transformers' default is two.

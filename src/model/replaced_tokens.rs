@@ -1,9 +1,8 @@
-use crate::checkpoint::Fields;
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
 use crate::family::Family;
-use crate::layers::{PaddingMask, ParameterCheck, ensure, linear, linear_activation};
+use crate::layers::{PaddingMask, ensure, linear, linear_activation};
 use crate::model::bert::BertModel;
 use crate::model::loss::{binary_cross_entropy, zero_loss};
 use crate::model::stored::{Stored, stored_head};
@@ -91,13 +90,9 @@ impl ElectraForPreTraining {
         ElectraForPreTrainingConfig::new(self.bert.config())
     }
 
-    /// The logit of each token, [B, S]. Errors are those of [`BertModel::try_forward`], and
-    /// [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
+    /// The logit of each token, [B, S]. Errors are those of [`BertModel::try_forward`].
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
-        let (head, hidden) = (&self.discriminator_predictions, self.bert.embeddings.hidden_size());
-        let check = ParameterCheck::beside(&self.bert.embeddings.word_embeddings);
-        check.linear("discriminator_predictions.dense", &head.dense, [hidden; 2])?;
-        check.linear("discriminator_predictions.dense_prediction", &head.dense_prediction, [hidden, 1])?;
+        let head = &self.discriminator_predictions;
         // As rows, which the fused activation takes.
         let rows = self.bert.try_forward(input, padding)?.last_hidden_state.flatten::<2>(0, 1); // [B·S, H]
         let dense = linear_activation(&head.dense, rows, self.bert.config().hidden_act);
@@ -121,8 +116,4 @@ impl ElectraForPreTraining {
 
 impl Stored for ElectraForPreTraining {
     stored_head!(ElectraForPreTrainingConfig, Some("ForPreTraining"), bert, heads);
-
-    fn config_of(fields: &Fields) -> Result<ElectraForPreTrainingConfig> {
-        Ok(ElectraForPreTrainingConfig::new(BertModelConfig::from_fields(fields)?))
-    }
 }

@@ -91,7 +91,7 @@ pub(super) fn check_activation(field: &'static str, activation: Activation) -> R
 }
 
 /// The activation of a class, also under a shorter path such as `torch.nn.Tanh`.
-pub(super) fn of_torch_class(class: &Value) -> Option<Activation> {
+pub(super) fn torch_activation(class: &Value) -> Option<Activation> {
     let name = class.as_str()?.strip_prefix("torch.nn.")?.rsplit('.').next();
     let known = CLASSES.into_iter().find(|(_, known)| known.rsplit('.').next() == name);
     known.map(|(activation, _)| activation)
@@ -120,7 +120,7 @@ impl SideConfig {
 
     /// sentence-transformers' file of what is not of one module, in a directory, for a model of one kind:
     /// `SentenceTransformer`, which files without a kind are of, or `CrossEncoder`.
-    pub(super) fn of_kind(dir: &Path, kind: &str) -> Result<Self> {
+    pub(super) fn read_kind(dir: &Path, kind: &str) -> Result<Self> {
         let own = Self::if_there(dir.join(SENTENCE_NAMES[1]))?;
         let is_kind = own.fields.get("model_type").map_or(kind == "SentenceTransformer", |own| *own == *kind);
         Ok(if is_kind { own } else { Self { fields: Map::new(), ..own } })

@@ -1,15 +1,18 @@
-//! How a model maps to a checkpoint: its config's fields, its parameters and their keys.
+//! How a model maps to a checkpoint: its config's fields, its parameters and their keys, and what it must be to be saved.
 
 use super::bert::BertModel;
-use crate::checkpoint::{Fields, ModelKeys, StoredParam, stored_params};
+#[cfg(feature = "train")]
+use crate::checkpoint::merged_fields;
+use crate::checkpoint::{Fields, ModelKeys, StoredParam, check_stored, stored_params};
+use crate::encoder::BertLayer;
 use crate::encoder::config::BertModelConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::family::Keys;
-use crate::layers::{LayerNorm, VocabularyResize};
+use crate::layers::{LayerNorm, VocabularyResize, ensure};
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
 use burn::prelude::*;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
 /// How a model maps to a checkpoint. A model that implements it is a [`PretrainedModel`](super::PretrainedModel).
@@ -17,13 +20,16 @@ use std::path::{Path, PathBuf};
 #[cfg_attr(feature = "train", doc = include_str!("custom_head.md"))]
 pub trait Stored: Module {
     /// The model's config.
-    type Config;
+    type Config: burn::config::Config;
 
     /// The end of the name of transformers' class: `ForMaskedLM` of `BertForMaskedLM`; `None` of `BertModel`.
     const CLASS: Option<&'static str>;
 
-    /// The config that the fields of a `config.json` describe.
-    fn config_of(fields: &Fields) -> Result<Self::Config>;
+    /// The config that the fields of a `config.json` describe. By default its field `bert` is the model's, and the file has its
+    /// other fields under their names; [`Error::Json`](crate::Error::Json) if it lacks one.
+    fn config_of(fields: &Fields) -> Result<Self::Config> {
+        fields.config_around("bert", &BertModelConfig::from_fields(fields)?)
+    }
 
     /// A newly initialised model.
     fn build(config: &Self::Config, device: &Device) -> Result<Self>;
@@ -37,9 +43,13 @@ pub trait Stored: Module {
     /// The model below the head.
     fn bert_mut(&mut self) -> &mut BertModel;
 
-    /// The fields of `config.json` that the head decides.
-    fn head_fields(&self) -> Vec<(&'static str, Value)> {
-        Vec::new()
+    /// The fields of `config.json` that the head decides; by default those of its config besides `bert`, or none without such a
+    /// field.
+    fn head_fields(&self) -> Map<String, Value> {
+        let Ok(Value::Object(mut fields)) = serde_json::to_value(self.stored_config()) else {
+            return Map::new();
+        };
+        if fields.remove("bert").is_some() { fields } else { Map::new() }
     }
 
     /// JSON files that are written into the directory besides config and weights.
@@ -68,7 +78,7 @@ pub trait Stored: Module {
 
     /// The folders of the modules that have a weights file of their own, in a directory that is read; empty if it has none.
     #[doc(hidden)]
-    fn folders_beside(&self, _dir: &Path) -> Result<Vec<PathBuf>> {
+    fn module_folders(&self, _dir: &Path) -> Result<Vec<PathBuf>> {
         Ok(Vec::new())
     }
 
@@ -140,4 +150,58 @@ impl Stored for BertModel {
     fn config_of(fields: &Fields) -> Result<BertModelConfig> {
         BertModelConfig::from_fields(fields)
     }
+}
+
+/// Refuses a model that [`PretrainedModel::save_pretrained`](super::PretrainedModel::save_pretrained) would refuse, whatever the
+/// directory holds, or for a file there that it would change; writes nothing.
+#[cfg(feature = "train")]
+pub(crate) fn check_savable<M: Stored>(model: &M, dir: &Path) -> Result<()> {
+    let model = &model.clone().materialize();
+    let keys = ModelKeys::written("", model.bert().embeddings.family());
+    merged_fields(&model.bert().embeddings.config(), None)?;
+    let (params, _) = params_of(model, &keys);
+    check_built_by_config(model, &params, &keys)?;
+    params.iter().try_for_each(|param| param.writer(dir).map(drop))?;
+    model.files_beside(dir).map(drop)
+}
+
+/// The config must build this very model, or the directory could not be read again.
+pub(super) fn check_built_by_config<M: Stored>(
+    model: &M,
+    params: &[StoredParam],
+    keys: &ModelKeys,
+) -> Result<()> {
+    let bert = model.bert();
+    // Models to compare with are built there, but never initialised.
+    let device = bert.embeddings.word_embeddings.weight.lazy_device();
+    let built = M::build(&model.stored_config(), &device)?;
+    for (i, (layer, built)) in bert.encoder.layers.iter().zip(&built.bert().encoder.layers).enumerate() {
+        for ((field, found), (_, stated)) in settings(layer).into_iter().zip(settings(built)) {
+            ensure(found == stated, field, || {
+                format!(
+                    "is {found} in layer {i} and {stated} in the config; a config.json holds one value for all layers"
+                )
+            })?;
+        }
+    }
+    check_stored(params, &params_of(&built, keys).0)?;
+    let stored = bert.embeddings.config().layer_norm_eps;
+    let mut norms = bert.encoder.norms().chain(model.head_norms());
+    let Some(norm) = norms.find(|norm| norm.epsilon() != stored) else { return Ok(()) };
+    let key = params.iter().find(|param| param.holds(norm.gamma.id)).map_or("", |param| &param.key);
+    let problem = format!(
+        "belongs to a LayerNorm with ε {:e} and not {stored:e}; a config.json states one ε of all, that of the embeddings",
+        norm.epsilon()
+    );
+    Err(Error::data(key, problem))
+}
+
+/// The settings that a `config.json` states once for all layers.
+fn settings(layer: &BertLayer) -> [(&'static str, String); 4] {
+    [
+        ("hidden_act", format!("{:?}", layer.hidden_act())),
+        ("hidden_dropout_prob", layer.dropout.prob.to_string()),
+        ("attention_probs_dropout_prob", layer.attention.dropout.prob.to_string()),
+        ("num_attention_heads", layer.attention.num_attention_heads().to_string()),
+    ]
 }

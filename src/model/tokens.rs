@@ -3,18 +3,18 @@ use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::Result;
 use crate::family::Classified;
-use crate::layers::{LayerNorm, PaddingMask, ParameterCheck, drop_out, linear};
+use crate::layers::{LayerNorm, PaddingMask, drop_out, linear};
 use crate::model::bert::BertModel;
 use crate::model::classifier::{
-    ClassifierTransform, check_names, check_smoothing, check_weights, classifier, classifier_dropout,
-    head_fields, names_of, numbered,
+    ClassifierTransform, check_names, check_outputs, check_smoothing, check_weights, classifier, head_fields,
+    numbered, read_dropout, read_names,
 };
 use crate::model::labels::{Labels, check_padding};
 use crate::model::loss::labelled_cross_entropy;
 use crate::model::stored::{Stored, stored_head};
 use burn::nn::{Dropout, Linear};
 use burn::prelude::*;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Configuration of [`BertForTokenClassification`].
 #[derive(Config, Debug, PartialEq)]
@@ -149,13 +149,9 @@ pub struct TokenClassifierOutput {
 
 impl BertForTokenClassification {
     /// Logits of each class for every token, [B, S, C]. Errors are those of [`BertModel::try_forward`], and
-    /// [`Error::Parameter`](crate::Error::Parameter) if one of the head does not fit.
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the classifier has not one output per label.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
-        let words = &self.bert.embeddings.word_embeddings;
-        let (hidden_size, check) = (self.bert.embeddings.hidden_size(), ParameterCheck::beside(words));
-        // The fields are public, and may have been replaced by others.
-        check.linear("classifier", &self.classifier, [hidden_size, self.stated.num_labels()])?;
-        self.transform.iter().try_for_each(|transform| transform.check(&check, hidden_size))?;
+        check_outputs("classifier.weight", &self.classifier, self.stated.num_labels())?;
         let hidden = self.bert.try_forward(input, padding)?.last_hidden_state;
         let hidden = self.transform.iter().fold(hidden, |hidden, transform| transform.forward(hidden));
         Ok(linear(&self.classifier, drop_out(&self.dropout, &self.classifier.weight, hidden)))
@@ -188,8 +184,8 @@ impl Stored for BertForTokenClassification {
     fn config_of(fields: &Fields) -> Result<BertForTokenClassificationConfig> {
         Ok(BertForTokenClassificationConfig {
             bert: BertModelConfig::from_fields(fields)?,
-            id2label: names_of(fields)?,
-            classifier_dropout: classifier_dropout(fields, Classified::Tokens)?,
+            id2label: read_names(fields)?,
+            classifier_dropout: read_dropout(fields, Classified::Tokens)?,
             class_weights: None,
             label_smoothing: 0.0,
         })
@@ -199,7 +195,7 @@ impl Stored for BertForTokenClassification {
         self.transform.iter().map(|transform| &transform.layer_norm).collect()
     }
 
-    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+    fn head_fields(&self) -> Map<String, Value> {
         let config = self.config();
         head_fields(&config.id2label, &config.bert, Classified::Tokens, config.classifier_dropout)
     }

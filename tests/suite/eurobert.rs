@@ -80,12 +80,6 @@ fn a_module_that_no_config_builds_is_refused() {
     };
     let bert = config_of(Family::Bert).init(&device());
     says(changed(&|model| model.embeddings.layer_norm = bert.embeddings.layer_norm.clone()), "is given");
-    says(
-        changed(&|model| {
-            model.encoder.layers[0].attention.key = bert.encoder.layers[0].attention.key.clone()
-        }),
-        "layers[0].attention.key.weight has shape [16, 16], but expected [16, 8]",
-    );
     let mut bert = bert;
     bert.embeddings.layer_norm = None;
     says(bert.try_forward(&text(3), None), "layer_norm is None");

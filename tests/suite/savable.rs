@@ -94,21 +94,24 @@ struct TwoTowers {
     score: Linear,
 }
 
+#[derive(Config, Debug)]
+struct TowersConfig {
+    bert: BertModelConfig,
+    num_scores: usize,
+}
+
 impl Stored for TwoTowers {
-    type Config = BertModelConfig;
+    type Config = TowersConfig;
     const CLASS: Option<&'static str> = Some("ForTwoTowers");
 
-    fn config_of(fields: &Fields) -> Result<BertModelConfig, Error> {
-        BertModelConfig::from_fields(fields)
+    fn build(config: &TowersConfig, device: &Device) -> Result<Self, Error> {
+        let score = LinearConfig::new(config.bert.embeddings.hidden_size, config.num_scores);
+        let score = score.with_bias(false).init(device);
+        Ok(Self { bert: config.bert.try_init(device)?, second: config.bert.try_init(device)?, score })
     }
 
-    fn build(config: &BertModelConfig, device: &Device) -> Result<Self, Error> {
-        let score = LinearConfig::new(config.embeddings.hidden_size, 3).with_bias(false).init(device);
-        Ok(Self { bert: config.try_init(device)?, second: config.try_init(device)?, score })
-    }
-
-    fn stored_config(&self) -> BertModelConfig {
-        self.bert.config()
+    fn stored_config(&self) -> TowersConfig {
+        TowersConfig::new(self.bert.config(), self.score.weight.lazy_shape()[1])
     }
 
     fn bert(&self) -> &BertModel {
@@ -122,7 +125,7 @@ impl Stored for TwoTowers {
 
 #[test]
 fn a_custom_head_has_its_paths_for_keys_and_no_bias_that_it_lacks() {
-    let model = TwoTowers::build(&bert(), &device()).unwrap();
+    let model = TwoTowers::build(&TowersConfig::new(bert(), 3), &device()).unwrap();
     let dir = saved(&model);
     let keys = keys_of(dir.path());
     for key in [
@@ -139,7 +142,11 @@ fn a_custom_head_has_its_paths_for_keys_and_no_bias_that_it_lacks() {
     let (read, report) = TwoTowers::from_pretrained(dir.path(), &device()).unwrap();
     assert_eq!(report, LoadReport::default());
     assert!(all_values(&read) == all_values(&model));
+    assert_eq!(config_json(dir.path())["num_scores"], 3);
     // Of a file of the model alone, all of it is new.
-    let (_, report) = TwoTowers::from_pretrained(saved(&bert().init(&device())).path(), &device()).unwrap();
+    let (alone, config) = (saved(&bert().init(&device())), TowersConfig::new(bert(), 3));
+    let (_, report) = TwoTowers::from_pretrained_with(&config, alone.path(), &device()).unwrap();
     assert_eq!(report.missing.len(), keys.len() - keys.iter().filter(|key| key.starts_with("bert.")).count());
+    let error = fails!(TwoTowers::from_pretrained(alone.path(), &device()), Error::Json { .. });
+    assert!(format!("{error:?}").contains("missing field `num_scores`"), "{error:?}");
 }

@@ -6,13 +6,11 @@ use crate::encoder::Activation;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
 use crate::family::{Classified, ClassifierPooling, Family, SequenceHead};
-use crate::layers::{
-    PaddingMask, ParameterCheck, check_dropout, drop_out, ensure, linear, linear_activation,
-};
+use crate::layers::{PaddingMask, check_dropout, drop_out, ensure, linear, linear_activation};
 use crate::model::bert::{BertModel, BertModelOutput};
 use crate::model::classification::batch::{ProblemType, SequenceClassificationBatch, SequenceLabels};
 use crate::model::classifier::{
-    ClassifierTransform, check_names, check_smoothing, check_weights, classifier, numbered,
+    ClassifierTransform, check_names, check_outputs, check_smoothing, check_weights, classifier, numbered,
 };
 use crate::model::labels::check_batch;
 use crate::model::loss::{binary_cross_entropy, labelled_cross_entropy, mean_squared_error};
@@ -207,18 +205,15 @@ impl BertForSequenceClassification {
         Ok(self)
     }
 
-    /// Logits of each class for every sequence, [B, C]. Errors are those of [`BertModel::try_forward`], [`Error::Parameter`] if
-    /// one of the head does not fit, [`Error::Data`] if a sequence is padded at its start, and [`Error::Config`] if the pooler
-    /// was removed.
+    /// Logits of each class for every sequence, [B, C]. Errors are those of [`BertModel::try_forward`], [`Error::ShapeMismatch`]
+    /// if the head has not one output per label, [`Error::Data`] if a sequence is padded at its start, and [`Error::Config`] if
+    /// the pooler was removed.
     pub fn logits(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         let (embeddings, head) = (&self.bert.embeddings, &self.classifier);
         let pooling = self.stated.pooling();
         // Position 0 has no token in a sequence padded on the left.
         padding.filter(|_| pooling == ClassifierPooling::Cls).map_or(Ok(()), PaddingMask::check_first)?;
-        let (hidden, check) = (embeddings.hidden_size(), ParameterCheck::beside(&embeddings.word_embeddings));
-        check.linear("classifier.out_proj", &head.out_proj, [hidden, self.stated.num_labels()])?;
-        head.dense.iter().try_for_each(|dense| check.linear("classifier.dense", dense, [hidden; 2]))?;
-        head.transform.iter().try_for_each(|transform| transform.check(&check, hidden))?;
+        check_outputs("classifier.out_proj.weight", &head.out_proj, self.stated.num_labels())?;
         let BertModelOutput { last_hidden_state: all, pooler_output, .. } =
             self.bert.try_forward(input, padding)?;
         let (dims, mean) = (all.dims(), |x| Pooling::Mean.try_forward(x, padding));

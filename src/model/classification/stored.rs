@@ -4,10 +4,10 @@ use super::*;
 use crate::checkpoint::Fields;
 use crate::error::shown;
 use crate::layers::LayerNorm;
-use crate::model::classifier::{classifier_dropout, head_fields, names_of};
-use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_class, torch_classes};
+use crate::model::classifier::{head_fields, read_dropout, read_names};
+use crate::model::sentence_transformers::{SideConfig, torch_activation, torch_class, torch_classes};
 use crate::model::stored::{Stored, stored_head};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// Where sentence-transformers keeps the activation of a `CrossEncoder`: in `config.json` since version 4, there before
@@ -18,7 +18,7 @@ const OLD_CROSS_ENCODER: &str = "sbert_ce_default_activation_function";
 const CROSS_ENCODER_KIND: &str = "CrossEncoder";
 
 /// The activation of a `CrossEncoder`, where sentence-transformers 6.2 looks for it.
-fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>> {
+fn read_activation(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>> {
     let (stated, field) = match own.fields.get("activation_fn") {
         Some(class) => (Some(class.clone()), "activation_fn"),
         None => match fields.object(CROSS_ENCODER)?.and_then(|object| object.get("activation_fn")) {
@@ -28,13 +28,13 @@ fn activation_of(fields: &Fields, own: &SideConfig) -> Result<Option<Activation>
         },
     };
     let Some(class) = stated.filter(|class| !class.is_null()) else { return Ok(None) };
-    of_torch_class(&class).map(Some).ok_or_else(|| {
+    torch_activation(&class).map(Some).ok_or_else(|| {
         let (class, allowed) = (shown(&class.to_string()), torch_classes());
         fields.invalid(field, format!("has the activation {class}, but must have one of {allowed}"))
     })
 }
 
-fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
+fn read_problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
     // transformers writes null where nothing was said.
     if fields.is_null("problem_type") {
         return Ok(None);
@@ -44,8 +44,9 @@ fn problem_type(fields: &Fields) -> Result<Option<ProblemType>> {
     fields.known("problem_type", allowed, |name| serde_json::from_value(name.into()).ok())
 }
 
-/// None where the labels are others: transformers keeps the field of a model that it trains to another head.
-fn label_thresholds(
+/// The thresholds of a `config.json`; `None` if they are not those of its labels, as transformers keeps the field of a model that
+/// it trains to another head.
+fn read_label_thresholds(
     fields: &Fields,
     config: &BertForSequenceClassificationConfig,
 ) -> Result<Option<Vec<f64>>> {
@@ -59,8 +60,8 @@ fn label_thresholds(
     numbers.map(|numbers| numbers.ok_or_else(problem)).transpose()
 }
 
-/// What a config of a family with poolings says, or leaves to the default.
-fn classifier_pooling(fields: &Fields) -> Result<Option<ClassifierPooling>> {
+/// The pooling that a `config.json` states; `None` for the family's default, or if the family has none.
+fn read_classifier_pooling(fields: &Fields) -> Result<Option<ClassifierPooling>> {
     let all = fields.spec.architecture.sequence_poolings;
     let Some((default, _)) = all.first() else { return Ok(None) };
     let allowed = format!("one of {}", all.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", "));
@@ -74,13 +75,13 @@ impl Stored for BertForSequenceClassification {
 
     fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
         // Beside a classifier that is no CrossEncoder there is no such file, and nothing to read.
-        let own = SideConfig::of_kind(fields.dir(), CROSS_ENCODER_KIND)?;
+        let own = SideConfig::read_kind(fields.dir(), CROSS_ENCODER_KIND)?;
         let config = BertForSequenceClassificationConfig {
             bert: BertModelConfig::from_fields(fields)?,
-            id2label: names_of(fields)?,
-            problem_type: problem_type(fields)?,
-            classifier_dropout: classifier_dropout(fields, Classified::Sequences)?,
-            classifier_pooling: classifier_pooling(fields)?,
+            id2label: read_names(fields)?,
+            problem_type: read_problem_type(fields)?,
+            classifier_dropout: read_dropout(fields, Classified::Sequences)?,
+            classifier_pooling: read_classifier_pooling(fields)?,
             pooler_dropout: match has_context_pooler(fields.spec.family) {
                 true => fields.number("pooler_dropout", 0.0)?,
                 false => 0.0,
@@ -88,10 +89,10 @@ impl Stored for BertForSequenceClassification {
             class_weights: None,
             label_smoothing: 0.0,
             label_thresholds: None,
-            activation: activation_of(fields, &own)?,
+            activation: read_activation(fields, &own)?,
             prompts: own.prompts()?,
         };
-        let label_thresholds = label_thresholds(fields, &config)?;
+        let label_thresholds = read_label_thresholds(fields, &config)?;
         Ok(config.with_label_thresholds(label_thresholds))
     }
 
@@ -99,30 +100,30 @@ impl Stored for BertForSequenceClassification {
         self.classifier.transform.iter().map(|transform| &transform.layer_norm).collect()
     }
 
-    fn head_fields(&self) -> Vec<(&'static str, Value)> {
+    fn head_fields(&self) -> Map<String, Value> {
         let config = self.config();
         let (names, dropout) = (&config.id2label, config.classifier_dropout);
         let mut fields = head_fields(names, &config.bert, Classified::Sequences, dropout);
-        fields.push(("problem_type", json!(config.problem_type)));
+        fields.insert("problem_type".into(), json!(config.problem_type));
         // null too, in place of those of a model that was there.
-        fields.push(("label_thresholds", json!(config.label_thresholds)));
+        fields.insert("label_thresholds".into(), json!(config.label_thresholds));
         let mut poolings = config.bert.encoder().sequence_poolings.iter();
         if let Some((_, name)) = poolings.find(|(pooling, _)| *pooling == config.pooling()) {
-            fields.push(("classifier_pooling", json!(name)));
+            fields.insert("classifier_pooling".into(), json!(name));
         }
         if has_context_pooler(config.bert.embeddings.family) {
-            fields.push(("pooler_dropout", json!(config.pooler_dropout)));
+            fields.insert("pooler_dropout".into(), json!(config.pooler_dropout));
         }
         if let Some(class) = config.activation.and_then(torch_class) {
             // Both, as each version of sentence-transformers reads one of them.
-            fields.push((CROSS_ENCODER, json!({ "activation_fn": class })));
-            fields.push((OLD_CROSS_ENCODER, json!(class)));
+            fields.insert(CROSS_ENCODER.into(), json!({ "activation_fn": class }));
+            fields.insert(OLD_CROSS_ENCODER.into(), json!(class));
         }
         fields
     }
 
     fn files_beside(&self, dir: &Path) -> Result<Vec<(PathBuf, Value)>> {
-        let (config, mut own) = (self.config(), SideConfig::of_kind(dir, CROSS_ENCODER_KIND)?);
+        let (config, mut own) = (self.config(), SideConfig::read_kind(dir, CROSS_ENCODER_KIND)?);
         // Without prompts, `config.json` says everything.
         if own.fields.is_empty() && config.prompts == Prompts::new() {
             return Ok(Vec::new());

@@ -8,7 +8,7 @@ pub(super) mod similarity;
 use crate::embeddings::BertEmbeddingsInput;
 use crate::encoder::config::BertModelConfig;
 use crate::error::{Error, Result};
-use crate::layers::{PaddingMask, ParameterCheck, check_sizes, ensure};
+use crate::layers::{PaddingMask, check_sizes, ensure};
 use crate::model::bert::BertModel;
 use crate::model::labels::check_padding;
 use crate::model::loss::widened;
@@ -228,7 +228,7 @@ impl BertForSentenceEmbedding {
     }
 
     /// One vector per sentence, [B, H], or as wide as the [`modules`](Self::modules) make them. Errors are those of
-    /// [`BertModel::try_forward`], and [`Error::Parameter`] if one of a module does not fit.
+    /// [`BertModel::try_forward`].
     pub fn embed(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<2>> {
         self.embed_after(input, padding, &[])
     }
@@ -240,29 +240,25 @@ impl BertForSentenceEmbedding {
         padding: Option<&PaddingMask>,
         prompt_lengths: &[usize],
     ) -> Result<Tensor<2>> {
-        let words = &self.bert.embeddings.word_embeddings;
-        let check = ParameterCheck::beside(words);
-        let hidden = self.token_vectors(input, padding, &check)?;
+        let words = &self.bert.embeddings.word_embeddings.weight;
+        let hidden = self.token_vectors(input, padding)?;
         let poolings = [self.stated.pooling].into_iter().chain(self.stated.more_pooling.iter().copied());
         let pooled = poolings.map(|pooling| pooling.after_prompts(hidden.clone(), padding, prompt_lengths));
         let pooled = Tensor::cat(pooled.collect::<Result<_>>()?, 1);
-        let modules = &mut self.modules.iter();
-        let vectors = modules.try_fold(pooled, |x, own| own.try_forward(x, &check, &words.weight))?;
+        let vectors = self.modules.iter().fold(pooled, |x, own| own.forward(x, words));
         Ok(if self.stated.normalize { normalized(vectors) } else { vectors })
     }
 
     /// What is pooled, [B, S, H]: the last hidden state, or the weighted mean of several.
-    fn token_vectors(
-        &self,
-        input: &BertEmbeddingsInput,
-        padding: Option<&PaddingMask>,
-        check: &ParameterCheck,
-    ) -> Result<Tensor<3>> {
+    fn token_vectors(&self, input: &BertEmbeddingsInput, padding: Option<&PaddingMask>) -> Result<Tensor<3>> {
         let Some(weights) = &self.layer_weights else {
             return Ok(self.bert.try_forward(input, padding)?.last_hidden_state);
         };
         let (count, [weighted]) = (self.bert.encoder.num_hidden_layers() + 1, weights.lazy_shape().dims());
-        check.param("layer_weights", weights, [weighted.clamp(1, count)])?;
+        if !(1..=count).contains(&weighted) {
+            let expected = format!("[{}]", weighted.clamp(1, count));
+            return Err(Error::shape("layer_weights", [weighted], expected));
+        }
         let (weights, mut states) = (widened(weights.val()), Vec::new());
         let last = self.bert.forward_watched(input, padding, |rows| states.push(rows.clone()))?;
         states.push(last.rows());

@@ -8,11 +8,11 @@ use crate::encoder::Activation;
 use crate::error::shown;
 use crate::files::hub::transformer_folder;
 use crate::files::{CONFIG_NAME, SENTENCE_NAMES, TRANSFORMER_NAMES, read_json, regular_file};
-use crate::model::sentence_transformers::{SideConfig, of_torch_class, torch_class, torch_classes};
+use crate::model::sentence_transformers::{SideConfig, torch_activation, torch_class, torch_classes};
 use crate::model::stored::{Copies, Stored, stored_head};
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 const MODULES: &str = SENTENCE_NAMES[0];
@@ -27,7 +27,7 @@ const OTHERS: [(&[&str], &str); 4] = [
 
 /// The classes of the modules after the Transformer, each with its folder: perhaps a WeightedLayerPooling, a Pooling, and what
 /// follows it.
-fn modules_of(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
+fn read_modules(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     let path = dir.join(MODULES);
     let invalid = |problem: String| Err(Error::ConfigFile { path: path.clone(), field: "modules", problem });
     let Value::Array(modules) = read_json(&path)? else { return invalid("are not a list".into()) };
@@ -35,7 +35,7 @@ fn modules_of(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
         modules.iter().map(|module| module[field].as_str().unwrap_or_default()).collect()
     };
     let (paths, kinds) = (texts("path"), texts("type"));
-    let kinds: Vec<&str> = kinds.into_iter().map(kind).collect();
+    let kinds: Vec<&str> = kinds.into_iter().map(class_name).collect();
     for (classes, does) in OTHERS {
         if let Some(kind) = kinds.iter().find(|kind| classes.contains(kind)) {
             return invalid(format!("have {kind}, which {does} and is not supported"));
@@ -72,7 +72,7 @@ fn root_of(dir: &Path) -> &Path {
 }
 
 /// A module after the pooling that reads vectors of length `width`.
-fn module_of(kind: &str, config: &SideConfig, width: usize) -> Result<SentenceModuleConfig> {
+fn read_module(kind: &str, config: &SideConfig, width: usize) -> Result<SentenceModuleConfig> {
     let required = |field| config.size(field)?.ok_or_else(|| config.invalid(field, "is missing".into()));
     let check_width = |field| match required(field)? {
         found if found == width => Ok(()),
@@ -84,7 +84,7 @@ fn module_of(kind: &str, config: &SideConfig, width: usize) -> Result<SentenceMo
             check_width("in_features")?;
             let activation = match config.fields.get("activation_function") {
                 None => Activation::Tanh,
-                Some(class) => of_torch_class(class).ok_or_else(|| {
+                Some(class) => torch_activation(class).ok_or_else(|| {
                     let problem =
                         format!("is {}, but must be one of {}", shown(&class.to_string()), torch_classes());
                     config.invalid("activation_function", problem)
@@ -113,7 +113,7 @@ fn module_of(kind: &str, config: &SideConfig, width: usize) -> Result<SentenceMo
 }
 
 /// The first hidden state of a WeightedLayerPooling of a model of so many layers.
-fn layer_start_of(config: &SideConfig, fields: &Fields, layers: usize) -> Result<usize> {
+fn read_layer_start(config: &SideConfig, fields: &Fields, layers: usize) -> Result<usize> {
     let stated = config.size("num_hidden_layers")?.unwrap_or(12);
     if stated != layers {
         let problem = format!("is {stated}, but the model has {layers} layers");
@@ -140,7 +140,7 @@ fn transformer_settings(dir: &Path) -> Result<SideConfig> {
 }
 
 /// The last part of a class of sentence-transformers, or the whole name of another.
-fn kind(class: &str) -> &str {
+fn class_name(class: &str) -> &str {
     let name = class.strip_prefix("sentence_transformers.").and_then(|class| class.rsplit('.').next());
     name.unwrap_or(class)
 }
@@ -165,14 +165,14 @@ impl Stored for BertForSentenceEmbedding {
         config.normalize = false;
         if regular_file::exists(&dir.join(MODULES)) {
             let mut width = 0;
-            for (kind, folder) in modules_of(dir)? {
+            for (kind, folder) in read_modules(dir)? {
                 let path = folder.join(CONFIG_NAME);
                 let has_defaults = ["Dropout", "Normalize"].contains(&kind.as_str());
                 let own = if has_defaults { SideConfig::if_there(path)? } else { SideConfig::at(path)? };
                 match kind.as_str() {
                     "WeightedLayerPooling" => {
                         let layers = config.bert.num_hidden_layers;
-                        config.layer_start = Some(layer_start_of(&own, fields, layers)?);
+                        config.layer_start = Some(read_layer_start(&own, fields, layers)?);
                     }
                     "Pooling" => {
                         let (mut poolings, include_prompt) =
@@ -182,7 +182,7 @@ impl Stored for BertForSentenceEmbedding {
                         width = config.width();
                     }
                     _ => {
-                        let module = module_of(&kind, &own, width)?;
+                        let module = read_module(&kind, &own, width)?;
                         width = module.width_after(width);
                         config.modules.push(module);
                     }
@@ -191,7 +191,7 @@ impl Stored for BertForSentenceEmbedding {
             let is_last = |module: &mut SentenceModuleConfig| *module == SentenceModuleConfig::Normalize;
             config.normalize = config.modules.pop_if(is_last).is_some();
         }
-        let own = SideConfig::of_kind(dir, "SentenceTransformer")?;
+        let own = SideConfig::read_kind(dir, "SentenceTransformer")?;
         let stated = transformer_settings(fields.dir())?;
         // serde's names of the variants are sentence-transformers'.
         let known = |name: &Value| serde_json::from_value(name.as_str()?.into()).ok();
@@ -205,8 +205,8 @@ impl Stored for BertForSentenceEmbedding {
             .with_do_lower_case(stated.flag("do_lower_case")?.unwrap_or(false)))
     }
 
-    fn head_fields(&self) -> Vec<(&'static str, Value)> {
-        self.layer_weights.iter().map(|_| ("output_hidden_states", json!(true))).collect()
+    fn head_fields(&self) -> Map<String, Value> {
+        self.layer_weights.iter().map(|_| ("output_hidden_states".into(), json!(true))).collect()
     }
 
     fn adapt_params(&self, _keys: &ModelKeys, params: &mut Vec<StoredParam>) -> Copies {
@@ -233,7 +233,7 @@ impl Stored for BertForSentenceEmbedding {
         Copies::default()
     }
 
-    fn folders_beside(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+    fn module_folders(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         const WITH_WEIGHTS: [&str; 3] = ["WeightedLayerPooling", "Dense", "LayerNorm"];
         let dir = root_of(dir);
         let own = self.layer_weights.iter().map(|_| WITH_WEIGHTS[0]);
@@ -242,7 +242,7 @@ impl Stored for BertForSentenceEmbedding {
         if own.is_empty() || !regular_file::exists(&dir.join(MODULES)) {
             return Ok(Vec::new());
         }
-        let mut listed = modules_of(dir)?;
+        let mut listed = read_modules(dir)?;
         listed.retain(|(kind, _)| WITH_WEIGHTS.contains(&kind.as_str()));
         let (kinds, folders): (Vec<String>, _) = listed.into_iter().unzip();
         // None at all is a checkpoint without these modules, which are then reported as missing.
@@ -260,7 +260,7 @@ impl Stored for BertForSentenceEmbedding {
         if self.stated.do_lower_case { tokenizer.with_lower_case() } else { tokenizer }
     }
 
-    /// In the format that every version of sentence-transformers since 2.0 reads.
+    /// The files of sentence-transformers' modules, in the format that every version since 2.0 reads.
     fn files_beside(&self, dir: &Path) -> Result<Vec<(PathBuf, Value)>> {
         let config = self.config();
         let module = |index: usize, folder: &str, class: &str| {
@@ -313,7 +313,7 @@ impl Stored for BertForSentenceEmbedding {
             add(module.class(), own);
             width = out_features;
         }
-        let mut own = SideConfig::of_kind(dir, "SentenceTransformer")?;
+        let mut own = SideConfig::read_kind(dir, "SentenceTransformer")?;
         let says_nothing = config.prompts == Prompts::new()
             && config.truncate_dim.is_none()
             && config.similarity == Similarity::Cosine;

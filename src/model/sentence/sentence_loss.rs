@@ -1,7 +1,7 @@
 //! The losses of sentence embeddings.
 
 use crate::error::{Error, Result};
-use crate::layers::{ParameterCheck, ensure};
+use crate::layers::{check_input, ensure};
 use crate::model::loss::{mean_squared_error, widened};
 use crate::model::sentence::similarity::{Similarity, normalized};
 use burn::prelude::*;
@@ -209,7 +209,7 @@ impl SentenceLoss {
             let expected = format!("[{expected}, {width}] for {batch} anchors");
             return Err(Error::shape("candidates", [count, other], expected));
         }
-        ParameterCheck::against_input("anchors", &anchors).input("candidates", &candidates)?;
+        check_input("candidates", &candidates, anchors.device(), anchors.dtype())?;
         if let Some(labels) = labels {
             check_labels(labels, batch)?;
         } else if self.reads_labels() {

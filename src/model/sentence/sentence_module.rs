@@ -1,8 +1,6 @@
 use crate::encoder::Activation;
 use crate::error::Result;
-use crate::layers::{
-    LayerNorm, ParameterCheck, active_prob, check_dropout, ensure, linear, linear_activation,
-};
+use crate::layers::{LayerNorm, active_prob, check_dropout, ensure, linear, linear_activation};
 use crate::model::sentence::similarity::normalized;
 use crate::model::sentence_transformers::check_activation;
 use burn::module::Param;
@@ -116,33 +114,21 @@ impl SentenceModule {
     }
 
     /// What the module makes of vectors; dropout is active beside `words` as [`active_prob`] says.
-    pub(super) fn try_forward(
-        &self,
-        x: Tensor<2>,
-        check: &ParameterCheck,
-        words: &Param<Tensor<2>>,
-    ) -> Result<Tensor<2>> {
-        let [_, width] = x.dims();
-        Ok(match self {
+    pub(super) fn forward(&self, x: Tensor<2>, words: &Param<Tensor<2>>) -> Tensor<2> {
+        match self {
             Self::Dense(SentenceDense { linear: layer, residual, activation, use_residual }) => {
-                let [_, outputs] = layer.weight.lazy_shape().dims();
-                check.linear("dense.linear", layer, [width, outputs])?;
                 let y = linear_activation(layer, x.clone(), *activation);
-                residual.iter().try_for_each(|own| check.linear("dense.residual", own, [width, outputs]))?;
                 match residual {
                     Some(residual) => y + linear(residual, x),
                     None if *use_residual => y + x,
                     None => y,
                 }
             }
-            Self::LayerNorm(norm) => {
-                check.norm("layer_norm", norm, width)?;
-                norm.forward(x)
-            }
+            Self::LayerNorm(norm) => norm.forward(x),
             // Not Burn's, which mini-batches could not compute again.
             Self::Dropout(dropout) => drop_out(x, active_prob(dropout, words)),
             Self::Normalize(_) => normalized(x),
-        })
+        }
     }
 }
 

@@ -32,8 +32,8 @@ mod row {
     variants! {
         CheckpointDType CheckpointShape Config ConfigFile CorruptCheckpoint CorruptTokenizer DTypeMismatch
         Data DeviceMismatch Empty File IdOutOfRange IdOverflow Io Json LabelOutOfRange MissingKey
-        NotACheckpoint NotUtf8 Parameter RaggedRows Resize Row SequenceTooLong ShapeMismatch Tokenize
-        Training UnsupportedModel
+        NotACheckpoint NotUtf8 RaggedRows Resize Row SequenceTooLong ShapeMismatch Tokenize Training
+        UnsupportedModel
     }
 }
 
