@@ -103,6 +103,7 @@ mod loader;
 mod masked_lm;
 #[cfg(feature = "train")]
 mod metrics;
+mod migrating;
 mod modernbert;
 mod odd_files;
 mod parity_models;
