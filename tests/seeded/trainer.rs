@@ -231,7 +231,11 @@ fn burns_learner_trains() {
     let valid = EpochLoader::new(valid, 4, &Device::default()).unwrap();
     let train = EpochLoader::new(collator.clone().batches(windows), 4, &Device::default()).unwrap();
     let train = train.with_shuffling(7).with_batches_per_epoch(20).unwrap();
-    let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
+    let [train, valid] = [train, valid].map(ForLearner::<BertForMaskedLm>::data);
+    assert_eq!((train.num_items(), valid.num_items()), (20, 2));
+    let masked = || train.iter().map(|batch| batch.unwrap().positions().to_vec()).collect::<Vec<_>>();
+    assert_ne!(masked(), masked(), "an epoch is followed by the next one");
+    let training = SupervisedTraining::new(dir.path().join("run"), train, valid)
         .renderer(Box::new(CliMetricsRenderer::new()))
         .with_application_logger(None)
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))
