@@ -133,3 +133,5 @@ mod text_files;
 mod text_methods;
 #[cfg(feature = "tokenizers")]
 mod text_options;
+#[cfg(feature = "train")]
+mod token_windows;
