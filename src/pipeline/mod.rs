@@ -357,7 +357,7 @@ impl Prefix {
         Ok(Self { prompt, length: ids.len() - usize::from(ends_special) })
     }
 
-    /// Makes [`text`](Self::text) of a text in its place.
+    /// Puts the prompt before a text, as [`text`](Self::text) does, in place.
     #[cfg(feature = "train")]
     pub(crate) fn put_before(&self, text: &mut String) {
         if !text.starts_with(&self.prompt) {
