@@ -140,6 +140,11 @@ impl<B: Send + 'static> EpochLoader<B> {
         Epoch { batches, thread: Some(thread) }
     }
 
+    /// Items in a batch of this rank.
+    pub(crate) fn batch_size(&self) -> usize {
+        self.order.batch_size
+    }
+
     /// Whether all labels are equal, if they are known.
     pub(crate) fn has_one_label(&self) -> bool {
         self.batches.has_one_label()

@@ -234,7 +234,8 @@ impl<M: TrainableModel> Training<M> {
         let initial = run.evaluate(&plain, false)?.ok_or_else(|| stopped(&run.interrupter))?;
         let schedule = run.plan.schedule(&run.arguments, finished, run.model.bert().encoder.layers.len())?;
         if ranks.is_first() {
-            run.folder.begin(loss_of(&initial), run.plan, run.data)?;
+            let batch_size = run.valid.as_ref().unwrap_or(&run.train).batch_size();
+            run.folder.begin(loss_of(&initial), batch_size, run.plan, run.data)?;
         }
         if finished > 0 {
             run.model = run.folder.checkpoints.model(finished, run.model)?;
