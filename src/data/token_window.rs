@@ -112,3 +112,89 @@ impl TokenWindow {
         TokenClassificationBatch::new(input, padding, &labels)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{entity_spans, tag};
+    use serde_json::{Value, json};
+    use std::fs;
+    use std::path::Path;
+
+    /// The kinds of tokenizers by their fixtures, and ModernBERT's: byte-level, with special tokens of a template.
+    fn tokenizer(kind: &str) -> BertTokenizer {
+        let classes = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer_classes");
+        if kind != "modernbert" {
+            return BertTokenizer::from_pretrained(classes.join(kind)).unwrap();
+        }
+        let mut file: Value =
+            serde_json::from_slice(&fs::read(classes.join("roberta/tokenizer.json")).unwrap()).unwrap();
+        let special = |name: &str| json!({"SpecialToken": {"id": name, "type_id": 0}});
+        let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+        let token = |name: &str| json!({"id": name, "ids": [file["model"]["vocab"][name]], "tokens": [name]});
+        file["post_processor"] = json!({
+            "type": "TemplateProcessing", "single": [special("<s>"), text, special("</s>")], "pair": [],
+            "special_tokens": {"<s>": token("<s>"), "</s>": token("</s>")},
+        });
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("tokenizer.json"), file.to_string()).unwrap();
+        fs::write(dir.path().join("config.json"), r#"{"model_type": "modernbert"}"#).unwrap();
+        BertTokenizer::from_pretrained(dir.path()).unwrap()
+    }
+
+    #[test]
+    fn raw_text_has_the_tokens_and_the_spans_of_the_words_of_training() {
+        let names = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"].map(String::from);
+        for kind in ["bert", "roberta", "xlm_roberta", "camembert", "deberta_v2", "modernbert"] {
+            for (raw, words, expected) in [
+                (
+                    "Ada (Berlin-Mitte) saw London,Paris.",
+                    "Ada| ( Berlin-Mitte@ ) saw London@ , Paris@ .",
+                    &["Ada", "Berlin-Mitte", "London", "Paris"][..],
+                ),
+                (
+                    "«Анна» едет в Минск, Омск.",
+                    "« Анна| » едет в Минск@ , Омск@ .",
+                    &["Анна", "Минск", "Омск"],
+                ),
+                (
+                    "我爱北京的秋天，天安门上太阳升。",
+                    "我 爱 北京@ 的 秋天 ， 天安门@ 上 太阳 升 。",
+                    &["北京", "天安门"],
+                ),
+                ("มาลีเดินมาตรัง", "มาลี| เดิน มา ตรัง@", &["มาลี", "ตรัง"]),
+            ] {
+                let tagged = words.split_whitespace().map(|word| {
+                    let tag = if word.ends_with('|') { 1 } else { 3 * usize::from(word.ends_with('@')) };
+                    (word.trim_end_matches(['|', '@']).to_string(), tag)
+                });
+                let (tokens, tags) = tagged.unzip();
+                for length in [512, 9] {
+                    let tokenizer = tokenizer(kind).with_model_max_length(length);
+                    let sentence = LabelledTokens { tokens: Vec::clone(&tokens), tags: Vec::clone(&tags) };
+                    let trained = TokenWindow::cut_one(0, &sentence, &tokenizer, &names).unwrap();
+                    let read = tokenizer.encode_word_windows(raw, 0).unwrap();
+                    let ids: Vec<&[u32]> = read.iter().map(Encoding::input_ids).collect();
+                    let expected_ids: Vec<&[u32]> =
+                        trained.iter().map(|window| window.encoding.input_ids()).collect();
+                    assert_eq!(ids, expected_ids, "{kind}: {raw}");
+                    let mut places = Vec::new();
+                    for (window, trained) in read.iter().zip(&trained) {
+                        for word in tokenizer.words(raw, window).unwrap() {
+                            // Of a word in two windows, the first has the label.
+                            if let Ok(label) = usize::try_from(trained.labels[word.token]) {
+                                places.push((tag(&names[label], true), word.bytes));
+                            }
+                        }
+                    }
+                    let spans = entity_spans(places.iter().map(|(tag, _)| *tag)).into_iter();
+                    let spans = spans.filter(|(kind, _)| *kind != "O");
+                    let found: Vec<&str> = spans
+                        .map(|(_, words)| &raw[places[words.start].1.start..places[words.end - 1].1.end])
+                        .collect();
+                    assert_eq!(found, expected, "{kind}, {length}");
+                }
+            }
+        }
+    }
+}
