@@ -8,13 +8,9 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fmt::{self, Debug};
-use std::ops::Range;
 use std::sync::Arc;
-
-/// Batches among which items are sorted by length, as in transformers' `LengthGroupedSampler`, or searched for other texts.
-pub(super) const BUCKET: usize = 50;
 
 /// A dataset, with what makes a batch of a model from some of its items, for an [`EpochLoader`](super::EpochLoader), which has an
 /// example. It is itself data for a [`Trainer`](crate::training::Trainer) of any model that reads such batches. Clones share both.
@@ -58,7 +54,7 @@ impl<B: 'static> Batches<B> {
         Self::seeded(dataset, move |items, _, device| make(items, device))
     }
 
-    /// As [`new`](Self::new), with everything random in a batch, such as the masked tokens, drawn from the seed that `make` gets.
+    /// Batches of a dataset in which something is random, such as the masked tokens: `make` also gets a seed to draw it from.
     pub fn seeded<T: Debug + Send + Sync + 'static>(
         dataset: impl Dataset<T> + 'static,
         make: impl Fn(&[T], u64, &Device) -> Result<B> + Send + Sync + 'static,
@@ -101,8 +97,7 @@ impl<B: 'static> Batches<B> {
         self
     }
 
-    /// Whether all labels are equal, if they are known.
-    pub(crate) fn has_one_label(&self) -> bool {
+    pub(super) fn has_one_label(&self) -> bool {
         let Some(labels) = &self.items.labels else { return false };
         let mut labels = self.items.indices.iter().map(|&index| labels[index]);
         labels.next().is_some_and(|first| labels.all(|label| label == first))
@@ -137,11 +132,12 @@ impl<B: 'static> Batches<B> {
         (self.make)(indices, seed, to)
     }
 
-    pub(crate) fn slice(&self, range: Range<usize>) -> Self {
-        self.select(self.items.indices[range].to_vec())
+    /// A batch of the first items, at most so many.
+    pub(crate) fn first(&self, count: usize, to: &Device) -> Result<B, DatasetError> {
+        self.read(self.items.indices.iter().copied().take(count).collect(), 0, to)
     }
 
-    /// The same of some items of the dataset.
+    /// The batches of some items of the dataset alone.
     fn select(&self, indices: Vec<usize>) -> Self {
         let items = Items { indices: Arc::new(indices), ..self.items.clone() };
         Self { items, ..self.clone() }
@@ -187,7 +183,7 @@ impl<B: 'static> Batches<B> {
         Ok(self.select(indices))
     }
 
-    /// In an order that depends on the lengths or the texts only where that is wanted.
+    /// Drops the lengths, the texts, or both, on which the order of an epoch then does not depend.
     pub(crate) fn ordered(mut self, by_lengths: bool, by_texts: bool) -> Self {
         self.items.lengths.take_if(|_| !by_lengths);
         self.items.texts.take_if(|_| !by_texts);
@@ -201,33 +197,4 @@ impl<B> Debug for Batches<B> {
         let shown = |&index| fmt::from_fn(move |f| (self.show)(index, f));
         f.debug_list().entries(self.items.indices.iter().map(shown)).finish()
     }
-}
-
-/// Moves items such that no two of a batch share a text, of which `texts` has hashes, as long as there are others to choose from
-/// nearby. Source: `NoDuplicatesBatchSampler` of sentence-transformers 6.2, whose last batches have fewer items instead.
-pub(super) fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize> {
-    let mut left: VecDeque<usize> = items.iter().copied().collect();
-    let mut chosen = Vec::with_capacity(items.len());
-    while !left.is_empty() {
-        let (mut seen, mut skipped) = (HashSet::<u64>::new(), Vec::new());
-        let end = chosen.len() + batch_size.min(left.len());
-        while chosen.len() < end
-            // Where most items share a text, a batch would otherwise look at all that are left.
-            && skipped.len() < BUCKET * batch_size
-            && let Some(item) = left.pop_front()
-        {
-            if texts[item].iter().any(|text| seen.contains(text)) {
-                skipped.push(item);
-            } else {
-                seen.extend(&texts[item]);
-                chosen.push(item);
-            }
-        }
-        // All that were looked at share a text with one of the batch.
-        let missing = end - chosen.len();
-        chosen.extend(skipped.drain(..missing));
-        // From the last on, so that they keep their order.
-        skipped.into_iter().rev().for_each(|item| left.push_front(item));
-    }
-    chosen
 }

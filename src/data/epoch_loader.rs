@@ -1,17 +1,16 @@
-use super::batches::{BUCKET, Batches, distinct};
+use super::batches::Batches;
 use crate::error::{Error, Result};
 use crate::layers::{check_sizes, ensure};
-use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::prelude::*;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cmp::Reverse;
+use std::collections::{HashSet, VecDeque};
+use std::mem::take;
 use std::panic::resume_unwind;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 
 /// Batches that are prepared ahead, each of which is in memory.
@@ -20,7 +19,11 @@ const AHEAD: usize = 4;
 /// The order of an epoch is in memory, eight bytes an item.
 const MAX_EPOCH: usize = 1 << 28;
 
-/// Batches of any dataset in epochs, for training loops, [`Trainer`](crate::training::Trainer)'s among them, and Burn's `Learner`.
+/// Batches among which items are sorted by length, as in transformers' `LengthGroupedSampler`, or searched for other texts.
+const BUCKET: usize = 50;
+
+/// Batches of any dataset in epochs, for training loops, [`Trainer`](crate::training::Trainer)'s among them; for Burn's `Learner`
+/// by [`ForLearner::data`](crate::training::ForLearner::data).
 ///
 /// An epoch is one pass over the dataset, or a fixed number of batches. Its order and masked tokens depend on the seed and the
 /// number of the epoch alone. A thread makes a few batches ahead; an error is returned in place of its batch and ends the epoch.
@@ -51,8 +54,12 @@ pub struct EpochLoader<B> {
     batches: Batches<B>,
     order: Order,
     device: Device,
-    /// What Burn's [`DataLoader::iter`] reads next.
-    next_epoch: Arc<AtomicUsize>,
+}
+
+impl<B> Clone for EpochLoader<B> {
+    fn clone(&self) -> Self {
+        Self { batches: self.batches.clone(), device: self.device.clone(), ..*self }
+    }
 }
 
 impl<B: Send + 'static> EpochLoader<B> {
@@ -66,7 +73,7 @@ impl<B: Send + 'static> EpochLoader<B> {
             return Err(Error::Empty { input: "dataset", shape: vec![0] });
         }
         let order = Order { batch_size, ranks: 1, ..Order::default() };
-        Self { batches, order, device: device.clone(), next_epoch: Arc::default() }.with(|_| {})
+        Self { batches, order, device: device.clone() }.with(|_| {})
     }
 
     fn with(mut self, change: impl FnOnce(&mut Order)) -> Result<Self> {
@@ -99,42 +106,48 @@ impl<B: Send + 'static> EpochLoader<B> {
     /// another number of batches or ranks.
     pub fn starting_at(mut self, epoch: usize, items: usize) -> Self {
         (self.order.first_epoch, self.order.items_read) = (epoch, Some(items));
-        self.next_epoch = Arc::new(AtomicUsize::new(epoch));
         self
     }
 
     /// The batches of an epoch, counted from 0.
     pub fn epoch(&self, epoch: usize) -> Epoch<B> {
-        self.part_of_epoch(epoch, 0, 1)
+        self.selected(epoch, 0..self.num_batches())
     }
 
-    /// Of the batches of an epoch, those numbered `part`, `part` + `parts`, and so on, each as in the whole epoch.
-    pub(crate) fn part_of_epoch(&self, epoch: usize, part: usize, parts: usize) -> Epoch<B> {
+    /// The batches of an epoch that have these numbers, each as in the whole epoch.
+    pub(crate) fn selected(
+        &self,
+        epoch: usize,
+        numbers: impl Iterator<Item = usize> + Send + 'static,
+    ) -> Epoch<B> {
         // A thread, so that the next batches are read and tokenised while a step computes.
         let (sender, batches) = sync_channel(AHEAD);
-        let loader = self.on(&self.device);
-        let thread = Some(thread::spawn(move || loader.send(epoch, part, parts, &sender)));
-        Epoch { batches, thread, done: 0, items: self.num_items() }
+        let loader = self.clone();
+        let thread = thread::spawn(move || {
+            let mut batches = loader.items_of_batches(epoch);
+            for number in numbers {
+                // All before it are full.
+                let done = number.wrapping_mul(loader.order.batch_size);
+                let seed = loader.seed(Purpose::Batch, epoch, done);
+                let batch = loader.batches.read(take(&mut batches[number]), seed, &loader.device);
+                let is_last = batch.is_err();
+                // If it cannot be sent, the receiver was dropped: nobody takes the rest.
+                if sender.send(batch).is_err() || is_last {
+                    return;
+                }
+            }
+        });
+        Epoch { batches, thread: Some(thread) }
     }
 
-    fn send(&self, epoch: usize, part: usize, parts: usize, sender: &SyncSender<Sent<B>>) {
-        let mut done = 0;
-        // Drawn for all parts, so that a batch masks the same tokens in any number of them.
-        let with_seed = |items: Vec<usize>| {
-            let seed = self.seed(Purpose::Batch, epoch, done);
-            done += items.len();
-            (items, seed)
-        };
-        let batches = self.order_of(epoch).into_iter().map(with_seed);
-        for (items, seed) in batches.skip(part).step_by(parts) {
-            let size = items.len();
-            let batch = self.batches.read(items, seed, &self.device);
-            let is_last = batch.is_err();
-            // If it cannot be sent, the receiver was dropped: nobody takes the rest.
-            if sender.send((size, batch)).is_err() || is_last {
-                return;
-            }
-        }
+    /// Items in a batch of this rank.
+    pub(crate) fn batch_size(&self) -> usize {
+        self.order.batch_size
+    }
+
+    /// Whether all labels are equal, if they are known.
+    pub(crate) fn has_one_label(&self) -> bool {
+        self.batches.has_one_label()
     }
 
     /// A seed for all that is random in the steps of an epoch on this rank, such as dropout.
@@ -142,10 +155,9 @@ impl<B: Send + 'static> EpochLoader<B> {
         self.seed(Purpose::Dropout, epoch, 0)
     }
 
-    /// The same on a device.
+    /// The loader with another device.
     pub(crate) fn on(&self, device: &Device) -> Self {
-        let (batches, next_epoch) = (self.batches.clone(), self.next_epoch.clone());
-        Self { batches, order: self.order, device: device.clone(), next_epoch }
+        Self { device: device.clone(), ..self.clone() }
     }
 
     fn check(&self) -> Result<()> {
@@ -170,9 +182,7 @@ impl<B: Send + 'static> EpochLoader<B> {
 
     /// Items of an epoch, of all ranks.
     fn epoch_items(&self) -> usize {
-        self.order
-            .batches_per_epoch
-            .map_or(self.batches.items.indices.len(), |batches| batches * self.step_items())
+        self.order.batches_per_epoch.map_or(self.batches.len(), |batches| batches * self.step_items())
     }
 
     /// Items of all ranks before an epoch. Wrapping: whoever starts after usize::MAX epochs gets some epoch.
@@ -182,21 +192,14 @@ impl<B: Send + 'static> EpochLoader<B> {
         read.wrapping_add(items(epoch.wrapping_sub(self.order.first_epoch)))
     }
 
-    /// The batches of an epoch, as many on every rank.
-    pub(crate) fn num_batches(&self) -> usize {
-        if self.batches.items.indices.is_empty() {
-            return 0;
-        }
+    /// The number of batches of an epoch, which all ranks have in common.
+    pub fn num_batches(&self) -> usize {
         steps(self.epoch_items(), self.step_items(), self.order.ranks)
     }
 
     /// The items of each batch of an epoch.
-    fn order_of(&self, epoch: usize) -> Vec<Vec<usize>> {
-        let (size, steps) = (self.step_items(), self.num_batches());
-        if steps == 0 {
-            return Vec::new();
-        }
-        let items = self.items(epoch);
+    fn items_of_batches(&self, epoch: usize) -> Vec<Vec<usize>> {
+        let (size, steps, items) = (self.step_items(), self.num_batches(), self.items(epoch));
         let batches = (0..steps).map(|step| {
             let end = if step + 1 == steps { items.len() } else { (step + 1) * size };
             // In turn, because items of a step are sorted by length: so all ranks have about as many tokens.
@@ -245,38 +248,6 @@ impl<B: Send + 'static> EpochLoader<B> {
     }
 }
 
-/// For Burn's `Learner`: each [`iter`](DataLoader::iter) is the next epoch.
-impl<B: Send + 'static> DataLoader<B> for EpochLoader<B> {
-    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<B> + 'a> {
-        // Relaxed: epochs are only counted, and nothing else is ordered by it.
-        Box::new(self.epoch(self.next_epoch.fetch_add(1, Ordering::Relaxed)))
-    }
-
-    fn num_items(&self) -> usize {
-        let (steps, rest) = (self.epoch_items() / self.step_items(), self.epoch_items() % self.step_items());
-        // The rest of an incomplete step is dealt out in turn, from rank 0 on.
-        steps * self.order.batch_size + (rest + self.order.ranks - 1 - self.order.rank) / self.order.ranks
-    }
-
-    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<B>> {
-        Arc::new(self.on(device))
-    }
-
-    /// Some items of the dataset, in epochs of their own; of a number of batches, as many items in another order.
-    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B>> {
-        let mut slice = self.on(&self.device);
-        slice.next_epoch = Arc::default();
-        match self.order.batches_per_epoch {
-            None => slice.batches = self.batches.slice(start..end),
-            Some(_) => {
-                slice.order.batches_per_epoch = Some((end - start).div_ceil(self.step_items()));
-                slice.order.seed = self.order.seed.wrapping_add(start as u64);
-            }
-        }
-        Arc::new(slice)
-    }
-}
-
 /// What a random stream is for. Streams of different purposes are independent of each other.
 #[derive(Clone, Copy)]
 #[repr(u64)]
@@ -291,7 +262,7 @@ enum Purpose {
 /// agree without communication, and a resumed run continues as it would have.
 #[derive(Clone, Copy, Debug, Default)]
 struct Order {
-    /// Of one rank; the last batch of an epoch may have fewer.
+    /// Items in a batch of one rank; the last batch of an epoch may have fewer.
     batch_size: usize,
     /// `None` for one pass over the items.
     batches_per_epoch: Option<usize>,
@@ -318,36 +289,52 @@ fn stream(seed: u64, purpose: Purpose, number: usize) -> ChaCha8Rng {
     rng
 }
 
-/// The number of items in a batch, and the batch.
-type Sent<B> = (usize, Result<B, DatasetError>);
-
 /// The batches of an epoch of an [`EpochLoader`], from a thread that ends once this is dropped. If it panics, so does the taker.
 #[derive(Debug)]
 pub struct Epoch<B> {
-    batches: Receiver<Sent<B>>,
+    batches: Receiver<Result<B, DatasetError>>,
     thread: Option<JoinHandle<()>>,
-    /// Items in the batches so far.
-    done: usize,
-    items: usize,
 }
 
 impl<B> Iterator for Epoch<B> {
     type Item = Result<B, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Ok((count, batch)) = self.batches.recv() else {
-            if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
-                resume_unwind(panic);
-            }
-            return None;
-        };
-        self.done += count;
-        Some(batch)
+        let batch = self.batches.recv();
+        if batch.is_err()
+            && let Some(Err(panic)) = self.thread.take().map(JoinHandle::join)
+        {
+            resume_unwind(panic);
+        }
+        batch.ok()
     }
 }
 
-impl<B> DataLoaderIterator<B> for Epoch<B> {
-    fn progress(&self) -> Progress {
-        Progress::new(self.done, self.items, Some("items".into()))
+/// Moves items such that no two of a batch share a text, of which `texts` has hashes, as long as there are others to choose from
+/// nearby. Source: `NoDuplicatesBatchSampler` of sentence-transformers 6.2, whose last batches have fewer items instead.
+fn distinct(items: &[usize], batch_size: usize, texts: &[Vec<u64>]) -> Vec<usize> {
+    let mut left: VecDeque<usize> = items.iter().copied().collect();
+    let mut chosen = Vec::with_capacity(items.len());
+    while !left.is_empty() {
+        let (mut seen, mut skipped) = (HashSet::<u64>::new(), Vec::new());
+        let end = chosen.len() + batch_size.min(left.len());
+        while chosen.len() < end
+            // Where most items share a text, a batch would otherwise look at all that are left.
+            && skipped.len() < BUCKET * batch_size
+            && let Some(item) = left.pop_front()
+        {
+            if texts[item].iter().any(|text| seen.contains(text)) {
+                skipped.push(item);
+            } else {
+                seen.extend(&texts[item]);
+                chosen.push(item);
+            }
+        }
+        // All that were looked at share a text with one of the batch.
+        let missing = end - chosen.len();
+        chosen.extend(skipped.drain(..missing));
+        // From the last on, so that they keep their order.
+        skipped.into_iter().rev().for_each(|item| left.push_front(item));
     }
+    chosen
 }

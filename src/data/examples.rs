@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
 use std::path::Path;
 use std::sync::Arc;
-use tokenizers::utils::parallelism::MaybeParallelRefIterator;
+use tokenizers::utils::parallelism::MaybeParallelIterator;
 
 /// Classes that are printed, of data that have more.
 const PRINTED: usize = 20;
@@ -48,7 +48,7 @@ pub struct Examples<T> {
 /// Reads a file again, whose classes have these names: an error names the row of one that has none of them.
 type Reread = dyn Fn(&[String]) -> Result<()> + Send + Sync;
 
-/// Of the data alone: a resumed run knows by it that they are those that it began with, wherever their file is.
+/// The data alone: a resumed run knows by it that they are those that it began with, wherever their file is.
 impl<T: Debug> Debug for Examples<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Examples").field("items", &self.items).field("names", &self.names).finish()
@@ -73,14 +73,6 @@ pub struct DataSummary {
     pub columns: Vec<(String, String)>,
     /// What may not be as it was meant.
     pub notes: Vec<String>,
-}
-
-impl DataSummary {
-    /// Whether all labels are equal, so that nothing correlates with them.
-    pub(crate) fn is_constant(&self) -> bool {
-        let present = self.classes.iter().filter(|(_, count)| *count > 0).count();
-        present == 1 || self.range.is_some_and(|[least, most]| least == most)
-    }
 }
 
 impl fmt::Display for DataSummary {
@@ -112,7 +104,7 @@ pub trait Example: Clone + Send + Sync + 'static {
     /// What is wrong with it next to the first one of its data or of its batch.
     fn check(&self, first: &Self) -> Result<(), String>;
 
-    /// Whether it has nothing to learn from, which is refused where it is not of a file.
+    /// Whether the example has nothing to learn from. `Examples::new` refuses it; a file may have such lines.
     fn is_blank(&self) -> bool {
         false
     }
@@ -128,12 +120,12 @@ pub trait Example: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Its number, if its label is one.
+    /// The label, if it is a number.
     fn number(&self) -> Option<f32> {
         None
     }
 
-    /// The ids of its classes.
+    /// The ids of the classes of the example.
     fn classes(&self) -> &[usize] {
         &[]
     }
@@ -143,7 +135,7 @@ pub trait Example: Clone + Send + Sync + 'static {
         let _ = ids;
     }
 
-    /// Its length, in any unit.
+    /// The length of the example, in any unit.
     fn size(&self) -> usize;
 }
 
@@ -180,8 +172,8 @@ impl<T: Example> Examples<T> {
         Ok(Self { items, names, file: DataSummary::default(), reread: None })
     }
 
-    /// Those of a file, whose ids were given in its order: the names are only sorted once all are known.
-    pub(super) fn of_file(
+    /// The examples of a file, whose classes are numbered in its order: their names are only sorted once all are known.
+    pub(super) fn from_file(
         path: &Path,
         mut items: Vec<T>,
         classes: Classes,
@@ -194,7 +186,7 @@ impl<T: Example> Examples<T> {
         Ok(Self { items, names, file: DataSummary::default(), reread: Some(Arc::new(reread)) })
     }
 
-    /// The same examples with the classes of a model, whatever their order. Returns [`Error::Row`] or [`Error::Data`], with the first
+    /// Numbers the classes as a model does. Returns [`Error::Row`] or [`Error::Data`], with the first
     /// example of the class, if the model lacks one, or has several of a name.
     pub(crate) fn with_ids_of(mut self, id2label: &[String]) -> Result<Self> {
         let place = |(id, name): (usize, &String)| {
@@ -225,7 +217,7 @@ impl<T: Example> Examples<T> {
         &self.names
     }
 
-    /// The same with what is said of its file: the columns, each with what it was read as, and notes.
+    /// Adds what is said of the file: the columns, each with what it was read as, and notes.
     pub(super) fn with_columns(mut self, columns: Vec<(String, String)>, notes: Vec<String>) -> Self {
         (self.file.columns, self.file.notes) = (columns, notes);
         self
@@ -272,10 +264,20 @@ impl<T: Example> Examples<T> {
         counts.into_iter().map(|count| if count == 0 { 1.0 } else { mean / count as f64 }).collect()
     }
 
-    /// The number of examples of which something holds, looked at in parallel; an error of one ends it.
-    pub(crate) fn count(&self, holds: impl Fn(&T) -> Result<bool> + Sync + Send) -> Result<usize> {
-        let held: Vec<Result<bool>> = self.items.maybe_par_iter().map(holds).collect();
-        held.into_iter().try_fold(0, |count, holds| Ok(count + usize::from(holds?)))
+    /// The number of examples of which something holds, looked at in parallel; an error of one, or of `check`, ends it.
+    pub(crate) fn count(
+        &self,
+        check: &(dyn Fn() -> Result<()> + Sync),
+        holds: impl Fn(&T) -> Result<bool> + Sync + Send,
+    ) -> Result<usize> {
+        let held = in_parallel(self.items.len(), check, |index| holds(&self.items[index]))?;
+        Ok(held.into_iter().filter(|holds| *holds).count())
+    }
+
+    /// Changes each example.
+    pub(crate) fn map(mut self, change: impl FnMut(&mut T)) -> Self {
+        self.items.iter_mut().for_each(change);
+        self
     }
 
     /// The label of each example as a number; of any number of classes that of the first.
@@ -301,11 +303,22 @@ impl<T: Example> Dataset<T> for Examples<T> {
     }
 }
 
-/// Its [`summary`](Self::summary).
+/// Prints the [`summary`](Self::summary).
 impl<T: Example> fmt::Display for Examples<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.summary(), f)
     }
+}
+
+/// What `make` makes of each index below `count`, on as many threads as [`BertTokenizer::encode_batch`](crate::text::BertTokenizer);
+/// the first error of `make`, or of `check`, which is asked before each, ends it.
+pub(super) fn in_parallel<T: Send>(
+    count: usize,
+    check: &(dyn Fn() -> Result<()> + Sync),
+    make: impl Fn(usize) -> Result<T> + Sync + Send,
+) -> Result<Vec<T>> {
+    let made = (0..count).into_maybe_par_iter().map(|index| check().and_then(|()| make(index)));
+    made.collect::<Vec<_>>().into_iter().collect()
 }
 
 /// A number of things, such as `1 field` or `2 fields`.

@@ -328,12 +328,12 @@ impl Row {
     }
 }
 
-/// Of a JSON object. `serde_json` takes the last of two fields with one name; here that is an error.
+/// A row of a JSON object. `serde_json` takes the last of two fields with one name; here that is an error.
 impl<'de> Deserialize<'de> for Row {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
+        struct RowVisitor;
 
-        impl<'de> Visitor<'de> for Fields {
+        impl<'de> Visitor<'de> for RowVisitor {
             type Value = Row;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -353,7 +353,7 @@ impl<'de> Deserialize<'de> for Row {
             }
         }
 
-        deserializer.deserialize_map(Fields)
+        deserializer.deserialize_map(RowVisitor)
     }
 }
 

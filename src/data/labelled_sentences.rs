@@ -1,11 +1,8 @@
-use super::examples::{Example, Examples, check, counted};
+use super::examples::{Example, Examples, counted};
 use super::labelled_file::{LabelledFile, extension, is_json};
-use super::labels::{Classes, LabelKind, class_id};
+use super::labels::{Classes, LabelKind};
 use crate::error::Result;
-use crate::model::TokenClassificationBatch;
 use crate::pipeline::{has_scheme, split, tag};
-use crate::text::{BertTokenizer, Encoding, TextBatch};
-use burn::prelude::*;
 use serde_json::Value;
 use std::path::Path;
 
@@ -90,17 +87,17 @@ impl LabelledSentences {
         let file = LabelledFile::read(path)?;
         let mut classes = Classes::new(LabelKind::Class, names);
         let sentences = match extension(path).as_str() {
-            "conllu" => of_columns(&file, &mut classes, true),
-            other if is_json(other) => of_json(&file, &mut classes),
-            _ => of_columns(&file, &mut classes, false),
+            "conllu" => read_columns(&file, &mut classes, true),
+            other if is_json(other) => read_json(&file, &mut classes),
+            _ => read_columns(&file, &mut classes, false),
         };
         let path_again = path.to_path_buf();
         let reread = move |names: &[String]| Self::read(&path_again, Some(names)).map(drop);
-        Self::of_file(path, file.not_empty(sentences?)?, classes, reread)
+        Self::from_file(path, file.not_empty(sentences?)?, classes, reread)
     }
 }
 
-fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTokens>> {
+fn read_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTokens>> {
     file.rows(true)?.read(|object| {
         let list = |keys: &[&str]| {
             let list = keys.iter().find_map(|&key| object.get(key)).and_then(Value::as_array);
@@ -122,7 +119,7 @@ fn of_json(file: &LabelledFile, classes: &mut Classes) -> Result<Vec<LabelledTok
     })
 }
 
-fn of_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> Result<Vec<LabelledTokens>> {
+fn read_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) -> Result<Vec<LabelledTokens>> {
     // What ends a line after its last column; a line with fewer columns than others lacks its tag.
     let filled = |columns: &[&str]| {
         columns.iter().rposition(|column| !column.trim().is_empty()).map_or(0, |last| last + 1)
@@ -198,86 +195,4 @@ pub(super) fn part_of_tag(id: usize, names: &[String], is_first: bool, is_last: 
     let named = |prefix: &str| names.iter().position(|name| split(name) == (prefix, kind));
     // BMES and BMEW have `M` for the inside.
     named(other).or_else(|| named("M").filter(|_| other == "I")).unwrap_or(id)
-}
-
-impl LabelledTokens {
-    /// Tokenises words and aligns their tags: the first token of a word has its tag, all others have [`IGNORED_LABEL`]
-    /// (transformers' `run_ner.py`, 5.23).
-    ///
-    /// Errors: those of the tokenizer; [`Error::Empty`](crate::Error::Empty) without a sentence;
-    /// [`Error::Data`](crate::Error::Data) if a sentence has not one tag a word. The model checks the range of tags.
-    pub fn batch(
-        sentences: &[Self],
-        tokenizer: &BertTokenizer,
-        device: &Device,
-    ) -> Result<TokenClassificationBatch> {
-        check(sentences)?;
-        let encodings = sentences.iter().map(|sentence| tokenizer.encode_words(&sentence.tokens));
-        let encodings = encodings.collect::<Result<Vec<_>>>()?;
-        let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
-        let [_, seq] = input.dims();
-        let labels =
-            sentences.iter().zip(&encodings).map(|(sentence, encoding)| sentence.align(encoding, seq));
-        TokenClassificationBatch::new(input, padding, &labels.collect::<Result<Vec<_>>>()?)
-    }
-
-    /// A label for each of `seq` tokens.
-    fn align(&self, encoding: &Encoding, seq: usize) -> Result<Vec<i64>> {
-        let mut last = None;
-        let label = |&word: &Option<u32>| {
-            let is_first = word != last;
-            last = word;
-            let tag = word.filter(|_| is_first).map(|word| self.tags[word as usize]);
-            let tag = tag.filter(|tag| *tag != UNLABELLED);
-            tag.map_or(Ok(IGNORED_LABEL), class_id)
-        };
-        let mut labels: Vec<i64> = encoding.word_ids().iter().map(label).collect::<Result<_>>()?;
-        labels.resize(seq, IGNORED_LABEL);
-        Ok(labels)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pipeline::entity_spans;
-
-    #[test]
-    fn parts_of_a_word_have_the_tags_of_one_entity_in_each_scheme() {
-        for (scheme, whole, parts) in [
-            ("O B-X I-X", "B-X", ["B-X", "I-X", "I-X"]),
-            ("O B-X I-X", "I-X", ["I-X", "I-X", "I-X"]),
-            ("O B-X I-X E-X S-X", "S-X", ["B-X", "I-X", "E-X"]),
-            ("O B-X I-X E-X S-X", "E-X", ["I-X", "I-X", "E-X"]),
-            ("O B-X I-X L-X U-X", "U-X", ["B-X", "I-X", "L-X"]),
-            ("O B-X M-X E-X S-X", "S-X", ["B-X", "M-X", "E-X"]),
-            ("O B-X I-X E-X S-X", "O", ["O", "O", "O"]),
-            ("O B-X M-X E-X W-X", "W-X", ["B-X", "M-X", "E-X"]),
-            ("O B I", "B", ["B", "I", "I"]),
-            ("O B I L U", "U", ["B", "I", "L"]),
-            ("O B I", "O", ["O", "O", "O"]),
-        ] {
-            let names: Vec<String> = scheme.split(' ').map(String::from).collect();
-            let id = names.iter().position(|name| name == whole).unwrap();
-            let places = [(true, false), (false, false), (false, true)];
-            let found = places.map(|(first, last)| &*names[part_of_tag(id, &names, first, last)]);
-            assert_eq!(found, parts, "{whole} of {scheme}");
-            assert_eq!(part_of_tag(id, &names, true, true), id);
-            let entities = entity_spans(parts.iter().map(|part| tag(part, true)));
-            assert_eq!(entities[0].1, 0..3, "{whole} of {scheme}");
-        }
-        let count = |tags: &str| entity_spans(tags.split(' ').map(|name| tag(name, true))).len();
-        for (tags, entities) in [
-            ("S-X S-X", 2),
-            ("U-X U-X", 2),
-            ("B-X E-X", 1),
-            ("B-X L-X B-X L-X", 2),
-            ("B-X I-X E-X S-X B-X E-X", 3),
-            ("B-X M-X E-X B-X", 2),
-            ("I-X B-X I-X", 2),
-            ("I-X I-Y", 2),
-        ] {
-            assert_eq!(count(tags), entities, "{tags}");
-        }
-    }
 }

@@ -3,7 +3,6 @@ use super::labelled_file::{Column, Columns, LabelledFile};
 use super::labels::{Classes, Label, LabelKind, class_id, multi_hot_len};
 use crate::error::{Error, Result};
 use crate::model::SequenceClassificationBatch;
-use crate::pipeline::Prefix;
 use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
 use std::path::Path;
@@ -147,7 +146,7 @@ impl LabelledTexts {
         })?;
         let (file, columns) = (path.to_path_buf(), columns.clone());
         let reread = move |names: &[String]| Self::read(&file, &columns, Some(names)).map(drop);
-        Ok(Self::of_file(path, texts, classes, reread)?.with_columns(roles, Vec::new()))
+        Ok(Self::from_file(path, texts, classes, reread)?.with_columns(roles, Vec::new()))
     }
 }
 
@@ -164,20 +163,8 @@ impl LabelledText {
         num_labels: usize,
         device: &Device,
     ) -> Result<SequenceClassificationBatch> {
-        Self::batch_after(&Prefix::default(), texts, tokenizer, num_labels, device)
-    }
-
-    /// [`batch`](Self::batch) of texts each after a prompt.
-    pub(crate) fn batch_after(
-        prompt: &Prefix,
-        texts: &[Self],
-        tokenizer: &BertTokenizer,
-        num_labels: usize,
-        device: &Device,
-    ) -> Result<SequenceClassificationBatch> {
         check(texts)?;
-        let encodings: Vec<_> =
-            texts.maybe_par_iter().map(|text| text.encode_after(prompt, tokenizer)).collect();
+        let encodings: Vec<_> = texts.maybe_par_iter().map(|text| text.encode(tokenizer)).collect();
         let encodings = encodings.into_iter().collect::<Result<Vec<_>>>()?;
         let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
         let labels = || texts.iter().map(|item| &item.label);
@@ -185,8 +172,8 @@ impl LabelledText {
         // All are of its kind, which was checked.
         match texts[0].label.kind() {
             LabelKind::Class => {
-                let ids = labels().flat_map(Label::ids).map(|&id| class_id(id));
-                SequenceClassificationBatch::single_label(input, padding, &ids.collect::<Result<Vec<_>>>()?)
+                let ids: Vec<i64> = labels().flat_map(Label::ids).map(|&id| class_id(id)).collect();
+                SequenceClassificationBatch::single_label(input, padding, &ids)
             }
             LabelKind::Value => SequenceClassificationBatch::regression(input, padding, &targets()?),
             // Relevance is the probability of one class, so its targets are those of a multi-label model.
@@ -196,12 +183,11 @@ impl LabelledText {
         }
     }
 
-    /// The tokens of prompt and text, or of these and the second text.
-    pub(crate) fn encode_after(&self, prompt: &Prefix, tokenizer: &BertTokenizer) -> Result<Encoding> {
-        let text = prompt.text(&self.text);
+    /// The tokens of the text, or of both texts.
+    pub(crate) fn encode(&self, tokenizer: &BertTokenizer) -> Result<Encoding> {
         match &self.pair {
-            Some(pair) => tokenizer.encode_pair(&text, pair),
-            None => tokenizer.encode(&text),
+            Some(pair) => tokenizer.encode_pair(&self.text, pair),
+            None => tokenizer.encode(&self.text),
         }
     }
 }

@@ -3,7 +3,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Of a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch): larger squares overflow in the loss.
+/// The largest number of a [`SequenceClassificationBatch`](crate::model::SequenceClassificationBatch): squares of larger ones overflow.
 const MAX_VALUE: f32 = 1e15;
 
 /// The label of a text; [`Examples`](super::Examples) has an example.
@@ -44,7 +44,7 @@ impl Label {
         }
     }
 
-    /// A number as it is, classes as zeros and ones.
+    /// The target of the loss: a number as it is, classes as zeros and ones.
     pub(super) fn targets(&self, num_labels: usize) -> Result<Vec<f64>> {
         if let Some(number) = self.number() {
             return Ok(vec![number.into()]);
@@ -275,9 +275,9 @@ pub(super) fn multi_hot_len(label: &Value) -> Option<usize> {
 }
 
 /// The id of a class as models take it.
-pub(super) fn class_id(id: usize) -> Result<i64> {
-    // Not wrapped: a negative one may be that of a token without a label.
-    i64::try_from(id).map_err(|_| Error::data(format!("label {id}"), format!("is above {}", i64::MAX)))
+pub(super) fn class_id(id: usize) -> i64 {
+    // Not wrapped: a negative one may be that of a token without a label. A batch refuses what does not fit into 32 bits.
+    i64::try_from(id).unwrap_or(i64::MAX)
 }
 
 /// transformers' name of a class without one.

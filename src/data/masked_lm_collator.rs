@@ -51,7 +51,7 @@ impl MaskedLmExample {
     }
 }
 
-/// With token types and words.
+/// A text with its token types and words.
 #[cfg(feature = "tokenizers")]
 impl From<crate::text::Encoding> for MaskedLmExample {
     fn from(encoding: crate::text::Encoding) -> Self {
@@ -75,10 +75,10 @@ pub struct MaskedLmCollatorConfig {
     /// Probability that a token that is not special is masked.
     #[config(default = 0.15)]
     pub mlm_probability: f64,
-    /// Of the masked tokens, the share that becomes `[MASK]`.
+    /// The share of the masked tokens that becomes `[MASK]`.
     #[config(default = 0.8)]
     pub mask_replace_prob: f64,
-    /// Of the masked tokens, the share that becomes a random word. The rest is unchanged.
+    /// The share of the masked tokens that becomes a random word. The rest is unchanged.
     #[config(default = 0.1)]
     pub random_replace_prob: f64,
     /// Whether the tokens of a word are masked together, with the probability of one; examples then need

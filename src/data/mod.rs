@@ -5,7 +5,7 @@
 //! | | masked language modelling | classification | question answering | sentence embeddings |
 //! |---|---|---|---|---|
 //! | data | `PlainText`, `TextWindows` | `LabelledTexts`, `LabelledSentences` | `SquadExample`, `QuestionWindow` | `SentencePairs` |
-//! | batches | [`MaskedLmCollator`] | `LabelledText::batch`, `LabelledTokens::batch` | `QuestionWindow::batch` | `SentencePair::batch` |
+//! | batches | [`MaskedLmCollator`] | `LabelledText::batch`, `TokenWindow::batch` | `QuestionWindow::batch` | `SentencePair::batch` |
 //! | metrics besides Burn's | | `ConfusionMetric`, `EntityMetric`, `SpearmanMetric` | `SquadScores` | `SpearmanMetric`, `RetrievalMetric`, `TripletMetric` |
 
 #[cfg(feature = "train")]
@@ -36,8 +36,6 @@ mod token_window;
 pub(crate) use epoch_loader::steps;
 pub use masked_lm_collator::{MaskedLmCollator, MaskedLmCollatorConfig, MaskedLmExample};
 #[cfg(feature = "train")]
-pub(crate) use token_window::TokenWindow;
-#[cfg(feature = "train")]
 pub use {
     batches::Batches,
     epoch_loader::{Epoch, EpochLoader},
@@ -49,4 +47,5 @@ pub use {
     plain_text::{PlainText, TextWindows},
     sentence_pairs::{SentencePair, SentencePairs},
     squad::{QuestionWindow, SquadExample},
+    token_window::TokenWindow,
 };

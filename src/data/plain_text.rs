@@ -1,3 +1,4 @@
+use super::examples::in_parallel;
 use super::masked_lm_collator::MaskedLmExample;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
@@ -7,9 +8,8 @@ use burn::data::dataset::{Dataset, DatasetError};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
-use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 
-/// In a stored id: the token continues the word of the one before it. A separate list of words would double the memory.
+/// The bit of a stored id whose token continues the word of the one before it. A separate list of words would double the memory.
 const CONTINUES: u32 = 1 << 31;
 
 /// Bytes of a line that are tokenised at once: the tokenizer takes hundreds of times as much memory.
@@ -67,12 +67,11 @@ impl PlainText {
     /// [`Error::Config`] if a window has no room for a token or exceeds the tokenizer's
     /// [`model_max_length`](BertTokenizer::model_max_length); [`Error::Data`] if an id is 2³¹ or more.
     pub fn windows(&self, tokenizer: BertTokenizer, seq_len: usize) -> Result<TextWindows> {
-        self.windows_until(&tokenizer, seq_len, &|| Ok(()))
+        self.cut(&tokenizer, seq_len, &|| Ok(()))
     }
 
-    /// [`windows`](Self::windows), on as many threads as [`BertTokenizer::encode_batch`]; an error of `check`, which is asked
-    /// before each line, ends it.
-    pub(crate) fn windows_until(
+    /// [`windows`](Self::windows), in parallel; an error of `check`, which is asked before each line, ends it.
+    pub(crate) fn cut(
         &self,
         tokenizer: &BertTokenizer,
         seq_len: usize,
@@ -88,9 +87,8 @@ impl PlainText {
         ensure(seq_len <= limit, "seq_len", too_long)?;
         let (room, cls_token_id, sep_token_id) =
             (seq_len - 2, tokenizer.cls_token_id(), tokenizer.sep_token_id());
-        let of_line = |line: &&str| {
-            check()?;
-            let (encoding, mut last_word) = (tokenizer.tokenize(*line)?, None);
+        let tokenize = |line: &str| {
+            let (encoding, mut last_word) = (tokenizer.tokenize(line)?, None);
             let token = |(&id, &word): (&u32, &Option<u32>)| {
                 if id >= CONTINUES {
                     let what = format!("the id {id} of a token in the text");
@@ -111,9 +109,7 @@ impl PlainText {
                 bytes <= PART
             };
             let (part, after) = rest.split_at(rest.iter().take_while(fits).count());
-            for line in part.maybe_par_iter().map(of_line).collect::<Vec<_>>() {
-                tokens.extend(line?);
-            }
+            tokens.extend(in_parallel(part.len(), check, |line| tokenize(part[line]))?.into_iter().flatten());
             rest = after;
         }
         Ok(TextWindows { tokens, room, cls_token_id, sep_token_id })

@@ -3,10 +3,8 @@ use super::labelled_file::{Column, Columns, LabelledFile, Rows};
 use super::labels::{Classes, LabelKind};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
-use crate::pipeline::Prefix;
 use crate::text::{BertTokenizer, TextBatch};
 use burn::prelude::*;
-use std::borrow::Cow;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 
@@ -68,8 +66,8 @@ impl SentencePairs {
         })?;
         // Of columns that nobody chose: a similarity or a number of the row is no sentence.
         let is_number = |text: &String| text.trim().parse::<f64>().is_ok();
-        let numbers =
-            (0..sentences.len()).find(|&place| pairs.iter().all(|pair| is_number(pair.sentence(place))));
+        let numbers = (0..sentences.len())
+            .find(|&place| pairs.iter().all(|pair| pair.sentences().nth(place).is_some_and(is_number)));
         if let Some(place) = numbers.filter(|_| columns.texts.is_none()) {
             let problem = "has numbers alone, and would be read as sentences; name it label or score if it holds the labels, \
                            or choose the columns";
@@ -96,10 +94,7 @@ impl SentencePairs {
 
     /// Hashes of the sentences of each pair, for [`Batches::with_texts`](super::Batches::with_texts).
     pub(crate) fn text_hashes(&self) -> Vec<Vec<u64>> {
-        let hashes = |SentencePair { anchor, positive, negatives, .. }: &SentencePair| {
-            [anchor, positive].into_iter().chain(negatives).map(|text| hash(text)).collect()
-        };
-        self.items.iter().map(hashes).collect()
+        self.items.iter().map(|pair| pair.sentences().map(|text| hash(text)).collect()).collect()
     }
 
     /// The columns of the sentences and of the label, and what is notable about them.
@@ -215,13 +210,13 @@ pub struct SentencePair {
 }
 
 impl SentencePair {
-    /// The anchor, the positive, or a negative.
-    fn sentence(&self, index: usize) -> &String {
-        match index {
-            0 => &self.anchor,
-            1 => &self.positive,
-            _ => &self.negatives[index - 2],
-        }
+    /// The anchor, the positive and the negatives.
+    fn sentences(&self) -> impl Iterator<Item = &String> {
+        [&self.anchor, &self.positive].into_iter().chain(&self.negatives)
+    }
+
+    pub(crate) fn sentences_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        [&mut self.anchor, &mut self.positive].into_iter().chain(&mut self.negatives)
     }
 
     /// A pair without a hard negative and a label.
@@ -236,62 +231,34 @@ impl SentencePair {
     /// Errors: those of the tokenizer; [`Error::Empty`] without a pair; [`Error::Data`] if pairs differ in the number of their
     /// negatives, only some have a label, or one is not finite.
     pub fn batch(pairs: &[Self], tokenizer: &BertTokenizer, device: &Device) -> Result<SentencePairBatch> {
-        Self::batch_after(&[], pairs, tokenizer, device)
-    }
-
-    /// Whether a sentence is cut after the prompt of its column.
-    pub(crate) fn is_cut(&self, prompts: &[Prefix], tokenizer: &BertTokenizer) -> Result<bool> {
-        for column in 0..2 + self.negatives.len() {
-            let text = prompted(prompts, column, self.sentence(column));
-            if tokenizer.encode(&text)?.is_truncated() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// [`batch`](Self::batch) of sentences each after the prompt of its column, in further columns after the last prompt.
-    pub(crate) fn batch_after(
-        prompts: &[Prefix],
-        pairs: &[Self],
-        tokenizer: &BertTokenizer,
-        device: &Device,
-    ) -> Result<SentencePairBatch> {
         check(pairs)?;
         // All have as many, which was checked.
         let columns = pairs[0].negatives.len();
         let labels: Vec<f32> = pairs.iter().filter_map(|pair| pair.label).collect();
-        // Of the sentences of some columns, the pairs one after another.
-        let batch = |first: usize, sentences: Vec<&str>| -> Result<_> {
-            let column = |sentence: usize| first + sentence / pairs.len();
-            let texts = (0..).zip(&sentences).map(|(place, text)| prompted(prompts, column(place), text));
-            let encodings = tokenizer.encode_batch(&texts.collect::<Vec<_>>())?;
-            let lengths = (0..sentences.len())
-                .filter_map(|sentence| Some(prompt_of(prompts, column(sentence))?.length));
-            let TextBatch { input, padding } = tokenizer.batch(&encodings, device)?;
-            Ok(((input, padding), lengths.collect::<Vec<_>>()))
-        };
         // All candidates in one batch: the encoder runs once over them.
         let anchors: Vec<&str> = pairs.iter().map(|pair| pair.anchor.as_str()).collect();
         let positives = pairs.iter().map(|pair| pair.positive.as_str());
         let negatives =
             (0..columns).flat_map(|column| pairs.iter().map(move |pair| &*pair.negatives[column]));
         let candidates: Vec<&str> = positives.chain(negatives).collect();
-        let hashes = [&anchors, &candidates].map(|texts| texts.iter().map(|text| hash(text)).collect());
-        let (anchors, of_anchors) = batch(0, anchors)?;
-        let (candidates, of_candidates) = batch(1, candidates)?;
-        let (prompt_lengths, texts) = ([of_anchors, of_candidates], Some(hashes));
-        let batch =
-            SentencePairBatch { prompt_lengths, texts, ..SentencePairBatch::new(anchors, candidates)? };
+        let texts = [&anchors, &candidates].map(|texts| texts.iter().map(|text| hash(text)).collect());
+        let batch = |sentences: &[&str]| -> Result<_> {
+            let TextBatch { input, padding } =
+                tokenizer.batch(&tokenizer.encode_batch(sentences)?, device)?;
+            Ok((input, padding))
+        };
+        let batch = SentencePairBatch::new(batch(&anchors)?, batch(&candidates)?)?;
+        let batch = SentencePairBatch { texts: Some(texts), ..batch };
         if labels.is_empty() { Ok(batch) } else { batch.with_labels(&labels) }
     }
-}
 
-/// The prompt of a column; in further columns the last one.
-fn prompt_of(prompts: &[Prefix], column: usize) -> Option<&Prefix> {
-    prompts.get(column).or(prompts.last())
-}
-
-fn prompted<'a>(prompts: &[Prefix], column: usize, text: &'a str) -> Cow<'a, str> {
-    prompt_of(prompts, column).map_or(Cow::Borrowed(text), |prompt| prompt.text(text))
+    /// Whether a sentence is cut at the tokenizer's limit.
+    pub(crate) fn is_cut(&self, tokenizer: &BertTokenizer) -> Result<bool> {
+        for sentence in self.sentences() {
+            if tokenizer.encode(sentence)?.is_truncated() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }

@@ -1,3 +1,4 @@
+use super::examples::in_parallel;
 use crate::error::{Error, Result};
 use crate::files::regular_file;
 use crate::model::QuestionAnsweringBatch;
@@ -7,7 +8,6 @@ use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::Value;
 use std::path::Path;
-use tokenizers::utils::parallelism::MaybeParallelIterator;
 
 /// A question about a text, and its answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ struct Entry {
 #[serde(untagged)]
 enum Answers {
     Each(Vec<Answer>),
-    /// As Hugging Face's datasets have them.
+    /// The columns of Hugging Face's datasets.
     Columns {
         text: Vec<String>,
         answer_start: Vec<i64>,
@@ -201,7 +201,7 @@ impl QuestionWindow {
     /// Returns the errors of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the question, if an answer is empty
     /// or not at its place in the text.
     pub fn of(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Vec<Self>> {
-        Self::of_until(examples, tokenizer, doc_stride, &|| Ok(()))
+        Self::cut(examples, tokenizer, doc_stride, &|| Ok(()))
     }
 
     /// Pads windows to the longest of them. Returns [`Error::Empty`] without a window.
@@ -216,16 +216,14 @@ impl QuestionWindow {
         QuestionAnsweringBatch::new(input, padding, &answers)
     }
 
-    /// [`of`](Self::of), on as many threads as [`BertTokenizer::encode_batch`]; the first error of an example or of `check`,
-    /// which is asked before each, ends it.
-    pub(crate) fn of_until(
+    /// [`of`](Self::of), in parallel; an error of `check`, which is asked before each example, ends it.
+    pub(crate) fn cut(
         examples: &[SquadExample],
         tokenizer: &BertTokenizer,
         doc_stride: usize,
         check: &(dyn Fn() -> Result<()> + Sync),
     ) -> Result<Vec<Self>> {
         let windows = |number: usize| {
-            check()?;
             let example = &examples[number];
             let misplaced = |problem| Error::data(format!("question {:?}", example.id), problem);
             let span = example.spans().map_err(misplaced)?.first().copied();
@@ -238,12 +236,7 @@ impl QuestionWindow {
             };
             Ok(encodings.into_iter().map(window).collect::<Vec<_>>())
         };
-        let all: Vec<Result<Vec<Self>>> = (0..examples.len()).into_maybe_par_iter().map(windows).collect();
-        let mut flat = Vec::new();
-        for windows in all {
-            flat.extend(windows?);
-        }
-        Ok(flat)
+        Ok(in_parallel(examples.len(), check, windows)?.into_iter().flatten().collect())
     }
 }
 

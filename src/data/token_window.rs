@@ -1,27 +1,59 @@
-//! What training reads of sentences, in the windows of `Pipeline::entities`.
-
+use super::examples::in_parallel;
 use super::labelled_sentences::{IGNORED_LABEL, LabelledSentences, LabelledTokens, UNLABELLED, part_of_tag};
 use super::labels::class_id;
 use crate::error::Result;
 use crate::model::TokenClassificationBatch;
 use crate::pipeline::{has_scheme, word_starts};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
-use burn::data::dataset::Dataset;
 use burn::prelude::*;
-use tokenizers::utils::parallelism::MaybeParallelIterator;
 
-/// A part of a sentence that a model reads at once: its tokens, and the label of each.
-#[derive(Clone, Debug)]
-pub(crate) struct TokenWindow {
-    pub(crate) encoding: Encoding,
-    labels: Vec<i64>,
+/// A sentence of [`LabelledSentences`], or a part of it that a model reads at once. A list of them is a dataset as Burn's
+/// `InMemDataset`.
+///
+/// ```
+/// use burn_bert::data::{LabelledSentences, LabelledTokens, TokenWindow};
+/// # use burn_bert::text::BertTokenizer;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nada\nlaugh\n##s\n")?;
+/// # let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
+/// let sentence = LabelledTokens { tokens: vec!["Ada".into(), "laughs".into()], tags: vec![1, 0] };
+/// let sentences = LabelledSentences::new(vec![sentence], vec!["O".into(), "B-PER".into()])?;
+/// let windows = TokenWindow::of(&sentences, &tokenizer)?;
+/// assert_eq!(windows[0].labels, [-100, 1, 0, -100, -100]); // [CLS] ada laugh ##s [SEP]
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenWindow {
+    /// The tokens.
+    pub encoding: Encoding,
+    /// The label of each token, or [`IGNORED_LABEL`].
+    pub labels: Vec<i64>,
+    /// The index of its sentence among those that were cut.
+    pub sentence: usize,
 }
 
 impl TokenWindow {
-    /// The windows of a sentence, with the words and tokens that `Pipeline::entities` reads: the first token of each word has a label,
-    /// all others, and what another window has, have [`IGNORED_LABEL`]. Where one of the sentence's own words is several of these,
-    /// they are one entity by the scheme of the tags' names.
-    pub(crate) fn all(
+    /// Cuts sentences into windows of at most the tokenizer's [`model_max_length`](BertTokenizer::model_max_length), with the words and
+    /// tokens that `Pipeline::entities` reads: the first token of each word has its tag, all others, and what another window has,
+    /// have [`IGNORED_LABEL`]. Where one of the sentence's own words is several of these, they are one entity by the scheme of the
+    /// tags' names. Errors are those of the tokenizer.
+    pub fn of(sentences: &LabelledSentences, tokenizer: &BertTokenizer) -> Result<Vec<Self>> {
+        Self::cut(sentences, tokenizer, &|| Ok(()))
+    }
+
+    /// [`of`](Self::of), in parallel; an error of `check`, which is asked before each sentence, ends it.
+    pub(crate) fn cut(
+        sentences: &LabelledSentences,
+        tokenizer: &BertTokenizer,
+        check: &(dyn Fn() -> Result<()> + Sync),
+    ) -> Result<Vec<Self>> {
+        let cut = |index: usize| Self::cut_one(index, &sentences.items[index], tokenizer, sentences.names());
+        Ok(in_parallel(sentences.items.len(), check, cut)?.into_iter().flatten().collect())
+    }
+
+    fn cut_one(
+        index: usize,
         sentence: &LabelledTokens,
         tokenizer: &BertTokenizer,
         names: &[String],
@@ -29,7 +61,11 @@ impl TokenWindow {
         let text = sentence.tokens.join(" ");
         let starts = word_starts(&sentence.tokens);
         let windows = tokenizer.encode_word_windows(&text, 0)?.into_iter();
-        let unlabelled = |encoding: Encoding| Self { labels: vec![IGNORED_LABEL; encoding.len()], encoding };
+        let unlabelled = |encoding: Encoding| Self {
+            labels: vec![IGNORED_LABEL; encoding.len()],
+            encoding,
+            sentence: index,
+        };
         let mut windows: Vec<Self> = windows.map(unlabelled).collect();
         // The window, the token and the word of the sentence that each word is of.
         let mut found: Vec<(usize, usize, usize)> = Vec::new();
@@ -53,27 +89,13 @@ impl TokenWindow {
                 continue;
             }
             let tag = if has_scheme { part_of_tag(tag, names, is_first, is_last) } else { tag };
-            windows[window].labels[token] = class_id(tag)?;
+            windows[window].labels[token] = class_id(tag);
         }
         Ok(windows)
     }
 
-    /// [`all`](Self::all) of each sentence; the first error, also of `check`, which is asked before each, ends it.
-    pub(crate) fn of_until(
-        sentences: &LabelledSentences,
-        tokenizer: &BertTokenizer,
-        check: &(dyn Fn() -> Result<()> + Sync),
-    ) -> Result<Vec<Vec<Self>>> {
-        let windows = |number: usize| {
-            check()?;
-            let sentence = sentences.get(number).expect("sentences in memory");
-            Self::all(&sentence, tokenizer, sentences.names())
-        };
-        let all: Vec<Result<_>> = (0..sentences.len()).into_maybe_par_iter().map(windows).collect();
-        all.into_iter().collect()
-    }
-
-    pub(crate) fn batch(
+    /// Pads windows to the longest of them. Returns [`Error::Empty`](crate::Error::Empty) without a window.
+    pub fn batch(
         windows: &[Self],
         tokenizer: &BertTokenizer,
         device: &Device,
@@ -150,7 +172,7 @@ mod tests {
                 for length in [512, 9] {
                     let tokenizer = tokenizer(kind).with_model_max_length(length);
                     let sentence = LabelledTokens { tokens: Vec::clone(&tokens), tags: Vec::clone(&tags) };
-                    let trained = TokenWindow::all(&sentence, &tokenizer, &names).unwrap();
+                    let trained = TokenWindow::cut_one(0, &sentence, &tokenizer, &names).unwrap();
                     let read = tokenizer.encode_word_windows(raw, 0).unwrap();
                     let ids: Vec<&[u32]> = read.iter().map(Encoding::input_ids).collect();
                     let expected_ids: Vec<&[u32]> =

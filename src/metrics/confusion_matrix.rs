@@ -119,17 +119,17 @@ pub type ConfusionMetric = EpochMetric<ConfusionMatrix>;
 impl ConfusionMetric {
     /// The mean F1 of all classes, [`ConfusionMatrix::macro_f1`].
     pub fn macro_f1() -> Self {
-        Self::of("F1", ConfusionMatrix::default(), |matrix| Ok(matrix.macro_f1()))
+        Self::scored("F1", ConfusionMatrix::default(), |matrix| Ok(matrix.macro_f1()))
     }
 
     /// The F1 of one class, [`ConfusionMatrix::f1`].
     pub fn f1(class: usize, name: &str) -> Self {
-        Self::of(&format!("F1 of {name}"), ConfusionMatrix::default(), move |matrix| Ok(matrix.f1(class)))
+        Self::scored(&format!("F1 of {name}"), ConfusionMatrix::default(), move |matrix| Ok(matrix.f1(class)))
     }
 
     /// The Matthews correlation, [`ConfusionMatrix::matthews`].
     pub fn matthews() -> Self {
-        Self::of("Matthews", ConfusionMatrix::default(), |matrix| Ok(matrix.matthews()))
+        Self::scored("Matthews", ConfusionMatrix::default(), |matrix| Ok(matrix.matthews()))
     }
 }
 

@@ -117,22 +117,22 @@ pub type EntityMetric = EpochMetric<(EntityScores, Vec<String>)>;
 impl EntityMetric {
     /// The F1 of all entities, [`EntityCounts::f1`].
     pub fn f1(names: &[String]) -> Self {
-        Self::of_total("Entity F1", EntityCounts::f1, names)
+        Self::counted("Entity F1", EntityCounts::f1, names)
     }
 
     /// The precision of all entities, [`EntityCounts::precision`].
     pub fn precision(names: &[String]) -> Self {
-        Self::of_total("Entity precision", EntityCounts::precision, names)
+        Self::counted("Entity precision", EntityCounts::precision, names)
     }
 
     /// The recall of all entities, [`EntityCounts::recall`].
     pub fn recall(names: &[String]) -> Self {
-        Self::of_total("Entity recall", EntityCounts::recall, names)
+        Self::counted("Entity recall", EntityCounts::recall, names)
     }
 
-    fn of_total(name: &str, score: fn(EntityCounts) -> f64, names: &[String]) -> Self {
+    fn counted(name: &str, score: fn(EntityCounts) -> f64, names: &[String]) -> Self {
         let empty = (EntityScores::default(), names.to_vec());
-        Self::of(name, empty, move |(entities, _)| Ok(score(entities.total())))
+        Self::scored(name, empty, move |(entities, _)| Ok(score(entities.total())))
     }
 }
 

@@ -36,7 +36,8 @@ pub trait Collected: Clone + Send + Sync + 'static {
 }
 
 impl<C: Collected> EpochMetric<C> {
-    pub(super) fn of(
+    /// A metric of this name, whose score is computed from what `empty` collects.
+    pub(super) fn scored(
         name: &str,
         empty: C,
         score: impl Fn(&C) -> Result<f64, TensorReadError> + Send + Sync + 'static,

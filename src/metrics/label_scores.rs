@@ -104,7 +104,7 @@ impl LabelMetric {
     fn by(name: &str, score: impl Fn(&LabelScores) -> f64 + Send + Sync + 'static) -> Self {
         // Without a text there is no score, where a count of 0/0 would be one.
         let score = move |all: &LabelScores| Ok(if all.rows == 0 { f64::NAN } else { score(all) });
-        Self::of(name, LabelScores::default(), score)
+        Self::scored(name, LabelScores::default(), score)
     }
 
     /// The F1 of all labels together.

@@ -107,22 +107,22 @@ pub struct Vectors {
 impl RetrievalMetric {
     /// [`RetrievalScores::recall`] of the first k.
     pub fn recall(k: usize) -> Self {
-        Self::of(&format!("Recall@{k}"), Vectors::default(), move |all| Ok(all.scores()?.recall(k)))
+        Self::scored(&format!("Recall@{k}"), Vectors::default(), move |all| Ok(all.scores()?.recall(k)))
     }
 
     /// [`RetrievalScores::mrr`] of the first k.
     pub fn mrr(k: usize) -> Self {
-        Self::of(&format!("MRR@{k}"), Vectors::default(), move |all| Ok(all.scores()?.mrr(k)))
+        Self::scored(&format!("MRR@{k}"), Vectors::default(), move |all| Ok(all.scores()?.mrr(k)))
     }
 
     /// [`RetrievalScores::accuracy`] of the first k.
     pub fn accuracy(k: usize) -> Self {
-        Self::of(&format!("Accuracy@{k}"), Vectors::default(), move |all| Ok(all.scores()?.accuracy(k)))
+        Self::scored(&format!("Accuracy@{k}"), Vectors::default(), move |all| Ok(all.scores()?.accuracy(k)))
     }
 
     /// [`RetrievalScores::ndcg`] of the first k.
     pub fn ndcg(k: usize) -> Self {
-        Self::of(&format!("NDCG@{k}"), Vectors::default(), move |all| Ok(all.scores()?.ndcg(k)))
+        Self::scored(&format!("NDCG@{k}"), Vectors::default(), move |all| Ok(all.scores()?.ndcg(k)))
     }
 
     /// Ranks by another similarity than the cosine.
@@ -237,7 +237,7 @@ pub struct Triplets {
 impl TripletMetric {
     /// Creates the metric.
     pub fn new() -> Self {
-        Self::of("Triplet accuracy", Triplets::default(), |all| Ok(all.correct as f64 / all.total as f64))
+        Self::scored("Triplet accuracy", Triplets::default(), |all| Ok(all.correct as f64 / all.total as f64))
     }
 
     /// By how much the similarities must differ at least; 0 by default.

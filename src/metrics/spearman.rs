@@ -48,7 +48,7 @@ pub type SpearmanMetric = EpochMetric<[Vec<f64>; 2]>;
 impl SpearmanMetric {
     /// Creates the metric.
     pub fn new() -> Self {
-        Self::of("Spearman", Default::default(), |[predicted, truth]| Ok(spearman(predicted, truth)))
+        Self::scored("Spearman", Default::default(), |[predicted, truth]| Ok(spearman(predicted, truth)))
     }
 }
 

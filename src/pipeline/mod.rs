@@ -357,6 +357,14 @@ impl Prefix {
         Ok(Self { prompt, length: ids.len() - usize::from(ends_special) })
     }
 
+    /// Puts the prompt before a text, as [`text`](Self::text) does, in place.
+    #[cfg(feature = "train")]
+    pub(crate) fn put_before(&self, text: &mut String) {
+        if !text.starts_with(&self.prompt) {
+            text.insert_str(0, &self.prompt);
+        }
+    }
+
     /// Prompt and text; a text that begins with the prompt stays as it is.
     pub(crate) fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match text.starts_with(&self.prompt) {

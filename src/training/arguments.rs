@@ -39,9 +39,9 @@ pub enum EvalStrategy {
 /// ```
 #[derive(Clone, Debug, Serialize)]
 pub enum TrainingPrompts {
-    /// These texts.
+    /// Prompts as texts.
     Texts(Vec<String>),
-    /// The model's own prompts of these names.
+    /// Names of prompts that the model has.
     Names(Vec<String>),
 }
 
@@ -191,7 +191,7 @@ pub struct TrainingArguments {
     pub devices: Vec<Device>,
 }
 
-/// Of types that are no data of serde.
+/// Writes a type that serde does not know by its `Debug`.
 fn debugged<S: Serializer>(value: &impl Debug, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{value:?}"))
 }

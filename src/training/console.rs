@@ -96,7 +96,7 @@ struct Dashboard {
     renderer: TuiMetricsRendererWrapper,
     keys: Interrupter,
     ids: BTreeMap<String, MetricId>,
-    /// Of an epoch, of a whole number of them: the items of Burn's progress.
+    /// Steps of an epoch, if the run had a whole number of epochs: the items of Burn's progress.
     steps: usize,
 }
 

@@ -31,6 +31,9 @@ struct Beginning {
     settings: Settings,
     /// The loss before training, which reveals another checkpoint.
     loss: f64,
+    /// Items in the batches of that loss, which depends on it where classes have weights or texts are negatives of each other.
+    #[serde(default)]
+    batch_size: usize,
     /// The parts that are planned; a resumed run may have more.
     parts: usize,
     /// The steps of a part, if it is not an epoch, and how many parts an epoch has.
@@ -119,7 +122,7 @@ impl RunFolder {
 
     /// Records how a new run begins; a resumed run must begin in the same way. Holds the lock. Refuses a loss that is not
     /// finite, another beginning than that of the first start, and a run that another process holds or has changed.
-    pub(super) fn begin(&self, loss: f64, plan: Plan, data: [u32; 2]) -> Result<()> {
+    pub(super) fn begin(&self, loss: f64, batch_size: usize, plan: Plan, data: [u32; 2]) -> Result<()> {
         // A resumed run is compared with it.
         if !loss.is_finite() {
             return self.refused(format!(
@@ -129,13 +132,13 @@ impl RunFolder {
         // Before anything is removed or written: what is unfinished may be another process's.
         self.held().0 = self.lock()?;
         let part = plan.parts_of_epoch.map(|parts| (plan.steps, parts));
-        let mut beginning =
-            Beginning { settings: self.settings.clone(), loss, parts: plan.parts, part, data };
+        let (settings, parts) = (self.settings.clone(), plan.parts);
+        let mut beginning = Beginning { settings, loss, batch_size, parts, part, data };
         match &self.begun {
             Some(begun) => {
                 self.compare(begun, &beginning)?;
                 // Losses before training may differ a little, and must not drift.
-                beginning.loss = begun.loss;
+                (beginning.loss, beginning.batch_size) = (begun.loss, begun.batch_size);
             }
             // The checkpoints of the run that is replaced.
             None if self.is_overwriting => {
@@ -215,7 +218,9 @@ impl RunFolder {
         } else if now.parts < begun.parts {
             let [began, now] = [begun, now].map(|run| run.parts);
             format!("holds a run of {began} evaluations, now {now}; resume it with as many epochs or steps, or more")
-        } else if (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs() {
+        } else if now.batch_size == begun.batch_size
+            && (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs()
+        {
             let [began, now] = [begun, now].map(|run| run.loss);
             format!(
                 "holds a run that began at a loss of {began}, but with this checkpoint it is {now}; resume with the \

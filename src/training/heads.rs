@@ -1,7 +1,6 @@
 //! What each head gives a training loop.
 
-use super::outcome::Outcome;
-use super::outputs::{ClassificationItem, SentenceEmbeddingItem, Shared};
+use super::outputs::{ClassificationItem, Outcome, SentenceEmbeddingItem, Shared};
 use super::run::{Run, TrainableModel, Trained, train};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::Result;
@@ -31,7 +30,7 @@ impl TrainableModel for BertForMaskedLm {
         let output = self.try_forward(batch)?;
         let vocab_size = self.bert.embeddings.word_embeddings.num_embeddings();
         let rows = output.logits.zip(batch.labels());
-        let item = ClassificationItem::of_rows(&output.loss, rows, vocab_size);
+        let item = ClassificationItem::from_rows(&output.loss, rows, vocab_size);
         Ok(Outcome { loss: output.loss, count: batch.num_masked() as f64, output: item })
     }
 }
@@ -55,7 +54,7 @@ impl TrainableModel for BertForQuestionAnswering {
         let [_, seq] = output.start_logits.dims();
         let (scores, positions): (Vec<_>, Vec<_>) = batch.labelled(&output).into_iter().flatten().unzip();
         let rows = (!scores.is_empty()).then(|| (Tensor::cat(scores, 0), Tensor::cat(positions, 0)));
-        let item = ClassificationItem::of_rows(&output.loss, rows, seq);
+        let item = ClassificationItem::from_rows(&output.loss, rows, seq);
         Ok(Outcome { loss: output.loss, count: batch.num_labelled() as f64, output: item })
     }
 }
@@ -106,7 +105,7 @@ impl TrainableModel for BertForSequenceClassification {
         let output = self.try_forward(batch)?;
         let (logits, [_, columns]) = (output.logits.clone(), output.logits.dims());
         let item = match batch.targets() {
-            None => ClassificationItem::of_rows(&output.loss, batch.labelled(logits), columns),
+            None => ClassificationItem::from_rows(&output.loss, batch.labelled(logits), columns),
             targets => {
                 let odds = self.config().label_thresholds.map(|thresholds| {
                     let odds: Vec<f64> = thresholds.iter().map(|p| (p / (1.0 - p)).ln()).collect();
@@ -124,24 +123,24 @@ impl TrainableModel for BertForSequenceClassification {
         self.with_label_thresholds(None)
     }
 
-    /// With the threshold of each of several labels that has the best F1 on the validation data.
+    /// Sets the threshold of each of several labels that has the best F1 on the validation data.
     fn calibrated(self, run: &Run<Self>) -> Result<Self> {
         if self.config().problem_type != Some(ProblemType::MultiLabelClassification) {
             return Ok(self);
         }
         let model = self;
-        let mut of_labels = vec![(Vec::new(), Vec::new()); model.id2label().len()];
+        let mut scored = vec![(Vec::new(), Vec::new()); model.id2label().len()];
         run.validate(&model, |output| {
             let (logits, targets) = output.with_targets();
             let (logits, targets) = (logits.into_data(), targets.into_data());
             for (place, (logit, target)) in logits.iter::<f64>().zip(targets.iter::<f64>()).enumerate() {
-                let label = place % of_labels.len();
-                of_labels[label].0.push(1.0 / (1.0 + (-logit).exp()));
-                of_labels[label].1.push(target >= 0.5);
+                let label = place % scored.len();
+                scored[label].0.push(1.0 / (1.0 + (-logit).exp()));
+                scored[label].1.push(target >= 0.5);
             }
             Ok(())
         })?;
-        let thresholds = of_labels.iter().map(|(scores, truth)| best_threshold(scores, truth));
+        let thresholds = scored.iter().map(|(scores, truth)| best_threshold(scores, truth));
         let thresholds: Vec<f64> = thresholds.collect();
         let shown: Vec<String> =
             model.id2label().iter().zip(&thresholds).map(|(name, p)| format!("{name:?} {p:.4}")).collect();
@@ -171,7 +170,7 @@ impl TrainableModel for BertForTokenClassification {
         let rows = batch.labelled(output.logits);
         let sentences = batch.positions().iter().map(|[row, _]| *row).collect();
         let item =
-            ClassificationItem { sentences, ..ClassificationItem::of_rows(&output.loss, rows, classes) };
+            ClassificationItem { sentences, ..ClassificationItem::from_rows(&output.loss, rows, classes) };
         Ok(Outcome { loss: output.loss, count: self.loss_count(batch), output: item })
     }
 }
@@ -192,7 +191,7 @@ impl TrainableModel for ElectraForPreTraining {
             .labelled(output.logits.unsqueeze_dim(2))
             // ELECTRA has one logit, a softmax over [0, logit] is its sigmoid.
             .map(|(scores, labels)| (Tensor::cat(vec![scores.zeros_like(), scores], 1), labels));
-        let item = ClassificationItem::of_rows(&output.loss, rows, 2);
+        let item = ClassificationItem::from_rows(&output.loss, rows, 2);
         Ok(Outcome { loss: output.loss, count: batch.num_labelled() as f64, output: item })
     }
 }

@@ -128,7 +128,7 @@ impl History {
     }
 }
 
-/// Those that are finite.
+/// The values that are finite.
 pub(super) fn finite(values: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     values.into_iter().filter(|(_, value)| value.is_finite()).collect()
 }

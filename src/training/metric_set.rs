@@ -61,14 +61,14 @@ impl<T: ItemLazy + Adaptor<LossInput> + 'static> Metrics<T> {
         self.0.push(metric);
     }
 
-    /// These and others, which replace those of the same name.
+    /// Adds other metrics, which replace those of the same name.
     pub(super) fn and(mut self, others: Self) -> Self {
         // Every set begins with the loss.
         others.0.into_iter().filter(|other| other.name() != LOSS).for_each(|other| self.push(other));
         self
     }
 
-    /// Their names.
+    /// The names of the metrics.
     pub fn names(&self) -> Vec<String> {
         self.0.iter().map(|metric| metric.name()).collect()
     }
@@ -160,11 +160,11 @@ pub(super) fn evaluate<B: Send + 'static, T>(
     let TrainingArguments { ranks, precision, .. } = arguments;
     let (rank, size) = (ranks.rank(), ranks.size());
     let (shared, count) = (shared.filter(|_| size > 1), loader.num_batches().min(most));
-    let (part, parts) = if shared.is_some() { (rank, size) } else { (0, 1) };
-    let mut batches = loader.part_of_epoch(0, part, parts);
-    for first in (0..count).step_by(parts) {
-        // In the last round some ranks may have no batch, and take part with nothing.
-        let batch = if first + part < count { batches.next().transpose().map_err(failed)? } else { None };
+    let (first, step) = if shared.is_some() { (rank, size) } else { (0, 1) };
+    let mut batches = loader.selected(0, (first..count).step_by(step));
+    for _round in (0..count).step_by(step) {
+        // In the last round some ranks have no batch, and take part with nothing.
+        let batch = batches.next().transpose().map_err(failed)?;
         let own = batch.map(|batch| autocast(*precision, || model(&batch))).transpose()?;
         let outputs: Vec<T> = match &shared {
             None => own.into_iter().collect(),
@@ -205,7 +205,7 @@ pub(super) fn loss_of(values: &BTreeMap<String, f64>) -> f64 {
 trait OutputMetric<T>: Send + Sync {
     fn name(&self) -> String;
     fn definition(&self) -> MetricDefinition;
-    /// The same metric without a batch.
+    /// The metric without a batch.
     fn cleared(&self) -> Box<dyn OutputMetric<T>>;
     fn update(&mut self, output: &T, rate: Option<ModuleLearningRate>) -> Result<()>;
     /// The value of the last batch.

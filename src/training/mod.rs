@@ -14,7 +14,6 @@ mod heads;
 mod history;
 mod learner;
 mod metric_set;
-mod outcome;
 mod outputs;
 mod plan;
 mod reader;
@@ -28,8 +27,7 @@ pub use callback::{Callback, JsonLines, LogEntry, Progress};
 pub use history::{Evaluation, History};
 pub use learner::ForLearner;
 pub use metric_set::Metrics;
-pub use outcome::Outcome;
-pub use outputs::{ClassificationItem, SentenceEmbeddingItem, Shared};
+pub use outputs::{ClassificationItem, Outcome, SentenceEmbeddingItem, Shared};
 pub use reader::Reader;
 #[doc(hidden)]
 pub use run::Run;

@@ -1,8 +1,11 @@
-//! What metrics are computed from: the outputs of the models in training and evaluation.
+//! What a model gives a training loop for a batch: its loss, and the outputs that metrics are computed from.
 
+use crate::error::{Error, Result};
 use crate::metrics::{EntityInput, LabelInput, RetrievalInput, SpearmanInput, TripletInput};
 use crate::model::Similarity;
 use burn::backend::ExecutionError;
+use burn::module::Module;
+use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::kind::Basic;
 use burn::train::metric::{
@@ -11,6 +14,30 @@ use burn::train::metric::{
 };
 use burn::train::{ClassificationOutput, ItemLazy};
 use serde::Serialize;
+
+pub(super) const UNTRAINED: &str =
+    "the model trains no parameter: make or load it on `device.autodiff()`, and freeze not all of it";
+
+/// What a [`TrainableModel`](super::TrainableModel) makes of a batch; [a custom head](crate::model::Stored#a-custom-head) makes one.
+#[derive(Clone, Debug)]
+pub struct Outcome<T> {
+    /// The mean loss, `[1]`, with its graph if the model is on an autodiff device.
+    pub loss: Tensor<1>,
+    /// What it is a mean over: masked tokens, labelled tokens, texts; 0 if nothing. Batches weigh as much in a step.
+    pub count: f64,
+    /// What metrics are computed from.
+    pub output: T,
+}
+
+impl<T> Outcome<T> {
+    /// The gradients of the loss times its count.
+    pub(super) fn gradients<M: Module>(&self, model: &M) -> Result<GradientsParams> {
+        if !self.loss.is_tracked() {
+            return Err(Error::data("the model", UNTRAINED));
+        }
+        Ok(GradientsParams::from_grads(self.loss.clone().mul_scalar(self.count).backward(), model))
+    }
+}
 
 /// The output for metrics of a model that classifies or gives numbers, with a row for each labelled token, text, or first or
 /// last token of an answer.
@@ -36,8 +63,8 @@ pub struct ClassificationItem {
 }
 
 impl ClassificationItem {
-    /// Rows with one of so many classes each; without any the item counts in no metric.
-    pub(super) fn of_rows(
+    /// An item of rows that each have one of `classes` classes; without a row it counts in no metric.
+    pub(super) fn from_rows(
         loss: &Tensor<1>,
         rows: Option<(Tensor<2>, Tensor<1, Int>)>,
         classes: usize,
@@ -247,7 +274,7 @@ impl ItemLazy for SentenceEmbeddingItem {
 pub struct Shared<T> {
     /// An output as bytes.
     pub write: fn(&T) -> Vec<u8>,
-    /// The same output from these bytes, on a device.
+    /// An output from the bytes of `write`, on a device.
     pub read: fn(&[u8], &Device) -> T,
 }
 
@@ -258,14 +285,12 @@ impl<T: Serialize> Shared<T> {
     }
 }
 
-const WRITTEN: &str = "what a rank wrote";
-
 impl ClassificationItem {
-    /// Its fields from [`Shared::write`].
+    /// Reads what [`Shared::write`] wrote.
     pub(super) fn read(message: &[u8], device: &Device) -> Self {
-        type Fields = (TensorData, TensorData, Option<TensorData>, Option<TensorData>, Vec<usize>);
-        let fields: Fields = rmp_serde::from_slice(message).expect(WRITTEN);
-        let (loss, logits, classes, targets, sentences) = fields;
+        type Written = (TensorData, TensorData, Option<TensorData>, Option<TensorData>, Vec<usize>);
+        let written: Written = rmp_serde::from_slice(message).expect("what a rank wrote");
+        let (loss, logits, classes, targets, sentences) = written;
         Self {
             loss: tensor(loss, device),
             logits: tensor(logits, device),
@@ -277,18 +302,18 @@ impl ClassificationItem {
 }
 
 impl SentenceEmbeddingItem {
-    /// Its fields from [`Shared::write`].
+    /// Reads what [`Shared::write`] wrote.
     pub(super) fn read(message: &[u8], device: &Device) -> Self {
         type Texts = Option<[Vec<u64>; 2]>;
-        type Fields = (TensorData, TensorData, TensorData, Option<Vec<f32>>, Texts, Similarity);
-        let fields: Fields = rmp_serde::from_slice(message).expect(WRITTEN);
-        let (loss, anchors, candidates, labels, texts, similarity) = fields;
+        type Written = (TensorData, TensorData, TensorData, Option<Vec<f32>>, Texts, Similarity);
+        let written: Written = rmp_serde::from_slice(message).expect("what a rank wrote");
+        let (loss, anchors, candidates, labels, texts, similarity) = written;
         let [anchors, candidates] = [anchors, candidates].map(|data| tensor(data, device));
         Self { loss: tensor(loss, device), anchors, candidates, labels, texts, similarity }
     }
 }
 
-/// In the dtype that it was sent in: Burn would read it on its default device, in that one's dtype.
+/// A tensor in the dtype that it was sent in: Burn would read it on its default device, in that one's dtype.
 fn tensor<const D: usize, K: Basic>(data: TensorData, device: &Device) -> Tensor<D, K> {
     let dtype = data.dtype();
     Tensor::from_data(data, (device, dtype))

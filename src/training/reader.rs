@@ -16,7 +16,7 @@ use std::cell::RefCell;
 pub struct Reader<'a, M> {
     /// The model.
     pub model: &'a M,
-    /// Its tokenizer, limited to what the model reads and to [`max_length`](TrainingArguments::max_length).
+    /// The model's tokenizer, limited to what the model reads and to [`max_length`](TrainingArguments::max_length).
     pub tokenizer: BertTokenizer,
     /// The settings.
     pub arguments: &'a TrainingArguments,
@@ -69,8 +69,7 @@ impl<M> Reader<'_, M> {
     ) -> Result<()> {
         let length = self.tokenizer.model_max_length().filter(|_| self.arguments.is_heard());
         let Some(length) = length else { return Ok(()) };
-        let check = self.check();
-        let cut = examples.count(|example| check().and_then(|()| is_cut(example)))?;
+        let cut = examples.count(&self.check(), is_cut)?;
         if cut > 0 {
             self.note(format!("{cut} of {} {} are cut at {length} tokens", examples.len(), T::NAME));
         }

@@ -3,8 +3,7 @@ use super::callback::{Callback, LogEntry, Progress, stopped};
 use super::folder::{ADAPTER, RunFolder};
 use super::history::{BestBy, Evaluation, History, finite};
 use super::metric_set::{Metrics, check_loss, evaluate, loss_of};
-use super::outcome::Outcome;
-use super::outputs::Shared;
+use super::outputs::{Outcome, Shared};
 use super::plan::Plan;
 use crate::data::EpochLoader;
 use crate::distributed::{Ranks, Wire};
@@ -150,10 +149,10 @@ fn train_rank<M: TrainableModel>(run: Run<M>) -> Result<Trained<M>> {
 struct Training<M: TrainableModel> {
     run: Run<M>,
     schedule: ModuleLrScheduler,
-    /// Those of the last step.
+    /// The learning rates of the last step.
     rates: ModuleLearningRate,
     history: History,
-    /// Of the training batches since the last evaluation.
+    /// The metrics of the training batches since the last evaluation.
     metrics: Metrics<M::Output>,
     progress: Progress,
     /// Σ loss · count of the training batches since the last log entry, and Σ count.
@@ -199,7 +198,7 @@ impl<M: TrainableModel> Run<M> {
         }
     }
 
-    /// The same for one of several ranks, on a device.
+    /// The run of one of several ranks, on its device.
     fn on(&self, ranks: &Ranks, device: &Device) -> Self {
         let arguments = self.arguments.clone().with_ranks(ranks).with_devices([device.clone()]);
         Self {
@@ -235,7 +234,8 @@ impl<M: TrainableModel> Training<M> {
         let initial = run.evaluate(&plain, false)?.ok_or_else(|| stopped(&run.interrupter))?;
         let schedule = run.plan.schedule(&run.arguments, finished, run.model.bert().encoder.layers.len())?;
         if ranks.is_first() {
-            run.folder.begin(loss_of(&initial), run.plan, run.data)?;
+            let batch_size = run.valid.as_ref().unwrap_or(&run.train).batch_size();
+            run.folder.begin(loss_of(&initial), batch_size, run.plan, run.data)?;
         }
         if finished > 0 {
             run.model = run.folder.checkpoints.model(finished, run.model)?;

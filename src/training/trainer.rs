@@ -10,7 +10,7 @@ use super::training_data::{
     TrainingData, batches, check_labels, evaluation_loader, first_inputs, training_loader,
 };
 use crate::checkpoint::Fields;
-use crate::data::{Batches, DataSummary};
+use crate::data::{Batches, DataSummary, EpochLoader};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::folder_of;
@@ -90,11 +90,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         if !report.is_complete() && !arguments.resume {
             arguments.note(format_args!("newly initialised, to be trained: {}", report.missing.join(", ")));
         }
-        Self::of_pipeline(
-            Pipeline::new(model, BertTokenizer::from_pretrained(folder_of(path))?)?,
-            train,
-            arguments,
-        )
+        let pipeline = Pipeline::new(model, BertTokenizer::from_pretrained(folder_of(path))?)?;
+        Self::from_pipeline(pipeline, train, arguments)
     }
 
     /// A model that was made or loaded by hand, with losses, class weights or frozen parameters of its own. Returns
@@ -105,10 +102,10 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         // They would not be saved.
         let is_own = matches!(arguments.prompts, None | Some(TrainingPrompts::Names(_)));
         ensure(is_own, "prompts", || format!("are texts, but {reason}, and choose them by their names"))?;
-        Self::of_pipeline(pipeline, train, arguments)
+        Self::from_pipeline(pipeline, train, arguments)
     }
 
-    fn of_pipeline(pipeline: Pipeline<M>, train: D, arguments: TrainingArguments) -> Result<Self> {
+    fn from_pipeline(pipeline: Pipeline<M>, train: D, arguments: TrainingArguments) -> Result<Self> {
         arguments.check()?;
         Ok(Self {
             pipeline,
@@ -184,31 +181,8 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
     fn prepare(self) -> Result<Run<M>> {
         let Self { pipeline, train, validation, arguments, further, optimizer, mut callbacks, .. } = self;
         let interrupter = self.interrupter;
-        if let Some(Validation::Share(share)) = validation {
-            let is_share = share > 0.0 && share < 1.0;
-            ensure(is_share, "validation_share", || format!("is {share}, but must lie in (0, 1)"))?;
-        }
-        let device = arguments.device();
         let (model, tokenizer) = pipeline.into_parts();
-        device.seed(arguments.seed); // for adapters, and a head that is drawn when first used
-        let model = model.uncalibrated()?.train().fork(&arguments.autodiff(&device));
-        let model = arguments.tuning.select(model)?;
-        // Now, and not when the model is saved after hours.
-        check_savable(&model, &arguments.output_dir)?;
-        if let Some(base) = &arguments.adapter_base {
-            let is_output = match (Path::new(base).canonicalize(), arguments.output_dir.canonicalize()) {
-                (Ok(base), Ok(output)) => base == output,
-                _ => false,
-            };
-            ensure(!base.is_empty() && !is_output, "adapter_base", || {
-                format!("is {base:?}, but must be the base model, which the output directory will not hold")
-            })?;
-            adapter_of(&model).map_err(|error| {
-                let problem =
-                    format!("needs LoRA adapters (Tuning::Lora) and a head alone to be trained: {error}");
-                Error::config("adapter_base", problem)
-            })?;
-        }
+        let model = tuned(model, &arguments)?;
         // Those of the data that decide which model is the best.
         let metrics = match &validation {
             Some(Validation::Data(valid)) => valid.metrics(&model),
@@ -216,35 +190,16 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         };
         let metrics = metrics.and(further);
         let best_by = metrics.best_by(&arguments, validation.is_some())?;
-        let (mut summary, mut validated) = match &validation {
-            Some(Validation::Data(valid)) => (train.summary(), valid.summary()),
-            _ => (train.summary(), None),
-        };
-        let of_labels = validated.as_ref().or(summary.as_ref());
-        check_labels(of_labels.is_some_and(DataSummary::is_constant), &arguments)?;
         let folder = RunFolder::open(&arguments)?;
         tokenizer.check_directory(&arguments.output_dir)?;
-        let Read { train, valid, checksums: data, notes } =
-            read(train, validation, &model, &tokenizer, &arguments, &interrupter)?;
-        arguments.ranks.same("data", &data)?;
-        if let Some(valid) = &valid {
-            let read = valid.clone().evaluated(arguments.max_eval_samples, arguments.seed)?;
-            check_labels(read.has_one_label(), &arguments)?;
-        }
-        for (summary, notes) in [&mut summary, &mut validated].into_iter().zip(notes) {
-            match summary {
-                Some(summary) => summary.notes.extend(notes),
-                None => notes.iter().for_each(|note| arguments.note(note)),
-            }
-        }
-        if let Some(summary) = summary.filter(|_| !arguments.silent) {
-            let inputs = first_inputs::<M>(&train, &tokenizer, &device).join("\n  tokens: ");
-            arguments.note(format_args!("training data: {summary}\n  tokens: {inputs}"));
-        }
-        validated.iter().for_each(|summary| arguments.note(format_args!("validation data: {summary}")));
-        let plan = Plan::new(&arguments, train.len())?;
-        let train = training_loader(train, &arguments, plan.batches(arguments.gradient_accumulation_steps))?;
-        let valid = valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;
+        let read = read_data(train, validation, &model, &tokenizer, &arguments, &interrupter)?;
+        arguments.ranks.same("data", &read.checksums)?;
+        let valid = read.valid.map(|valid| evaluation_loader(valid, &arguments)).transpose()?;
+        check_labels(valid.as_ref().is_some_and(EpochLoader::has_one_label), &arguments)?;
+        describe::<M>(read.summaries, &read.train, &tokenizer, &arguments);
+        let plan = Plan::new(&arguments, read.train.len())?;
+        let batches = plan.batches(arguments.gradient_accumulation_steps);
+        let train = training_loader(read.train, &arguments, batches)?;
         let is_adamw = optimizer.is_none();
         let optimizer = match optimizer {
             Some(optimizer) => optimizer,
@@ -270,7 +225,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
             is_adamw,
             train,
             valid,
-            data,
+            data: read.checksums,
             metrics,
             best_by,
             plan,
@@ -330,47 +285,95 @@ fn stop_on_ctrl_c(interrupter: Interrupter) -> Result<()> {
     ctrlc::set_handler(handler).map_err(|source| Error::training("the handler of Ctrl-C", source))
 }
 
-/// The batches of the training data and of the validation data, checksums of both, and what is said of each.
-struct Read<B> {
+/// The model on its device with the parameters that are trained, once it is known that it can be saved.
+fn tuned<M: TrainableModel>(model: M, arguments: &TrainingArguments) -> Result<M> {
+    let device = arguments.device();
+    device.seed(arguments.seed); // for adapters, and a head that is drawn when first used
+    let model = model.uncalibrated()?.train().fork(&arguments.autodiff(&device));
+    let model = arguments.tuning.select(model)?;
+    // Now, and not when the model is saved after hours.
+    check_savable(&model, &arguments.output_dir)?;
+    if let Some(base) = &arguments.adapter_base {
+        let is_output = match (Path::new(base).canonicalize(), arguments.output_dir.canonicalize()) {
+            (Ok(base), Ok(output)) => base == output,
+            _ => false,
+        };
+        ensure(!base.is_empty() && !is_output, "adapter_base", || {
+            format!("is {base:?}, but must be the base model, which the output directory will not hold")
+        })?;
+        adapter_of(&model).map_err(|error| {
+            let problem =
+                format!("needs LoRA adapters (Tuning::Lora) and a head alone to be trained: {error}");
+            Error::config("adapter_base", problem)
+        })?;
+    }
+    Ok(model)
+}
+
+/// The batches of the training data and of the validation data, checksums of both, and what is known and said of each.
+struct ReadData<B> {
     train: Batches<B>,
     valid: Option<Batches<B>>,
     checksums: [u32; 2],
-    notes: [Vec<String>; 2],
+    summaries: [(Option<DataSummary>, Vec<String>); 2],
 }
 
-fn read<M: TrainableModel, D: TrainingData<M>>(
+fn read_data<M: TrainableModel, D: TrainingData<M>>(
     train: D,
     validation: Option<Validation<D>>,
     model: &M,
     tokenizer: &BertTokenizer,
     arguments: &TrainingArguments,
     interrupter: &Interrupter,
-) -> Result<Read<M::Batch>> {
-    let first = checksum(&train);
-    let read = |data| batches(data, model, tokenizer, arguments, interrupter);
-    match validation {
+) -> Result<ReadData<M::Batch>> {
+    let read = |data: D| {
+        let (checksum, summary) = (checksum(&data), data.summary());
+        let (batches, notes) = batches(data, model, tokenizer, arguments, interrupter)?;
+        Ok((batches, checksum, (summary, notes)))
+    };
+    let (batches, first, summary) = read(train)?;
+    let (train, valid, second, other) = match validation {
+        None => (batches, None, 0, Default::default()),
         Some(Validation::Share(share)) => {
-            let (batches, note) = read(train)?;
             let (train, valid) = batches.split(share, arguments.seed)?;
             // With the seed the share says which of the training data it is.
-            let checksums = [first, checksum(&share)];
-            Ok(Read { train, valid: Some(valid), checksums, notes: [note, Vec::new()] })
+            (train, Some(valid), checksum(&share), Default::default())
         }
         Some(Validation::Data(valid)) => {
-            let checksums = [first, checksum(&valid)];
-            let (train, note) = read(train)?;
-            let (valid, second) = read(valid).map_err(of_validation)?;
-            Ok(Read { train, valid: Some(valid), checksums, notes: [note, second] })
+            let (valid, second, other) = read(valid).map_err(name_validation_data)?;
+            (batches, Some(valid), second, other)
         }
-        None => {
-            let (train, note) = read(train)?;
-            Ok(Read { train, valid: None, checksums: [first, 0], notes: [note, Vec::new()] })
+    };
+    Ok(ReadData { train, valid, checksums: [first, second], summaries: [summary, other] })
+}
+
+/// Says what was read, and shows the first inputs of the training data.
+fn describe<M: TrainableModel>(
+    summaries: [(Option<DataSummary>, Vec<String>); 2],
+    train: &Batches<M::Batch>,
+    tokenizer: &BertTokenizer,
+    arguments: &TrainingArguments,
+) {
+    if !arguments.is_heard() {
+        return;
+    }
+    for (name, (summary, notes)) in ["training data", "validation data"].into_iter().zip(summaries) {
+        match summary {
+            Some(mut summary) => {
+                summary.notes.extend(notes);
+                arguments.note(format_args!("{name}: {summary}"));
+                if name == "training data" {
+                    let inputs = first_inputs::<M>(train, tokenizer, &arguments.device());
+                    inputs.iter().for_each(|tokens| arguments.note(format_args!("  tokens: {tokens}")));
+                }
+            }
+            None => notes.iter().for_each(|note| arguments.note(note)),
         }
     }
 }
 
 /// An error that says which data it is about.
-fn of_validation(error: Error) -> Error {
+fn name_validation_data(error: Error) -> Error {
     match error {
         Error::Data { what, problem } => Error::data(format!("the validation data: {what}"), problem),
         other => other,

@@ -23,15 +23,14 @@ use crate::model::{
     MaskedLmBatch, MultipleNegativesRankingLoss, ProblemType, Prompts, QuestionAnsweringBatch,
     SentencePairBatch, SequenceClassificationBatch, Stored, TokenClassificationBatch,
 };
-use crate::pipeline::has_scheme;
+use crate::pipeline::{Prefix, has_scheme};
 use crate::text::BertTokenizer;
-use burn::data::dataset::InMemDataset;
+use burn::data::dataset::{Dataset, InMemDataset};
 use burn::prelude::Device;
 use burn::train::Interrupter;
 use burn::train::metric::{AccuracyMetric, HammingScore, PerplexityMetric};
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::iter::repeat_n;
 
 /// Data that a model `M` is trained on or evaluated with by a [`Trainer`](super::Trainer): the datasets of [`data`](crate::data), or
 /// [`Batches`] of any for a custom model. `Debug` has to show the items: a run is resumed only with data that it shows alike.
@@ -131,21 +130,20 @@ impl TrainingData<Classifier> for LabelledTexts {
     }
 
     fn batches(self, reader: &Reader<Classifier>) -> Result<Batches<SequenceClassificationBatch>> {
-        let (names, lengths, tokenizer) = (reader.model.id2label(), self.sizes(), reader.tokenizer.clone());
-        let (num_labels, labels) = (names.len(), self.labels());
+        let (names, tokenizer) = (reader.model.id2label(), reader.tokenizer.clone());
+        let (num_labels, labels, lengths) = (names.len(), self.labels(), self.sizes());
         let prompts = match self.has_prompts() {
             true => reader.prompts(&reader.model.config().prompts, true, 1)?,
             false => Vec::new(),
         };
-        let prompt = prompts.into_iter().next().unwrap_or_default();
-        reader.note_cut(&self, |text| Ok(text.encode_after(&prompt, &tokenizer)?.is_truncated()))?;
-        let batch = move |texts: &[_], device: &_| {
-            LabelledText::batch_after(&prompt, texts, &tokenizer, num_labels, device)
-        };
-        Ok(Batches::new(self.with_ids_of(names)?, batch).with_lengths(lengths).with_labels(labels))
+        let prompted = |texts: Self, prompt: &Prefix| texts.map(|text| prompt.put_before(&mut text.text));
+        let texts = prompts.iter().fold(self, prompted);
+        reader.note_cut(&texts, |text| Ok(text.encode(&tokenizer)?.is_truncated()))?;
+        let batch = move |texts: &[_], device: &_| LabelledText::batch(texts, &tokenizer, num_labels, device);
+        Ok(Batches::new(texts.with_ids_of(names)?, batch).with_lengths(lengths).with_labels(labels))
     }
 
-    /// Of rerankers, whose queries have them.
+    /// The queries of rerankers have prompts.
     fn has_prompts(&self) -> bool {
         self.kind() == LabelKind::Relevance
     }
@@ -184,17 +182,16 @@ impl TrainingData<Tagger> for LabelledSentences {
 
     fn batches(self, reader: &Reader<Tagger>) -> Result<Batches<TokenClassificationBatch>> {
         let (names, tokenizer) = (reader.model.id2label(), reader.tokenizer.clone());
-        let (check, sentences) = (reader.check(), self.with_ids_of(names)?);
-        let all = TokenWindow::of_until(&sentences, &tokenizer, &check)?;
-        let long = all.iter().filter(|windows| windows.len() > 1).count();
-        if let (true, Some(length)) = (long > 0, tokenizer.model_max_length()) {
-            let all = all.len();
+        let sentences = self.with_ids_of(names)?;
+        let windows = TokenWindow::cut(&sentences, &tokenizer, &reader.check())?;
+        let long = windows.chunk_by(|a, b| a.sentence == b.sentence).filter(|windows| windows.len() > 1);
+        if let (long @ 1.., Some(length)) = (long.count(), tokenizer.model_max_length()) {
+            let all = sentences.len();
             reader.note(format!(
                 "{long} of {all} sentences have more than {length} tokens and are read in windows"
             ));
         }
-        let sources = all.iter().enumerate().flat_map(|(i, windows)| repeat_n(i, windows.len())).collect();
-        let windows = all.concat();
+        let sources = windows.iter().map(|window| window.sentence).collect();
         let lengths = windows.iter().map(|window| window.encoding.len()).collect();
         let batch = move |windows: &[_], device: &_| TokenWindow::batch(windows, &tokenizer, device);
         Ok(Batches::new(InMemDataset::new(windows), batch).with_lengths(lengths).with_sources(sources))
@@ -222,7 +219,7 @@ impl TrainingData<Tagger> for LabelledSentences {
 impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
     fn batches(self, reader: &Reader<BertForQuestionAnswering>) -> Result<Batches<QuestionAnsweringBatch>> {
         let stride = reader.arguments.doc_stride;
-        let windows = QuestionWindow::of_until(&self, &reader.tokenizer, stride, &reader.check())?;
+        let windows = QuestionWindow::cut(&self, &reader.tokenizer, stride, &reader.check())?;
         let lengths = windows.iter().map(|window| window.encoding.len()).collect();
         // Several questions have one text, which is trained on or validated on. Each text's number is that of its first example.
         let mut first = HashMap::new();
@@ -255,7 +252,7 @@ impl TrainingData<BertForMaskedLm> for PlainText {
             .try_init()?;
         let limit = reader.tokenizer.model_max_length().unwrap_or(WINDOW);
         let seq_len = reader.arguments.max_length.unwrap_or(WINDOW.min(limit));
-        let windows = self.windows_until(&reader.tokenizer, seq_len, &reader.check())?;
+        let windows = self.cut(&reader.tokenizer, seq_len, &reader.check())?;
         Ok(collator.batches(windows))
     }
 
@@ -284,12 +281,23 @@ impl TrainingData<Embedder> for SentencePairs {
 
     fn batches(self, reader: &Reader<Embedder>) -> Result<Batches<SentencePairBatch>> {
         let texts = (!self.has_labels()).then(|| self.text_hashes());
-        let (tokenizer, config) = (reader.tokenizer.clone(), reader.model.config());
-        let prompts = reader.prompts(&config.prompts, config.include_prompt, 2 + self.num_negatives())?;
-        reader.note_cut(&self, |pair| pair.is_cut(&prompts, &tokenizer))?;
         let labels = self.has_labels().then(|| self.labels());
-        let batches = Batches::new(self, move |pairs: &[_], device: &_| {
-            SentencePair::batch_after(&prompts, pairs, &tokenizer, device)
+        let (tokenizer, config, columns) =
+            (reader.tokenizer.clone(), reader.model.config(), 2 + self.num_negatives());
+        let mut prompts = reader.prompts(&config.prompts, config.include_prompt, columns)?;
+        if let Some(last) = prompts.last().cloned() {
+            prompts.resize(columns, last);
+        }
+        let pairs = self.map(|pair| {
+            pair.sentences_mut().zip(&prompts).for_each(|(text, prompt)| prompt.put_before(text));
+        });
+        reader.note_cut(&pairs, |pair| pair.is_cut(&tokenizer))?;
+        let batches = Batches::new(pairs, move |pairs: &[_], device: &_| {
+            // Candidates are ordered by their columns.
+            let mut lengths = prompts.iter().map(|prompt| vec![prompt.length; pairs.len()]);
+            let prompt_lengths = [lengths.next().unwrap_or_default(), lengths.flatten().collect::<Vec<_>>()];
+            let batch = SentencePair::batch(pairs, &tokenizer, device)?;
+            Ok(SentencePairBatch { prompt_lengths, ..batch })
         });
         let batches = texts.into_iter().fold(batches, Batches::with_texts);
         Ok(labels.into_iter().fold(batches, Batches::with_labels))
@@ -370,8 +378,7 @@ pub(super) fn first_inputs<M: TrainableModel>(
     tokenizer: &BertTokenizer,
     device: &Device,
 ) -> Vec<String> {
-    let first = EpochLoader::new(data.slice(0..data.len().min(2)), 2, device);
-    let Some(Ok(batch)) = first.ok().and_then(|loader| loader.epoch(0).next()) else { return Vec::new() };
+    let Ok(batch) = data.first(2, device) else { return Vec::new() };
     let tokens = |row: &[i64]| {
         let ids = row.iter().map(|&id| id as u32).filter(|&id| id != tokenizer.pad_token_id());
         let tokens = ids.take(SHOWN).map(|id| tokenizer.id_to_token(id).unwrap_or_default());

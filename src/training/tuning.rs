@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Which parameters a [`Trainer`](super::Trainer) trains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub enum Tuning {
-    /// Those that are not frozen already.
+    /// All parameters that are not frozen already.
     #[default]
     Full,
     /// Low-rank adapters of the encoder's weights, and the whole head. At the end the adapters are merged into the weights.

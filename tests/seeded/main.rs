@@ -14,7 +14,6 @@ mod prelude {
     pub use crate::refusals::{panic_of, says};
     pub use crate::tolerance::*;
     pub(crate) use crate::{small_bert, turn};
-    pub use burn::data::dataloader::DataLoader;
     pub use burn::data::dataset::{Dataset, InMemDataset};
     pub use burn::module::{Module, ParamGroup};
     pub use burn::prelude::*;

@@ -34,28 +34,6 @@ fn is_saved(output: &Path) -> bool {
     ["config.json", "model.safetensors", "vocab.txt"].iter().any(|name| output.join(name).exists())
 }
 
-#[test]
-fn the_best_model_by_any_metric_and_direction_is_saved_and_returned() {
-    let (_turn, dir) = (turn(), checkpoint());
-    // The hook's value grows by 6 an epoch, so the last is the best; with the other direction the first.
-    for (greater, best) in [(true, 2), (false, 0)] {
-        let out = dir.path().join(best.to_string());
-        let arguments = arguments(&out).with_metric_for_best_model("Hook").with_greater_is_better(greater);
-        let trained = trainer(dir.path(), arguments).unwrap().with_metric(Hook::new(|_| ())).train().unwrap();
-        assert_eq!(trained.history.best, Some(best), "{}", trained.history);
-        assert_eq!(trained.history.valid("Hook"), [6.0, 12.0, 18.0].map(Some));
-        assert!(saved_weights(&out) == weights(&trained), "what is saved is what is returned");
-        // Of that model, and not of the last one.
-        let found = trained.evaluate(reviews(8)).unwrap();
-        let (loss, logged) = (found["Loss"], trained.history.valid("Loss")[best].unwrap());
-        assert!(
-            (loss - logged).abs() < 1e-5 && found.contains_key("Hook"),
-            "{loss} is not {logged}: {found:?}"
-        );
-        assert_eq!(trained.history.losses.len(), 18);
-    }
-}
-
 /// All that is random or kept between steps, in one run.
 fn seams(output: &Path) -> TrainingArguments {
     arguments(output)
@@ -106,34 +84,24 @@ fn a_run_has_the_same_bits_on_any_number_of_threads() {
 }
 
 #[test]
-fn a_model_keeps_the_order_of_its_labels_whatever_that_of_the_data_is() {
-    let (_turn, dir) = (turn(), checkpoint());
-    let named = |names: [&str; 2]| names.map(String::from).to_vec();
-    let model = dir.path().join("model");
-    let bert = BertModelConfig::from_pretrained(dir.path()).unwrap();
-    let config = BertForSequenceClassificationConfig::new(bert);
-    let config = config.with_id2label(named(["positive", "negative"]));
-    config.init(&Device::default()).save_pretrained(&model).unwrap();
-    fs::copy(dir.path().join("vocab.txt"), model.join("vocab.txt")).unwrap();
-    // Of the data, `negative` is the first.
-    let trained = trained(&model, arguments(&dir.path().join("out")).with_epochs(1));
-    assert_eq!(trained.pipeline.model().id2label(), named(["positive", "negative"]));
-    let loss = |names, classes: [usize; 2]| {
-        let texts = [text("bad film", Label::Class(classes[0])), text("good", Label::Class(classes[1]))];
-        trained.evaluate(LabelledTexts::new(texts.to_vec(), names).unwrap()).unwrap()["Loss"]
-    };
-    let of_model = loss(named(["positive", "negative"]), [1, 0]);
-    assert_eq!(loss(named(["negative", "positive"]), [0, 1]), of_model);
-    assert!(loss(named(["negative", "positive"]), [1, 0]) > of_model, "of wrong labels");
-}
-
-#[test]
 fn a_run_that_is_stopped_during_its_first_evaluation_ends_there_and_saves_nothing() {
     let (_turn, dir) = (turn(), checkpoint());
-    let out = dir.path().join("out");
-    let interrupter = Interrupter::new();
-    interrupter.stop(Some("Ctrl-C"));
-    let trainer = trainer(dir.path(), arguments(&out)).unwrap().with_interrupter(&interrupter);
+    let (out, interrupter) = (dir.path().join("out"), Interrupter::new());
+    let data = |stops: bool| {
+        let (tokenizer, stop) = (BertTokenizer::from_pretrained(dir.path()).unwrap(), interrupter.clone());
+        Batches::new(reviews(16), move |texts: &[_], device: &_| {
+            if stops {
+                stop.stop(Some("Ctrl-C"));
+            }
+            LabelledText::batch(texts, &tokenizer, 2, device)
+        })
+    };
+    let trainer = Trainer::<BertForSequenceClassification, _>::from_pretrained(
+        dir.path(),
+        data(false),
+        arguments(&out),
+    );
+    let trainer = trainer.unwrap().with_validation(data(true)).with_interrupter(&interrupter);
     let trained = trainer.with_metric(Hook::never()).train();
     says(trained, "was stopped before the first step (Ctrl-C), so there is nothing to save");
     assert!(!out.exists());
@@ -254,7 +222,7 @@ fn what_cannot_be_trained_is_refused_before_the_first_step() {
         classifier(reviews(8)).with_validation_share(0.01).train(),
         "validation_share is 0.01, which leaves 0 of 8 items",
     );
-    assert!(classifier(reviews(8)).with_validation_share(1.5).train().is_err());
+    says(classifier(reviews(8)).with_validation_share(1.5).train(), "validation_share is 1.5");
     let patient = base().with_early_stopping_patience(2);
     says(Trainer::from_pretrained(dir.path(), reviews(8), patient).unwrap().train(), "data are missing");
     assert!(!out.exists());
@@ -422,8 +390,9 @@ fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
         }
     }
     // By hand: the mean over all labelled tokens.
-    let all: Vec<_> = (0..23).map(tags).collect();
-    let batch = LabelledTokens::batch(&all, trained.pipeline.tokenizer(), &Device::default()).unwrap();
+    let tokenizer = trained.pipeline.tokenizer();
+    let windows = TokenWindow::of(&sentences, tokenizer).unwrap();
+    let batch = TokenWindow::batch(&windows, tokenizer, &Device::default()).unwrap();
     let loss = trained.pipeline.model().forward(&batch).loss.into_scalar::<f64>();
     assert!((loss - grouped["Loss"]).abs() < 1e-4, "{loss}, {}", grouped["Loss"]);
     // A part of it is drawn by the seed.

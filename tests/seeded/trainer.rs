@@ -14,10 +14,11 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 
 /// A classifier in f64 without dropout, with values that follow from the seed.
-fn exact(dir: &Path) -> Pipeline<BertForSequenceClassification> {
+fn exact(dir: &Path, weights: Option<Vec<f64>>) -> Pipeline<BertForSequenceClassification> {
     let device = Device::default().autodiff();
     device.seed(3);
     let mut config = BertForSequenceClassificationConfig::from_pretrained(dir).unwrap();
+    config.class_weights = weights;
     config.bert.embeddings.hidden_dropout_prob = 0.0;
     config.bert.attention_probs_dropout_prob = 0.0;
     let (model, _) = BertForSequenceClassification::from_pretrained_with(&config, dir, &device).unwrap();
@@ -32,12 +33,17 @@ fn texts() -> LabelledTexts {
     LabelledTexts::new(texts, ["LABEL_0", "LABEL_1"].map(String::from).to_vec()).unwrap()
 }
 
+/// The same with weights of classes, by which a step counts less than 1, and batches of other sizes have other losses.
+fn weighted(dir: &Path) -> Pipeline<BertForSequenceClassification> {
+    exact(dir, Some(vec![0.02, 0.2]))
+}
+
 /// The weights after two epochs of SGD.
 fn after_sgd(dir: &Path, name: &str, change: impl Fn(TrainingArguments) -> TrainingArguments) -> Vec<f64> {
     let arguments =
         arguments(&dir.join(name)).with_epochs(2).with_group_by_length(false).with_warmup_steps(0);
     let arguments = change(arguments.with_learning_rate(0.5).with_lr_schedule(LrSchedule::Constant));
-    let trainer = Trainer::new(exact(dir), texts(), arguments).unwrap();
+    let trainer = Trainer::new(weighted(dir), texts(), arguments).unwrap();
     weights(&trainer.with_optimizer(SgdConfig::new().init()).train().unwrap())
 }
 
@@ -55,7 +61,7 @@ fn accumulated_batches_and_devices_take_the_steps_of_one_batch_with_all_their_te
             })
         };
         let whole = after("whole", 9, 1, 1);
-        let before = all_values(exact(dir.path()).model());
+        let before = all_values(weighted(dir.path()).model());
         assert!(largest_difference(&whole, &before) > 1e-3);
         for (name, found) in
             [("accumulated", after("accumulated", 3, 3, 1)), ("devices", after("devices", 3, 1, 3))]
@@ -73,7 +79,7 @@ fn a_step_is_clipped_by_the_norm_of_all_gradients_together() {
         arguments.with_eval_strategy(EvalStrategy::Steps(1)).with_max_steps(1).with_max_grad_norm(0.01)
     };
     let after = after_sgd(dir.path(), "clipped", one_step);
-    let before = all_values(exact(dir.path()).model());
+    let before = all_values(weighted(dir.path()).model());
     let moved: f64 = before.iter().zip(&after).map(|(before, after)| (after - before).powi(2)).sum();
     assert!((moved.sqrt() - 0.5 * 0.01).abs() < 1e-6, "{}", moved.sqrt()); // the rate times the norm
 }
@@ -96,14 +102,15 @@ fn a_run_goes_on_with_other_batches_of_the_same_step_and_with_no_other_optimizer
         let settings = arguments(&dir.path().join("part")).with_epochs(3).with_group_by_length(false);
         let settings = settings.with_learning_rate(0.5).with_lr_schedule(LrSchedule::Constant);
         let settings = settings.with_warmup_steps(0).with_resume(true).with_batch_size(batch_size);
-        Trainer::new(exact(dir.path()), texts(), settings).unwrap().train()
+        Trainer::new(weighted(dir.path()), texts(), settings).unwrap().train()
     };
     says(resume(7), "with other settings: batch_size · gradient_accumulation_steps: 6, now 7;");
     // Texts, weights and settings are those of the run.
-    let adam = Trainer::new(exact(dir.path()), texts(), arguments(&dir.path().join("adam"))).unwrap();
+    let adam = Trainer::new(weighted(dir.path()), texts(), arguments(&dir.path().join("adam"))).unwrap();
     adam.train().unwrap();
     let sgd = arguments(&dir.path().join("adam")).with_epochs(4).with_resume(true);
-    let sgd = Trainer::new(exact(dir.path()), texts(), sgd).unwrap().with_optimizer(SgdConfig::new().init());
+    let sgd =
+        Trainer::new(weighted(dir.path()), texts(), sgd).unwrap().with_optimizer(SgdConfig::new().init());
     says(sgd.train(), "optimizer.bpk does not fit the model: it is of another optimizer");
 }
 
@@ -126,7 +133,7 @@ fn an_evaluation_is_in_the_precision_of_training() {
 }
 
 fn exact_in_f32(dir: &Path) -> Pipeline<BertForSequenceClassification> {
-    let (model, tokenizer) = exact(dir).into_parts();
+    let (model, tokenizer) = exact(dir, None).into_parts();
     Pipeline::new(cast_module(model, FloatDType::F32).unwrap().valid(), tokenizer).unwrap()
 }
 
@@ -231,7 +238,11 @@ fn burns_learner_trains() {
     let valid = EpochLoader::new(valid, 4, &Device::default()).unwrap();
     let train = EpochLoader::new(collator.clone().batches(windows), 4, &Device::default()).unwrap();
     let train = train.with_shuffling(7).with_batches_per_epoch(20).unwrap();
-    let training = SupervisedTraining::new(dir.path().join("run"), Arc::new(train), Arc::new(valid))
+    let [train, valid] = [train, valid].map(ForLearner::<BertForMaskedLm>::data);
+    assert_eq!((train.num_items(), valid.num_items()), (20, 2));
+    let masked = || train.iter().map(|batch| batch.unwrap().positions().to_vec()).collect::<Vec<_>>();
+    assert_ne!(masked(), masked(), "an epoch is followed by the next one");
+    let training = SupervisedTraining::new(dir.path().join("run"), train, valid)
         .renderer(Box::new(CliMetricsRenderer::new()))
         .with_application_logger(None)
         .metrics((LossMetric::new(), AccuracyMetric::new(), PerplexityMetric::new()))

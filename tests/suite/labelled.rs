@@ -1,7 +1,6 @@
 //! Labelled texts and words to batches: labels, how words and pieces are aligned, and the order of epochs.
 
 use crate::prelude::*;
-use burn::data::dataloader::DataLoader;
 use burn::data::dataset::InMemDataset;
 
 fn tokenizer() -> BertTokenizer {
@@ -34,29 +33,29 @@ fn tagged(batch: &TokenClassificationBatch) -> Vec<(i64, i64)> {
 #[test]
 fn the_first_piece_of_a_word_has_its_tag_and_the_others_none() {
     let tokenizer = tokenizer();
-    let device = device();
     let item = |words: &[&str], tags: &[usize]| LabelledTokens {
         tokens: words.iter().map(ToString::to_string).collect(),
         tags: tags.to_vec(),
     };
     // The neighbours `cat` are two words; `dog` is unknown, one piece all the same.
     let items = vec![item(&["Cats", "cat", "cat"], &[2, 1, 0]), item(&["sitting", "hot", "dog"], &[1, 2, 0])];
-    let batch = LabelledTokens::batch(&items, &tokenizer, &device).unwrap();
-    let ids = batch.input.input_ids().unwrap().into_data().iter::<i64>().collect::<Vec<_>>();
+    let batch = |items: Vec<LabelledTokens>, tokenizer: &BertTokenizer| {
+        let sentences = LabelledSentences::new(items, ["a", "b", "c"].map(String::from).to_vec()).unwrap();
+        let windows = TokenWindow::of(&sentences, tokenizer).unwrap();
+        let batch = TokenWindow::batch(&windows, tokenizer, &device()).unwrap();
+        (batch, windows.iter().map(|window| window.sentence).collect::<Vec<_>>())
+    };
+    let (whole, sentences) = batch(items.clone(), &tokenizer);
+    let ids = whole.input.input_ids().unwrap().into_data().iter::<i64>().collect::<Vec<_>>();
     assert_eq!(ids, [2, 6, 7, 6, 6, 3, 2, 1, 10, 11, 1, 3]);
-    assert_eq!(tagged(&batch), [(1, 2), (3, 1), (4, 0), (7, 1), (8, 2), (10, 0)]);
+    assert_eq!(tagged(&whole), [(1, 2), (3, 1), (4, 0), (7, 1), (8, 2), (10, 0)]);
+    assert_eq!(sentences, [0, 1]);
 
-    // Cut after four pieces, and padded.
+    // In two windows of four pieces, and padded.
     let short = tokenizer.with_model_max_length(4);
-    let cut = LabelledTokens::batch(&[items[0].clone(), item(&["the"], &[0])], &short, &device).unwrap();
-    assert_eq!(cut.input.dims(), [2, 4]);
-    assert_eq!(tagged(&cut), [(1, 2), (5, 0)]);
-    for (tags, problem) in
-        [(vec![0], "has 3 tokens, but 1 tag"), (vec![usize::MAX, 0, 0], "18446744073709551615")]
-    {
-        let items = [LabelledTokens { tags, ..items[0].clone() }];
-        says(LabelledTokens::batch(&items, &short, &device), problem);
-    }
+    let (cut, sentences) = batch(vec![items[0].clone(), item(&["the"], &[0])], &short);
+    assert_eq!((cut.input.dims(), sentences), ([3, 4], vec![0, 0, 1]));
+    assert_eq!(tagged(&cut), [(1, 2), (5, 1), (6, 0), (9, 0)]);
 }
 
 fn labelled(texts: &[(&str, Label)]) -> Vec<LabelledText> {
@@ -115,9 +114,9 @@ fn hundred() -> (Vec<LabelledText>, Vec<usize>) {
 }
 
 /// Which texts the batches of an epoch hold, and the places that are padded.
-fn epoch(loader: &dyn DataLoader<SequenceClassificationBatch>) -> (Vec<Vec<usize>>, usize) {
+fn epoch(loader: &EpochLoader<SequenceClassificationBatch>, number: usize) -> (Vec<Vec<usize>>, usize) {
     let mut padded = 0;
-    let batches = loader.iter().map(|batch| {
+    let batches = loader.epoch(number).map(|batch| {
         let batch = batch.unwrap();
         let ids = batch.input.input_ids().unwrap().into_data();
         padded += ids.iter::<i64>().filter(|&id| id == 0).count();
@@ -136,48 +135,38 @@ fn a_shuffled_epoch_has_every_text_once_and_follows_from_seed_and_number() {
         all.sort_unstable();
         all
     };
-    let in_order = epoch(&loader()).0;
+    let in_order = epoch(&loader(), 0).0;
     assert_eq!(in_order.concat(), (0..103).collect::<Vec<_>>());
     assert_eq!((in_order.len(), in_order[25].len()), (26, 3));
 
     let shuffled = loader().with_shuffling(5);
-    let (first, padded) = epoch(&shuffled);
-    let (second, _) = epoch(&shuffled);
+    let (first, padded) = epoch(&shuffled, 0);
+    let (second, _) = epoch(&shuffled, 1);
     assert_eq!(sorted(&first), (0..103).collect::<Vec<_>>());
     assert!(first != second && first != in_order);
-    assert_eq!(epoch(&loader().with_shuffling(5)).0, first);
-    assert_eq!(epoch(&loader().with_shuffling(5).starting_at(1, 103)).0, second);
-    assert_ne!(epoch(&loader().with_shuffling(6)).0, first);
+    assert_eq!(epoch(&shuffled, 0).0, first, "whatever was read before it");
+    assert_eq!(epoch(&loader().with_shuffling(5).starting_at(1, 103), 1).0, second);
+    assert_ne!(epoch(&loader().with_shuffling(6), 0).0, first);
 
-    let bucketed = bucketed_loader(4).with_shuffling(5);
-    let (batches, less_padded) = epoch(&bucketed);
+    let (batches, less_padded) = epoch(&bucketed_loader(4).with_shuffling(5), 0);
     assert_eq!(sorted(&batches), (0..103).collect::<Vec<_>>());
     assert!(batches[..25].iter().all(|batch| batch.len() == 4));
     assert!(less_padded * 4 < padded, "{less_padded} padded instead of {padded}");
     let longest = batches.iter().map(|batch| batch.iter().map(|&item| lengths[item]).max());
     assert!(!longest.is_sorted_by(|a, b| a >= b), "batches come in no order of length");
-    let halves = [bucketed.slice(0, 52), bucketed.slice(52, 103)];
-    let halves = halves.each_ref().map(|half| epoch(half.as_ref()).0).concat();
-    assert_eq!(sorted(&halves), (0..103).collect::<Vec<_>>());
+    let whole = epoch(&bucketed_loader(usize::MAX).with_shuffling(5), 0).0;
+    assert_eq!(whole.iter().map(Vec::len).collect::<Vec<_>>(), [103], "a batch larger than any dataset");
     says(EpochLoader::new(self::batches().with_lengths(vec![1]), 4, &Device::default()), "lengths");
-
-    // An epoch by its number is the same whatever was read before it.
-    let ids = |batch: SequenceClassificationBatch| {
-        batch.targets().unwrap().into_data().iter::<f64>().collect::<Vec<_>>()
-    };
-    let [zeroth, again] =
-        [(); 2].map(|()| shuffled.epoch(0).map(|batch| ids(batch.unwrap())).collect::<Vec<_>>());
-    assert!(zeroth == again && zeroth[0].iter().map(|&id| id as usize).eq(first[0].iter().copied()));
 
     // Epochs of ten batches: passes go on from one to the next, and a stopped run too.
     let tens = loader().with_shuffling(5).with_batches_per_epoch(10).unwrap();
-    let epochs = [(); 6].map(|()| epoch(&tens).0);
+    let epochs = [0, 1, 2, 3, 4, 5].map(|number| epoch(&tens, number).0);
     assert!(epochs.iter().flatten().all(|batch| batch.len() == 4));
-    assert_eq!((tens.num_items(), epochs[3].len()), (40, 10));
+    assert_eq!((tens.num_batches(), epochs[3].len()), (10, 10));
     let items = epochs.concat().concat();
     assert_eq!(sorted(&[items[..103].to_vec()]), (0..103).collect::<Vec<_>>());
     assert_eq!(sorted(&[items[103..206].to_vec()]), (0..103).collect::<Vec<_>>());
-    assert_eq!(epoch(&tens.starting_at(4, 160)).0, epochs[4]);
+    assert_eq!(epoch(&tens.starting_at(4, 160), 4).0, epochs[4]);
 }
 
 #[test]
@@ -187,8 +176,8 @@ fn ranks_share_every_epoch_with_as_many_batches_and_about_as_many_tokens() {
         let shards: Vec<_> = (0..ranks)
             .map(|rank| {
                 let loader = bucketed_loader(batch_size).with_shuffling(3).shard(rank, ranks).unwrap();
-                let batches = epoch(&loader).0;
-                assert_eq!(loader.num_items(), batches.concat().len());
+                let batches = epoch(&loader, 0).0;
+                assert_eq!(loader.num_batches(), batches.len());
                 batches
             })
             .collect();
@@ -206,17 +195,6 @@ fn ranks_share_every_epoch_with_as_many_batches_and_about_as_many_tokens() {
     for (rank, ranks) in [(2, 2), (0, 0), (0, 104)] {
         assert!(matches!(loader(4).shard(rank, ranks), Err(Error::Config { .. })), "{rank} of {ranks}");
     }
-}
-
-#[test]
-fn an_empty_part_of_a_loader_has_no_batch_and_a_batch_may_be_larger_than_any_dataset() {
-    let whole = bucketed_loader(usize::MAX).with_shuffling(5);
-    assert_eq!(epoch(&whole).0.iter().map(Vec::len).collect::<Vec<_>>(), [103]);
-    let part = loader(4).slice(5, 5);
-    assert_eq!(part.num_items(), 0);
-    let (sender, ended) = std::sync::mpsc::channel();
-    std::thread::spawn(move || sender.send((part.iter().count(), part.iter().count())));
-    assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(20)), Ok((0, 0)));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Windows of a text, and loaders: the same items in the same order wherever they begin.
 
 use crate::prelude::*;
-use burn::data::dataloader::DataLoader;
 use burn::data::dataset::{Dataset, InMemDataset};
 use std::collections::BTreeSet;
 
@@ -52,16 +51,12 @@ fn every_validation_masks_the_same_tokens_in_batches_of_their_own() {
     let windows = text().windows(tokenizer_of(&WORDS), 14).unwrap();
     let first = InMemDataset::new(windows.iter().take(7).map(|window| window.unwrap()).collect());
     let loader = EpochLoader::new(collator().batches(first), 3, &device()).unwrap();
-    let masked = |loader: &dyn DataLoader<MaskedLmBatch>| {
-        loader.iter().map(|batch| batch.unwrap().positions().to_vec()).collect::<Vec<_>>()
-    };
-    let first = masked(&loader);
-    assert_eq!((first.len(), loader.num_items()), (3, 7));
+    let masked =
+        |epoch| -> Vec<_> { loader.epoch(epoch).map(|batch| batch.unwrap().positions().to_vec()).collect() };
+    let first = masked(0);
+    assert_eq!((first.len(), loader.num_batches()), (3, 3));
     assert_ne!(first[0], first[1]);
-    assert_eq!(masked(&loader), first);
-    let [again, to_device] = [loader.slice(0, 7), loader.to_device(&device())];
-    assert!(masked(again.as_ref()) == first && masked(to_device.as_ref()) == first);
-    assert_eq!(loader.slice(3, 6).num_items(), 3);
+    assert_eq!(masked(1), first);
 }
 
 #[test]
@@ -128,12 +123,13 @@ fn a_validation_share_is_disjoint_seeded_and_complete() {
 #[test]
 fn batches_have_no_two_equal_texts_until_there_is_no_other_choice() {
     let epoch = |texts: Vec<Vec<u64>>, batch_size| {
-        let batches = numbers(texts.len()).with_texts(texts);
+        let count = texts.len();
+        let batches = numbers(count).with_texts(texts);
         let loader = EpochLoader::new(batches, batch_size, &device()).unwrap().with_shuffling(3);
         let batches: Vec<Vec<usize>> = loader.epoch(0).map(|batch| batch.unwrap()).collect();
         let mut all = batches.concat();
         all.sort_unstable();
-        assert!(all.into_iter().eq(0..loader.num_items()), "every item once");
+        assert!(all.into_iter().eq(0..count), "every item once");
         batches
     };
     // Thirty items, of which three each share their second text; both texts of the first may be equal.

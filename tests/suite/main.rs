@@ -103,6 +103,7 @@ mod loader;
 mod masked_lm;
 #[cfg(feature = "train")]
 mod metrics;
+mod migrating;
 mod modernbert;
 mod odd_files;
 mod parity_models;
@@ -132,3 +133,5 @@ mod text_files;
 mod text_methods;
 #[cfg(feature = "tokenizers")]
 mod text_options;
+#[cfg(feature = "train")]
+mod token_windows;
