@@ -88,7 +88,7 @@ impl Group {
     }
 
     /// As many threads of this process, each with its end of the group.
-    pub(super) fn of_threads(size: usize) -> Vec<Self> {
+    pub(super) fn on_threads(size: usize) -> Vec<Self> {
         let slots = Mutex::new(vec![None; size]);
         let threads = Arc::new(Threads { barrier: Barrier::new(size), slots });
         let end = |rank| Self { rank, size, local_rank: rank, links: Links::Threads(threads.clone()) };
