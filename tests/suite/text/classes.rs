@@ -108,7 +108,7 @@ fn a_tokenizer_that_needs_other_code_is_refused_by_name() {
     let [config, model] = ["tokenizer_config.json", "config.json"];
     let class = |name: &str| json!({"model_type": "bert", "tokenizer_class": name});
     let kind = |name: &str, kind: &str| json!({"model_type": "bert", name: kind});
-    for (file, content, expected) in [
+    let rows = [
         (model, class("BertJapaneseTokenizer"), "config.json has the tokenizer_class BertJapaneseTokenizer"),
         (
             config,
@@ -130,13 +130,14 @@ fn a_tokenizer_that_needs_other_code_is_refused_by_name() {
         ),
         (config, json!({"auto_map": {"AutoTokenizer": ["a.B", null]}}), "names code of its own in auto_map"),
         ("bpe.codes", json!(""), "bpe.codes is of fastBPE"),
-    ] {
+    ];
+    each(rows, |(file, content, expected)| {
         let found = refusal("tokenizer/vocab.txt", &[(file, content)]);
         assert!(
             found.contains(&format!("{expected}, which is not supported; tokenize in Python")),
             "{found}"
         );
-    }
+    });
     // Python's classes do not read a tokenizer.json either; others do.
     let found = refusal("tokenizer/tokenizer.json", &[(config, class("PhobertTokenizer"))]);
     assert!(found.contains("has the tokenizer_class PhobertTokenizer"), "{found}");
@@ -156,7 +157,7 @@ fn a_vocabulary_that_does_not_fit_its_class_is_named() {
     let [roberta, xlm, deberta] =
         ["roberta/vocab.json", "xlm_roberta/sentencepiece.bpe.model", "deberta_v2/spm.model"]
             .map(|name| format!("tokenizer_classes/{name}"));
-    for (vocabulary, files, expected) in [
+    let rows = [
         (&xlm, vec![], "has neither tokenizer.json nor vocab.txt"),
         (&xlm, vec![], "or set tokenizer_class in tokenizer_config.json for sentencepiece.bpe.model"),
         (
@@ -179,10 +180,11 @@ fn a_vocabulary_that_does_not_fit_its_class_is_named() {
             vec![class("XLMRobertaTokenizer")],
             "tokenizer.json has a WordPiece model, which its tokenizer_class has not",
         ),
-    ] {
+    ];
+    each(rows, |(vocabulary, files, expected)| {
         let found = refusal(vocabulary, &files);
         assert!(found.contains(expected), "{found}");
-    }
+    });
 }
 
 #[test]
