@@ -29,7 +29,7 @@ pub(super) struct Parameters {
     are_trained: bool,
     slots: Vec<Slot>,
     seen: HashSet<ParamId>,
-    /// Those that were not taken.
+    /// The gradients that no parameter has taken.
     gradients: GradientsParams,
 }
 
@@ -45,7 +45,7 @@ struct Slot {
 }
 
 impl Parameters {
-    /// Those that are trained, with their gradients; all without gradients.
+    /// The trained parameters with their gradients; every parameter without gradients.
     pub(super) fn collect(module: &impl Module, gradients: Option<GradientsParams>) -> Self {
         let (are_trained, gradients) = (gradients.is_some(), gradients.unwrap_or_default());
         let mut found = Self { are_trained, slots: Vec::new(), seen: HashSet::new(), gradients };

@@ -161,7 +161,7 @@ impl<M: Stored> Pipeline<M> {
         Ok(())
     }
 
-    /// Once for a call.
+    /// Warns once per call.
     fn warn_of_cut(&self, cut: usize, texts: usize) {
         if let (1.., Some(length)) = (cut, self.tokenizer.model_max_length()) {
             log::warn!("{cut} of {texts} texts were cut at {length} tokens");

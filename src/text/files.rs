@@ -213,7 +213,7 @@ fn taken_trim(post_processor: &mut PostProcessorWrapper) -> Option<bool> {
 /// What a tokenizer is made of.
 struct Source {
     class: Class,
-    /// Of the file with the vocabulary.
+    /// The path of the file with the vocabulary.
     path: PathBuf,
     /// The `tokenizer.json`, or what it would be.
     file: Value,

@@ -146,7 +146,7 @@ impl Encoding {
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Text(&'a str),
-    /// As they are tokenised; the caller's own may lack the space before them.
+    /// The words as they are tokenized, and their lengths without the space before them.
     Words(&'a [String], &'a [usize]),
 }
 
