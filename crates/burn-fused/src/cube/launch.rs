@@ -102,7 +102,7 @@ impl RowLaunch {
         let alike = inputs.iter().all(|input| input.dtype == dtype);
         // No device launches zero cubes.
         let takes = alike && !shape.contains(&0) && is_computed(dtype);
-        // WebGPU promises eight storage buffers and no more, and CubeCL binds one of its own for sizes and scalars.
+        // WebGPU promises eight storage buffers, of which wgpu keeps one; CubeCL binds another for sizes and scalars.
         let takes = takes && buffers < inputs[0].client.properties().hardware.max_bindings as usize;
         takes.then(|| Self::new(inputs[0], shape))
     }
