@@ -119,7 +119,7 @@ impl Ranks {
     /// The mean of the gradients of all ranks, g = Σᵣ nᵣ·gᵣ / Σᵣ nᵣ, the same bits on every rank.
     ///
     /// `count` is n, what this rank's loss is a mean over (masked tokens, labelled tokens, texts), 0 if nothing, so that the mean
-    /// is that of one process with the batches of all ranks. Operation it once per optimizer step, and clip what it returns.
+    /// is that of one process with the batches of all ranks. Call it once per optimizer step, and clip what it returns.
     ///
     /// # Errors
     ///
@@ -300,7 +300,7 @@ enum Operation {
 
 /// What a rank tells all others before they do anything together.
 struct Header {
-    call: u64,
+    operation: u64,
     /// The hash of what has to be the same on all ranks.
     same: u64,
     /// What its gradients count; NaN if one of them is not finite.
@@ -312,21 +312,21 @@ struct Header {
 impl Header {
     const LENGTH: usize = 5;
 
-    fn new(call: Operation, same: impl Hash) -> Self {
+    fn new(operation: Operation, same: impl Hash) -> Self {
         // Without the random keys of the default, which every process draws for itself.
         let same = BuildHasherDefault::<DefaultHasher>::default().hash_one(same);
-        Self { call: call as u64, same, weight: 1.0, stops: false, message: 0 }
+        Self { operation: operation as u64, same, weight: 1.0, stops: false, message: 0 }
     }
 
     fn to_bits(&self) -> [u64; Self::LENGTH] {
-        let &Self { call, same, weight, stops, message } = self;
-        [call, same, weight.to_bits(), stops.into(), message as u64]
+        let &Self { operation, same, weight, stops, message } = self;
+        [operation, same, weight.to_bits(), stops.into(), message as u64]
     }
 
     fn from_bits(bits: &[u64]) -> Self {
-        let [call, same, weight, stops, message] = bits.try_into().expect("one header");
+        let [operation, same, weight, stops, message] = bits.try_into().expect("one header");
         let (weight, stops, message) = (f64::from_bits(weight), stops != 0, message as usize);
-        Self { call, same, weight, stops, message }
+        Self { operation, same, weight, stops, message }
     }
 }
 
@@ -353,9 +353,9 @@ impl Inner {
         // All know it after the same round, whichever of them was asked to stop.
         state.is_stopped |= headers.iter().any(|header| header.stops);
         let first = |is: &dyn Fn(&Header) -> bool| headers.iter().position(is);
-        if let Some(rank) = first(&|header| header.call == Operation::Leave as u64) {
+        if let Some(rank) = first(&|header| header.operation == Operation::Leave as u64) {
             state.part(rank, String::from_utf8_lossy(&messages[rank]).into_owned())?;
-        } else if let Some(rank) = first(&|header| header.call != headers[0].call) {
+        } else if let Some(rank) = first(&|header| header.operation != headers[0].operation) {
             state.part(rank, "called a different collective operation than rank 0".into())?;
         } else if let Some(rank) = first(&|header| header.same != headers[0].same) {
             state.part(rank, other.into())?;
