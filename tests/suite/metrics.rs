@@ -1,6 +1,7 @@
 //! Scores against scikit-learn's, SciPy's and sentence-transformers' (tests/fixtures/make_metrics.py).
 
 use crate::prelude::*;
+use crate::refusals::unless_panics;
 use burn::data::dataloader::Progress;
 use burn::train::metric::{
     AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
