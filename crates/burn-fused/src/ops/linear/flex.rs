@@ -79,7 +79,7 @@ pub(super) fn quantized<const D: usize>(
     let (values, scales) = (weight.tensor().to_contiguous(), weight.scales());
     let scales = match width {
         1 => Cow::from(scales),
-        _ => (0..k / block * n).map(|index| scales[index / n * (n / width) + index % n / width]).collect(),
+        _ => (0..k / block * n).map(|place| scales[place / n * (n / width) + place % n / width]).collect(),
     };
     let weight = Int8Matrix::new(values.as_slice().expect("contiguous integers"), &scales, [k, n], block);
     let bias = bias.map(|bias| plain::<Flex>(bias.clone().dequantize().into_dispatch()).float());
