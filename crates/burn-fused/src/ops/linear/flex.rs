@@ -90,8 +90,7 @@ pub(super) fn quantized<const D: usize>(
     Some(Tensor::<D>::from_primitive::<Flex>(tensor(y, Shape::new(dims))))
 }
 
-/// The shortest block of rows of a weight with a scale of its own that is multiplied in integers; shorter ones Burn dequantises. Not
-/// tuned: sums of a block are scaled in f32, which a block of 16 does once for 16 products.
+/// The shortest block of rows of a weight with a scale of its own that is multiplied in integers.
 const SHORTEST_BLOCK: usize = 16;
 
 /// A · B + bias for each row, its operands rounded to `dtype`, rounded to `output` once.
