@@ -112,22 +112,31 @@ pub mod functional {
 /// The guides, one a page. Their examples are documentation tests.
 #[cfg(any(doc, doctest))]
 pub mod guides {
-    macro_rules! guides {
-        ($($(#[$feature:meta])? $name:ident: $file:literal;)*) => {
-            $($(#[$feature])? #[doc = include_str!($file)] pub mod $name {})*
-        };
-    }
-
-    guides! {
-        #[cfg(feature = "train")] readme: "../README.md";
-        #[cfg(feature = "train")] tasks: "../docs/tasks.md";
-        #[cfg(feature = "train")] training: "../docs/training.md";
-        #[cfg(feature = "train")] distributed: "../docs/distributed.md";
-        #[cfg(feature = "train")] faq: "../docs/faq.md";
-        #[cfg(feature = "tokenizers")] migrating: "../docs/migrating.md";
-        #[cfg(feature = "tokenizers")] checkpoints: "../docs/checkpoints.md";
-        embeddings: "../docs/embeddings.md";
-        devices: "../docs/devices.md";
-        performance: "../docs/performance.md";
-    }
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../README.md")]
+    pub mod readme {}
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../docs/tasks.md")]
+    pub mod tasks {}
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../docs/training.md")]
+    pub mod training {}
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../docs/distributed.md")]
+    pub mod distributed {}
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../docs/faq.md")]
+    pub mod faq {}
+    #[cfg(feature = "tokenizers")]
+    #[doc = include_str!("../docs/migrating.md")]
+    pub mod migrating {}
+    #[cfg(feature = "tokenizers")]
+    #[doc = include_str!("../docs/checkpoints.md")]
+    pub mod checkpoints {}
+    #[doc = include_str!("../docs/embeddings.md")]
+    pub mod embeddings {}
+    #[doc = include_str!("../docs/devices.md")]
+    pub mod devices {}
+    #[doc = include_str!("../docs/performance.md")]
+    pub mod performance {}
 }

@@ -83,7 +83,7 @@ fn eight_times_the_tokens_are_sorted_by_one_more_launch() {
 const PADDED: [usize; 4] = [64, 50, 64, 7];
 const FULL: [usize; 4] = [64; 4];
 
-/// A model with dropout everywhere, a batch of sequences of some lengths, and its optimiser.
+/// A model with dropout everywhere, a batch of sequences of some lengths, and its optimizer.
 struct Step {
     model: Option<BertForMaskedLm>,
     batch: MaskedLmBatch,

@@ -10,8 +10,8 @@ use super::{Checkpoint, POSITION, TOKEN_TYPE};
 use crate::embeddings::{BertEmbeddings, BertEmbeddingsConfig};
 use crate::error::{Error, Result};
 use crate::family::{Architecture, Family, PositionEmbeddingType, Presence};
-use crate::files::hub::{Wanted, directory};
-use crate::files::{of_one_save, regular_file};
+use crate::files::hub::{HubFiles, directory};
+use crate::files::{read_consistently, regular_file};
 use burn::prelude::*;
 use std::path::Path;
 
@@ -58,9 +58,9 @@ impl BertEmbeddings {
     /// Those of [`BertEmbeddingsConfig::from_pretrained`] and [`load`](Self::load);
     /// [`Error::ConfigFile`] if the family of the keys has other positions than the config's.
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
-        let path = &directory(path.as_ref(), Wanted::Weights)?;
+        let path = &directory(path.as_ref(), HubFiles::Weights)?;
         let config_path = config_path(path)?;
-        of_one_save(path, || {
+        read_consistently(path, || {
             let checkpoint = Checkpoint::open(path)?;
             // A directory without a config is incomplete, a file of weights may be all there is.
             let has_config = path.is_dir() || regular_file::exists(&config_path);
@@ -109,7 +109,7 @@ impl BertEmbeddings {
     ///
     /// After an error the module is unchanged.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let checkpoint = Checkpoint::open(&directory(path.as_ref(), Wanted::Weights)?)?;
+        let checkpoint = Checkpoint::open(&directory(path.as_ref(), HubFiles::Weights)?)?;
         let keys = ModelKeys::find(&checkpoint, self.family())?;
         *self = filled(self, &checkpoint, &self.stored_params(&keys))?;
         Ok(())

@@ -4,7 +4,7 @@ use crate::embeddings::{BertEmbeddingsConfig, EMBEDDING_SIZE, NUMBERS};
 use crate::error::{Error, Result, shown};
 use crate::family::{Family, PositionEmbeddingType, Presence};
 use crate::family::{FamilySpec, Field, Unsupported};
-use crate::files::hub::{Wanted, directory};
+use crate::files::hub::{HubFiles, directory};
 use crate::files::{CONFIG_NAME, SENTENCE_NAMES, base_of, folder_of, read_json, regular_file};
 use crate::layers::EmbeddingInitializer;
 use burn::config::Config;
@@ -47,7 +47,7 @@ impl Fields {
     }
 
     pub(crate) fn at(path: &Path) -> Result<Self> {
-        let path = directory(path, Wanted::Settings)?;
+        let path = directory(path, HubFiles::Settings)?;
         if path.is_dir() { Self::beside(&path) } else { Self::read(path) }
     }
 

@@ -37,7 +37,7 @@ enum Links {
     Threads(Arc<Threads>),
 }
 
-/// Where threads lay down what the others take.
+/// Values that threads of one process exchange: each writes its own, and reads the others'.
 struct Threads {
     barrier: Barrier,
     slots: Mutex<Vec<Option<Arc<dyn Any + Send + Sync>>>>,
@@ -87,8 +87,8 @@ impl Group {
         }
     }
 
-    /// As many threads of this process, each with its end of the group.
-    pub(super) fn of_threads(size: usize) -> Vec<Self> {
+    /// A group of `size` threads of this process: the end of each.
+    pub(super) fn on_threads(size: usize) -> Vec<Self> {
         let slots = Mutex::new(vec![None; size]);
         let threads = Arc::new(Threads { barrier: Barrier::new(size), slots });
         let end = |rank| Self { rank, size, local_rank: rank, links: Links::Threads(threads.clone()) };

@@ -29,7 +29,7 @@ pub(super) struct Parameters {
     are_trained: bool,
     slots: Vec<Slot>,
     seen: HashSet<ParamId>,
-    /// Those that were not taken.
+    /// The gradients that no parameter has taken.
     gradients: GradientsParams,
 }
 
@@ -45,8 +45,8 @@ struct Slot {
 }
 
 impl Parameters {
-    /// Those that are trained, with their gradients; all without gradients.
-    pub(super) fn of(module: &impl Module, gradients: Option<GradientsParams>) -> Self {
+    /// The trained parameters with their gradients; every parameter without gradients.
+    pub(super) fn collect(module: &impl Module, gradients: Option<GradientsParams>) -> Self {
         let (are_trained, gradients) = (gradients.is_some(), gradients.unwrap_or_default());
         let mut found = Self { are_trained, slots: Vec::new(), seen: HashSet::new(), gradients };
         module.visit(&mut found);
@@ -89,8 +89,8 @@ impl Parameters {
         let mut all = vec![0; own.len() * weights.len()];
         group.all_gather(&own, &mut all);
         let is_anywhere =
-            |place: usize| all.iter().skip(place).step_by(own.len()).any(|&is_there| is_there == 1);
-        let slots = self.slots.iter_mut().enumerate().filter(|(place, _)| is_anywhere(*place));
+            |index: usize| all.iter().skip(index).step_by(own.len()).any(|&is_there| is_there == 1);
+        let slots = self.slots.iter_mut().enumerate().filter(|(index, _)| is_anywhere(*index));
         let values = slots.map(|(_, Slot { shape, gradient, .. })| {
             let values = gradient.get_or_insert_with(|| TensorData::zeros::<T, _>(shape.clone()));
             values.as_mut_slice::<T>().expect(CONVERTED)

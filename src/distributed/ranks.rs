@@ -67,7 +67,7 @@ impl Ranks {
             result.unwrap_or_else(|panic| resume_unwind(panic))
         };
         thread::scope(|scope| {
-            let ranks = Group::of_threads(count.max(1)).into_iter().map(|group| scope.spawn(|| rank(group)));
+            let ranks = Group::on_threads(count.max(1)).into_iter().map(|group| scope.spawn(|| rank(group)));
             let ranks: Vec<_> = ranks.collect();
             let results: Vec<_> = ranks.into_iter().map(ScopedJoinHandle::join).collect();
             let mut results =
@@ -110,9 +110,9 @@ impl Ranks {
     /// ranks differ in their parameters' shapes or dtypes.
     pub fn broadcast<M: Module>(&self, module: M) -> Result<M> {
         let Some(group) = &self.0.group else { return Ok(module) };
-        let word = Word::new(Call::Parameters, Parameters::of(&module, None).kinds());
+        let header = Header::new(Operation::Parameters, Parameters::collect(&module, None).kinds());
         // Held until the end: another thread of this rank would exchange in between.
-        let _meeting = self.0.meet(group, word, &[], "holds other parameters than rank 0")?;
+        let _round = self.0.meet(group, header, &[], "holds other parameters than rank 0")?;
         Ok(module.map(&mut OfFirst(group)))
     }
 
@@ -147,7 +147,7 @@ impl Ranks {
         count: f64,
     ) -> Result<GradientsParams> {
         let Some(group) = &self.0.group else { return Ok(gradients) };
-        let parameters = Parameters::of(module, Some(gradients));
+        let parameters = Parameters::collect(module, Some(gradients));
         // In one dtype, the widest: all parameters are exchanged at once.
         let has_f64 = parameters.kinds().iter().any(|&(_, dtype)| dtype == DType::F64);
         match has_f64 {
@@ -167,18 +167,18 @@ impl Ranks {
         // Those that count for nothing are not added up: 0 · NaN would be NaN.
         let is_finite = count == 0.0 || parameters.are_finite::<T>(factor);
         let weight = if is_finite { count } else { f64::NAN };
-        let word = Word { weight, ..Word::new(Call::Gradients, parameters.kinds()) };
-        let mut meeting = self.0.meet(group, word, &[], "trains other parameters than rank 0")?;
-        if let Some(rank) = meeting.words.iter().position(|word| word.weight.is_nan()) {
-            meeting.state.part(rank, "has a gradient that is infinite or NaN".into())?;
+        let header = Header { weight, ..Header::new(Operation::Gradients, parameters.kinds()) };
+        let mut round = self.0.meet(group, header, &[], "trains other parameters than rank 0")?;
+        if let Some(rank) = round.headers.iter().position(|header| header.weight.is_nan()) {
+            round.state.part(rank, "has a gradient that is infinite or NaN".into())?;
         }
-        let total: f64 = meeting.words.iter().map(|word| word.weight).sum();
-        let share = |word: &Word| if total > 0.0 { word.weight / total } else { 0.0 };
-        let shares: Vec<f64> = meeting.words.iter().map(share).collect();
+        let total: f64 = round.headers.iter().map(|header| header.weight).sum();
+        let share = |header: &Header| if total > 0.0 { header.weight / total } else { 0.0 };
+        let shares: Vec<f64> = round.headers.iter().map(share).collect();
         // From here on: before, it waited for the slowest rank, which is no cost of the exchange.
         let start = Instant::now();
-        meeting.state.exchanged.bytes += parameters.sum::<T>(group, self.0.wire, factor, &shares);
-        meeting.state.exchanged.time += start.elapsed();
+        round.state.exchanged.bytes += parameters.sum::<T>(group, self.0.wire, factor, &shares);
+        round.state.exchanged.time += start.elapsed();
         Ok(parameters.into_gradients())
     }
 
@@ -191,13 +191,13 @@ impl Ranks {
     #[cfg(feature = "train")]
     pub(crate) fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let Some(group) = &self.0.group else { return Ok(vec![own]) };
-        let word = Word::new(Call::Gather, ());
-        Ok(self.0.meet(group, word, &own, "")?.messages)
+        let header = Header::new(Operation::Gather, ());
+        Ok(self.0.meet(group, header, &own, "")?.messages)
     }
 
     /// What the first rank gives.
     #[cfg(feature = "train")]
-    pub(crate) fn of_first<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T> {
+    pub(crate) fn broadcast_value<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T> {
         if self.size() == 1 {
             return Ok(own);
         }
@@ -210,9 +210,9 @@ impl Ranks {
     pub fn sum(&self, values: &[f64]) -> Result<Vec<f64>> {
         let mut values = values.to_vec();
         let Some(group) = &self.0.group else { return Ok(values) };
-        let word = Word::new(Call::Sum, values.len());
+        let header = Header::new(Operation::Sum, values.len());
         // Held as in `broadcast`.
-        let _meeting = self.0.meet(group, word, &[], "adds up other numbers than rank 0")?;
+        let _round = self.0.meet(group, header, &[], "adds up other numbers than rank 0")?;
         weighted_sum::<f64, f64>(group, vec![&mut values], 1.0, &vec![1.0; self.size()], identity, identity);
         Ok(values)
     }
@@ -221,8 +221,8 @@ impl Ranks {
     /// [`Error::Rank`] that names the first rank with another `value` than rank 0.
     pub fn same(&self, what: &str, value: &impl Debug) -> Result<()> {
         let Some(group) = &self.0.group else { return Ok(()) };
-        let word = Word::new(Call::Same, format!("{value:?}"));
-        self.0.meet(group, word, &[], &format!("has another {what} than rank 0")).map(drop)
+        let header = Header::new(Operation::Same, format!("{value:?}"));
+        self.0.meet(group, header, &[], &format!("has another {what} than rank 0")).map(drop)
     }
 
     /// Asks for a stop, from any thread, as for Ctrl-C: [`is_stopped`](Self::is_stopped) is true on all ranks after the next
@@ -288,7 +288,7 @@ pub struct Exchanged {
     pub time: Duration,
 }
 
-enum Call {
+enum Operation {
     Parameters = 1,
     Gradients,
     Sum,
@@ -299,8 +299,8 @@ enum Call {
 }
 
 /// What a rank tells all others before they do anything together.
-struct Word {
-    call: u64,
+struct Header {
+    operation: u64,
     /// The hash of what has to be the same on all ranks.
     same: u64,
     /// What its gradients count; NaN if one of them is not finite.
@@ -309,31 +309,31 @@ struct Word {
     message: usize,
 }
 
-impl Word {
+impl Header {
     const LENGTH: usize = 5;
 
-    fn new(call: Call, same: impl Hash) -> Self {
+    fn new(operation: Operation, same: impl Hash) -> Self {
         // Without the random keys of the default, which every process draws for itself.
         let same = BuildHasherDefault::<DefaultHasher>::default().hash_one(same);
-        Self { call: call as u64, same, weight: 1.0, stops: false, message: 0 }
+        Self { operation: operation as u64, same, weight: 1.0, stops: false, message: 0 }
     }
 
     fn to_bits(&self) -> [u64; Self::LENGTH] {
-        let &Self { call, same, weight, stops, message } = self;
-        [call, same, weight.to_bits(), stops.into(), message as u64]
+        let &Self { operation, same, weight, stops, message } = self;
+        [operation, same, weight.to_bits(), stops.into(), message as u64]
     }
 
     fn from_bits(bits: &[u64]) -> Self {
-        let [call, same, weight, stops, message] = bits.try_into().expect("one word");
+        let [operation, same, weight, stops, message] = bits.try_into().expect("one header");
         let (weight, stops, message) = (f64::from_bits(weight), stops != 0, message as usize);
-        Self { call, same, weight, stops, message }
+        Self { operation, same, weight, stops, message }
     }
 }
 
-/// All ranks are at the same place of the program, and no other thread of this one goes on before it ends.
-struct Meeting<'a> {
+/// All ranks are at the same point of the program, and no other thread of this one goes on before it ends.
+struct Round<'a> {
     state: MutexGuard<'a, State>,
-    words: Vec<Word>,
+    headers: Vec<Header>,
     #[cfg_attr(not(feature = "train"), allow(dead_code))]
     messages: Vec<Vec<u8>>,
 }
@@ -344,23 +344,23 @@ impl Inner {
     }
 
     /// Waits until every rank is here, and makes sure that all want the same, or what differs: `other`.
-    fn meet(&self, group: &Group, own: Word, message: &[u8], other: &str) -> Result<Meeting<'_>> {
+    fn meet(&self, group: &Group, own: Header, message: &[u8], other: &str) -> Result<Round<'_>> {
         let mut state = self.lock();
         state.check()?;
-        // Relaxed, as the meeting itself is what orders it between threads and ranks.
-        let own = Word { stops: self.stop.load(Ordering::Relaxed), ..own };
-        let (words, messages) = exchange(group, own, message);
-        // All know it after the same meeting, whichever of them was asked to stop.
-        state.is_stopped |= words.iter().any(|word| word.stops);
-        let first = |is: &dyn Fn(&Word) -> bool| words.iter().position(is);
-        if let Some(rank) = first(&|word| word.call == Call::Leave as u64) {
+        // Relaxed, as the round itself is what orders it between threads and ranks.
+        let own = Header { stops: self.stop.load(Ordering::Relaxed), ..own };
+        let (headers, messages) = exchange(group, own, message);
+        // All know it after the same round, whichever of them was asked to stop.
+        state.is_stopped |= headers.iter().any(|header| header.stops);
+        let first = |is: &dyn Fn(&Header) -> bool| headers.iter().position(is);
+        if let Some(rank) = first(&|header| header.operation == Operation::Leave as u64) {
             state.part(rank, String::from_utf8_lossy(&messages[rank]).into_owned())?;
-        } else if let Some(rank) = first(&|word| word.call != words[0].call) {
+        } else if let Some(rank) = first(&|header| header.operation != headers[0].operation) {
             state.part(rank, "called a different collective operation than rank 0".into())?;
-        } else if let Some(rank) = first(&|word| word.same != words[0].same) {
+        } else if let Some(rank) = first(&|header| header.same != headers[0].same) {
             state.part(rank, other.into())?;
         }
-        Ok(Meeting { state, words, messages })
+        Ok(Round { state, headers, messages })
     }
 
     /// Tells the others that this rank takes no further part, and why, if it does not end as they do.
@@ -369,23 +369,23 @@ impl Inner {
         let Some(group) = self.group.as_ref().filter(|_| state.parted.is_none()) else { return };
         // Where the others end too, nobody reads it.
         let said = problem.unwrap_or_else(|| "has left the run".into());
-        exchange(group, Word::new(Call::Leave, ()), said.as_bytes());
+        exchange(group, Header::new(Operation::Leave, ()), said.as_bytes());
         state.parted = Some((group.rank, said));
     }
 }
 
-fn exchange(group: &Group, own: Word, message: &[u8]) -> (Vec<Word>, Vec<Vec<u8>>) {
-    let mut all = vec![0; Word::LENGTH * group.size];
-    group.all_gather(&Word { message: message.len(), ..own }.to_bits(), &mut all);
-    let words: Vec<Word> = all.chunks(Word::LENGTH).map(Word::from_bits).collect();
-    let message_of = |(rank, word): (usize, &Word)| {
-        // Its length came with the word: MPI writes into a buffer that has to fit.
-        let mut bytes = if rank == group.rank { message.to_vec() } else { vec![0u8; word.message] };
+fn exchange(group: &Group, own: Header, message: &[u8]) -> (Vec<Header>, Vec<Vec<u8>>) {
+    let mut all = vec![0; Header::LENGTH * group.size];
+    group.all_gather(&Header { message: message.len(), ..own }.to_bits(), &mut all);
+    let headers: Vec<Header> = all.chunks(Header::LENGTH).map(Header::from_bits).collect();
+    let message_of = |(rank, header): (usize, &Header)| {
+        // Its length came with the header: MPI writes into a buffer that has to fit.
+        let mut bytes = if rank == group.rank { message.to_vec() } else { vec![0u8; header.message] };
         group.broadcast(rank, &mut bytes);
         bytes
     };
-    let messages = words.iter().enumerate().map(message_of).collect();
-    (words, messages)
+    let messages = headers.iter().enumerate().map(message_of).collect();
+    (headers, messages)
 }
 
 /// A rank that ends otherwise than by [`Ranks::run`] panicked.

@@ -1,6 +1,6 @@
 //! Directories of PEFT adapters, and the base models that they name.
 
-use super::hub::{Wanted, directory};
+use super::hub::{HubFiles, directory};
 use super::{ADAPTER_CONFIG_NAME, CONFIG_NAME, folder_of, read_json, regular_file};
 use crate::error::{Error, Result, shown};
 use serde_json::{Map, Value};
@@ -30,7 +30,7 @@ pub(crate) fn base_of(path: &Path) -> Result<Cow<'_, Path>> {
     };
     let revision = fields.get("revision").and_then(Value::as_str).filter(|_| !Path::new(name).exists());
     let named = revision.map_or(name.to_string(), |revision| format!("{name}@{revision}"));
-    let base = directory(Path::new(&named), Wanted::Weights)?;
+    let base = directory(Path::new(&named), HubFiles::Weights)?;
     if !regular_file::exists(&base.join(CONFIG_NAME)) {
         let problem = format!(
             "is an adapter of {}, where there is no {CONFIG_NAME}; set base_model_name_or_path to the directory of its base \

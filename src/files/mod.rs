@@ -8,7 +8,7 @@ mod replace;
 
 pub(crate) use adapter_base::{adapter_config, base_of};
 pub(crate) use regular_file::read_json;
-pub(crate) use replace::{Replacement, finish, folder_of, of_one_save};
+pub(crate) use replace::{Replacement, finish, folder_of, read_consistently};
 
 pub(crate) const CONFIG_NAME: &str = "config.json";
 

@@ -96,7 +96,7 @@ pub(crate) fn finish(dir: &Path) -> Result<()> {
 
 /// What `read` reads at `path`, a directory or a file of weights: config and weights of one save. It is read again if a
 /// save replaced the weights, as every save does, meanwhile.
-pub(crate) fn of_one_save<T>(path: &Path, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+pub(crate) fn read_consistently<T>(path: &Path, mut read: impl FnMut() -> Result<T>) -> Result<T> {
     let dir = folder_of(path);
     let versions = || [MODEL_NAME, ADAPTER_NAMES[0]].map(|name| version(&dir.join(name)));
     loop {
@@ -230,7 +230,7 @@ mod tests {
                 }
                 Ok([config, text(names[1])])
             };
-            assert_eq!(of_one_save(dir.path(), read).unwrap(), ["new"; 2], "{killed_after:?}");
+            assert_eq!(read_consistently(dir.path(), read).unwrap(), ["new"; 2], "{killed_after:?}");
         }
     }
 

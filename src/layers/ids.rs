@@ -42,17 +42,23 @@ mod sealed {
         }
     }
 
-    macro_rules! rows {
-        ($($rows:ty $(, $length:ident)?;)*) => {$(
-            impl<I: Copy + TryInto<i32>, R: AsRef<[I]> $(, const $length: usize)?> IntoIds<I> for &$rows {
-                fn into_values(self, name: &'static str) -> Result<(Vec<i64>, [usize; 2])> {
-                    values_of_rows(name, self)
-                }
-            }
-        )*};
+    impl<I: Copy + TryInto<i32>, R: AsRef<[I]>> IntoIds<I> for &[R] {
+        fn into_values(self, name: &'static str) -> Result<(Vec<i64>, [usize; 2])> {
+            values_of_rows(name, self)
+        }
     }
 
-    rows! { [R]; [R; B], B; Vec<R>; }
+    impl<I: Copy + TryInto<i32>, R: AsRef<[I]>, const B: usize> IntoIds<I> for &[R; B] {
+        fn into_values(self, name: &'static str) -> Result<(Vec<i64>, [usize; 2])> {
+            values_of_rows(name, self)
+        }
+    }
+
+    impl<I: Copy + TryInto<i32>, R: AsRef<[I]>> IntoIds<I> for &Vec<R> {
+        fn into_values(self, name: &'static str) -> Result<(Vec<i64>, [usize; 2])> {
+            values_of_rows(name, self)
+        }
+    }
 }
 
 /// Ids on a device, [B, S], with a host copy from which they are checked: the rows they were made from, or, for a tensor,
@@ -182,8 +188,8 @@ fn host_values(
     if data.dtype() != DType::U64 {
         return Ok(data.iter::<i64>().collect());
     }
-    let fits = |(place, id): (usize, u64)| {
-        let index = || unravel(place, &data.shape().to_vec());
+    let fits = |(flat, id): (usize, u64)| {
+        let index = || unravel(flat, &data.shape().to_vec());
         i64::try_from(id).map_err(|_| Error::IdOverflow { input: name, index: index() })
     };
     data.iter::<u64>().enumerate().map(fits).collect()

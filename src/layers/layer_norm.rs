@@ -5,7 +5,7 @@ use burn_fused::{Norm, Rows, computed_in, embed_layer_norm};
 
 /// `(x − mean) / √(variance + ε) · γ + β` over the last axis, or, in a family with RMSNorm (EuroBERT), `x / √(mean(x²) + ε) · γ`.
 ///
-/// Of [`BertEmbeddings`](crate::BertEmbeddings) and every layer. Parameter paths are those of Burn's `LayerNorm`. ε is that
+/// LayerNorm of [`BertEmbeddings`](crate::BertEmbeddings) and of every layer. Parameter paths are those of Burn's `LayerNorm`. ε is that
 /// of the model's config and cannot be changed, so that a saved model computes with the ε in its config.
 #[derive(Module, Debug)]
 pub struct LayerNorm {

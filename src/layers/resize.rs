@@ -189,8 +189,8 @@ fn draw_around_mean(rows: usize, old: &Tensor<2>) -> Tensor<2> {
 /// Row i is row i mod P: [P, H] → [rows, H].
 fn tile(positions: Tensor<2>, rows: usize) -> Tensor<2> {
     let ([period, _], device) = (positions.dims(), positions.device());
-    let places: Vec<usize> = (0..rows).map(|i| i % period).collect();
-    positions.select(0, indices(&places, &device))
+    let rows: Vec<usize> = (0..rows).map(|i| i % period).collect();
+    positions.select(0, indices(&rows, &device))
 }
 
 /// Row i is the table read at i·(P − 1)/(rows − 1): [P, H] → [rows, H].
@@ -199,12 +199,12 @@ fn interpolate(positions: Tensor<2>, rows: usize) -> Tensor<2> {
     let device = positions.device();
     let narrow = FloatDType::from(positions.dtype());
     let wide = FloatDType::from(computed_in(positions.dtype()));
-    // In whole numbers, so that the place of each row is exact: i·(P − 1) = below·(rows − 1) + rest.
+    // In whole numbers, so that the position of each row is exact: i·(P − 1) = below·(rows − 1) + rest.
     let (span, steps) = (old_rows - 1, rows - 1);
     let below: Vec<usize> = (0..rows).map(|i| i * span / steps).collect();
     let above: Vec<usize> = below.iter().map(|&row| (row + 1).min(span)).collect();
     let weight: Vec<f64> = (0..rows).map(|i| (i * span % steps) as f64 / steps as f64).collect();
-    let row = |places: &[usize]| positions.clone().select(0, indices(places, &device)).cast(wide);
+    let row = |rows: &[usize]| positions.clone().select(0, indices(rows, &device)).cast(wide);
     let weight = Tensor::<2>::from_data(TensorData::new(weight, [rows, 1]), (&device, wide.into()));
     let (below, above) = (row(&below), row(&above));
     below.clone().add(above.sub(below).mul(weight)).cast(narrow)

@@ -8,8 +8,8 @@ use crate::checkpoint::{
     stored_dtype,
 };
 use crate::error::{Error, Result};
-use crate::files::hub::{Wanted, directory};
-use crate::files::of_one_save;
+use crate::files::hub::{HubFiles, directory};
+use crate::files::read_consistently;
 use crate::layers::{PositionFill, VocabularyResize};
 #[cfg(feature = "tokenizers")]
 use crate::text::BertTokenizer;
@@ -191,8 +191,8 @@ impl<M: Stored> PretrainedModel for M {}
 
 /// Calls `read` with the checkpoint at a path, or the Hub's model of that name, and its config, both of one save.
 fn read_save<T>(path: &Path, read: impl Fn(&Path, &Fields) -> Result<T>) -> Result<T> {
-    let path = &directory(path, Wanted::Weights)?;
-    of_one_save(path, || read(path, &Fields::beside(path)?))
+    let path = &directory(path, HubFiles::Weights)?;
+    read_consistently(path, || read(path, &Fields::beside(path)?))
 }
 
 #[derive(Clone, Copy, PartialEq)]

@@ -53,7 +53,7 @@ impl Pipeline<BertForQuestionAnswering> {
         // The defaults are those of run_qa.py.
         let n_best = options.top_k.unwrap_or(N_BEST).max(N_BEST);
         let max_answer_len = options.max_answer_len.unwrap_or(30);
-        let windows = self.of_windows(
+        let windows = self.map_windows(
             questions,
             options,
             |(question, text)| {
@@ -65,7 +65,7 @@ impl Pipeline<BertForQuestionAnswering> {
             |batch| Ok(Tensor::stack(self.model.logits(&batch.input, batch.padding.as_ref())?.into(), 2)),
             |index, window, logits| {
                 let text = questions[index].1.as_ref();
-                (of_window(window, logits, text, n_best, max_answer_len), logits[0] + logits[1])
+                (candidates_in(window, logits, text, n_best, max_answer_len), logits[0] + logits[1])
             },
         )?;
         let answered = windows.into_iter().map(|windows| {
@@ -89,7 +89,7 @@ fn stride(tokenizer: &BertTokenizer, question: &str, wanted: usize) -> Result<us
 }
 
 /// The candidates in a window, given two scores for each token.
-fn of_window(
+fn candidates_in(
     window: &Encoding,
     logits: &[f64],
     text: &str,
@@ -98,10 +98,10 @@ fn of_window(
 ) -> Vec<Answer> {
     let best = |which: usize| -> Vec<usize> {
         let logits: Vec<f64> = logits.iter().skip(which).step_by(2).take(window.len()).copied().collect();
-        // Before those of the question go, as in run_qa.py: these take places of the best, too.
-        let mut places = largest(&logits, n_best);
-        places.retain(|&place| window.sequence_ids()[place] == Some(1));
-        places
+        // Before those of the question go, as in run_qa.py: these are among the best, too.
+        let mut indices = largest(&logits, n_best);
+        indices.retain(|&index| window.sequence_ids()[index] == Some(1));
+        indices
     };
     let (starts, ends) = (best(0), best(1));
     let pairs = starts.iter().flat_map(|&start| ends.iter().map(move |&end| (start, end)));
@@ -125,13 +125,13 @@ fn best(mut answers: Vec<Answer>, impossible: f64, n_best: usize, threshold: Opt
     answers.truncate(n_best);
     if let Some(threshold) = threshold {
         let is_impossible = answers.first().is_none_or(|best| impossible - best.logit > threshold);
-        let place = answers.partition_point(|answer| answer.logit >= impossible);
-        // That there is none takes a place among the n best.
-        answers.truncate(n_best - usize::from(place < n_best));
+        let index = answers.partition_point(|answer| answer.logit >= impossible);
+        // That there is no answer is one of the n best.
+        answers.truncate(n_best - usize::from(index < n_best));
         // The model's answer is the first, whatever the threshold.
-        let place = if is_impossible { 0 } else { place.max(1) };
+        let index = if is_impossible { 0 } else { index.max(1) };
         answers
-            .insert(place, Answer { text: String::new(), start: 0, end: 0, score: 0.0, logit: impossible });
+            .insert(index, Answer { text: String::new(), start: 0, end: 0, score: 0.0, logit: impossible });
     }
     let scores = softmax(&answers.iter().map(|answer| answer.logit).collect::<Vec<_>>());
     answers.into_iter().zip(scores).map(|(answer, score)| Answer { score, ..answer }).collect()

@@ -28,10 +28,10 @@ pub(super) fn scored_labels(
     own: Option<impl Fn(usize) -> f64>,
 ) -> Vec<ScoredLabel> {
     let best = largest(scores, options.top_k.unwrap_or(usize::MAX));
-    let label = |(place, &id): (usize, &usize)| {
+    let label = |(rank, &id): (usize, &usize)| {
         let own_threshold = own.as_ref().map(|own| own(id));
         let threshold = options.threshold.or(own_threshold).unwrap_or(f64::NEG_INFINITY);
-        let is_predicted = scores[id] >= threshold && (place == 0 || own.is_some());
+        let is_predicted = scores[id] >= threshold && (rank == 0 || own.is_some());
         ScoredLabel { label: name(id), score: scores[id], is_predicted }
     };
     best.iter().enumerate().map(label).collect()
@@ -51,17 +51,23 @@ pub trait TextOrPair: Sync {
     fn encoded(&self, tokenizer: &BertTokenizer) -> Result<Encoding>;
 }
 
-macro_rules! text {
-    ($($text:ty)*) => {$(
-        impl TextOrPair for $text {
-            fn encoded(&self, tokenizer: &BertTokenizer) -> Result<Encoding> {
-                tokenizer.encode(self)
-            }
-        }
-    )*};
+impl TextOrPair for &str {
+    fn encoded(&self, tokenizer: &BertTokenizer) -> Result<Encoding> {
+        tokenizer.encode(self)
+    }
 }
 
-text! { &str String &String }
+impl TextOrPair for String {
+    fn encoded(&self, tokenizer: &BertTokenizer) -> Result<Encoding> {
+        tokenizer.encode(self)
+    }
+}
+
+impl TextOrPair for &String {
+    fn encoded(&self, tokenizer: &BertTokenizer) -> Result<Encoding> {
+        tokenizer.encode(self)
+    }
+}
 
 impl<A: AsRef<str> + Sync, B: AsRef<str> + Sync> TextOrPair for (A, B) {
     fn encoded(&self, tokenizer: &BertTokenizer) -> Result<Encoding> {
@@ -98,7 +104,7 @@ impl Pipeline<BertForSequenceClassification> {
             Some(thresholds) => thresholds[id],
             None => 0.5,
         };
-        let found = self.of_windows(
+        let found = self.map_windows(
             texts,
             options,
             |text| Ok(vec![text.encoded(&self.tokenizer)?]),
@@ -148,7 +154,7 @@ impl Pipeline<BertForSequenceClassification> {
         let prefix = Prefix::new(prompt, true, &self.tokenizer)?;
         let query = prefix.text(query);
         let activation = config.activation.unwrap_or(Activation::Sigmoid);
-        let scores = self.of_windows(
+        let scores = self.map_windows(
             texts,
             options,
             |text| Ok(vec![self.tokenizer.encode_pair(&query, text.as_ref())?]),

@@ -104,13 +104,13 @@ impl Pipeline<BertForTokenClassification> {
             found.iter_mut().for_each(|found| found.retain(|entity| !ignored_labels.contains(&entity.label)));
             return Ok(found);
         }
-        let found = self.of_windows(
+        let found = self.map_windows(
             texts,
             options,
             |text| self.tokenizer.encode_windows(text.as_ref(), stride),
             |batch| self.model.logits(&batch.input, batch.padding.as_ref()),
             |index, window, logits| {
-                let mut entities = self.of_window(window, texts[index].as_ref(), logits, aggregation);
+                let mut entities = self.entities_in(window, texts[index].as_ref(), logits, aggregation);
                 entities.retain(|entity| !ignored_labels.contains(&entity.label));
                 entities
             },
@@ -153,7 +153,7 @@ impl Pipeline<BertForTokenClassification> {
         stride: usize,
     ) -> Result<Vec<Vec<Entity>>> {
         let names = self.model.id2label();
-        let windows = self.of_windows(
+        let windows = self.map_windows(
             texts,
             options,
             |text| self.tokenizer.encode_word_windows(text.as_ref(), stride),
@@ -197,7 +197,7 @@ impl Pipeline<BertForTokenClassification> {
         texts.iter().zip(windows).map(of_text).collect()
     }
 
-    fn of_window(
+    fn entities_in(
         &self,
         window: &Encoding,
         text: &str,

@@ -51,7 +51,7 @@ impl Candidates {
             return largest(scores, top_k).into_iter().map(|id| (id as u32, None)).collect();
         };
         let of_targets: Vec<f64> = targets.iter().map(|(id, _)| scores[*id as usize]).collect();
-        largest(&of_targets, top_k).into_iter().map(|place| targets[place].clone()).collect()
+        largest(&of_targets, top_k).into_iter().map(|position| targets[position].clone()).collect()
     }
 }
 
@@ -75,23 +75,23 @@ impl Pipeline<BertForMaskedLm> {
         let mut filled: Vec<Vec<Vec<FilledMask>>> = texts.iter().map(|_| Vec::new()).collect();
         self.in_batches(texts, options, encode, |of_text, encodings, batch| {
             let [_, seq] = batch.input.dims();
-            // The text, the row of the batch and the place of each mask.
+            // The text, the row of the batch and the position of each mask.
             let mut masks = Vec::new();
             for (row, (&text, encoding)) in of_text.iter().zip(encodings).enumerate() {
-                masks.extend(self.masks(text, encoding)?.into_iter().map(|place| (text, row, place)));
+                masks.extend(self.masks(text, encoding)?.into_iter().map(|position| (text, row, position)));
             }
             // Once for all masks; the head, which costs a vocabulary a mask, runs on a few at a time.
             let hidden = self.model.bert.forward_packed(&batch.input, batch.padding.as_ref())?;
             for masks in masks.chunks(MASKS_AT_ONCE) {
-                let rows: Vec<usize> = masks.iter().map(|(_, row, place)| row * seq + place).collect();
+                let rows: Vec<usize> = masks.iter().map(|(_, row, position)| row * seq + position).collect();
                 let texts = masks.iter().map(|&(text, ..)| text);
                 let scores = self.probabilities(hidden.select(&rows), texts)?;
-                for (&(text, row, place), scores) in masks.iter().zip(scores) {
+                for (&(text, row, position), scores) in masks.iter().zip(scores) {
                     let mut ids = encodings[row].input_ids().to_vec();
                     // The other masks are special tokens, too: without those they would be missing.
                     let is_only = ids.iter().filter(|&&id| id == mask).count() == 1;
                     let word = |(token_id, replaced_target)| {
-                        ids[place] = token_id;
+                        ids[position] = token_id;
                         let word = tokenizer.decoded(&[token_id], false)?;
                         // As transformers does, also where [PAD] is the word.
                         let mut shown = ids.clone();
@@ -145,18 +145,18 @@ impl Pipeline<BertForMaskedLm> {
             let types = encoding.token_type_ids();
             // The tokens of each beam, and the logarithm of its probability.
             let mut beams = vec![(encoding.input_ids().to_vec(), 0.0)];
-            for &place in &masks {
+            for &position in &masks {
                 let mut longer = Vec::new();
                 for beams in beams.chunks(MASKS_AT_ONCE) {
                     let ids: Vec<&[u32]> = beams.iter().map(|(ids, _)| &ids[..]).collect();
                     let input = BertEmbeddingsInput::from_rows(&ids, &device)?;
                     let input = input.with_token_type_ids(&vec![types; ids.len()])?;
-                    let rows: Vec<usize> = (0..ids.len()).map(|row| row * types.len() + place).collect();
+                    let rows: Vec<usize> = (0..ids.len()).map(|row| row * types.len() + position).collect();
                     let hidden = self.model.bert.forward_packed(&input, None)?.select(&rows);
                     for ((ids, log), scores) in beams.iter().zip(self.probabilities(hidden, repeat(text))?) {
                         longer.extend(candidates.best(&scores, num_beams).into_iter().map(|(id, _)| {
                             let mut ids = ids.clone();
-                            ids[place] = id;
+                            ids[position] = id;
                             (ids, log + scores[id as usize].ln())
                         }));
                     }
@@ -166,7 +166,7 @@ impl Pipeline<BertForMaskedLm> {
                 beams = longer;
             }
             let filled = |(mut ids, log): (Vec<u32>, f64)| {
-                let token_ids: Vec<u32> = masks.iter().map(|&place| ids[place]).collect();
+                let token_ids: Vec<u32> = masks.iter().map(|&position| ids[position]).collect();
                 let words = token_ids.iter().map(|&id| self.tokenizer.decoded(&[id], false));
                 let words = words.collect::<Result<_>>()?;
                 ids.retain(|&id| id != self.tokenizer.pad_token_id());
@@ -184,7 +184,7 @@ impl Pipeline<BertForMaskedLm> {
         Ok(filled)
     }
 
-    /// The probabilities of all tokens at some places, [N, H], each of a text.
+    /// The probabilities of all tokens at some positions, [N, H], each of a text.
     fn probabilities(&self, hidden: Tensor<2>, texts: impl Iterator<Item = usize>) -> Result<Vec<Vec<f64>>> {
         let logits = self.model.scores(hidden)?; // [N, V]
         let [_, vocab_size] = logits.dims();
@@ -193,18 +193,18 @@ impl Pipeline<BertForMaskedLm> {
         texts.zip(logits.chunks(vocab_size)).map(of_text).collect()
     }
 
-    /// The places of the masks among the tokens of a text, of which there is at least one.
+    /// The positions of the masks among the tokens of a text, of which there is at least one.
     fn masks(&self, text: usize, encoding: &Encoding) -> Result<Vec<usize>> {
         let mask = self.tokenizer.mask_token_id();
-        let places = (0..encoding.len()).filter(|&place| encoding.input_ids()[place] == mask);
-        let places: Vec<usize> = places.collect();
-        if places.is_empty() {
+        let positions = (0..encoding.len()).filter(|&position| encoding.input_ids()[position] == mask);
+        let positions: Vec<usize> = positions.collect();
+        if positions.is_empty() {
             let (mask, read) = (self.tokenizer.id_to_token(mask).unwrap_or_default(), encoding.len());
             let problem =
                 format!("has no {mask} in the {read} tokens that are read; add one, or shorten the text");
             return Err(Error::data(format!("text {text}"), problem));
         }
-        Ok(places)
+        Ok(positions)
     }
 
     /// The tokens that are scored, and how many results there are at most.

@@ -21,7 +21,7 @@ pub use quantization::{EmbeddingPrecision, EmbeddingRanges, quantize_embeddings,
 
 use crate::error::{Error, Result};
 use crate::files::folder_of;
-use crate::files::hub::{Wanted, directory};
+use crate::files::hub::{HubFiles, directory};
 use crate::layers::{check_sizes, ensure};
 use crate::model::{PretrainedModel, Prompts, Stored};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
@@ -86,7 +86,7 @@ impl<M: Stored> Pipeline<M> {
     pub fn from_pretrained(path: impl AsRef<Path>, device: &Device) -> Result<Self> {
         // Once: model and tokenizer are those of one commit.
         let path = path.as_ref();
-        let dir = directory(path, Wanted::Weights)?;
+        let dir = directory(path, HubFiles::Weights)?;
         let (model, report) = M::from_pretrained(&dir, device)?;
         if !report.is_complete() {
             let problem = format!(
@@ -161,7 +161,7 @@ impl<M: Stored> Pipeline<M> {
         Ok(())
     }
 
-    /// Once for a call.
+    /// Warns once per call.
     fn warn_of_cut(&self, cut: usize, texts: usize) {
         if let (1.., Some(length)) = (cut, self.tokenizer.model_max_length()) {
             log::warn!("{cut} of {texts} texts were cut at {length} tokens");
@@ -170,7 +170,7 @@ impl<M: Stored> Pipeline<M> {
 
     /// What `found` makes of the windows of each text, given the index of the text, a window's tokens and its N·C logits, of
     /// which `logits` computes [B, N, C]; [`Error::Data`] if one is NaN or infinite.
-    fn of_windows<T: Sync, R>(
+    fn map_windows<T: Sync, R>(
         &self,
         texts: &[T],
         options: &TextOptions,
@@ -206,15 +206,15 @@ fn not_finite(what: &str, text: usize) -> Error {
 
 /// The indices of the `k` largest values, the largest first; of equal ones, the first.
 fn largest(values: &[f64], k: usize) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..values.len()).collect();
+    let mut indices: Vec<usize> = (0..values.len()).collect();
     let order = |&a: &usize, &b: &usize| values[b].total_cmp(&values[a]).then(a.cmp(&b));
     // Only those are sorted: a vocabulary or a corpus is long.
-    if k < places.len() {
-        places.select_nth_unstable_by(k, order);
-        places.truncate(k);
+    if k < indices.len() {
+        indices.select_nth_unstable_by(k, order);
+        indices.truncate(k);
     }
-    places.sort_unstable_by(order);
-    places
+    indices.sort_unstable_by(order);
+    indices
 }
 
 /// Probabilities of scores: exp(xᵢ) / Σ exp(xⱼ).

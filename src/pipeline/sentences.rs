@@ -111,7 +111,7 @@ impl Pipeline<BertForSentenceEmbedding> {
                 for (query, scores) in (query..).zip(similarities.chunks(part.dims()[0])) {
                     check_finite("similarities", query, scores)?;
                     let best = largest(scores, top_k).into_iter();
-                    let best = best.map(|place| Ranked { index: first + place, score: scores[place] });
+                    let best = best.map(|row| Ranked { index: first + row, score: scores[row] });
                     found[query].extend(best);
                     // A stable sort: of equal similarities, the first of the corpus.
                     found[query].sort_by(|a, b| b.score.total_cmp(&a.score));

@@ -53,7 +53,7 @@ impl Pipeline<BertForSequenceClassification> {
             labels.iter().map(|label| template.replace("{}", label.as_ref())).collect();
         let is_alone = options.multi_label == Some(true) || labels.len() == 1;
         // A pair for each label, as the windows of one text.
-        let pairs = self.of_windows(
+        let pairs = self.map_windows(
             texts,
             options,
             |text| {

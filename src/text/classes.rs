@@ -131,7 +131,7 @@ impl Class {
 
     /// What the class makes of the vocabulary and the character map of a `tokenizer.json`.
     pub(super) fn tokenizer(self, mut file: Value, settings: &Settings) -> Result<Value> {
-        let mut take = |place| file.pointer_mut(place).map(Value::take).unwrap_or_default();
+        let mut take = |pointer| file.pointer_mut(pointer).map(Value::take).unwrap_or_default();
         let [tokens, merges, unk_id] = ["/model/vocab", "/model/merges", "/model/unk_id"].map(&mut take);
         let mut maps = match take("/normalizer/normalizers") {
             Value::Array(parts) => parts,
@@ -193,15 +193,15 @@ impl Class {
             parts.retain(|part| !part.is_null());
         }
         let unk = self.token("unk_token", settings)?.unwrap_or_default().content;
-        let place = |score: &dyn Fn(&Value) -> bool| {
+        let index_of = |score: &dyn Fn(&Value) -> bool| {
             let mut pieces = tokens.as_array().into_iter().flatten();
-            pieces.position(|piece| piece[0] == unk && score(&piece[1])).map(|place| place as u64)
+            pieces.position(|piece| piece[0] == unk && score(&piece[1])).map(|index| index as u64)
         };
         let unk_id = match self {
             Albert => 1,
             XlmRoberta => 3,
-            Camembert => place(&|_| true).unwrap_or(0),
-            _ => place(&|score| *score == 0.0).or(unk_id.as_u64()).unwrap_or(1),
+            Camembert => index_of(&|_| true).unwrap_or(0),
+            _ => index_of(&|score| *score == 0.0).or(unk_id.as_u64()).unwrap_or(1),
         };
         let mut model = match self.model().0 {
             "WordPiece" => {

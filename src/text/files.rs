@@ -6,7 +6,7 @@ use super::settings::{Files, Settings, Token, corrupt, parsed};
 use super::special_tokens::{add_tokens, require_unk};
 use super::tokenizer::{BertTokenizer, SpecialTokens, guarded};
 use crate::error::{Error, Result};
-use crate::files::hub::{Wanted, directory};
+use crate::files::hub::{HubFiles, directory};
 use crate::files::{CONFIG_NAME, Replacement, TOKENIZER_NAMES, VOCABULARY_NAMES, base_of, regular_file};
 use serde::Deserialize;
 use serde_json::Value;
@@ -50,7 +50,7 @@ impl BertTokenizer {
     /// - [`Error::CorruptTokenizer`] if a file does not parse, or an entry could cause a panic or take excessive memory or
     ///   time; [`Error::NotUtf8`] if `vocab.txt` is not UTF-8.
     pub fn from_pretrained(path: impl AsRef<Path>) -> Result<Self> {
-        let mut path = directory(path.as_ref(), Wanted::Settings)?;
+        let mut path = directory(path.as_ref(), HubFiles::Settings)?;
         let (mut files, mut named) = read_files(&path)?;
         if named.is_none() && !names().any(|name| files.contains_key(name)) {
             // An adapter's directory may leave it to the base model.
@@ -58,7 +58,7 @@ impl BertTokenizer {
             (files, named) = read_files(&path)?;
         }
         let path = if named.is_some() { path } else { path.join(TOKENIZER_NAME) };
-        let settings = Settings::of(&path, &files)?;
+        let settings = Settings::read(&path, &files)?;
         files.remove(CONFIG_NAME);
         let Source { class, path, file, added, others } = Source::read(path, named, &files, &settings)?;
         check(&file).map_err(|problem| corrupt(&path, problem.into()))?;
@@ -179,21 +179,21 @@ fn read_files(path: &Path) -> Result<(Files, Option<&'static str>)> {
     let usual = if is_json { TOKENIZER_NAME } else { VOCABULARY_NAMES[0] };
     let own = VOCABULARY_NAMES.into_iter().find(|name| path.ends_with(name)).unwrap_or(usual);
     let is_dir = path.is_dir();
-    let place = |name| match name {
+    let candidate = |name| match name {
         _ if is_dir => Some(path.join(name)),
         _ if name == own => Some(path.to_path_buf()),
         // The file that was named is read in its place.
         TOKENIZER_NAME => None,
         _ => Some(path.with_file_name(name)),
     };
-    let exists = |place: &PathBuf| place == path || regular_file::exists(place);
+    let exists = |candidate: &PathBuf| candidate == path || regular_file::exists(candidate);
     let read = |(name, path): (_, PathBuf)| {
         refuse_large(&path)?;
         Ok((name, regular_file::read_whole(&path)?))
     };
     let names = names().chain([CONFIG_NAME]);
-    let places = names.filter_map(|name| Some((name, place(name).filter(exists)?)));
-    Ok((places.map(read).collect::<Result<_>>()?, (!is_dir).then_some(own)))
+    let candidates = names.filter_map(|name| Some((name, candidate(name).filter(exists)?)));
+    Ok((candidates.map(read).collect::<Result<_>>()?, (!is_dir).then_some(own)))
 }
 
 /// Takes the trimming of offsets out of a post-processor: whether the tokenizer puts a space before a text, if there is any.
@@ -213,7 +213,7 @@ fn taken_trim(post_processor: &mut PostProcessorWrapper) -> Option<bool> {
 /// What a tokenizer is made of.
 struct Source {
     class: Class,
-    /// Of the file with the vocabulary.
+    /// The path of the file with the vocabulary.
     path: PathBuf,
     /// The `tokenizer.json`, or what it would be.
     file: Value,

@@ -116,16 +116,16 @@ impl BertTokenizer {
     }
 }
 
-/// The tokens of the words before the last [`UNSETTLED`] places at which words start. What a normaliser makes of one
-/// character has one place, however long it is.
+/// The tokens of the words before the last [`UNSETTLED`] offsets at which words start. What a normaliser makes of one
+/// character has one offset, however long it is.
 fn settled(tokens: &tokenizers::Encoding) -> usize {
     let (words, offsets) = (tokens.get_word_ids(), tokens.get_offsets());
     let mut starts = (1..words.len()).rev().filter(|&i| words[i] != words[i - 1]);
-    let (mut places, mut last) = (0, usize::MAX);
+    let (mut offsets_seen, mut last) = (0, usize::MAX);
     let settled = starts.find(|&i| {
-        places += usize::from(offsets[i].0 != last);
+        offsets_seen += usize::from(offsets[i].0 != last);
         last = offsets[i].0;
-        places > UNSETTLED
+        offsets_seen > UNSETTLED
     });
     settled.unwrap_or(0)
 }

@@ -122,10 +122,10 @@ impl Encoding {
             let text = texts[sequence].text_of(word_ids[token]);
             let (start, end) = encoding.get_offsets()[token];
             // Byte fallback gives each byte of a character a token.
-            let place = (text.floor_char_boundary(start), text.floor_char_boundary(end));
-            let is_first = place.0 == 0 || token == 0 || sequence_ids[token - 1] != Some(sequence);
-            let (start, end) = trim_offsets.map_or(place, |add_prefix_space| {
-                trimmed(&encoding.get_tokens()[token], text, place, is_first && add_prefix_space)
+            let span = (text.floor_char_boundary(start), text.floor_char_boundary(end));
+            let is_first = span.0 == 0 || token == 0 || sequence_ids[token - 1] != Some(sequence);
+            let (start, end) = trim_offsets.map_or(span, |add_prefix_space| {
+                trimmed(&encoding.get_tokens()[token], text, span, is_first && add_prefix_space)
             });
             let space = texts[sequence].space_before(word_ids[token]);
             (start.saturating_sub(space), end.saturating_sub(space))
@@ -146,7 +146,7 @@ impl Encoding {
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Text(&'a str),
-    /// As they are tokenised; the caller's own may lack the space before them.
+    /// The words as they are tokenized, and their lengths without the space before them.
     Words(&'a [String], &'a [usize]),
 }
 
@@ -177,9 +177,9 @@ fn trimmed(token: &str, text: &str, (start, end): (usize, usize), has_prefix: bo
     let leading = token.chars().take_while(is_space).count();
     let leading = if has_prefix && leading == 1 { 0 } else { leading };
     let trailing = token.chars().rev().take_while(is_space).count();
-    let start = text[start..end].char_indices().nth(leading).map_or(end, |(place, _)| start + place);
+    let start = text[start..end].char_indices().nth(leading).map_or(end, |(index, _)| start + index);
     let cut = text[start..end].char_indices().rev().take(trailing).last();
-    (start, cut.map_or(end, |(place, _)| start + place))
+    (start, cut.map_or(end, |(index, _)| start + index))
 }
 
 /// A text without the white space at its start, as Python's `str.lstrip`: the separators U+001C to U+001F are white space there.

@@ -18,24 +18,24 @@ pub(super) const ROLES: [&str; 7] =
 
 /// What is read of `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and the model's `config.json`.
 pub(super) struct Settings {
-    pub(super) config: Fields,
-    special_tokens: Fields,
-    added_tokens: Fields,
-    pub(super) model: Fields,
+    pub(super) config: SettingsFile,
+    special_tokens: SettingsFile,
+    added_tokens: SettingsFile,
+    pub(super) model: SettingsFile,
 }
 
 impl Settings {
-    /// Of the files beside the tokenizer at `path`.
-    pub(super) fn of(path: &Path, files: &Files) -> Result<Self> {
+    /// Reads the files next to the tokenizer at `path`.
+    pub(super) fn read(path: &Path, files: &Files) -> Result<Self> {
         let fields = |name| {
             let path = path.with_file_name(name);
             let fields = files.get(name).map_or(Ok(Map::new()), |file| parsed(&path, file))?;
-            Ok::<_, Error>(Fields { path, fields })
+            Ok::<_, Error>(SettingsFile { path, fields })
         };
         let config = fields("tokenizer_config.json")?;
         // Where it lists the added tokens, transformers reads neither of the older files.
         let is_complete = config.fields.contains_key("added_tokens_decoder");
-        let older = |name| if is_complete { Ok(Fields::default()) } else { fields(name) };
+        let older = |name| if is_complete { Ok(SettingsFile::default()) } else { fields(name) };
         let (special_tokens, added_tokens) = (older("special_tokens_map.json")?, older("added_tokens.json")?);
         Ok(Self { config, special_tokens, added_tokens, model: fields(CONFIG_NAME)? })
     }
@@ -68,7 +68,7 @@ impl Settings {
                 None => {}
             }
         }
-        let additional = |fields: &Fields| fields.get::<Vec<Token>>("additional_special_tokens");
+        let additional = |fields: &SettingsFile| fields.get::<Vec<Token>>("additional_special_tokens");
         let listed = listed.or(additional(&self.config)?);
         let contents = |tokens: Vec<Token>| tokens.into_iter().map(|Token(token)| token).collect();
         let listed: Option<Vec<_>> = listed.map(contents).or(own);
@@ -116,12 +116,12 @@ impl Settings {
 
 /// A JSON object of a file; empty if there is no file.
 #[derive(Default)]
-pub(super) struct Fields {
+pub(super) struct SettingsFile {
     pub(super) path: PathBuf,
     fields: Map<String, Value>,
 }
 
-impl Fields {
+impl SettingsFile {
     pub(super) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let value = self.fields.get(name).filter(|value| !value.is_null()).map(T::deserialize).transpose();
         value.map_err(|source| corrupt(&self.path, format!("{name}: {source}").into()))

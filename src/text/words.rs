@@ -76,8 +76,8 @@ impl BertTokenizer {
         let tokens = self.tokenize(&[run][..])?;
         let unknown = self.special.unk.as_ref().map(|unk| unk.1);
         let mut last = (0, 0);
-        let mut places = tokens.get_ids().iter().zip(tokens.get_offsets());
-        Ok(places.all(|(&id, &(start, end))| {
+        let mut pieces = tokens.get_ids().iter().zip(tokens.get_offsets());
+        Ok(pieces.all(|(&id, &(start, end))| {
             let cuts_character = start < last.1 && (start, end) != last;
             last = (start, end);
             let is_known = Some(id) != unknown || run[start..end].trim().split_word_bounds().nth(1).is_none();
@@ -107,13 +107,13 @@ fn bytes(parts: &[Range<usize>], inner: &Range<usize>, is_run: bool) -> Range<us
     }
     let (mut before, mut found) = (0, None);
     for part in parts {
-        let place = |inner: usize| part.start + inner - before;
+        let in_text = |inner: usize| part.start + inner - before;
         let after = before + part.len();
         if found.is_none() && inner.start < after {
-            found = Some(place(inner.start)..part.end);
+            found = Some(in_text(inner.start)..part.end);
         }
         if let Some(found) = found.as_mut().filter(|_| before < inner.end) {
-            found.end = place(inner.end.min(after));
+            found.end = in_text(inner.end.min(after));
         }
         before = after;
     }

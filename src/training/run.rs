@@ -314,7 +314,7 @@ impl<M: TrainableModel> Training<M> {
             None => Some(BTreeMap::new()),
         };
         let Some(valid) = valid.map(finite) else { return Ok(()) };
-        let valid = self.run.arguments.ranks.of_first(valid)?;
+        let valid = self.run.arguments.ranks.broadcast_value(valid)?;
         let evaluation = Evaluation { step: self.progress.step, train, valid };
         self.history.evaluations.push(evaluation.clone());
         let (progress, number) = (self.progress, self.history.evaluations.len());
@@ -349,7 +349,7 @@ impl<M: TrainableModel> Training<M> {
             let problem = history.choose_best(&run.best_by, &run.folder.checkpoints.numbers()?);
             problem.into_iter().for_each(|problem| run.arguments.note(problem));
         }
-        let history = ranks.of_first(history)?;
+        let history = ranks.broadcast_value(history)?;
         let mut model = run.model.valid();
         if let Some(best) = history.best.filter(|_| ranks.is_first()) {
             model = run.folder.checkpoints.model(best + 1, model)?;

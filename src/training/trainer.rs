@@ -14,7 +14,7 @@ use crate::data::{Batches, DataSummary, EpochLoader};
 use crate::distributed::Ranks;
 use crate::error::{Error, Result};
 use crate::files::folder_of;
-use crate::files::hub::{Wanted, directory};
+use crate::files::hub::{HubFiles, directory};
 use crate::layers::ensure;
 use crate::model::{adapter_of, check_savable};
 use crate::optim::{AdamWConfig, adamw, num_trainable_params};
@@ -76,7 +76,7 @@ impl<M: TrainableModel, D: TrainingData<M>> Trainer<M, D> {
         let device = arguments.device();
         arguments.check()?;
         // Once: config, weights and tokenizer are those of one commit.
-        let path = &directory(path.as_ref(), Wanted::Weights)?;
+        let path = &directory(path.as_ref(), HubFiles::Weights)?;
         device.seed(arguments.seed);
         if !D::HAS_CLASSES {
             arguments.check_no_classes("the data have no classes")?;

@@ -51,7 +51,7 @@ pub fn records_and_clones_keep_their_values_while_training_goes_on(case: &Case) 
     {
         assert!(*record.into_bytes().unwrap() == *expected, "the {name} of the module changed");
     }
-    assert!(*record_of_state.into_bytes().unwrap() == *state, "the record of the optimiser changed");
+    assert!(*record_of_state.into_bytes().unwrap() == *state, "the record of the optimizer changed");
 }
 
 pub fn a_record_saved_here_loads_on_every_device(case: &Case) {

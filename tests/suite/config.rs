@@ -11,7 +11,7 @@ fn model(embeddings: BertEmbeddingsConfig) -> BertModelConfig {
 
 #[test]
 fn presets_have_the_parameter_counts_of_their_checkpoints_and_relative_positions_no_table() {
-    for (config, of_layer, of_model) in [
+    let rows = [
         (BertModelConfig::bert_base_uncased(), 23_837_184, 109_514_298),
         (BertModelConfig::bert_base_chinese(), 16_622_592, 102_290_312),
         (BertModelConfig::bert_large_uncased(), 31_782_912, 335_174_458),
@@ -25,11 +25,12 @@ fn presets_have_the_parameter_counts_of_their_checkpoints_and_relative_positions
         (BertModelConfig::deberta_v3_small(), 98_382_336, 142_024_548),
         (BertModelConfig::deberta_v3_base(), 98_382_336, 184_551_780),
         (BertModelConfig::deberta_v3_large(), 131_176_448, 435_191_908),
-    ] {
+    ];
+    each(rows, |(config, of_layer, of_model)| {
         assert_eq!(config.embeddings.num_params(), of_layer);
         assert_eq!(config.embeddings.init(&device()).num_params(), of_layer);
         assert_eq!(BertForMaskedLmConfig::new(config).init(&device()).num_params(), of_model);
-    }
+    });
     for scheme in [PositionEmbeddingType::RelativeKey, PositionEmbeddingType::RelativeKeyQuery] {
         let config = small_layer().with_position_embedding_type(scheme);
         let module = config.init(&device());
@@ -70,7 +71,7 @@ fn an_invalid_config_names_the_field() {
     let truncated =
         |bound| layer().with_initializer(EmbeddingInitializer::TruncatedNormal { std: 0.02, bound });
     let mut errors: Vec<(&str, Error)> = Vec::new();
-    for (field, config) in [
+    let rows = [
         ("hidden_size", layer().with_hidden_size(0)),
         ("vocab_size", layer().with_vocab_size(0)),
         ("vocab_size", layer().with_vocab_size(usize::MAX)),
@@ -93,9 +94,8 @@ fn an_invalid_config_names_the_field() {
         ("initializer", truncated(5.5)),
         ("pad_token_id", after_padding().with_pad_token_id(None)),
         ("max_position_embeddings", after_padding().with_pad_token_id(Some(5))),
-    ] {
-        errors.push((field, config.try_init(&device()).unwrap_err()));
-    }
+    ];
+    each(rows, |(field, config)| errors.push((field, config.try_init(&device()).unwrap_err())));
     let relative = layer().with_position_embedding_type(PositionEmbeddingType::RelativeKey);
     let of_model = || model(layer());
     for (field, config) in [
@@ -113,7 +113,7 @@ fn an_invalid_config_names_the_field() {
     let of_sequences = || BertForSequenceClassificationConfig::new(of_model()).with_num_labels(3);
     let weighted = |weight| of_sequences().with_class_weights(Some(vec![1.0, weight, 1.0]));
     let single = Some(ProblemType::SingleLabelClassification);
-    for (field, config) in [
+    let rows = [
         ("id2label", of_sequences().with_num_labels(0)),
         ("classifier_dropout", of_sequences().with_classifier_dropout(Some(1.0))),
         ("activation", of_sequences().with_activation(Some(Activation::GeluFast))),
@@ -125,12 +125,11 @@ fn an_invalid_config_names_the_field() {
         ("class_weights", weighted(1e-300)),
         ("problem_type", of_sequences().with_num_labels(1).with_problem_type(single)),
         ("num_hidden_layers", BertForSequenceClassificationConfig::new(of_model().with_num_hidden_layers(0))),
-    ] {
-        errors.push((field, config.try_init(&device()).unwrap_err()));
-    }
+    ];
+    each(rows, |(field, config)| errors.push((field, config.try_init(&device()).unwrap_err())));
     weighted(0.0).try_init(&device()).unwrap();
     let collator = || MaskedLmCollatorConfig::new(10, 4, 0, vec![0, 4]);
-    for (field, config) in [
+    let rows = [
         ("mlm_probability", collator().with_mlm_probability(1.1)),
         ("mask_replace_prob", collator().with_mask_replace_prob(f64::NAN)),
         ("random_replace_prob", collator().with_random_replace_prob(0.3)),
@@ -143,9 +142,8 @@ fn an_invalid_config_names_the_field() {
         ("vocab_size", MaskedLmCollatorConfig { vocab_size: 1 << 31, ..collator() }),
         ("vocab_size", MaskedLmCollatorConfig { vocab_size: 1 << 32, ..collator() }),
         ("vocab_size", MaskedLmCollatorConfig { vocab_size: usize::MAX, ..collator() }),
-    ] {
-        errors.push((field, config.try_init().unwrap_err()));
-    }
+    ];
+    each(rows, |(field, config)| errors.push((field, config.try_init().unwrap_err())));
     for (field, config) in [
         ("beta_1", AdamWConfig::new().with_beta_1(1.0)),
         ("beta_2", AdamWConfig::new().with_beta_2(f64::NAN)),
@@ -178,7 +176,7 @@ fn sizes_that_no_machine_holds_are_refused_before_anything_is_built() {
     let relative = small_layer().with_position_embedding_type(PositionEmbeddingType::RelativeKey);
     let words = |rows| small_layer().with_vocab_size(rows);
     let most_rows = i32::MAX as usize;
-    for (field, config, problem) in [
+    let rows = [
         ("hidden_size", wide(1 << 33), "is 8589934592, but must be at most 1048576"),
         ("hidden_size", wide(1 << 20).with_num_hidden_layers(1), "parameters together with the other sizes"),
         ("vocab_size", model(words(most_rows + 1)), "is 2147483648, but must be"),
@@ -195,10 +193,10 @@ fn sizes_that_no_machine_holds_are_refused_before_anything_is_built() {
             model(relative.with_max_position_embeddings(1 << 63)),
             "but must be at most 1073741823",
         ),
-    ] {
-        let error = fails!(config.try_init(&device()), Error::Config { field: found, .. } if *found == field);
-        assert!(error.to_string().contains(problem), "{error}");
-    }
+    ];
+    each(rows, |(field, config, problem)| {
+        fails!(config.try_init(&device()), Error::Config { field: found, .. } if *found == field, problem);
+    });
     says(small_layer().with_hidden_size(1 << 33).try_init(&device()), "must be at most 1048576");
 }
 

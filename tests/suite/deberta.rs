@@ -47,7 +47,7 @@ fn the_fields_of_the_published_models_are_read() {
 
 #[test]
 fn what_would_not_be_computed_is_refused_by_name() {
-    for (fields, expected) in [
+    let rows = [
         (json!({ "relative_attention": false }), "relative_attention is not true"),
         (json!({ "conv_kernel_size": 3 }), "the convolution after the first layer would not be computed"),
         (json!({ "embedding_size": 128 }), "embedding_size is 128"),
@@ -60,9 +60,8 @@ fn what_would_not_be_computed_is_refused_by_name() {
         (json!({ "norm_rel_ebd": "rms" }), "norm_rel_ebd has \"rms\""),
         (json!({ "position_buckets": 1 }), "position_buckets"),
         (json!({ "position_buckets": 256, "max_relative_positions": 129 }), "position_buckets"),
-    ] {
-        says(read(fields), expected);
-    }
+    ];
+    each(rows, |(fields, expected)| says(read(fields), expected));
     for (bert, dropout) in [(config(), 1.0), (small_bert(20, 16), 0.1)] {
         let config = BertForSequenceClassificationConfig::new(bert).with_pooler_dropout(dropout);
         fails!(config.try_init(&device()), Error::Config { field: "pooler_dropout", .. });

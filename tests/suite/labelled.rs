@@ -202,7 +202,7 @@ fn data_of_the_caller_are_checked_when_they_are_given() {
     let names = || ["a", "b"].map(String::from).to_vec();
     let text = |text: &str, label| LabelledText { text: text.into(), pair: None, label };
     let pair = |label| LabelledText { pair: Some("b".into()), ..text("a", label) };
-    for (texts, expected) in [
+    let rows = [
         (vec![], "texts has shape [0]"),
         (vec![text("a", Label::Class(2))], "texts[0] has the label 2, but the labels are [\"a\", \"b\"]"),
         (vec![text("a", Label::Classes(vec![0, 7]))], "texts[0] has the label 7"),
@@ -217,16 +217,14 @@ fn data_of_the_caller_are_checked_when_they_are_given() {
         ),
         (vec![pair(Label::Relevance(1.5))], "texts[0] has the label 1.5, which is not a relevance in [0, 1]"),
         (vec![text("a", Label::Relevance(1.0))], "texts[0] has a relevance, but no second text"),
-    ] {
-        says(LabelledTexts::new(texts, names()), expected);
-    }
+    ];
+    each(rows, |(texts, expected)| says(LabelledTexts::new(texts, names()), expected));
     let words =
         |tokens: &[&str], tags| LabelledTokens { tokens: tokens.iter().map(|&t| t.into()).collect(), tags };
-    for (sentence, expected) in [
+    let rows = [
         (words(&[], vec![]), "sentences[0] has no words"),
         (words(&["a"], vec![0, 1]), "sentences[0] has 1 token, but 2 tags"),
         (words(&["a"], vec![2]), "sentences[0] has the label 2, but the labels are"),
-    ] {
-        says(LabelledSentences::new(vec![sentence], names()), expected);
-    }
+    ];
+    each(rows, |(sentence, expected)| says(LabelledSentences::new(vec![sentence], names()), expected));
 }

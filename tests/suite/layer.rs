@@ -51,7 +51,7 @@ fn positions_after_padding_must_fit_too() {
 #[test]
 fn an_empty_batch_is_refused() {
     let none: [[i32; 3]; 0] = [];
-    for error in [
+    let rows = [
         BertEmbeddingsInput::from_rows(&none, &device()).unwrap_err(),
         BertEmbeddingsInput::from_ids(Tensor::zeros([3, 0], &device())).unwrap_err(),
         BertEmbeddingsInput::from_embeds(Tensor::zeros([0, 3, 4], &device())).unwrap_err(),
@@ -60,9 +60,8 @@ fn an_empty_batch_is_refused() {
             .init(&device())
             .try_forward::<1, 2>(Tensor::zeros([0], &device()))
             .unwrap_err(),
-    ] {
-        assert!(matches!(error, Error::Empty { .. }), "{error}");
-    }
+    ];
+    each(rows, |error| assert!(matches!(error, Error::Empty { .. }), "{error}"));
 }
 
 #[test]

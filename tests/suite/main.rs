@@ -11,7 +11,7 @@ mod prelude {
     #[cfg(feature = "tokenizers")]
     pub use crate::files::{list, tokenizer_of, vocabulary};
     pub(crate) use crate::refusals::fails;
-    pub use crate::refusals::{panic_of, says};
+    pub use crate::refusals::{each, panic_of, says};
     pub use crate::small_bert::{larger, small_bert, small_layer};
     pub use crate::tolerance::*;
     pub use crate::whole_model::File;

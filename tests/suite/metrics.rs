@@ -1,6 +1,7 @@
 //! Scores against scikit-learn's, SciPy's and sentence-transformers' (tests/fixtures/make_metrics.py).
 
 use crate::prelude::*;
+use crate::refusals::unless_panics;
 use burn::data::dataloader::Progress;
 use burn::train::metric::{
     AccuracyMetric, Adaptor, LossMetric, Metric, MetricMetadata, Numeric, PerplexityMetric,
@@ -482,17 +483,17 @@ fn relevant_documents_are_those_of_the_batch_and_each_query_has_its_own() {
     let refused = |queries, relevant: &[&[usize]]| {
         let relevant = relevant.iter().map(|relevant| relevant.to_vec()).collect();
         let [queries, documents] = [queries, 2].map(|rows| Tensor::ones([rows, 3], &device));
-        let add = || {
-            RetrievalMetric::mrr(1)
-                .update(&RetrievalInput { queries, documents, relevant, texts: None }, &metadata())
-        };
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(add)).is_err()
+        let input = RetrievalInput { queries, documents, relevant, texts: None };
+        unless_panics(|| RetrievalMetric::mrr(1).update(&input, &metadata()))
     };
-    assert!(!refused(2, &[&[0], &[1]]));
-    assert!(refused(1, &[&[2]]), "the next batch may have a third document");
-    assert!(refused(2, &[&[0]]) && refused(1, &[&[0], &[1]]), "what follows belongs to other queries");
+    refused(2, &[&[0], &[1]]).unwrap().unwrap();
+    // The next batch may have a third document, and what follows belongs to other queries.
+    says(refused(1, &[&[2]]), "relevant must name documents of this batch, which has 2");
+    for (queries, relevant) in [(2, &[&[0][..]][..]), (1, &[&[0], &[1]])] {
+        says(refused(queries, relevant), "relevant must have an entry for each query");
+    }
     for scores in [&[][..], &[0.5]] {
-        assert!(std::panic::catch_unwind(|| RetrievalScores::default().add(scores, &[1])).is_err());
+        panic_of(|| RetrievalScores::default().add(scores, &[1]));
     }
 }
 

@@ -11,29 +11,6 @@ fn config() -> BertModelConfig {
 }
 
 #[test]
-fn a_layer_with_a_window_reads_so_far_and_a_global_one_everything() {
-    let model = larger(config().init(&autodiff())).valid();
-    let read = |layers: std::ops::Range<usize>, changed: usize| {
-        let mut model = model.clone();
-        model.encoder.layers = model.encoder.layers[layers].to_vec();
-        let run = |ids: [i32; 12]| {
-            let input = BertEmbeddingsInput::from_rows(&[ids], &device()).unwrap();
-            values(model.forward(&input, None).last_hidden_state)
-        };
-        let (ids, mut others) = ([4; 12], [4; 12]);
-        others[changed] = 9;
-        let (left, right) = (run(ids), run(others));
-        let differ = left.chunks(16).zip(right.chunks(16)).map(|(left, right)| left != right);
-        differ.collect::<Vec<_>>()
-    };
-    let near = |reach: usize| (0..12usize).map(|place| place.abs_diff(5) <= reach).collect::<Vec<_>>();
-    assert_eq!(read(1..2, 5), near(2), "half of local_attention on each side");
-    assert_eq!(read(1..3, 5), near(4), "and of the next layer as much again");
-    assert_eq!(read(0..1, 5), [true; 12]);
-    assert_eq!(read(3..4, 5), [true; 12], "every third");
-}
-
-#[test]
 fn attention_weights_are_zero_outside_the_window_and_in_padding() {
     let model = config().init(&device());
     let padding = PaddingMask::from_rows(&[[true, false, false, true, false, false, false, false]]).unwrap();
@@ -135,7 +112,7 @@ fn fields_of_both_versions_of_transformers_are_read() {
         .with_local_attention(6)
         .with_global_attn_every_n_layers(2);
     assert_eq!([rotary(old), rotary(new)], [expected; 2]);
-    for (fields, expected) in [
+    let rows = [
         (
             json!({ "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention", "x"] }),
             "layer_types has no global layer",
@@ -159,9 +136,8 @@ fn fields_of_both_versions_of_transformers_are_read() {
         (json!({ "global_rope_theta": -1.0 }), "global_rope_theta"),
         (json!({ "global_attn_every_n_layers": 0 }), "global_attn_every_n_layers"),
         (json!({ "hidden_size": 36, "num_attention_heads": 12 }), "num_attention_heads"),
-    ] {
-        says(read(fields), expected);
-    }
+    ];
+    each(rows, |(fields, expected)| says(read(fields), expected));
     let dir = with_config(json!({ "model_type": "modernbert", "classifier_pooling": "max" }));
     let error = BertForSequenceClassificationConfig::from_pretrained(dir.path()).unwrap_err().to_string();
     assert!(error.contains("classifier_pooling") && error.contains("max"), "{error}");

@@ -155,7 +155,7 @@ fn the_prefixes_of_data_parallel_compile_and_lightning_are_taken_off() {
             assert!(holds_pattern(&module), "{wrapper}{prefix}");
         }
     }
-    // A trainer's checkpoint: the model's tensors among those of the optimiser.
+    // A trainer's checkpoint: the model's tensors among those of the optimizer.
     assert!(holds_pattern(&load(&fixture("lightning.bin")).unwrap()));
     // A tensor that is missing is called by its key in the file.
     let mut tensors = tiny_tensors("module.bert.embeddings.");

@@ -65,8 +65,7 @@ fn a_checkpoint_is_not_loaded_under_an_adapter() {
         let mut adapted = model
             .clone()
             .apply_lora(Lora::new(2, 4.0).set_param_group(ParamGroup::from_predicate(parameter)));
-        let error = fails!(adapted.load(dir.path()), Error::Data { .. });
-        assert!(error.to_string().contains("has a LoRA adapter"), "{error}");
+        fails!(adapted.load(dir.path()), Error::Data { .. }, "has a LoRA adapter");
     }
 }
 

@@ -139,7 +139,7 @@ fn what_is_not_supported_in_a_directory_is_named() {
     };
     let (pooling, dense) = ("1_Pooling/config.json", "2_Dense/config.json");
     let (own, bert) = ("config_sentence_transformers.json", "sentence_bert_config.json");
-    for (file, field, value, says) in [
+    let rows = [
         (pooling, "pooling_mode_cls_token", json!(1), "cls_token 1, but it must be true or false"),
         (pooling, "pooling_mode_mean_tokens", json!(false), "no flag that is true"),
         (pooling, "pooling_mode_median", json!(true), "pooling_mode_median"),
@@ -166,11 +166,10 @@ fn what_is_not_supported_in_a_directory_is_named() {
         (bert, "max_seq_length", json!(0), "whole number above 0"),
         (bert, "max_seq_length", json!("long"), "whole number above 0"),
         (bert, "do_lower_case", json!(1), "do_lower_case"),
-    ] {
-        refused(file, &|config| config[field] = value.clone(), says);
-    }
+    ];
+    each(rows, |(file, field, value, says)| refused(file, &|config| config[field] = value.clone(), says));
     let module = |path: &str, kind: &str| json!({ "path": path, "type": format!("sentence_transformers.models.{kind}") });
-    for (index, new, says) in [
+    let rows = [
         (2, module("", "LayerNorm"), "have a LayerNorm in \"\", which"),
         (1, module("1_Dense", "Dense"), "Transformer, Dense, Dense"),
         (
@@ -195,9 +194,8 @@ fn what_is_not_supported_in_a_directory_is_named() {
         (0, module("", "StaticEmbedding"), "have StaticEmbedding, which"),
         (0, module("", "CLIPModel"), "have CLIPModel, which"),
         (1, json!({ "path": "1_Pooling", "type": "mine.Pooling" }), "mine.Pooling"),
-    ] {
-        refused("modules.json", &|modules| modules[index] = new.clone(), says);
-    }
+    ];
+    each(rows, |(index, new, says)| refused("modules.json", &|modules| modules[index] = new.clone(), says));
     refused("modules.json", &|modules| *modules = json!({}), "not a list");
 
     for (config, expected) in [

@@ -292,7 +292,7 @@ fn what_a_loss_cannot_read_or_mini_batches_cannot_split_is_an_error() {
     fails!(result, Error::DTypeMismatch { input: "candidates", .. });
 
     let matryoshka = |dims: &[usize]| MatryoshkaLoss::new(MultipleNegativesRankingLoss::new(), dims);
-    for (loss, problem) in [
+    let rows = [
         (matryoshka(&[]).into(), "matryoshka_dims is empty"),
         (matryoshka(&[4, 0]).into(), "matryoshka_dims has 0, but the vectors have 4 values (allowed: 1..=4)"),
         (matryoshka(&[5, 4]).into(), "matryoshka_dims has 5, but the vectors have 4 values"),
@@ -305,22 +305,22 @@ fn what_a_loss_cannot_read_or_mini_batches_cannot_split_is_an_error() {
         (CoSentLoss::new().with_scale(f64::NAN).into(), "scale is NaN"),
         (MultipleNegativesRankingLoss::new().with_scale(-1.0).into(), "scale is -1"),
         (TripletLoss::new().with_triplet_margin(f64::INFINITY).into(), "triplet_margin is inf"),
-    ] {
+    ];
+    each(rows, |(loss, problem)| {
         let loss: SentenceLoss = loss;
         let found = try_loss(&loss, vectors(2, 4), Some(&[0.0, 1.0]));
         assert!(found.starts_with("invalid config: ") && found.contains(problem), "{found}");
-    }
+    });
     let device = autodiff();
     let config = model(&device, |config| config).config();
-    for (config, problem) in [
+    let rows = [
         (config.clone().with_mini_batch_size(Some(0)), "mini_batch_size is 0, but must be at least 1"),
         (
             config.clone().with_loss(MatryoshkaLoss::new(CoSentLoss::new(), [13]).into()),
             "matryoshka_dims has 13, but the vectors have 12 values",
         ),
-    ] {
-        says(config.try_init(&device), problem);
-    }
+    ];
+    each(rows, |(config, problem)| says(config.try_init(&device), problem));
     let split = config.with_mini_batch_size(Some(2)).try_init(&device).unwrap();
     let pairs = |rows: &[[i32; 3]]| {
         let input = || BertEmbeddingsInput::from_rows(rows, &device).unwrap();

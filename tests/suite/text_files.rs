@@ -86,7 +86,7 @@ fn columns_are_said_to_be_what_they_were_read_as_and_those_in_an_odd_order_are_p
 fn columns_are_chosen_by_name_and_by_index() {
     let named = || Columns::default().with_texts(["q", "a"]);
     let unnamed = || Columns::default().without_header();
-    for (name, text, columns, expected) in [
+    let rows = [
         ("a.csv", "id,a,q,y\n7,x,z,2\n", named().with_label("y"), row(&["z", "x"], Some(2.0))),
         (
             "a.jsonl",
@@ -98,9 +98,10 @@ fn columns_are_chosen_by_name_and_by_index() {
         ("a.tsv", "1\tb\tc\n", unnamed().with_texts([2, 1]).with_label(0), row(&["c", "b"], Some(1.0))),
         ("a.csv", "q,a,label\nx,y,entailment\n", named(), row(&["x", "y"], None)),
         ("a.jsonl", "{\"q\": \"x\", \"a\": \"y\", \"label\": \"no\"}\n", named(), row(&["x", "y"], None)),
-    ] {
-        assert_eq!(open(name, text, &columns).unwrap()[0], expected, "{name}: {text}");
-    }
+    ];
+    each(rows, |(name, text, columns, expected)| {
+        assert_eq!(open(name, text, &columns).unwrap()[0], expected, "{name}: {text}")
+    });
     // A label that the first row lacks is not dropped from the others.
     let later = "{\"q\": \"x\", \"a\": \"y\"}\n{\"q\": \"x\", \"a\": \"y\", \"score\": 1}\n";
     says(open("a.jsonl", later, &named().with_label("score")), "line 1: the row has no field \"score\"");
@@ -109,7 +110,7 @@ fn columns_are_chosen_by_name_and_by_index() {
 #[test]
 fn what_is_no_pair_is_an_error_that_names_the_line() {
     let all = Columns::default();
-    for (name, text, problem) in [
+    let rows = [
         ("a.csv", "a,b,c\nx,y,z\nx,y\n", "line 3: the row has 2 fields, but the first row has 3"),
         ("a.csv", "a,b,c\nx,y, \n", "line 2: the row has no sentence in column 2"),
         ("a.csv", "a,score\nx,1\n", "are [\"a\", \"score\"], of which 1 has sentences"),
@@ -137,9 +138,8 @@ fn what_is_no_pair_is_an_error_that_names_the_line() {
         ),
         ("a.jsonl", "\n", "has no"),
         ("a.txt", "", "the extension of"),
-    ] {
-        says(open(name, text, &all), problem);
-    }
+    ];
+    each(rows, |(name, text, problem)| says(open(name, text, &all), problem));
     // Not if they are chosen, nor if one is a text.
     open("a.csv", "a,b\n1,2\n", &Columns::default().with_texts(["a", "b"])).unwrap();
     open("a.csv", "a,b\n1,2\nx,y\n", &all).unwrap();

@@ -86,8 +86,8 @@ proptest! {
         let case = Case::new([m, blocks, n], block, seed);
         let product = case.product(Int8Kernel::best());
         prop_assert_eq!(product.len(), m * n);
-        for (place, &found) in product.iter().enumerate() {
-            let (integers, floats, off) = case.expected(place / n, place % n);
+        for (index, &found) in product.iter().enumerate() {
+            let (integers, floats, off) = case.expected(index / n, index % n);
             let found = f64::from(found);
             // Sums of blocks and of what the zero point takes away are rounded: 255 steps of each weight at most.
             prop_assert!((found - integers).abs() <= 255.0 * 3e-7 * off + 3e-7 * integers.abs() + 1e-7);
@@ -118,9 +118,9 @@ fn large_products_are_the_same_on_any_number_of_threads() {
     }
     let case = Case::new([1500, 48, 1400], 128, 11);
     let product = case.product(Int8Kernel::best());
-    for place in (0..product.len()).step_by(9973) {
-        let (integers, _, off) = case.expected(place / 1400, place % 1400);
-        assert!((f64::from(product[place]) - integers).abs() <= 255.0 * 3e-7 * off);
+    for index in (0..product.len()).step_by(9973) {
+        let (integers, _, off) = case.expected(index / 1400, index % 1400);
+        assert!((f64::from(product[index]) - integers).abs() <= 255.0 * 3e-7 * off);
     }
     for threads in [1, 3] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -136,7 +136,7 @@ fn operands_may_be_transposed_and_in_16_bits() {
     let case = Case { a: rounded.iter().map(|x| x.to_f32()).collect(), ..case };
     let expected = case.product(Int8Kernel::best());
     assert_eq!(case.with(Matrix::rows(&rounded[..], [m, k]), Int8Kernel::best()), expected);
-    let columns: Vec<f32> = (0..m * k).map(|place| case.a[place % m * k + place / m]).collect();
+    let columns: Vec<f32> = (0..m * k).map(|index| case.a[index % m * k + index / m]).collect();
     assert_eq!(case.with(Matrix::new(&columns[..], [m, k], [1, m]), Int8Kernel::best()), expected);
     // One row, seen m times.
     let repeated = case.with(Matrix::new(&case.a[..], [m, k], [0, 1]), Int8Kernel::best());

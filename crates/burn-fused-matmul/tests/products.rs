@@ -87,10 +87,10 @@ fn check<T: Copy + Into<f64>>(
     let ([m, k], [_, n]) = (a.shape, b.shape);
     assert_eq!(c.len(), m * n);
     let (a_at, b_at) = (a.seen_by(kernel), b.seen_by(kernel));
-    for place in (0..m * n).step_by(step) {
-        let (i, j) = (place / n, place % n);
+    for index in (0..m * n).step_by(step) {
+        let (i, j) = (index / n, index % n);
         let terms = (0..k).map(|l| a_at(i, l) * b_at(l, j));
-        let start = f64::from(start(place));
+        let start = f64::from(start(index));
         let (sum, size) =
             terms.fold((start, start.abs()), |(sum, size), term| (sum + term, size + term.abs()));
         let allowed = (k + 2) as f64 * size * f64::from(f32::EPSILON);
@@ -98,7 +98,7 @@ fn check<T: Copy + Into<f64>>(
             2 => bf16::from_f32(sum as f32).to_f64(),
             _ => sum,
         };
-        let found = c[place].into();
+        let found = c[index].into();
         assert!(
             round(sum - allowed) <= found && found <= round(sum + allowed),
             "{kernel}: C[{i}, {j}] is {found}, not {sum}: {:?} {:?}",
@@ -140,12 +140,12 @@ proptest! {
             check(&a, &b, |_| 0.0, &multiply(&a, &b, kernel), kernel, 1);
             // With the bias, rounded once.
             let c = a.with(|a| b.with(|b| product_bf16(a, b, bias.as_deref(), kernel)));
-            check(&a, &b, |place| bias.as_ref().map_or(0.0, |bias| bias[place % n]), &c, kernel, 1);
+            check(&a, &b, |index| bias.as_ref().map_or(0.0, |bias| bias[index % n]), &c, kernel, 1);
             // Added to C, and to nothing beside it.
             let mut c = [&[7.0; 64][..], &before, &[7.0; 64]].concat();
             let middle = 64..64 + m * n;
             a.with(|a| b.with(|b| add_product(&mut c[middle.clone()], a, b, kernel)));
-            check(&a, &b, |place| before[place], &c[middle.clone()], kernel, 1);
+            check(&a, &b, |index| before[index], &c[middle.clone()], kernel, 1);
             c.drain(middle);
             prop_assert_eq!(c, vec![7.0; 128]);
         }
@@ -176,7 +176,7 @@ fn large_products_are_those_of_a_plain_loop() {
             let step = (m * n / 2000).max(1) | 1;
             check(&a, &b, |_| 0.0, &multiply(&a, &b, kernel), kernel, step);
             let c = a.with(|a| b.with(|b| product_bf16(a, b, bias.as_deref(), kernel)));
-            check(&a, &b, |place| bias.as_ref().map_or(0.0, |bias| bias[place % n]), &c, kernel, step);
+            check(&a, &b, |index| bias.as_ref().map_or(0.0, |bias| bias[index % n]), &c, kernel, step);
         }
     }
 }
@@ -280,8 +280,8 @@ fn what_is_not_finite_reaches_its_row_and_column_alone() {
             let mut b = Operand::new([50, 37], Order::Rows, false, 1);
             b.values.fill(other);
             let c = multiply(&a, &b, kernel);
-            for (place, c) in c.iter().enumerate() {
-                assert_eq!(c.is_finite(), place / 37 != 33, "{kernel}, {value} · {other}: C[{place}] is {c}");
+            for (index, c) in c.iter().enumerate() {
+                assert_eq!(c.is_finite(), index / 37 != 33, "{kernel}, {value} · {other}: C[{index}] is {c}");
             }
             let is_nan = value.is_nan() || other == 0.0;
             assert!(c[37 * 33..37 * 34].iter().all(|c| c.is_nan() == is_nan), "{kernel}");
@@ -338,8 +338,8 @@ fn error_of_sums(value: impl Fn(usize) -> f32, k: usize, kernel: Kernel) -> f64 
     };
     let c = product(a, a.transpose(), kernel);
     let (mut error, mut largest) = (0.0_f64, 0.0_f64);
-    for (place, &c) in c.iter().enumerate().step_by(37) {
-        let sum = exact(place / 64, place % 64);
+    for (index, &c) in c.iter().enumerate().step_by(37) {
+        let sum = exact(index / 64, index % 64);
         (error, largest) = (error.max((f64::from(c) - sum).abs()), largest.max(sum.abs()));
     }
     error / largest

@@ -22,7 +22,7 @@ pub(super) const ATTEMPTS: u32 = 5;
 /// Bytes of all answers: more than those about a model of a hundred thousand files have.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Of a list, each with a thousand files.
+/// The most pages of a list of files, each with a thousand files.
 const MAX_PAGES: usize = 100;
 
 /// How long the cache waits for the commit of a branch: Python's `HF_HUB_ETAG_TIMEOUT`.

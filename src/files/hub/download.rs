@@ -5,7 +5,7 @@
 
 use super::api::{ATTEMPTS, Api, Failure, expanded, is_set, is_unreachable, token, within};
 use super::snapshot::{Snapshot, is_hex};
-use super::{Error, ModelId, Path, PathBuf, Result, Wanted};
+use super::{Error, HubFiles, ModelId, Path, PathBuf, Result};
 use crate::files::replace::directory_of;
 use crate::files::{
     ADAPTER_CONFIG_NAME, ADAPTER_NAMES, CONFIG_NAME, TOKENIZER_NAMES, VOCABULARY_NAMES, WEIGHT_NAMES,
@@ -28,7 +28,7 @@ const MAX_BYTES: u64 = 64 << 20;
 impl ModelId {
     /// The model's directory in the cache, with all that is read. Of a branch or tag the Hub is asked for its commit, as Python
     /// does each time; a commit that is complete needs no request.
-    pub(super) fn directory(self, wanted: Wanted) -> Result<PathBuf> {
+    pub(super) fn directory(self, wanted: HubFiles) -> Result<PathBuf> {
         let root = expanded(&resolve_cache_dir());
         let model = root.join(format!("models--{}", self.name.replace('/', "--")));
         let cached = Snapshot::cached(&model, &self.revision);
@@ -85,7 +85,7 @@ async fn download(
     client: &HFClient,
     id: &ModelId,
     model: &Path,
-    wanted: Wanted,
+    wanted: HubFiles,
     usable: Option<Snapshot>,
 ) -> Result<Snapshot, Failure> {
     let (owner, name) = split_id(&id.name);
@@ -137,19 +137,19 @@ async fn download(
 
 /// Refuses a commit that has no model, or neither config nor tokenizer, such as one of GGUF files alone: before a note of what
 /// it lacks is in the cache.
-fn check_listed(listed: &BTreeMap<String, Listed>, wanted: Wanted) -> Result<(), Failure> {
+fn check_listed(listed: &BTreeMap<String, Listed>, wanted: HubFiles) -> Result<(), Failure> {
     let has = |names: &[&str]| names.iter().any(|name| listed.contains_key(*name));
     let missing = match wanted {
-        Wanted::Settings
+        HubFiles::Settings
             if has(&[CONFIG_NAME, ADAPTER_CONFIG_NAME])
                 || has(&TOKENIZER_NAMES)
                 || has(&VOCABULARY_NAMES) =>
         {
             return Ok(());
         }
-        Wanted::Weights if has(&[CONFIG_NAME]) && has(&WEIGHT_NAMES) => return Ok(()),
-        Wanted::Weights if has(&[ADAPTER_CONFIG_NAME]) && has(&ADAPTER_NAMES) => return Ok(()),
-        Wanted::Weights if has(&[CONFIG_NAME]) => format!("none of {}", WEIGHT_NAMES.join(", ")),
+        HubFiles::Weights if has(&[CONFIG_NAME]) && has(&WEIGHT_NAMES) => return Ok(()),
+        HubFiles::Weights if has(&[ADAPTER_CONFIG_NAME]) && has(&ADAPTER_NAMES) => return Ok(()),
+        HubFiles::Weights if has(&[CONFIG_NAME]) => format!("none of {}", WEIGHT_NAMES.join(", ")),
         _ => format!("no {CONFIG_NAME}"),
     };
     const SHOWN: usize = 10;

@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 
 /// What of a model is read: without weights, none are downloaded.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Wanted {
+pub(crate) enum HubFiles {
     Weights,
     Settings,
 }
 
 /// `path`, or the directory of the model that it names.
-pub(crate) fn directory(path: &Path, wanted: Wanted) -> Result<PathBuf> {
-    let dir = match ModelId::of(path) {
+pub(crate) fn directory(path: &Path, wanted: HubFiles) -> Result<PathBuf> {
+    let dir = match ModelId::parse(path) {
         // A dangling link is a path, and no reason for a download.
         Some(id) if !regular_file::exists(path) => id.directory(wanted)?,
         _ => path.to_path_buf(),
@@ -45,7 +45,7 @@ struct ModelId {
 
 impl ModelId {
     /// `None` if it can only be a path.
-    fn of(path: &Path) -> Option<Self> {
+    fn parse(path: &Path) -> Option<Self> {
         /// The ends of missing files, which no model's name has.
         const FILES: [&str; 8] = [".git", ".safetensors", ".bin", ".json", ".txt", ".pt", ".pth", ".ckpt"];
         let text = path.to_str()?;
@@ -60,7 +60,7 @@ impl ModelId {
     }
 
     #[cfg(not(feature = "hub"))]
-    fn directory(self, _: Wanted) -> Result<PathBuf> {
+    fn directory(self, _: HubFiles) -> Result<PathBuf> {
         let Self { name, revision } = self;
         let revision = if revision == "main" { String::new() } else { format!("--revision {revision} ") };
         let problem = format!(

@@ -2,7 +2,7 @@
 //! `snapshots/COMMIT` links to them by their names, `refs/REVISION` says the commit of a branch, and `.no_exist/COMMIT` has an
 //! empty file for each name that the commit lacks.
 
-use super::Wanted;
+use super::HubFiles;
 use crate::files::regular_file::is_plain_name;
 use crate::files::replace::directory_of;
 use crate::files::{
@@ -41,22 +41,22 @@ impl Snapshot {
     }
 
     /// Whether the cache has all that is read.
-    pub(super) fn is_complete(&self, wanted: Wanted) -> bool {
+    pub(super) fn is_complete(&self, wanted: HubFiles) -> bool {
         self.unknown(wanted).is_empty()
     }
 
     /// Whether it can be loaded, if nobody can say what else belongs to the model.
-    pub(super) fn is_usable(&self, wanted: Wanted) -> bool {
+    pub(super) fn is_usable(&self, wanted: HubFiles) -> bool {
         let is_adapter = self.has(ADAPTER_CONFIG_NAME)
-            && (wanted == Wanted::Settings || ADAPTER_NAMES.iter().any(|name| self.has(name)));
+            && (wanted == HubFiles::Settings || ADAPTER_NAMES.iter().any(|name| self.has(name)));
         is_adapter
             || self.has(CONFIG_NAME)
-                && (wanted == Wanted::Settings || WEIGHT_NAMES.iter().any(|name| self.has(name)))
+                && (wanted == HubFiles::Settings || WEIGHT_NAMES.iter().any(|name| self.has(name)))
     }
 
     /// The files to be read of which the cache has neither the file nor the note that there is none. When these are known,
     /// there may be more: folders of modules, shards.
-    pub(super) fn unknown(&self, wanted: Wanted) -> BTreeSet<String> {
+    pub(super) fn unknown(&self, wanted: HubFiles) -> BTreeSet<String> {
         let settings =
             [&TOKENIZER_NAMES[..], &VOCABULARY_NAMES, &SENTENCE_NAMES, &TRANSFORMER_NAMES].concat();
         let modules = self.json(SENTENCE_NAMES[0]);
@@ -67,7 +67,7 @@ impl Snapshot {
         let mut names: BTreeSet<String> = of_transformer.collect();
         names.extend(settings.iter().map(|name| name.to_string()));
         names.insert(ADAPTER_CONFIG_NAME.into());
-        if wanted == Wanted::Weights && self.has(ADAPTER_CONFIG_NAME) {
+        if wanted == HubFiles::Weights && self.has(ADAPTER_CONFIG_NAME) {
             let first = ADAPTER_NAMES.into_iter().find(|name| !self.lacks(name).exists());
             names.extend(first.map(String::from));
         }
@@ -77,7 +77,7 @@ impl Snapshot {
             names.insert(format!("{folder}{CONFIG_NAME}"));
             let mut weights = WEIGHT_NAMES.map(|name| format!("{folder}{name}")).into_iter();
             // The first that may be there: the others are not read beside it.
-            let first = weights.find(|name| wanted == Wanted::Weights && !self.lacks(name).exists());
+            let first = weights.find(|name| wanted == HubFiles::Weights && !self.lacks(name).exists());
             if let Some(name) = first {
                 let index = if name.ends_with(".json") { self.json(&name) } else { Value::Null };
                 let shards = index["weight_map"].as_object().into_iter().flat_map(|map| map.values());

@@ -108,7 +108,7 @@ fn a_tokenizer_that_needs_other_code_is_refused_by_name() {
     let [config, model] = ["tokenizer_config.json", "config.json"];
     let class = |name: &str| json!({"model_type": "bert", "tokenizer_class": name});
     let kind = |name: &str, kind: &str| json!({"model_type": "bert", name: kind});
-    for (file, content, expected) in [
+    let rows = [
         (model, class("BertJapaneseTokenizer"), "config.json has the tokenizer_class BertJapaneseTokenizer"),
         (
             config,
@@ -130,13 +130,14 @@ fn a_tokenizer_that_needs_other_code_is_refused_by_name() {
         ),
         (config, json!({"auto_map": {"AutoTokenizer": ["a.B", null]}}), "names code of its own in auto_map"),
         ("bpe.codes", json!(""), "bpe.codes is of fastBPE"),
-    ] {
+    ];
+    each(rows, |(file, content, expected)| {
         let found = refusal("tokenizer/vocab.txt", &[(file, content)]);
         assert!(
             found.contains(&format!("{expected}, which is not supported; tokenize in Python")),
             "{found}"
         );
-    }
+    });
     // Python's classes do not read a tokenizer.json either; others do.
     let found = refusal("tokenizer/tokenizer.json", &[(config, class("PhobertTokenizer"))]);
     assert!(found.contains("has the tokenizer_class PhobertTokenizer"), "{found}");
@@ -156,7 +157,7 @@ fn a_vocabulary_that_does_not_fit_its_class_is_named() {
     let [roberta, xlm, deberta] =
         ["roberta/vocab.json", "xlm_roberta/sentencepiece.bpe.model", "deberta_v2/spm.model"]
             .map(|name| format!("tokenizer_classes/{name}"));
-    for (vocabulary, files, expected) in [
+    let rows = [
         (&xlm, vec![], "has neither tokenizer.json nor vocab.txt"),
         (&xlm, vec![], "or set tokenizer_class in tokenizer_config.json for sentencepiece.bpe.model"),
         (
@@ -179,10 +180,11 @@ fn a_vocabulary_that_does_not_fit_its_class_is_named() {
             vec![class("XLMRobertaTokenizer")],
             "tokenizer.json has a WordPiece model, which its tokenizer_class has not",
         ),
-    ] {
+    ];
+    each(rows, |(vocabulary, files, expected)| {
         let found = refusal(vocabulary, &files);
         assert!(found.contains(expected), "{found}");
-    }
+    });
 }
 
 #[test]
@@ -208,25 +210,15 @@ fn a_sentencepiece_model_that_is_not_one_or_cannot_be_computed_is_named() {
     }
 }
 
-macro_rules! classes {
-    ($($class:ident)*) => {
-        const CLASSES: &[&str] = &[$(stringify!($class)),*];
+const CLASSES: [&str; 7] = ["bert", "mpnet", "roberta", "xlm_roberta", "camembert", "deberta_v2", "albert"];
 
-        mod ids_equal_transformers_with_and_without_tokenizer_json {
-            $(#[test]
-            fn $class() {
-                super::check_fixture(stringify!($class));
-            })*
-        }
-    };
-}
-
-classes! { bert mpnet roberta xlm_roberta camembert deberta_v2 albert }
-
-fn check_fixture(class: &str) {
+#[test]
+fn ids_equal_transformers_with_and_without_tokenizer_json() {
     let folder = fixture("tokenizer_classes");
     let texts: Vec<String> = list(&json(folder.join("texts.json"))["texts"]);
-    check(&folder.join(class), &texts, None);
+    for class in CLASSES {
+        check(&folder.join(class), &texts, None);
+    }
 }
 
 #[test]
@@ -236,7 +228,7 @@ fn tokenizers_of_every_class_equal_transformers_on_many_texts() {
     let count = std::env::var("BURN_BERT_TEXTS").unwrap_or("60".into());
     python.run("make_tokenizer_classes.py", &[folder.path(), Path::new(&count)], Stdio::null());
     let texts: Vec<String> = list(&json(folder.path().join("texts.json"))["texts"]);
-    for &class in CLASSES {
+    for class in CLASSES {
         let tokens = check(&folder.path().join(class), &texts, Some(&python));
         println!("{class}: {} texts, {tokens} tokens equal", texts.len());
     }

@@ -14,6 +14,10 @@ macro_rules! fails {
         assert!(matches!(&error, $pattern $(if $guard)?), "{error}");
         error
     }};
+    ($result:expr, $pattern:pat $(if $guard:expr)?, $part:expr) => {{
+        let message = fails!($result, $pattern $(if $guard)?).to_string();
+        assert!(message.contains($part), "{message}");
+    }};
 }
 #[allow(unused_imports)] // as above
 pub(crate) use fails;
@@ -23,6 +27,13 @@ pub(crate) use fails;
 pub fn says<T, E: Display>(result: Result<T, E>, part: &str) {
     let message = result.map(drop).expect_err(part).to_string();
     assert!(message.contains(part), "{message:?} does not say {part:?}");
+}
+
+/// Checks each row of a table, and panics with what is wrong of all that fail.
+pub fn each<T>(rows: impl IntoIterator<Item = T>, mut check: impl FnMut(T)) {
+    let failed = |(i, row)| Some(format!("row {i}: {}", unless_panics(|| check(row)).err()?));
+    let failed: Vec<String> = rows.into_iter().enumerate().filter_map(failed).collect();
+    assert!(failed.is_empty(), "{} rows:\n{}", failed.len(), failed.join("\n"));
 }
 
 /// What `run` returns, or the message that it panics with.

@@ -11,11 +11,13 @@ use burn_cubecl::tensor::CubeTensor;
 
 type Input = AddLayerNorm<CubeBackend>;
 
-const BINDINGS: u32 = 13;
+/// The most buffers of a kernel, the backward's: x, bias, residual, γ, the seeds, two statistics, y's gradient, the gradients of x and
+/// the residual, and shares of the totals.
+pub(crate) const BUFFERS: usize = 11;
 
 fn launch(input: &Input) -> Option<RowLaunch> {
     let AddLayerNorm { x, bias, residual, gamma, beta, .. } = input;
-    RowLaunch::of_norm(&[x, bias, residual], [gamma, beta], x.meta.shape().dims(), BINDINGS)
+    RowLaunch::for_norm(&[x, bias, residual], [gamma, beta], x.meta.shape().dims(), BUFFERS)
 }
 
 fn summands<T: Float>(input: &Input) -> SummandsLaunch<T> {
