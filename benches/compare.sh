@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 : "${BURN_BERT_PYTHON:?names the interpreter of the peers}"
 export RAYON_NUM_THREADS="${RAYON_NUM_THREADS:-$(nproc)}" BURN_DEVICE=flex
 
-[ $# -gt 0 ] || set -- operator operator_tuned operator_mimalloc masked_lm growth encoders profile classification inference encoders_inference single single_1 adamw matmul ranks
+[ $# -gt 0 ] || set -- operator operator_tuned operator_mimalloc masked_lm growth encoders profile classification inference encoders_inference single single_1 serving adamw matmul ranks
 features=(--features mpi,train)
 bench() { cargo bench --quiet "${features[@]}" --bench "$@"; }
 # Allocators that keep their pages: glibc's for the peers, mimalloc's here.
@@ -38,6 +38,7 @@ measure() {
         inference) tuned bench compare_inference ;;
         single) tuned bench compare_inference -- single ;;
         single_1) RAYON_NUM_THREADS=1 tuned bench compare_inference -- single ;;
+        serving) tuned bench compare_serving ;;
         adamw) tuned bench compare_adamw ;;
         matmul) echo '```text' && tuned cargo bench --quiet -p burn-fused-matmul --bench rates && echo '```' ;;
         ranks) bench ranks ;;
