@@ -89,6 +89,19 @@ pub fn linear_narrow<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Opti
 /// A quantised W as [`linear`] reads it fastest: on Flex column by column, as few rows of x are then multiplied at the speed of memory. Its
 /// values, scales and shape are the same. A W on another device or one that differentiates, or with scales of two levels, stays as it is.
 ///
+/// ```
+/// use burn::prelude::*;
+/// use burn::tensor::quantization::{QuantScheme, QuantStore};
+/// use burn_fused::{by_columns, linear};
+///
+/// let device = Device::default();
+/// let scheme = QuantScheme::default().with_store(QuantStore::Native);
+/// let weight = Tensor::<2>::from_data([[1.0, 0.5], [-0.5, 0.0]], &device).repeat(&[16, 1]).quantize_dynamic(&scheme);
+/// let x = Tensor::<2>::ones([1, 32], &device);
+/// let y = linear(x.clone(), by_columns(weight.clone()), None);
+/// assert_eq!(y.into_data(), linear(x, weight, None).into_data());
+/// ```
+///
 /// # Panics
 ///
 /// If W is not quantised.
