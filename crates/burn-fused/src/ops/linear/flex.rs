@@ -14,7 +14,6 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex, TensorMetadata};
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn::tensor::quantization::QuantScheme;
 use burn_fused_matmul::{Int8Kernel, Int8Matrix, Kernel, product, product_bf16, product_int8};
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -100,8 +99,12 @@ pub(super) fn quantized<const D: usize>(
     Some(Tensor::<D>::from_primitive::<Flex>(tensor(y, Shape::new(dims))))
 }
 
-/// A weight whose values lie column by column. Its values, scales and shape are the same.
-pub(super) fn by_columns(weight: Tensor<2>, scheme: QuantScheme) -> Tensor<2> {
+/// A quantised weight whose values lie column by column; others stay as they are.
+pub(super) fn by_columns(weight: Tensor<2>) -> Tensor<2> {
+    let (DType::QFloat(scheme), device) = (weight.dtype(), weight.device()) else { return weight };
+    if device != Device::flex() || device.is_autodiff() || scheme.num_levels() != 1 {
+        return weight;
+    }
     let weight = plain::<Flex>(weight.into_dispatch()).quantized();
     let values = weight.tensor().transpose(0, 1).to_contiguous().transpose(0, 1);
     let weight = FlexQTensor::new(values, scheme, weight.scales().to_vec(), None);

@@ -87,7 +87,7 @@ pub fn linear_narrow<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Opti
 }
 
 /// A quantised W as [`linear`] reads it fastest: on Flex column by column, as few rows of x are then multiplied at the speed of memory. Its
-/// values, scales and shape are the same. A W on another device or one that differentiates, or with scales of two levels, stays as it is.
+/// values, scales and shape are the same. Others, also on devices that differentiate or with scales of two levels, stay as they are.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -101,18 +101,9 @@ pub fn linear_narrow<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Opti
 /// let y = linear(x.clone(), by_columns(weight.clone()), None);
 /// assert_eq!(y.into_data(), linear(x, weight, None).into_data());
 /// ```
-///
-/// # Panics
-///
-/// If W is not quantised.
 pub fn by_columns(weight: Tensor<2>) -> Tensor<2> {
-    let DType::QFloat(scheme) = weight.dtype() else {
-        panic!("by_columns: a tensor in {:?}", weight.dtype())
-    };
     #[cfg(feature = "flex")]
-    if weight.device() == Device::flex() && !weight.device().is_autodiff() && scheme.num_levels() == 1 {
-        return flex::by_columns(weight, scheme);
-    }
+    let weight = flex::by_columns(weight);
     weight
 }
 
