@@ -23,7 +23,7 @@ impl BertModelConfig {
     pub fn from_fields(fields: &Fields) -> Result<Self> {
         let allowed = format!("one of {}", Activation::all_names());
         let hidden_act =
-            fields.known("hidden_act", &allowed, Activation::from_name)?.unwrap_or(fields.spec.hidden_act);
+            fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(fields.spec.hidden_act);
         let hidden_act_name = fields.text("hidden_act")?.filter(|name| *name != hidden_act.names()[0]);
         // Both change what is computed, and no tensor would be missing.
         for (field, problem) in [
@@ -56,7 +56,7 @@ impl BertModelConfig {
     pub(super) fn encoder_fields(&self) -> Vec<(&'static str, Value)> {
         let stated = self.hidden_act_name.as_deref();
         // The name counts as long as the activation was not changed.
-        let stated = stated.filter(|name| Activation::from_name(name) == Some(self.hidden_act));
+        let stated = stated.filter(|name| Activation::of_name(name) == Some(self.hidden_act));
         let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
         let mut fields = number_fields(self, self.numbers());
         fields.push(("hidden_act", json!(hidden_act)));

@@ -63,7 +63,7 @@ pub enum Coverage {
 /// One comparison of a [`GradCheck`](crate::GradCheck).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Worst {
-    /// The entry or direction that was compared.
+    /// Where.
     pub place: Place,
     /// The gradient that the backward pass gave.
     pub analytic: f64,
@@ -226,7 +226,7 @@ pub struct Tolerance {
 
 impl Tolerance {
     /// The table's entry for a dtype, where differences can be taken in it.
-    pub fn for_dtype(dtype: DType) -> Option<Self> {
+    pub fn of(dtype: DType) -> Option<Self> {
         match dtype {
             DType::F64 => Some(Self { absolute: 1e-7, relative: 1e-5 }),
             DType::F32 => Some(Self { absolute: 1e-3, relative: 1e-2 }),

@@ -38,7 +38,7 @@ impl<O: OnCube> Kernels<Cube> for O {
         let Upstream { statistics, grad, needs } = upstream;
         let operands = O::operands::<Cube>(&inputs).into_iter().zip(needs.clone());
         let specs: Vec<_> =
-            operands.map(|(operand, needed)| operand.filter(|_| needed).map(Spec::like)).collect();
+            operands.map(|(operand, needed)| operand.filter(|_| needed).map(Spec::of)).collect();
         let others = statistics.into_iter().chain([grad]).collect();
         // The queue has results for what is needed alone.
         let results = specs.iter().flatten().cloned().collect();

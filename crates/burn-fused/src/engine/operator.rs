@@ -1,14 +1,13 @@
 //! What an operator is: its reference, the kernels that may take its place, and its step in autodiff's graph.
 
 use crate::engine::call::{Path, outside};
-use crate::engine::inputs::OperatorInputs;
+use crate::engine::inputs::Fields;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::computed_in;
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::NoCheckpointing};
 use burn::backend::autodiff::grads;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{AutodiffBackend, Backend, TensorMetadata};
 use burn::tensor::{DType, Shape};
@@ -25,7 +24,7 @@ pub(crate) struct Spec {
 
 #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
 impl Spec {
-    pub(crate) fn like(tensor: &impl TensorMetadata) -> Self {
+    pub(crate) fn of(tensor: &impl TensorMetadata) -> Self {
         Self { shape: tensor.shape(), dtype: tensor.dtype() }
     }
 
@@ -36,24 +35,20 @@ impl Spec {
 }
 
 /// An operator with a backward of its own: its reference, made of Burn's operations, which kernels must equal.
-pub(crate) trait Operator: OperatorInputs {
+pub(crate) trait Operator: Fields {
     /// The specs of the output and of the statistics. By default the output is like the first operand, and there are no statistics.
     #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
     fn specs<B: Backend>(inputs: &Self::On<B>) -> Vec<Spec> {
-        vec![Spec::like(Self::operand::<B>(inputs))]
+        vec![Spec::of(Self::operand::<B>(inputs))]
     }
 
     fn reference<B: DropoutOps>(inputs: Self::On<B>) -> Output<Self, B>;
 
-    /// The reference's gradients: by default those of Burn's autodiff, whatever the formulas of the kernels.
-    fn reference_backward<B: DropoutOps>(inputs: Self::On<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        let Upstream { grad, needs, .. } = upstream;
-        differentiable::<Self, B>(inputs, needs, |inputs| Self::reference(inputs).0).1(grad)
-    }
+    fn reference_backward<B: DropoutOps>(inputs: Self::On<B>, upstream: Upstream<Self, B>) -> Gradients<B>;
 }
 
 /// The output of operator `O` on backend `B`, and its statistics.
-pub(crate) type Output<O, B> = (FloatTensor<B>, <O as OperatorInputs>::Statistics<FloatTensor<B>>);
+pub(crate) type Output<O, B> = (FloatTensor<B>, <O as Fields>::Statistics<FloatTensor<B>>);
 
 /// What the backward of operator `O` is given beside the inputs.
 pub(crate) struct Upstream<O: Operator, B: Backend> {
@@ -65,38 +60,6 @@ pub(crate) struct Upstream<O: Operator, B: Backend> {
 
 /// The gradient of each operand, in its dtype; `None` where it is not asked for.
 pub(crate) type Gradients<B> = Vec<Option<FloatTensor<B>>>;
-
-/// What `forward` computes from `inputs`, and its backward by Burn's autodiff: from the gradient of the result to those of the
-/// operands. `forward` must read each operand once, so that the gradient of one in 16 bits is rounded once.
-pub(crate) fn differentiable<O: Operator, B: DropoutOps>(
-    inputs: O::On<B>,
-    needs: O::Needs,
-    forward: impl FnOnce(O::On<Autodiff<B>>) -> FloatTensor<Autodiff<B>>,
-) -> (FloatTensor<B>, impl FnOnce(FloatTensor<B>) -> Gradients<B>) {
-    let operands = O::operands::<B>(&inputs).into_iter().zip(needs);
-    let needs: Vec<Option<bool>> = operands.map(|(operand, needed)| operand.map(|_| needed)).collect();
-    let (mut present, mut leaves) = (needs.clone().into_iter().flatten(), Vec::new());
-    let mut follow = |tensor| {
-        let tensor = Autodiff::<B>::from_inner(tensor);
-        // Behind the operands, constants.
-        if present.next() != Some(true) {
-            return tensor;
-        }
-        let leaf = Autodiff::<B>::float_set_require_grad(tensor, true);
-        leaves.push(leaf.clone());
-        leaf
-    };
-    let y = forward(O::map::<B, Autodiff<B>>(inputs, &mut follow, &mut |int| int));
-    let value = Autodiff::<B>::inner(y.clone());
-    let backward = |grad| {
-        // The gradient of this sum by y is `grad`, which Burn's backward cannot be given.
-        let sum = Autodiff::<B>::float_sum(Autodiff::<B>::float_mul(y, Autodiff::<B>::from_inner(grad)));
-        let (mut found, mut leaves) = (Autodiff::<B>::backward(sum), leaves.into_iter());
-        let mut gradient = || Autodiff::<B>::grad_remove(&leaves.next()?, &mut found);
-        needs.into_iter().map(|needed| needed.filter(|needed| *needed).and_then(|_| gradient())).collect()
-    };
-    (value, backward)
-}
 
 /// An operator on backend `B`: the reference, where a kernel does not take its place.
 pub(crate) trait Kernels<B: DropoutOps>: Operator {

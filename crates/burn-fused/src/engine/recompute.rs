@@ -19,7 +19,7 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use std::fmt::Debug;
 
-/// The most operands of a part: `x` and its parameters.
+/// Operands of a part, at most: `x` and its parameters.
 const OPERANDS: usize = 4096;
 
 /// `compute(module, x, context)`; if `x` is on a device with gradient checkpointing, [as one step](recomputed_anywhere) of

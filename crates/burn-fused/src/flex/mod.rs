@@ -119,9 +119,9 @@ pub(crate) fn indices(
     end: usize,
     refused: impl Fn(usize, i128) -> String,
 ) -> Vec<u32> {
-    let check = |(index, int): (usize, i128)| match u32::try_from(int) {
+    let check = |(place, int): (usize, i128)| match u32::try_from(int) {
         Ok(index) if (index as usize) < end => index,
-        _ => panic!("{}", refused(index, int)),
+        _ => panic!("{}", refused(place, int)),
     };
     let data = ints.clone().into_data();
     match data.dtype() {
@@ -163,13 +163,13 @@ pub(crate) fn tensor<T: Scalar>(values: Vec<T>, shape: Shape) -> FloatTensor<Fle
 }
 
 /// The two statistics of each row, as tensors of `shape`.
-pub(crate) fn statistics<W: Wide>(row_statistics: &[[W; 2]], shape: Shape) -> [FloatTensor<Flex>; 2] {
-    [0, 1].map(|i| tensor(row_statistics.iter().map(|of_row| of_row[i]).collect(), shape.clone()))
+pub(crate) fn statistics<W: Wide>(of_rows: &[[W; 2]], shape: Shape) -> [FloatTensor<Flex>; 2] {
+    [0, 1].map(|i| tensor(of_rows.iter().map(|of_row| of_row[i]).collect(), shape.clone()))
 }
 
 /// The two statistics of each row, which [`statistics`] made tensors of.
-pub(crate) fn row_statistics<W: Wide>(statistics: [FloatTensor<Flex>; 2]) -> Vec<[W; 2]> {
-    let [first, second] = statistics.map(|row_statistics| row_statistics.to_contiguous());
+pub(crate) fn of_rows<W: Wide>(statistics: [FloatTensor<Flex>; 2]) -> Vec<[W; 2]> {
+    let [first, second] = statistics.map(|of_rows| of_rows.to_contiguous());
     slice::<W>(&first).iter().zip(slice::<W>(&second)).map(|(&first, &second)| [first, second]).collect()
 }
 
@@ -192,14 +192,14 @@ where
 }
 
 /// Rows that an operator replaces by its output.
-pub(crate) struct RowBuffer {
+pub(crate) struct Rows {
     /// Read where something else, such as autodiff, holds them too.
     source: Option<FloatTensor<Flex>>,
     /// What [`tasks`](Self::tasks) write.
     pub(crate) output: FloatTensor<Flex>,
 }
 
-impl RowBuffer {
+impl Rows {
     pub(crate) fn new(rows: FloatTensor<Flex>) -> Self {
         // Memory that nobody else sees is written in place.
         if rows.is_contiguous() && rows.is_unique() {
@@ -271,7 +271,7 @@ pub fn matrix_kernel(precision: Precision) -> &'static str {
     }
 }
 
-/// The fewest values for which a second thread is woken. Not tuned.
+/// With fewer values than this, one thread is faster than waking a second.
 const PARALLEL_FROM: usize = 32 * 1024;
 
 /// Calls `work` with every item, of `values` numbers in all, in parallel if that is worth it.

@@ -4,12 +4,9 @@ use crate::engine::call::{Seed, Source, with_current, within};
 use crate::engine::inputs::Tensors;
 use crate::numerics::philox::{GROUP, Mask};
 use crate::numerics::precision::{narrow, wide};
-use burn::backend::autodiff::Autodiff;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{
-    AutodiffBackend, Backend, Dispatch, DispatchAutodiffContext, TensorMetadata, try_read_sync,
-};
+use burn::backend::{Backend, Dispatch, DispatchAutodiffContext, TensorMetadata, try_read_sync};
 use burn::prelude::*;
 use burn::tensor::{Distribution, TensorData};
 use std::collections::VecDeque;
@@ -127,17 +124,6 @@ impl DropoutOps for burn::backend::NdArray {}
 /// Fusion's queue runs operators as a whole.
 #[cfg(feature = "_cubecl")]
 impl DropoutOps for burn::backend::Cube {}
-
-/// The mask is a constant of the graph.
-impl<B: DropoutOps> DropoutOps for Autodiff<B> {
-    fn dropout(tensor: FloatTensor<Self>, seeded: &Seeded<Self>) -> FloatTensor<Self> {
-        let Seeded { seeds, row, prob } = seeded.clone();
-        let (dtype, tensor) = (tensor.dtype(), wide::<Self>(tensor));
-        let ones = B::float_ones(tensor.shape(), &tensor.device(), tensor.dtype().into());
-        let factors = Self::from_inner(B::dropout(ones, &Seeded { seeds, row, prob }));
-        narrow::<Self>(Self::float_mul(tensor, factors), dtype)
-    }
-}
 
 /// On a device that the operators do not know, the mask is Burn's own.
 impl DropoutOps for Dispatch {

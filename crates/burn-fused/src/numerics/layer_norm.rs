@@ -25,6 +25,29 @@ pub(crate) fn layer_norm<B: Backend>(
     (B::float_add(B::float_mul(normalized, gamma), beta), [mean, rstd])
 }
 
+/// The gradients of LayerNorm's x, γ and β that are needed, given x and the gradient of y, all wide.
+pub(crate) fn layer_norm_backward<B: Backend>(
+    x: FloatTensor<B>,
+    [mean, rstd]: [FloatTensor<B>; 2],
+    [gamma, beta]: [&FloatTensor<B>; 2],
+    grad: FloatTensor<B>,
+    [needs_x, needs_gamma, needs_beta]: [bool; 3],
+) -> [Option<FloatTensor<B>>; 3] {
+    let normalized = B::float_mul(B::float_sub(x, mean), rstd.clone());
+    let of_gamma = needs_gamma.then(|| total::<B>(B::float_mul(grad.clone(), normalized.clone()), gamma));
+    let of_beta = needs_beta.then(|| total::<B>(grad.clone(), beta));
+    let of_x = needs_x.then(|| {
+        let rank = grad.shape().num_dims();
+        let gamma = vector::<B>(gamma, &grad);
+        let grad = B::float_mul(grad, gamma);
+        let average = B::float_mean_dim(grad.clone(), rank - 1);
+        let along = B::float_mean_dim(B::float_mul(grad.clone(), normalized.clone()), rank - 1);
+        let grad = B::float_sub(B::float_sub(grad, average), B::float_mul(normalized, along));
+        B::float_mul(grad, rstd)
+    });
+    [of_x, of_gamma, of_beta]
+}
+
 /// The sum of all rows of `tensor` [.., H] as the gradient of the vector `of` `[H]`.
 pub(crate) fn total<B: Backend>(tensor: FloatTensor<B>, of: &FloatTensor<B>) -> FloatTensor<B> {
     let axes: Vec<usize> = (0..tensor.shape().num_dims() - 1).collect();

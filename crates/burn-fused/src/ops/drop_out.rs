@@ -1,7 +1,7 @@
 //! Dropout, and the sum with a residual, for what no other operator drops or adds in its own pass.
 
-use crate::engine::inputs::{OperatorInputs, inputs};
-use crate::engine::operator::{Operator, Output};
+use crate::engine::inputs::{Fields, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
 use crate::numerics::precision::{narrow, wide};
@@ -16,6 +16,9 @@ inputs! {
         optional { residual, }
     }
 }
+
+#[cfg(feature = "_cubecl")]
+impl crate::engine::operator::Kernels<burn_cubecl::CubeBackend> for DropOutOp {}
 
 /// `mask · x`, with a mask that is 0 with the probability `prob` and 1 / (1 − `prob`) otherwise; x outside autodiff.
 ///
@@ -78,25 +81,12 @@ impl Operator for DropOutOp {
         };
         (y, [])
     }
-}
 
-/// CubeCL's devices: the mask by a kernel, and a backward without the forward.
-#[cfg(feature = "_cubecl")]
-mod cube {
-    use super::*;
-    use crate::engine::operator::{Gradients, Kernels, Upstream};
-    use burn_cubecl::CubeBackend;
-
-    impl Kernels<CubeBackend> for DropOutOp {
-        fn backward(
-            inputs: DropOut<CubeBackend>,
-            upstream: Upstream<Self, CubeBackend>,
-        ) -> Gradients<CubeBackend> {
-            let Upstream { grad, needs: [x, residual], .. } = upstream;
-            let residual = inputs.residual.filter(|_| residual);
-            let residual = residual.map(|residual| narrow::<CubeBackend>(grad.clone(), residual.dtype));
-            vec![x.then(|| inputs.dropout.apply(grad)), residual]
-        }
+    fn reference_backward<B: DropoutOps>(inputs: DropOut<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        let Upstream { grad, needs: [x, residual], .. } = upstream;
+        let residual = inputs.residual.filter(|_| residual);
+        let residual = residual.map(|residual| narrow::<B>(grad.clone(), residual.dtype()));
+        vec![x.then(|| inputs.dropout.apply(grad)), residual]
     }
 }
 
@@ -104,9 +94,8 @@ mod cube {
 #[cfg(feature = "flex")]
 mod flex {
     use super::*;
-    use crate::engine::operator::{Gradients, Upstream};
     use crate::flex::mask::factors;
-    use crate::flex::{HostKernels, RowBuffer, Scalar, Wide, for_each, rows_per_task, simd_fn, slice};
+    use crate::flex::{HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice};
     use crate::numerics::philox::Mask;
     use burn::backend::Flex;
     use burn::backend::ops::FloatTensorOps;
@@ -148,7 +137,7 @@ mod flex {
         let size = rows_per_task(columns) * columns;
         let residual = residual.map(|residual| residual.to_contiguous());
         let residual = residual.as_ref().map(|residual| slice::<T>(residual));
-        let mut rows = RowBuffer::new(x);
+        let mut rows = Rows::new(x);
         for_each(count, rows.tasks::<T>(size).enumerate(), |(task, rows)| {
             let y = rows();
             let residual = residual.map(|residual| &residual[task * size..][..y.len()]);

@@ -344,8 +344,7 @@ fn autocast_is_of_its_thread_and_scope_and_the_backward_is_in_the_precision_of_t
     assert!(rounded != expected);
     assert!(run(ours()) == expected, "autocast ended");
     let panicked = catch_unwind(|| autocast::<()>(Precision::Bf16, || panic!("in autocast")));
-    assert_eq!(panicked.unwrap_err().downcast_ref::<&str>(), Some(&"in autocast"));
-    assert!(run(ours()) == expected, "a panic ended autocast");
+    assert!(panicked.is_err() && run(ours()) == expected, "a panic ended autocast");
     let elsewhere = autocast(Precision::Bf16, || {
         let (x, layer) = (x.clone(), layer.clone());
         let y = move || values(linear(x, layer.weight.val(), layer.bias.map(|bias| bias.val())));

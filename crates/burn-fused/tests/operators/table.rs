@@ -222,8 +222,8 @@ impl Heads {
                     });
                     let score: f64 = score.sum();
                     let of = if self.bias == Bias::One { 0 } else { sequence };
-                    let index = ((of * self.heads + head) * longest + i) * longest + j;
-                    let bias = bias.map_or(0.0, |leaf| leaves[leaf][index]);
+                    let place = ((of * self.heads + head) * longest + i) * longest + j;
+                    let bias = bias.map_or(0.0, |leaf| leaves[leaf][place]);
                     (score / (self.columns as f64).sqrt() + bias).exp()
                 };
                 let is_near = |j: usize| self.window.is_none_or(|window| i.abs_diff(j) <= window);
@@ -466,13 +466,13 @@ fn embed_layer_norms() -> Vec<Sample> {
             Values => batch * seq,
             _ => vocab,
         };
-        let id = move |index: usize| if one { 1 } else { (index * 7919 + index / 3) % vocab };
+        let id = move |place: usize| if one { 1 } else { (place * 7919 + place / 3) % vocab };
         let mut leaves: Vec<usize> = roles.iter().map(|&role| rows_of(role) * hidden).collect();
         leaves.extend([hidden, hidden]);
         let forward = move |leaves: &[Tensor<1>]| {
             let device = leaves[0].device();
             let ids = |count: usize| {
-                let ids: Vec<i32> = (0..count).map(|index| id(index) as i32).collect();
+                let ids: Vec<i32> = (0..count).map(|place| id(place) as i32).collect();
                 Tensor::<1, Int>::from_ints(ids.as_slice(), &device).reshape([count / seq, seq])
             };
             let rows: [Rows; 3] = std::array::from_fn(|i| {

@@ -50,6 +50,42 @@ const TRANSFORMERS: [(&str, [f64; 4], [f64; 4]); 9] = [
     ("linear", [-3.7, -0.9, 0.25, 2.4], [1.0; 4]),
 ];
 
+/// x, and `torch.nn.functional.gelu(x, approximate="none")` and its derivative, PyTorch 2.15.0 in f64.
+const GELU: [[f64; 3]; 16] = [
+    [-14.0, -0.0, -1.53524918314456e-42],
+    [-6.0, -5.919525869479969e-09, -3.546870945402639e-08],
+    [-3.5, -0.0008142017766243903, -0.0028217603536246205],
+    [-2.0, -0.04550026389635842, -0.08523180107819692],
+    [-1.0, -0.15865525393145702, -0.08331547058768635],
+    [-0.75, -0.16997051428265111, 0.0007742782607648296],
+    [-0.125, -0.056282721896235885, 0.4007820643017934],
+    [0.0, 0.0, 0.5],
+    [0.001, 0.000500398942213911, 0.5007978842948414],
+    [0.5, 0.34573123063700656, 0.8674951246561629],
+    [1.0, 0.841344746068543, 1.0833154705876864],
+    [1.75, 1.67989647548832, 1.110926151082578],
+    [2.5, 2.4844758366855597, 1.037611085908145],
+    [4.0, 3.9998733150326675, 1.0005036496612265],
+    [6.0, 5.999999994080474, 1.0000000354687093],
+    [14.0, 14.0, 1.0],
+];
+
+#[test]
+fn gelu_and_its_derivative_are_those_of_pytorch() {
+    let device = flex().autodiff();
+    let [x, expected @ ..] = [0, 1, 2].map(|column| GELU.map(|row| row[column]).to_vec());
+    let run = |dtype| {
+        let x = tensor(&x, &device, dtype).reshape([GELU.len(), 1]).require_grad();
+        let y = bias_gelu(x.clone(), Tensor::zeros([1], (&device, dtype)));
+        [values(y.clone()), values(x.grad(&y.sum().backward()).unwrap())]
+    };
+    for (dtype, limit) in [(DType::F64, 1e-15), (DType::F32, 3e-7)] {
+        for found in [run(dtype), on_reference_path(|| run(dtype))] {
+            assert_near("GELU", &found, &expected, limit);
+        }
+    }
+}
+
 #[test]
 fn activations_in_f64_are_those_of_transformers_and_so_are_their_gradients() {
     for device in all() {
@@ -58,7 +94,7 @@ fn activations_in_f64_are_those_of_transformers_and_so_are_their_gradients() {
         }
         let device = device.autodiff();
         for (name, expected, slopes) in TRANSFORMERS {
-            let activation = Activation::from_name(name).unwrap();
+            let activation = Activation::of_name(name).unwrap();
             let x = tensor(&[-4.0, -1.0, 0.5, 2.0], &device, DType::F64).require_grad();
             let y = bias_activation(
                 x.clone().reshape([1, 4]),
@@ -80,7 +116,7 @@ fn activations_in_f64_are_those_of_transformers_and_so_are_their_gradients() {
 fn every_name_of_an_activation_leads_back_to_it() {
     for activation in Activation::ALL {
         for name in activation.names() {
-            assert_eq!(Activation::from_name(name), Some(activation));
+            assert_eq!(Activation::of_name(name), Some(activation));
             assert!(Activation::all_names().contains(name));
         }
     }

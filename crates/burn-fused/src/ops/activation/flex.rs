@@ -5,13 +5,13 @@ use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::flex::row::accumulate;
 use crate::flex::scalar::Functions;
 use crate::flex::{
-    HostKernels, RowBuffer, Scalar, Wide, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each,
+    HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice, tensor, total_of_each,
     vector_gradient, widened,
 };
 use burn::backend::{Flex, TensorMetadata};
 use pulp::Simd;
 
-/// The time of a value, relative to one of LayerNorm, by which tasks are cut. An estimate by the number of operations; not tuned.
+/// Cost per value, relative to LayerNorm.
 const WORK: usize = 4;
 
 /// Kernels are where time goes: in feed-forward networks.
@@ -28,7 +28,7 @@ impl HostKernels for BiasActivationOp {
         let bias = bias::<T>(&input);
         let gate = input.gate.map(|gate| gate.to_contiguous());
         let gate = gate.as_ref().map(|gate| slice::<T>(gate));
-        let mut rows = RowBuffer::new(input.x);
+        let mut rows = Rows::new(input.x);
         let size = rows_per_task(columns) * columns;
         for_each(WORK * count, rows.tasks::<T>(size).enumerate(), |(task, rows)| {
             let y = rows();
@@ -51,7 +51,7 @@ impl HostKernels for BiasActivationOp {
         let x = input.x.to_contiguous();
         let x = slice::<T>(&x);
         // Becomes that of x, of which the bias's is the sum.
-        let mut grad = RowBuffer::new(grad);
+        let mut grad = Rows::new(grad);
         let gate = input.gate.as_ref().map(|gate| gate.to_contiguous());
         let gate = gate.as_ref().map(|gate| slice::<T>(gate)).unwrap_or_default();
         let mut gate_grad = vec![T::default(); gate.len()];

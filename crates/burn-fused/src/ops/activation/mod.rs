@@ -7,21 +7,18 @@ mod flex;
 
 use crate::engine::device::assert_computes;
 use crate::engine::inputs::inputs;
-use crate::engine::operator::{Operator, Output};
+use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
-use crate::numerics::layer_norm::vector;
+use crate::numerics::layer_norm::{total, vector};
 use crate::numerics::precision::{narrow, wide};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::prelude::*;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// The largest `|z|` that activations compute with where a power of it would overflow: beyond it their tails are flat.
+/// Where tails are flat, for every activation but the identity: `|z|` counts as no more than that where it would overflow.
 const FAR: f64 = 1e3;
-
-/// Below −`FLAT` the sigmoid is 0: less than 2e-35.
-const FLAT: f64 = 80.0;
 
 /// The factor of z³ in the approximation of GELU.
 const CUBIC: f64 = 0.044715;
@@ -126,6 +123,26 @@ impl Operator for BiasActivationOp {
         };
         (narrow::<B>(y, inputs.x.dtype()), [])
     }
+
+    fn reference_backward<B: DropoutOps>(
+        inputs: BiasActivation<B>,
+        upstream: Upstream<Self, B>,
+    ) -> Gradients<B> {
+        let Upstream { grad, needs: [x, bias, gate], .. } = upstream;
+        let z = biased::<B>(&inputs);
+        let grad = wide::<B>(grad);
+        let gate_grad = inputs.gate.as_ref().filter(|_| gate).map(|gate| {
+            let value = activated::<B>(z.clone(), inputs.activation);
+            narrow::<B>(B::float_mul(grad.clone(), value), gate.dtype())
+        });
+        let grad = match &inputs.gate {
+            Some(gate) => B::float_mul(grad, wide::<B>(gate.clone())),
+            None => grad,
+        };
+        let grad = differentiated::<B>(z, grad, inputs.activation);
+        let bias = inputs.bias.as_ref().filter(|_| bias).map(|bias| total::<B>(grad.clone(), bias));
+        vec![x.then(|| narrow::<B>(grad, inputs.x.dtype())), bias, gate_grad]
+    }
 }
 
 /// f(z).
@@ -133,7 +150,7 @@ fn activated<B: Backend>(z: FloatTensor<B>, activation: Activation) -> FloatTens
     match activation {
         Activation::Gelu => B::float_mul(cumulative::<B>(z.clone()), z),
         Activation::GeluTanh | Activation::GeluFast => {
-            let tanh = B::float_tanh(cubic::<B>(z.clone(), activation.slope()));
+            let tanh = B::float_tanh(cubic::<B>(&z, activation.slope(), 1.0));
             B::float_mul(half_above::<B>(tanh), z)
         }
         Activation::QuickGelu | Activation::Silu => {
@@ -145,6 +162,55 @@ fn activated<B: Backend>(z: FloatTensor<B>, activation: Activation) -> FloatTens
         Activation::Sigmoid => sigmoid::<B>(z),
         Activation::Identity => z,
     }
+}
+
+/// ∂L/∂z of ∂L/∂f(z).
+fn differentiated<B: Backend>(
+    z: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    activation: Activation,
+) -> FloatTensor<B> {
+    match activation {
+        Activation::Gelu => {
+            let half_square = B::float_mul_scalar(B::float_mul(z.clone(), z.clone()), (-0.5).into());
+            let density = B::float_mul_scalar(B::float_exp(half_square), (1.0 / (2.0 * PI).sqrt()).into());
+            let slope = B::float_add(cumulative::<B>(z.clone()), B::float_mul(z, density));
+            B::float_mul(grad, slope)
+        }
+        Activation::GeluTanh | Activation::GeluFast => {
+            let slope = activation.slope();
+            let tanh = B::float_tanh(cubic::<B>(&z, slope, 1.0));
+            let square = B::float_mul(tanh.clone(), tanh.clone());
+            let rest = B::float_add_scalar(B::float_mul_scalar(square, (-0.5).into()), 0.5.into());
+            // z times the derivative of the cubic is the cubic with three times its last term.
+            let inner = B::float_mul(rest, cubic::<B>(&z, slope, 3.0));
+            B::float_mul(grad, B::float_add(half_above::<B>(tanh), flat_far::<B>(z, inner)))
+        }
+        Activation::QuickGelu | Activation::Silu => {
+            let u = B::float_mul_scalar(z.clone(), activation.slope().into());
+            let share = sigmoid::<B>(u.clone());
+            // σ(u) + u · σ(u) · (1 − σ(u))
+            let rest = B::float_sub(share.clone(), B::float_mul(share.clone(), share.clone()));
+            B::float_mul(grad, B::float_add(share, flat_far::<B>(z, B::float_mul(u, rest))))
+        }
+        Activation::Relu => B::relu_backward(B::relu(z), grad),
+        Activation::Tanh => {
+            let y = B::float_tanh(z);
+            B::float_sub(grad.clone(), B::float_mul(grad, B::float_mul(y.clone(), y)))
+        }
+        Activation::Sigmoid => {
+            let y = sigmoid::<B>(z);
+            let slope = B::float_sub(y.clone(), B::float_mul(y.clone(), y));
+            B::float_mul(grad, slope)
+        }
+        Activation::Identity => grad,
+    }
+}
+
+/// `values`, but 0 where z is far: there they are 0 · ∞ if a power of z overflows.
+fn flat_far<B: Backend>(z: FloatTensor<B>, values: FloatTensor<B>) -> FloatTensor<B> {
+    let bool_dtype = get_or_init_device_settings::<B>(&z.device()).bool_dtype;
+    B::float_mask_fill(values, B::float_greater_elem(B::float_abs(z), FAR.into(), bool_dtype), 0.0.into())
 }
 
 /// x + bias, wide.
@@ -166,20 +232,14 @@ fn half_above<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
 
 /// 1 / (1 + e⁻ᶻ). Burn's own passes through f32 on some backends.
 fn sigmoid<B: Backend>(z: FloatTensor<B>) -> FloatTensor<B> {
-    let bool_dtype = get_or_init_device_settings::<B>(&z.device()).bool_dtype;
-    let is_far_below = B::float_lower_elem(z.clone(), (-FLAT).into(), bool_dtype);
-    // There e⁻ᶻ overflows, and its gradient would be 0 · ∞.
-    let z = B::float_mask_fill(z, is_far_below.clone(), 0.0.into());
-    let share = B::float_recip(B::float_add_scalar(B::float_exp(B::float_neg(z)), 1.0.into()));
-    B::float_mask_fill(share, is_far_below, 0.0.into())
+    B::float_recip(B::float_add_scalar(B::float_exp(B::float_neg(z)), 1.0.into()))
 }
 
-/// `slope` · (z + 0.044715 z³), of `|z|` up to [`FAR`].
-fn cubic<B: Backend>(z: FloatTensor<B>, slope: f64) -> FloatTensor<B> {
-    let z = B::float_clamp(z, (-FAR).into(), FAR.into());
+/// `slope` · (z + `weight` · 0.044715 z³).
+fn cubic<B: Backend>(z: &FloatTensor<B>, slope: f64, weight: f64) -> FloatTensor<B> {
     let square = B::float_mul(z.clone(), z.clone());
-    let factor = B::float_add_scalar(B::float_mul_scalar(square, CUBIC.into()), 1.0.into());
-    B::float_mul_scalar(B::float_mul(factor, z), slope.into())
+    let factor = B::float_add_scalar(B::float_mul_scalar(square, (weight * CUBIC).into()), 1.0.into());
+    B::float_mul_scalar(B::float_mul(factor, z.clone()), slope.into())
 }
 
 /// An activation: `hidden_act` and the like of a `config.json`.
@@ -187,7 +247,7 @@ fn cubic<B: Backend>(z: FloatTensor<B>, slope: f64) -> FloatTensor<B> {
 /// ```
 /// use burn_fused::Activation;
 ///
-/// assert_eq!(Activation::from_name("gelu_new"), Some(Activation::GeluTanh));
+/// assert_eq!(Activation::of_name("gelu_new"), Some(Activation::GeluTanh));
 /// assert_eq!(Activation::GeluTanh.names()[0], "gelu_new");
 /// ```
 #[derive(Config, Debug, Copy, PartialEq, Eq, Hash)]
@@ -236,7 +296,7 @@ impl Activation {
     }
 
     /// The activation that transformers calls `name`.
-    pub fn from_name(name: &str) -> Option<Self> {
+    pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|activation| activation.names().contains(&name))
     }
 

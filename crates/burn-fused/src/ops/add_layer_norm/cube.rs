@@ -11,13 +11,11 @@ use burn_cubecl::tensor::CubeTensor;
 
 type Input = AddLayerNorm<CubeBackend>;
 
-/// The most buffers of a kernel, the backward's: x, bias, residual, γ, the seeds, two statistics, y's gradient, the gradients of x and
-/// the residual, and shares of the totals.
-pub(crate) const BUFFERS: usize = 11;
+const BINDINGS: u32 = 13;
 
 fn launch(input: &Input) -> Option<RowLaunch> {
     let AddLayerNorm { x, bias, residual, gamma, beta, .. } = input;
-    RowLaunch::for_norm(&[x, bias, residual], [gamma, beta], x.meta.shape().dims(), BUFFERS)
+    RowLaunch::of_norm(&[x, bias, residual], [gamma, beta], x.meta.shape().dims(), BINDINGS)
 }
 
 fn summands<T: Float>(input: &Input) -> SummandsLaunch<T> {

@@ -5,8 +5,8 @@ use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::factors;
 use crate::flex::row::{Norm, accumulate};
 use crate::flex::{
-    HostKernels, RowBuffer, Scalar, Wide, for_each, row_statistics, rows_per_task, simd_fn, slice,
-    statistics, tensor, total_of_each, vector_gradient, widened,
+    HostKernels, Rows, Scalar, Wide, for_each, of_rows, rows_per_task, simd_fn, slice, statistics, tensor,
+    total_of_each, vector_gradient, widened,
 };
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
@@ -17,7 +17,7 @@ impl HostKernels for AddLayerNormOp {
         let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
         let bias = widened::<T>(&input.bias);
         let [rows, hidden] = input.x.shape().dims();
-        let (mut x, residual) = (RowBuffer::new(input.x), input.residual.to_contiguous());
+        let (mut x, residual) = (Rows::new(input.x), input.residual.to_contiguous());
         let residual = slice::<T>(&residual);
         let step = rows_per_task(hidden);
         let mut found = vec![[T::Wide::ZERO; 2]; rows];
@@ -39,9 +39,9 @@ impl HostKernels for AddLayerNormOp {
         let size = step * hidden;
         let [x, residual] = [&input.x, &input.residual].map(|rows| rows.to_contiguous());
         let [x, residual] = [&x, &residual].map(slice::<T>);
-        let statistics = row_statistics(statistics);
+        let statistics = of_rows(statistics);
         // Becomes that of the residual, which without dropout is x's, too.
-        let mut grad = RowBuffer::new(grad);
+        let mut grad = Rows::new(grad);
         let is_apart = needs_x && norm.mask.is_some();
         let mut x_grad = vec![T::default(); if is_apart { x.len() } else { 0 }];
 

@@ -1,15 +1,15 @@
 //! Add a bias, drop, add the residual, normalise: one operator with its own backward.
 
 #[cfg(feature = "_cubecl")]
-pub(crate) mod cube;
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::inputs::{OperatorInputs, inputs};
-use crate::engine::operator::{Operator, Output, Spec};
+use crate::engine::inputs::{Fields, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
-use crate::numerics::layer_norm::{layer_norm, vector};
+use crate::numerics::layer_norm::{layer_norm, layer_norm_backward, total, vector};
 use crate::numerics::precision::{narrow, wide};
 use crate::ops::embed_layer_norm::Norm;
 use burn::backend::tensor::FloatTensor;
@@ -107,13 +107,29 @@ pub fn add_layer_norm(
 impl Operator for AddLayerNormOp {
     fn specs<B: Backend>(inputs: &AddLayerNorm<B>) -> Vec<Spec> {
         let of_row = Spec::statistic([inputs.x.shape()[0], 1], inputs.x.dtype());
-        vec![Spec::like(&inputs.x), of_row.clone(), of_row]
+        vec![Spec::of(&inputs.x), of_row.clone(), of_row]
     }
 
     fn reference<B: DropoutOps>(inputs: AddLayerNorm<B>) -> Output<Self, B> {
         let AddLayerNorm { gamma, beta, epsilon, .. } = &inputs;
         let (y, statistics) = layer_norm::<B>(sum::<B>(&inputs), [gamma, beta], *epsilon);
         (narrow::<B>(y, inputs.x.dtype()), statistics)
+    }
+
+    fn reference_backward<B: DropoutOps>(
+        inputs: AddLayerNorm<B>,
+        upstream: Upstream<Self, B>,
+    ) -> Gradients<B> {
+        let Upstream { statistics, grad, needs: [x, bias, residual, gamma, beta] } = upstream;
+        let (sum, vectors, grad) = (sum::<B>(&inputs), [&inputs.gamma, &inputs.beta], wide::<B>(grad));
+        let needs = [x || bias || residual, gamma, beta];
+        let [grad, gamma, beta] = layer_norm_backward::<B>(sum, statistics, vectors, grad, needs);
+        let Some(grad) = grad else { return vec![None, None, None, gamma, beta] };
+        let residual = residual.then(|| narrow::<B>(grad.clone(), inputs.residual.dtype()));
+        let grad = if x || bias { inputs.dropout.apply(grad) } else { grad };
+        let bias = bias.then(|| total::<B>(grad.clone(), &inputs.bias));
+        let x = x.then(|| narrow::<B>(grad, inputs.x.dtype()));
+        vec![x, bias, residual, gamma, beta]
     }
 }
 

@@ -2,10 +2,11 @@
 //! CubeCL's devices compute such vectors.
 
 use super::{Attention, AttentionOp};
-use crate::engine::inputs::OperatorInputs;
-use crate::engine::operator::{Operator, Output, Spec};
+use crate::engine::inputs::Fields;
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{narrow, wide};
+use burn::backend::ops::PadMode;
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{Shape, Slice, TensorData};
@@ -14,20 +15,58 @@ impl Operator for AttentionOp {
     fn specs<B: Backend>(inputs: &Attention<B>) -> Vec<Spec> {
         let shape = [inputs.lengths.len(), inputs.heads, inputs.longest, 1];
         let of_row = Spec::statistic(shape, inputs.query.dtype());
-        let output = Spec::like(&inputs.query);
+        let output = Spec::of(&inputs.query);
         vec![output.clone(), of_row.clone(), of_row, output]
     }
 
     fn reference<B: DropoutOps>(inputs: Attention<B>) -> Output<Self, B> {
-        let dtype = inputs.query.dtype();
-        // Once: keys and queries are multiplied with vectors of distances, too.
-        let inputs = folded::<B>(AttentionOp::map::<B, B>(inputs, &mut wide::<B>, &mut |int| int));
+        let inputs = folded::<B>(inputs);
         let rectangle = Rectangle::new(&inputs);
         let (weights, [max, inverse_sum]) = rectangle.softmax();
         let context = B::float_matmul(inputs.dropout.apply(weights), rectangle.fill(&inputs.value));
-        let output = narrow::<B>(rectangle.empty(context), dtype);
+        let output = narrow::<B>(rectangle.empty(context), inputs.query.dtype());
         (output.clone(), [max, inverse_sum, output])
     }
+
+    fn reference_backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        folded_backward(inputs, upstream, backward)
+    }
+}
+
+/// The gradients of query, key, value and bias, without vectors of distances.
+fn backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<AttentionOp, B>) -> Gradients<B> {
+    let Upstream { statistics: [max, inverse_sum, _], grad, needs: [query, key, value, bias, ..] } = upstream;
+    let rectangle = Rectangle::new(&inputs);
+    let rows = |tensor, of: &FloatTensor<B>| narrow::<B>(rectangle.empty(tensor), of.dtype());
+    let grad = rectangle.fill(&grad);
+    let weights = B::float_exp(B::float_sub(rectangle.scores(), max));
+    let weights = B::float_mul(weights, inverse_sum);
+    let value = value.then(|| {
+        let dropped = inputs.dropout.apply(weights.clone());
+        rows(B::float_matmul(B::float_swap_dims(dropped, 2, 3), grad.clone()), &inputs.value)
+    });
+    if !(query || key || bias) {
+        return vec![None, None, value, None];
+    }
+    let grad = B::float_matmul(grad, B::float_swap_dims(rectangle.fill(&inputs.value), 2, 3));
+    let grad = inputs.dropout.apply(grad);
+    let along = B::float_sum_dim(B::float_mul(grad.clone(), weights.clone()), 3);
+    let grad = B::float_mul(weights, B::float_sub(grad, along)); // of the scores
+    let bias = inputs.bias.as_ref().filter(|_| bias).map(|bias| bias_gradient::<B>(grad.clone(), bias));
+    let grad = B::float_mul_scalar(grad, inputs.scale.into());
+    let query =
+        query.then(|| rows(B::float_matmul(grad.clone(), rectangle.fill(&inputs.key)), &inputs.query));
+    let key = key.then(|| {
+        let grad = B::float_swap_dims(grad, 2, 3);
+        rows(B::float_matmul(grad, rectangle.fill(&inputs.query)), &inputs.key)
+    });
+    vec![query, key, value, bias]
+}
+
+/// The gradient of `bias` of that of the logits, [B, A, L, L].
+pub(super) fn bias_gradient<B: Backend>(grad: FloatTensor<B>, bias: &FloatTensor<B>) -> FloatTensor<B> {
+    let is_shared = bias.shape()[0] < grad.shape()[0];
+    narrow::<B>(if is_shared { B::float_sum_dim(wide::<B>(grad), 0) } else { grad }, bias.dtype())
 }
 
 /// P of any inputs, [B, A, L, L] wide.
@@ -135,8 +174,7 @@ impl<'a, B: Backend> Rectangle<'a, B> {
     /// P [B, A, L, L] wide, and the statistics of its rows.
     fn softmax(&self) -> (FloatTensor<B>, [FloatTensor<B>; 2]) {
         let scores = self.scores();
-        // The weights do not depend on it.
-        let max = B::float_max_dim(B::float_detach(scores.clone()), 3);
+        let max = B::float_max_dim(scores.clone(), 3);
         let weights = B::float_exp(B::float_sub(scores, max.clone()));
         let inverse_sum = B::float_recip(B::float_sum_dim(weights.clone(), 3));
         (B::float_mul(weights, inverse_sum.clone()), [max, inverse_sum])
@@ -157,6 +195,45 @@ pub(super) fn folded<B: Backend>(inputs: Attention<B>) -> Attention<B> {
     let bias = inputs.bias.map(wide::<B>).into_iter().chain(of_query).chain(of_key);
     let bias = bias.reduce(B::float_add).map(|bias| narrow::<B>(bias, inputs.query.dtype()));
     Attention { bias, by_query: None, by_key: None, ..inputs }
+}
+
+/// The gradients of `inputs`, by a `backward` that takes the [`folded`] inputs.
+pub(super) fn folded_backward<B: DropoutOps>(
+    inputs: Attention<B>,
+    upstream: Upstream<AttentionOp, B>,
+    backward: impl FnOnce(Attention<B>, Upstream<AttentionOp, B>) -> Gradients<B>,
+) -> Gradients<B> {
+    if !inputs.has_distances() {
+        return backward(inputs, upstream);
+    }
+    let [query, key, value, bias, by_query, by_key] = upstream.needs;
+    let needs = [query, key, value, query || key || bias || by_query || by_key, false, false];
+    let mut gradients = backward(folded::<B>(inputs.clone()), Upstream { needs, ..upstream });
+    gradients.resize(6, None);
+    let Some(of_logits) = gradients[3].take() else { return gradients };
+    let rectangle = Rectangle::new(&inputs);
+    let [of_query, of_key] = Side::both(&rectangle);
+    let of_bias = inputs.bias.as_ref().filter(|_| bias);
+    gradients[3] = of_bias.map(|bias| bias_gradient::<B>(of_logits.clone(), bias));
+    let scaled = B::float_mul_scalar(wide::<B>(of_logits), inputs.scale.into());
+    let operands = AttentionOp::operands::<B>(&inputs);
+    let mut add = |operand: usize, further: Option<FloatTensor<B>>| {
+        let found = gradients[operand].take().map(wide::<B>);
+        let sum = found.into_iter().chain(further).reduce(B::float_add);
+        gradients[operand] = sum.zip(operands[operand]).map(|(sum, of)| narrow::<B>(sum, of.dtype()));
+    };
+    if let Some(side) = of_query {
+        let [of_rows, of_vectors] = side.gradients(scaled.clone(), &rectangle, [query, by_query]);
+        add(0, of_rows);
+        add(4, of_vectors);
+    }
+    if let Some(side) = of_key {
+        let scaled = B::float_swap_dims(scaled, 2, 3);
+        let [of_rows, of_vectors] = side.gradients(scaled, &rectangle, [key, by_key]);
+        add(1, of_rows);
+        add(5, of_vectors.map(|vectors| B::float_flip(vectors, &[0])));
+    }
+    gradients
 }
 
 /// Rows, and the vectors of distances that they are multiplied with, both wide.
@@ -183,6 +260,25 @@ impl<B: Backend> Side<B> {
             Some(Self { rows: rectangle.fill(rows), vectors })
         })
     }
+
+    /// The gradients of the rows, [N, H], and of the vectors, [2L − 1, H], from that of the scaled logits, [B, A, L, L], where they are
+    /// needed.
+    fn gradients(
+        self,
+        logits: FloatTensor<B>,
+        rectangle: &Rectangle<B>,
+        [needs_rows, needs_vectors]: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
+        let grad = by_distance::<B>(logits);
+        let of_rows = needs_rows.then(|| rectangle.empty(B::float_matmul(grad.clone(), self.vectors)));
+        let of_vectors = needs_vectors.then(|| {
+            let [_, heads, _, columns] = rectangle.dims;
+            let sum = B::float_sum_dim(B::float_matmul(B::float_swap_dims(grad, 2, 3), self.rows), 0);
+            let distances = sum.shape()[2];
+            B::float_reshape(B::float_swap_dims(sum, 1, 2), Shape::new([distances, heads * columns]))
+        });
+        [of_rows, of_vectors]
+    }
 }
 
 /// From products with every distance, [B, A, L, 2L − 1], to those of each pair, [B, A, L, L]:
@@ -200,4 +296,17 @@ fn by_key<B: Backend>(products: FloatTensor<B>) -> FloatTensor<B> {
         B::float_slice(flat, &[Slice::full(), Slice::full(), Slice::from(length - 1..length - 1 + count)]);
     let rows = B::float_reshape(wanted, Shape::new([batch, heads, length, distances - 1]));
     B::float_slice(rows, &[Slice::full(), Slice::full(), Slice::full(), Slice::from(0..length)])
+}
+
+/// The gradient of [`by_key`]'s input: zero where no pair has the distance.
+fn by_distance<B: Backend>(pairs: FloatTensor<B>) -> FloatTensor<B> {
+    let [batch, heads, length, _] = pairs.shape().dims();
+    if length == 1 {
+        return pairs;
+    }
+    let zeros = PadMode::Constant(0.0);
+    let rows = B::float_pad(pairs, &[(0, 0), (0, 0), (0, 0), (0, length - 2)], zeros);
+    let flat = B::float_reshape(rows, Shape::new([batch, heads, length * (2 * length - 2)]));
+    let flat = B::float_pad(flat, &[(0, 0), (0, 0), (length - 1, 1)], zeros);
+    B::float_reshape(flat, Shape::new([batch, heads, length, 2 * length - 1]))
 }

@@ -2,7 +2,7 @@
 
 use super::{CrossEntropy, CrossEntropyOp};
 use crate::cube::launch::{RowLaunch, buffer, int_tensor};
-use crate::cube::row::{cube_max, cube_sum, nearest_row, scratch_values};
+use crate::cube::row::{cube_max, cube_sum, nearest_row};
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
@@ -10,12 +10,11 @@ use burn_cubecl::kernel::into_contiguous;
 
 type Input = CrossEntropy<CubeBackend>;
 
-/// The most buffers of a kernel, the backward's: logits, labels, two statistics, the loss's gradient and the logits'.
-pub(crate) const BUFFERS: usize = 6;
+const BINDINGS: u32 = 8;
 
 fn launch(input: &Input) -> Option<RowLaunch> {
     let shape = input.logits.meta.shape().dims();
-    RowLaunch::for_rows(&[&input.logits], shape, BUFFERS)
+    RowLaunch::of(&[&input.logits], shape, BINDINGS)
 }
 
 impl Kernels<CubeBackend> for CrossEntropyOp {
@@ -91,7 +90,7 @@ fn forward_kernel<T: Float, W: Float>(
     if row >= rows {
         terminate!();
     }
-    let mut scratch = Shared::<[W]>::new_slice(comptime!(scratch_values(units)));
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
     let mut most = W::min_value();
     let mut sum = W::new(0.0);
     let mut class = UNIT_POS as usize;

@@ -1,19 +1,20 @@
 //! Mean cross-entropy over the rows of a matrix of logits: one operator with its own backward.
 
 #[cfg(feature = "_cubecl")]
-pub(crate) mod cube;
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
 use crate::engine::device::assert_computes;
 use crate::engine::inputs::inputs;
-use crate::engine::operator::{Operator, Output, Spec};
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{narrow, wide};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata};
 use burn::prelude::*;
+use burn::tensor::IndexingUpdateOp;
 
 inputs! {
     /// The inputs of [`cross_entropy`], N and V above 0. The statistics of each row are the largest logit m and the log of the sum l,
@@ -79,7 +80,7 @@ pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
 
 impl Operator for CrossEntropyOp {
     fn specs<B: Backend>(inputs: &CrossEntropy<B>) -> Vec<Spec> {
-        let Spec { shape, dtype } = Spec::like(&inputs.logits);
+        let Spec { shape, dtype } = Spec::of(&inputs.logits);
         let of_row = Spec::statistic([shape[0], 1], dtype);
         vec![Spec { shape: Shape::new([1]), dtype }, of_row.clone(), of_row]
     }
@@ -90,13 +91,32 @@ impl Operator for CrossEntropyOp {
         let [rows, _] = logits.shape().dims();
         let labels = column::<B>(labels, &logits);
         let logits = wide::<B>(logits);
-        // The loss does not depend on it. [N, 1]
-        let largest = B::float_max_dim(B::float_detach(logits.clone()), 1);
+        let largest = B::float_max_dim(logits.clone(), 1); // [N, 1]
         let centered = B::float_sub(logits, largest.clone());
         let log_sums = B::float_log(B::float_sum_dim(B::float_exp(centered.clone()), 1));
         let losses = B::float_sub(log_sums.clone(), B::float_gather(1, centered, labels));
         let loss = B::float_mul_scalar(B::float_sum(losses), (1.0 / rows as f64).into());
         (narrow::<B>(B::float_reshape(loss, Shape::new([1])), dtype), [largest, log_sums])
+    }
+
+    fn reference_backward<B: DropoutOps>(
+        inputs: CrossEntropy<B>,
+        upstream: Upstream<Self, B>,
+    ) -> Gradients<B> {
+        let Upstream { statistics: [largest, log_sums], grad, .. } = upstream;
+        let CrossEntropy { logits, labels } = inputs;
+        let dtype = logits.dtype();
+        let [rows, _] = logits.shape().dims();
+        let labels = column::<B>(labels, &logits);
+        let centered = B::float_sub(wide::<B>(logits), largest);
+        let softmax = B::float_exp(B::float_sub(centered, log_sums));
+        let minus_one =
+            B::float_neg(B::float_ones(Shape::new([rows, 1]), &softmax.device(), softmax.dtype().into()));
+        // One label a row: no two additions meet, and their order does not matter.
+        let difference = B::float_scatter(1, softmax, labels, minus_one, IndexingUpdateOp::Add);
+        let scale = B::float_mul_scalar(wide::<B>(grad), (1.0 / rows as f64).into());
+        let gradient = B::float_mul(difference, B::float_reshape(scale, Shape::new([1, 1])));
+        vec![Some(narrow::<B>(gradient, dtype))]
     }
 }
 

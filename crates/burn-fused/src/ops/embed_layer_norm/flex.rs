@@ -6,15 +6,15 @@ use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::factors;
 use crate::flex::row::{Norm, accumulate};
 use crate::flex::{
-    HostKernels, Scalar, Wide, for_each, indices, row_statistics, simd_fn, slice, statistics, tensor,
-    total_of_each, vector_gradient,
+    HostKernels, Scalar, Wide, for_each, indices, of_rows, simd_fn, slice, statistics, tensor, total_of_each,
+    vector_gradient,
 };
 use crate::numerics::precision::wide;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 
-/// Tokens of a task: 64 rows of BERT-base are 192 KiB. Not tuned.
+/// Tokens that are worked on in one go.
 const TASK: usize = 64;
 
 impl HostKernels for EmbedLayerNormOp {
@@ -40,7 +40,7 @@ impl HostKernels for EmbedLayerNormOp {
         let hidden = norm.gamma.len();
         let tables = tables::<T>(&input);
         let sources = sources::<T>(&input, &tables);
-        let statistics = row_statistics(statistics);
+        let statistics = of_rows(statistics);
         let mut data = wide::<Flex>(grad).into_data(); // the gradient's own memory, or a copy if something else holds it
         let d = data.as_mut_slice::<T::Wide>().expect("a gradient of the kernel's dtype");
         let tasks = d.chunks_mut(TASK * hidden).zip(statistics.chunks(TASK)).enumerate();
@@ -89,8 +89,8 @@ fn sources<'a, T: Scalar>(
         let (rows, padding_idx) = match &summands[i].rows {
             Index::Ids { ids, padding_idx } => {
                 let ([_, columns], count) = (ids.shape().dims(), table.shape()[0]);
-                let ids = indices(ids, count, |index, id| {
-                    let (name, row, column, last) = (names[i], index / columns, index % columns, count - 1);
+                let ids = indices(ids, count, |place, id| {
+                    let (name, row, column, last) = (names[i], place / columns, place % columns, count - 1);
                     format!(
                         "{name}[{row}][{column}] is {id}, but the table has {count} rows (valid ids: 0..={last})"
                     )
@@ -173,7 +173,7 @@ simd_fn! {
     }
 }
 
-/// The most tokens that share a row whose gradient one thread adds up; of more, columns are added up in parallel. Not tuned.
+/// Above this many tokens in one row, its columns are summed in parallel.
 const LONG_RUN: usize = 64;
 
 /// A table's gradient: for each row the sum of `d` over the tokens that read it, in their order; 0 for the padding row.

@@ -5,11 +5,11 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::inputs::{OperatorInputs, Tensors, inputs};
-use crate::engine::operator::{Operator, Output, Spec};
+use crate::engine::inputs::{Fields, Tensors, inputs};
+use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
-use crate::numerics::layer_norm::layer_norm;
+use crate::numerics::layer_norm::{layer_norm, layer_norm_backward};
 use crate::numerics::precision::{narrow, wide};
 use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn::backend::{Backend, Dispatch, TensorMetadata, get_or_init_device_settings};
@@ -244,6 +244,26 @@ impl Operator for EmbedLayerNormOp {
         let (y, statistics) = layer_norm::<B>(wide::<B>(sum), [gamma, beta], *epsilon);
         (narrow::<B>(inputs.dropout.apply(y), dtype), statistics)
     }
+
+    /// The tables' gradients share the dtype of y's.
+    fn reference_backward<B: DropoutOps>(
+        inputs: EmbedLayerNorm<B>,
+        upstream: Upstream<Self, B>,
+    ) -> Gradients<B> {
+        let Upstream { statistics, grad, needs: [words, types, positions, gamma, beta] } = upstream;
+        let dtype = grad.dtype();
+        let grad = inputs.dropout.apply(wide::<B>(grad)); // [B, S, H]
+        let (sum, vectors) = (wide::<B>(sum::<B>(&inputs)), [&inputs.gamma, &inputs.beta]);
+        let needs = [words || types || positions, gamma, beta];
+        let [grad, gamma, beta] = layer_norm_backward::<B>(sum, statistics, vectors, grad, needs);
+        let Some(grad) = grad else { return vec![None, None, None, gamma, beta] };
+        let grad = narrow::<B>(grad, dtype);
+        let summands = summands(&inputs).into_iter().zip([words, types, positions]);
+        let of_rows = |(rows, needed): (&Summand<B>, bool)| {
+            needed.then(|| rows_backward::<B>(rows, grad.clone())).flatten()
+        };
+        summands.map(of_rows).chain([gamma, beta]).collect()
+    }
 }
 
 /// words + token_types + positions, [B, S, H] in the tables' dtype.
@@ -295,6 +315,38 @@ fn slice<B: Backend>(table: &FloatTensor<B>, first: usize, [batch, seq]: [usize;
     let range = Slice::from(first..first + batch * seq);
     let rows = B::float_slice(table.clone(), &[range, Slice::from(0..hidden)]);
     B::float_reshape(rows, Shape::new([batch, seq, hidden]))
+}
+
+/// The gradient of a summand's table, given that of the sum, [B, S, H].
+fn rows_backward<B: Backend>(summand: &Summand<B>, grad: FloatTensor<B>) -> Option<FloatTensor<B>> {
+    let table = summand.table.as_ref()?;
+    let [batch, seq, hidden] = grad.shape().dims();
+    Some(match &summand.rows {
+        Index::Cyclic { first, period } => {
+            let grad = match *period {
+                1 => B::float_sum_dims(grad, &[0, 1]),
+                period if period == batch * seq => grad,
+                _ => B::float_sum_dim(grad, 0),
+            };
+            let zeros = B::float_zeros(table.shape(), &table.device(), grad.dtype().into());
+            let grad = B::float_reshape(grad, Shape::new([*period, hidden]));
+            let rows = [Slice::from(*first..first + period), Slice::from(0..hidden)];
+            B::float_slice_assign(zeros, &rows, grad)
+        }
+        Index::Ids { ids, padding_idx } => {
+            let [rows, _] = ids.shape().dims();
+            let grad = if rows < batch { B::float_sum_dim(grad, 0) } else { grad };
+            let ids = in_range::<B>(ids, table);
+            let grad = match padding_idx {
+                Some(pad) => {
+                    let mask = is_pad::<B>(ids.clone(), *pad, grad.shape());
+                    B::float_mask_fill(grad, mask, 0.0.into())
+                }
+                None => grad,
+            };
+            B::embedding_backward(table.clone(), grad, ids)
+        }
+    })
 }
 
 /// The ids, each moved to the nearest row of `table`: no lookup leaves it, whatever the backend checks.

@@ -7,13 +7,12 @@ use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 
-/// The buffers of the kernel: x, indices and y.
-pub(crate) const BUFFERS: usize = 3;
+const BINDINGS: u32 = 5;
 
 impl Kernels<CubeBackend> for MoveRowsOp {
     fn forward(input: MoveRows<CubeBackend>) -> Output<Self, CubeBackend> {
         let ([of_x, columns], rows) = (input.x.meta.shape().dims(), input.from.meta.shape()[0]);
-        let on = RowLaunch::for_rows(&[&input.x], [rows.max(of_x), columns], BUFFERS);
+        let on = RowLaunch::of(&[&input.x], [rows.max(of_x), columns], BINDINGS);
         let Some(on) = on.filter(|_| rows > 0 && of_x > 0) else { return Self::reference(input) };
         let y = on.empty([rows, columns], on.float);
         gather::launch(

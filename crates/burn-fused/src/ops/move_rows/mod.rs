@@ -1,7 +1,7 @@
 //! Rows of a matrix at other places: one gather forward, one backward.
 
 #[cfg(feature = "_cubecl")]
-pub(crate) mod cube;
+mod cube;
 
 use crate::engine::inputs::inputs;
 use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
@@ -55,11 +55,11 @@ impl Moves {
     /// Row i of the output is row `from[i]` of `rows`; zeros where that is `rows`. `None` if two are the same row.
     pub fn new(from: &[usize], rows: usize, device: &Device) -> Option<Self> {
         let (mut to, mut moved) = (vec![from.len(); rows], 0);
-        for (index, &row) in from.iter().enumerate().filter(|(_, row)| **row != rows) {
+        for (place, &row) in from.iter().enumerate().filter(|(_, row)| **row != rows) {
             if to[row] != from.len() {
                 return None;
             }
-            to[row] = index;
+            to[row] = place;
             moved += 1;
         }
         // The backward is a gather by the inverse.

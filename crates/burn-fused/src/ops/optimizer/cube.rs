@@ -3,7 +3,7 @@
 
 use super::AdamStep;
 use crate::cube::launch::{RowLaunch, buffer, is_computed};
-use crate::cube::row::{cube_sum, scratch_values};
+use crate::cube::row::cube_sum;
 use crate::engine::call::Path;
 use crate::engine::deferred::{Handles, array, register};
 use crate::engine::operator::Spec;
@@ -61,17 +61,17 @@ fn queued(
     register(&client, id, &inputs, results, run).into_iter().map(dispatched).collect()
 }
 
-/// The most tensors of a launch. Not tuned.
+/// The most tensors of a launch.
 // A kernel is compiled for each number of them.
 const TENSORS: usize = 16;
 
 /// Buffers that a launch binds besides the tensors, CubeCL's own for sizes included.
 const OTHERS: usize = 3;
 
-/// The most cubes of a launch, each of which leaves one partial sum. Not tuned.
+/// The most cubes of a launch.
 const CUBES: usize = 512;
 
-/// The fewest values of the largest tensor that a unit takes. Not tuned.
+/// The fewest values of the largest tensor that a unit takes.
 const VALUES: usize = 4;
 
 /// Σ x² over all values of `tensors`, of one dtype, `[1]`.
@@ -116,7 +116,7 @@ fn squares<T: Float, W: Float>(
     if CUBE_POS >= cubes {
         terminate!();
     }
-    let mut scratch = Shared::<[W]>::new_slice(comptime!(scratch_values(units)));
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
     let mut sum = W::new(0.0);
     #[unroll]
     for i in 0..tensors.len() {
@@ -149,7 +149,7 @@ pub(super) fn scaled(tensors: Vec<DispatchTensor>, factor: DispatchTensor) -> Ve
     let mut tensors = tensors.into_iter().peekable();
     while tensors.peek().is_some() {
         let mut some: Vec<_> = tensors.by_ref().take(SCALED).collect();
-        let specs = some.iter().map(Spec::like).collect();
+        let specs = some.iter().map(Spec::of).collect();
         some.push(factor.clone());
         results.extend(queued("burn_fused::scaled", some, specs, |mut tensors| {
             let factor = tensors.pop().expect("the factor");
@@ -159,7 +159,7 @@ pub(super) fn scaled(tensors: Vec<DispatchTensor>, factor: DispatchTensor) -> Ve
     results
 }
 
-/// The most tensors of a launch that scales: half of [`TENSORS`], as each is bound twice.
+/// The most tensors of a launch that scales; each is bound twice.
 const SCALED: usize = 8;
 
 fn products(tensors: Vec<CubeTensor>, factor: CubeTensor) -> Vec<CubeTensor> {
@@ -229,7 +229,7 @@ pub(super) fn takes_step(tensors: &[DispatchTensor; 4]) -> bool {
 
 /// The new values and moments of `[values, mean, square, gradient]`.
 pub(super) fn adam(step: AdamStep, tensors: [DispatchTensor; 4]) -> [DispatchTensor; 3] {
-    let results = tensors[..3].iter().map(Spec::like).collect();
+    let results = tensors[..3].iter().map(Spec::of).collect();
     array(queued("burn_fused::adam", tensors.into(), results, move |tensors| stepped(step, array(tensors))))
 }
 

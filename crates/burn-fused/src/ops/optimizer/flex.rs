@@ -5,7 +5,7 @@
 
 use super::{AdamStep, HostSum};
 use crate::engine::run::plain;
-use crate::flex::{RowBuffer, Scalar, Wide, for_each, simd_fn, slice, total_of_each, with_scalar};
+use crate::flex::{Rows, Scalar, Wide, for_each, simd_fn, slice, total_of_each, with_scalar};
 use crate::numerics::precision::computed_in;
 use burn::backend::{
     BackendTensor, DispatchAutodiffContext, DispatchKindConversion, DispatchTensor, DispatchTensorKind, Flex,
@@ -14,10 +14,11 @@ use burn::backend::{
 use burn::prelude::*;
 use burn::tensor::DType;
 
-/// Values of a task: 64 KiB in f32, of which Adam reads and writes four. Not tuned.
+/// Values of a task.
 const PIECE: usize = 16 * 1024;
 
-/// Partial sums that do not wait for each other: two vectors of AVX-512 in f64.
+/// Partial sums.
+// In f64, two vectors of AVX-512: sums of this many do not wait for each other.
 const LANES: usize = 16;
 
 /// What [`is_on_host`] and [`takes`] make sure of.
@@ -30,7 +31,7 @@ pub(super) fn is_on_host(tensor: &DispatchTensor) -> bool {
     is_flex && with_scalar!(Some(tensor.dtype()), _Float => true, false)
 }
 
-fn dispatched(tensor: RowBuffer) -> DispatchTensor {
+fn dispatched(tensor: Rows) -> DispatchTensor {
     DispatchTensor::from_backend(BackendTensor::<Flex>::Float(tensor.output))
 }
 
@@ -79,7 +80,7 @@ simd_fn! {
 /// A tensor that [is on the host](is_on_host) times `factor`.
 pub(super) fn scaled(tensor: DispatchTensor, factor: f64) -> DispatchTensor {
     let (dtype, count) = (tensor.dtype(), tensor.shape().num_elements());
-    let mut values = RowBuffer::new(plain::<Flex>(tensor).float());
+    let mut values = Rows::new(plain::<Flex>(tensor).float());
     with_scalar!(Some(dtype), T => {
         let factor = <T as Scalar>::Wide::from_f64(factor);
         for_each(count, values.tasks::<T>(PIECE), |piece| multiply(piece(), factor));
@@ -111,7 +112,7 @@ pub(super) fn adam(step: AdamStep, tensors: [DispatchTensor; 4]) -> [DispatchTen
     let [values, mean, square, gradient] = tensors.map(|tensor| plain::<Flex>(tensor).float());
     // Only read: whoever else holds them keeps them.
     let values = values.to_contiguous();
-    let [mut mean, mut square, mut gradient] = [mean, square, gradient].map(RowBuffer::new);
+    let [mut mean, mut square, mut gradient] = [mean, square, gradient].map(Rows::new);
     with_scalar!(Some(values.dtype()), T => {
         let w = slice::<T>(&values);
         let moments = mean.tasks(PIECE).zip(square.tasks(PIECE));

@@ -7,12 +7,11 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
 
-/// The buffers of the kernel: x, cosines, sines and y.
-pub(crate) const BUFFERS: usize = 4;
+const BINDINGS: u32 = 6;
 
 /// `x` turned by the angles, or back; `None` if the kernel does not take it.
 fn turned(input: &Rotary<CubeBackend>, x: &CubeTensor, direction: f64) -> Option<CubeTensor> {
-    let on = RowLaunch::for_rows(&[x], x.meta.shape().dims(), BUFFERS)?;
+    let on = RowLaunch::of(&[x], x.meta.shape().dims(), BINDINGS)?;
     let y = on.empty([on.rows, on.hidden], on.float);
     turn::launch(
         &on.client,

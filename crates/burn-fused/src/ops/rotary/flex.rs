@@ -2,7 +2,7 @@
 
 use super::{Rotary, RotaryOp};
 use crate::engine::operator::{Gradients, Output, Upstream};
-use crate::flex::{HostKernels, RowBuffer, Scalar, Wide, for_each, rows_per_task, simd_fn, slice};
+use crate::flex::{HostKernels, Rows, Scalar, Wide, for_each, rows_per_task, simd_fn, slice};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 
@@ -24,7 +24,7 @@ fn turned<T: Scalar>(Rotary { x, cos, sin, heads }: Rotary<Flex>, direction: f64
     let (cos, sin) = (slice::<T::Wide>(&cos), slice::<T::Wide>(&sin));
     let per_task = rows_per_task(hidden);
     let count = x.shape().num_elements();
-    let mut rows = RowBuffer::new(x);
+    let mut rows = Rows::new(x);
     let tasks = rows.tasks::<T>(per_task * hidden).zip(cos.chunks(per_task * half));
     for_each(count, tasks.zip(sin.chunks(per_task * half)), |((rows, cos), sin)| {
         turn::<T>([cos, sin], half, hidden, T::Wide::from_f64(direction), rows());

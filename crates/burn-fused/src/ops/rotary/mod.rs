@@ -1,13 +1,13 @@
 //! Rotary positions: pairs of columns turned by angles. One operator; its backward turns back.
 
 #[cfg(feature = "_cubecl")]
-pub(crate) mod cube;
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
 use crate::engine::device::assert_computes;
 use crate::engine::inputs::inputs;
-use crate::engine::operator::{Operator, Output};
+use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{computed_in, narrow, wide};
@@ -80,6 +80,11 @@ pub fn rotary(x: Tensor<2>, [cos, sin]: [Tensor<2>; 2], heads: usize) -> Tensor<
 impl Operator for RotaryOp {
     fn reference<B: DropoutOps>(inputs: Rotary<B>) -> Output<Self, B> {
         (turned::<B>(inputs), [])
+    }
+
+    fn reference_backward<B: DropoutOps>(inputs: Rotary<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
+        let back = Rotary { x: upstream.grad, sin: B::float_neg(inputs.sin), ..inputs };
+        vec![Some(turned::<B>(back))]
     }
 }
 

@@ -254,9 +254,9 @@ pub(super) fn backward<T: Float, W: Float>(
         }
         #[unroll]
         for i in 0..4usize {
-            let exponent = weights[i] - query_statistics::<W>(largest, i, of_keys);
-            let weight = exponent.exp() * query_statistics::<W>(inverse_sum, i, of_keys) * attended[i];
-            of_logits[i] = weight * (of_logits[i] * factors[i] - query_statistics::<W>(dot, i, of_keys));
+            let exponent = weights[i] - of_queries::<W>(largest, i, of_keys);
+            let weight = exponent.exp() * of_queries::<W>(inverse_sum, i, of_keys) * attended[i];
+            of_logits[i] = weight * (of_logits[i] * factors[i] - of_queries::<W>(dot, i, of_keys));
             weights[i] = weight * factors[i];
             #[unroll]
             for j in 0..4usize {
@@ -284,10 +284,6 @@ pub(super) fn backward<T: Float, W: Float>(
 
 /// Statistics beside vector `i`, whose lanes are queries, or keys of one query.
 #[cube]
-fn query_statistics<W: Float>(
-    statistics: Four<W>,
-    #[comptime] i: usize,
-    #[comptime] of_keys: bool,
-) -> Four<W> {
+fn of_queries<W: Float>(statistics: Four<W>, #[comptime] i: usize, #[comptime] of_keys: bool) -> Four<W> {
     if comptime!(of_keys) { Four::<W>::new(statistics.extract(i)) } else { statistics }
 }

@@ -3,15 +3,12 @@
 mod kernels;
 mod tile;
 
-use super::reference::folded;
+use super::reference::{bias_gradient, folded, folded_backward};
 use super::{Attention, AttentionOp};
 use crate::cube::launch::{RowLaunch, UNITS, buffer, int_tensor, output};
-use crate::engine::inputs::OperatorInputs;
-use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream, differentiable};
-use crate::numerics::precision::{narrow, wide};
-use burn::backend::autodiff::Autodiff;
-use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{DType, Shape};
+use crate::engine::inputs::Fields;
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
+use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
@@ -21,7 +18,7 @@ use tile::{SHARED, TILE};
 
 type Input = Attention<CubeBackend>;
 
-/// The most columns of a head: units have all of a row in registers.
+/// Columns of a head, at most: units have all of a row in registers.
 const COLUMNS: usize = 256;
 
 /// The launches for one input.
@@ -35,9 +32,9 @@ impl<'a> Setup<'a> {
     /// its sequence's end the kernels write no statistics, which the reference would read.
     fn new(input: &'a Input) -> Option<Self> {
         let operands: Vec<_> = AttentionOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
-        // The backward's ten, of the mask its seeds, and of the bias its values and their gradient.
-        let buffers = 10 + usize::from(input.dropout.0.is_some()) + 2 * usize::from(input.bias.is_some());
-        let mut on = RowLaunch::for_rows(&operands, input.query.meta.shape().dims(), buffers)?;
+        // The backward's twelve, of the mask its seeds, and of the bias its values.
+        let bindings = 12 + u32::from(input.dropout.0.is_some()) + u32::from(input.bias.is_some());
+        let mut on = RowLaunch::of(&operands, input.query.meta.shape().dims(), bindings)?;
         let logits = input.lengths.len() * input.heads * input.longest;
         let largest = if input.bias.is_some() { logits * input.longest } else { logits };
         on.address_type = on.address_type.max(AddressType::from_len(largest));
@@ -95,32 +92,8 @@ impl Kernels<CubeBackend> for AttentionOp {
         (output.clone(), [maxima, inverse_sums, output])
     }
 
-    /// With vectors of distances, the kernels take the bias that these amount to, and autodiff takes the bias's gradient to theirs.
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
-        if !input.has_distances() {
-            return backward(input, upstream);
-        }
-        let [query, key, value, bias, by_query, by_key] = upstream.needs;
-        let (of_bias, dtype) = ([query, key, false, bias, by_query, by_key], input.query.dtype);
-        let widened =
-            Self::map::<CubeBackend, CubeBackend>(input.clone(), &mut wide::<CubeBackend>, &mut |int| int);
-        let (folded_bias, unfold) = differentiable::<Self, CubeBackend>(widened, of_bias, |input| {
-            folded::<Autodiff<CubeBackend>>(input).bias.expect("what vectors of distances amount to")
-        });
-        let operands = Self::operands::<CubeBackend>(&input).into_iter();
-        let dtypes: Vec<_> = operands.map(|operand| operand.map(|operand| operand.dtype)).collect();
-        let folded_bias = Some(narrow::<CubeBackend>(folded_bias, dtype));
-        let folded = Input { bias: folded_bias, by_query: None, by_key: None, ..input };
-        let needs = [query, key, value, of_bias.contains(&true), false, false];
-        let mut gradients = backward(folded, Upstream { needs, ..upstream });
-        gradients.resize(6, None);
-        let Some(grad) = gradients[3].take() else { return gradients };
-        let further = unfold(wide::<CubeBackend>(grad));
-        let sum = |((gradient, further), dtype): ((Option<CubeTensor>, _), Option<DType>)| {
-            let both = gradient.map(wide::<CubeBackend>).into_iter().chain(further);
-            Some(narrow::<CubeBackend>(both.reduce(CubeBackend::float_add)?, dtype?))
-        };
-        gradients.into_iter().zip(further).zip(dtypes).map(sum).collect()
+        folded_backward(input, upstream, backward)
     }
 }
 
@@ -173,11 +146,7 @@ fn backward(input: Input, upstream: Upstream<AttentionOp, CubeBackend>) -> Gradi
     if needs[1] || needs[2] {
         launch([key, value, query, &grad], None, &key_grad);
     }
-    let bias_grad = bias.zip(bias_grad).map(|(bias, grad)| {
-        let is_shared = bias.meta.shape()[0] < input.lengths.len();
-        let grad = if is_shared { CubeBackend::float_sum_dim(wide::<CubeBackend>(grad), 0) } else { grad };
-        narrow::<CubeBackend>(grad, bias.dtype)
-    });
+    let bias_grad = bias.zip(bias_grad).map(|(bias, grad)| bias_gradient::<CubeBackend>(grad, bias));
     let gradients = [Some(query_grad), Some(key_grad), Some(value_grad), bias_grad];
     gradients.into_iter().zip(needs).map(|(gradient, needed)| gradient.filter(|_| needed)).collect()
 }

@@ -9,12 +9,10 @@ use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape};
 use std::ops::Range;
 
-/// The most keys that a block takes whole: with more it works in parts, and its backward computes the logits twice. Not tuned
-/// (`cargo bench --bench encoder_operators` times attention at 128 and 512 keys).
+/// The most keys that a block takes whole: with more it works in parts, and its backward computes the logits twice.
 const WHOLE: usize = 1024;
 
-/// The most keys of a part of a block with more than [`WHOLE`]: with [`BLOCK`](Head::blocks) queries its logits are the most that
-/// [`VALUES`](Head::blocks) allows. Not tuned.
+/// The most keys of a part of a block with more than [`WHOLE`].
 const KEYS: usize = 512;
 
 /// The most keys that are multiplied at a time, of so many: equal parts that begin at groups of random words.
@@ -57,15 +55,15 @@ pub(super) fn heads<T: Scalar>(input: &Attention<Flex>) -> Vec<Head<'_, T>> {
 impl<T> Head<'_, T> {
     /// The blocks of queries, with the keys that are in their window.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Block<'_, T>> {
-        /// The most queries of a block: a matmul has rows enough for the packing of its columns to be paid for. Not tuned.
+        /// The most queries of a block.
         const BLOCK: usize = 128;
-        /// The most logits of a block, or of a part of one: 256 KiB in f32, which stay in a second cache of 512 KiB or more.
+        /// The most logits of a block, or of a part of one: they stay in the second cache.
         const VALUES: usize = 64 * 1024;
-        /// More multiplications than a product of a block has, so that its operands stay in a core's cache. Not tuned:
-        /// burn-fused-matmul shares products of 2²⁰ and more with threads that are idle.
+        /// Multiplications below which a matmul runs on one thread.
         const PRODUCT: usize = 192 * 192 * 192;
         let (length, window) = (self.rows.len(), self.input.window);
         let keys = part(length.min(2 * window.min(length) + BLOCK)); // at most
+        // Few enough for what is multiplied to stay in a core's cache, and for its products to run on one thread.
         let widest = keys + if self.input.has_distances() { BLOCK } else { 0 };
         let fits = (PRODUCT - 1) / (widest * self.columns.len()).max(1);
         // An empty sequence has no logits to divide by.

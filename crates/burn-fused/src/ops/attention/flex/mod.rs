@@ -12,9 +12,7 @@ use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::factors;
 use crate::flex::row::{accumulate, dot, max_of, sum_of};
 use crate::flex::scalar::Functions;
-use crate::flex::{
-    HostKernels, Scalar, Wide, for_each, multiply, row_statistics, simd_fn, statistics, tensor,
-};
+use crate::flex::{HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, statistics, tensor};
 use crate::numerics::philox::GROUP;
 use blocks::{Block, Head, heads, parts, store};
 use burn::backend::tensor::FloatTensor;
@@ -42,7 +40,7 @@ impl HostKernels for AttentionOp {
         let [needs_query, needs_key, needs_value, needs_bias, needs_by_query, needs_by_key] = needs;
         let input = with_contiguous_bias(input);
         let (shape, heads, longest) = (input.query.shape(), heads::<T>(&input), input.longest);
-        let statistics = row_statistics([max, inverse_sum]);
+        let statistics = of_rows([max, inverse_sum]);
         let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
         let mut grads =
             [needs_query, needs_key, needs_value].map(|needed| buffer(needed, shape.num_elements()));
