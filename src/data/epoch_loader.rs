@@ -140,6 +140,11 @@ impl<B: Send + 'static> EpochLoader<B> {
         Epoch { batches, thread: Some(thread) }
     }
 
+    /// The loader with as many items in a batch, if that is given.
+    pub(crate) fn with_batch_size(self, batch_size: Option<usize>) -> Result<Self> {
+        self.with(|order| order.batch_size = batch_size.unwrap_or(order.batch_size))
+    }
+
     /// Items in a batch of this rank.
     pub(crate) fn batch_size(&self) -> usize {
         self.order.batch_size

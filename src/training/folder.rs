@@ -31,7 +31,8 @@ struct Beginning {
     settings: Settings,
     /// The loss before training, which reveals another checkpoint.
     loss: f64,
-    /// Items in the batches of that loss, which depends on it where classes have weights or texts are negatives of each other.
+    /// Items in the batches of that loss, by which a resumed run computes it too; without validation data it is the loss of one batch,
+    /// and not compared if its size is another. 0 in runs of earlier versions.
     #[serde(default)]
     batch_size: usize,
     /// The parts that are planned; a resumed run may have more.
@@ -159,6 +160,11 @@ impl RunFolder {
         Ok(())
     }
 
+    /// Items in the batches of the loss at the first start of a run that is resumed.
+    pub(super) fn begun_batch_size(&self) -> Option<usize> {
+        self.begun.as_ref().map(|begun| begun.batch_size).filter(|&size| size > 0)
+    }
+
     fn write_beginning(&self, text: &str) -> Result<()> {
         let path = self.folder.join(BEGINNING);
         // Written whole, since `open` takes a directory with this file for a run.
@@ -218,7 +224,7 @@ impl RunFolder {
         } else if now.parts < begun.parts {
             let [began, now] = [begun, now].map(|run| run.parts);
             format!("holds a run of {began} evaluations, now {now}; resume it with as many epochs or steps, or more")
-        } else if now.batch_size == begun.batch_size
+        } else if [0, now.batch_size].contains(&begun.batch_size)
             && (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs()
         {
             let [began, now] = [begun, now].map(|run| run.loss);

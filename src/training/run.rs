@@ -228,15 +228,19 @@ impl<M: TrainableModel> Training<M> {
         // Without dropout, so that the loss before training is the same whenever the run is resumed.
         let plain = run.model.valid();
         // What cannot be made or read is known now.
-        let first = run.train.epoch(0).next().transpose();
-        let first = first.map_err(|source| Error::training("reading a batch", source))?;
-        first.map(|batch| plain.outcome(&batch)).transpose()?;
+        if let Some(batch) = run.train.epoch(0).next() {
+            plain.outcome(&batch.map_err(|source| Error::training("reading a batch", source))?)?;
+        }
+        // By the batches of the first start, on which the loss depends where classes have weights or texts are negatives.
+        let (valid, size) = (run.valid.clone(), run.folder.begun_batch_size());
+        run.valid = run.valid.map(|valid| valid.with_batch_size(size)).transpose()?;
         let initial = run.evaluate(&plain, false)?.ok_or_else(|| stopped(&run.interrupter))?;
         let schedule = run.plan.schedule(&run.arguments, finished, run.model.bert().encoder.layers.len())?;
         if ranks.is_first() {
             let batch_size = run.valid.as_ref().unwrap_or(&run.train).batch_size();
             run.folder.begin(loss_of(&initial), batch_size, run.plan, run.data)?;
         }
+        run.valid = valid;
         if finished > 0 {
             run.model = run.folder.checkpoints.model(finished, run.model)?;
             let optimizer = (run.optimizer, run.is_adamw);

@@ -105,6 +105,16 @@ fn a_run_goes_on_with_other_batches_of_the_same_step_and_with_no_other_optimizer
         Trainer::new(weighted(dir.path()), texts(), settings).unwrap().train()
     };
     says(resume(7), "with other settings: batch_size · gradient_accumulation_steps: 6, now 7;");
+    // By its first batches, so that another model is seen whatever they are now.
+    let validated = |epochs, batch_size: usize, model| {
+        let settings = arguments(&dir.path().join("validated")).with_epochs(epochs).with_resume(epochs > 1);
+        let settings = settings.with_batch_size(batch_size).with_gradient_accumulation_steps(6 / batch_size);
+        Trainer::new(model, texts(), settings).unwrap().with_validation(texts()).train()
+    };
+    validated(1, 6, weighted(dir.path())).unwrap();
+    validated(2, 2, weighted(dir.path())).unwrap();
+    let other = exact(dir.path(), Some(vec![1.0, 0.0]));
+    says(validated(3, 3, other), "holds a run that began at a loss of");
     // Texts, weights and settings are those of the run.
     let adam = Trainer::new(weighted(dir.path()), texts(), arguments(&dir.path().join("adam"))).unwrap();
     adam.train().unwrap();
