@@ -1,5 +1,6 @@
 //! Requests of a server, as a table: single sentences, texts in and vectors out, asked for by one caller or by several at once,
-//! here and in ONNX Runtime with the `tokenizers` library. No HTTP is between them: it would be the same for both.
+//! here, in sentence-transformers, and in ONNX Runtime with the `tokenizers` library. No HTTP is between them: it would be the same
+//! for all.
 //!
 //!     BURN_BERT_PYTHON=python RAYON_NUM_THREADS=2 cargo bench --features train --bench compare_serving
 //!
@@ -29,9 +30,10 @@ type Encoder = Pipeline<burn_bert::model::BertForSentenceEmbedding>;
 
 const RACE: Race = Race { rounds: 5, turn: 1500.0, warm_up: 0 };
 
-/// Who takes part: whether it is ONNX Runtime, with one thread a request or all, and what it holds weights in.
-const CONTESTANTS: [(&str, Option<&str>, &str); 6] = [
+/// Who takes part: the engine of the peer, if it is one, and what it holds weights in.
+const CONTESTANTS: [(&str, Option<&str>, &str); 7] = [
     ("burn-bert, f32", None, ""),
+    ("sentence-transformers, ONNX", Some("sentences"), ""),
     ("ONNX Runtime", Some("requests"), ""),
     ("ONNX Runtime, a thread a request", Some("requests1"), ""),
     ("burn-bert, int8", None, "_int8"),
@@ -46,7 +48,7 @@ fn main() {
         "requests per second, ratios to burn-bert's in the same precision; in brackets the 99th percentile in ms\n"
     );
     let titles = CONTESTANTS.map(|(title, peer, _)| title.to_string() + peer.map_or("", |_| " | ratio"));
-    println!("| model | callers | {} |\n|---|---|{}", titles.join(" | "), "---|".repeat(10));
+    println!("| model | callers | {} |\n|---|---|{}", titles.join(" | "), "---|".repeat(12));
     let texts = texts();
     for (name, config) in models() {
         let device = Device::default();
@@ -91,7 +93,7 @@ fn main() {
                 late.borrow_mut()[place] = latest;
                 times
             };
-            let times = RACE.run(std::array::from_fn::<_, 6, _>(|place| -> Contestant {
+            let times = RACE.run(std::array::from_fn::<_, { CONTESTANTS.len() }, _>(|place| -> Contestant {
                 let run = &run;
                 Box::new(move |runs| run(place, runs))
             }));

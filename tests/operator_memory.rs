@@ -289,7 +289,7 @@ fn mixed_precision_keeps_less_for_the_backward() {
 
 /// What a layer keeps for its backward is about sixteen times its input, in BERT's proportions.
 fn layers_that_are_computed_again_keep_their_inputs_alone() {
-    let [layers, hidden, batch, seq] = [6, 64, 8, 512];
+    let [layers, hidden, batch, seq] = [6, 64, 4, 512];
     // MPNet's layers share a bias, which is recomputed with none of them.
     for mut config in [BertModelConfig::bert_base_uncased(), BertModelConfig::mpnet_base()] {
         config.embeddings.hidden_size = hidden;
@@ -313,7 +313,7 @@ fn layers_that_are_computed_again_keep_their_inputs_alone() {
 }
 
 fn mini_batches_of_sentences_keep_one_of_them() {
-    let [layers, hidden, batch, seq] = [4, 64, 64, 64];
+    let [layers, hidden, batch, seq] = [2, 64, 64, 32];
     let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(hidden);
     let bert = BertModelConfig::new(embeddings)
         .with_num_hidden_layers(layers)

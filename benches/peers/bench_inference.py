@@ -15,8 +15,10 @@ A case is `engine directory`, see peer.py; the directory holds a checkpoint and 
 
 An engine `requests@8` is ONNX Runtime that eight threads ask for the vectors of the texts of `batch.json`, one text a request, the
 mean of its tokens' vectors scaled to length 1; `requests1` computes each on one thread, and `_int8` is as above.
+`sentences@8` is sentence-transformers with its ONNX backend.
 
-PyTorch needs `onnx` and `onnxscript` for the export, besides `onnxruntime` and `openvino`.
+PyTorch needs `onnx` and `onnxscript` for the export, besides `onnxruntime` and `openvino`; sentence-transformers needs `optimum-onnx`,
+and that transformers 4.
 """
 
 import json
@@ -51,7 +53,7 @@ class Encoder(torch.nn.Module):
 
 def exported(directory, inputs):
     """The model as ONNX, once a checkpoint; the batch's axes are dynamic, as they are in deployments."""
-    path = Path(directory) / "model.onnx"
+    path = Path(directory) / "encoder.onnx"  # sentence-transformers would take a model.onnx for its own
     if not path.exists():
         axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence")}
         torch.onnx.export(
@@ -81,22 +83,41 @@ def onnxruntime(path, inputs, int8):
     return lambda: run(None, named)[0]
 
 
-def requests(directory, texts, threads, callers, int8):
+def by_tokenizer(directory, threads, int8):
+    """From a text to its vector, without a library in between."""
     tokenizer = AutoTokenizer.from_pretrained(directory).backend_tokenizer
     inputs = tuple(torch.ones(2, 16, dtype=torch.long) for _ in range(2))  # one tensor twice would be one input
     infer = session(exported(directory, inputs), int8, threads).run
+
+    def encode(text):
+        ids = np.array([tokenizer.encode(text).ids])
+        vector = infer(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0][0].mean(0)
+        return vector / np.linalg.norm(vector)
+
+    return encode
+
+
+def by_sentence_transformers(directory):
+    import onnxruntime as ort
+    from sentence_transformers import SentenceTransformer
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    model = SentenceTransformer(directory, backend="onnx", device="cpu", model_kwargs={"session_options": options})
+    return lambda text: model.encode(text, show_progress_bar=False)
+
+
+def requests(encode, texts, callers):
     pool = ThreadPoolExecutor(callers)
     waits = []
 
-    def answer(text):
+    def wait(text):
         start = time.perf_counter()
-        ids = np.array([tokenizer.encode(text).ids])
-        vector = infer(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0][0].mean(0)
-        vector /= np.linalg.norm(vector)
-        return vector, (time.perf_counter() - start) * 1e3
+        encode(text)
+        return (time.perf_counter() - start) * 1e3
 
     def run():
-        waits.extend(wait for _, wait in pool.map(answer, texts))
+        waits.extend(pool.map(wait, texts))
 
     def latest():
         last = np.quantile(waits or [np.nan], 0.99)
@@ -104,7 +125,7 @@ def requests(directory, texts, threads, callers, int8):
         return last
 
     run.latest = latest
-    run.loss = lambda: float(np.mean([abs(answer(text)[0]).mean() for text in texts]))
+    run.loss = lambda: float(np.mean([abs(encode(text)).mean() for text in texts]))
     return run
 
 
@@ -130,10 +151,14 @@ def pytorch(directory, inputs, dtype):
 
 def make(engine, directory):
     data = json.loads((Path(directory) / "batch.json").read_text())
-    if engine.startswith("requests"):
+    if "@" in engine:
         kind, callers = engine.split("@")
-        threads = 1 if kind.startswith("requests1") else THREADS
-        return requests(directory, data["texts"], threads, int(callers), int8=kind.endswith("_int8"))
+        if kind == "sentences":
+            encode = by_sentence_transformers(directory)
+        else:
+            threads = 1 if kind.startswith("requests1") else THREADS
+            encode = by_tokenizer(directory, threads, int8=kind.endswith("_int8"))
+        return requests(encode, data["texts"], int(callers))
     ids, mask = inputs = tuple(torch.tensor(data[name]) for name in ("input_ids", "attention_mask"))
     engine, _, variant = engine.partition("_")
     if engine == "torch":
