@@ -5,7 +5,7 @@
 //! time by more than 9 %, as much as two runs of the same differ on that machine, which others used too.
 
 use crate::threads::{on_threads, wait_until};
-use crate::tiles::{PANEL, Tile, in_place};
+use crate::tiles::{PANEL, Tile, tiles_in_place};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -109,7 +109,7 @@ pub(crate) fn share_product(
         let a = AtomicPtr::new(a);
         on_threads(threads, || {
             let index = begun.fetch_add(1, Ordering::Relaxed);
-            with_buffer(1, if packs_b { b_tiles * block[1] } else { in_place(block) }, |b| {
+            with_buffer(1, if packs_b { b_tiles * block[1] } else { tiles_in_place(block) }, |b| {
                 let tiles = [a.load(Ordering::Relaxed), b];
                 work(Worker { phases: &phases, columns, block, index, tiles });
             });

@@ -1,6 +1,8 @@
 //! AVX512-BF16: `vdpbf16ps` on vectors of 16 columns.
 
-use super::{Panels, chain};
+use super::in_place::Strip;
+use super::pairs::interleaved;
+use super::{Panels, chain, fetch};
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
@@ -57,5 +59,46 @@ pub(super) unsafe fn multiply(panels: Panels) {
                 }
             }
         }
+    }
+}
+
+/// Multiplies some words of a strip in place. Safe where [`Strip::multiply`] is.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub(super) unsafe fn with_rows(strip: &Strip) {
+    // SAFETY: the caller's promise.
+    unsafe { if strip.rows <= 8 { multiply_strip::<8>(strip) } else { multiply_strip::<16>(strip) } }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+unsafe fn multiply_strip<const ROWS: usize>(strip: &Strip) {
+    let Strip { a, b, step, words, sums: to, continues, next, .. } = *strip;
+    // SAFETY: both types are 64 bytes without invalid values.
+    let pairs = |words: __m512i| unsafe { transmute::<__m512i, __m512bh>(words) };
+    let mut sums = [_mm512_setzero_ps(); ROWS];
+    if continues {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: there are 16 sums of each row.
+            *sum = unsafe { _mm512_loadu_ps(to.add(16 * i)) };
+        }
+    }
+    for word in 0..words {
+        // The two rows of a word.
+        let rows = [0, step / 2].map(|row| word * step + row);
+        if let Some(next) = next {
+            rows.iter().for_each(|&row| fetch::<2>(next.wrapping_add(row).cast()));
+        }
+        // SAFETY: each row has 16 values beside each other, and A 16 words.
+        unsafe {
+            let b = pairs(interleaved(rows.map(|row| _mm256_loadu_si256(b.add(row).cast()))));
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let a = pairs(_mm512_set1_epi32(a.add(16 * word + i).read() as i32));
+                *sum = _mm512_dpbf16_ps(*sum, a, b);
+            }
+        }
+    }
+    for (i, sum) in sums.into_iter().enumerate() {
+        // SAFETY: as above.
+        unsafe { _mm512_storeu_ps(to.add(16 * i), sum) };
     }
 }

@@ -1,6 +1,6 @@
 //! Matmuls in f32, with the vectors that the CPU has.
 
-use super::{COPIED, InPlace, Instructions, Panels, chain, fetch};
+use super::{Instructions, Panels, chain, fetch};
 use half::bf16;
 #[cfg(target_arch = "x86_64")]
 use pulp::x86::{V3, V4};
@@ -71,33 +71,15 @@ unsafe fn with_avx2(simd: V3, panels: &Panels) {
     unsafe { multiply_rows::<_, 2>(simd, panels) }
 }
 
-/// [`multiply_columns`] of as many rows as there are. Safe where [`multiply`] is.
+/// [`multiply_columns`] of so many rows. Safe where [`multiply`] is.
 #[inline(always)]
 unsafe fn multiply_rows<S: Simd, const VECTORS: usize>(simd: S, panels: &Panels) {
     // SAFETY: the caller's promise.
     unsafe {
-        match panels.in_place {
-            None => multiply_height::<_, VECTORS, PACKED>(simd, panels),
-            Some(InPlace { is_first: true, .. }) => multiply_height::<_, VECTORS, FIRST>(simd, panels),
-            Some(_) => multiply_height::<_, VECTORS, COPY>(simd, panels),
-        }
-    }
-}
-
-/// What the words of B are: packed, in place, or those that the first rows copied.
-const PACKED: u8 = 0;
-const FIRST: u8 = 1;
-const COPY: u8 = 2;
-
-/// [`multiply_columns`] of so many rows. Safe where [`multiply`] is.
-#[inline(always)]
-unsafe fn multiply_height<S: Simd, const VECTORS: usize, const B: u8>(simd: S, panels: &Panels) {
-    // SAFETY: the caller's promise.
-    unsafe {
         match panels.height {
-            2 => multiply_columns::<_, 2, VECTORS, B>(simd, panels),
-            4 => multiply_columns::<_, 4, VECTORS, B>(simd, panels),
-            _ => multiply_columns::<_, ROWS, VECTORS, B>(simd, panels),
+            2 => multiply_columns::<_, 2, VECTORS>(simd, panels),
+            4 => multiply_columns::<_, 4, VECTORS>(simd, panels),
+            _ => multiply_columns::<_, ROWS, VECTORS>(simd, panels),
         }
     }
 }
@@ -105,11 +87,8 @@ unsafe fn multiply_height<S: Simd, const VECTORS: usize, const B: u8>(simd: S, p
 /// Multiplies so many vectors of columns at a time: as many as registers hold of C, beside those of B and a value of A. Safe where
 /// [`multiply`] is.
 #[inline(always)]
-unsafe fn multiply_columns<S: Simd, const ROWS: usize, const VECTORS: usize, const B: u8>(
-    simd: S,
-    panels: &Panels,
-) {
-    let Panels { a, b, step, words, c, row, width, add, in_place, .. } = *panels;
+unsafe fn multiply_columns<S: Simd, const ROWS: usize, const VECTORS: usize>(simd: S, panels: &Panels) {
+    let Panels { a, b, words, c, row, width, add, .. } = *panels;
     let length = chain(words);
     for column in (0..width).step_by(VECTORS * S::F32_LANES) {
         let columns: [usize; VECTORS] = std::array::from_fn(|vector| column + vector * S::F32_LANES);
@@ -120,36 +99,11 @@ unsafe fn multiply_columns<S: Simd, const ROWS: usize, const VECTORS: usize, con
         loop {
             let end = words.min(first + length);
             let mut sums = [[simd.splat_f32s(0.0); VECTORS]; ROWS];
-            if let Some(InPlace { continues: true, .. }) = in_place {
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    for (sum, c) in sums.iter_mut().zip(c(i)) {
-                        // SAFETY: row i of C has `width` values, of which these are some.
-                        *sum = unsafe { c.cast::<S::f32s>().read_unaligned() };
-                    }
-                }
-            }
             for k in first..end {
                 // SAFETY: each half of a panel has 16 columns of `words` values, which vectors do not cross.
-                let values = b.map(|b| unsafe { b.add(k * step).cast::<S::f32s>().read_unaligned() });
-                match in_place {
-                    Some(InPlace { next, next_step, fetched, copy, .. }) if B != PACKED => {
-                        if fetched >> k & 1 == 1 {
-                            columns.iter().for_each(|column| {
-                                fetch::<2>(next.wrapping_add(k * next_step + column).cast())
-                            });
-                        }
-                        if B == FIRST {
-                            for (value, column) in values.iter().zip(columns) {
-                                // SAFETY: the copy has room for `width` values of each of `words` steps.
-                                unsafe {
-                                    copy.add(k * COPIED + column).cast::<S::f32s>().write_unaligned(*value)
-                                };
-                            }
-                        }
-                    }
-                    // From the second cache, which the CPU does not foresee well in four streams.
-                    _ => b.iter().for_each(|b| fetch::<1>(b.wrapping_add((k + AHEAD) * step).cast())),
-                }
+                let values = b.map(|b| unsafe { b.add(16 * k).cast::<S::f32s>().read_unaligned() });
+                // From the second cache, which the CPU does not foresee well in four streams.
+                b.iter().for_each(|b| fetch::<1>(b.wrapping_add(16 * (k + AHEAD)).cast()));
                 for (a, sums) in a.iter().zip(&mut sums) {
                     // SAFETY: each row of A has `words` values.
                     let a = simd.splat_f32s(unsafe { a.cast::<f32>().add(k).read() });

@@ -22,13 +22,15 @@ pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
 pub(crate) mod float;
+mod in_place;
 mod operand;
 #[cfg(target_arch = "x86_64")]
 mod pairs;
 mod product;
 
 use half::bf16;
-pub(crate) use product::{in_place, multiply, prefetch};
+pub(crate) use in_place::tiles as tiles_in_place;
+pub(crate) use product::{multiply, prefetch};
 
 /// Rows of a panel of A, columns of a panel of B.
 pub(crate) const PANEL: usize = 32;
@@ -135,8 +137,6 @@ struct Panels {
     a: [*const u32; 8],
     /// The first words of each half of one panel or two, 16 of which follow each other.
     b: [*const u32; 4],
-    /// Words of B from one along K to the next; not for AMX. Those of A follow each other.
-    step: usize,
     /// Words along K to multiply.
     words: usize,
     /// The block's `height` rows of `width` values, 32 or 64, of which a row begins `row` values after the one before.
@@ -146,27 +146,7 @@ struct Panels {
     width: usize,
     /// Whether the product is added to C.
     add: bool,
-    /// What else is done where B is in place.
-    in_place: Option<InPlace>,
 }
-
-/// Where words of B in place are copied to by the rows that read them first, and which words of the next steps are fetched meanwhile.
-#[derive(Clone, Copy)]
-struct InPlace {
-    /// Whether these rows read B in place, and not the copy.
-    is_first: bool,
-    /// Whether the product goes on with the chain of which C holds the first sums.
-    continues: bool,
-    /// Two panels of words, [`COPIED`] from one step along K to the next: in place steps are far apart, and in few sets of a cache.
-    copy: *mut u32,
-    /// The words that are multiplied next, so many from one step to the next; those of the steps whose bits are set are fetched.
-    next: *const u32,
-    next_step: usize,
-    fetched: u64,
-}
-
-/// Words from one step along K to the next in a copy of words in place.
-const COPIED: usize = 2 * PANEL;
 
 /// Sums that are to be rounded to entries of C.
 struct Rounding<'a> {

@@ -1,6 +1,7 @@
 //! Operands as words: where they are, or packed in tiles, rounded and transposed where their order in memory asks for it.
 
 use super::float::{arch, round};
+use super::in_place::most_rows;
 #[cfg(target_arch = "x86_64")]
 use super::pairs;
 use super::{Instructions, PANEL, Tile, Words, fetch};
@@ -9,10 +10,6 @@ use crate::sharing::{Packed, part};
 #[cfg(target_arch = "x86_64")]
 use pulp::Arch;
 use pulp::{Simd, WithSimd};
-
-/// With so few rows of A, packing a value of B takes longer than what it is used for. Found with W in memory, on AVX2: at 48 rows in place
-/// takes 0.95 of the time, at 128 1.1. On one thread with AVX-512, at 48 rows 1.0 to 1.08, at 96 1.14 and at 128 1.36.
-const MOST_ROWS_IN_PLACE: usize = 64;
 
 /// Approximate number of tiles that a thread packs at a time. Half and twice as many take 0.95 to 1.05 of the time on one thread.
 const ITEM: usize = 96;
@@ -29,7 +26,7 @@ pub(super) struct Operand<'a> {
 /// The order of a packed operand's words in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// Tile by tile, of which a line is a column: B.
+    /// Tile by tile, of which a line is a column: B, and A for columns in place.
     Columns,
     /// Tile by tile, of which a line is a row: A for AMX.
     Rows,
@@ -37,10 +34,10 @@ enum Layout {
     Lines,
 }
 
-/// The words of an operand that is not packed.
+/// The words of an operand that is not packed. Those of columns in bf16 are two values that are a row apart.
 struct InPlace {
-    first: *const u32,
-    /// Words from one line to the next, and from one along K to the next.
+    first: *const u8,
+    /// Bytes from one line to the next, and from one word along K to the next.
     line: usize,
     step: usize,
 }
@@ -52,13 +49,13 @@ impl<'a> Operand<'a> {
         let in_place = match (instructions, a.values) {
             // In place, words of a transposed operand would be far apart: each on another page, and in few sets of a cache.
             (_, Values::F32(values)) if instructions.words_are_f32() && step == 1 => {
-                Some(InPlace { first: values.as_ptr().cast(), line, step })
+                Some(InPlace { first: values.as_ptr().cast(), line: 4 * line, step: 4 })
             }
             // A word is not cut in two.
             (Instructions::Avx512, Values::Bf16(values))
                 if step == 1 && [line, a.shape()[1]].iter().all(|count| count.is_multiple_of(2)) =>
             {
-                Some(InPlace { first: values.as_ptr().cast(), line: line / 2, step })
+                Some(InPlace { first: values.as_ptr().cast(), line: 2 * line, step: 4 })
             }
             _ => None,
         };
@@ -66,12 +63,22 @@ impl<'a> Operand<'a> {
         Self { matrix: a, instructions, layout, in_place }
     }
 
+    /// A, for columns in place.
+    pub(super) fn packed_rows(a: Matrix<'a>, instructions: Instructions) -> Self {
+        Self { matrix: a, instructions, layout: Layout::Columns, in_place: None }
+    }
+
     /// B, for a product with `rows` rows of A.
     pub(super) fn columns(b: Matrix<'a>, instructions: Instructions, rows: usize) -> Self {
-        let is_whole = b.shape()[1].is_multiple_of(PANEL);
-        let in_place = match (instructions.words_are_f32(), b.values, b.strides) {
-            (true, Values::F32(values), [step, 1]) if is_whole && rows <= MOST_ROWS_IN_PLACE => {
-                Some(InPlace { first: values.as_ptr().cast(), line: 1, step })
+        let is_whole =
+            b.shape()[1].is_multiple_of(PANEL) && b.shape()[0].is_multiple_of(instructions.values());
+        let in_place = match (instructions, b.values, b.strides) {
+            _ if !is_whole || rows > most_rows(instructions) => None,
+            (_, Values::F32(values), [step, 1]) if instructions.words_are_f32() => {
+                Some(InPlace { first: values.as_ptr().cast(), line: 4, step: 4 * step })
+            }
+            (Instructions::Avx512, Values::Bf16(values), [step, 1]) => {
+                Some(InPlace { first: values.as_ptr().cast(), line: 2, step: 4 * step })
             }
             _ => None,
         };
@@ -89,7 +96,7 @@ impl<'a> Operand<'a> {
         // The last line stands for those beyond it, whose products are not C's.
         match &self.in_place {
             Some(InPlace { first, line: to_line, step }) => {
-                first.wrapping_add(line.min(self.matrix.shape()[0] - 1) * to_line + 16 * tile * step)
+                first.wrapping_add(line.min(self.matrix.shape()[0] - 1) * to_line + 16 * tile * step).cast()
             }
             None => {
                 let line = line.min(PANEL * packed.panels.end - 1);
@@ -99,9 +106,10 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// The distance in words between neighbours of B along K.
-    pub(super) fn step(&self) -> usize {
-        self.in_place.as_ref().map_or(16, |in_place| in_place.step)
+    /// A word of a line in place, and the bytes from it to the next along K.
+    pub(super) fn word_in_place(&self, line: usize, word: usize) -> (*const u8, usize) {
+        let InPlace { first, line: to_line, step } = self.in_place.as_ref().expect("an operand in place");
+        (first.wrapping_add(line * to_line + word * step), *step)
     }
 
     /// The index of the first packed word of tile `tile` along K of half `half`, and the words from one of its lines to the next.

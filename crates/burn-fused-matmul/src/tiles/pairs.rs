@@ -42,9 +42,22 @@ pub(super) fn across(values: Values, first: usize, second: Option<usize>, lines:
             _mm512_inserti64x4::<1>(line(first), _mm512_castsi512_si256(second))
         }
     };
+    words(permuted(halves))
+}
+
+/// The words of two lines of 16 values.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn interleaved([first, second]: [__m256i; 2]) -> __m512i {
+    permuted(_mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn permuted(halves: __m512i) -> __m512i {
     // SAFETY: 16 words are 64 bytes.
     let order = unsafe { _mm512_loadu_si512(INTERLEAVED.as_ptr().cast()) };
-    words(_mm512_permutexvar_epi16(order, halves))
+    _mm512_permutexvar_epi16(order, halves)
 }
 
 /// Word i is values i and 16 + i.

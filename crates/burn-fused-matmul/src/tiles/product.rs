@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::amx::Registers;
 use super::operand::{Operand, stride};
-use super::{COPIED, InPlace, Instructions, PANEL, Panels, Rounding, Tile, chain, fetch};
+use super::{Instructions, PANEL, Panels, Rounding, Tile, fetch, in_place};
 use crate::Output;
 use crate::matrix::Matrix;
 use crate::sharing::{Packed, Worker, even, share_product};
@@ -16,21 +16,6 @@ const DEPTH: usize = 96;
 /// Fewer tiles along K than this are multiplied before C has come from memory. Half and twice as many take 0.91 to 1.07 of the time
 /// on AVX-512.
 const SHORT: usize = 12;
-
-/// The most steps along K of columns in place that pass by all rows while the next are fetched.
-const MOST_STEPS: usize = 64;
-
-/// Steps along K of columns in place that pass by all of `rows` at a time: a few rows wait for memory, more of them for sums that are
-/// read again. Found with BERT-base's layers in memory on AVX-512: 64 steps take 1.1 to 1.3 of the time for 16 rows, 24 steps 1.1 to
-/// 1.2 of it for 64.
-fn steps(rows: usize) -> usize {
-    if rows <= 32 { 24 } else { MOST_STEPS }
-}
-
-/// Tiles for the sums of a block of so many panels of columns in place, and for the copy of a few steps of a strip of them.
-pub(crate) fn in_place([rows, columns]: [usize; 2]) -> usize {
-    (PANEL * rows * PANEL * columns.next_multiple_of(2) + MOST_STEPS * COPIED).div_ceil(16 * 16)
-}
 
 /// The most entries of C that are still in the second cache: 1 MiB. Half and twice as many take 0.91 to 1.05 of the time on AVX-512.
 const LARGE: usize = 1 << 18;
@@ -64,9 +49,9 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
         Output::F32 { .. } => false,
     };
     let depth_step = if is_whole { depth } else { even(depth, DEPTH) };
-    let a = Operand::rows(a, instructions);
-    // Sums that are rounded are those of packed columns.
-    let b = Operand::columns(b, instructions, if is_whole { usize::MAX } else { m });
+    let b = Operand::columns(b, instructions, m);
+    let a =
+        if b.is_in_place() { Operand::packed_rows(a, instructions) } else { Operand::rows(a, instructions) };
     let operands = [&a, &b].map(|operand| (2 * stride(depth_step), !operand.is_in_place()));
     let words = k.div_ceil(instructions.values());
     let product = Product { a, b, output, instructions, shape: [m, n], words };
@@ -131,10 +116,6 @@ impl Product<'_> {
     ///
     /// That of [`work`](Self::work); both are packed, nobody else uses the block, and for AMX this thread has registers.
     unsafe fn compute<'a>(&'a self, rows: &Range<usize>, [a, b]: [Packed; 2], pending: &mut Pending<'a>) {
-        if self.b.is_in_place() {
-            // SAFETY: the caller's promise.
-            return unsafe { self.compute_in_place(rows, [a, b]) };
-        }
         let [height, width] = self.instructions.block();
         // From one line to the next of those that `Panels` asks for.
         let lines = if height == PANEL { 16 } else { 1 };
@@ -142,6 +123,13 @@ impl Product<'_> {
         let (end, columns_end) = (m.min(PANEL * rows.end), PANEL * b.panels.end);
         let (first, depth) = (a.depth.start, a.depth.len());
         let words = self.words.saturating_sub(16 * first).min(16 * depth);
+        if self.b.is_in_place() {
+            let rows = PANEL * rows.start..end;
+            // SAFETY: the caller's promise.
+            return unsafe {
+                in_place::multiply([&self.a, &self.b], [a, b], rows, words, self.output, n, self.instructions)
+            };
+        }
         for row in (PANEL * rows.start..end).step_by(height) {
             let a_words = std::array::from_fn(|i| self.a.words(row + lines * i, first, a));
             for column in (PANEL * b.panels.start..n.min(columns_end)).step_by(width) {
@@ -151,10 +139,10 @@ impl Product<'_> {
                 let width = width.min(columns_end - column);
                 let (high, wide) = (height.min(end - row), width.min(n - column));
                 let height = self.instructions.rows(high);
-                // SAFETY: the panels are packed or in place, and rows of `width` values are those of C or of `sums`.
+                // SAFETY: the panels are packed, and rows of `width` values are those of C or of `sums`.
                 let multiply = |c, row, add, before: Option<&Rounding>| unsafe {
-                    let (a, b, step) = (a_words, b_words, self.b.step());
-                    let panels = Panels { a, b, step, words, c, row, height, width, add, in_place: None };
+                    let (a, b) = (a_words, b_words);
+                    let panels = Panels { a, b, words, c, row, height, width, add };
                     self.instructions.multiply(panels, before)
                 };
                 let sums = pending.sums[0];
@@ -193,88 +181,6 @@ impl Product<'_> {
                             shape: [high, wide],
                         });
                         pending.sums.swap(0, 1);
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl Product<'_> {
-    /// A block of C of columns in place. A few steps along K of all columns pass by all rows, strip by strip, while the next steps are
-    /// fetched from memory: rows of W are read in the order in which they lie there. The first rows of C leave a copy of a strip for
-    /// the others.
-    ///
-    /// # Safety
-    ///
-    /// That of [`compute`](Self::compute).
-    unsafe fn compute_in_place(&self, rows: &Range<usize>, [a, b]: [Packed; 2]) {
-        let Output::F32 { c, add } = self.output else { unreachable!("columns are packed for sums in bf16") };
-        let [height, width] = self.instructions.block();
-        let [m, n] = self.shape;
-        let (rows, columns) = (PANEL * rows.start..m.min(PANEL * rows.end), n.min(PANEL * b.panels.end));
-        let strips = || (PANEL * b.panels.start..columns).step_by(width).enumerate();
-        let (first, step) = (a.depth.start, self.b.step());
-        let words = self.words.saturating_sub(16 * first).min(16 * a.depth.len());
-        let copy: *mut u32 = b.tiles.cast();
-        // Of each strip the rows that are multiplied, one more than there are if those are odd in number.
-        let sums = |strip: usize, row: usize| -> *mut f32 {
-            let row = strip * rows.len().next_multiple_of(2) + row - rows.start;
-            copy.wrapping_add(MOST_STEPS * COPIED + width * row).cast()
-        };
-        // Each block of rows fetches its share of the next steps: as many requests at once as the CPU can remember, all the time.
-        let (steps, shares) = (steps(rows.len()), rows.len().div_ceil(height));
-        let share = (0..steps).step_by(shares).fold(0_u64, |share, step| share | 1 << step);
-        let length = chain(words);
-        // A sum without terms is zero, and written as well.
-        for start in (0..words.max(1)).step_by(length) {
-            let end = words.min(start + length);
-            for word in (start..end.max(start + 1)).step_by(steps) {
-                for (strip, column) in strips() {
-                    let halves = [0, 16, 32, 48];
-                    let from =
-                        halves.map(|half| self.b.words(column + half, first, b).wrapping_add(word * step));
-                    for (index, row) in rows.clone().step_by(height).enumerate() {
-                        let is_first = index == 0;
-                        let panels = Panels {
-                            a: std::array::from_fn(|i| self.a.words(row + i, first, a).wrapping_add(word)),
-                            b: if is_first {
-                                from
-                            } else {
-                                halves.map(|half| copy.wrapping_add(half).cast_const())
-                            },
-                            step: if is_first { step } else { COPIED },
-                            words: steps.min(end - word),
-                            c: sums(strip, row),
-                            row: width,
-                            height: self.instructions.rows(height.min(rows.end - row)),
-                            width: width.min(columns - column),
-                            add: false,
-                            in_place: Some(InPlace {
-                                is_first,
-                                continues: word > start,
-                                copy,
-                                next: from[0].wrapping_add(steps * step),
-                                next_step: step,
-                                fetched: if word + steps < words { share << index } else { 0 },
-                            }),
-                        };
-                        // SAFETY: the columns are whole panels, and there is room for the copy and for as many sums.
-                        unsafe { self.instructions.multiply(panels, None) };
-                    }
-                }
-            }
-            for ((strip, column), row) in strips().flat_map(|strip| rows.clone().map(move |row| (strip, row)))
-            {
-                let wide = width.min(columns - column);
-                // SAFETY: these values are C's and this block's, and initialised where they are read.
-                unsafe {
-                    let c = std::slice::from_raw_parts_mut(c.add(row * n + column), wide);
-                    let sums = std::slice::from_raw_parts(sums(strip, row), wide);
-                    if add || first > 0 || start > 0 {
-                        c.iter_mut().zip(sums).for_each(|(c, sum)| *c += sum);
-                    } else {
-                        c.copy_from_slice(sums);
                     }
                 }
             }
