@@ -1,5 +1,5 @@
 use super::examples::{Example, Examples, check, counted};
-use super::labelled_file::{Column, Columns, LabelledFile, FileRows};
+use super::labelled_file::{Column, Columns, FileRows, LabelledFile};
 use super::labels::{Classes, LabelKind};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;

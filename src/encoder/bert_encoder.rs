@@ -182,7 +182,7 @@ impl BertEncoder {
     pub(crate) fn run_all(&self, packed: PackedHidden) -> BertEncoderOutput {
         let [batch, seq] = packed.packing.dims;
         // Attention weights are of all slots, so the distances are too.
-        let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
+        let slot_bias = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
         let (mut hidden_states, mut attentions) = (Vec::new(), Vec::new());
         let last = self.run(packed, |layer, rows, packing| {
             hidden_states.push(packing.unpack(rows.clone()));
@@ -193,7 +193,7 @@ impl BertEncoder {
                 }
                 _ => {
                     let rows = layer.attention_input(rows.clone());
-                    layer.attention.weights(rows, packing, self.shared(of_places.as_ref()))
+                    layer.attention.weights(rows, packing, self.shared(slot_bias.as_ref()))
                 }
             });
         });
