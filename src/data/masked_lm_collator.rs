@@ -148,7 +148,7 @@ pub struct MaskedLmCollator {
 }
 
 impl MaskedLmCollator {
-    /// Masks tokens of one sequence in index, with `word_ids` whole words; returns the position and former id of each, in order.
+    /// Masks tokens of one sequence in place, with `word_ids` whole words; returns the position and former id of each, in order.
     /// Panics if `word_ids` and `input_ids` differ in length.
     ///
     /// ```

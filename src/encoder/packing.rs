@@ -141,7 +141,7 @@ impl Packing {
         }
     }
 
-    /// What queries and keys are compared by, [B, A, S, S], `filled` where what `axis` counts is padding.
+    /// `values` of queries and keys, [B, A, S, S], `filled` where what `axis` counts is padding.
     pub(super) fn mask(&self, values: Tensor<4>, axis: usize, filled: f64) -> Tensor<4> {
         if self.tokens.is_none() {
             return values;

@@ -96,7 +96,8 @@ impl RowLaunch {
         }
     }
 
-    /// The launch of kernels that bind at most `buffers` buffers, and whose float inputs all have one dtype; `None` for what they do not take.
+    /// The launch of kernels that bind at most `buffers` buffers, and whose float inputs all have one dtype; `None` for what they do
+    /// not take.
     pub(crate) fn for_rows(inputs: &[&CubeTensor], shape: [usize; 2], buffers: usize) -> Option<Self> {
         let dtype = inputs[0].dtype;
         let alike = inputs.iter().all(|input| input.dtype == dtype);

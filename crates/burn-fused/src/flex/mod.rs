@@ -167,12 +167,12 @@ pub(crate) fn tensor<T: Scalar>(values: Vec<T>, shape: Shape) -> FloatTensor<Fle
 
 /// The two statistics of each row, as tensors of `shape`.
 pub(crate) fn statistics<W: Wide>(row_statistics: &[[W; 2]], shape: Shape) -> [FloatTensor<Flex>; 2] {
-    [0, 1].map(|i| tensor(row_statistics.iter().map(|of_row| of_row[i]).collect(), shape.clone()))
+    [0, 1].map(|i| tensor(row_statistics.iter().map(|row| row[i]).collect(), shape.clone()))
 }
 
 /// The two statistics of each row, which [`statistics`] made tensors of.
 pub(crate) fn row_statistics<W: Wide>(statistics: [FloatTensor<Flex>; 2]) -> Vec<[W; 2]> {
-    let [first, second] = statistics.map(|row_statistics| row_statistics.to_contiguous());
+    let [first, second] = statistics.map(|values| values.to_contiguous());
     slice::<W>(&first).iter().zip(slice::<W>(&second)).map(|(&first, &second)| [first, second]).collect()
 }
 

@@ -111,8 +111,8 @@ pub(super) fn by_columns(weight: Tensor<2>) -> Tensor<2> {
     Tensor::from_dispatch(DispatchTensor::from_backend(BackendTensor::<Flex>::Quantized(weight)))
 }
 
-/// The fewest rows of a weight that share a scale for which it is multiplied in integers; shorter blocks Burn dequantises, as scaling
-/// their sums in f32 costs as much as multiplying. Not tuned.
+/// The fewest rows of a weight that share a scale for which it is multiplied in integers; shorter blocks, which
+/// are mostly their scales' work, Burn dequantises. Not tuned.
 const SHORTEST_BLOCK: usize = 16;
 
 /// A · B + bias for each row, its operands rounded to `dtype`, rounded to `output` once.

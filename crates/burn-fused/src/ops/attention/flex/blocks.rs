@@ -10,7 +10,7 @@ use burn::tensor::{DType, Shape};
 use std::ops::Range;
 
 /// The most keys that a block takes whole: with more it works in parts, and its backward computes the logits twice. Not tuned
-/// (`cargo bench --bench encoder_operators` times attention at 128 and 512 keys).
+/// (`cargo bench --bench encoder_operators` times attention at 128 and 4,096 keys).
 const WHOLE: usize = 1024;
 
 /// The most keys of a part of a block with more than [`WHOLE`]: with [`BLOCK`](Head::blocks) queries its logits are the most that
@@ -170,8 +170,8 @@ impl<T: Scalar> Block<'_, T> {
         let skipped = self.keys.start - all.start;
         /// Keys at a time: with 128 queries and as many keys, their 16 rows of 255 distances are 16 KiB in f32, which stay in the first
         /// cache while the queries walk along them.
-        const ROWS: usize = 16;
-        for some in (0..keys).step_by(ROWS).map(|first| first..keys.min(first + ROWS)) {
+        const NEAR: usize = 16;
+        for some in (0..keys).step_by(NEAR).map(|first| first..keys.min(first + NEAR)) {
             for (i, values) in values.chunks_exact_mut(all.len()).enumerate() {
                 let first = queries - 1 - i;
                 values[skipped..][some.clone()]

@@ -128,8 +128,8 @@ fn add_batch<T: Float, W: Float>(
     table[ABSOLUTE_POS] = T::cast_from(total);
 }
 
-/// Tokens that are sorted by comparing all with all: as many comparisons a token, in fast memory. Not tuned; 1,024 rows of 32 bits are
-/// a quarter of the shared memory that WebGPU promises.
+/// Tokens that are sorted by comparing all with all: as many comparisons a token, of rows that a cube fetches into shared memory tile
+/// by tile. Not tuned.
 const RUN: usize = 1024;
 
 /// Sorted runs that one launch merges: each token does a binary search in all but its own. Not tuned: a batch of up to 8,192 tokens
