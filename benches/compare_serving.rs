@@ -74,8 +74,8 @@ fn main() {
         }
         for callers in [1, 2, 8] {
             let late = RefCell::new(vec![f64::NAN; CONTESTANTS.len()]);
-            let run = |place: usize, runs: usize| {
-                let (_, engine, variant) = CONTESTANTS[place];
+            let run = |index: usize, runs: usize| {
+                let (_, engine, variant) = CONTESTANTS[index];
                 let (times, latest) = match engine {
                     None => {
                         let pipeline = if variant.is_empty() { &plain } else { &quantized };
@@ -90,12 +90,12 @@ fn main() {
                         (peer.time(&case, runs), peer.latest(&case))
                     }
                 };
-                late.borrow_mut()[place] = latest;
+                late.borrow_mut()[index] = latest;
                 times
             };
-            let times = RACE.run(std::array::from_fn::<_, { CONTESTANTS.len() }, _>(|place| -> Contestant {
+            let times = RACE.run(std::array::from_fn::<_, { CONTESTANTS.len() }, _>(|index| -> Contestant {
                 let run = &run;
-                Box::new(move |runs| run(place, runs))
+                Box::new(move |runs| run(index, runs))
             }));
             let rates = times.map(|time| texts.len() as f64 / time * 1e3);
             let late = late.borrow();

@@ -53,7 +53,7 @@ fn backward(bencher: divan::Bencher, case: &Case) {
 /// Vectors of 64 values, so that what the word table's gradient costs for each token is most of it.
 #[divan::bench(sample_count = 8)]
 fn backward_of_65536_short_tokens(bencher: divan::Bencher) {
-    let mut bench = Bench::of_width(64, Workload::Backward, Path::Fused, [128, 512]);
+    let mut bench = Bench::with_width(64, Workload::Backward, Path::Fused, [128, 512]);
     bencher.counter(ItemsCount::new(65_536usize)).bench_local(|| bench.run());
 }
 

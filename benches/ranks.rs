@@ -89,14 +89,14 @@ fn train(ranks: &Ranks, number: usize) -> Result<(), Error> {
 /// 15 % of its tokens are masked.
 fn batch(seed: u32, device: &Device) -> MaskedLmBatch {
     let [batch, seq] = SHAPE;
-    let word = |row: usize, place: usize| 1000 + (seed * 77 + (row * seq + place) as u32 * 7919) % 20_000;
-    let is_masked = |place: &usize| place % 20 < 3;
-    let mask = |row, place| if is_masked(&place) { 103 } else { i64::from(word(row, place)) };
+    let word = |row: usize, index: usize| 1000 + (seed * 77 + (row * seq + index) as u32 * 7919) % 20_000;
+    let is_masked = |index: &usize| index % 20 < 3;
+    let mask = |row, index| if is_masked(&index) { 103 } else { i64::from(word(row, index)) };
     let rows: Vec<Vec<i64>> =
-        (0..batch).map(|row| (0..seq).map(|place| mask(row, place)).collect()).collect();
-    let places = |row| (0..seq).filter(is_masked).map(move |place| [row, place]);
-    let positions: Vec<[usize; 2]> = (0..batch).flat_map(places).collect();
-    let labels: Vec<u32> = positions.iter().map(|&[row, place]| word(row, place)).collect();
+        (0..batch).map(|row| (0..seq).map(|index| mask(row, index)).collect()).collect();
+    let all_masked = |row| (0..seq).filter(is_masked).map(move |index| [row, index]);
+    let positions: Vec<[usize; 2]> = (0..batch).flat_map(all_masked).collect();
+    let labels: Vec<u32> = positions.iter().map(|&[row, index]| word(row, index)).collect();
     let input = BertEmbeddingsInput::from_rows(&rows, device).expect("rows of one length");
     MaskedLmBatch::new(input, None, &positions, &labels).expect("labels of its tokens")
 }
@@ -109,8 +109,8 @@ fn compare() {
         for (model, times) in times.iter_mut().enumerate() {
             for ((_, ranks, threads, _), times) in CONTESTANTS.into_iter().zip(times) {
                 for (accumulation, time) in run(model, ranks, threads) {
-                    let place = ACCUMULATIONS.iter().position(|&number| number == accumulation);
-                    times[place.expect("one of these")].push(time);
+                    let index = ACCUMULATIONS.iter().position(|&number| number == accumulation);
+                    times[index.expect("one of these")].push(time);
                 }
             }
         }

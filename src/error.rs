@@ -285,7 +285,7 @@ pub enum EmbeddingTable {
 }
 
 impl EmbeddingTable {
-    /// Its name in messages, and what to do about an id that has no row.
+    /// The table's name in messages, and what to do about an id that has no row.
     fn words(self) -> [&'static str; 2] {
         match self {
             Self::Word => ["word embeddings", "is this the tokenizer that the model was made with?"],

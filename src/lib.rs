@@ -104,8 +104,8 @@ pub mod functional {
     #[cfg(feature = "flex")]
     pub use burn_fused::matrix_kernel;
     pub use burn_fused::{
-        Activation, Norm, Positions, Precision, Rows, Sequences, add_layer_norm, attention, autocast,
-        bias_gelu, cross_entropy, embed_layer_norm, linear, on_reference_path, rotary,
+        Norm, Positions, Precision, Rows, Sequences, add_layer_norm, attention, autocast, bias_gelu,
+        cross_entropy, embed_layer_norm, linear, on_reference_path, rotary,
     };
 }
 

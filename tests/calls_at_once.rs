@@ -143,8 +143,8 @@ fn each_of_many_calls_at_once_has_the_bits_that_it_has_alone() {
     drop(wrong);
     let wrong: Vec<_> = all.iter().collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let of = |kind| wrong.iter().filter(|&&found| found == kind).count();
-    assert!(wrong.is_empty(), "wrong of each kind: {:?}", [0, 1, 2, 3, 4, 5].map(of));
+    let count = |kind| wrong.iter().filter(|&&found| found == kind).count();
+    assert!(wrong.is_empty(), "wrong of each kind: {:?}", [0, 1, 2, 3, 4, 5].map(count));
 }
 
 #[test]

@@ -244,7 +244,7 @@ impl Random {
         self.0.random_range(0..bound.max(1))
     }
 
-    fn of<T: Copy>(&mut self, items: &[T]) -> T {
+    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
     }
 
@@ -263,12 +263,12 @@ fn mutated(file: &[u8], random: &mut Random) -> Vec<u8> {
     for _ in 0..=random.below(4) {
         let place = random.below(bytes.len());
         match random.below(9) {
-            _ if bytes.is_empty() => bytes.push(random.of(SYNTAX)),
+            _ if bytes.is_empty() => bytes.push(random.pick(SYNTAX)),
             0 => bytes[place] ^= 1 << random.below(8),
-            1 => bytes[place] = random.of(SYNTAX),
+            1 => bytes[place] = random.pick(SYNTAX),
             2 => bytes.truncate(place),
             3 => drop(bytes.drain(random.range(bytes.len(), 64))),
-            4 => bytes.insert(place, random.of(SYNTAX)),
+            4 => bytes.insert(place, random.pick(SYNTAX)),
             5 => {
                 let part = bytes[random.range(bytes.len(), 64)].repeat(1 << random.below(7));
                 bytes.splice(place..place, part);
@@ -280,15 +280,15 @@ fn mutated(file: &[u8], random: &mut Random) -> Vec<u8> {
             }
             7 => {
                 let huge =
-                    random.of(&[u64::MAX, 1 << 63, u64::from(u32::MAX), 1 << 31, 1 << 20, 0]).to_le_bytes();
-                let length = random.of(&[1, 2, 4, 8]).min(bytes.len() - place);
+                    random.pick(&[u64::MAX, 1 << 63, u64::from(u32::MAX), 1 << 31, 1 << 20, 0]).to_le_bytes();
+                let length = random.pick(&[1, 2, 4, 8]).min(bytes.len() - place);
                 bytes[place..place + length].copy_from_slice(&huge[..length]);
             }
             _ => {
                 let Some(start) = bytes[place..].iter().position(u8::is_ascii_digit) else { continue };
                 let start = place + start;
                 let length = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-                bytes.splice(start..start + length, random.of(&numbers).bytes());
+                bytes.splice(start..start + length, random.pick(&numbers).bytes());
             }
         }
     }
@@ -351,7 +351,7 @@ fn no_mutated_file_panics_hangs_or_takes_much_memory() {
     let mut problems: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for seed in first..first + setting("BURN_BERT_MUTANTS", 20_000) {
         let mut random = Random(ChaCha8Rng::seed_from_u64(seed));
-        let kind = random.of(&draws);
+        let kind = random.pick(&draws);
         let ((name, _, _, read), (dir, files)) = (KINDS[kind], &dirs[kind]);
         files.iter().for_each(|(bytes, file)| fs::write(dir.join(file), bytes).unwrap());
         let (bytes, file) = &files[random.below(files.len())];

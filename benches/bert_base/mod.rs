@@ -49,7 +49,7 @@ impl fmt::Display for Workload {
     }
 }
 
-/// A module, its batch, and an optimiser.
+/// A module, its batch, and an optimizer.
 pub struct Bench {
     /// Taken out while a step changes it in place.
     module: Option<BertEmbeddings>,
@@ -63,11 +63,11 @@ pub struct Bench {
 impl Bench {
     /// Random weights and ids on the default device. Asserts that both paths agree before anything is timed.
     pub fn new(workload: Workload, path: Path, shape: [usize; 2]) -> Self {
-        Self::of_width(768, workload, path, shape)
+        Self::with_width(768, workload, path, shape)
     }
 
     /// The same with vectors of another length.
-    pub fn of_width(hidden: usize, workload: Workload, path: Path, shape: [usize; 2]) -> Self {
+    pub fn with_width(hidden: usize, workload: Workload, path: Path, shape: [usize; 2]) -> Self {
         let device = match workload {
             Workload::Forward => Device::default(),
             _ => Device::default().autodiff(),

@@ -135,7 +135,7 @@ struct PromptOptions {
 }
 
 impl PromptOptions {
-    fn of(&self) -> Option<TrainingPrompts> {
+    fn read(&self) -> Option<TrainingPrompts> {
         match (&self.prompts[..], &self.prompt_names[..]) {
             ([], []) => None,
             ([], names) => Some(TrainingPrompts::Names(names.to_vec())),
@@ -162,7 +162,7 @@ struct ColumnOptions {
 }
 
 impl ColumnOptions {
-    fn of(&self, kind: LabelKind) -> Columns {
+    fn with_kind(&self, kind: LabelKind) -> Columns {
         let texts = [&self.text].into_iter().chain(&self.pair).cloned();
         let columns =
             Columns::default().with_texts(texts).with_labels(self.label.iter().cloned()).with_kind(kind);
@@ -312,7 +312,7 @@ fn main() -> Result<()> {
 fn run(task: &Task, ranks: &Ranks) -> Result<()> {
     match task {
         Task::Classifier { settings, columns, kind, labels, balanced } => {
-            let columns = columns.of(match kind.as_str() {
+            let columns = columns.with_kind(match kind.as_str() {
                 "classes" => LabelKind::Classes,
                 "number" => LabelKind::Value,
                 _ => LabelKind::Class,
@@ -333,9 +333,9 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             }
         }
         Task::Reranker { settings, columns, prompts } => {
-            let columns = columns.of(LabelKind::Relevance);
+            let columns = columns.with_kind(LabelKind::Relevance);
             let open = |path: &Path| LabelledTexts::open(path, &columns);
-            let arguments = TrainingArguments { prompts: prompts.of(), ..settings.arguments(ranks)? };
+            let arguments = TrainingArguments { prompts: prompts.read(), ..settings.arguments(ranks)? };
             settings.train(arguments, open).map(drop)
         }
         Task::Tokens { settings } => {
@@ -374,7 +374,7 @@ fn run(task: &Task, ranks: &Ranks) -> Result<()> {
             });
             let arguments = settings.arguments(ranks)?.with_sentence_loss(loss);
             let arguments = arguments.with_mini_batch_size(*mini_batch_size);
-            let arguments = TrainingArguments { prompts: prompts.of(), ..arguments };
+            let arguments = TrainingArguments { prompts: prompts.read(), ..arguments };
             let chosen =
                 (!columns.is_empty()).then(|| Columns::default().with_texts(columns.iter().cloned()));
             let columns = chosen.unwrap_or_default();

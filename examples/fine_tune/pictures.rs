@@ -9,15 +9,15 @@ const POINTS: usize = 100;
 /// SVG of the losses of all batches and of all evaluations, the one before training included.
 pub fn loss(history: &History) -> String {
     let (batches, evaluations) = (history.losses.len().max(1), &history.evaluations);
-    let mean = |(place, losses): (usize, &[f64])| {
-        let end = place * batches.div_ceil(POINTS) + losses.len();
+    let mean = |(index, losses): (usize, &[f64])| {
+        let end = index * batches.div_ceil(POINTS) + losses.len();
         (end, losses.iter().sum::<f64>() / losses.len() as f64)
     };
     let train: Vec<_> = history.losses.chunks(batches.div_ceil(POINTS)).enumerate().map(mean).collect();
     let valid = evaluations.iter().map(|evaluation| evaluation.valid.get("Loss"));
     let valid = [history.initial.get("Loss")].into_iter().chain(valid).enumerate();
-    let place = |number: usize| number * batches / evaluations.len().max(1);
-    let valid: Vec<_> = valid.filter_map(|(number, loss)| Some((place(number), *loss?))).collect();
+    let batch = |number: usize| number * batches / evaluations.len().max(1);
+    let valid: Vec<_> = valid.filter_map(|(number, loss)| Some((batch(number), *loss?))).collect();
     let losses = || train.iter().chain(&valid).map(|&(_, loss)| loss);
     let (low, high) = (losses().fold(f64::INFINITY, f64::min), losses().fold(f64::NEG_INFINITY, f64::max));
     let (x, y) = (

@@ -80,5 +80,5 @@ pub fn squad(
     let answers = Pipeline::new(model, tokenizer)?.answers(&questions, &options)?;
     // Without a valid span there is no answer to list.
     let texts: Vec<&str> = answers.iter().map(|found| found.first().map_or("", |best| &best.text)).collect();
-    Ok(SquadScores::of(examples, &texts))
+    Ok(SquadScores::from_predictions(examples, &texts))
 }

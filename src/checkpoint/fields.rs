@@ -215,7 +215,7 @@ impl Fields {
     }
 
     fn pad_token_id(&self, default: usize) -> Result<Option<usize>> {
-        // null is no padding row, a missing field is the family's.
+        // null is not a padding row, a missing field is the family's.
         let id = |value: &Value| if value.is_null() { Some(None) } else { as_size(value).map(Some) };
         Ok(self.value("pad_token_id", "an id or null", id)?.unwrap_or(Some(default)))
     }

@@ -42,11 +42,11 @@ pub(crate) fn filled<'a, M: Module>(
         };
         return Err(Error::data(&param.key, problem));
     }
-    let sources = params.iter().map(|param| Source {
+    let sources = params.iter().map(|param| TensorRead {
         key: &param.key,
         params: param.visited().map(|own| (own.id, own.is_transposed())).collect(),
     });
-    let sources: Vec<Source> = sources.collect();
+    let sources: Vec<TensorRead> = sources.collect();
     checkpoint.check_size(sources.iter().map(|source| source.key))?;
     let next = AtomicUsize::new(0);
     let read = || -> Result<Vec<(ParamId, TensorData)>> {
@@ -71,17 +71,17 @@ pub(crate) fn filled<'a, M: Module>(
     Ok(module.clone().map(&mut Replace { values: values.into_iter().flatten().collect() }))
 }
 
-/// More would wait for memory.
+/// The most threads that read tensors: more would wait for memory. Not tuned.
 const MAX_READERS: usize = 4;
 
 /// A tensor of a checkpoint, and what to make of it.
-struct Source<'a> {
+struct TensorRead<'a> {
     key: &'a str,
     /// The parameters in it, one below the other, and whether they are transposed.
     params: Vec<(Option<ParamId>, bool)>,
 }
 
-impl Source<'_> {
+impl TensorRead<'_> {
     fn read(&self, checkpoint: &Checkpoint, read: &mut Vec<(ParamId, TensorData)>) -> Result<()> {
         let mut shape = checkpoint.float_tensor(self.key)?.0.shape.clone();
         shape[0] /= self.params.len();

@@ -29,7 +29,7 @@ impl SavedAdapter {
     ) -> Result<Self> {
         let prefix = keys.model_prefix().unwrap_or_default();
         let file = Path::new(ADAPTER_NAMES[0]);
-        let of = |own: &Visited| own.id.and_then(|id| adapters.get(&id).copied());
+        let adapter = |own: &Visited| own.id.and_then(|id| adapters.get(&id).copied());
         let (mut tensors, mut saved_whole) = (Vec::new(), BTreeSet::new());
         // The rank and α of each adapted module, and the names of the others' weights, below the model's prefix.
         let (mut adapted, mut others) = (BTreeMap::new(), Vec::new());
@@ -37,7 +37,7 @@ impl SavedAdapter {
             let refused = |problem: &str| Err(Error::data(&param.key, problem));
             let key = format!("base_model.model.{}", param.key);
             let name = param.key.strip_prefix(prefix).unwrap_or(&param.key);
-            let own: Vec<Option<&LoraAdapter>> = param.visited().map(of).collect();
+            let own: Vec<Option<&LoraAdapter>> = param.visited().map(adapter).collect();
             if param.folder.is_some() {
                 return refused("lies in a folder of its own, which an adapter of PEFT cannot hold");
             } else if param.visited().zip(&own).any(|(visited, own)| visited.has_adapter && own.is_none()) {
@@ -79,7 +79,10 @@ impl SavedAdapter {
         let mut patterns = [Map::new(), Map::new()];
         for (module, &(own_rank, own_alpha)) in adapted.iter().filter(|(_, own)| **own != (rank, alpha)) {
             let values = [json!(own_rank), json!(own_alpha)];
-            patterns.iter_mut().zip(values).for_each(|(of, value)| drop(of.insert(module.clone(), value)));
+            patterns
+                .iter_mut()
+                .zip(values)
+                .for_each(|(pattern, value)| drop(pattern.insert(module.clone(), value)));
         }
         let [rank_pattern, alpha_pattern] = patterns;
         // PEFT adapts every module whose name is one of the list or ends in one.

@@ -68,7 +68,7 @@ pub(crate) fn replace_changed(
     fields.extend(new.into_iter().filter(|(field, value)| old.get(field) != Some(value)));
 }
 
-/// These fields of a config.
+/// Fields of a config by name, as numbers.
 pub(crate) fn number_fields<'a>(config: &impl Config, fields: &[&'a str]) -> Vec<(&'a str, Value)> {
     let json = serde_json::to_value(config).expect("plain data");
     fields.iter().map(|&field| (field, json[field].clone())).collect()

@@ -13,10 +13,10 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// Batches that are prepared ahead, each of which is in memory.
+/// Batches that are prepared ahead and kept in memory, so that one that takes long to prepare is not waited for. Not tuned.
 const AHEAD: usize = 4;
 
-/// The order of an epoch is in memory, eight bytes an item.
+/// The most items of an epoch, whose order is in memory: 2 GiB, eight bytes an item.
 const MAX_EPOCH: usize = 1 << 28;
 
 /// Batches among which items are sorted by length, as in transformers' `LengthGroupedSampler`, or searched for other texts.

@@ -63,7 +63,7 @@ pub struct DataSummary {
     pub items: &'static str,
     /// The number of items.
     pub len: usize,
-    /// Each class, by its id, with how often it occurs.
+    /// How often each class occurs, by its id.
     pub classes: Vec<(String, usize)>,
     /// The least and the largest number, where labels are numbers.
     pub range: Option<[f32; 2]>,
@@ -143,8 +143,8 @@ pub trait Example: Clone + Send + Sync + 'static {
 pub(super) fn check<T: Example>(items: &[T]) -> Result<()> {
     // A batch has one kind of labels, so each is compared with the first one.
     let Some(first) = items.first() else { return Err(Error::Empty { input: T::NAME, shape: vec![0] }) };
-    items.iter().enumerate().try_for_each(|(place, item)| {
-        item.check(first).map_err(|problem| Error::data(format!("{}[{place}]", T::NAME), problem))
+    items.iter().enumerate().try_for_each(|(index, item)| {
+        item.check(first).map_err(|problem| Error::data(format!("{}[{index}]", T::NAME), problem))
     })
 }
 
@@ -161,13 +161,13 @@ impl<T: Example> Examples<T> {
     pub fn new(items: Vec<T>, names: Vec<String>) -> Result<Self> {
         check(&items)?;
         check_names(&names)?;
-        for (place, item) in items.iter().enumerate() {
+        for (index, item) in items.iter().enumerate() {
             let problem = match item.classes().iter().find(|id| **id >= names.len()) {
                 _ if item.is_blank() => "has no words".into(),
                 Some(id) => format!("has the label {id}, but the labels are {names:?}"),
                 None => continue,
             };
-            return Err(Error::data(format!("{}[{place}]", T::NAME), problem));
+            return Err(Error::data(format!("{}[{index}]", T::NAME), problem));
         }
         Ok(Self { items, names, file: DataSummary::default(), reread: None })
     }
@@ -189,15 +189,15 @@ impl<T: Example> Examples<T> {
     /// Numbers the classes as a model does. Returns [`Error::Row`] or [`Error::Data`], with the first
     /// example of the class, if the model lacks one, or has several of a name.
     pub(crate) fn with_ids_of(mut self, id2label: &[String]) -> Result<Self> {
-        let place = |(id, name): (usize, &String)| {
-            let mut places = (0..id2label.len()).filter(|&place| id2label[place] == *name);
-            let place = places.next();
-            if places.next().is_some() {
+        let index = |(id, name): (usize, &String)| {
+            let mut indices = (0..id2label.len()).filter(|&index| id2label[index] == *name);
+            let index = indices.next();
+            if indices.next().is_some() {
                 let problem =
                     format!("is the name of several of the model's: {id2label:?}; rename them in its config");
                 return Err(Error::data(format!("the label {name:?} of the data"), problem));
             }
-            place.ok_or_else(|| match self.reread.as_ref().map(|reread| reread(id2label)) {
+            index.ok_or_else(|| match self.reread.as_ref().map(|reread| reread(id2label)) {
                 Some(Err(row @ Error::Row { .. })) => row,
                 _ => {
                     let first = self.items.iter().position(|item| item.classes().contains(&id));
@@ -207,8 +207,8 @@ impl<T: Example> Examples<T> {
                 }
             })
         };
-        let places: Vec<usize> = self.names.iter().enumerate().map(place).collect::<Result<_>>()?;
-        self.items.iter_mut().for_each(|item| item.rename(&places));
+        let indices: Vec<usize> = self.names.iter().enumerate().map(index).collect::<Result<_>>()?;
+        self.items.iter_mut().for_each(|item| item.rename(&indices));
         Ok(Self { names: id2label.to_vec(), ..self })
     }
 

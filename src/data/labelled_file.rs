@@ -56,9 +56,9 @@ impl Columns {
 /// A column of a table, or a field of a JSON object, of [`Columns`]; [`Examples`](super::Examples) has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// By its name in the header.
+    /// The column with this name in the header.
     Name(String),
-    /// By its index, counted from 0; not for JSON.
+    /// The column at this index, counted from 0; not for JSON.
     Index(usize),
 }
 
@@ -102,7 +102,7 @@ impl LabelledFile {
         Ok(Self { path: path.to_path_buf(), text: regular_file::read_text(path)? })
     }
 
-    /// The lines without their line breaks, and the place at which each begins.
+    /// The lines without their line breaks, and the byte offset at which each begins.
     pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         let text = self.text.as_ptr().addr();
         self.text.lines().map(move |line| (line.as_ptr().addr() - text, line))
@@ -115,16 +115,16 @@ impl LabelledFile {
         Ok(rows)
     }
 
-    /// The error of a row that begins at this place.
-    pub(super) fn bad_row(&self, place: usize, problem: String) -> Error {
-        let before = &self.text[..place];
+    /// The error of a row that begins at this byte.
+    pub(super) fn bad_row(&self, offset: usize, problem: String) -> Error {
+        let before = &self.text[..offset];
         // A bare carriage return ends a line, as it ends a record of CSV.
         let breaks = before.matches(['\r', '\n']).count() - before.matches("\r\n").count();
         Error::Row { path: self.path.clone(), line: 1 + breaks as u64, problem }
     }
 
     /// All rows of JSON lines, or of a table. The extension decides which.
-    pub(super) fn rows(&self, has_header: bool) -> Result<Rows<'_>> {
+    pub(super) fn rows(&self, has_header: bool) -> Result<FileRows<'_>> {
         match extension(&self.path).as_str() {
             "csv" => self.table(b',', has_header),
             "tsv" => self.table(b'\t', has_header),
@@ -137,7 +137,7 @@ impl LabelledFile {
     }
 
     /// JSON objects one after the other, as in JSON lines, or in a list.
-    fn json(&self) -> Result<Rows<'_>> {
+    fn json(&self) -> Result<FileRows<'_>> {
         let text = self.text.trim_ascii();
         let list = text
             .strip_prefix('[')
@@ -149,30 +149,30 @@ impl LabelledFile {
                 rest = rest.strip_prefix(',').map_or(rest, str::trim_ascii_start);
             }
             is_first = false;
-            let place = rest.as_ptr().addr() - self.text.as_ptr().addr();
+            let offset = rest.as_ptr().addr() - self.text.as_ptr().addr();
             let mut objects = serde_json::Deserializer::from_str(rest).into_iter::<Row>();
             let row = objects.next()?;
             rest = rest[objects.byte_offset()..].trim_ascii_start();
-            let refused = |error| self.bad_row(place, format!("is not a JSON object: {error}"));
-            Some(row.map(|row| (place, row)).map_err(refused))
+            let refused = |error| self.bad_row(offset, format!("is not a JSON object: {error}"));
+            Some(row.map(|row| (offset, row)).map_err(refused))
         });
         // Read ahead, since the columns are chosen before the rows are read.
         let first = rows.next().transpose()?.ok_or_else(|| Error::no_text(&self.path))?;
         // Later objects may have other fields: columns are found in each by name, and nothing is counted.
         let names = first.1.0.iter().map(|(name, _)| name.clone()).collect();
         let rows = Box::new(once(Ok(first)).chain(rows));
-        Ok(Rows { file: self, names: Some(names), width: None, rows })
+        Ok(FileRows { file: self, names: Some(names), width: None, rows })
     }
 
     /// A comma-separated table, or a tab-separated one, in which quotes mean nothing.
-    fn table(&self, delimiter: u8, has_header: bool) -> Result<Rows<'_>> {
+    fn table(&self, delimiter: u8, has_header: bool) -> Result<FileRows<'_>> {
         let mut reader = ReaderBuilder::new()
             .has_headers(has_header)
             .delimiter(delimiter)
             .quoting(delimiter == b',') // GLUE's TSV files quote nothing
             .from_reader(self.text.as_bytes());
         // The parser gives where it began to look for a record, which blank lines may precede.
-        let place = move |position: Option<&Position>| {
+        let offset = move |position: Option<&Position>| {
             let begins = position.map_or(0, |position| position.byte() as usize);
             let rest = &self.text[begins..];
             begins + rest.len() - rest.trim_start_matches(['\r', '\n']).len()
@@ -184,43 +184,43 @@ impl LabelledFile {
                 }
                 _ => format!("cannot be read: {error}"),
             };
-            self.bad_row(place(error.position()), problem)
+            self.bad_row(offset(error.position()), problem)
         };
         // The parser would take all of the file from there as one field.
         if delimiter == b','
-            && let Some(place) = unclosed_quote(&self.text)
+            && let Some(offset) = unclosed_quote(&self.text)
         {
             let problem =
                 "has a quote that is not closed; close it, or double a quote that is part of a quoted field";
-            return Err(self.bad_row(place, problem.into()));
+            return Err(self.bad_row(offset, problem.into()));
         }
         let first = reader.headers().map_err(refused)?.clone();
         let names = has_header.then(|| first.iter().map(|name| name.trim().to_string()).collect());
         let rows = reader.into_records().map(move |record| {
             let record = record.map_err(refused)?;
             let fields = record.iter().map(|field| (String::new(), field.into()));
-            Ok((place(record.position()), Row(fields.collect())))
+            Ok((offset(record.position()), Row(fields.collect())))
         });
-        Ok(Rows { file: self, names, width: Some(first.len()), rows: Box::new(rows) })
+        Ok(FileRows { file: self, names, width: Some(first.len()), rows: Box::new(rows) })
     }
 }
 
-pub(super) struct Rows<'a> {
+pub(super) struct FileRows<'a> {
     file: &'a LabelledFile,
     /// The names in the header of a table, if it has one, or in the first JSON object.
     pub(super) names: Option<Vec<String>>,
     /// The number of columns of a table; `None` of JSON objects.
     width: Option<usize>,
-    /// Each with its place in the file. Read one by one: all of them would take more memory than the file.
+    /// Rows with their byte offsets in the file, read one by one: all of them would take more memory than the file.
     rows: Box<dyn Iterator<Item = Result<(usize, Row)>> + 'a>,
 }
 
-impl Rows<'_> {
+impl FileRows<'_> {
     /// What `item` makes of each row, of which there must be one.
     pub(super) fn read<T>(self, mut item: impl FnMut(&Row) -> Result<T, String>) -> Result<Vec<T>> {
         let items = self.rows.map(|row| {
-            let (place, row) = row?;
-            item(&row).map_err(|problem| self.file.bad_row(place, problem))
+            let (offset, row) = row?;
+            item(&row).map_err(|problem| self.file.bad_row(offset, problem))
         });
         self.file.not_empty(items.collect::<Result<_>>()?)
     }
@@ -279,10 +279,10 @@ impl Rows<'_> {
             }
             (Column::Name(name), Some(_)) => name,
         };
-        let mut places = self.names.iter().flatten().zip(0..).filter(|(other, _)| *other == name);
-        let problem = match (&self.names, places.next(), places.next()) {
+        let mut indices = self.names.iter().flatten().zip(0..).filter(|(other, _)| *other == name);
+        let problem = match (&self.names, indices.next(), indices.next()) {
             (None, ..) => "is selected by name, but without a header columns are selected by index".into(),
-            (_, Some((_, place)), None) => return Ok(Column::Index(place)),
+            (_, Some((_, index)), None) => return Ok(Column::Index(index)),
             (_, Some(_), Some(_)) => "is in the header twice; rename one, or select it by index".into(),
             (Some(names), None, _) => format!("is not in the header, which is {names:?}"),
         };
@@ -367,15 +367,15 @@ pub(super) fn is_json(extension: &str) -> bool {
     matches!(extension, "jsonl" | "ndjson" | "json")
 }
 
-/// Where a quoted field begins that goes on to the end of a comma-separated file.
+/// The byte at which a quoted field begins that goes on to the end of a comma-separated file.
 fn unclosed_quote(text: &str) -> Option<usize> {
     let (mut open, mut begins) = (None, true);
     let mut bytes = text.bytes().enumerate().peekable();
-    while let Some((place, byte)) = bytes.next() {
+    while let Some((offset, byte)) = bytes.next() {
         match open {
             // Two quotes in a quoted field are one of its text.
             Some(_) if byte == b'"' && bytes.next_if(|&(_, next)| next == b'"').is_none() => open = None,
-            None if byte == b'"' && begins => open = Some(place),
+            None if byte == b'"' && begins => open = Some(offset),
             _ => {}
         }
         begins = open.is_none() && matches!(byte, b',' | b'\n' | b'\r');

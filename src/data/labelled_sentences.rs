@@ -130,7 +130,7 @@ fn read_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) ->
     let usual = words().next().map_or(0, |(_, text)| columns(text).len().min(widest));
     let mut sentences = Vec::new();
     let mut sentence = LabelledTokens::default();
-    for (place, text) in file.lines() {
+    for (offset, text) in file.lines() {
         if is_break(text) {
             sentences.push(std::mem::take(&mut sentence));
             continue;
@@ -138,7 +138,7 @@ fn read_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) ->
         // `str::lines` takes a carriage return only together with a line feed.
         if text.contains('\r') {
             let problem = "has a carriage return inside; end lines with a line feed";
-            return Err(file.bad_row(place, problem.into()));
+            return Err(file.bad_row(offset, problem.into()));
         }
         let mut columns = columns(text);
         if !is_conll_u && filled(&columns) == widest {
@@ -154,7 +154,7 @@ fn read_columns(file: &LabelledFile, classes: &mut Classes, is_conll_u: bool) ->
         };
         let tag = tag.and_then(|tag| classes.id(tag, false));
         let tag = tag.and_then(|tag| if word.is_empty() { Err("has no word".into()) } else { Ok(tag) });
-        sentence.tags.push(tag.map_err(|problem| file.bad_row(place, problem))?);
+        sentence.tags.push(tag.map_err(|problem| file.bad_row(offset, problem))?);
         sentence.tokens.push(word.to_string());
     }
     // The last sentence may end without a blank line.
@@ -181,8 +181,8 @@ pub(super) const UNLABELLED: usize = IGNORED_LABEL as usize;
 
 /// The tag of the first, the last or a middle part of a word, if there is such a one: of `S-X`, `B-X`, `E-X` or `I-X`.
 pub(super) fn part_of_tag(id: usize, names: &[String], is_first: bool, is_last: bool) -> usize {
-    let ((prefix, _), (place, kind)) = (split(&names[id]), tag(&names[id], true));
-    let other = match (place, is_first, is_last) {
+    let ((prefix, _), (position, kind)) = (split(&names[id]), tag(&names[id], true));
+    let other = match (position, is_first, is_last) {
         (_, true, true) => return id,
         ('S', true, _) => "B",
         ('B', true, _) | ('E' | 'S', _, true) => match prefix {

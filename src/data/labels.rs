@@ -188,7 +188,7 @@ impl<'a> Classes<'a> {
         let ids = list.iter().map(|value| self.class(value)).collect::<Result<Vec<_>, _>>()?;
         let mut seen = BTreeSet::new();
         match ids.iter().position(|id| !seen.insert(id)) {
-            Some(place) => Err(format!("has the label {}, which names {} twice", shown(), list[place])),
+            Some(index) => Err(format!("has the label {}, which names {} twice", shown(), list[index])),
             None => Ok(Label::Classes(ids)),
         }
     }

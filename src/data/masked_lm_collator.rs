@@ -184,12 +184,12 @@ impl MaskedLmCollator {
         let mut masked = Vec::new();
         let mut last_word = None;
         let mut is_masked = false;
-        for (place, id) in input_ids.iter_mut().enumerate() {
+        for (index, id) in input_ids.iter_mut().enumerate() {
             if self.config.special_token_ids.contains(id) {
                 last_word = None;
                 continue;
             }
-            let word = word_ids.and_then(|words| words[place]);
+            let word = word_ids.and_then(|words| words[index]);
             // One draw a word: its other tokens follow the first.
             if word.is_none() || word != last_word {
                 is_masked = rng.random_bool(self.config.mlm_probability);
@@ -198,7 +198,7 @@ impl MaskedLmCollator {
             if !is_masked {
                 continue;
             }
-            masked.push((place, *id));
+            masked.push((index, *id));
             // One draw for what becomes of it: the shares are of one whole.
             let draw: f64 = rng.random();
             if draw < mask_replace_prob {
@@ -270,7 +270,7 @@ impl MaskedLmCollator {
         seed: u64,
         device: &Device,
     ) -> Result<MaskedLmBatch> {
-        // Seeds come from a generator, so that seed + 1 is no other batch's.
+        // Seeds come from a generator, so that seed + 1 is not another batch's.
         for seed in (0..19).map(|attempt| seed.wrapping_add(attempt)) {
             let batch = self.collate(examples, seed, device)?;
             if batch.num_masked() > 0 {

@@ -1,5 +1,5 @@
 use super::examples::{Example, Examples, check, counted};
-use super::labelled_file::{Column, Columns, LabelledFile, Rows};
+use super::labelled_file::{Column, Columns, FileRows, LabelledFile};
 use super::labels::{Classes, LabelKind};
 use crate::error::{Error, Result};
 use crate::model::SentencePairBatch;
@@ -38,12 +38,12 @@ impl SentencePairs {
         let file = LabelledFile::read(path.as_ref())?;
         let rows = file.rows(!columns.without_header)?;
         let (sentences, label_column, notes) = Self::find(columns, &rows, path.as_ref())?;
-        let role = |place: usize| match label_column {
+        let role = |index: usize| match label_column {
             Some(_) => "sentence",
-            None => ["anchor", "positive"].get(place).copied().unwrap_or("negative"),
+            None => ["anchor", "positive"].get(index).copied().unwrap_or("negative"),
         };
         let mut read: Vec<_> =
-            sentences.iter().enumerate().map(|(place, column)| (column, role(place))).collect();
+            sentences.iter().enumerate().map(|(index, column)| (column, role(index))).collect();
         read.extend(label_column.as_ref().map(|label| (label, "label")));
         let roles = rows.roles(&read);
         let (width, names) = (rows.all().len(), rows.names.clone().unwrap_or_default());
@@ -64,14 +64,14 @@ impl SentencePairs {
             let label = label_column.as_ref().map(label).transpose()?.and_then(|label| label.number());
             Ok(SentencePair { anchor, positive, negatives, label })
         })?;
-        // Of columns that nobody chose: a similarity or a number of the row is no sentence.
+        // Of columns that nobody chose: a similarity or a number of the row is not a sentence.
         let is_number = |text: &String| text.trim().parse::<f64>().is_ok();
         let numbers = (0..sentences.len())
-            .find(|&place| pairs.iter().all(|pair| pair.sentences().nth(place).is_some_and(is_number)));
-        if let Some(place) = numbers.filter(|_| columns.texts.is_none()) {
+            .find(|&index| pairs.iter().all(|pair| pair.sentences().nth(index).is_some_and(is_number)));
+        if let Some(index) = numbers.filter(|_| columns.texts.is_none()) {
             let problem = "has numbers alone, and would be read as sentences; name it label or score if it holds the labels, \
                            or choose the columns";
-            let column = match &sentences[place] {
+            let column = match &sentences[index] {
                 Column::Index(index) => {
                     names.get(*index).map_or(index.to_string(), |name| format!("{name:?}"))
                 }
@@ -100,7 +100,7 @@ impl SentencePairs {
     /// The columns of the sentences and of the label, and what is notable about them.
     fn find(
         columns: &Columns,
-        rows: &Rows,
+        rows: &FileRows,
         path: &Path,
     ) -> Result<(Vec<Column>, Option<Column>, Vec<String>)> {
         let names: Vec<&str> = rows.names.iter().flatten().map(String::as_str).collect();
@@ -138,13 +138,13 @@ impl SentencePairs {
                 sentences.len()
             ));
         }
-        let misplaced = sentences.iter().enumerate().find_map(|(place, column)| {
+        let misplaced = sentences.iter().enumerate().find_map(|(index, column)| {
             let name = rows.name(column)?;
-            let usual = ORDER.iter().position(|names| is_one_of(name, names)).filter(|&usual| usual != place)?;
+            let usual = ORDER.iter().position(|names| is_one_of(name, names)).filter(|&usual| usual != index)?;
             Some(format!(
                 "column {name:?} is number {} of the sentences, but by its name number {}: the first is the anchor, the \
                  second its positive; if they are not meant so, choose the columns in their order",
-                place + 1,
+                index + 1,
                 usual + 1
             ))
         });

@@ -172,7 +172,7 @@ impl Entry {
             }
             Answers::Columns { .. } => return Err(missing("answer_start of an answer")),
         };
-        // What begins before the text is no place in it, and is shown as it was written.
+        // What begins before the text is not in it, and is shown as it was written.
         let answers = answers.into_iter().map(|(text, start)| (text, start as usize));
         let question = self.question.ok_or_else(|| missing("question"))?;
         // Each with its own text, so that any of them can be left out or shuffled.
@@ -199,9 +199,9 @@ impl QuestionWindow {
     /// target. Source: `prepare_train_features` of transformers' example `run_qa.py`, 4.57.
     ///
     /// Returns the errors of [`BertTokenizer::encode_pair_windows`]; [`Error::Data`], with the question, if an answer is empty
-    /// or not at its place in the text.
-    pub fn of(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Vec<Self>> {
-        Self::cut(examples, tokenizer, doc_stride, &|| Ok(()))
+    /// or not in the text where its offset says.
+    pub fn cut(examples: &[SquadExample], tokenizer: &BertTokenizer, doc_stride: usize) -> Result<Vec<Self>> {
+        Self::cut_checking(examples, tokenizer, doc_stride, &|| Ok(()))
     }
 
     /// Pads windows to the longest of them. Returns [`Error::Empty`] without a window.
@@ -216,8 +216,8 @@ impl QuestionWindow {
         QuestionAnsweringBatch::new(input, padding, &answers)
     }
 
-    /// [`of`](Self::of), in parallel; an error of `check`, which is asked before each example, ends it.
-    pub(crate) fn cut(
+    /// [`cut`](Self::cut), in parallel; an error of `check`, which is asked before each example, ends it.
+    pub(crate) fn cut_checking(
         examples: &[SquadExample],
         tokenizer: &BertTokenizer,
         doc_stride: usize,

@@ -19,7 +19,7 @@ use burn::prelude::*;
 /// # let tokenizer = BertTokenizer::from_pretrained(dir.path())?;
 /// let sentence = LabelledTokens { tokens: vec!["Ada".into(), "laughs".into()], tags: vec![1, 0] };
 /// let sentences = LabelledSentences::new(vec![sentence], vec!["O".into(), "B-PER".into()])?;
-/// let windows = TokenWindow::of(&sentences, &tokenizer)?;
+/// let windows = TokenWindow::cut(&sentences, &tokenizer)?;
 /// assert_eq!(windows[0].labels, [-100, 1, 0, -100, -100]); // [CLS] ada laugh ##s [SEP]
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -38,12 +38,12 @@ impl TokenWindow {
     /// tokens that `Pipeline::entities` reads: the first token of each word has its tag, all others, and what another window has,
     /// have [`IGNORED_LABEL`]. Where one of the sentence's own words is several of these, they are one entity by the scheme of the
     /// tags' names. Errors are those of the tokenizer.
-    pub fn of(sentences: &LabelledSentences, tokenizer: &BertTokenizer) -> Result<Vec<Self>> {
-        Self::cut(sentences, tokenizer, &|| Ok(()))
+    pub fn cut(sentences: &LabelledSentences, tokenizer: &BertTokenizer) -> Result<Vec<Self>> {
+        Self::cut_checking(sentences, tokenizer, &|| Ok(()))
     }
 
-    /// [`of`](Self::of), in parallel; an error of `check`, which is asked before each sentence, ends it.
-    pub(crate) fn cut(
+    /// [`cut`](Self::cut), in parallel; an error of `check`, which is asked before each sentence, ends it.
+    pub(crate) fn cut_checking(
         sentences: &LabelledSentences,
         tokenizer: &BertTokenizer,
         check: &(dyn Fn() -> Result<()> + Sync),
@@ -178,19 +178,19 @@ mod tests {
                     let expected_ids: Vec<&[u32]> =
                         trained.iter().map(|window| window.encoding.input_ids()).collect();
                     assert_eq!(ids, expected_ids, "{kind}: {raw}");
-                    let mut places = Vec::new();
+                    let mut tagged = Vec::new();
                     for (window, trained) in read.iter().zip(&trained) {
                         for word in tokenizer.words(raw, window).unwrap() {
                             // Of a word in two windows, the first has the label.
                             if let Ok(label) = usize::try_from(trained.labels[word.token]) {
-                                places.push((tag(&names[label], true), word.bytes));
+                                tagged.push((tag(&names[label], true), word.bytes));
                             }
                         }
                     }
-                    let spans = entity_spans(places.iter().map(|(tag, _)| *tag)).into_iter();
+                    let spans = entity_spans(tagged.iter().map(|(tag, _)| *tag)).into_iter();
                     let spans = spans.filter(|(kind, _)| *kind != "O");
                     let found: Vec<&str> = spans
-                        .map(|(_, words)| &raw[places[words.start].1.start..places[words.end - 1].1.end])
+                        .map(|(_, words)| &raw[tagged[words.start].1.start..tagged[words.end - 1].1.end])
                         .collect();
                     assert_eq!(found, expected, "{kind}, {length}");
                 }

@@ -31,7 +31,8 @@ pub(super) struct Group {
 }
 
 enum Links {
-    /// Its drop ends MPI. The communicator is made anew for each call: it holds a pointer that other threads may not have.
+    /// MPI, which ends when this is dropped. The communicator is made anew for each call: it holds a pointer that other threads may not
+    /// have.
     #[cfg(feature = "mpi")]
     Mpi(#[allow(dead_code)] Universe),
     Threads(Arc<Threads>),

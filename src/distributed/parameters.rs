@@ -5,13 +5,13 @@ use burn::prelude::*;
 use burn::tensor::{DType, Element, bf16};
 use std::collections::HashSet;
 
-/// Elements of a rank in one exchange: large enough for the bandwidth, small enough for a core's cache.
+/// Elements of a rank in one exchange, 1 MiB in f32: large enough for the bandwidth, small enough for a core's cache.
 const PART: usize = 1 << 18;
 
-/// Elements of all ranks in one exchange, which bounds the buffers where there are many.
+/// The most elements of all ranks in one exchange, 32 MiB in f32: it bounds the buffers where there are many ranks.
 const MAX_BUFFER: usize = 1 << 23;
 
-/// Elements whose sums are in the fastest cache.
+/// Elements that are added up over all ranks before the next are: 8 KiB of f32 sums, which stay in the first cache.
 const BLOCK: usize = 1 << 11;
 
 /// How gradients travel between ranks; [the module](super) has an example.
@@ -27,7 +27,7 @@ pub enum Wire {
 /// The float parameters of a module in the order of their fields, and their gradients; one that fields share comes once.
 pub(super) struct Parameters {
     are_trained: bool,
-    slots: Vec<Slot>,
+    slots: Vec<GradientSlot>,
     seen: HashSet<ParamId>,
     /// The gradients that no parameter has taken.
     gradients: GradientsParams,
@@ -35,7 +35,7 @@ pub(super) struct Parameters {
 
 type Register = Box<dyn FnOnce(TensorData, &mut GradientsParams)>;
 
-struct Slot {
+struct GradientSlot {
     shape: Vec<usize>,
     dtype: DType,
     /// In the memory that the gradient was in, where it is summed in its dtype: a copy would cost as much as the sum.
@@ -91,7 +91,7 @@ impl Parameters {
         let is_anywhere =
             |index: usize| all.iter().skip(index).step_by(own.len()).any(|&is_there| is_there == 1);
         let slots = self.slots.iter_mut().enumerate().filter(|(index, _)| is_anywhere(*index));
-        let values = slots.map(|(_, Slot { shape, gradient, .. })| {
+        let values = slots.map(|(_, GradientSlot { shape, gradient, .. })| {
             let values = gradient.get_or_insert_with(|| TensorData::zeros::<T, _>(shape.clone()));
             values.as_mut_slice::<T>().expect(CONVERTED)
         });
@@ -111,7 +111,7 @@ impl Parameters {
     }
 
     pub(super) fn into_gradients(mut self) -> GradientsParams {
-        for Slot { gradient, register, .. } in self.slots {
+        for GradientSlot { gradient, register, .. } in self.slots {
             if let Some(values) = gradient {
                 register(values, &mut self.gradients);
             }
@@ -132,7 +132,7 @@ impl ModuleVisitor for Parameters {
             let register = Box::new(move |values, gradients: &mut GradientsParams| {
                 gradients.register(id, Tensor::<D>::from_data(values, (&device, dtype)));
             });
-            self.slots.push(Slot { shape: tensor.dims().to_vec(), dtype, gradient, register });
+            self.slots.push(GradientSlot { shape: tensor.dims().to_vec(), dtype, gradient, register });
         }
     }
 }

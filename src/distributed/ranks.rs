@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 pub struct Ranks(Arc<Inner>);
 
 impl Ranks {
-    /// This process alone.
+    /// The only rank: this process alone.
     pub fn single() -> Self {
         Self::new(None, Wire::Full)
     }
@@ -175,7 +175,7 @@ impl Ranks {
         let total: f64 = round.headers.iter().map(|header| header.weight).sum();
         let share = |header: &Header| if total > 0.0 { header.weight / total } else { 0.0 };
         let shares: Vec<f64> = round.headers.iter().map(share).collect();
-        // From here on: before, it waited for the slowest rank, which is no cost of the exchange.
+        // From here on: before, it waited for the slowest rank, which is not a cost of the exchange.
         let start = Instant::now();
         round.state.exchanged.bytes += parameters.sum::<T>(group, self.0.wire, factor, &shares);
         round.state.exchanged.time += start.elapsed();
@@ -254,19 +254,19 @@ const PANICKED: &str = "panicked";
 struct Inner {
     group: Option<Group>,
     wire: Wire,
-    state: Mutex<State>,
+    state: Mutex<RoundState>,
     stop: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct RoundState {
     /// Why the ranks have parted: which of them, and what it said.
     parted: Option<(usize, String)>,
     is_stopped: bool,
     exchanged: Exchanged,
 }
 
-impl State {
+impl RoundState {
     /// The error of ranks that have parted.
     fn check(&self) -> Result<()> {
         let Some((rank, problem)) = self.parted.clone() else { return Ok(()) };
@@ -332,14 +332,14 @@ impl Header {
 
 /// All ranks are at the same point of the program, and no other thread of this one goes on before it ends.
 struct Round<'a> {
-    state: MutexGuard<'a, State>,
+    state: MutexGuard<'a, RoundState>,
     headers: Vec<Header>,
     #[cfg_attr(not(feature = "train"), allow(dead_code))]
     messages: Vec<Vec<u8>>,
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RoundState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

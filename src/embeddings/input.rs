@@ -29,10 +29,10 @@ pub struct BertEmbeddingsInput {
     pub(super) past_key_values_length: usize,
 }
 
-/// Where the first of the three summands comes from.
+/// The word embeddings, the first of the three summands, by id or as vectors.
 #[derive(Clone, Debug)]
 pub(super) enum Words {
-    /// How many word embeddings.
+    /// Ids of word embeddings.
     Ids(Ids),
     /// Vectors of the caller, [B, S, H].
     Embeds(Tensor<3>),
@@ -87,7 +87,7 @@ impl BertEmbeddingsInput {
         Ok(Self { position_ids: Some(ids), ..self })
     }
 
-    /// The positions of all places, row-major, if they are given.
+    /// The positions of all slots, row-major, if they are given.
     pub(crate) fn positions(&self) -> Result<Option<Vec<i64>>> {
         let Some(ids) = &self.position_ids else { return Ok(None) };
         let (values, [rows, _]) = (ids.values()?, ids.dims());
@@ -174,14 +174,14 @@ impl BertEmbeddingsInput {
 
     /// Some sequences of the batch, for a model that has [checked](super::BertEmbeddings::check_all) the whole.
     pub(crate) fn sequences(&self, range: Range<usize>) -> Result<Self> {
-        let of = |ids: &Option<Ids>| ids.as_ref().map(|ids| ids.sequences(range.clone())).transpose();
+        let part = |ids: &Option<Ids>| ids.as_ref().map(|ids| ids.sequences(range.clone())).transpose();
         Ok(Self {
             words: match &self.words {
                 Words::Ids(ids) => Words::Ids(ids.sequences(range.clone())?),
                 Words::Embeds(embeds) => Words::Embeds(embeds.clone().narrow(0, range.start, range.len())),
             },
-            token_type_ids: of(&self.token_type_ids)?,
-            position_ids: of(&self.position_ids)?,
+            token_type_ids: part(&self.token_type_ids)?,
+            position_ids: part(&self.position_ids)?,
             past_key_values_length: self.past_key_values_length,
         })
     }

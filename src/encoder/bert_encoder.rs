@@ -85,10 +85,10 @@ impl PackedHidden {
         self.packing.unpack(self.rows)
     }
 
-    /// The vectors at some positions, row of the batch · S + column: [M, H]. As
-    /// `unpack().flatten::<2>(0, 1).select(0, places)`, without unpacking. Panics if a position is not below B · S.
-    pub fn select(&self, places: &[usize]) -> Tensor<2> {
-        self.packing.select(self.rows.clone(), places)
+    /// The vectors of some slots, row of the batch · S + column: [M, H]. As
+    /// `unpack().flatten::<2>(0, 1).select(0, slots)`, without unpacking. Panics if a slot is not below B · S.
+    pub fn select(&self, slots: &[usize]) -> Tensor<2> {
+        self.packing.select(self.rows.clone(), slots)
     }
 }
 
@@ -181,8 +181,8 @@ impl BertEncoder {
     /// [`forward_all`](Self::forward_all) of what was [`packed`](Self::packed).
     pub(crate) fn run_all(&self, packed: PackedHidden) -> BertEncoderOutput {
         let [batch, seq] = packed.packing.dims;
-        // Attention weights are of all places, so the distances are too.
-        let of_places = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
+        // Attention weights are of all slots, so the distances are too.
+        let slot_bias = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
         let (mut hidden_states, mut attentions) = (Vec::new(), Vec::new());
         let last = self.run(packed, |layer, rows, packing| {
             hidden_states.push(packing.unpack(rows.clone()));
@@ -193,7 +193,7 @@ impl BertEncoder {
                 }
                 _ => {
                     let rows = layer.attention_input(rows.clone());
-                    layer.attention.weights(rows, packing, self.shared(of_places.as_ref()))
+                    layer.attention.weights(rows, packing, self.shared(slot_bias.as_ref()))
                 }
             });
         });
@@ -208,7 +208,7 @@ impl BertEncoder {
         mut watch: impl FnMut(&BertLayer, &Tensor<2>, &Packing),
     ) -> PackedHidden {
         let bias = self.relative_attention_bias.as_ref().filter(|_| packing.num_tokens() > 0);
-        // Attention reads rows where they lie side by side, and places where padding separates them.
+        // Attention reads rows where they lie side by side, and slots where padding separates them.
         let length = if packing.is_contiguous { packing.longest() } else { packing.dims[1] };
         let bias = bias.map(|bias| bias.bias(length));
         let positions = self.shared(bias.as_ref());
@@ -237,7 +237,7 @@ impl BertEncoder {
         bias.map(SharedPositions::Bias).or_else(vectors)
     }
 
-    /// The rows that the first layer reads, of a batch that the layers can compute. Rotary positions are those of the places,
+    /// The rows that the first layer reads, of a batch that the layers can compute. Rotary positions are those of the slots,
     /// row-major, or count from the first token of each sequence.
     pub(crate) fn packed(
         &self,

@@ -53,7 +53,7 @@ impl BertModelConfig {
         let spec = embeddings.family.spec();
         let rotary = match spec.architecture.has_windows {
             true => RotaryConfig::new().with_global_rope_theta(spec.rope_theta),
-            false => RotaryConfig::of_all_layers(spec.rope_theta),
+            false => RotaryConfig::uniform(spec.rope_theta),
         };
         let positions = spec.architecture.positions;
         Self {

@@ -5,35 +5,36 @@ use burn::prelude::*;
 use burn_fused::{Moves, Sequences, indices};
 use std::sync::Arc;
 
-/// The N tokens of a batch [B, S] as rows [N, ..]: in the order of the batch, without padding.
+/// The N tokens of a batch [B, S] as rows [N, ..]: in the order of the batch, without padding. A slot is one of the batch's B · S
+/// positions, with a token or with padding.
 /// [`BertEncoder::forward_packed`](super::BertEncoder::forward_packed) uses it.
 #[derive(Clone, Debug)]
 pub struct Packing {
     /// [B, S].
     pub(super) dims: [usize; 2],
-    /// `None` if every place holds a token, so that rows and places are the same.
-    tokens: Option<Tokens>,
+    /// `None` if every slot holds a token, so that rows and slots are the same.
+    tokens: Option<PackedTokens>,
     /// The tokens of each sequence.
     pub(super) sequences: Sequences,
     pub(super) angles: Angles,
-    /// The position of each token for rotary ones: as given, or how many places it is after the first of its sequence.
-    // Not after the first place: a text has the same bits wherever its padding is.
+    /// The position of each token for rotary ones: as given, or how many slots it is after the first of its sequence.
+    // Not after the first slot: a text has the same bits wherever its padding is.
     pub(super) positions: Arc<[i64]>,
-    /// Whether no sequence has padding between its tokens, so that distances of rows are those of places.
+    /// Whether no sequence has padding between its tokens, so that distances of rows are those of slots.
     pub(super) is_contiguous: bool,
 }
 
-/// Between places and rows.
+/// Between slots and rows.
 #[derive(Clone, Debug)]
-struct Tokens {
-    /// From places, row of the batch · S + column, to rows.
+struct PackedTokens {
+    /// The moves from slots, row of the batch · S + column, to rows.
     moves: Moves,
-    /// The row of each place; N where there is no token.
+    /// The row of each slot; N where there is no token.
     rows: Arc<[usize]>,
 }
 
 impl Packing {
-    /// The packing of a batch of [B, S] places, for tensors on `device`. Returns
+    /// The packing of a batch of [B, S] slots, for tensors on `device`. Returns
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the mask is not [B, S].
     pub fn new(dims: [usize; 2], padding: Option<&PaddingMask>, device: &Device) -> Result<Self> {
         if let Some(mask) = padding {
@@ -45,13 +46,13 @@ impl Packing {
             let (sequences, angles) = (Sequences::new(lengths, device), Angles::default());
             Self { dims, tokens, sequences, angles, positions: positions.into(), is_contiguous }
         };
-        // Without padding rows are places, and nothing has to be moved.
+        // Without padding rows are slots, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
             let [batch, seq] = dims;
             let positions = (0..batch).flat_map(|_| 0..seq as i64).collect();
             return Ok(packed(None, vec![seq; batch], positions));
         };
-        let (mut places, mut rows, mut positions) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut slots, mut rows, mut positions) = (Vec::new(), Vec::new(), Vec::new());
         for row in mask.rows() {
             // A sequence of padding alone has no token that could be counted from.
             let first = row.iter().position(|is_padding| !is_padding).unwrap_or(0);
@@ -60,26 +61,26 @@ impl Packing {
                     rows.push(mask.num_tokens());
                     continue;
                 }
-                places.push(rows.len());
+                slots.push(rows.len());
                 rows.push(positions.len());
                 positions.push((column - first) as i64);
             }
         }
         // Indices go to the device once for a batch, and every layer uses them.
-        let moves = Moves::new(&places, rows.len(), device).expect("places of one token each");
-        let tokens = Tokens { moves, rows: rows.into() };
+        let moves = Moves::new(&slots, rows.len(), device).expect("slots of one token each");
+        let tokens = PackedTokens { moves, rows: rows.into() };
         let length = |row: &[bool]| row.iter().filter(|is_padding| !**is_padding).count();
         Ok(packed(Some(tokens), mask.rows().map(length).collect(), positions))
     }
 
-    /// With a position of each place, row-major, for rotary ones.
+    /// With a position of each slot, row-major, for rotary ones.
     pub(super) fn with_positions(self, positions: Option<Vec<i64>>) -> Self {
         let Some(positions) = positions else { return self };
         let positions = match &self.tokens {
             Some(tokens) => {
                 let count = self.num_tokens();
-                let places = positions.into_iter().zip(&*tokens.rows);
-                places.filter(|&(_, &row)| row < count).map(|(position, _)| position).collect()
+                let slots = positions.into_iter().zip(&*tokens.rows);
+                slots.filter(|&(_, &row)| row < count).map(|(position, _)| position).collect()
             }
             None => positions.into(),
         };
@@ -104,7 +105,7 @@ impl Packing {
         }
     }
 
-    /// The vectors at their places, zeros where there is no token: [N, C] → [B, S, C].
+    /// The vectors at their slots, zeros where there is no token: [N, C] → [B, S, C].
     pub fn unpack(&self, rows: Tensor<2>) -> Tensor<3> {
         let [batch, seq] = self.dims;
         let [_, width] = rows.dims();
@@ -115,32 +116,32 @@ impl Packing {
         all.reshape([batch, seq, width])
     }
 
-    /// The vectors at some places, row of the batch · S + column, without unpacking the others: [N, C] → [M, C]. The vector
-    /// of a place without a token is zero. Panics if a place is not below B · S.
-    pub fn select(&self, rows: Tensor<2>, places: &[usize]) -> Tensor<2> {
+    /// The vectors at some slots, row of the batch · S + column, without unpacking the others: [N, C] → [M, C]. The vector
+    /// of a slot without a token is zero. Panics if a slot is not below B · S.
+    pub fn select(&self, rows: Tensor<2>, slots: &[usize]) -> Tensor<2> {
         let (device, [batch, seq]) = (rows.device(), self.dims);
         let all = batch * seq;
-        let row = |&place: &usize| {
-            assert!(place < all, "select: place {place} of {all}");
-            self.tokens.as_ref().map_or(place, |tokens| tokens.rows[place])
+        let row = |&slot: &usize| {
+            assert!(slot < all, "select: slot {slot} of {all}");
+            self.tokens.as_ref().map_or(slot, |tokens| tokens.rows[slot])
         };
-        let from: Vec<usize> = places.iter().map(row).collect();
-        // A move takes each row once; a place that is named twice takes the longer way.
+        let from: Vec<usize> = slots.iter().map(row).collect();
+        // A move takes each row once; a slot that is named twice takes the longer way.
         match Moves::new(&from, self.num_tokens(), &device) {
             Some(moves) => moves.apply(rows),
-            None => self.unpack(rows).flatten::<2>(0, 1).select(0, indices(places, &device)),
+            None => self.unpack(rows).flatten::<2>(0, 1).select(0, indices(slots, &device)),
         }
     }
 
-    /// The places of each sequence, padding included.
-    pub(super) fn places(&self) -> Sequences {
+    /// The slots of each sequence, padding included.
+    pub(super) fn slots(&self) -> Sequences {
         match &self.tokens {
             Some(tokens) => Sequences::new(vec![self.dims[1]; self.dims[0]], &tokens.moves.device()),
             None => self.sequences.clone(),
         }
     }
 
-    /// Of queries and keys [B, A, S, S], `filled` where what `axis` counts is padding.
+    /// `values` of queries and keys, [B, A, S, S], `filled` where what `axis` counts is padding.
     pub(super) fn mask(&self, values: Tensor<4>, axis: usize, filled: f64) -> Tensor<4> {
         if self.tokens.is_none() {
             return values;

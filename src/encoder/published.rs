@@ -55,11 +55,11 @@ published! {
     jina_embeddings_v3: JinaEmbeddingsV3, "jinaai/jina-embeddings-v3-hf", "256,006,144",
         "559,364,096 parameters, the pooler's included, its task adapters' not";
     eurobert_210m: EuroBert, "EuroBERT/EuroBERT-210m", "98,500,608", "211,766,016 parameters"
-        { rotary: Some(RotaryConfig::of_all_layers(250_000.0)) };
+        { rotary: Some(RotaryConfig::uniform(250_000.0)) };
     eurobert_610m: EuroBert, "EuroBERT/EuroBERT-610m", "147,750,912" { hidden_size: 1152 },
         "607,874,688 parameters"
         { num_hidden_layers: 26, num_attention_heads: 18, num_key_value_heads: Some(6), intermediate_size: 4096,
-          rotary: Some(RotaryConfig::of_all_layers(250_000.0)) };
+          rotary: Some(RotaryConfig::uniform(250_000.0)) };
     deberta_v3_small: DebertaV2, "microsoft/deberta-v3-small", "98,382,336" { hidden_size: 768 },
         "141,304,320 parameters" { num_hidden_layers: 6, num_attention_heads: 12, intermediate_size: 3072 };
     deberta_v3_base: DebertaV2, "microsoft/deberta-v3-base", "98,382,336" { hidden_size: 768 },

@@ -38,8 +38,8 @@ pub struct RotaryConfig {
 }
 
 impl RotaryConfig {
-    /// One θ, and every layer attends to all tokens (NomicBERT, GTE, Jina embeddings v3, EuroBERT).
-    pub fn of_all_layers(theta: f64) -> Self {
+    /// Rotary positions with one θ in every layer, each of which attends to all tokens (NomicBERT, GTE, Jina embeddings v3, EuroBERT).
+    pub fn uniform(theta: f64) -> Self {
         Self::new().with_global_rope_theta(theta).with_global_attn_every_n_layers(1)
     }
 
@@ -114,8 +114,8 @@ impl Angles {
             distinct.into_iter().map(|m| (m, at(m).collect())).collect();
         // They have no gradient.
         let device = rows.device().without_autodiff();
-        let table = |of: fn(&(f64, f64)) -> f64| {
-            let values: Vec<f64> = positions.iter().flat_map(|&m| all[&m].iter().map(of)).collect();
+        let table = |value: fn(&(f64, f64)) -> f64| {
+            let values: Vec<f64> = positions.iter().flat_map(|&m| all[&m].iter().map(value)).collect();
             Tensor::from_data(TensorData::new(values, [positions.len(), half]), (&device, dtype))
         };
         let values = [table(|angle| angle.1), table(|angle| angle.0)];

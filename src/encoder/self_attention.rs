@@ -102,20 +102,20 @@ impl BertSelfAttention {
         let [query, key] = self.placed([query, key], packing);
         let all = [query, key, self.repeated(value)];
         let [batch, seq] = packing.dims;
-        let reads_places = self.relative_positions.is_some()
+        let reads_slots = self.relative_positions.is_some()
             || self.disentangled.is_some()
             || positions.is_some()
             // A window that reaches from the first position to the last leaves nothing out.
             || self.window().is_some_and(|window| window + 1 < seq);
-        if !reads_places || packing.is_contiguous {
+        if !reads_slots || packing.is_contiguous {
             let positions = self.positions(&all[0], packing.longest(), positions, true);
             return attention(all, &self.windowed(&packing.sequences), heads, positions, dropout);
         }
-        // Distances are those of places, so padding between tokens counts.
+        // Distances are those of slots, so padding between tokens counts.
         let positions = self.positions(&all[0], seq, positions, true);
         let positions = self.masked(positions, packing, &all[0]);
         let all = all.map(|rows| packing.unpack(rows).flatten::<2>(0, 1));
-        let context = attention(all, &self.windowed(&packing.places()), heads, positions, dropout); // [B · S, H]
+        let context = attention(all, &self.windowed(&packing.slots()), heads, positions, dropout); // [B · S, H]
         packing.pack(context.reshape([batch as i32, seq as i32, -1]))
     }
 
@@ -158,8 +158,8 @@ impl BertSelfAttention {
         let positions = self.positions(&both[0], seq, positions, false);
         let positions = self.masked(positions, packing, &both[0]);
         let both = both.map(|rows| packing.unpack(rows).flatten::<2>(0, 1));
-        let places = self.windowed(&packing.places());
-        let weights = attention_weights(both, &places, self.num_attention_heads, positions);
+        let slots = self.windowed(&packing.slots());
+        let weights = attention_weights(both, &slots, self.num_attention_heads, positions);
         packing.mask(weights, 2, 0.0)
     }
 
@@ -192,7 +192,7 @@ impl BertSelfAttention {
         Positions { bias, by_query, by_key }
     }
 
-    /// `positions` of all places, without attention to padding.
+    /// `positions` of all slots, without attention to padding.
     fn masked(&self, positions: Positions, packing: &Packing, query: &Tensor<2>) -> Positions {
         let [batch, seq] = packing.dims;
         let zeros =

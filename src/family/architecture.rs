@@ -72,11 +72,11 @@ impl Architecture {
 /// Which linear layers and norms have biases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Biases {
-    /// The linear layers of the attention, and D.
+    /// Whether the linear layers of the attention, and D, have biases.
     pub(crate) of_layers: bool,
-    /// U and G.
+    /// Whether U and G have biases.
     pub(crate) of_inner: bool,
-    /// All LayerNorms, and the linear layers of the pooler and of heads.
+    /// Whether all LayerNorms, and the linear layers of the pooler and of heads, have biases.
     pub(crate) of_others: bool,
 }
 

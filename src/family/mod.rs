@@ -89,11 +89,11 @@ impl Family {
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClassifierPooling {
-    /// It reads the vector at position 0, `cls` of ModernBERT and `bos` of EuroBERT.
+    /// The head reads the vector at position 0, `cls` of ModernBERT and `bos` of EuroBERT.
     Cls,
-    /// It reads the mean over tokens.
+    /// The head reads the mean over tokens.
     Mean,
-    /// It reads every token's vector, and its logits are the mean over tokens (EuroBERT).
+    /// The head reads every token's vector, and its logits are the mean over tokens (EuroBERT).
     Late,
 }
 

@@ -65,7 +65,7 @@ pub(crate) enum Field {
     Also(&'static str),
     /// Files that transformers did not write have this name, which counts if they lack BERT's.
     Old(&'static str),
-    /// There is none: the architecture has one value.
+    /// The family has no such field: the architecture has one value.
     Always,
 }
 

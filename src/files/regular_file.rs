@@ -64,7 +64,8 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file of a tokenizer or of labelled texts, of at most 4 GiB.
+/// A file of a tokenizer or of labelled texts, of at most 4 GiB: an error, where a wrong path would take all memory. What
+/// parses the bytes has limits of its own.
 #[cfg(feature = "tokenizers")]
 pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>> {
     const MAX: u64 = 4 << 30;

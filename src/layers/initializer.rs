@@ -1,4 +1,4 @@
-use super::limits::ensure;
+use super::checks::ensure;
 use crate::error::Result;
 use burn::module::{Param, ParamId};
 use burn::prelude::*;

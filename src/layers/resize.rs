@@ -15,7 +15,7 @@ use burn_fused::{computed_in, indices};
 pub enum NewRows {
     /// The module's initialiser: `resize_token_embeddings(…, mean_resizing=False)` of transformers.
     Initializer,
-    /// Another initialiser.
+    /// Values that an initialiser draws.
     DrawnFrom(EmbeddingInitializer),
     /// N(μ, 10⁻⁹·Σ) with the mean μ and covariance Σ of the old rows: `mean_resizing=True` of transformers.
     ///

@@ -1,6 +1,6 @@
+use super::checks::{MAX_ROWS, MAX_WIDTH, check_num_params, check_sizes, ensure};
 use super::ids::{Ids, unravel};
 use super::initializer::EmbeddingInitializer;
-use super::limits::{MAX_ROWS, MAX_WIDTH, check_num_params, check_sizes, ensure};
 use crate::error::{EmbeddingTable, Error, Result};
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::prelude::*;

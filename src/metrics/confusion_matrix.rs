@@ -20,7 +20,7 @@ use std::fmt::Write;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfusionMatrix {
-    /// By true and predicted class, where it is not 0: a token's class can be any of a vocabulary.
+    /// The counts that are not 0, by true and predicted class: a token's class can be any of a vocabulary.
     counts: BTreeMap<(usize, usize), u64>,
     /// The classes that were present or predicted. Scores are read several times a batch, and there may be a million pairs.
     classes: BTreeMap<usize, EntityCounts>,

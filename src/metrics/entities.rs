@@ -44,7 +44,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 /// let mut scores = EntityScores::default();
 /// scores.add(&["B-PER", "I-PER", "O", "B-LOC"], &["B-PER", "I-PER", "O", "B-PER"]);
 /// assert_eq!(scores.total().f1(), 0.5);
-/// assert_eq!((scores.of("PER").precision(), scores.of("PER").recall()), (0.5, 1.0));
+/// assert_eq!((scores.counts("PER").precision(), scores.counts("PER").recall()), (0.5, 1.0));
 /// ```
 ///
 /// Tags are those of IOB1, IOB2, IOE, BIOES and BILOU: an entity also begins at an `I` that follows another type or none.
@@ -75,7 +75,7 @@ impl EntityScores {
     }
 
     /// The entities of a type.
-    pub fn of(&self, kind: &str) -> EntityCounts {
+    pub fn counts(&self, kind: &str) -> EntityCounts {
         self.types.get(kind).copied().unwrap_or_default()
     }
 
@@ -158,12 +158,12 @@ impl Collected for (EntityScores, Vec<String>) {
         let predicted = classes(input.logits.clone())?;
         let labels = input.labels.clone().try_into_data()?;
         let (entities, names) = self;
-        // A label without a name is no entity.
+        // A label without a name is not an entity.
         let name =
             |id: i64| usize::try_from(id).ok().and_then(|id| names.get(id)).map_or("O", String::as_str);
         let words = input.sentences.iter().zip(labels.iter::<i64>()).zip(predicted);
         // Collected, as sentences are slices of it.
-        let words: Vec<_> = words.map(|((place, truth), found)| (place, name(truth), name(found))).collect();
+        let words: Vec<_> = words.map(|((index, truth), found)| (index, name(truth), name(found))).collect();
         for sentence in words.chunk_by(|a, b| a.0 == b.0) {
             let (truth, found): (Vec<_>, Vec<_>) = sentence.iter().map(|word| (word.1, word.2)).unzip();
             entities.add(&truth, &found);

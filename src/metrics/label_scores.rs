@@ -80,11 +80,11 @@ pub fn best_threshold(probabilities: &[f64], truth: &[bool]) -> f64 {
     order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));
     let present = truth.iter().filter(|has| **has).count() as u64;
     let (mut correct, mut best) = (0, (0.0, 0.5));
-    for (place, &text) in order.iter().enumerate() {
+    for (rank, &text) in order.iter().enumerate() {
         correct += u64::from(truth[text]);
         let (least, below) =
-            (probabilities[text], order.get(place + 1).map_or(0.0, |&next| probabilities[next]));
-        let f1 = EntityCounts { correct, present, predicted: place as u64 + 1 }.f1();
+            (probabilities[text], order.get(rank + 1).map_or(0.0, |&next| probabilities[next]));
+        let f1 = EntityCounts { correct, present, predicted: rank as u64 + 1 }.f1();
         // A threshold cannot tell equal ones apart.
         if f1 > best.0 && below < least {
             let halfway = (least + below) / 2.0;

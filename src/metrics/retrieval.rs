@@ -23,7 +23,7 @@ use std::sync::OnceLock;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetrievalScores {
     /// The ranks of the relevant documents from 0 on, ascending, of each query.
-    places: Vec<Vec<usize>>,
+    ranks: Vec<Vec<usize>>,
     has_nan: bool,
 }
 
@@ -38,59 +38,59 @@ impl RetrievalScores {
         }
         self.has_nan |= scores.iter().any(|score| score.is_nan());
         // Counted and not sorted: few documents are relevant, and ties keep the documents' order.
-        let place = |&own: &usize| {
+        let rank = |&own: &usize| {
             let own_score = scores[own];
             let comes_before =
                 |&(other, score): &(usize, &f64)| *score > own_score || *score == own_score && other < own;
             scores.iter().enumerate().filter(comes_before).count()
         };
-        let mut places: Vec<usize> = relevant.iter().map(place).collect();
+        let mut ranks: Vec<usize> = relevant.iter().map(rank).collect();
         // So that those among the first k are a slice.
-        places.sort_unstable();
-        self.places.push(places);
+        ranks.sort_unstable();
+        self.ranks.push(ranks);
     }
 
     /// The share of a query's relevant documents that are among the first k, on average.
     pub fn recall(&self, k: usize) -> f64 {
-        self.mean(|places| hits(places, k).len() as f64 / places.len() as f64)
+        self.mean(|ranks| hits(ranks, k).len() as f64 / ranks.len() as f64)
     }
 
     /// 1 / the rank of the first relevant document, or 0 if it is not among the first k, on average.
     pub fn mrr(&self, k: usize) -> f64 {
-        self.mean(|places| hits(places, k).first().map_or(0.0, |&first| 1.0 / (first + 1) as f64))
+        self.mean(|ranks| hits(ranks, k).first().map_or(0.0, |&first| 1.0 / (first + 1) as f64))
     }
 
     /// The share of queries that find a relevant document among the first k.
     pub fn accuracy(&self, k: usize) -> f64 {
-        self.mean(|places| f64::from(!hits(places, k).is_empty()))
+        self.mean(|ranks| f64::from(!hits(ranks, k).is_empty()))
     }
 
     /// Σ 1/log₂(1 + rank) over the relevant documents among the first k, divided by its largest possible value, on average.
     pub fn ndcg(&self, k: usize) -> f64 {
-        let gain = |place: usize| (place as f64 + 2.0).log2().recip();
-        self.mean(|places| {
-            let best: f64 = (0..places.len().min(k)).map(gain).sum();
-            hits(places, k).iter().map(|&place| gain(place)).sum::<f64>() / best
+        let gain = |rank: usize| (rank as f64 + 2.0).log2().recip();
+        self.mean(|ranks| {
+            let best: f64 = (0..ranks.len().min(k)).map(gain).sum();
+            hits(ranks, k).iter().map(|&rank| gain(rank)).sum::<f64>() / best
         })
     }
 
-    fn mean(&self, of: impl Fn(&[usize]) -> f64) -> f64 {
+    fn mean(&self, score: impl Fn(&[usize]) -> f64) -> f64 {
         if self.has_nan {
             return f64::NAN;
         }
-        self.places.iter().map(|places| of(places)).sum::<f64>() / self.places.len() as f64
+        self.ranks.iter().map(|ranks| score(ranks)).sum::<f64>() / self.ranks.len() as f64
     }
 }
 
-fn hits(places: &[usize], k: usize) -> &[usize] {
-    &places[..places.partition_point(|&place| place < k)]
+fn hits(ranks: &[usize], k: usize) -> &[usize] {
+    &ranks[..ranks.partition_point(|&rank| rank < k)]
 }
 
 /// A score of retrieval among all documents of an epoch, [`RetrievalScores`], in Burn's trainer, computed at the end of
 /// the epoch. Equal texts are one query or one document: all positives of a query are relevant. On the training split it is NaN.
 pub type RetrievalMetric = EpochMetric<Vectors>;
 
-/// Queries that are compared at once: a matrix multiplication of more rows is no faster for each, and takes more memory.
+/// Queries that are compared at once: a matrix multiplication of more rows is not faster for each, and takes more memory.
 const QUERIES: usize = 512;
 
 #[derive(Clone, Default)]
@@ -240,7 +240,7 @@ impl TripletMetric {
         Self::scored("Triplet accuracy", Triplets::default(), |all| Ok(all.correct as f64 / all.total as f64))
     }
 
-    /// By how much the similarities must differ at least; 0 by default.
+    /// The least difference of the similarities; 0 by default.
     pub fn with_margin(self, margin: f64) -> Self {
         self.with(|triplets| triplets.margin = margin)
     }
@@ -255,9 +255,9 @@ impl Default for TripletMetric {
 /// The input of [`TripletMetric`], of which [the module](super) has an example: [similarities](crate::model::Similarity) of N anchors.
 #[derive(Clone, Debug)]
 pub struct TripletInput {
-    /// To their positives, `[N]`.
+    /// The anchors' similarities to their positives, `[N]`.
     pub positive: Tensor<1>,
-    /// To their negatives, `[N]`.
+    /// The anchors' similarities to their negatives, `[N]`.
     pub negative: Tensor<1>,
 }
 

@@ -32,7 +32,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     let mut rank = 0;
     for equal in order.chunk_by(|&a, &b| values[a] == values[b]) {
         let mean = rank as f64 + (equal.len() as f64 + 1.0) / 2.0;
-        equal.iter().for_each(|&place| ranks[place] = mean);
+        equal.iter().for_each(|&index| ranks[index] = mean);
         rank += equal.len();
     }
     ranks

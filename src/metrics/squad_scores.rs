@@ -20,14 +20,14 @@ impl SquadScores {
     ///
     /// let answers = vec![("the quick brown fox".to_string(), 0)];
     /// let example = SquadExample { answers, ..SquadExample::default() };
-    /// let scores = SquadScores::of(&[example], &["Brown fox!"]);
+    /// let scores = SquadScores::from_predictions(&[example], &["Brown fox!"]);
     /// assert_eq!(scores.exact, 0.0);
     /// assert!((scores.f1 - 80.0).abs() < 1e-12); // precision 1, recall 2/3
     /// ```
     ///
     /// Source: SQuAD's `evaluate-v2.0.py`, to which `evaluate-v1.1.py` is equal unless an answer has only articles and
     /// punctuation.
-    pub fn of<T: AsRef<str>>(examples: &[SquadExample], predictions: &[T]) -> Self {
+    pub fn from_predictions<T: AsRef<str>>(examples: &[SquadExample], predictions: &[T]) -> Self {
         assert_eq!(examples.len(), predictions.len(), "each example must have a prediction");
         let (mut exact, mut f1) = (0.0, 0.0);
         for (example, prediction) in examples.iter().zip(predictions) {

@@ -18,7 +18,7 @@ pub(crate) fn adapter_of<M: Stored>(model: &M) -> Result<SavedAdapter> {
     let adapters =
         linears.chain(of_distances).filter_map(|linear| Some((linear.weight.id, linear.weight.adapter()?)));
     let adapters: HashMap<_, _> = adapters.collect();
-    let mut trained = Trained(HashSet::new());
+    let mut trained = TrainedIds(HashSet::new());
     // Off an autodiff device no tensor says it; `train` restores what is trained.
     model.clone().valid().train().visit(&mut trained);
     let family = model.bert().embeddings.family();
@@ -54,9 +54,9 @@ pub(crate) fn task_type<M: Stored>() -> Option<&'static str> {
 }
 
 /// The ids of the parameters that are trained.
-struct Trained(HashSet<ParamId>);
+struct TrainedIds(HashSet<ParamId>);
 
-impl ModuleVisitor for Trained {
+impl ModuleVisitor for TrainedIds {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if param.is_require_grad() {
             self.0.insert(param.id);

@@ -55,7 +55,7 @@ head!(
 pub struct QuestionAnsweringBatch {
     /// The tokens, padded at the end to one length.
     pub input: BertEmbeddingsInput,
-    /// Where a sequence is padded, [B, S]; `None` if none is.
+    /// The padding of the sequences, [B, S]; `None` if none is padded.
     pub padding: Option<PaddingMask>,
     /// The first and the last token of each answer.
     answers: [Labels; 2],

@@ -135,7 +135,8 @@ pub(super) fn numbered(count: usize) -> Vec<String> {
     (0..count).map(|id| format!("LABEL_{id}")).collect()
 }
 
-/// Two labels may have one name, as in transformers; data with names [cannot be read](crate::data::Examples) for such a model.
+/// Refuses an empty list of labels. Two labels may have one name, as in transformers; data with names
+/// [cannot be read](crate::data::Examples) for such a model.
 pub(super) fn check_names(id2label: &[String]) -> Result<()> {
     ensure(!id2label.is_empty(), "id2label", || "is empty, but a classifier needs at least one label".into())
 }
@@ -167,7 +168,7 @@ pub(super) fn check_weights(class_weights: Option<&[f64]>, num_labels: usize) ->
     })
 }
 
-/// More labels than this would take gigabytes of names.
+/// The most labels: the names of more would take gigabytes.
 const MAX_LABELS: usize = 1 << 20;
 
 /// The names of a `config.json`: of `id2label`, or `num_labels` names without one, or two.

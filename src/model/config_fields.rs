@@ -23,7 +23,7 @@ impl BertModelConfig {
     pub fn from_fields(fields: &Fields) -> Result<Self> {
         let allowed = format!("one of {}", Activation::all_names());
         let hidden_act =
-            fields.known("hidden_act", &allowed, Activation::of_name)?.unwrap_or(fields.spec.hidden_act);
+            fields.known("hidden_act", &allowed, Activation::from_name)?.unwrap_or(fields.spec.hidden_act);
         let hidden_act_name = fields.text("hidden_act")?.filter(|name| *name != hidden_act.names()[0]);
         // Both change what is computed, and no tensor would be missing.
         for (field, problem) in [
@@ -56,7 +56,7 @@ impl BertModelConfig {
     pub(super) fn encoder_fields(&self) -> Vec<(&'static str, Value)> {
         let stated = self.hidden_act_name.as_deref();
         // The name counts as long as the activation was not changed.
-        let stated = stated.filter(|name| Activation::of_name(name) == Some(self.hidden_act));
+        let stated = stated.filter(|name| Activation::from_name(name) == Some(self.hidden_act));
         let hidden_act = stated.unwrap_or(self.hidden_act.names()[0]);
         let mut fields = number_fields(self, self.numbers());
         fields.push(("hidden_act", json!(hidden_act)));
@@ -87,7 +87,7 @@ impl BertModelConfig {
         if let Some(positions) = self.disentangled {
             let kinds = [positions.p2c.then_some("p2c"), positions.c2p.then_some("c2p")];
             let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
-            // −1 is no bucket, and of the other as many distances as positions.
+            // −1 is not a bucket, and of the other as many distances as positions.
             let buckets = positions.position_buckets.map_or(-1, |buckets| buckets as i64);
             let max = positions.max_relative_positions;
             let max = if max == self.embeddings.max_position_embeddings { -1 } else { max as i64 };
@@ -149,9 +149,9 @@ const LAYER_KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
 /// The rotary positions and windows of a `config.json`, under the names of transformers 5 or of version 4.
 fn read_rotary(fields: &Fields, default: RotaryConfig) -> Result<RotaryConfig> {
     let given = fields.object("rope_parameters")?;
-    let theta = |of: &str, angles: Option<&Map<String, Value>>, old: &'static str, default: f64| {
+    let theta = |field: &str, angles: Option<&Map<String, Value>>, old: &'static str, default: f64| {
         let Some(angles) = angles else { return fields.number(old, default) };
-        let invalid = |problem: &str| Err(fields.invalid("rope_parameters", format!("{of}{problem}")));
+        let invalid = |problem: &str| Err(fields.invalid("rope_parameters", format!("{field}{problem}")));
         if angles.get("rope_type").or(angles.get("type")).is_some_and(|kind| kind != "default") {
             return invalid("have another rope_type than \"default\", which is not supported");
         }
@@ -167,7 +167,7 @@ fn read_rotary(fields: &Fields, default: RotaryConfig) -> Result<RotaryConfig> {
     fields.ensure(fields.is_null("rope_scaling"), "rope_scaling", || {
         "is given, but scaled rotary positions are not supported".into()
     })?;
-    let of_kind = |kind: &'static str, old: &'static str, default: f64| {
+    let theta_of_kind = |kind: &'static str, old: &'static str, default: f64| {
         let stated = given.and_then(|kinds| kinds.get(kind)).filter(|angles| !angles.is_null());
         let angles = stated.and_then(Value::as_object);
         fields.ensure(stated.is_some() == angles.is_some(), "rope_parameters", || {
@@ -176,8 +176,8 @@ fn read_rotary(fields: &Fields, default: RotaryConfig) -> Result<RotaryConfig> {
         theta(&format!("of {kind} "), angles, old, default)
     };
     Ok(RotaryConfig {
-        global_rope_theta: of_kind(LAYER_KINDS[0], "global_rope_theta", default.global_rope_theta)?,
-        local_rope_theta: of_kind(LAYER_KINDS[1], "local_rope_theta", default.local_rope_theta)?,
+        global_rope_theta: theta_of_kind(LAYER_KINDS[0], "global_rope_theta", default.global_rope_theta)?,
+        local_rope_theta: theta_of_kind(LAYER_KINDS[1], "local_rope_theta", default.local_rope_theta)?,
         local_attention: fields.size("local_attention", default.local_attention)?,
         global_attn_every_n_layers: global_every(fields, default.global_attn_every_n_layers)?,
         ..default
@@ -194,7 +194,7 @@ fn read_scaled_rotary(fields: &Fields, default: f64) -> Result<RotaryConfig> {
     // transformers reads the older name first.
     let names = ["rope_scaling", "rope_parameters"];
     let Some(field) = names.into_iter().find(|&name| !fields.is_null(name)) else {
-        return Ok(RotaryConfig::of_all_layers(theta));
+        return Ok(RotaryConfig::uniform(theta));
     };
     let given = fields.object(field)?.cloned().unwrap_or_default();
     let number = |name: &str, default: f64| {
@@ -216,7 +216,7 @@ fn read_scaled_rotary(fields: &Fields, default: f64) -> Result<RotaryConfig> {
             return Err(fields.invalid(field, problem));
         }
     };
-    Ok(RotaryConfig::of_all_layers(theta).with_scaling_factor(factor))
+    Ok(RotaryConfig::uniform(theta).with_scaling_factor(factor))
 }
 
 /// Every how many layers one attends to all tokens: as version 4 says it, or as the list of version 5 shows it.

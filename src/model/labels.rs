@@ -15,7 +15,7 @@ pub(super) const IGNORED: i64 = -100;
 pub(super) struct Labels {
     /// The axes that have labels: [B, S] or `[B]`.
     shape: Vec<usize>,
-    /// Where the labels are, row and column; the column of a sequence is 0.
+    /// The row and column of each label; the column of a sequence is 0.
     pub(super) positions: Vec<[usize; 2]>,
     values: Vec<i64>,
     /// The labels, `[N]`; `None` without any, as operators take no tensors without values.
@@ -93,7 +93,7 @@ impl Labels {
         Ok(Self { shape, positions, values, tensor })
     }
 
-    /// Where the labels are in rows of the batch's positions, row · S + column.
+    /// The labels' indices among the batch's positions: row · S + column.
     pub(super) fn rows(&self) -> Vec<usize> {
         // Labels of sequences are as those of batches with one position each.
         let seq = self.shape.get(1).copied().unwrap_or(1);

@@ -8,7 +8,7 @@ use burn_fused::{computed_in, cross_entropy};
 /// 16-bit numbers as f32.
 pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     let dtype = computed_in(tensor.dtype());
-    // Burn's cast refuses the dtype of quantised tensors, which is no float's.
+    // Burn's cast refuses the dtype of quantised tensors, which is not a float's.
     if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }
 }
 

@@ -73,7 +73,7 @@ head!(BertForMaskedLmConfig, BertForMaskedLm, MaskedLmBatch, MaskedLmOutput);
 pub struct MaskedLmBatch {
     /// The tokens, some of them masked, padded to one length.
     pub input: BertEmbeddingsInput,
-    /// Where a sequence is padded, [B, S]; `None` if none is.
+    /// The padding of the sequences, [B, S]; `None` if none is padded.
     pub padding: Option<PaddingMask>,
     masked: Labels,
 }

@@ -74,7 +74,7 @@ pub trait PretrainedModel: Stored {
 
     /// [`from_pretrained_with`](Self::from_pretrained_with), but a head of another size than the checkpoint's, or whose labels
     /// have other names, is newly initialised and reported as missing and as unused: to fine-tune a classifier for other labels.
-    /// `LABEL_0`, `LABEL_1`, … are no names. Errors are the same, but for the shapes of the head.
+    /// `LABEL_0`, `LABEL_1`, … are not names. Errors are the same, but for the shapes of the head.
     fn from_pretrained_with_new_head(
         config: &Self::Config,
         path: impl AsRef<Path>,

@@ -63,7 +63,7 @@ impl BertForTokenClassificationConfig {
 pub struct TokenClassificationBatch {
     /// The tokens, padded at the end to one length.
     pub input: BertEmbeddingsInput,
-    /// Where a sequence is padded, [B, S]; `None` if none is.
+    /// The padding of the sequences, [B, S]; `None` if none is padded.
     pub padding: Option<PaddingMask>,
     pub(super) labels: Labels,
 }

@@ -15,7 +15,7 @@ const N_BEST: usize = 20;
 pub struct Answer {
     /// The part of the text that answers; empty if the text contains no answer.
     pub text: String,
-    /// Its first byte: the part is `&text[start..end]`. (transformers counts characters.)
+    /// The first byte of the answer, which is `&text[start..end]`. (transformers counts characters.)
     pub start: usize,
     /// The byte after it.
     pub end: usize,

@@ -13,7 +13,7 @@ use burn_fused::bias_activation;
 pub struct ScoredLabel {
     /// The name of the label.
     pub label: String,
-    /// Its probability; of a regression, the number.
+    /// The label's probability; of a regression, the number.
     pub score: f64,
     /// Whether it is predicted: where a text may have several labels, each whose probability reaches its threshold; else the best
     /// label, if it reaches the [threshold](TextOptions::with_threshold) of the options, if any.
@@ -42,7 +42,7 @@ pub(super) fn scored_labels(
 pub struct Ranked {
     /// The index of the text in the list.
     pub index: usize,
-    /// Its relevance or similarity.
+    /// The text's relevance or similarity.
     pub score: f64,
 }
 

@@ -55,7 +55,7 @@ fn best(scored: impl Iterator<Item = (usize, f64)>) -> (usize, f64) {
 pub struct Entity {
     /// The part of the text.
     pub text: String,
-    /// Its first byte: the part is `&text[start..end]`. (transformers counts characters.)
+    /// The first byte of the entity, which is `&text[start..end]`. (transformers counts characters.)
     pub start: usize,
     /// The byte after it.
     pub end: usize,
@@ -115,13 +115,13 @@ impl Pipeline<BertForTokenClassification> {
                 entities
             },
         )?;
-        let of_text = |mut windows: Vec<Vec<Entity>>| match windows.len() {
+        let joined = |mut windows: Vec<Vec<Entity>>| match windows.len() {
             1 => windows.remove(0),
             // The tokens of one character, as byte-level tokenizers have them, are different tokens.
             _ if aggregation == Aggregation::None => windows.concat(),
             _ => without_overlap(windows.concat()),
         };
-        Ok(found.into_iter().map(of_text).collect())
+        Ok(found.into_iter().map(joined).collect())
     }
 
     /// [`entities`](Self::entities) of texts that are split into words, joined by spaces: of those are `start` and `end`, and
@@ -177,7 +177,7 @@ impl Pipeline<BertForTokenClassification> {
                 Ok(words.collect::<Vec<_>>())
             },
         )?;
-        let of_text = |(text, windows): (&T, Vec<Result<Vec<WindowWord>>>)| {
+        let read_text = |(text, windows): (&T, Vec<Result<Vec<WindowWord>>>)| {
             let mut all: Vec<WindowWord> = Vec::new();
             for (part, before, after) in windows.into_iter().collect::<Result<Vec<_>>>()?.concat() {
                 // Of two windows that have a word, that in which it is further from the end.
@@ -194,7 +194,7 @@ impl Pipeline<BertForTokenClassification> {
             let parts: Vec<Entity> = all.into_iter().map(|(part, ..)| part).collect();
             Ok(joined(text.as_ref(), &parts, names))
         };
-        texts.iter().zip(windows).map(of_text).collect()
+        texts.iter().zip(windows).map(read_text).collect()
     }
 
     fn entities_in(
@@ -205,7 +205,7 @@ impl Pipeline<BertForTokenClassification> {
         aggregation: Aggregation,
     ) -> Vec<Entity> {
         let logits: Vec<&[f64]> = logits.chunks(self.model.id2label().len()).collect();
-        // The tokenizer's own tokens are no part of the text.
+        // The tokenizer's own tokens are not part of the text.
         let tokens = (0..window.len()).filter(|&token| !window.special_tokens_mask()[token]);
         let tokens: Vec<usize> = tokens.collect();
         let continues_word = |token: usize| {
@@ -246,7 +246,7 @@ fn joined(text: &str, parts: &[Entity], names: &[String]) -> Vec<Entity> {
     joined.collect()
 }
 
-/// Where each word starts in all of them joined by spaces.
+/// The byte at which each word starts in all of them joined by spaces.
 pub(crate) fn word_starts<T: AsRef<str>>(words: &[T]) -> Vec<usize> {
     let start = |next: &mut usize, word: &T| {
         *next += word.as_ref().len() + 1;

@@ -19,7 +19,7 @@ pub struct FilledMask {
     pub word: String,
     /// The token.
     pub token_id: u32,
-    /// Its probability among all tokens.
+    /// The word's probability among all tokens.
     pub score: f64,
     /// The text with the word in place of this mask, as the tokenizer decodes it: of a text with several masks, with the
     /// special tokens.
@@ -33,9 +33,9 @@ pub struct FilledMask {
 pub struct FilledMasks {
     /// The words, in the order of the masks.
     pub words: Vec<String>,
-    /// Their tokens.
+    /// The tokens of the words.
     pub token_ids: Vec<u32>,
-    /// Their joint probability: the product of each one's probability with those before it in place of their masks.
+    /// The words' joint probability: the product of each one's probability with those before it in place of their masks.
     pub score: f64,
     /// The text with the words, as the tokenizer decodes it.
     pub text: String,
@@ -73,11 +73,11 @@ impl Pipeline<BertForMaskedLm> {
         let (candidates, top_k) = self.candidates(options)?;
         let encode = |text: &T| Ok(vec![tokenizer.encode(text.as_ref())?]);
         let mut filled: Vec<Vec<Vec<FilledMask>>> = texts.iter().map(|_| Vec::new()).collect();
-        self.in_batches(texts, options, encode, |of_text, encodings, batch| {
+        self.in_batches(texts, options, encode, |indices, encodings, batch| {
             let [_, seq] = batch.input.dims();
             // The text, the row of the batch and the position of each mask.
             let mut masks = Vec::new();
-            for (row, (&text, encoding)) in of_text.iter().zip(encodings).enumerate() {
+            for (row, (&text, encoding)) in indices.iter().zip(encodings).enumerate() {
                 masks.extend(self.masks(text, encoding)?.into_iter().map(|position| (text, row, position)));
             }
             // Once for all masks; the head, which costs a vocabulary a mask, runs on a few at a time.
@@ -189,8 +189,8 @@ impl Pipeline<BertForMaskedLm> {
         let logits = self.model.scores(hidden)?; // [N, V]
         let [_, vocab_size] = logits.dims();
         let logits: Vec<f64> = logits.into_data().iter().collect();
-        let of_text = |(text, logits)| check_finite("scores", text, logits).map(|()| softmax(logits));
-        texts.zip(logits.chunks(vocab_size)).map(of_text).collect()
+        let probabilities = |(text, logits)| check_finite("scores", text, logits).map(|()| softmax(logits));
+        texts.zip(logits.chunks(vocab_size)).map(probabilities).collect()
     }
 
     /// The positions of the masks among the tokens of a text, of which there is at least one.

@@ -304,7 +304,7 @@ impl TextOptions {
         Self { prompt: Some(Prompt::Text(prompt.into())), ..self }
     }
 
-    /// As [`with_prompt`](Self::with_prompt), which it replaces: the one of the model's [`Prompts`] that has this name.
+    /// A prompt in the place of [`with_prompt`](Self::with_prompt)'s: the one of the model's [`Prompts`] that has this name.
     pub fn with_prompt_name(self, name: impl Into<String>) -> Self {
         Self { prompt: Some(Prompt::Name(name.into())), ..self }
     }

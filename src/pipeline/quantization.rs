@@ -8,7 +8,7 @@ use burn::prelude::*;
 pub enum EmbeddingPrecision<'a> {
     /// 8 bits: of the 256 equal parts of the range of its dimension, counted from −128 on, the one that the value is in.
     Int8(&'a EmbeddingRanges),
-    /// One bit, which is 1 above 0; 8 of them are a number, of which 128 is subtracted.
+    /// A bit for each value, which is 1 above 0; 8 of them are a number, of which 128 is subtracted.
     Binary,
 }
 

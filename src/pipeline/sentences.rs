@@ -7,8 +7,9 @@ use crate::layers::check_sizes;
 use crate::model::{BertForSentenceEmbedding, layer_normed, normalized};
 use burn::prelude::*;
 
-/// How many queries and embeddings of a corpus are compared at once: 32 MB of similarities.
+/// Queries that are compared at once, with [`CORPUS`] embeddings: 32 MiB of similarities.
 const QUERIES: usize = 128;
+/// Embeddings of a corpus that are compared at once, with [`QUERIES`] queries.
 const CORPUS: usize = 1 << 16;
 
 impl Pipeline<BertForSentenceEmbedding> {

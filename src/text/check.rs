@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use tokenizers::utils::SysRegex;
 
-/// The largest file, whose JSON takes many times as much memory. XLM-RoBERTa's has 17 MB.
+/// The largest `tokenizer.json`, in bytes: as JSON it takes many times as much memory. XLM-RoBERTa's has 17 MB.
 const MAX_FILE: u64 = 64 << 20;
 
 /// The longest token, pattern or other string, in bytes. Its tries take some 300 bytes and a stack frame a byte of a

@@ -60,7 +60,8 @@ impl BertTokenizer {
         let path = if named.is_some() { path } else { path.join(TOKENIZER_NAME) };
         let settings = Settings::read(&path, &files)?;
         files.remove(CONFIG_NAME);
-        let Source { class, path, file, added, others } = Source::read(path, named, &files, &settings)?;
+        let TokenizerSource { class, path, file, added, others } =
+            TokenizerSource::read(path, named, &files, &settings)?;
         check(&file).map_err(|problem| corrupt(&path, problem.into()))?;
         // The library would copy the whole vocabulary to tell it.
         let largest_id = match &file["model"]["vocab"] {
@@ -76,8 +77,8 @@ impl BertTokenizer {
         add_tokens(&mut tokenizer, &settings.added_tokens(added)?, &path)?;
         let (special, special_token_ids) =
             SpecialTokens::add(&mut tokenizer, class, others, &settings, &path)?;
-        let of_class = || post_processor(class, &special, &settings);
-        let mut post_processor = tokenizer.get_post_processor().cloned().map_or_else(of_class, Ok)?;
+        let from_class = || post_processor(class, &special, &settings);
+        let mut post_processor = tokenizer.get_post_processor().cloned().map_or_else(from_class, Ok)?;
         // Of a vocabulary that nobody reads without its class.
         if !files.contains_key(TOKENIZER_NAME) && class.model().0 != "WordPiece" {
             tokenizer.with_post_processor(Some(post_processor.clone()));
@@ -211,7 +212,7 @@ fn taken_trim(post_processor: &mut PostProcessorWrapper) -> Option<bool> {
 }
 
 /// What a tokenizer is made of.
-struct Source {
+struct TokenizerSource {
     class: Class,
     /// The path of the file with the vocabulary.
     path: PathBuf,
@@ -223,7 +224,7 @@ struct Source {
     others: Option<Vec<AddedToken>>,
 }
 
-impl Source {
+impl TokenizerSource {
     fn read(mut path: PathBuf, named: Option<&str>, files: &Files, settings: &Settings) -> Result<Self> {
         let json = files.get(TOKENIZER_NAME);
         let (found, is_stated) = Class::find(&path, settings, json.is_some())?;

@@ -1,7 +1,7 @@
 //! Long texts: their start, which has the tokens of the whole text, and their windows.
 
 use super::tokenizer::{BertTokenizer, MAX_WORD, check_word};
-use super::{Encoding, Source};
+use super::{Encoding, TokenizedText};
 use crate::error::{Error, Result};
 use std::iter::once;
 use tokenizers::normalizers::{NormalizerWrapper, Replace};
@@ -67,7 +67,7 @@ impl BertTokenizer {
     /// `return_overflowing_tokens`). Errors are those of [`encode`](Self::encode), and [`Error::Data`] if a window has
     /// no more than `stride` tokens besides the special ones.
     pub fn encode_windows(&self, text: &str, stride: usize) -> Result<Vec<Encoding>> {
-        self.windows(None, self.tokenize(text)?, Source::Text(text), stride)
+        self.windows(None, self.tokenize(text)?, TokenizedText::Text(text), stride)
     }
 
     /// Encodes a pair whose second text has any length as windows: each has the first text, and as much of the second
@@ -75,7 +75,7 @@ impl BertTokenizer {
     /// `return_overflowing_tokens`). Errors are those of [`encode`](Self::encode), and [`Error::Data`] if the first
     /// text leaves room for no more than `stride` tokens of the second.
     pub fn encode_pair_windows(&self, text: &str, pair: &str, stride: usize) -> Result<Vec<Encoding>> {
-        self.windows(Some(text), self.tokenize(pair)?, Source::Text(pair), stride)
+        self.windows(Some(text), self.tokenize(pair)?, TokenizedText::Text(pair), stride)
     }
 
     /// The windows of all tokens of a text, each with the text `before` it.
@@ -83,7 +83,7 @@ impl BertTokenizer {
         &self,
         before: Option<&str>,
         mut window: tokenizers::Encoding,
-        source: Source,
+        source: TokenizedText,
         stride: usize,
     ) -> Result<Vec<Encoding>> {
         let first = before.map(|before| self.tokenize(before)).transpose()?;
@@ -108,7 +108,9 @@ impl BertTokenizer {
         let windows = once(window).chain(rest).map(|window| {
             let window = (window, source);
             match first.clone().zip(before) {
-                Some((first, before)) => self.finish((first, Source::Text(before)), Some(window), usize::MAX),
+                Some((first, before)) => {
+                    self.finish((first, TokenizedText::Text(before)), Some(window), usize::MAX)
+                }
                 None => self.finish(window, None, usize::MAX),
             }
         });

@@ -104,7 +104,7 @@ impl Encoding {
     fn new(
         encoding: &tokenizers::Encoding,
         first: usize,
-        texts: [Source; 2],
+        texts: [TokenizedText; 2],
         trim_offsets: Option<bool>,
     ) -> Self {
         let special_tokens_mask: Vec<bool> =
@@ -144,13 +144,13 @@ impl Encoding {
 
 /// What tokens are of: a text, or words each of which is a text of its own.
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum TokenizedText<'a> {
     Text(&'a str),
     /// The words as they are tokenized, and their lengths without the space before them.
     Words(&'a [String], &'a [usize]),
 }
 
-impl<'a> Source<'a> {
+impl<'a> TokenizedText<'a> {
     fn text_of(self, word: Option<u32>) -> &'a str {
         match self {
             Self::Text(text) => text,

@@ -1,5 +1,5 @@
 use super::words::spaced;
-use super::{Encoding, Source, TextBatch};
+use super::{Encoding, TextBatch, TokenizedText};
 use crate::embeddings::{BertEmbeddingsConfig, BertEmbeddingsInput};
 use crate::error::{Error, Result};
 use crate::family::PositionEmbeddingType;
@@ -52,7 +52,7 @@ pub struct BertTokenizer {
     pub(super) pad_to_multiple_of: Option<usize>,
 }
 
-/// Each with its id.
+/// Tokens with their ids.
 #[derive(Clone, Debug)]
 pub(super) struct SpecialTokens {
     pub(super) pad: (String, u32),
@@ -245,7 +245,11 @@ impl BertTokenizer {
         })?;
         let (mut first, _) = self.tokenize_start(premise, left)?;
         first.truncate(left, 0, self.truncation_side);
-        self.finish((first, Source::Text(premise)), Some((second, Source::Text(hypothesis))), room)
+        self.finish(
+            (first, TokenizedText::Text(premise)),
+            Some((second, TokenizedText::Text(hypothesis))),
+            room,
+        )
     }
 
     /// Encodes text that is split into words (transformers' `is_split_into_words=True`); [`Encoding::word_ids`] gives the word
@@ -266,7 +270,7 @@ impl BertTokenizer {
             count = words.len().min(4 * count); // so that long texts take few rounds
             pieces = self.tokenize(&words[..count])?;
         }
-        self.finish((pieces, Source::Words(&words, &lengths)), None, room)
+        self.finish((pieces, TokenizedText::Words(&words, &lengths)), None, room)
     }
 
     /// Encodes texts one by one, on as many threads as tokenizers uses (`TOKENIZERS_PARALLELISM=false`: one).
@@ -316,9 +320,9 @@ impl BertTokenizer {
             if is_open && (is_first_cut || is_second_cut) {
                 (first, tokens) = (self.tokenize(text)?, self.tokenize(pair)?);
             }
-            second = Some((tokens, Source::Text(pair)));
+            second = Some((tokens, TokenizedText::Text(pair)));
         }
-        self.finish((first, Source::Text(text)), second, room)
+        self.finish((first, TokenizedText::Text(text)), second, room)
     }
 
     /// The tokens of a text, without special ones that the text does not have, and not cut.
@@ -329,8 +333,8 @@ impl BertTokenizer {
     /// Cuts texts to `room` tokens together, the longer one first, and adds the special tokens.
     pub(super) fn finish(
         &self,
-        (text, source): (tokenizers::Encoding, Source),
-        pair: Option<(tokenizers::Encoding, Source)>,
+        (text, source): (tokenizers::Encoding, TokenizedText),
+        pair: Option<(tokenizers::Encoding, TokenizedText)>,
         room: usize,
     ) -> Result<Encoding> {
         let (pair, second) = pair.unzip();

@@ -1,6 +1,6 @@
 //! The words of a text that get labels: the same in training and in use, whatever stands between them.
 
-use super::{BertTokenizer, Encoding, Source};
+use super::{BertTokenizer, Encoding, TokenizedText};
 use crate::error::Result;
 use std::ops::Range;
 use unicode_segmentation::UnicodeSegmentation;
@@ -19,7 +19,7 @@ impl BertTokenizer {
         let parts = parts(text);
         let units = self.units(text, &parts)?;
         let (spaced, lengths) = spaced(&units.iter().map(|unit| joined(text, unit)).collect::<Vec<_>>());
-        self.windows(None, self.tokenize(&spaced[..])?, Source::Words(&spaced, &lengths), stride)
+        self.windows(None, self.tokenize(&spaced[..])?, TokenizedText::Words(&spaced, &lengths), stride)
     }
 
     /// The words in a window that [`encode_word_windows`](Self::encode_word_windows) made of a text: a unit with spaces around it
@@ -35,7 +35,7 @@ impl BertTokenizer {
             let is_run = is_unspaced(text, &parts[0]);
             let (start, end) = window.offsets()[token];
             match words.last_mut().filter(|(_, last, _)| *last == unit) {
-                // A token of some bytes of a character, or of nothing, is no piece of its own.
+                // A token of some bytes of a character, or of nothing, is not a piece of its own.
                 Some((word, _, inner)) if !is_run || start < inner.end || start == inner.start => {
                     inner.end = inner.end.max(end);
                     word.bytes = bytes(parts, inner, is_run);

@@ -196,10 +196,10 @@ fn debugged<S: Serializer>(value: &impl Debug, serializer: S) -> Result<S::Ok, S
     serializer.collect_str(&format_args!("{value:?}"))
 }
 
-pub(super) type Settings = BTreeMap<String, String>;
+pub(super) type SavedSettings = BTreeMap<String, String>;
 
 /// The settings in which two runs differ, in words.
-pub(super) fn differences(begun: &Settings, now: &Settings) -> String {
+pub(super) fn differences(begun: &SavedSettings, now: &SavedSettings) -> String {
     let names: BTreeSet<&String> = begun.keys().chain(now.keys()).collect();
     let changed = names.into_iter().filter(|name| begun.get(*name) != now.get(*name));
     let found = changed.map(|name| {
@@ -293,7 +293,7 @@ impl TrainingArguments {
     }
 
     /// What a resumed run must have in common with this one.
-    pub(super) fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> SavedSettings {
         let Value::Object(fields) = serde_json::to_value(self).expect("plain data") else {
             unreachable!("a struct is an object")
         };
@@ -302,7 +302,8 @@ impl TrainingArguments {
             Value::String(text) => text,
             other => other.to_string(),
         };
-        let mut settings: Settings = fields.into_iter().map(|(field, value)| (field, text(value))).collect();
+        let mut settings: SavedSettings =
+            fields.into_iter().map(|(field, value)| (field, text(value))).collect();
         // Any two with one product read the same items in a step.
         let items = self.batch_size.saturating_mul(self.gradient_accumulation_steps);
         settings.insert("batch_size · gradient_accumulation_steps".into(), items.to_string());

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::ops::ControlFlow::{self, Continue};
 use std::path::{Path, PathBuf};
 
-/// Where a run of a [`Trainer`](super::Trainer) is.
+/// How far a run of a [`Trainer`](super::Trainer) has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
     /// Optimizer steps so far, those from before a resume too.
@@ -24,7 +24,7 @@ pub struct Progress {
 /// What a run logs every [`logging_steps`](super::TrainingArguments::logging_steps), for a [`Callback`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LogEntry {
-    /// Where the run is.
+    /// How far the run has come.
     #[serde(flatten)]
     pub progress: Progress,
     /// The mean loss of the training batches since the last entry; of several ranks, of those of rank 0.
@@ -62,27 +62,27 @@ pub struct LogEntry {
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 pub trait Callback: Send {
-    /// After an optimizer step.
+    /// Called after an optimizer step.
     fn on_step(&mut self, _progress: &Progress) -> ControlFlow<String> {
         Continue(())
     }
 
-    /// Every [`logging_steps`](super::TrainingArguments::logging_steps).
+    /// Called every [`logging_steps`](super::TrainingArguments::logging_steps).
     fn on_log(&mut self, _entry: &LogEntry) -> ControlFlow<String> {
         Continue(())
     }
 
-    /// After an evaluation; without validation data it has metrics of the training batches alone.
+    /// Called after an evaluation; without validation data it has metrics of the training batches alone.
     fn on_evaluate(&mut self, _progress: &Progress, _evaluation: &Evaluation) -> ControlFlow<String> {
         Continue(())
     }
 
-    /// After a checkpoint was saved in a folder.
+    /// Called after a checkpoint was saved in a folder.
     fn on_save(&mut self, _progress: &Progress, _checkpoint: &Path) -> ControlFlow<String> {
         Continue(())
     }
 
-    /// At the end, with the reason in words.
+    /// Called at the end, with the reason in words.
     fn on_end(&mut self, _progress: &Progress, _reason: &str) {}
 }
 

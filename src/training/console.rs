@@ -26,7 +26,7 @@ pub(super) fn shown(
     if arguments.dashboard && is_terminal && arguments.ranks.size() == 1 {
         return Box::new(Dashboard::new(definitions, progress));
     }
-    // It draws nothing where the standard error is no terminal.
+    // It draws nothing where the standard error is not a terminal.
     let bar = ProgressBar::new(progress.steps as u64).with_position(progress.step as u64);
     let template = "{bar:20} {pos}/{len} steps{wide_msg}";
     bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
@@ -106,7 +106,7 @@ impl Dashboard {
         let epochs = (progress.epochs.round() as usize).max(1);
         let steps = progress.steps.div_ceil(epochs);
         let mut renderer = TuiMetricsRendererWrapper::new(keys.clone(), Some(progress.step / steps));
-        let ids = definitions.iter().map(|of| (of.name.to_string(), of.metric_id.clone())).collect();
+        let ids = definitions.iter().map(|one| (one.name.to_string(), one.metric_id.clone())).collect();
         definitions.into_iter().for_each(|definition| renderer.register_metric(definition));
         renderer.start(epochs, 1, None, None);
         renderer.start_split("train", steps);

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-/// At the end of the name of what is not yet complete.
+/// The end of the name of what is not yet complete.
 pub(super) const UNFINISHED: &str = ".unfinished";
 
 /// The names in a folder; none if it is not there.

@@ -1,4 +1,4 @@
-use super::arguments::{Settings, TrainingArguments, differences};
+use super::arguments::{SavedSettings, TrainingArguments, differences};
 use super::checkpoints::{Checkpoints, State};
 use super::disk::{UNFINISHED, names, removed, whole};
 use super::history::History;
@@ -21,14 +21,14 @@ pub(super) const ADAPTER: &str = "adapter";
 const TRAINING: &str = "training";
 const BEGINNING: &str = "run.json";
 const LOCK: &str = "lock";
-/// Where earlier versions had their checkpoints.
+/// The folder in which earlier versions had their checkpoints.
 const OLD_CHECKPOINTS: &str = "checkpoint";
 
 const BEGUN: &str = "holds a run already; resume or overwrite it, or choose another output directory";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Beginning {
-    settings: Settings,
+    settings: SavedSettings,
     /// The loss before training, which reveals another checkpoint.
     loss: f64,
     /// Items in the batches of that loss, by which a resumed run computes it too; without validation data it is the loss of one batch,
@@ -50,7 +50,7 @@ pub(super) struct RunFolder {
     folder: PathBuf,
     pub(super) checkpoints: Checkpoints,
     is_overwriting: bool,
-    settings: Settings,
+    settings: SavedSettings,
     begun: Option<Beginning>,
     /// The lock, if the file system has locks, and what this process wrote of the beginning: meanwhile no other process can begin a
     /// run in the directory.

@@ -133,8 +133,8 @@ impl TrainableModel for BertForSequenceClassification {
         run.validate(&model, |output| {
             let (logits, targets) = output.with_targets();
             let (logits, targets) = (logits.into_data(), targets.into_data());
-            for (place, (logit, target)) in logits.iter::<f64>().zip(targets.iter::<f64>()).enumerate() {
-                let label = place % scored.len();
+            for (index, (logit, target)) in logits.iter::<f64>().zip(targets.iter::<f64>()).enumerate() {
+                let label = index % scored.len();
                 scored[label].0.push(1.0 / (1.0 + (-logit).exp()));
                 scored[label].1.push(target >= 0.5);
             }

@@ -79,7 +79,7 @@ impl History {
     }
 
     /// The index of the last evaluation that was better by more than `threshold` than the last one before it that was, of some.
-    /// A value that is not finite is no improvement.
+    /// A value that is not finite is not an improvement.
     pub(super) fn last_improvement(
         &self,
         by: &BestBy,

@@ -192,7 +192,7 @@ impl SentenceEmbeddingItem {
             return Tensor::zeros([0], &self.anchors.device());
         }
         let candidates = self.candidates.clone().narrow(0, column * batch, batch);
-        self.similarity.of_pairs(self.anchors.clone(), candidates)
+        self.similarity.pairwise(self.anchors.clone(), candidates)
     }
 }
 

@@ -41,7 +41,7 @@ impl Plan {
         }
     }
 
-    /// Where a run is after so many steps.
+    /// How far a run has come after so many steps.
     pub(super) fn progress(&self, step: usize) -> Progress {
         let epoch = |steps: usize| steps as f64 / self.steps_of_epoch as f64;
         let steps = self.parts * self.steps;

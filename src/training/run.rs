@@ -39,8 +39,7 @@ pub trait TrainableModel: PretrainedModel + 'static {
     fn outcome(&self, batch: &Self::Batch) -> Result<Outcome<Self::Output>>;
 
     /// The tokens of a batch, of which the first are shown before the first step; by default none.
-    fn inputs(batch: &Self::Batch) -> Vec<&BertEmbeddingsInput> {
-        let _ = batch;
+    fn inputs(_batch: &Self::Batch) -> Vec<&BertEmbeddingsInput> {
         Vec::new()
     }
 
@@ -52,8 +51,7 @@ pub trait TrainableModel: PretrainedModel + 'static {
 
     /// The trained model with what is chosen on the validation data of its run; by default nothing is.
     #[doc(hidden)]
-    fn calibrated(self, run: &Run<Self>) -> Result<Self> {
-        let _ = run;
+    fn calibrated(self, _run: &Run<Self>) -> Result<Self> {
         Ok(self)
     }
 
@@ -391,12 +389,10 @@ impl<M: TrainableModel> Training<M> {
             return (Some(reason), text);
         }
         let text = match arguments.early_stopping_patience {
-            Some(patience) if self.history.evaluations.len() < plan.parts => {
-                let metric = &arguments.metric_for_best_model;
-                format!(
-                    "stopped early after {step} of {steps} steps: no better {metric} in {patience} evaluations"
-                )
-            }
+            Some(patience) if self.history.evaluations.len() < plan.parts => format!(
+                "stopped early after {step} of {steps} steps: no better {} in {patience} evaluations",
+                arguments.metric_for_best_model
+            ),
             _ => format!("finished after {step} steps, {epoch:.2} epochs"),
         };
         (None, text)

@@ -183,7 +183,7 @@ impl TrainingData<Tagger> for LabelledSentences {
     fn batches(self, reader: &Reader<Tagger>) -> Result<Batches<TokenClassificationBatch>> {
         let (names, tokenizer) = (reader.model.id2label(), reader.tokenizer.clone());
         let sentences = self.with_ids_of(names)?;
-        let windows = TokenWindow::cut(&sentences, &tokenizer, &reader.check())?;
+        let windows = TokenWindow::cut_checking(&sentences, &tokenizer, &reader.check())?;
         let long = windows.chunk_by(|a, b| a.sentence == b.sentence).filter(|windows| windows.len() > 1);
         if let (long @ 1.., Some(length)) = (long.count(), tokenizer.model_max_length()) {
             let all = sentences.len();
@@ -219,7 +219,7 @@ impl TrainingData<Tagger> for LabelledSentences {
 impl TrainingData<BertForQuestionAnswering> for Vec<SquadExample> {
     fn batches(self, reader: &Reader<BertForQuestionAnswering>) -> Result<Batches<QuestionAnsweringBatch>> {
         let stride = reader.arguments.doc_stride;
-        let windows = QuestionWindow::cut(&self, &reader.tokenizer, stride, &reader.check())?;
+        let windows = QuestionWindow::cut_checking(&self, &reader.tokenizer, stride, &reader.check())?;
         let lengths = windows.iter().map(|window| window.encoding.len()).collect();
         // Several questions have one text, which is trained on or validated on. Each text's number is that of its first example.
         let mut first = HashMap::new();

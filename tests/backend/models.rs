@@ -22,7 +22,7 @@ fn assert_equal<H: Head>(case: &Case) {
         assert_close(&format!("{what}: logits"), &H::meant(logits, &file), &expected, case.tolerance);
         assert_close(&format!("{what}: loss"), &host(loss.clone()), &file.values("loss"), case.tolerance);
         for (path, gradient) in collected(&model, Some(&loss.backward())) {
-            let expected = fixture.of(&file, "grad.", &path).unwrap();
+            let expected = fixture.values(&file, "grad.", &path).unwrap();
             assert_close(&format!("{what}: gradient of {path}"), &gradient, &expected, case.tolerance);
         }
     }

@@ -15,7 +15,7 @@ pub fn outputs_gradients_and_ten_steps_of_adamw_equal_hugging_faces(case: &Case)
     let mut failures = Vec::new();
     for golden in Golden::all().iter().filter(|golden| case.device.supports_dtype(golden.dtype)) {
         let dtype = DType::from(golden.dtype);
-        let tolerance = if dtype == DType::F32 { case.tolerance } else { tolerance::of_layer(dtype) };
+        let tolerance = if dtype == DType::F32 { case.tolerance } else { tolerance::layer_tolerance(dtype) };
         let file = golden.path.file_stem().unwrap().to_string_lossy();
         let mut worst = (0.0f64, 0.0f64);
         for (name, values) in golden.compute(&case.device) {

@@ -76,7 +76,7 @@ fn rank() {
                 learner::run(ranks, &task)
             }
             moved if moved.starts_with("moved") => learner::run(ranks, &task),
-            "validation" => validation::of_every_head(ranks),
+            "validation" => validation::check_every_head(ranks),
             "bf16" => heads::sixteen_bits_on_the_wire(ranks),
             fault => run_with_fault(ranks, fault),
         };

@@ -89,7 +89,7 @@ fn check<M: TrainableModel>(
     Ok(())
 }
 
-pub fn of_every_head(ranks: &Ranks) -> Result<()> {
+pub fn check_every_head(ranks: &Ranks) -> Result<()> {
     let device = ranks.device().autodiff();
     device.seed(1 + ranks.rank() as u64);
     let model = BertForMaskedLmConfig::new(bert()).init(&device);

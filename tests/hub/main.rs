@@ -36,8 +36,8 @@ fn child() {
 /// The model, a server that has it, and a user of that.
 fn served(faults: Faults) -> (TempDir, Hub, User) {
     let dir = tiny();
-    let hub = Hub::of(dir.path(), faults);
-    let user = User::of(hub.endpoint());
+    let hub = Hub::serve(dir.path(), faults);
+    let user = User::new(hub.endpoint());
     (dir, hub, user)
 }
 
@@ -83,8 +83,8 @@ fn shards_and_pickles_are_downloaded_where_there_is_no_safetensors_file() {
         [("bert_sharded", "model.safetensors.index.json"), ("sharded_bin", "pytorch_model.bin.index.json")]
     {
         let dir = files::copy_of(files::fixture("checkpoints").join(folder));
-        let hub = Hub::of(dir.path(), Faults::default());
-        let user = User::of(hub.endpoint());
+        let hub = Hub::serve(dir.path(), Faults::default());
+        let user = User::new(hub.endpoint());
         let expected = load("embeddings", dir.path()).unwrap();
         assert_eq!(user.load("embeddings", NAME).unwrap(), expected);
         has(&hub.requests().join("\n"), &[index, "-of-0000"]);
@@ -105,15 +105,15 @@ fn an_adapter_and_its_base_are_each_downloaded() {
     };
     set(base.to_str().unwrap(), None);
     let expected = load("adapted", adapter.path()).unwrap();
-    let hub = Hub::of(adapter.path(), Faults::default());
-    let user = User::of(hub.endpoint());
+    let hub = Hub::serve(adapter.path(), Faults::default());
+    let user = User::new(hub.endpoint());
     assert_eq!(user.load("adapted", NAME).unwrap(), expected);
     has(&hub.requests().join("\n"), &["adapter_config.json", "adapter_model.safetensors"]);
     assert_eq!(user.load("adapted", NAME).unwrap(), expected);
     assert_eq!(hub.requests(), [QUESTION]);
 
-    let hub = Hub::of(&base, Faults::default());
-    let user = User::of(hub.endpoint());
+    let hub = Hub::serve(&base, Faults::default());
+    let user = User::new(hub.endpoint());
     let path = adapter.path().to_str().unwrap();
     set(NAME, None);
     assert_eq!(user.load("adapted", path).unwrap(), expected);
@@ -168,7 +168,7 @@ fn a_gated_model_asks_for_a_token_and_takes_it() {
     let expected = load("sentences", dir.path()).unwrap();
     assert_eq!(user.with("HF_TOKEN", "hf_secret").load("sentences", NAME).unwrap(), expected);
     // As `hf auth login` leaves it.
-    let user = User::of(hub.endpoint());
+    let user = User::new(hub.endpoint());
     fs::create_dir_all(user.home.path().join("hf")).unwrap();
     fs::write(user.home.path().join("hf/token"), "hf_secret\n").unwrap();
     assert_eq!(user.load("sentences", NAME).unwrap(), expected);
@@ -185,14 +185,14 @@ fn a_transfer_that_breaks_goes_on_where_it_broke() {
     let dir = tiny();
     let expected = load("sentences", dir.path()).unwrap();
     for ignores_ranges in [false, true] {
-        let hub = Hub::of(dir.path(), Faults { ignores_ranges, breaks: 3, ..Faults::default() });
-        assert_eq!(User::of(hub.endpoint()).load("sentences", NAME).unwrap(), expected);
+        let hub = Hub::serve(dir.path(), Faults { ignores_ranges, breaks: 3, ..Faults::default() });
+        assert_eq!(User::new(hub.endpoint()).load("sentences", NAME).unwrap(), expected);
         let transfers = transfers(&hub, "model.safetensors");
         let goes_on = transfers.iter().map(|request| request.contains("bytes="));
         assert!(goes_on.eq([false, true, true, true]), "{transfers:?}");
     }
-    let hub = Hub::of(dir.path(), Faults::default());
-    let user = User::of(hub.endpoint());
+    let hub = Hub::serve(dir.path(), Faults::default());
+    let user = User::new(hub.endpoint());
     // Then the dense layer's weights are known to be there, and come first.
     user.load("tokenizer", NAME).unwrap();
     let dense = "2_Dense/model.safetensors";
@@ -222,8 +222,8 @@ fn a_file_of_another_checksum_or_size_does_not_enter_the_cache() {
         (None, Some("config.json")),
     ] {
         let name = wrong.or(endless).unwrap();
-        let hub = Hub::of(dir.path(), Faults { wrong, endless, ..Faults::default() });
-        let user = User::of(hub.endpoint());
+        let hub = Hub::serve(dir.path(), Faults { wrong, endless, ..Faults::default() });
+        let user = User::new(hub.endpoint());
         has(&user.load("sentences", NAME).unwrap_err(), &[name, "another size or checksum"]);
         assert!(!user.model().join("snapshots").join(COMMIT).join(name).exists());
         assert!(!user.model().join("refs/main").exists());
@@ -270,7 +270,7 @@ fn a_full_cache_needs_no_network() {
     hub.set(Faults { refusal: Some((401, "")), ..Faults::default() });
     assert_eq!(user.load("sentences", NAME).unwrap(), expected);
 
-    let empty = User::of(UNREACHABLE);
+    let empty = User::new(UNREACHABLE);
     let unreachable = empty.load("sentences", NAME).unwrap_err();
     has(&unreachable, &["owner/tiny is not a local path, and cannot be downloaded"]);
     let empty = empty.with("HF_HUB_OFFLINE", "true");
@@ -350,8 +350,8 @@ fn a_model_of_other_formats_says_what_it_has() {
         ),
     ] {
         let dir = files::folder(&files.into_iter().chain(config).collect::<Vec<_>>());
-        let hub = Hub::of(dir.path(), Faults::default());
-        let user = User::of(hub.endpoint());
+        let hub = Hub::serve(dir.path(), Faults::default());
+        let user = User::new(hub.endpoint());
         for _ in 0..2 {
             assert_eq!(user.load(wanted, NAME).unwrap_err(), format!("{NAME} {missing}"));
         }
@@ -362,8 +362,8 @@ fn a_model_of_other_formats_says_what_it_has() {
 fn an_answer_without_end_is_an_error_and_not_all_memory() {
     let dir = tiny();
     for endless in ["revision", "tree"] {
-        let hub = Hub::of(dir.path(), Faults { endless: Some(endless), ..Faults::default() });
-        let error = User::of(hub.endpoint()).load("config", NAME).unwrap_err();
+        let hub = Hub::serve(dir.path(), Faults { endless: Some(endless), ..Faults::default() });
+        let error = User::new(hub.endpoint()).load("config", NAME).unwrap_err();
         has(&error, &["cannot be downloaded", "answers of at most 32 MiB", endless]);
     }
 }
@@ -387,7 +387,7 @@ fn what_the_server_says_names_no_files() {
         (Faults { listed: vec![large], ..Faults::default() }, "config.json has 18446744073709551615 bytes"),
         (Faults { circular: true, ..Faults::default() }, "redirect"),
     ] {
-        let user = User::of(Hub::of(dir.path(), faults).endpoint());
+        let user = User::new(Hub::serve(dir.path(), faults).endpoint());
         has(&user.load("sentences", NAME).unwrap_err(), &["cannot be downloaded", problem]);
         assert_eq!(outside(&user), [""; 0]);
     }
@@ -397,7 +397,7 @@ fn what_the_server_says_names_no_files() {
     let mut modules: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     modules[2]["path"] = "../../../../evil".into();
     fs::write(&path, modules.to_string()).unwrap();
-    let user = User::of(Hub::of(dir.path(), Faults::default()).endpoint());
+    let user = User::new(Hub::serve(dir.path(), Faults::default()).endpoint());
     has(&user.load("sentences", NAME).unwrap_err(), &["have a Dense in \"../../../../evil\""]);
     assert_eq!(outside(&user), [""; 0]);
 }

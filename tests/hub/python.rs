@@ -51,7 +51,7 @@ fn a_cache_of_python_is_read() {
 #[ignore = "needs Python with huggingface_hub"]
 fn a_cache_is_that_of_python_and_python_reads_it() {
     let (dir, hub, ours) = served(Faults::default());
-    let theirs = User::of(hub.endpoint());
+    let theirs = User::new(hub.endpoint());
     ours.load("sentences", NAME).unwrap();
     let ignored = "ignore_patterns=['README.md', 'pytorch_model.bin', 'onnx/*']";
     python(&theirs, &format!("snapshot_download({NAME:?}, {ignored})"));

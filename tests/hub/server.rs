@@ -50,7 +50,7 @@ pub struct Hub(Arc<Shared>);
 
 impl Hub {
     /// Serves the files of a directory as those of one model.
-    pub fn of(dir: &Path, faults: Faults) -> Self {
+    pub fn serve(dir: &Path, faults: Faults) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let files = tree(dir);
         let address = listener.local_addr().unwrap().to_string();

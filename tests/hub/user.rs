@@ -19,7 +19,7 @@ pub struct User {
 }
 
 impl User {
-    pub fn of(endpoint: impl Into<String>) -> Self {
+    pub fn new(endpoint: impl Into<String>) -> Self {
         Self { home: tempfile::tempdir().unwrap(), endpoint: endpoint.into(), variables: BTreeMap::new() }
     }
 

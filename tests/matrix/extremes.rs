@@ -32,25 +32,25 @@ impl ForHead for Extremes<'_> {
         let device = Device::default().autodiff();
         let Some(model) = head.model(self.architecture.config(0.0), &device) else { return };
         let (pad, longest) = (self.architecture.pad(), self.architecture.longest());
-        let of = |rows: Vec<Vec<i32>>| Texts::new(rows, pad);
+        let texts = |rows: Vec<Vec<i32>>| Texts::new(rows, pad);
         let mut cases: Vec<(Texts, Expected)> = [(1, 1), (3, 1), (1, longest), (2, longest)]
-            .map(|(batch, seq)| (of(vec![vec![4; seq]; batch]), Finite))
+            .map(|(batch, seq)| (texts(vec![vec![4; seq]; batch]), Finite))
             .into();
         // These positions are computed, however many there are.
         let beyond = match self.architecture.positions() {
             PositionEmbeddingType::Rotary | PositionEmbeddingType::Disentangled => Finite,
             _ => Message("the sequence needs position".into()),
         };
-        cases.push((of(vec![vec![4; longest + 1]]), beyond));
+        cases.push((texts(vec![vec![4; longest + 1]]), beyond));
         for seq in [1, 5, longest] {
             let lengths = [[0, 0], [1, 0], [0, 1]];
             cases.extend(lengths.map(|lengths| {
-                (Texts { seq, ..of(lengths.map(|length| vec![4; length]).into()) }, FiniteOrRefused)
+                (Texts { seq, ..texts(lengths.map(|length| vec![4; length]).into()) }, FiniteOrRefused)
             }));
         }
         for id in [-1, VOCABULARY as i32, i32::MIN, i32::MAX] {
             let message = format!("input_ids[1][1] is {id}, but there are {VOCABULARY} word embeddings");
-            cases.push((of(vec![vec![4, 5, 6], vec![4, id, 6]]), Message(message)));
+            cases.push((texts(vec![vec![4, 5, 6], vec![4, id, 6]]), Message(message)));
         }
         assert_eq!(cases.len(), CASES);
         let is_taken = |case: &usize| self.sample.has(&[self.number, head.number, *case]);

@@ -120,12 +120,12 @@ impl Texts {
         Self { before: vec![0; ids.len()], ids, seq, pad }
     }
 
-    /// `of` by text and token; `padding` where there is none.
-    fn rows<T: Clone>(&self, padding: T, of: impl Fn(usize, usize) -> T) -> Vec<Vec<T>> {
+    /// `value` by text and token; `padding` where there is none.
+    fn rows<T: Clone>(&self, padding: T, value: impl Fn(usize, usize) -> T) -> Vec<Vec<T>> {
         let row = |(text, ids): (usize, &Vec<i32>)| {
             let first = self.before[text];
             let mut row = vec![padding.clone(); self.seq];
-            (0..ids.len()).for_each(|token| row[first + token] = of(text, token));
+            (0..ids.len()).for_each(|token| row[first + token] = value(text, token));
             row
         };
         self.ids.iter().enumerate().map(row).collect()

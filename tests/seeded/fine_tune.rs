@@ -64,7 +64,7 @@ fn no_answer_is_predicted_only_for_files_in_which_a_question_has_none() {
     let questions: Vec<_> = some.iter().map(|example| (&example.question, &example.context)).collect();
     let found = pipeline.answers(&questions, &threshold).unwrap();
     let texts: Vec<&str> = found.iter().map(|answers| answers[0].text.as_str()).collect();
-    assert_eq!(scores(&some), SquadScores::of(&some, &texts));
+    assert_eq!(scores(&some), SquadScores::from_predictions(&some, &texts));
     assert!(texts.contains(&""), "of {texts:?} none is the null: the threshold changes nothing");
 }
 
@@ -84,6 +84,6 @@ fn answers_are_found_in_the_windows_that_training_had() {
     let short = Pipeline::new(pipeline.model().clone(), limited).unwrap();
     let options = TextOptions::new().with_top_k(1).with_stride(1);
     let found = short.answers(&[(&example.question, &example.context)], &options).unwrap();
-    let expected = SquadScores::of(std::slice::from_ref(&example), &[&found[0][0].text]);
+    let expected = SquadScores::from_predictions(std::slice::from_ref(&example), &[&found[0][0].text]);
     assert_eq!(scores::squad(&pipeline, &[example], Some(8), 1).unwrap(), expected);
 }

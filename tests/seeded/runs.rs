@@ -391,7 +391,7 @@ fn an_evaluation_is_a_loop_over_the_batches_whatever_their_order() {
     }
     // By hand: the mean over all labelled tokens.
     let tokenizer = trained.pipeline.tokenizer();
-    let windows = TokenWindow::of(&sentences, tokenizer).unwrap();
+    let windows = TokenWindow::cut(&sentences, tokenizer).unwrap();
     let batch = TokenWindow::batch(&windows, tokenizer, &Device::default()).unwrap();
     let loss = trained.pipeline.model().forward(&batch).loss.into_scalar::<f64>();
     assert!((loss - grouped["Loss"]).abs() < 1e-4, "{loss}, {}", grouped["Loss"]);

@@ -151,8 +151,8 @@ fn assert_moments(optimizer: &ModuleOptimizer, module: &Parameters, fixture: &Fi
     let mut compared = 0;
     for tensor in reader.into_tensors().unwrap() {
         let (name, dtype, shape, id, bytes) = tensor.into_parts().unwrap();
-        let of = [("weight", module.weight.id), ("table", module.table.id), ("bias", module.bias.id)];
-        let Some((param, _)) = of.iter().find(|(_, param)| Some(param.val()) == id) else { continue };
+        let params = [("weight", module.weight.id), ("table", module.table.id), ("bias", module.bias.id)];
+        let Some((param, _)) = params.iter().find(|(_, param)| Some(param.val()) == id) else { continue };
         let moment = if name.ends_with("moment_1") { "exp_avg" } else { "exp_avg_sq" };
         let found: Vec<f64> = TensorData::from_bytes(bytes, shape, dtype).iter().collect();
         assert_close(&found, &fixture.file.values(&format!("{moment}.{param}")), tolerance);

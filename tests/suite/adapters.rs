@@ -218,7 +218,7 @@ fn adapters_of_every_family_are_written_and_read_back() {
     );
     assert_written_and_read::<BertForTokenClassification>(BertForTokenClassification::fixtures(), all, wide);
     assert_written_and_read::<BertForMaskedLm>(BertForMaskedLm::fixtures(), all, wide);
-    assert_written_and_read::<BertForSentenceEmbedding>(Fixture::of_families("model"), all, wide);
+    assert_written_and_read::<BertForSentenceEmbedding>(Fixture::families("model"), all, wide);
 }
 
 /// `target_modules` of PEFT: names that end no other module's name, whole ones otherwise.
@@ -365,7 +365,7 @@ fn peft_and_transformers_read_the_adapters_of_every_family() {
         let hidden = model.bert.forward(input, None).last_hidden_state;
         values(model.scores(hidden.flatten(0, 1)).unwrap())
     });
-    assert_read_by_peft(Fixture::of_families("model"), |model: &BertForSentenceEmbedding, input| {
+    assert_read_by_peft(Fixture::families("model"), |model: &BertForSentenceEmbedding, input| {
         values(model.bert.forward(input, None).last_hidden_state)
     });
 }

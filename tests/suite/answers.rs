@@ -74,7 +74,7 @@ fn training_windows_have_the_tokens_of_the_answer() {
     for run in cases["targets"].as_array().unwrap() {
         let (_, tokenizer) = model(run["model"].as_str().unwrap());
         let tokenizer = tokenizer.with_model_max_length(number(&run["max_length"]));
-        let windows = QuestionWindow::of(&examples, &tokenizer, number(&run["stride"])).unwrap();
+        let windows = QuestionWindow::cut(&examples, &tokenizer, number(&run["stride"])).unwrap();
         let found: Vec<_> = windows.iter().map(|window| window.answer).collect();
         assert_eq!(json!(found), run["targets"], "{}", run["model"]);
         assert!(windows.iter().map(|window| window.example).is_sorted());
@@ -180,7 +180,7 @@ fn squads_files_are_read_in_both_versions_and_answers_not_at_their_place_are_not
         let answers = vec![answer];
         let (question, context) = ("Who?".into(), "Ünd cat".into());
         let example = SquadExample { id: "q7".into(), question, context, answers };
-        fails!(QuestionWindow::of(&[example], &tokenizer, 0), Error::Data { what, .. } if what == "question \"q7\"");
+        fails!(QuestionWindow::cut(&[example], &tokenizer, 0), Error::Data { what, .. } if what == "question \"q7\"");
     }
 }
 
@@ -189,7 +189,7 @@ fn a_question_begins_where_pythons_lstrip_leaves_it() {
     let windows = |question: &str| {
         let example =
             SquadExample { question: question.into(), context: "a cat".into(), ..Default::default() };
-        QuestionWindow::of(&[example], &tokenizer_of_family("roberta"), 0).unwrap()
+        QuestionWindow::cut(&[example], &tokenizer_of_family("roberta"), 0).unwrap()
     };
     assert_eq!(windows("\u{1c}\u{1f} \u{85}\u{3000}who"), windows("who"));
     assert_ne!(windows("\u{1b}who"), windows("who"));
@@ -203,14 +203,15 @@ fn exact_match_and_f1_are_squads() {
         let answers: Vec<String> = list(&case[0]);
         let answers = answers.into_iter().map(|answer| (answer, 0)).collect();
         let example = SquadExample { answers, ..SquadExample::default() };
-        let scores = SquadScores::of(std::slice::from_ref(&example), &[case[1].as_str().unwrap()]);
+        let scores =
+            SquadScores::from_predictions(std::slice::from_ref(&example), &[case[1].as_str().unwrap()]);
         let expected = [&case[2], &case[3]].map(|score| score.as_f64().unwrap());
         assert_eq!(scores.exact, expected[0], "{case}");
         assert!((scores.f1 - expected[1]).abs() < 1e-9, "{case}: {}", scores.f1);
         examples.push(example);
         predictions.push(case[1].as_str().unwrap());
     }
-    let scores = SquadScores::of(&examples, &predictions);
+    let scores = SquadScores::from_predictions(&examples, &predictions);
     let total = [0, 1].map(|which| cases["total"][which].as_f64().unwrap());
     assert!((scores.exact - total[0]).abs() < 1e-9 && (scores.f1 - total[1]).abs() < 1e-9);
 }

@@ -362,7 +362,7 @@ fn names_of_labels_are_what_python_has_and_two_may_be_one_where_training_does_no
     {
         use burn_bert::training::{Trainer, TrainingArguments, evaluate};
         let tokenizer = || tokenizer_of(&["a", "b"]);
-        let of = |names: [&str; 2]| {
+        let data = |names: [&str; 2]| {
             let text = |id| LabelledText { text: "a b".into(), pair: None, label: Label::Class(id) };
             LabelledTexts::new(vec![text(0), text(1)], names.map(String::from).to_vec()).unwrap()
         };
@@ -371,13 +371,16 @@ fn names_of_labels_are_what_python_has_and_two_may_be_one_where_training_does_no
         let pipeline = |model| Pipeline::new(model, tokenizer()).unwrap();
         let problem =
             "the label \"X\" of the data is the name of several of the model's: [\"X\", \"X\"]; rename them";
-        says(evaluate(&pipeline(twice.clone()), of(["X", "Y"]), &arguments()).map(drop), problem);
-        says(Trainer::new(pipeline(twice), of(["X", "Y"]), arguments()).unwrap().train().map(drop), problem);
+        says(evaluate(&pipeline(twice.clone()), data(["X", "Y"]), &arguments()).map(drop), problem);
+        says(
+            Trainer::new(pipeline(twice), data(["X", "Y"]), arguments()).unwrap().train().map(drop),
+            problem,
+        );
         // From its directory the head is a new one, with the names of the data.
         set_fields(dir.path(), &[("id2label", json!({"0": "X", "1": "X"}))]);
         tokenizer().save_pretrained(dir.path()).unwrap();
         let trainer = Trainer::<BertForSequenceClassification, _>::from_pretrained;
-        let trained = trainer(dir.path(), of(["X", "Y"]), arguments()).unwrap().train().unwrap();
+        let trained = trainer(dir.path(), data(["X", "Y"]), arguments()).unwrap().train().unwrap();
         assert_eq!(trained.pipeline.model().id2label(), ["X", "Y"]);
     }
 }

@@ -98,14 +98,14 @@ fn a_type_is_what_follows_the_first_hyphen() {
 #[test]
 fn tags_that_are_letters_alone_are_entities_of_one_type() {
     let (model, tokenizer) = pipeline("bert").into_parts();
-    let of = |tags: [&str; 7]| {
+    let with_tags = |tags: [&str; 7]| {
         let config = model.config().with_id2label(tags.map(String::from).into());
         let dir = fixture("entities/bert");
         let (model, _) = BertForTokenClassification::from_pretrained_with(&config, dir, &device()).unwrap();
         Pipeline::new(model, tokenizer.clone()).unwrap()
     };
     let text = "He went to the house of a small cat in Berlin, Tokyo and the city of words.";
-    let found = |tags| of(tags).entities(&[text], &TextOptions::new()).unwrap().remove(0);
+    let found = |tags| with_tags(tags).entities(&[text], &TextOptions::new()).unwrap().remove(0);
     // Several names may be one, as in transformers.
     let typed = found(["O", "B-_", "I-_", "B-_", "I-_", "O", "O"]);
     let bare = found(["O", "B", "I", "B", "I", "O", "O"]);

@@ -262,7 +262,7 @@ fn only_gte_drops_out_what_the_last_linear_layer_of_a_layer_reads() {
 
 #[test]
 fn biases_and_pooler_are_where_transformers_has_them() {
-    let of = |family: Family| {
+    let biases = |family: Family| {
         let layer = &config(family).init(&device()).encoder.layers[0];
         let gate = layer.gate.as_ref().map(|gate| gate.bias.is_some());
         let [query, inner] =
@@ -271,9 +271,9 @@ fn biases_and_pooler_are_where_transformers_has_them() {
         assert!(layer.output_layer_norm.beta.is_some());
         (query, inner, gate)
     };
-    assert_eq!(of(Family::NomicBert), (false, false, Some(false)));
-    assert_eq!(of(Family::Gte), (true, false, Some(false)));
-    assert_eq!(of(Family::JinaEmbeddingsV3), (true, true, None));
+    assert_eq!(biases(Family::NomicBert), (false, false, Some(false)));
+    assert_eq!(biases(Family::Gte), (true, false, Some(false)));
+    assert_eq!(biases(Family::JinaEmbeddingsV3), (true, true, None));
     for family in ROTARY {
         let is_jina = family == Family::JinaEmbeddingsV3;
         assert_eq!(config(family).init(&device()).pooler.is_some(), is_jina, "add_pooling_layer");
@@ -304,7 +304,7 @@ fn fields_of_transformers_and_of_the_published_code_are_read() {
     let read = |model_type: &str, fields: Value| read(json!({ "model_type": model_type }), fields);
     let theta = |model_type: &str, fields: Value| {
         let rotary = read(model_type, fields).unwrap().rotary.unwrap();
-        assert_eq!(rotary, RotaryConfig::of_all_layers(rotary.global_rope_theta));
+        assert_eq!(rotary, RotaryConfig::uniform(rotary.global_rope_theta));
         rotary.global_rope_theta
     };
     let defaults = [("nomic_bert", 1_000.0), ("gte", 160_000.0), ("jina_embeddings_v3", 20_000.0)];

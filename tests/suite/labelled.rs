@@ -41,7 +41,7 @@ fn the_first_piece_of_a_word_has_its_tag_and_the_others_none() {
     let items = vec![item(&["Cats", "cat", "cat"], &[2, 1, 0]), item(&["sitting", "hot", "dog"], &[1, 2, 0])];
     let batch = |items: Vec<LabelledTokens>, tokenizer: &BertTokenizer| {
         let sentences = LabelledSentences::new(items, ["a", "b", "c"].map(String::from).to_vec()).unwrap();
-        let windows = TokenWindow::of(&sentences, tokenizer).unwrap();
+        let windows = TokenWindow::cut(&sentences, tokenizer).unwrap();
         let batch = TokenWindow::batch(&windows, tokenizer, &device()).unwrap();
         (batch, windows.iter().map(|window| window.sentence).collect::<Vec<_>>())
     };

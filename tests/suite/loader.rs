@@ -114,9 +114,9 @@ fn a_validation_share_is_disjoint_seeded_and_complete() {
     // Items of one source stay together.
     let of_four = numbers(20).with_sources((0..20).map(|place| place / 4).collect()).split(0.4, 3);
     let [train, valid] = <[_; 2]>::from(of_four.unwrap()).map(items);
-    let of = |items: &[usize]| items.iter().map(|item| item / 4).collect::<BTreeSet<_>>();
+    let sources = |items: &[usize]| items.iter().map(|item| item / 4).collect::<BTreeSet<_>>();
     assert_eq!((train.len(), valid.len()), (12, 8));
-    assert!(of(&train).is_disjoint(&of(&valid)));
+    assert!(sources(&train).is_disjoint(&sources(&valid)));
     says(numbers(20).with_sources(vec![0; 19]).split(0.4, 3), "sources number 19");
 }
 

@@ -191,19 +191,19 @@ fn a_confusion_matrix_prints_as_a_table_and_its_classes_may_be_far_apart() {
 
 /// What the metrics of Burn and of this crate make of some items.
 fn scores(items: &[ClassificationItem]) -> [f64; 6] {
-    fn of<M: Metric + Numeric>(metric: M, items: &[ClassificationItem]) -> f64
+    fn score_of<M: Metric + Numeric>(metric: M, items: &[ClassificationItem]) -> f64
     where
         ClassificationItem: Adaptor<M::Input>,
     {
         score(metric, items.iter().map(Adaptor::adapt))
     }
     [
-        of(AccuracyMetric::new(), items),
-        of(LossMetric::new(), items),
-        of(PerplexityMetric::new(), items),
-        of(TopKAccuracyMetric::new(2), items),
-        of(ConfusionMetric::macro_f1(), items),
-        of(ConfusionMetric::matthews(), items),
+        score_of(AccuracyMetric::new(), items),
+        score_of(LossMetric::new(), items),
+        score_of(PerplexityMetric::new(), items),
+        score_of(TopKAccuracyMetric::new(2), items),
+        score_of(ConfusionMetric::macro_f1(), items),
+        score_of(ConfusionMetric::matthews(), items),
     ]
 }
 
@@ -269,7 +269,7 @@ fn scores_of_entities_equal_seqevals() {
         let types = case["types"].as_object().unwrap();
         assert_eq!(scores.types().keys().collect::<Vec<_>>(), types.keys().collect::<Vec<_>>());
         for (name, expected) in types {
-            let counts = scores.of(name);
+            let counts = scores.counts(name);
             let found = [counts.precision(), counts.recall(), counts.f1()];
             found.iter().zip(expected.as_array().unwrap()).for_each(|(found, expected)| is(*found, expected));
         }
@@ -355,7 +355,7 @@ fn rank_correlations_of_similarities_equal_sentence_transformers() {
         let truth = list::<Vec<f64>>(&case["truth"]);
         for (name, similarity) in SIMILARITIES {
             let batches = a.chunks(9).zip(b.chunks(9)).zip(truth.chunks(9)).map(|((a, b), truth)| {
-                let predicted = similarity.of_pairs(matrix(a), matrix(b)).unsqueeze_dim(1);
+                let predicted = similarity.pairwise(matrix(a), matrix(b)).unsqueeze_dim(1);
                 let truth = matrix(&truth.iter().map(|&truth| vec![truth]).collect::<Vec<_>>());
                 SpearmanInput { predicted, truth }
             });
@@ -373,8 +373,8 @@ fn accuracies_of_triplets_equal_sentence_transformers() {
             let batches = (0..=rows[0].len()).step_by(7).map(|start| {
                 let [anchors, positives, negatives] =
                     [0, 1, 2].map(|i| matrix(&rows[i][start..rows[i].len().min(start + 7)]));
-                let positive = similarity.of_pairs(anchors.clone(), positives);
-                let negative = similarity.of_pairs(anchors, negatives);
+                let positive = similarity.pairwise(anchors.clone(), positives);
+                let negative = similarity.pairwise(anchors, negatives);
                 TripletInput { positive, negative }
             });
             is_score(score(metric, batches), &case[name], 1e-7); // a mean in f32
@@ -504,7 +504,7 @@ fn no_vectors_have_no_similarities() {
         for (a, b) in [(0, 2), (2, 0), (0, 0)] {
             assert_eq!(similarity.between(vectors(a), vectors(b)).dims(), [a, b], "{name}");
         }
-        assert_eq!(similarity.of_pairs(vectors(0), vectors(0)).dims(), [0], "{name}");
+        assert_eq!(similarity.pairwise(vectors(0), vectors(0)).dims(), [0], "{name}");
     }
 }
 

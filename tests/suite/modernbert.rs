@@ -214,7 +214,7 @@ fn parts_of_a_tensor_are_refused_and_replaced_together() {
     let gate = mixed.bert.encoder.layers[0].gate.take().unwrap();
     mixed.bert.encoder.layers[0].gate = Some(cast_module(gate, FloatDType::F64).unwrap());
     let again: BertForMaskedLm = loaded(saved(&mixed).path());
-    let of =
+    let gate =
         |model: &BertForMaskedLm| values(model.bert.encoder.layers[0].gate.as_ref().unwrap().weight.val());
-    assert_eq!(of(&again), of(&model));
+    assert_eq!(gate(&again), gate(&model));
 }

@@ -1,7 +1,7 @@
 //! Whole models of every family and head against transformers: logits, losses, gradients, ten steps of AdamW, adapters,
 //! frozen parts, 16 bits, and what is saved.
 
-use crate::parity::{DTYPES, Fixture, Head, collected, of_tokens, rows_at, undropped};
+use crate::parity::{DTYPES, Fixture, Head, collected, rows_at, token_rows, undropped};
 use crate::prelude::*;
 use crate::sentences::POOLINGS;
 use burn::optim::SgdConfig;
@@ -28,7 +28,7 @@ fn assert_equal<H: Head>(fixtures: &[Fixture]) {
             let gradients = collected(&model, Some(&loss.backward()));
             let mut largest = 0.0f64;
             for (path, gradient) in &gradients {
-                let expected = fixture.of(&case, "grad.", path).unwrap();
+                let expected = fixture.values(&case, "grad.", path).unwrap();
                 assert_close(gradient, &expected, tolerance);
                 largest = largest.max(largest_difference(gradient, &expected));
             }
@@ -52,7 +52,7 @@ fn assert_equal<H: Head>(fixtures: &[Fixture]) {
             assert_close(&losses, &case.values("losses"), TRAINING);
             let mut compared = 0;
             for (path, value) in collected(&model, None) {
-                if let Some(after) = fixture.of(&case, "after.", &path) {
+                if let Some(after) = fixture.values(&case, "after.", &path) {
                     assert_close(&value, &after, TRAINING);
                     compared += after.len();
                 }
@@ -122,7 +122,11 @@ fn class_weights_weigh_as_in_pytorch() {
                 gradients.retain(|path, _| path.starts_with("classifier."));
                 assert!(gradients.len() >= 2);
                 for (path, gradient) in gradients {
-                    assert_close(&gradient, &fixture.of(&case, "weighted.grad.", &path).unwrap(), tolerance);
+                    assert_close(
+                        &gradient,
+                        &fixture.values(&case, "weighted.grad.", &path).unwrap(),
+                        tolerance,
+                    );
                 }
             }
         }
@@ -149,7 +153,7 @@ fn assert_held(limits: [f64; 2], expected: &[f64], logits: impl Fn(FloatDType) -
 
 #[test]
 fn models_held_in_16_bits_are_as_near_to_f64_as_pytorchs() {
-    fn of_head<H: Head>() {
+    fn assert_head<H: Head>() {
         let device = Device::default();
         for fixture in H::fixtures() {
             let case = fixture.case(FloatDType::F64);
@@ -165,13 +169,13 @@ fn models_held_in_16_bits_are_as_near_to_f64_as_pytorchs() {
             });
         }
     }
-    of_head::<BertForMaskedLm>();
-    of_head::<BertForSequenceClassification>();
-    of_head::<BertForTokenClassification>();
-    of_head::<BertForQuestionAnswering>();
-    of_head::<ElectraForPreTraining>();
+    assert_head::<BertForMaskedLm>();
+    assert_head::<BertForSequenceClassification>();
+    assert_head::<BertForTokenClassification>();
+    assert_head::<BertForQuestionAnswering>();
+    assert_head::<ElectraForPreTraining>();
     let device = Device::default();
-    for fixture in Fixture::of_families("model") {
+    for fixture in Fixture::families("model") {
         let case = fixture.case(FloatDType::F64);
         let (input, padding) = case.batch(&device);
         let (sentences, _) = BertForSentenceEmbedding::from_pretrained(&fixture.model, &device).unwrap();
@@ -187,7 +191,7 @@ pub fn assert_outputs(model: &BertModel, case: &File, tolerance: Tolerance) {
     let device = Device::default();
     let (input, padding) = case.batch(&device);
     let output = model.forward_all(&input, Some(&padding)).unwrap();
-    let tokens = |all: Vec<f64>| of_tokens(&all, case);
+    let tokens = |all: Vec<f64>| token_rows(&all, case);
     for (i, state) in output.hidden_states.unwrap().into_iter().enumerate() {
         let name = format!("hidden_states.{i}");
         if case.has(&name) {
@@ -224,7 +228,7 @@ pub fn assert_outputs(model: &BertModel, case: &File, tolerance: Tolerance) {
 #[test]
 fn hidden_states_attentions_poolers_and_means_equal_transformers() {
     let device = Device::default();
-    for fixture in Fixture::of_families("model") {
+    for fixture in Fixture::families("model") {
         let (model, report) = BertModel::from_pretrained(&fixture.model, &device).unwrap();
         assert_eq!(report, LoadReport::default(), "{}", fixture.name());
         let case = fixture.case(FloatDType::F64);

@@ -2,7 +2,7 @@
 
 use crate::checkpoint_files::{keys_of, tensors_of};
 use crate::files::copy_of;
-use crate::parity::{Fixture, Head, collected, fixtures, of_tokens};
+use crate::parity::{Fixture, Head, collected, fixtures, token_rows};
 use crate::prelude::*;
 use crate::transformers::{Python, real_checkpoint};
 use std::fmt::Debug;
@@ -66,7 +66,7 @@ fn assert_round_trip<M: PretrainedModel<Config: PartialEq + Debug>>(all: Vec<Fix
 
 #[test]
 fn every_head_is_written_under_transformers_names_and_read_back() {
-    assert_round_trip::<BertModel>(Fixture::of_families("model"));
+    assert_round_trip::<BertModel>(Fixture::families("model"));
     assert_round_trip::<BertForMaskedLm>(BertForMaskedLm::fixtures());
     assert_round_trip::<BertForSequenceClassification>(BertForSequenceClassification::fixtures());
     assert_round_trip::<BertForTokenClassification>(BertForTokenClassification::fixtures());
@@ -91,7 +91,8 @@ fn assert_read_by_transformers<H: Head>(
     logits: impl Fn(&H, &BertEmbeddingsInput, Option<&PaddingMask>) -> Vec<f64>,
 ) {
     let load = |fixture: &Fixture| changed(H::from_pretrained(&fixture.model, &Device::default()).unwrap().0);
-    let models: Vec<H> = models(H::fixtures()).iter().filter(|of| !is_relative(of)).map(load).collect();
+    let models: Vec<H> =
+        models(H::fixtures()).iter().filter(|fixture| !is_relative(fixture)).map(load).collect();
     let [saved, out] = [(); 2].map(|()| tempdir().unwrap());
     for (i, model) in models.iter().enumerate() {
         model.save_pretrained(saved.path().join(i.to_string())).unwrap();
@@ -100,7 +101,7 @@ fn assert_read_by_transformers<H: Head>(
     Python::named().check(command, saved.path(), out.path());
     for (i, model) in models.iter().enumerate() {
         let case = File::at(&out.path().join(format!("{i}/f32.safetensors")));
-        let meant = |all: Vec<f64>| if command == "sequence_logits" { all } else { of_tokens(&all, &case) };
+        let meant = |all: Vec<f64>| if command == "sequence_logits" { all } else { token_rows(&all, &case) };
         let (input, padding) = case.batch(&Device::default());
         let found = logits(model, &input, Some(&padding));
         assert_close(&meant(found), &meant(case.values("logits")), LOGITS_F32);

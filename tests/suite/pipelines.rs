@@ -85,16 +85,16 @@ fn masks_are_filled_one_by_one_in_their_order_and_a_text_without_one_is_named() 
         assert!((words.iter().map(|word| word.score).sum::<f64>() - 1.0).abs() < 1e-6);
         assert!(words.is_sorted_by(|a, b| a.score >= b.score));
     }
-    let of = |mask: &[burn_bert::pipeline::FilledMask], id: u32| {
+    let filled = |mask: &[burn_bert::pipeline::FilledMask], id: u32| {
         let found = mask.iter().find(|word| word.token_id == id).unwrap();
         (found.word.clone(), found.text.clone())
     };
     let pair = |word: &str, text: &str| (word.to_string(), text.to_string());
-    assert_eq!(of(&all[0][0], 5), pair("the", "the cats sat"));
-    assert_eq!(of(&all[0][0], 4), pair("[MASK]", "cats sat"));
-    assert_eq!(of(&all[0][0], 11), pair("", "cats sat"));
-    assert_eq!(of(&all[1][0], 6), pair("cat", "[CLS] the cat [MASK] [SEP]"));
-    assert_eq!(of(&all[1][1], 8), pair("##s", "[CLS] the [MASK]s [SEP]"));
+    assert_eq!(filled(&all[0][0], 5), pair("the", "the cats sat"));
+    assert_eq!(filled(&all[0][0], 4), pair("[MASK]", "cats sat"));
+    assert_eq!(filled(&all[0][0], 11), pair("", "cats sat"));
+    assert_eq!(filled(&all[1][0], 6), pair("cat", "[CLS] the cat [MASK] [SEP]"));
+    assert_eq!(filled(&all[1][1], 8), pair("##s", "[CLS] the [MASK]s [SEP]"));
     let five = pipeline.fill_mask(&texts, &TextOptions::new()).unwrap();
     assert!(five.iter().flatten().zip(all.iter().flatten()).all(|(five, all)| five[..] == all[..5]));
     let behind = format!("{} [MASK]", "cat ".repeat(40));

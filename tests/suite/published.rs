@@ -18,7 +18,7 @@ struct Published<'a> {
 }
 
 impl<'a> Published<'a> {
-    fn of_line(line: &'a str) -> Self {
+    fn parse(line: &'a str) -> Self {
         let (key, rest) = line.split_once(' ').unwrap();
         let (shape, kind) = rest.split_once(' ').unwrap_or((rest, "f32"));
         Self { key, shape: shape.split('x').map(|size| size.parse().unwrap()).collect(), kind }
@@ -135,7 +135,7 @@ fn directory(entry: &Value, layouts: &Value) -> TempDir {
     }
     for (path, layout) in entry["weights"].as_object().unwrap() {
         let lines: Vec<String> = list(&layouts[layout.as_u64().unwrap() as usize]);
-        let tensors: Vec<_> = lines.iter().map(|line| Published::of_line(line)).collect();
+        let tensors: Vec<_> = lines.iter().map(|line| Published::parse(line)).collect();
         write(path, &if path.ends_with(".bin") { torch_file(&tensors) } else { safetensors_file(&tensors) });
     }
     dir
@@ -170,7 +170,7 @@ fn computed(entry: &Value, dir: &Path, texts: &[String]) -> Result<Computed, Err
     let input =
         |tokenizer: &BertTokenizer, text: &str| tokenizer.batch(&[tokenizer.encode(text)?], &device());
     let mut names = Vec::new();
-    let of_each = |compute: &mut dyn FnMut(&str) -> Result<Vec<f64>, Error>| {
+    let compute_each = |compute: &mut dyn FnMut(&str) -> Result<Vec<f64>, Error>| {
         texts.iter().map(|text| compute(text)).collect::<Result<Vec<_>, Error>>()
     };
     let values = match entry["task"].as_str().unwrap() {
@@ -178,7 +178,7 @@ fn computed(entry: &Value, dir: &Path, texts: &[String]) -> Result<Computed, Err
             // The pooler of another checkpoint than BERT's may be absent.
             let (model, _) = BertModel::from_pretrained(dir, &device())?;
             let tokenizer = model.limit_tokenizer(tokenizer)?;
-            of_each(&mut |text| {
+            compute_each(&mut |text| {
                 Ok(ends(
                     model
                         .try_forward(&input(&tokenizer, text)?.input, None)?
@@ -189,7 +189,7 @@ fn computed(entry: &Value, dir: &Path, texts: &[String]) -> Result<Computed, Err
         }
         "masked" => {
             let (model, tokenizer) = pipeline::<BertForMaskedLm>(dir)?;
-            of_each(&mut |text| {
+            compute_each(&mut |text| {
                 let hidden = model.bert.try_forward(&input(&tokenizer, text)?.input, None)?.last_hidden_state;
                 let hidden = hidden.squeeze_dim::<2>(0).narrow(0, 1, 1);
                 Ok(flat(model.scores(hidden)?)[..16].to_vec())
@@ -204,7 +204,7 @@ fn computed(entry: &Value, dir: &Path, texts: &[String]) -> Result<Computed, Err
         "rank" => {
             let pipeline = Pipeline::<BertForSequenceClassification>::from_pretrained(dir, &device())?;
             let mut next = texts.iter().cycle().skip(1);
-            of_each(&mut |text| {
+            compute_each(&mut |text| {
                 let ranked = pipeline.rank(text, &[next.next().unwrap()], &TextOptions::new())?;
                 Ok(vec![ranked[0].score])
             })?
@@ -212,22 +212,24 @@ fn computed(entry: &Value, dir: &Path, texts: &[String]) -> Result<Computed, Err
         "sequence" => {
             let (model, tokenizer) = pipeline::<BertForSequenceClassification>(dir)?;
             names = model.id2label().to_vec();
-            of_each(&mut |text| Ok(flat(model.logits(&input(&tokenizer, text)?.input, None)?)))?
+            compute_each(&mut |text| Ok(flat(model.logits(&input(&tokenizer, text)?.input, None)?)))?
         }
         "tokens" => {
             let (model, tokenizer) = pipeline::<BertForTokenClassification>(dir)?;
             names = model.id2label().to_vec();
-            of_each(&mut |text| {
+            compute_each(&mut |text| {
                 Ok(ends(model.logits(&input(&tokenizer, text)?.input, None)?.squeeze_dim(0)))
             })?
         }
         "replaced" => {
             let (model, tokenizer) = pipeline::<ElectraForPreTraining>(dir)?;
-            of_each(&mut |text| Ok(ends(model.logits(&input(&tokenizer, text)?.input, None)?.transpose())))?
+            compute_each(&mut |text| {
+                Ok(ends(model.logits(&input(&tokenizer, text)?.input, None)?.transpose()))
+            })?
         }
         "answers" => {
             let (model, tokenizer) = pipeline::<BertForQuestionAnswering>(dir)?;
-            of_each(&mut |text| {
+            compute_each(&mut |text| {
                 let logits = model.logits(&input(&tokenizer, text)?.input, None)?;
                 Ok(logits.map(|logits| ends(logits.transpose())).concat())
             })?

@@ -46,19 +46,21 @@ fn layers_and_prompts_of_directories_equal_sentence_transformers() {
             let gradients = (vectors * upstream).sum().backward();
             let words = &model.bert.embeddings.word_embeddings.weight;
             assert_close(&values(words.grad(&gradients).unwrap()), &case.values("grad.words"), tolerance);
-            let of = |param: &Param<Tensor<1>>| values(param.grad(&gradients).unwrap());
-            let of_linear = |linear: &Linear| values(linear.weight.grad(&gradients).unwrap().transpose());
-            let weights = model.layer_weights.iter().map(|weights| vec![("layer_weights", of(weights))]);
+            let gradient = |param: &Param<Tensor<1>>| values(param.grad(&gradients).unwrap());
+            let linear_gradient =
+                |linear: &Linear| values(linear.weight.grad(&gradients).unwrap().transpose());
+            let weights =
+                model.layer_weights.iter().map(|weights| vec![("layer_weights", gradient(weights))]);
             let of_modules = model.modules.iter().filter_map(|module| match module {
                 SentenceModule::Dense(SentenceDense { linear, residual, .. }) => {
-                    let bias = linear.bias.as_ref().map(|bias| ("linear.bias", of(bias)));
-                    let residual = residual.as_ref().map(|own| ("residual.weight", of_linear(own)));
-                    let weight = ("linear.weight", of_linear(linear));
+                    let bias = linear.bias.as_ref().map(|bias| ("linear.bias", gradient(bias)));
+                    let residual = residual.as_ref().map(|own| ("residual.weight", linear_gradient(own)));
+                    let weight = ("linear.weight", linear_gradient(linear));
                     Some([weight].into_iter().chain(bias).chain(residual).collect())
                 }
                 SentenceModule::LayerNorm(norm) => {
                     let beta = norm.beta.as_ref().unwrap();
-                    Some(vec![("norm.weight", of(&norm.gamma)), ("norm.bias", of(beta))])
+                    Some(vec![("norm.weight", gradient(&norm.gamma)), ("norm.bias", gradient(beta))])
                 }
                 _ => None,
             });

@@ -161,8 +161,10 @@ fn the_negatives_of_a_batch_follow_its_positives_column_by_column() {
     let pairs = SentencePairs::open(dir.path().join("a.csv"), &Columns::default()).unwrap();
     assert_eq!((pairs.has_labels(), pairs.num_negatives(), pairs.sizes()), (false, 2, vec![4, 4]));
     let device = device();
-    let of = tokenizer.clone();
-    let batches = Batches::new(pairs, move |pairs: &[_], device: &_| SentencePair::batch(pairs, &of, device));
+    let batch_tokenizer = tokenizer.clone();
+    let batches = Batches::new(pairs, move |pairs: &[_], device: &_| {
+        SentencePair::batch(pairs, &batch_tokenizer, device)
+    });
     let batch = EpochLoader::new(batches, 2, &device).unwrap().epoch(0).next().unwrap().unwrap();
     let ids = |input: &burn_bert::BertEmbeddingsInput| -> Vec<i64> {
         input.input_ids().unwrap().narrow(1, 1, 1).into_data().iter().collect()

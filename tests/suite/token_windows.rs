@@ -12,7 +12,7 @@ fn tags_of_parts(word: &str, tag: &str, names: &[String]) -> Vec<String> {
     let tag = names.iter().position(|name| name == tag).unwrap();
     let sentence = LabelledTokens { tokens: vec![word.into()], tags: vec![tag] };
     let sentences = LabelledSentences::new(vec![sentence], names.to_vec()).unwrap();
-    let windows = TokenWindow::of(&sentences, &tokenizer_of(&["a", "b", "-"])).unwrap();
+    let windows = TokenWindow::cut(&sentences, &tokenizer_of(&["a", "b", "-"])).unwrap();
     windows[0].labels.iter().filter_map(|&label| names.get(usize::try_from(label).ok()?)).cloned().collect()
 }
 

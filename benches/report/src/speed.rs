@@ -60,18 +60,18 @@ fn rows() -> Vec<Row> {
                     name: format!("PyTorch, training in {precision}"),
                     machines: [
                         vec![
-                            ("masked_lm amd-avx512", of(masked_lm), ""),
+                            ("masked_lm amd-avx512", ratio_to(masked_lm), ""),
                             // The same step of another run.
-                            ("encoders amd-avx512", of(newer), "ModernBERT&8 × 128, 4"),
+                            ("encoders amd-avx512", ratio_to(newer), "ModernBERT&8 × 128, 4"),
                         ],
                         vec![
-                            ("classification amd-avx512", of(classification), ""),
-                            ("encoders amd-avx512", of(newer), "ModernBERT&half padding"),
+                            ("classification amd-avx512", ratio_to(classification), ""),
+                            ("encoders amd-avx512", ratio_to(newer), "ModernBERT&half padding"),
                         ],
-                        vec![("masked_lm intel-amx", of(masked_lm), "")],
+                        vec![("masked_lm intel-amx", ratio_to(masked_lm), "")],
                         vec![],
                     ],
-                    others: vec![(vec![("steps h200", of("PyTorch"), precision)], "H200")],
+                    others: vec![(vec![("steps h200", ratio_to("PyTorch"), precision)], "H200")],
                 }
             })
             .into();
@@ -92,9 +92,9 @@ fn rows() -> Vec<Row> {
         let avx2 = !column.contains("PyTorch") && !column.contains("bf16");
         rows.push(Row {
             name: rival.into(),
-            machines: machines.map(|(table, padding)| vec![(table, of(column), padding)]),
+            machines: machines.map(|(table, padding)| vec![(table, ratio_to(column), padding)]),
             others: avx2
-                .then(|| (vec![("inference amd-avx2", of(column), "")], "AVX2³"))
+                .then(|| (vec![("inference amd-avx2", ratio_to(column), "")], "AVX2³"))
                 .into_iter()
                 .collect(),
         });
@@ -105,11 +105,12 @@ fn rows() -> Vec<Row> {
     ] {
         let others = [("one_text amd-avx2", "AVX2³"), ("single intel-avx512", "AVX-512⁴")];
         let others = others.map(|(table, machine)| {
-            (columns.iter().map(|column| (table, of(column), "1 × 16")).collect(), machine)
+            (columns.iter().map(|column| (table, ratio_to(column), "1 × 16")).collect(), machine)
         });
         rows.push(Row { name: name.into(), machines: Default::default(), others: others.into() });
     }
-    let sources = ["Burn nn", "Burn nt", "Burn tn"].map(|column| ("rates h200", of(column), "bf16")).into();
+    let sources =
+        ["Burn nn", "Burn nt", "Burn tn"].map(|column| ("rates h200", ratio_to(column), "bf16")).into();
     rows.push(Row {
         name: "PyTorch's matmuls in bf16".into(),
         machines: Default::default(),
@@ -119,6 +120,6 @@ fn rows() -> Vec<Row> {
 }
 
 /// The ratio to what stands in this column.
-fn of(column: &str) -> String {
+fn ratio_to(column: &str) -> String {
     format!("ratio of {column}")
 }

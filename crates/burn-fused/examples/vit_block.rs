@@ -60,15 +60,15 @@ impl Vit {
         // Attention, and dropout before each LayerNorm, get their seeds from one draw.
         with_one_draw(3, || {
             let positions = self.positions.val().repeat_dim(0, IMAGES);
-            let x = of(&self.patches, pixels) + positions; // [N, H]
-            let heads = self.query_key_value.each_ref().map(|layer| of(layer, x.clone()));
+            let x = apply(&self.patches, pixels) + positions; // [N, H]
+            let heads = self.query_key_value.each_ref().map(|layer| apply(layer, x.clone()));
             let context = attention(heads, images, HEADS, Positions::default(), DROPOUT);
             let x = add_norm(&self.attended, context, x, &self.first_norm);
             let inner = linear(x.clone(), self.inner.weight.val(), None);
             let inner = bias_activation(inner, Some(bias(&self.inner)), Activation::Gelu);
             let x = add_norm(&self.outer, inner, x, &self.second_norm);
             let means = x.reshape([IMAGES, PATCHES, HIDDEN]).mean_dim(1).reshape([IMAGES, HIDDEN]);
-            of(&self.classifier, means)
+            apply(&self.classifier, means)
         })
     }
 }
@@ -77,7 +77,7 @@ fn bias(layer: &Linear) -> Tensor<1> {
     layer.bias.as_ref().expect("layers of this block have a bias").val()
 }
 
-fn of(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
+fn apply(layer: &Linear, x: Tensor<2>) -> Tensor<2> {
     linear(x, layer.weight.val(), Some(bias(layer)))
 }
 
@@ -111,8 +111,8 @@ fn main() {
         device.seed(7);
         let logits = vit.forward(pixels.clone(), &images);
         let gradients = cross_entropy(logits.clone(), labels.clone()).backward();
-        let of = |layer: &Linear| layer.weight.val().grad(&gradients).expect("a trained layer");
-        (logits.inner(), of(&vit.patches), of(&vit.outer))
+        let gradient = |layer: &Linear| layer.weight.val().grad(&gradients).expect("a trained layer");
+        (logits.inner(), gradient(&vit.patches), gradient(&vit.outer))
     };
     run(); // parameters are initialised at first use, which would draw between the seed and dropout
     let (fused, reference) = (run(), on_reference_path(run));

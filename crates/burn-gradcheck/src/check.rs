@@ -229,7 +229,7 @@ impl GradCheck {
             None if device.supports_dtype(DType::F64) => DType::F64,
             None => DType::F32,
         };
-        let Some(of_table) = Tolerance::of(dtype).filter(|_| device.supports_dtype(dtype)) else {
+        let Some(of_table) = Tolerance::for_dtype(dtype).filter(|_| device.supports_dtype(dtype)) else {
             return Err(GradCheckError::Dtype { dtype });
         };
         let tolerance @ Tolerance { absolute, relative } = self.tolerance.unwrap_or(of_table);

@@ -23,9 +23,9 @@ pub struct GradCheckReport {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ParameterReport {
-    /// Its path in the module, as in a record; `input` for a checked input, empty where the module is itself one `Param`.
+    /// The parameter's path in the module, as in a record; `input` for a checked input, empty where the module is itself one `Param`.
     pub path: String,
-    /// Its shape.
+    /// The parameter's shape.
     pub shape: Vec<usize>,
     /// What was compared.
     pub coverage: Coverage,
@@ -52,7 +52,7 @@ pub struct ParameterReport {
 /// How much of a parameter a [`GradCheck`](crate::GradCheck) compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coverage {
-    /// This many entries one by one: all of them, less the excluded rows; none where those are all.
+    /// The number of entries that were checked one by one: all of them, less the excluded rows; none where those are all.
     Entries(usize),
     /// The derivative along this many random directions through all entries, less the excluded rows.
     Directions(usize),
@@ -63,7 +63,7 @@ pub enum Coverage {
 /// One comparison of a [`GradCheck`](crate::GradCheck).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Worst {
-    /// Where.
+    /// The entry or direction that was compared.
     pub place: Place,
     /// The gradient that the backward pass gave.
     pub analytic: f64,
@@ -226,7 +226,7 @@ pub struct Tolerance {
 
 impl Tolerance {
     /// The table's entry for a dtype, where differences can be taken in it.
-    pub fn of(dtype: DType) -> Option<Self> {
+    pub fn for_dtype(dtype: DType) -> Option<Self> {
         match dtype {
             DType::F64 => Some(Self { absolute: 1e-7, relative: 1e-5 }),
             DType::F32 => Some(Self { absolute: 1e-3, relative: 1e-2 }),

@@ -139,7 +139,7 @@ fn fill_at(file: &File, mut start: u64, mut bytes: &mut [u8]) -> io::Result<()> 
     Ok(())
 }
 
-/// Where no threads share the cursor.
+/// A file whose cursor no threads share.
 #[cfg(not(any(unix, windows)))]
 fn fill_at(mut file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
     use std::io::{Read, Seek, SeekFrom};

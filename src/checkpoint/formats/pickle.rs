@@ -41,7 +41,7 @@ const FALSE: Id = Id(2);
 pub(super) struct Pickle<'a> {
     pub(super) values: Vec<Value<'a>>,
     pub(super) root: Id,
-    /// Its bytes, to the full stop that ends it.
+    /// The pickle's bytes, to the full stop that ends it.
     pub(super) length: usize,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Machine<'a> {
             b'K' | b'M' => Value::Int(number as i64),
             b'J' => Value::Int((number as u32).cast_signed().into()),
             0x8a => long(self.take(number)?),
-            // Python 2 wrote bytes that are no text under the same opcodes.
+            // Python 2 wrote bytes that are not text under the same opcodes.
             b'U' | b'X' => str::from_utf8(self.take(number)?).map_or(Value::Other, Value::Text),
             b']' | b')' | 0x8f => Value::List(Vec::new()),
             b'}' => Value::Dict(Vec::new()),

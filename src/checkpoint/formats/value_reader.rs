@@ -33,7 +33,7 @@ impl<'a> ValueReader<'a> {
         Self { origin: Origin::File { file, key, tensor, checksum: Hasher::new() }, position: 0 }
     }
 
-    /// Of little-endian values that lie row by row.
+    /// A reader of little-endian values that lie row by row.
     pub(in crate::checkpoint) fn from_memory(bytes: Vec<u8>) -> Self {
         Self { origin: Origin::Memory(bytes), position: 0 }
     }

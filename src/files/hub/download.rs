@@ -22,7 +22,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::Duration;
 use std::{panic, thread};
 
-/// More than a reader takes of a file that is not weights: the server is not trusted.
+/// The most bytes of a file that is not weights, more than a reader takes: the server is not trusted.
 const MAX_BYTES: u64 = 64 << 20;
 
 impl ModelId {

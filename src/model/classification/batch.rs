@@ -25,14 +25,14 @@ pub enum ProblemType {
 pub struct SequenceClassificationBatch {
     /// The tokens, padded at the end to one length.
     pub input: BertEmbeddingsInput,
-    /// Where a sequence is padded, [B, S]; `None` if none is.
+    /// The padding of the sequences, [B, S]; `None` if none is padded.
     pub padding: Option<PaddingMask>,
     pub(in crate::model) labels: SequenceLabels,
 }
 
 #[derive(Clone, Debug)]
 pub(in crate::model) enum SequenceLabels {
-    /// One class each, or none.
+    /// The class of each sequence, or none.
     Classes(Labels),
     /// The probability of each class, or the numbers of a regression: [B, C].
     Numbers(ProblemType, Tensor<2>),

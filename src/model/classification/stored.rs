@@ -74,7 +74,7 @@ impl Stored for BertForSequenceClassification {
     stored_head!(BertForSequenceClassificationConfig, Some("ForSequenceClassification"), bert, heads);
 
     fn config_of(fields: &Fields) -> Result<BertForSequenceClassificationConfig> {
-        // Beside a classifier that is no CrossEncoder there is no such file, and nothing to read.
+        // Beside a classifier that is not a CrossEncoder there is no such file, and nothing to read.
         let own = SideConfig::read_kind(fields.dir(), CROSS_ENCODER_KIND)?;
         let config = BertForSequenceClassificationConfig {
             bert: BertModelConfig::from_fields(fields)?,

@@ -126,11 +126,11 @@ head!(BertForSentenceEmbeddingConfig, BertForSentenceEmbedding, SentencePairBatc
 pub struct SentencePairBatch {
     /// B sentences.
     pub anchors: BertEmbeddingsInput,
-    /// Where an anchor is padded, [B, S]; `None` if none is.
+    /// The padding of the anchors, [B, S]; `None` if none is padded.
     pub anchor_padding: Option<PaddingMask>,
     /// C ≥ B sentences.
     pub candidates: BertEmbeddingsInput,
-    /// Where a candidate is padded, [C, S′]; `None` if none is.
+    /// The padding of the candidates, [C, S′]; `None` if none is padded.
     pub candidate_padding: Option<PaddingMask>,
     /// The similarity of each anchor and its candidate, B numbers.
     pub labels: Option<Vec<f32>>,

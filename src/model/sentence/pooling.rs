@@ -102,7 +102,7 @@ impl Pooling {
                 Self::LastToken => f64::from(tokens.last() == Some(&index)),
                 Self::MeanSqrtLen => count.sqrt().recip(),
                 Self::WeightedMean => number(index) / total,
-                // A maximum is no weighted sum: what has a weight is taken.
+                // A maximum is not a weighted sum: what has a weight is taken.
                 Self::Mean | Self::Max => count.recip(),
             };
         }

@@ -66,7 +66,8 @@ pub(super) fn written(poolings: &[Pooling], hidden_size: usize, include_prompt: 
     }
     if poolings.len() > 1 {
         // The flags have an order of their own.
-        let name = |of: &Pooling| MODES.iter().find(|(mode, ..)| mode == of).map(|(_, name, _)| *name);
+        let name =
+            |pooling: &Pooling| MODES.iter().find(|(mode, ..)| mode == pooling).map(|(_, name, _)| *name);
         config["pooling_mode"] = poolings.iter().map(name).collect();
     }
     if !include_prompt {

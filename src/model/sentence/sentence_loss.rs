@@ -95,7 +95,7 @@ pub struct TripletLoss {
     /// The distance d, which is the negative similarity, of the cosine 1 − cos.
     #[config(default = "Similarity::Euclidean")]
     pub distance_metric: Similarity,
-    /// By how much a negative should be farther from its anchor than the positive.
+    /// The least by which a negative should be farther from its anchor than the positive.
     #[config(default = 5.0)]
     pub triplet_margin: f64,
 }
@@ -244,7 +244,7 @@ impl SentenceLoss {
     fn compute(&self, anchors: Tensor<2>, candidates: Tensor<2>, labels: &[f32]) -> Tensor<1> {
         let [batch, _] = anchors.dims();
         let labelled = |anchors, candidates| {
-            let cosines = Similarity::Cosine.of_pairs(anchors, candidates);
+            let cosines = Similarity::Cosine.pairwise(anchors, candidates);
             let labels = Tensor::<1>::from_data(labels, (&cosines.device(), cosines.dtype()));
             (cosines, labels)
         };
@@ -271,7 +271,7 @@ impl SentenceLoss {
             Self::Triplet(TripletLoss { distance_metric, triplet_margin }) => {
                 // Distances are negative similarities, so the signs of the formula turn.
                 let [to_positive, to_negative] = [0, batch].map(|first| {
-                    distance_metric.of_pairs(anchors.clone(), candidates.clone().narrow(0, first, batch))
+                    distance_metric.pairwise(anchors.clone(), candidates.clone().narrow(0, first, batch))
                 });
                 relu((to_negative - to_positive).add_scalar(*triplet_margin)).mean()
             }
@@ -302,10 +302,10 @@ pub(in crate::model) fn check_labels(labels: &[f32], batch: usize) -> Result<()>
 /// log(1 + Σ exp(sⱼ − sᵢ)) over all i, j with yᵢ > yⱼ: `[B]` twice → `[1]`.
 fn co_sent(scores: Tensor<1>, labels: Tensor<1>) -> Tensor<1> {
     let [batch] = scores.dims();
-    let of_rows = |values: &Tensor<1>| values.clone().unsqueeze_dim::<2>(1).expand([batch, batch]);
-    let of_columns = |values: &Tensor<1>| values.clone().unsqueeze_dim::<2>(0).expand([batch, batch]);
-    let is_counted = of_rows(&labels).greater(of_columns(&labels));
-    let differences = (of_columns(&scores) - of_rows(&scores)).mask_fill(is_counted.bool_not(), NOT_COUNTED);
+    let by_row = |values: &Tensor<1>| values.clone().unsqueeze_dim::<2>(1).expand([batch, batch]);
+    let by_column = |values: &Tensor<1>| values.clone().unsqueeze_dim::<2>(0).expand([batch, batch]);
+    let is_counted = by_row(&labels).greater(by_column(&labels));
+    let differences = (by_column(&scores) - by_row(&scores)).mask_fill(is_counted.bool_not(), NOT_COUNTED);
     // The largest exponent, of those and of 1 = exp(0), is taken out of the sum.
     // Without its gradient, which is 0 in the sum of both terms.
     let largest = differences.clone().detach().max().clamp_min(0.0);
@@ -313,5 +313,5 @@ fn co_sent(scores: Tensor<1>, labels: Tensor<1>) -> Tensor<1> {
     sum.log() + largest
 }
 
-/// A difference whose exponential is 0.
+/// A difference whose exponential is 0; finite, since WGSL lets shaders assume that there are no infinities.
 const NOT_COUNTED: f64 = -1e30;

@@ -33,7 +33,7 @@ pub enum Similarity {
 impl Similarity {
     /// The similarity of each row of `a` and the same row of `b`: [N, H] twice → `[N]`. Panics if the shapes or the devices
     /// differ.
-    pub fn of_pairs(self, a: Tensor<2>, b: Tensor<2>) -> Tensor<1> {
+    pub fn pairwise(self, a: Tensor<2>, b: Tensor<2>) -> Tensor<1> {
         let [a, b] = [a, b].map(widened);
         let similarities = match self {
             Self::Cosine => (normalized(a) * normalized(b)).sum_dim(1),
@@ -76,7 +76,7 @@ impl Similarity {
                     return Tensor::zeros([a.dims()[0], dims[0]], (&a.device(), a.dtype()));
                 }
                 // Row by row: all differences at once would be [N, M, H].
-                let rows = a.iter_dim(0).map(|row| self.of_pairs(row.expand(dims), b.clone()));
+                let rows = a.iter_dim(0).map(|row| self.pairwise(row.expand(dims), b.clone()));
                 Tensor::stack(rows.collect(), 0)
             }
         }

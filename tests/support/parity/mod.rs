@@ -86,17 +86,17 @@ impl Fixture {
     }
 
     /// Those of BERT and RoBERTa with a classifier, and those of the families.
-    fn of_classifiers(head: &str, cases: &[&str], of_families: &str) -> Vec<Self> {
+    fn classifiers(head: &str, cases: &[&str], families: &str) -> Vec<Self> {
         let fixture = |family, case: &str| {
             let [model, case] = [head, case].map(|name| format!("classifiers/{family}_{name}"));
             Self::new(family, &model, &case)
         };
         let own = |family| cases.iter().map(move |case| fixture(family, case));
-        ["bert", "roberta"].into_iter().flat_map(own).chain(Self::of_families(of_families)).collect()
+        ["bert", "roberta"].into_iter().flat_map(own).chain(Self::families(families)).collect()
     }
 
     /// Those of the families that are not BERT's or RoBERTa's, as far as they have the head.
-    pub fn of_families(head: &str) -> Vec<Self> {
+    pub fn families(head: &str) -> Vec<Self> {
         let fixture = |family| {
             let name = format!("families/{family}_{head}");
             Self::new(family, &name, &name)
@@ -124,7 +124,7 @@ impl Fixture {
 
     /// The values that a case has of a parameter under the key that transformers has for it, with a prefix such as `grad.`; `None`
     /// without.
-    pub fn of(&self, case: &File, prefix: &str, path: &str) -> Option<Vec<f64>> {
+    pub fn values(&self, case: &File, prefix: &str, path: &str) -> Option<Vec<f64>> {
         let &Stored { ref key, start, end } = self.stored(path);
         let name = format!("{prefix}{key}");
         case.has(&name).then(|| case.values(&name)[start..end].to_vec())
@@ -132,7 +132,7 @@ impl Fixture {
 
     /// The gradient of a parameter.
     pub fn gradient(&self, path: &str) -> Vec<f64> {
-        self.of(&self.case(FloatDType::F64), "grad.", path).expect("a gradient")
+        self.values(&self.case(FloatDType::F64), "grad.", path).expect("a gradient")
     }
 
     /// The name of the case, such as `bert_regression_f64`.
@@ -164,7 +164,7 @@ pub trait Head: PretrainedModel {
     fn run(&self, batch: &Self::Batch) -> (Tensor<1>, Vec<f64>);
     /// The logits that mean something, of all.
     fn meant(logits: Vec<f64>, case: &File) -> Vec<f64> {
-        of_tokens(&logits, case)
+        token_rows(&logits, case)
     }
     /// The logits that transformers computed, in the order of `run`.
     fn logits(case: &File) -> Vec<f64> {
@@ -194,7 +194,7 @@ pub fn rows_at(all: &[f64], places: &[i32], of: usize) -> Vec<f64> {
 }
 
 /// The rows of tokens, without those of padding, which mean nothing.
-pub fn of_tokens(all: &[f64], case: &File) -> Vec<f64> {
+pub fn token_rows(all: &[f64], case: &File) -> Vec<f64> {
     rows_at(all, &places(case, "attention_mask", |mask| mask == 1), case.values("attention_mask").len())
 }
 
@@ -219,7 +219,7 @@ impl Head for BertForMaskedLm {
             Fixture::new("bert", &relative("relative_key"), &relative("relative_key")),
             Fixture::new("bert", &relative("relative_key_query"), &relative("relative_key_query")),
         ];
-        all.extend(["masked_lm", "tied"].into_iter().flat_map(Fixture::of_families));
+        all.extend(["masked_lm", "tied"].into_iter().flat_map(Fixture::families));
         all
     }
 
@@ -255,8 +255,8 @@ impl Head for BertForSequenceClassification {
 
     fn fixtures() -> Vec<Fixture> {
         let problems = ["single_label_classification", "multi_label_classification", "regression"];
-        let mut all = Fixture::of_classifiers("sequence", &problems, "sequence");
-        all.extend(["first_token", "pooled"].into_iter().flat_map(Fixture::of_families));
+        let mut all = Fixture::classifiers("sequence", &problems, "sequence");
+        all.extend(["first_token", "pooled"].into_iter().flat_map(Fixture::families));
         all
     }
 
@@ -294,7 +294,7 @@ impl Head for BertForTokenClassification {
     type Batch = TokenClassificationBatch;
 
     fn fixtures() -> Vec<Fixture> {
-        Fixture::of_classifiers("token", &["token"], "token")
+        Fixture::classifiers("token", &["token"], "token")
     }
 
     fn batch(case: &File, device: &Device) -> TokenClassificationBatch {
@@ -314,7 +314,7 @@ impl Head for BertForQuestionAnswering {
 
     /// Two of the answers of `qa` lie outside their sequences in part; in `qa_padded` padding has the logit minus infinity.
     fn fixtures() -> Vec<Fixture> {
-        Fixture::of_classifiers("qa", &["qa", "qa_padded"], "answers")
+        Fixture::classifiers("qa", &["qa", "qa_padded"], "answers")
     }
 
     fn batch(case: &File, device: &Device) -> QuestionAnsweringBatch {
@@ -351,7 +351,7 @@ impl Head for ElectraForPreTraining {
     type Batch = TokenClassificationBatch;
 
     fn fixtures() -> Vec<Fixture> {
-        Fixture::of_families("replaced")
+        Fixture::families("replaced")
     }
 
     fn batch(case: &File, device: &Device) -> TokenClassificationBatch {

@@ -45,8 +45,8 @@ pub const BF16: Tolerance = Tolerance { absolute: 1e-2, relative: 1e-2 };
 pub const MODEL_BF16: Tolerance = Tolerance { absolute: 4e-2, relative: 1e-2 };
 pub const MODEL_F16: Tolerance = Tolerance { absolute: 5e-3, relative: 1e-3 };
 
-/// Of the embedding layer on a CPU.
-pub fn of_layer(dtype: DType) -> Tolerance {
+/// The tolerance of the embedding layer on a CPU.
+pub fn layer_tolerance(dtype: DType) -> Tolerance {
     match dtype {
         DType::F64 => F64,
         DType::F16 => F16,
@@ -55,8 +55,8 @@ pub fn of_layer(dtype: DType) -> Tolerance {
     }
 }
 
-/// Of an operator alone, relative to its largest value: a few roundings of a sum in f32, and one in 16 bits.
-pub fn of_operator(dtype: DType) -> f64 {
+/// The tolerance of an operator alone, relative to its largest value: a few roundings of a sum in f32, and one in 16 bits.
+pub fn operator_tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e-13,
         DType::F32 => 1e-5,

@@ -16,6 +16,12 @@ use burn_cubecl::{CubeBackend, CubeDevice};
 /// The most units that a cube has: what every WebGPU device offers.
 pub(crate) const UNITS: usize = 256;
 
+/// Words that Philox gives for one counter, each of which decides one column.
+pub(crate) const WORDS: usize = GROUP / LANES;
+
+/// The most columns of a unit for which loops are unrolled: longer ones would make shaders that take long to compile. Not tuned.
+pub(crate) const UNROLLED: usize = 16;
+
 /// How the columns of a row are split among the units of a cube. A kernel is compiled for each.
 ///
 /// Unit u takes the columns that share a Philox counter with it: for each counter c = u, u + U, … the four columns
@@ -30,12 +36,11 @@ pub(crate) struct Split {
 
 impl Split {
     pub(crate) fn new(columns: usize, units: usize) -> Self {
-        // Four columns at a counter.
-        Self { units, slots: 4 * Self::counters(columns).div_ceil(units) }
+        Self { units, slots: WORDS * Self::counters(columns).div_ceil(units) }
     }
 
     /// The Philox counters that the columns of a row need.
-    fn counters(columns: usize) -> usize {
+    pub(crate) fn counters(columns: usize) -> usize {
         // The last group of columns may be shorter than the others.
         LANES * columns.div_ceil(GROUP)
     }
@@ -44,13 +49,13 @@ impl Split {
 /// The column of a unit's `slot`; it may lie past the last one.
 #[cube]
 pub(crate) fn column(slot: usize, #[comptime] split: Split) -> usize {
-    column_of(UNIT_POS as usize + slot / 4 * split.units, slot % 4)
+    column_of(UNIT_POS as usize + slot / WORDS * split.units, slot % WORDS)
 }
 
 /// The column of word `i` at a counter.
 #[cube]
 pub(crate) fn column_of(counter: usize, i: usize) -> usize {
-    counter / 16 * 64 + i * 16 + counter % 16
+    counter / LANES * GROUP + i * LANES + counter % LANES
 }
 
 /// Launches on rows of one length.
@@ -91,28 +96,28 @@ impl RowLaunch {
         }
     }
 
-    /// For kernels that bind at most `bindings` buffers, CubeCL's own for sizes and scalars among them, and whose float inputs
-    /// all have one dtype; `None` for what they do not take.
-    pub(crate) fn of(inputs: &[&CubeTensor], shape: [usize; 2], bindings: u32) -> Option<Self> {
+    /// The launch of kernels that bind at most `buffers` buffers, and whose float inputs all have one dtype; `None` for what they do
+    /// not take.
+    pub(crate) fn for_rows(inputs: &[&CubeTensor], shape: [usize; 2], buffers: usize) -> Option<Self> {
         let dtype = inputs[0].dtype;
         let alike = inputs.iter().all(|input| input.dtype == dtype);
         // No device launches zero cubes.
         let takes = alike && !shape.contains(&0) && is_computed(dtype);
-        // WebGPU promises eight storage buffers and no more.
-        let takes = takes && bindings <= inputs[0].client.properties().hardware.max_bindings;
+        // WebGPU promises eight storage buffers, of which wgpu keeps one; CubeCL binds another for sizes and scalars.
+        let takes = takes && buffers < inputs[0].client.properties().hardware.max_bindings as usize;
         takes.then(|| Self::new(inputs[0], shape))
     }
 
-    /// [`of`](Self::of) with γ and β, which may also be in the dtype that the rows are computed in.
-    pub(crate) fn of_norm(
+    /// [`for_rows`](Self::for_rows) with γ and β, which may also be in the dtype that the rows are computed in.
+    pub(crate) fn for_norm(
         inputs: &[&CubeTensor],
         vectors: [&CubeTensor; 2],
         shape: [usize; 2],
-        bindings: u32,
+        buffers: usize,
     ) -> Option<Self> {
         // Without any rows γ has their dtype.
         let inputs = if inputs.is_empty() { &vectors[..1] } else { inputs };
-        let on = Self::of(inputs, shape, bindings)?;
+        let on = Self::for_rows(inputs, shape, buffers)?;
         vectors.iter().all(|vector| [on.float, on.wide].contains(&vector.dtype)).then_some(on)
     }
 
@@ -209,4 +214,19 @@ pub(crate) fn int_tensor(tensor: CubeTensor) -> TensorArg {
 /// The width that addresses into the largest of the tensors need.
 pub(crate) fn address_type<'a>(tensors: impl IntoIterator<Item = &'a CubeTensor>) -> AddressType {
     tensors.into_iter().map(CubeTensor::required_address_type).max().unwrap_or_default()
+}
+
+/// The most buffers of a kernel in a source file: parameters that are slices, tensors or masks, and the three tables of summands.
+#[cfg(test)]
+pub(crate) fn most_buffers(source: &str) -> usize {
+    let buffers = |kernel: &str| -> usize {
+        let (parameters, _) = kernel.split_once("\n)").expect("parameters");
+        let parameters = parameters.lines().filter(|line| line.starts_with("    ") && !line.contains("#["));
+        let count = |parameter: &str| match parameter {
+            _ if parameter.contains("Summands") => 3,
+            _ => usize::from(["[", "OwnedTensor", "Mask"].iter().any(|kind| parameter.contains(kind))),
+        };
+        parameters.map(count).sum()
+    };
+    source.split("#[cube(launch").skip(1).map(buffers).max().expect("a kernel")
 }

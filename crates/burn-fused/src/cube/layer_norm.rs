@@ -1,8 +1,8 @@
 //! LayerNorm of rows that are added up as they are read: the kernels of `add_layer_norm` and `embed_layer_norm`.
 
-use crate::cube::launch::{RowLaunch, Split, buffer, column, int_tensor, output};
+use crate::cube::launch::{RowLaunch, Split, UNROLLED, buffer, column, int_tensor, output};
 use crate::cube::mask::Mask;
-use crate::cube::row::{cube_sum, cube_sums, factors, filled, nearest_row};
+use crate::cube::row::{cube_sum, cube_sums, factors, filled, nearest_row, scratch_values};
 use crate::cube::totals::{store, store_share};
 use crate::numerics::dropout::Dropout;
 use burn::backend::cubecl::dtype_to_elem_type;
@@ -60,7 +60,7 @@ impl<T: Float> Summands<T> {
         let first = start::<T>(&self.first, row);
         let second = start::<T>(&self.second, row);
         let third = start::<T>(&self.third, row);
-        #[unroll(split.slots <= 16)]
+        #[unroll(split.slots <= UNROLLED)]
         for i in 0..split.slots {
             let column = column(i, split);
             if column < hidden {
@@ -74,11 +74,11 @@ impl<T: Float> Summands<T> {
     }
 
     /// A source's value added to `x`; a table's is rounded to `T` as Burn's additions round.
-    fn added<W: Float>(&self, x: W, source: &ComptimeOption<Source<T>>, place: usize) -> W {
+    fn added<W: Float>(&self, x: W, source: &ComptimeOption<Source<T>>, index: usize) -> W {
         #[comptime]
         match source {
             ComptimeOption::Some(source) => {
-                let sum = x + W::cast_from(source.table[place]);
+                let sum = x + W::cast_from(source.table[index]);
                 if comptime!(self.has_residual) { sum } else { W::cast_from(T::cast_from(sum)) }
             }
             ComptimeOption::None => x,
@@ -205,10 +205,10 @@ fn forward<T: Float, W: Float, G: Float>(
     }
     let factors = factors::<W>(mask, row, split);
     let mut x = summands.row::<W>(row, &factors, hidden, split);
-    let mut scratch = Shared::<[W]>::new_slice(comptime!(2 * (split.units + 16)));
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(2 * scratch_values(split.units)));
     let length = W::cast_from(comptime!(hidden as u32));
     let mut sum = W::new(0.0);
-    #[unroll(split.slots <= 16)]
+    #[unroll(split.slots <= UNROLLED)]
     for i in 0..split.slots {
         sum += x[i];
     }
@@ -218,7 +218,7 @@ fn forward<T: Float, W: Float, G: Float>(
     // mean is off by what deviations from it add up to.
     let mut off = W::new(0.0);
     let mut squares = W::new(0.0);
-    #[unroll(split.slots <= 16)]
+    #[unroll(split.slots <= UNROLLED)]
     for i in 0..split.slots {
         // Past the last column x would become −mean.
         if column(i, split) < hidden {
@@ -234,7 +234,7 @@ fn forward<T: Float, W: Float, G: Float>(
     let variance = select(variance < W::new(0.0), W::new(0.0), variance);
     let rstd = W::new(1.0) / (variance + epsilon.get::<W>()).sqrt();
 
-    #[unroll(split.slots <= 16)]
+    #[unroll(split.slots <= UNROLLED)]
     for i in 0..split.slots {
         let column = column(i, split);
         if column < hidden {
@@ -272,7 +272,7 @@ fn backward<T: Float, W: Float, O: Float, G: Float>(
         terminate!();
     }
     let end = clamp_max(first + rows_per_cube, rows);
-    let mut scratch = Shared::<[W]>::new_slice(comptime!(2 * (split.units + 16)));
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(2 * scratch_values(split.units)));
     let length = W::cast_from(comptime!(hidden as u32));
     let mut gamma_total = filled::<W>(0.0, split);
     let mut beta_total = filled::<W>(0.0, split);
@@ -288,7 +288,7 @@ fn backward<T: Float, W: Float, O: Float, G: Float>(
         let x = summands.row::<W>(row, &factors, hidden, split);
         let mut average = W::new(0.0);
         let mut along = W::new(0.0);
-        #[unroll(split.slots <= 16)]
+        #[unroll(split.slots <= UNROLLED)]
         for i in 0..split.slots {
             let column = column(i, split);
             if column < hidden {
@@ -305,17 +305,17 @@ fn backward<T: Float, W: Float, O: Float, G: Float>(
         let (average, along) = cube_sums::<W>(average, along, &mut scratch, split.units);
         let average = average / length;
         let along = along / length;
-        #[unroll(split.slots <= 16)]
+        #[unroll(split.slots <= UNROLLED)]
         for i in 0..split.slots {
             let column = column(i, split);
             if column < hidden {
-                let place = row * hidden + column;
+                let index = row * hidden + column;
                 let ds = rstd * (g[i] - average - normalized[i] * along);
                 let dropped = summands.drop_summand::<W>(ds, factors[i]);
                 // In `W`: what is stored is rounded, its total is not.
                 summand_total[i] += dropped;
-                store::<O, W>(&mut dx, place, dropped);
-                store::<T, W>(&mut d_residual, place, ds);
+                store::<O, W>(&mut dx, index, dropped);
+                store::<T, W>(&mut d_residual, index, ds);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Dropout's mask, as [`crate::numerics::philox`] defines it.
 
-use crate::cube::launch::{RowLaunch, buffer, column_of, int_tensor, is_computed};
+use crate::cube::launch::{RowLaunch, Split, WORDS, buffer, column_of, int_tensor, is_computed};
 use crate::numerics::dropout::{Dropout, DropoutOps, Seeded};
-use crate::numerics::philox;
+use crate::numerics::philox::{self, GROUP, LANES};
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
@@ -103,8 +103,7 @@ impl DropoutOps for CubeBackend {
         }
         let launch = RowLaunch::new(&tensor, [count / columns, columns]);
         let output = launch.empty(shape, tensor.dtype);
-        // Sixteen counters of four words for each 64 columns, also of the last, which may be fewer.
-        let counters = 16 * columns.div_ceil(64) * launch.rows;
+        let counters = Split::counters(columns) * launch.rows;
         dropout::launch(
             &launch.client,
             launch.cubes(counters.div_ceil(launch.max_units)),
@@ -130,7 +129,7 @@ fn dropout<T: Float, W: Float>(
     columns: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
-    let counters = columns.div_ceil(64) * 16;
+    let counters = columns.div_ceil(GROUP) * LANES;
     let row = ABSOLUTE_POS / counters;
     let counter = ABSOLUTE_POS % counters;
     if row >= rows {
@@ -138,11 +137,11 @@ fn dropout<T: Float, W: Float>(
     }
     let factors = mask.factors::<W>(row, counter);
     #[unroll]
-    for i in 0..4usize {
+    for i in 0..WORDS {
         let column = column_of(counter, i);
         if column < columns {
-            let place = row * columns + column;
-            output[place] = T::cast_from(W::cast_from(input[place]) * factors[i]);
+            let index = row * columns + column;
+            output[index] = T::cast_from(W::cast_from(input[index]) * factors[i]);
         }
     }
 }

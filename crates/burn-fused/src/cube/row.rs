@@ -1,6 +1,6 @@
 //! One token, worked on by the units of one cube, which divide its columns as [`Split`] says.
 
-use crate::cube::launch::Split;
+use crate::cube::launch::{Split, UNROLLED, WORDS};
 use crate::cube::mask::Mask;
 use burn_cubecl::cubecl::{self, prelude::*};
 
@@ -8,8 +8,7 @@ use burn_cubecl::cubecl::{self, prelude::*};
 #[cube]
 pub(crate) fn filled<W: Float>(#[comptime] value: f32, #[comptime] split: Split) -> Array<W> {
     let mut values = Array::<W>::new(split.slots);
-    // Loops of more steps would make shaders that take long to compile.
-    #[unroll(split.slots <= 16)]
+    #[unroll(split.slots <= UNROLLED)]
     for i in 0..split.slots {
         values[i] = W::new(value);
     }
@@ -28,12 +27,12 @@ pub(crate) fn factors<W: Float>(
     match mask {
         ComptimeOption::Some(mask) =>
         {
-            #[unroll(split.slots <= 16)]
-            for i in 0..comptime!(split.slots / 4) {
+            #[unroll(split.slots <= UNROLLED)]
+            for i in 0..comptime!(split.slots / WORDS) {
                 let four = mask.factors::<W>(token, UNIT_POS as usize + i * split.units);
                 #[unroll]
-                for j in 0..4usize {
-                    factors[i * 4 + j] = four[j];
+                for j in 0..WORDS {
+                    factors[i * WORDS + j] = four[j];
                 }
             }
         }
@@ -42,8 +41,17 @@ pub(crate) fn factors<W: Float>(
     factors
 }
 
-/// Σ `value` over the cube's units, for all of them, in an order that depends on their number alone. `scratch` has a place
-/// for each unit and sixteen more.
+/// Sums that the units of a cube have made of their values when the last step adds them up: the root of 256 units, so that both steps
+/// are as long. Not tuned.
+const PARTIAL_SUMS: usize = 16;
+
+/// Values in shared memory that [`cube_sum`] needs for so many units: one of each, and the partial sums.
+pub(crate) const fn scratch_values(units: usize) -> usize {
+    units + PARTIAL_SUMS
+}
+
+/// Σ `value` over the cube's units, for all of them, in an order that depends on their number alone. `scratch` has
+/// [`scratch_values`].
 #[cube]
 pub(crate) fn cube_sum<W: Float>(value: W, scratch: &mut Shared<[W]>, #[comptime] units: usize) -> W {
     let mut values = Array::<W>::new(1usize);
@@ -52,7 +60,7 @@ pub(crate) fn cube_sum<W: Float>(value: W, scratch: &mut Shared<[W]>, #[comptime
     values[0]
 }
 
-/// [`cube_sum`] of two values between the same two barriers; `scratch` has twice the places.
+/// [`cube_sum`] of two values between the same two barriers; `scratch` has twice the values.
 #[cube]
 pub(crate) fn cube_sums<W: Float>(
     first: W,
@@ -85,17 +93,17 @@ fn cube_reduce<W: Float>(
     #[comptime] is_max: bool,
 ) {
     // Two steps and two barriers, where a tree has a barrier for each halving.
-    let stride = comptime!(units.min(16));
+    let stride = comptime!(units.min(PARTIAL_SUMS));
     let unit = UNIT_POS as usize;
     #[unroll]
     for value in 0..count {
-        scratch[comptime!(value * (units + 16)) + unit] = values[value];
+        scratch[comptime!(value * scratch_values(units)) + unit] = values[value];
     }
     sync_cube();
     if unit < stride {
         #[unroll]
         for value in 0..count {
-            let own = comptime!(value * (units + 16)) + unit;
+            let own = comptime!(value * scratch_values(units)) + unit;
             let mut found = scratch[own];
             #[unroll]
             for i in 1..comptime!(units.div_ceil(stride)) {
@@ -109,7 +117,7 @@ fn cube_reduce<W: Float>(
     sync_cube();
     #[unroll]
     for value in 0..count {
-        let first = comptime!(value * (units + 16) + units);
+        let first = comptime!(value * scratch_values(units) + units);
         let mut found = scratch[first];
         #[unroll]
         for i in 1..stride {

@@ -1,17 +1,17 @@
 //! Sums over all rows: each cube of a backward adds up some rows and stores its share, then the shares are added up.
 
-use crate::cube::launch::{RowLaunch, Split, UNITS, address_type, buffer, column};
-use crate::cube::row::cube_sum;
+use crate::cube::launch::{RowLaunch, Split, UNITS, UNROLLED, address_type, buffer, column};
+use crate::cube::row::{cube_sum, scratch_values};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
 
-/// Shares of a total, at most.
-// Cubes for the largest GPU; with more the second launch would have more to add than the first.
+/// The most shares of a total: cubes enough for the largest GPU; with more the second launch would have more to add than the first.
+/// Not tuned.
 const SHARES: usize = 1024;
 
-/// Units that add up one column between them.
+/// Units that add up one column between them. Not tuned.
 const LANES: usize = 8;
 
 impl RowLaunch {
@@ -123,12 +123,12 @@ fn sum_kernel<T: Float, W: Float>(
     #[comptime] units: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
-    let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(scratch_values(units)));
     let mut total = W::new(0.0);
-    let mut place = UNIT_POS as usize;
-    while place < values.len() {
-        total += values[place];
-        place += units;
+    let mut index = UNIT_POS as usize;
+    while index < values.len() {
+        total += values[index];
+        index += units;
     }
     let total = cube_sum::<W>(total, &mut scratch, units);
     // A device may launch more cubes than were asked for.
@@ -147,7 +147,7 @@ pub(crate) fn store_share<W: Float>(
     #[comptime] hidden: usize,
     #[comptime] split: Split,
 ) {
-    #[unroll(split.slots <= 16)]
+    #[unroll(split.slots <= UNROLLED)]
     for i in 0..split.slots {
         let column = column(i, split);
         if column < hidden {
@@ -158,10 +158,10 @@ pub(crate) fn store_share<W: Float>(
 
 /// Stores a result where it is asked for.
 #[cube]
-pub(crate) fn store<T: Float, W: Float>(to: &mut ComptimeOption<Box<[T]>>, place: usize, value: W) {
+pub(crate) fn store<T: Float, W: Float>(to: &mut ComptimeOption<Box<[T]>>, index: usize, value: W) {
     #[comptime]
     match to {
-        ComptimeOption::Some(to) => to[place] = T::cast_from(value),
+        ComptimeOption::Some(to) => to[index] = T::cast_from(value),
         ComptimeOption::None => {}
     }
 }

@@ -104,13 +104,13 @@ pub(crate) type Seed = (Tensor<2, Int>, usize);
 /// The source of the seeds of a call's operators.
 #[derive(Default)]
 pub(crate) struct Seeds {
-    pub(crate) source: Source,
+    pub(crate) source: SeedSource,
     /// The seeds that operators got, recorded if a part's backward needs them again.
     pub(crate) recorded: Option<Vec<Seed>>,
 }
 
 #[derive(Default)]
-pub(crate) enum Source {
+pub(crate) enum SeedSource {
     /// Each operator draws its own seed.
     #[default]
     Own,

@@ -41,12 +41,12 @@ pub fn check_dtype(device: &Device, dtype: DType) -> Result<()> {
     }
     // Locked while a device is tried: two threads try it once.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = known.iter().position(|(of, _)| of == device).unwrap_or_else(|| {
+    let index = known.iter().position(|(tried, _)| tried == device).unwrap_or_else(|| {
         // Trying takes several launches and a read.
         known.push((device.clone(), first_wrong(&device.clone().without_autodiff())));
         known.len() - 1
     });
-    match known[place].1 {
+    match known[index].1 {
         Some(function) => Err(Error::WrongDtype { device: format!("{device:?}"), dtype, function }),
         None => Ok(()),
     }

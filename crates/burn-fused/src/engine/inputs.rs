@@ -21,7 +21,7 @@ impl<B: Backend> Tensors for B {
 }
 
 /// The fields of an operator's inputs, as [`inputs`] declares them.
-pub(crate) trait Fields: Saved {
+pub(crate) trait OperatorInputs: Saved {
     type On<T: Tensors>: Saved;
 
     /// Which operands' gradients are needed: `[bool; N]` for N operands.
@@ -85,7 +85,7 @@ macro_rules! inputs {
         pub(crate) struct $operator;
 
         #[allow(unused_variables)] // operators without ints or nested inputs
-        impl $crate::engine::inputs::Fields for $operator {
+        impl $crate::engine::inputs::OperatorInputs for $operator {
             type On<T: $crate::engine::inputs::Tensors> = $name<T>;
             type Needs = [bool; $operands];
             type Statistics<X: $crate::engine::inputs::Saved> = [X; $statistics];

@@ -1,7 +1,7 @@
 //! What an operator is: its reference, the kernels that may take its place, and its step in autodiff's graph.
 
 use crate::engine::call::{Path, outside};
-use crate::engine::inputs::Fields;
+use crate::engine::inputs::OperatorInputs;
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::computed_in;
 use burn::backend::autodiff::Autodiff;
@@ -35,7 +35,7 @@ impl Spec {
 }
 
 /// An operator with a backward of its own: its reference, made of Burn's operations, which kernels must equal.
-pub(crate) trait Operator: Fields {
+pub(crate) trait Operator: OperatorInputs {
     /// The specs of the output and of the statistics. By default the output is like the first operand, and there are no statistics.
     #[cfg_attr(not(feature = "_cubecl"), allow(dead_code))]
     fn specs<B: Backend>(inputs: &Self::On<B>) -> Vec<Spec> {
@@ -48,7 +48,7 @@ pub(crate) trait Operator: Fields {
 }
 
 /// The output of operator `O` on backend `B`, and its statistics.
-pub(crate) type Output<O, B> = (FloatTensor<B>, <O as Fields>::Statistics<FloatTensor<B>>);
+pub(crate) type Output<O, B> = (FloatTensor<B>, <O as OperatorInputs>::Statistics<FloatTensor<B>>);
 
 /// What the backward of operator `O` is given beside the inputs.
 pub(crate) struct Upstream<O: Operator, B: Backend> {

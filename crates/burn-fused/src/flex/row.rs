@@ -81,14 +81,14 @@ fn deviations<W: Wide>(values: &[W], mean: W) -> [W; 2] {
 }
 
 /// LayerNorm's and dropout's constants.
-pub(crate) struct Norm<W> {
+pub(crate) struct RowNorm<W> {
     pub(crate) gamma: Vec<W>,
     beta: Vec<W>,
     epsilon: f64,
     pub(crate) mask: Option<Mask>,
 }
 
-impl<W: Wide> Norm<W> {
+impl<W: Wide> RowNorm<W> {
     pub(crate) fn new<T: Scalar<Wide = W>>(
         [gamma, beta]: [&FloatTensor<Flex>; 2],
         epsilon: f64,

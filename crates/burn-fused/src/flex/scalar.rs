@@ -140,7 +140,7 @@ const TAIL: [f32; 10] = [
 
 #[inline(always)]
 fn multiply_add<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
-    // Where it is no instruction, `mul_add` is a slow function.
+    // Where it is not an instruction, `mul_add` is a slow function.
     if S::IS_SCALAR || cfg!(target_family = "wasm") { a * b + c } else { a.mul_add(b, c) }
 }
 

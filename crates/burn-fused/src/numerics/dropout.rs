@@ -1,6 +1,6 @@
 //! Dropout, as the operators take it, and seeds of masks, from the generator of a device.
 
-use crate::engine::call::{Seed, Source, with_current, within};
+use crate::engine::call::{Seed, SeedSource, with_current, within};
 use crate::engine::inputs::Tensors;
 use crate::numerics::philox::{GROUP, Mask};
 use crate::numerics::precision::{narrow, wide};
@@ -54,7 +54,7 @@ impl<T: Tensors> Dropout<T> {
         Dropout(self.0.map(|Seeded { seeds, row, prob }| Seeded { seeds: int(seeds), row, prob }))
     }
 
-    /// None: nothing in it has a gradient.
+    /// No operands: neither seeds nor probability have a gradient.
     pub(crate) fn operands(&self) -> [Option<&T::Float>; 0] {
         []
     }
@@ -149,10 +149,10 @@ impl DropoutOps for Dispatch {
 /// assert_eq!(y.dims(), [2, 4]);
 /// ```
 pub fn with_one_draw<T>(count: usize, f: impl FnOnce() -> T) -> T {
-    if with_current(|call| !matches!(call.seeds.source, Source::Own)) {
+    if with_current(|call| !matches!(call.seeds.source, SeedSource::Own)) {
         return f();
     }
-    within(|call| &mut call.seeds.source, Source::OneDraw { count, drawn: VecDeque::new() }, f).0
+    within(|call| &mut call.seeds.source, SeedSource::OneDraw { count, drawn: VecDeque::new() }, f).0
 }
 
 /// What `f` returns, and the seeds that its operators got, those of parts that record their own among them.
@@ -169,8 +169,8 @@ pub(crate) fn recorded<T>(f: impl FnOnce() -> T) -> (T, Vec<Seed>) {
 
 /// Runs `f`, whose operators get the seeds of a recorded call. Panics if they ask for others.
 pub(crate) fn replayed<T>(seeds: Vec<Seed>, f: impl FnOnce() -> T) -> T {
-    let (result, left) = within(|call| &mut call.seeds.source, Source::Recorded(seeds.into()), f);
-    assert!(matches!(left, Source::Recorded(seeds) if seeds.is_empty()), "{OTHER_MASKS}");
+    let (result, left) = within(|call| &mut call.seeds.source, SeedSource::Recorded(seeds.into()), f);
+    assert!(matches!(left, SeedSource::Recorded(seeds) if seeds.is_empty()), "{OTHER_MASKS}");
     result
 }
 
@@ -183,22 +183,22 @@ fn next_seed(device: &Device) -> Seed {
     // not mix.
     let device = device.clone().without_autodiff();
     let announced = with_current(|call| match &mut call.seeds.source {
-        Source::OneDraw { count, .. } => take(count),
+        SeedSource::OneDraw { count, .. } => take(count),
         _ => 0,
     });
     if announced > 0 {
         let seeds = draw(announced, &device);
         with_current(|call| {
-            if let Source::OneDraw { drawn, .. } = &mut call.seeds.source {
+            if let SeedSource::OneDraw { drawn, .. } = &mut call.seeds.source {
                 drawn.extend((0..announced).map(|row| (seeds.clone(), row)));
             }
         });
     }
     let given = with_current(|call| match &mut call.seeds.source {
-        Source::Own => None,
+        SeedSource::Own => None,
         // A model may span devices; the draw is on one.
-        Source::OneDraw { drawn, .. } => drawn.pop_front_if(|(seeds, _)| seeds.device() == device),
-        Source::Recorded(seeds) => {
+        SeedSource::OneDraw { drawn, .. } => drawn.pop_front_if(|(seeds, _)| seeds.device() == device),
+        SeedSource::Recorded(seeds) => {
             Some(seeds.pop_front().filter(|(seeds, _)| seeds.device() == device).expect(OTHER_MASKS))
         }
     });

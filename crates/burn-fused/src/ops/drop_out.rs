@@ -1,6 +1,6 @@
 //! Dropout, and the sum with a residual, for what no other operator drops or adds in its own pass.
 
-use crate::engine::inputs::{Fields, inputs};
+use crate::engine::inputs::{OperatorInputs, inputs};
 use crate::engine::operator::{Gradients, Operator, Output, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
@@ -118,9 +118,9 @@ mod flex {
 
         /// Tensors of the same shape with one value: no gradient reads any.
         fn saved(inputs: &DropOut<Flex>) -> DropOut<Flex> {
-            let seen = |of: &FloatTensor<Flex>| {
-                let value = Flex::float_zeros(Shape::new([1, 1]), &Default::default(), of.dtype().into());
-                Flex::float_expand(value, of.shape())
+            let seen = |tensor: &FloatTensor<Flex>| {
+                let value = Flex::float_zeros(Shape::new([1, 1]), &Default::default(), tensor.dtype().into());
+                Flex::float_expand(value, tensor.shape())
             };
             let DropOut { dropout, x, residual } = inputs;
             DropOut { dropout: dropout.clone(), x: seen(x), residual: residual.as_ref().map(seen) }

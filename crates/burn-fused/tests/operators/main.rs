@@ -15,7 +15,7 @@ mod values;
 
 use crate::devices::{all, flex, supported};
 use crate::table::{Sample, table};
-use crate::tolerance::{Tolerance, assert_all_close, of_operator, values};
+use crate::tolerance::{Tolerance, assert_all_close, operator_tolerance, values};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::on_reference_path;
@@ -134,7 +134,7 @@ fn assert_equal_to_reference(trained: fn(usize) -> usize) {
             let dtypes = supported(&device, if is_flex { sample.dtypes } else { &sample.dtypes[1..] });
             for dtype in dtypes {
                 let what = format!("{}, {device:?}, {dtype:?}", sample.name);
-                let limit = sample.roundings * of_operator(dtype);
+                let limit = sample.roundings * operator_tolerance(dtype);
                 assert_near(&what, &run(sample, &leaves, trained, &device, dtype), &expected, limit);
                 assert_near(&format!("{what}, reference"), &exact(&device, dtype), &expected, limit);
             }

@@ -138,7 +138,7 @@ fn bias_activations() -> Vec<Sample> {
         leaves.extend(is_biased.then_some(columns));
         leaves.extend(is_gated.then_some(rows * columns));
         let sample = Sample::new(name, &leaves, forward);
-        let of: fn(f64) -> f64 = match activation {
+        let activate: fn(f64) -> f64 = match activation {
             // Checked against PyTorch's values on their own: std has no erf.
             Activation::Gelu => return sample,
             Activation::Relu => |z| z.max(0.0),
@@ -151,7 +151,7 @@ fn bias_activations() -> Vec<Sample> {
         sample.naive(move |leaves| {
             let bias = |i: usize| if is_biased { leaves[1][i % columns] } else { 0.0 };
             let gate = |i: usize| leaves.get(gate).map_or(1.0, |gate| gate[i]);
-            leaves[0].iter().enumerate().map(|(i, x)| of(x + bias(i)) * gate(i)).collect()
+            leaves[0].iter().enumerate().map(|(i, x)| activate(x + bias(i)) * gate(i)).collect()
         })
     };
     let sizes = [[0, 3], [1, 1], [70, 3], [300, 127], [65, 768], [3, 1023]];
@@ -221,9 +221,9 @@ impl Heads {
                         query * key + query * distance(by_query, column) + key * distance(by_key, column)
                     });
                     let score: f64 = score.sum();
-                    let of = if self.bias == Bias::One { 0 } else { sequence };
-                    let place = ((of * self.heads + head) * longest + i) * longest + j;
-                    let bias = bias.map_or(0.0, |leaf| leaves[leaf][place]);
+                    let own = if self.bias == Bias::One { 0 } else { sequence };
+                    let index = ((own * self.heads + head) * longest + i) * longest + j;
+                    let bias = bias.map_or(0.0, |leaf| leaves[leaf][index]);
                     (score / (self.columns as f64).sqrt() + bias).exp()
                 };
                 let is_near = |j: usize| self.window.is_none_or(|window| i.abs_diff(j) <= window);
@@ -326,8 +326,8 @@ fn rotaries() -> Vec<Sample> {
     let sample = |[rows, heads, half]: [usize; 3]| {
         let forward = move |leaves: &[Tensor<1>]| {
             let x = leaves[0].clone().reshape([rows, 2 * heads * half]);
-            let table = |of: fn(f64) -> f64| {
-                let values = (0..rows).flat_map(|row| (0..half).map(move |pair| of(angle(row, pair))));
+            let table = |value: fn(f64) -> f64| {
+                let values = (0..rows).flat_map(|row| (0..half).map(move |pair| value(angle(row, pair))));
                 let data = TensorData::new(values.collect::<Vec<f64>>(), [rows, half]);
                 let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
                 Tensor::<2>::from_data(data, (&x.device().without_autodiff(), dtype))
@@ -336,13 +336,13 @@ fn rotaries() -> Vec<Sample> {
         };
         let name = format!("rotary of {rows} x {heads} heads of {} columns", 2 * half);
         Sample::new(name, &[rows * heads * 2 * half], forward).naive(move |leaves| {
-            let of = |i: usize| {
+            let turned = |i: usize| {
                 let (row, column) = (i / (2 * heads * half), i % (2 * half));
                 let (sin, cos) = angle(row, column % half).sin_cos();
                 let other = if column < half { -leaves[0][i + half] } else { leaves[0][i - half] };
                 leaves[0][i] * cos + other * sin
             };
-            (0..leaves[0].len()).map(of).collect()
+            (0..leaves[0].len()).map(turned).collect()
         })
     };
     [[0, 1, 2], [1, 1, 1], [5, 3, 7], [70, 2, 32], [129, 12, 32]].into_iter().map(sample).collect()
@@ -466,13 +466,13 @@ fn embed_layer_norms() -> Vec<Sample> {
             Values => batch * seq,
             _ => vocab,
         };
-        let id = move |place: usize| if one { 1 } else { (place * 7919 + place / 3) % vocab };
+        let id = move |index: usize| if one { 1 } else { (index * 7919 + index / 3) % vocab };
         let mut leaves: Vec<usize> = roles.iter().map(|&role| rows_of(role) * hidden).collect();
         leaves.extend([hidden, hidden]);
         let forward = move |leaves: &[Tensor<1>]| {
             let device = leaves[0].device();
             let ids = |count: usize| {
-                let ids: Vec<i32> = (0..count).map(|place| id(place) as i32).collect();
+                let ids: Vec<i32> = (0..count).map(|index| id(index) as i32).collect();
                 Tensor::<1, Int>::from_ints(ids.as_slice(), &device).reshape([count / seq, seq])
             };
             let rows: [Rows; 3] = std::array::from_fn(|i| {

@@ -94,7 +94,7 @@ fn activations_in_f64_are_those_of_transformers_and_so_are_their_gradients() {
         }
         let device = device.autodiff();
         for (name, expected, slopes) in TRANSFORMERS {
-            let activation = Activation::of_name(name).unwrap();
+            let activation = Activation::from_name(name).unwrap();
             let x = tensor(&[-4.0, -1.0, 0.5, 2.0], &device, DType::F64).require_grad();
             let y = bias_activation(
                 x.clone().reshape([1, 4]),
@@ -116,7 +116,7 @@ fn activations_in_f64_are_those_of_transformers_and_so_are_their_gradients() {
 fn every_name_of_an_activation_leads_back_to_it() {
     for activation in Activation::ALL {
         for name in activation.names() {
-            assert_eq!(Activation::of_name(name), Some(activation));
+            assert_eq!(Activation::from_name(name), Some(activation));
             assert!(Activation::all_names().contains(name));
         }
     }

@@ -2,10 +2,10 @@
 //! activation.
 
 use super::{Activation, BiasActivation, BiasActivationOp, FAR};
-use crate::cube::launch::{RowLaunch, Split, buffer, column, output};
+use crate::cube::launch::{RowLaunch, Split, UNROLLED, buffer, column, output};
 use crate::cube::row::filled;
 use crate::cube::totals::{store, store_share};
-use crate::engine::inputs::Fields;
+use crate::engine::inputs::OperatorInputs;
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::tensor::DType;
@@ -16,11 +16,13 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 type Input = BiasActivation<CubeBackend>;
 
-const BINDINGS: u32 = 9;
+/// The most buffers of a kernel, the backward's: x, the bias, the gate, y's gradient, the gradients of x and the gate, and shares of the
+/// bias's.
+const BUFFERS: usize = 7;
 
 pub(crate) fn launch(input: &Input) -> Option<RowLaunch> {
     let operands: Vec<_> = BiasActivationOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
-    RowLaunch::of(&operands, input.x.meta.shape().dims(), BINDINGS)
+    RowLaunch::for_rows(&operands, input.x.meta.shape().dims(), BUFFERS)
 }
 
 /// f(x + bias) ∘ gate in `output`, one launch, for rows that have a [`launch`].
@@ -217,7 +219,7 @@ fn backward_kernel<T: Float, W: Float>(
     let end = clamp_max(first + rows_per_cube, rows);
     let mut total = filled::<W>(0.0, split);
     for row in first..end {
-        #[unroll(split.slots <= 16)]
+        #[unroll(split.slots <= UNROLLED)]
         for i in 0..split.slots {
             let column = column(i, split);
             if column < hidden {
@@ -233,4 +235,10 @@ fn backward_kernel<T: Float, W: Float>(
         }
     }
     store_share::<W>(&total, &mut partials, 0usize, rows.div_ceil(rows_per_cube), hidden, split);
+}
+
+#[cfg(test)]
+#[test]
+fn the_kernel_with_most_buffers_has_as_many_as_are_asked_for() {
+    assert_eq!(crate::cube::launch::most_buffers(include_str!("cube.rs")), BUFFERS);
 }

@@ -17,7 +17,7 @@ use burn::backend::{Backend, TensorMetadata, get_or_init_device_settings};
 use burn::prelude::*;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// Where tails are flat, for every activation but the identity: `|z|` counts as no more than that where it would overflow.
+/// The largest `|z|` that activations compute with where a power of it would overflow: beyond it their tails are flat.
 const FAR: f64 = 1e3;
 
 /// The factor of z³ in the approximation of GELU.
@@ -247,7 +247,7 @@ fn cubic<B: Backend>(z: &FloatTensor<B>, slope: f64, weight: f64) -> FloatTensor
 /// ```
 /// use burn_fused::Activation;
 ///
-/// assert_eq!(Activation::of_name("gelu_new"), Some(Activation::GeluTanh));
+/// assert_eq!(Activation::from_name("gelu_new"), Some(Activation::GeluTanh));
 /// assert_eq!(Activation::GeluTanh.names()[0], "gelu_new");
 /// ```
 #[derive(Config, Debug, Copy, PartialEq, Eq, Hash)]
@@ -296,7 +296,7 @@ impl Activation {
     }
 
     /// The activation that transformers calls `name`.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|activation| activation.names().contains(&name))
     }
 

@@ -11,11 +11,13 @@ use burn_cubecl::tensor::CubeTensor;
 
 type Input = AddLayerNorm<CubeBackend>;
 
-const BINDINGS: u32 = 13;
+/// The most buffers of a kernel, the backward's: x, bias, residual, γ, the seeds, two statistics, y's gradient, the gradients of x and
+/// the residual, and shares of the totals.
+const BUFFERS: usize = 11;
 
 fn launch(input: &Input) -> Option<RowLaunch> {
     let AddLayerNorm { x, bias, residual, gamma, beta, .. } = input;
-    RowLaunch::of_norm(&[x, bias, residual], [gamma, beta], x.meta.shape().dims(), BINDINGS)
+    RowLaunch::for_norm(&[x, bias, residual], [gamma, beta], x.meta.shape().dims(), BUFFERS)
 }
 
 fn summands<T: Float>(input: &Input) -> SummandsLaunch<T> {
@@ -52,4 +54,10 @@ impl Kernels<CubeBackend> for AddLayerNormOp {
             [vector(bias, 2, &input.bias), vector(gamma, 0, &input.gamma), vector(beta, 1, &input.beta)];
         vec![dx, bias, d_residual, gamma, beta]
     }
+}
+
+#[cfg(test)]
+#[test]
+fn the_kernel_with_most_buffers_has_as_many_as_are_asked_for() {
+    assert_eq!(crate::cube::launch::most_buffers(include_str!("../../cube/layer_norm.rs")), BUFFERS);
 }

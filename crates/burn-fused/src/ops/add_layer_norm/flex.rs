@@ -3,10 +3,10 @@
 use super::{AddLayerNorm, AddLayerNormOp};
 use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::factors;
-use crate::flex::row::{Norm, accumulate};
+use crate::flex::row::{RowNorm, accumulate};
 use crate::flex::{
-    HostKernels, Rows, Scalar, Wide, for_each, of_rows, rows_per_task, simd_fn, slice, statistics, tensor,
-    total_of_each, vector_gradient, widened,
+    HostKernels, Rows, Scalar, Wide, for_each, row_statistics, rows_per_task, simd_fn, slice, statistics,
+    tensor, total_of_each, vector_gradient, widened,
 };
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
@@ -14,7 +14,7 @@ use pulp::Simd;
 
 impl HostKernels for AddLayerNormOp {
     fn forward<T: Scalar>(input: AddLayerNorm<Flex>) -> Output<Self, Flex> {
-        let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
+        let norm = RowNorm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
         let bias = widened::<T>(&input.bias);
         let [rows, hidden] = input.x.shape().dims();
         let (mut x, residual) = (Rows::new(input.x), input.residual.to_contiguous());
@@ -32,14 +32,14 @@ impl HostKernels for AddLayerNormOp {
     fn backward<T: Scalar>(input: AddLayerNorm<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
         let Upstream { statistics, grad, needs } = upstream;
         let [needs_x, needs_bias, needs_residual, needs_gamma, needs_beta] = needs;
-        let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
+        let norm = RowNorm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
         let bias = widened::<T>(&input.bias);
         let hidden = bias.len();
         let step = rows_per_task(hidden);
         let size = step * hidden;
         let [x, residual] = [&input.x, &input.residual].map(|rows| rows.to_contiguous());
         let [x, residual] = [&x, &residual].map(slice::<T>);
-        let statistics = of_rows(statistics);
+        let statistics = row_statistics(statistics);
         // Becomes that of the residual, which without dropout is x's, too.
         let mut grad = Rows::new(grad);
         let is_apart = needs_x && norm.mask.is_some();
@@ -73,7 +73,7 @@ impl HostKernels for AddLayerNormOp {
 fn add<S: Simd, T: Scalar>(
     simd: S,
     row: usize,
-    norm: &Norm<T::Wide>,
+    norm: &RowNorm<T::Wide>,
     bias: &[T::Wide],
     [x, residual]: [&[T]; 2],
     sum: &mut [T::Wide],
@@ -93,7 +93,7 @@ simd_fn! {
     fn forward<S, T: Scalar>(
         simd,
         first: usize,
-        norm: &'a Norm<T::Wide>,
+        norm: &'a RowNorm<T::Wide>,
         bias: &'a [T::Wide],
         residual: &'a [T],
         y: &'a mut [T],
@@ -115,7 +115,7 @@ simd_fn! {
     fn backward<S, T: Scalar>(
         simd,
         first: usize,
-        norm: &'a Norm<T::Wide>,
+        norm: &'a RowNorm<T::Wide>,
         bias: &'a [T::Wide],
         rows: [&'a [T]; 2],
         statistics: &'a [[T::Wide; 2]],

@@ -5,7 +5,7 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::inputs::{Fields, inputs};
+use crate::engine::inputs::{OperatorInputs, inputs};
 use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};

@@ -7,7 +7,7 @@ mod flex;
 mod reference;
 
 use crate::engine::device::assert_computes;
-use crate::engine::inputs::{Fields, Tensors, inputs};
+use crate::engine::inputs::{OperatorInputs, Tensors, inputs};
 use crate::engine::run::run;
 use crate::numerics::dropout::Dropout;
 use crate::numerics::precision::narrow;

@@ -2,7 +2,7 @@
 //! CubeCL's devices compute such vectors.
 
 use super::{Attention, AttentionOp};
-use crate::engine::inputs::Fields;
+use crate::engine::inputs::OperatorInputs;
 use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::numerics::dropout::DropoutOps;
 use crate::numerics::precision::{narrow, wide};
@@ -117,8 +117,8 @@ impl<'a, B: Backend> Rectangle<'a, B> {
         if inputs.lengths.iter().all(|&length| length == longest) {
             return Self { inputs, dims, slots: None, outside };
         }
-        let of_sequence = |(i, &length): (usize, &usize)| i * longest..i * longest + length;
-        let slots = inputs.lengths.iter().enumerate().flat_map(of_sequence);
+        let sequence_slots = |(i, &length): (usize, &usize)| i * longest..i * longest + length;
+        let slots = inputs.lengths.iter().enumerate().flat_map(sequence_slots);
         let (mut rows, mut padding) = (vec![0; batch * longest], vec![true; batch * longest]);
         for (row, slot) in slots.clone().enumerate() {
             (rows[slot], padding[slot]) = (row as i64, false);

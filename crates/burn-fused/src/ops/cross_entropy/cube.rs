@@ -2,7 +2,7 @@
 
 use super::{CrossEntropy, CrossEntropyOp};
 use crate::cube::launch::{RowLaunch, buffer, int_tensor};
-use crate::cube::row::{cube_max, cube_sum, nearest_row};
+use crate::cube::row::{cube_max, cube_sum, nearest_row, scratch_values};
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
@@ -10,11 +10,12 @@ use burn_cubecl::kernel::into_contiguous;
 
 type Input = CrossEntropy<CubeBackend>;
 
-const BINDINGS: u32 = 8;
+/// The most buffers of a kernel, the backward's: logits, labels, two statistics, the loss's gradient and the logits'.
+const BUFFERS: usize = 6;
 
 fn launch(input: &Input) -> Option<RowLaunch> {
     let shape = input.logits.meta.shape().dims();
-    RowLaunch::of(&[&input.logits], shape, BINDINGS)
+    RowLaunch::for_rows(&[&input.logits], shape, BUFFERS)
 }
 
 impl Kernels<CubeBackend> for CrossEntropyOp {
@@ -90,7 +91,7 @@ fn forward_kernel<T: Float, W: Float>(
     if row >= rows {
         terminate!();
     }
-    let mut scratch = Shared::<[W]>::new_slice(comptime!(units + 16));
+    let mut scratch = Shared::<[W]>::new_slice(comptime!(scratch_values(units)));
     let mut most = W::min_value();
     let mut sum = W::new(0.0);
     let mut class = UNIT_POS as usize;
@@ -139,4 +140,10 @@ fn backward_kernel<T: Float, W: Float>(
         difference -= W::new(1.0);
     }
     output[ABSOLUTE_POS] = T::cast_from(difference * (W::cast_from(grad[0]) * share.get::<W>()));
+}
+
+#[cfg(test)]
+#[test]
+fn the_kernel_with_most_buffers_has_as_many_as_are_asked_for() {
+    assert_eq!(crate::cube::launch::most_buffers(include_str!("cube.rs")), BUFFERS);
 }

@@ -5,14 +5,14 @@ use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::row::{max_of, sum_of};
 use crate::flex::scalar::Functions;
 use crate::flex::{
-    HostKernels, Scalar, Wide, for_each, indices, of_rows, simd_fn, slice, statistics, tensor,
+    HostKernels, Scalar, Wide, for_each, indices, row_statistics, simd_fn, slice, statistics, tensor,
 };
 use burn::backend::Flex;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::IntTensor;
 use burn::tensor::Shape;
 
-/// Logits that are widened in one go: two kilobytes in f64.
+/// Logits that are widened in one go: two kilobytes in f64, a part of the first cache. Not tuned.
 const PIECE: usize = 256;
 
 impl HostKernels for CrossEntropyOp {
@@ -42,7 +42,7 @@ impl HostKernels for CrossEntropyOp {
         let labels = checked_labels(&labels, classes);
         let grad = grad.to_contiguous();
         let scale = T::Wide::from_f64(slice::<T>(&grad)[0].widen().to_f64() / rows as f64);
-        let statistics = of_rows(statistics);
+        let statistics = row_statistics(statistics);
         let mut gradient = logits.into_data(); // the logits' own memory, or a copy if something else holds them
         let values = gradient.as_mut_slice::<T>().expect("logits of the kernel's dtype");
         let tasks = values.chunks_exact_mut(classes).zip(&labels).zip(&statistics);

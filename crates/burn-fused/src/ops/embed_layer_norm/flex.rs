@@ -4,23 +4,23 @@
 use super::{EmbedLayerNorm, EmbedLayerNormOp, Index, summands};
 use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::factors;
-use crate::flex::row::{Norm, accumulate};
+use crate::flex::row::{RowNorm, accumulate};
 use crate::flex::{
-    HostKernels, Scalar, Wide, for_each, indices, of_rows, simd_fn, slice, statistics, tensor, total_of_each,
-    vector_gradient,
+    HostKernels, Scalar, Wide, for_each, indices, row_statistics, simd_fn, slice, statistics, tensor,
+    total_of_each, vector_gradient,
 };
 use crate::numerics::precision::wide;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 
-/// Tokens that are worked on in one go.
+/// Tokens of a task: 64 rows of BERT-base are 192 KiB. Not tuned.
 const TASK: usize = 64;
 
 impl HostKernels for EmbedLayerNormOp {
     fn forward<T: Scalar>(input: EmbedLayerNorm<Flex>) -> Output<Self, Flex> {
         let [batch, seq] = input.shape;
-        let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
+        let norm = RowNorm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
         let (tokens, hidden) = (batch * seq, norm.gamma.len());
         let tables = tables::<T>(&input);
         let sources = sources(&input, &tables);
@@ -36,11 +36,11 @@ impl HostKernels for EmbedLayerNormOp {
     fn backward<T: Scalar>(input: EmbedLayerNorm<Flex>, upstream: Upstream<Self, Flex>) -> Gradients<Flex> {
         let Upstream { statistics, grad, needs: [words, types, positions, gamma, beta] } = upstream;
         let tokens = input.shape[0] * input.shape[1];
-        let norm = Norm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
+        let norm = RowNorm::new::<T>([&input.gamma, &input.beta], input.epsilon, &input.dropout);
         let hidden = norm.gamma.len();
         let tables = tables::<T>(&input);
         let sources = sources::<T>(&input, &tables);
-        let statistics = of_rows(statistics);
+        let statistics = row_statistics(statistics);
         let mut data = wide::<Flex>(grad).into_data(); // the gradient's own memory, or a copy if something else holds it
         let d = data.as_mut_slice::<T::Wide>().expect("a gradient of the kernel's dtype");
         let tasks = d.chunks_mut(TASK * hidden).zip(statistics.chunks(TASK)).enumerate();
@@ -49,13 +49,13 @@ impl HostKernels for EmbedLayerNormOp {
         });
 
         let d = &*d;
-        let of_table = |i: usize, needed: bool| {
+        let table_gradient = |i: usize, needed: bool| {
             needed.then(|| tensor(table_gradient(&sources[i], d, hidden), tables[i].shape()))
         };
         vec![
-            of_table(0, words),
-            of_table(1, types),
-            of_table(2, positions),
+            table_gradient(0, words),
+            table_gradient(1, types),
+            table_gradient(2, positions),
             gamma.then(|| vector_gradient(totals[..hidden].to_vec(), &input.gamma)),
             beta.then(|| vector_gradient(totals[hidden..].to_vec(), &input.beta)),
         ]
@@ -89,8 +89,8 @@ fn sources<'a, T: Scalar>(
         let (rows, padding_idx) = match &summands[i].rows {
             Index::Ids { ids, padding_idx } => {
                 let ([_, columns], count) = (ids.shape().dims(), table.shape()[0]);
-                let ids = indices(ids, count, |place, id| {
-                    let (name, row, column, last) = (names[i], place / columns, place % columns, count - 1);
+                let ids = indices(ids, count, |index, id| {
+                    let (name, row, column, last) = (names[i], index / columns, index % columns, count - 1);
                     format!(
                         "{name}[{row}][{column}] is {id}, but the table has {count} rows (valid ids: 0..={last})"
                     )
@@ -124,7 +124,7 @@ simd_fn! {
         simd,
         first: usize,
         sources: &'a [Source<'a, T>; 3],
-        norm: &'a Norm<T::Wide>,
+        norm: &'a RowNorm<T::Wide>,
         y: &'a mut [T],
         statistics: &'a mut [[T::Wide; 2]],
     ) {
@@ -154,7 +154,7 @@ simd_fn! {
         simd,
         first: usize,
         sources: &'a [Source<'a, T>; 3],
-        norm: &'a Norm<T::Wide>,
+        norm: &'a RowNorm<T::Wide>,
         statistics: &'a [[T::Wide; 2]],
         d: &'a mut [T::Wide],
         partial: &'a mut [T::Wide],
@@ -173,7 +173,7 @@ simd_fn! {
     }
 }
 
-/// Above this many tokens in one row, its columns are summed in parallel.
+/// The most tokens that share a row whose gradient one thread adds up; of more, columns are added up in parallel. Not tuned.
 const LONG_RUN: usize = 64;
 
 /// A table's gradient: for each row the sum of `d` over the tokens that read it, in their order; 0 for the padding row.

@@ -5,7 +5,7 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 
-use crate::engine::inputs::{Fields, Tensors, inputs};
+use crate::engine::inputs::{OperatorInputs, Tensors, inputs};
 use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
 use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
@@ -259,10 +259,10 @@ impl Operator for EmbedLayerNormOp {
         let Some(grad) = grad else { return vec![None, None, None, gamma, beta] };
         let grad = narrow::<B>(grad, dtype);
         let summands = summands(&inputs).into_iter().zip([words, types, positions]);
-        let of_rows = |(rows, needed): (&Summand<B>, bool)| {
+        let table_gradient = |(rows, needed): (&Summand<B>, bool)| {
             needed.then(|| rows_backward::<B>(rows, grad.clone())).flatten()
         };
-        summands.map(of_rows).chain([gamma, beta]).collect()
+        summands.map(table_gradient).chain([gamma, beta]).collect()
     }
 }
 

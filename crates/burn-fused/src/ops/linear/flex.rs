@@ -81,7 +81,7 @@ pub(super) fn quantized<const D: usize>(
     let scales = weight.scales();
     let scales = match width {
         1 => Cow::from(scales),
-        _ => (0..k / block * n).map(|place| scales[place / n * (n / width) + place % n / width]).collect(),
+        _ => (0..k / block * n).map(|index| scales[index / n * (n / width) + index % n / width]).collect(),
     };
     let (transposed, rows) = (weight.tensor().transpose(0, 1), OnceCell::new());
     let weight = match transposed.as_slice() {
@@ -111,7 +111,8 @@ pub(super) fn by_columns(weight: Tensor<2>) -> Tensor<2> {
     Tensor::from_dispatch(DispatchTensor::from_backend(BackendTensor::<Flex>::Quantized(weight)))
 }
 
-/// The shortest block of rows of a weight with a scale of its own that is multiplied in integers.
+/// The fewest rows of a weight that share a scale for which it is multiplied in integers; shorter blocks, which
+/// are mostly their scales' work, Burn dequantises. Not tuned.
 const SHORTEST_BLOCK: usize = 16;
 
 /// A · B + bias for each row, its operands rounded to `dtype`, rounded to `output` once.

@@ -7,12 +7,13 @@ use burn::backend::cubecl::dtype_to_elem_type;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 
-const BINDINGS: u32 = 5;
+/// The buffers of the kernel: x, indices and y.
+const BUFFERS: usize = 3;
 
 impl Kernels<CubeBackend> for MoveRowsOp {
     fn forward(input: MoveRows<CubeBackend>) -> Output<Self, CubeBackend> {
         let ([of_x, columns], rows) = (input.x.meta.shape().dims(), input.from.meta.shape()[0]);
-        let on = RowLaunch::of(&[&input.x], [rows.max(of_x), columns], BINDINGS);
+        let on = RowLaunch::for_rows(&[&input.x], [rows.max(of_x), columns], BUFFERS);
         let Some(on) = on.filter(|_| rows > 0 && of_x > 0) else { return Self::reference(input) };
         let y = on.empty([rows, columns], on.float);
         gather::launch(
@@ -55,4 +56,10 @@ fn gather<T: Float>(
     // Indices behind the last row ask for zeros.
     let value = if row < rows { x[row * columns + ABSOLUTE_POS % columns] } else { T::new(0.0) };
     y[ABSOLUTE_POS] = value;
+}
+
+#[cfg(test)]
+#[test]
+fn the_kernel_with_most_buffers_has_as_many_as_are_asked_for() {
+    assert_eq!(crate::cube::launch::most_buffers(include_str!("cube.rs")), BUFFERS);
 }

@@ -55,11 +55,11 @@ impl Moves {
     /// Row i of the output is row `from[i]` of `rows`; zeros where that is `rows`. `None` if two are the same row.
     pub fn new(from: &[usize], rows: usize, device: &Device) -> Option<Self> {
         let (mut to, mut moved) = (vec![from.len(); rows], 0);
-        for (place, &row) in from.iter().enumerate().filter(|(_, row)| **row != rows) {
+        for (index, &row) in from.iter().enumerate().filter(|(_, row)| **row != rows) {
             if to[row] != from.len() {
                 return None;
             }
-            to[row] = place;
+            to[row] = index;
             moved += 1;
         }
         // The backward is a gather by the inverse.

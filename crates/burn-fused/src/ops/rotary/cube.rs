@@ -7,11 +7,12 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::tensor::CubeTensor;
 
-const BINDINGS: u32 = 6;
+/// The buffers of the kernel: x, cosines, sines and y.
+const BUFFERS: usize = 4;
 
 /// `x` turned by the angles, or back; `None` if the kernel does not take it.
 fn turned(input: &Rotary<CubeBackend>, x: &CubeTensor, direction: f64) -> Option<CubeTensor> {
-    let on = RowLaunch::of(&[x], x.meta.shape().dims(), BINDINGS)?;
+    let on = RowLaunch::for_rows(&[x], x.meta.shape().dims(), BUFFERS)?;
     let y = on.empty([on.rows, on.hidden], on.float);
     turn::launch(
         &on.client,
@@ -65,4 +66,10 @@ fn turn<T: Float, W: Float>(
     } else {
         y[ABSOLUTE_POS] = T::cast_from(value + W::cast_from(x[ABSOLUTE_POS - half]) * sin);
     }
+}
+
+#[cfg(test)]
+#[test]
+fn the_kernel_with_most_buffers_has_as_many_as_are_asked_for() {
+    assert_eq!(crate::cube::launch::most_buffers(include_str!("cube.rs")), BUFFERS);
 }

@@ -3,6 +3,7 @@
 use super::tile::{Four, Head, Memory, TILE, filled, x, y};
 use crate::cube::mask::Mask;
 use crate::cube::totals::store;
+use crate::numerics::philox::{GROUP, LANES};
 use burn_cubecl::cubecl::{self, prelude::*};
 
 /// The sequences of a batch, its heads, and what turns products Q · Kᵀ into weights.
@@ -122,8 +123,8 @@ impl<T: Float> Heads<T> {
         match &self.mask {
             ComptimeOption::Some(mask) => {
                 let first_key = if comptime!(of_keys) { head.own + y() } else { other + x() };
-                // Keys that are 16 apart share it.
-                let counter = first_key / TILE * 16 + first_key % TILE;
+                // Keys that are 16 apart share it, as units of a tile and words of a counter do.
+                let counter = first_key / GROUP * LANES + first_key % GROUP;
                 #[unroll]
                 for i in 0..4usize {
                     let first_query = if comptime!(of_keys) { other + x() } else { head.own + y() };
@@ -194,8 +195,9 @@ pub(super) fn forward<T: Float, W: Float>(
     head.store_statistics::<W>(inverse_sum, inverse_sums);
 }
 
-/// For queries, which are then `own` with ∂L/∂O, and keys with V the `others`: ∂L/∂Q, the gradient of the bias, and of each row of
-/// logits Σ P · ∂L/∂P, which is O · ∂L/∂O. For keys, which are `own` with V, and read these sums: ∂L/∂K and ∂L/∂V.
+/// The backward of one side. For queries, which are then `own` with ∂L/∂O, and keys with V the `others`: ∂L/∂Q, the gradient of the
+/// bias, and of each row of logits Σ P · ∂L/∂P, which is O · ∂L/∂O. For keys, which are `own` with V, and read these sums: ∂L/∂K and
+/// ∂L/∂V.
 #[cube(launch, address_type = "dynamic")]
 pub(super) fn backward<T: Float, W: Float>(
     own: &[T],
@@ -254,9 +256,9 @@ pub(super) fn backward<T: Float, W: Float>(
         }
         #[unroll]
         for i in 0..4usize {
-            let exponent = weights[i] - of_queries::<W>(largest, i, of_keys);
-            let weight = exponent.exp() * of_queries::<W>(inverse_sum, i, of_keys) * attended[i];
-            of_logits[i] = weight * (of_logits[i] * factors[i] - of_queries::<W>(dot, i, of_keys));
+            let exponent = weights[i] - query_statistics::<W>(largest, i, of_keys);
+            let weight = exponent.exp() * query_statistics::<W>(inverse_sum, i, of_keys) * attended[i];
+            of_logits[i] = weight * (of_logits[i] * factors[i] - query_statistics::<W>(dot, i, of_keys));
             weights[i] = weight * factors[i];
             #[unroll]
             for j in 0..4usize {
@@ -284,6 +286,10 @@ pub(super) fn backward<T: Float, W: Float>(
 
 /// Statistics beside vector `i`, whose lanes are queries, or keys of one query.
 #[cube]
-fn of_queries<W: Float>(statistics: Four<W>, #[comptime] i: usize, #[comptime] of_keys: bool) -> Four<W> {
+fn query_statistics<W: Float>(
+    statistics: Four<W>,
+    #[comptime] i: usize,
+    #[comptime] of_keys: bool,
+) -> Four<W> {
     if comptime!(of_keys) { Four::<W>::new(statistics.extract(i)) } else { statistics }
 }

@@ -6,7 +6,7 @@ mod tile;
 use super::reference::{bias_gradient, folded, folded_backward};
 use super::{Attention, AttentionOp};
 use crate::cube::launch::{RowLaunch, UNITS, buffer, int_tensor, output};
-use crate::engine::inputs::Fields;
+use crate::engine::inputs::OperatorInputs;
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
@@ -18,7 +18,7 @@ use tile::{SHARED, TILE};
 
 type Input = Attention<CubeBackend>;
 
-/// Columns of a head, at most: units have all of a row in registers.
+/// The most columns of a head: units have all of a row in registers.
 const COLUMNS: usize = 256;
 
 /// The launches for one input.
@@ -32,9 +32,9 @@ impl<'a> Setup<'a> {
     /// its sequence's end the kernels write no statistics, which the reference would read.
     fn new(input: &'a Input) -> Option<Self> {
         let operands: Vec<_> = AttentionOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
-        // The backward's twelve, of the mask its seeds, and of the bias its values.
-        let bindings = 12 + u32::from(input.dropout.0.is_some()) + u32::from(input.bias.is_some());
-        let mut on = RowLaunch::of(&operands, input.query.meta.shape().dims(), bindings)?;
+        // The backward's ten, of the mask its seeds, and of the bias its values and their gradient.
+        let buffers = 10 + usize::from(input.dropout.0.is_some()) + 2 * usize::from(input.bias.is_some());
+        let mut on = RowLaunch::for_rows(&operands, input.query.meta.shape().dims(), buffers)?;
         let logits = input.lengths.len() * input.heads * input.longest;
         let largest = if input.bias.is_some() { logits * input.longest } else { logits };
         on.address_type = on.address_type.max(AddressType::from_len(largest));

@@ -7,7 +7,7 @@
 use crate::cube::launch::UNITS;
 use burn_cubecl::cubecl::{self, prelude::*};
 
-/// Queries, or keys, of a tile.
+/// Queries, or keys, of a tile. Not tuned: each of 256 units computes 4 × 4 of its products.
 pub(super) const TILE: usize = 64;
 /// Values along K that are in shared memory at a time: each unit fetches one vector.
 const DEPTH: usize = UNITS / 16;

@@ -9,10 +9,12 @@ use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Shape};
 use std::ops::Range;
 
-/// The most keys that a block takes whole: with more it works in parts, and its backward computes the logits twice.
+/// The most keys that a block takes whole: with more it works in parts, and its backward computes the logits twice. Not tuned
+/// (`cargo bench --bench encoder_operators` times attention at 128 and 4,096 keys).
 const WHOLE: usize = 1024;
 
-/// The most keys of a part of a block with more than [`WHOLE`].
+/// The most keys of a part of a block with more than [`WHOLE`]: with [`BLOCK`](Head::blocks) queries its logits are the most that
+/// [`VALUES`](Head::blocks) allows. Not tuned.
 const KEYS: usize = 512;
 
 /// The most keys that are multiplied at a time, of so many: equal parts that begin at groups of random words.
@@ -55,15 +57,15 @@ pub(super) fn heads<T: Scalar>(input: &Attention<Flex>) -> Vec<Head<'_, T>> {
 impl<T> Head<'_, T> {
     /// The blocks of queries, with the keys that are in their window.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Block<'_, T>> {
-        /// The most queries of a block.
+        /// The most queries of a block: a matmul has rows enough for the packing of its columns to be paid for. Not tuned.
         const BLOCK: usize = 128;
-        /// The most logits of a block, or of a part of one: they stay in the second cache.
+        /// The most logits of a block, or of a part of one: 256 KiB in f32, which stay in a second cache of 512 KiB or more.
         const VALUES: usize = 64 * 1024;
-        /// Multiplications below which a matmul runs on one thread.
+        /// More multiplications than a product of a block has, so that its operands stay in a core's cache. Not tuned:
+        /// burn-fused-matmul shares products of 2²⁰ and more with threads that are idle.
         const PRODUCT: usize = 192 * 192 * 192;
         let (length, window) = (self.rows.len(), self.input.window);
         let keys = part(length.min(2 * window.min(length) + BLOCK)); // at most
-        // Few enough for what is multiplied to stay in a core's cache, and for its products to run on one thread.
         let widest = keys + if self.input.has_distances() { BLOCK } else { 0 };
         let fits = (PRODUCT - 1) / (widest * self.columns.len()).max(1);
         // An empty sequence has no logits to divide by.
@@ -135,7 +137,8 @@ impl<T: Scalar> Block<'_, T> {
         self.steps(part(self.keys.len()))
     }
 
-    /// The same queries, and about as many keys at a time: of more, most distances would be those of no pair.
+    /// The same queries, and about as many keys at a time, but at least 32 (not tuned): of more keys, most distances would be those of no
+    /// pair.
     pub(super) fn squares(&self) -> impl ExactSizeIterator<Item = Self> {
         self.steps(self.queries.len().max(32))
     }
@@ -165,8 +168,10 @@ impl<T: Scalar> Block<'_, T> {
     ) {
         let ([queries, keys], distances) = ([self.queries.len(), self.keys.len()], self.distances());
         let skipped = self.keys.start - all.start;
-        // Some keys at a time: their rows stay in the nearest cache while the queries walk along them.
-        for some in (0..keys).step_by(16).map(|first| first..keys.min(first + 16)) {
+        /// Keys at a time: with 128 queries and as many keys, their 16 rows of 255 distances are 16 KiB in f32, which stay in the first
+        /// cache while the queries walk along them.
+        const NEAR: usize = 16;
+        for some in (0..keys).step_by(NEAR).map(|first| first..keys.min(first + NEAR)) {
             for (i, values) in values.chunks_exact_mut(all.len()).enumerate() {
                 let first = queries - 1 - i;
                 values[skipped..][some.clone()]

@@ -12,7 +12,9 @@ use crate::engine::operator::{Gradients, Output, Upstream};
 use crate::flex::mask::factors;
 use crate::flex::row::{accumulate, dot, max_of, sum_of};
 use crate::flex::scalar::Functions;
-use crate::flex::{HostKernels, Scalar, Wide, for_each, multiply, of_rows, simd_fn, statistics, tensor};
+use crate::flex::{
+    HostKernels, Scalar, Wide, for_each, multiply, row_statistics, simd_fn, statistics, tensor,
+};
 use crate::numerics::philox::GROUP;
 use blocks::{Block, Head, heads, parts, store};
 use burn::backend::tensor::FloatTensor;
@@ -40,7 +42,7 @@ impl HostKernels for AttentionOp {
         let [needs_query, needs_key, needs_value, needs_bias, needs_by_query, needs_by_key] = needs;
         let input = with_contiguous_bias(input);
         let (shape, heads, longest) = (input.query.shape(), heads::<T>(&input), input.longest);
-        let statistics = of_rows([max, inverse_sum]);
+        let statistics = row_statistics([max, inverse_sum]);
         let buffer = |needed: bool, count| vec![T::default(); if needed { count } else { 0 }];
         let mut grads =
             [needs_query, needs_key, needs_value].map(|needed| buffer(needed, shape.num_elements()));
@@ -70,8 +72,8 @@ impl HostKernels for AttentionOp {
         // What is not needed has no values.
         let gradient = |rows: Vec<T>| (!rows.is_empty()).then(|| tensor(rows, shape.clone()));
         let mut grads = Vec::from(grads.map(gradient));
-        let of_bias = |bias: &FloatTensor<Flex>| tensor(T::narrow_all(bias_grad), bias.shape());
-        grads.push(input.bias.as_ref().filter(|_| needs_bias).map(of_bias));
+        let bias_tensor = |bias: &FloatTensor<Flex>| tensor(T::narrow_all(bias_grad), bias.shape());
+        grads.push(input.bias.as_ref().filter(|_| needs_bias).map(bias_tensor));
         grads.push(needs_by_query.then(|| joined(&heads, &vectors, 0)));
         grads.push(needs_by_key.then(|| joined(&heads, &vectors, 1)));
         grads

@@ -7,7 +7,7 @@ mod scatter;
 
 use crate::cube::launch::{RowLaunch, address_type};
 use crate::cube::layer_norm::{SummandsLaunch, source};
-use crate::engine::inputs::Fields;
+use crate::engine::inputs::OperatorInputs;
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Index, Summand, summands};
 use burn_cubecl::CubeBackend;
@@ -23,14 +23,14 @@ fn launch(input: &Input) -> Option<RowLaunch> {
     let floats: Vec<_> = EmbedLayerNormOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
     let has_ids = |summand: &&Summand<CubeBackend>| matches!(summand.rows, Index::Ids { .. });
     let ids = summands(input).into_iter().filter(has_ids).count();
-    // At most, in the backward: mean, rstd, grad, two outputs and CubeCL's own for sizes and scalars, but no beta.
-    let bindings = floats.len() + ids + usize::from(input.dropout.0.is_some()) + 5;
+    // At most, in the backward: mean, rstd, grad and two outputs, but no beta.
+    let buffers = floats.len() + ids + usize::from(input.dropout.0.is_some()) + 4;
     // A table without rows has none that is nearest to an id.
     if floats.iter().any(|float| float.meta.shape()[0] == 0) {
         return None;
     }
     let tables: Vec<_> = summands(input).into_iter().filter_map(|rows| rows.table.as_ref()).collect();
-    let mut on = RowLaunch::of_norm(&tables, [&input.gamma, &input.beta], shape, bindings as u32)?;
+    let mut on = RowLaunch::for_norm(&tables, [&input.gamma, &input.beta], shape, buffers)?;
     on.address_type = on.address_type.max(address_type(floats));
     Some(on)
 }

@@ -26,7 +26,7 @@ fn segment_and_column(#[comptime] hidden: usize, #[comptime] units: usize) -> (u
 /// earlier segment, a run that goes on in a later one).
 #[cube(launch, address_type = "dynamic")]
 fn add_runs<T: Float, W: Float>(
-    places: &[u32],
+    sorted_rows: &[u32],
     sum: &[W],
     table: &mut Tensor<T>,
     partials: &mut [W],
@@ -43,17 +43,17 @@ fn add_runs<T: Float, W: Float>(
         terminate!();
     }
     let end = clamp_max(first + per_segment, tokens);
-    let mut row = places[2 * first];
+    let mut row = sorted_rows[2 * first];
     // A run that began in an earlier segment is not this one's to write.
-    let mut is_open = first > 0 && places[2 * first - 2] == row;
+    let mut is_open = first > 0 && sorted_rows[2 * first - 2] == row;
     let mut total = W::new(0.0);
-    for place in first..end {
+    for index in first..end {
         if row < rows {
             // Tokens that train no row are last, with `rows` as row.
-            total += sum[places[2 * place + 1] as usize * hidden + column];
+            total += sum[sorted_rows[2 * index + 1] as usize * hidden + column];
         }
-        let next = if place + 1 < tokens { places[2 * place + 2] } else { rows };
-        if row < rows && (next != row || place + 1 == end) {
+        let next = if index + 1 < tokens { sorted_rows[2 * index + 2] } else { rows };
+        if row < rows && (next != row || index + 1 == end) {
             if is_open {
                 partials[2 * segment * hidden + column] = total;
             } else if next == row {
@@ -72,7 +72,7 @@ fn add_runs<T: Float, W: Float>(
 /// Adds up the partial sums of each run that is longer than what is left of the segment it begins in.
 #[cube(launch, address_type = "dynamic")]
 fn join<T: Float, W: Float>(
-    places: &[u32],
+    sorted_rows: &[u32],
     partials: &[W],
     table: &mut Tensor<T>,
     tokens: usize,
@@ -88,15 +88,15 @@ fn join<T: Float, W: Float>(
     if end >= tokens || column >= hidden {
         terminate!();
     }
-    let row = places[2 * end];
-    let mut goes_on = places[2 * end - 2] == row && row < rows;
-    if goes_on && (first == 0 || places[2 * first - 2] != row) {
+    let row = sorted_rows[2 * end];
+    let mut goes_on = sorted_rows[2 * end - 2] == row && row < rows;
+    if goes_on && (first == 0 || sorted_rows[2 * first - 2] != row) {
         let mut total = partials[(2 * segment + 1) * hidden + column];
         let mut next = segment + 1;
         while goes_on {
             total += partials[2 * next * hidden + column];
             next += 1;
-            goes_on = next * per_segment < tokens && places[2 * next * per_segment] == row;
+            goes_on = next * per_segment < tokens && sorted_rows[2 * next * per_segment] == row;
         }
         let start = row as usize * table.stride(0);
         table[start + column] = T::cast_from(total);
@@ -128,16 +128,18 @@ fn add_batch<T: Float, W: Float>(
     table[ABSOLUTE_POS] = T::cast_from(total);
 }
 
-/// Tokens that are sorted by comparing all with all: as many comparisons a token, in fast memory.
+/// Tokens that are sorted by comparing all with all: as many comparisons a token, of rows that a cube fetches into shared memory tile
+/// by tile. Not tuned.
 const RUN: usize = 1024;
 
-/// Sorted runs that one launch merges. Each token does a binary search in all but its own.
+/// Sorted runs that one launch merges: each token does a binary search in all but its own. Not tuned: a batch of up to 8,192 tokens
+/// needs one merge.
 const WAYS: usize = 8;
 
-/// Columns that one cube adds up, at most.
+/// The most columns that one cube adds up. Not tuned.
 const COLUMNS: usize = 64;
 
-/// Tokens of a segment, at least.
+/// The fewest tokens of a segment. Not tuned.
 const SEGMENT: usize = 16;
 
 /// The gradient of a table that is looked up by `ids`, given that of the sum, [B, S, H].
@@ -151,7 +153,7 @@ pub(super) fn scatter(
     let rows = table.meta.shape()[0] as u32;
     // No row has this number: without padding every token trains one.
     let pad = padding_idx.map_or(u32::MAX, |pad| pad as u32);
-    let places = sorted(on, ids, rows, pad);
+    let sorted_rows = sorted(on, ids, rows, pad);
     // The kernels write no row that no token reads.
     let gradient = on.zeros(table.meta.shape().clone(), on.float);
     let per_segment = on.rows.isqrt().max(SEGMENT);
@@ -159,13 +161,13 @@ pub(super) fn scatter(
     let partials = on.empty([segments, 2, on.hidden], on.wide);
     let units = COLUMNS.min(on.max_units).min(on.hidden);
     let cubes = segments * on.hidden.div_ceil(units);
-    let addresses = address_type([&places, &sum, &partials, &gradient]);
+    let addresses = address_type([&sorted_rows, &sum, &partials, &gradient]);
     add_runs::launch(
         &on.client,
         on.cubes(cubes),
         CubeDim::new_1d(units as u32),
         addresses,
-        places.clone().into_buffer_arg(),
+        sorted_rows.clone().into_buffer_arg(),
         sum.into_buffer_arg(),
         gradient.clone().into_tensor_arg(),
         partials.clone().into_buffer_arg(),
@@ -182,7 +184,7 @@ pub(super) fn scatter(
             on.cubes(cubes),
             CubeDim::new_1d(units as u32),
             addresses,
-            places.into_buffer_arg(),
+            sorted_rows.into_buffer_arg(),
             partials.into_buffer_arg(),
             gradient.clone().into_tensor_arg(),
             on.rows,
@@ -230,14 +232,14 @@ fn sorted(on: &RowLaunch, ids: &CubeTensor, rows: u32, pad: u32) -> CubeTensor {
     let dim = CubeDim::new_1d(units as u32);
     let addresses = AddressType::from_len(2 * tokens);
     let mut run = RUN.next_multiple_of(units);
-    let mut places = on.empty([tokens, 2], DType::U32);
+    let mut sorted_rows = on.empty([tokens, 2], DType::U32);
     sort::launch(
         &on.client,
         cubes.clone(),
         dim,
         addresses,
         int_tensor(ids.clone()),
-        places.clone().into_buffer_arg(),
+        sorted_rows.clone().into_buffer_arg(),
         tokens,
         run,
         rows,
@@ -251,16 +253,16 @@ fn sorted(on: &RowLaunch, ids: &CubeTensor, rows: u32, pad: u32) -> CubeTensor {
             cubes.clone(),
             dim,
             addresses,
-            places.into_buffer_arg(),
+            sorted_rows.into_buffer_arg(),
             merged.clone().into_buffer_arg(),
             tokens,
             run,
             WAYS,
         );
-        places = merged;
+        sorted_rows = merged;
         run *= WAYS;
     }
-    places
+    sorted_rows
 }
 
 /// The row of `token`; `rows`, which sorts behind all of them, if it trains none.
@@ -274,7 +276,7 @@ fn trained_row(ids: &OwnedTensor<i32>, token: usize, rows: u32, pad: u32) -> u32
 #[cube(launch, address_type = "dynamic")]
 fn sort(
     ids: &OwnedTensor<i32>,
-    places: &mut [u32],
+    sorted_rows: &mut [u32],
     tokens: usize,
     run: usize,
     rows: u32,
@@ -291,7 +293,7 @@ fn sort(
     let end = clamp_max(first + run, tokens);
     let own = if token < end { trained_row(ids, token, rows, pad) } else { rows };
     let mut tile = Shared::<[u32]>::new_slice(units);
-    let mut place = first;
+    let mut index = first;
     for i in 0..(end - first).div_ceil(units) {
         let start = first + i * units;
         // Behind the last token lie rows that sort behind every row.
@@ -303,14 +305,14 @@ fn sort(
         for j in 0..units {
             let other = tile[j];
             if other < own || (other == own && start + j < token) {
-                place += 1;
+                index += 1;
             }
         }
         sync_cube();
     }
     if token < end {
-        places[2 * place] = own;
-        places[2 * place + 1] = token as u32;
+        sorted_rows[2 * index] = own;
+        sorted_rows[2 * index + 1] = token as u32;
     }
 }
 
@@ -323,29 +325,29 @@ fn merge(from: &[u32], to: &mut [u32], tokens: usize, run: usize, #[comptime] wa
     let row = from[2 * ABSOLUTE_POS];
     let own = ABSOLUTE_POS / run;
     let first = own / ways * ways;
-    let mut place = first * run + ABSOLUTE_POS % run;
+    let mut index = first * run + ABSOLUTE_POS % run;
     for i in 0..ways {
         let other = first + i;
         if other < own {
             // Equal rows of earlier runs come first: the sort is stable.
-            place += count_below(from, other * run, run, tokens, row + 1);
+            index += count_below(from, other * run, run, tokens, row + 1);
         } else if other > own {
-            place += count_below(from, other * run, run, tokens, row);
+            index += count_below(from, other * run, run, tokens, row);
         }
     }
-    to[2 * place] = row;
-    to[2 * place + 1] = from[2 * ABSOLUTE_POS + 1];
+    to[2 * index] = row;
+    to[2 * index + 1] = from[2 * ABSOLUTE_POS + 1];
 }
 
 /// The entries of the sorted run from `first` on whose row is below `row`. The run ends with the tokens.
 #[cube]
-fn count_below(places: &[u32], first: usize, run: usize, tokens: usize, row: u32) -> usize {
+fn count_below(sorted_rows: &[u32], first: usize, run: usize, tokens: usize, row: u32) -> usize {
     let start = clamp_max(first, tokens);
     let mut low = start;
     let mut high = clamp_max(first + run, tokens);
     while low < high {
         let middle = low + (high - low) / 2;
-        if places[2 * middle] < row {
+        if sorted_rows[2 * middle] < row {
             low = middle + 1;
         } else {
             high = middle;

@@ -1,6 +1,8 @@
-//! What a config may say: sizes, checked before anything is allocated, and probabilities.
+//! What a config may say, sizes before anything is allocated, and what vectors of the caller must be.
 
 use crate::error::{Error, Result};
+use burn::prelude::*;
+use burn::tensor::DType;
 
 /// The longest vector: 64 times that of the widest published encoder.
 pub(crate) const MAX_WIDTH: usize = 1 << 20;
@@ -48,4 +50,20 @@ pub(crate) fn check_epsilon(epsilon: f64) -> Result<()> {
             "is {epsilon:e}, but must be finite and at least {smallest:.1e}, f32's smallest normal number"
         )
     })
+}
+
+/// Refuses vectors of the caller that are not on the device or not of the dtype of the module that reads them.
+pub(crate) fn check_input<const D: usize>(
+    input: &'static str,
+    values: &Tensor<D>,
+    device: Device,
+    dtype: DType,
+) -> Result<()> {
+    if values.device() != device {
+        return Err(Error::device_mismatch(input, values.device(), device));
+    }
+    if values.dtype() != dtype {
+        return Err(Error::DTypeMismatch { input, found: values.dtype(), expected: dtype });
+    }
+    Ok(())
 }
