@@ -11,6 +11,7 @@ use burn::backend::ir::TensorIr;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Cube, TensorMetadata};
 use burn_cubecl::CubeBackend;
+use burn_std::ExecutionError;
 use std::any::type_name;
 use std::cell::RefCell;
 
@@ -92,8 +93,49 @@ pub(crate) fn register(
     results: Vec<Spec>,
     run: impl Fn(&mut Handles) -> Vec<FloatTensor<CubeBackend>> + Send + Sync + 'static,
 ) -> Vec<FloatTensor<Cube>> {
-    let output = |Spec { shape, dtype }| TensorIr::uninit(client.create_empty_handle(), shape, dtype);
-    let outputs: Vec<_> = results.into_iter().map(output).collect();
+    let outputs = results.into_iter().map(|result| uninit(client, result)).collect();
+    register_outputs(client, id, inputs, outputs, run)
+}
+
+/// Tensors whose values an entry that [`fulfil`] queues will write. What reads one before reports `reason`.
+pub(crate) fn promise(
+    client: &Client,
+    results: Vec<Spec>,
+    reason: &'static str,
+) -> (Vec<TensorIr>, Vec<FloatTensor<Cube>>) {
+    let outputs: Vec<_> = results.into_iter().map(|result| uninit(client, result)).collect();
+    let ir = CustomOpIr::new(reason, &[], &outputs);
+    // The error stays with the tensors until their values are registered.
+    let operation = OperationFn(move |_: &mut Handles| Err(ExecutionError::with_context(reason)));
+    let tensors = client.register(StreamId::current(), OperationIr::Custom(ir), operation);
+    (outputs, tensors)
+}
+
+/// Queues what `run` computes from `inputs` for tensors that were promised.
+pub(crate) fn fulfil(
+    client: &Client,
+    id: &'static str,
+    inputs: &[TensorIr],
+    promised: Vec<TensorIr>,
+    run: impl Fn(&mut Handles) -> Vec<FloatTensor<CubeBackend>> + Send + Sync + 'static,
+) {
+    for tensor in register_outputs(client, id, inputs, promised, run) {
+        // Whoever holds the promised tensor drops it; to drop another with its number would free its memory.
+        let _ = tensor.into_ir();
+    }
+}
+
+fn uninit(client: &Client, Spec { shape, dtype }: Spec) -> TensorIr {
+    TensorIr::uninit(client.create_empty_handle(), shape, dtype)
+}
+
+fn register_outputs(
+    client: &Client,
+    id: &'static str,
+    inputs: &[TensorIr],
+    outputs: Vec<TensorIr>,
+    run: impl Fn(&mut Handles) -> Vec<FloatTensor<CubeBackend>> + Send + Sync + 'static,
+) -> Vec<FloatTensor<Cube>> {
     let ir = CustomOpIr::new(id, inputs, &outputs);
     let operation = OperationFn(move |handles: &mut Handles| {
         for (result, computed) in outputs.iter().zip(run(handles)) {

@@ -1,6 +1,8 @@
 //! What single operators promise beside what the table says of all.
 
 use crate::devices::{all, flex, supported, with_kernels};
+#[cfg(feature = "wgpu")]
+use crate::panics::{says, unless_panics};
 use crate::tolerance::{assert_close, values};
 use crate::{assert_near, draw, tensor, turn};
 use burn::nn::LinearConfig;
@@ -382,5 +384,29 @@ fn a_linear_layer_without_rows_inputs_or_outputs_has_what_is_left() {
             assert!(values(of_weight).iter().all(|&value| value == rows as f64), "{precision}");
             assert_eq!(values(bias.grad(&gradients).unwrap()), vec![rows as f64; outputs]);
         }
+    }
+}
+
+/// Other devices compute at once.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_step_that_waits_is_not_read_and_is_taken_even_if_the_closure_panics() {
+    let device = crate::devices::wgpu();
+    let of = |value: f32| Tensor::<1>::full([5], value, &device);
+    let step = AdamStep { beta_1: 0.5, beta_2: 0.5, epsilon: 0.0, keep: 1.0, root: 1.0, size: 1.0 };
+    let mut stepped = None;
+    let panicked = unless_panics(|| {
+        fuse_adam(|| {
+            let (w, [m, _]) = stepped.insert(adam(step, of(5.0), [of(0.0), of(0.0)], of(2.0)));
+            says(unless_panics(|| values(w.clone())), "`fuse_adam`");
+            says(unless_panics(|| values(w.clone() + m.clone())), "`fuse_adam`");
+            panic!("in the closure")
+        })
+    });
+    says::<(), _>(panicked, "in the closure");
+    let (w, [m, v]) = stepped.expect("the step");
+    let expected = [5.0 - f64::from(1.0 / 2f32.sqrt()), 1.0, 2.0];
+    for (found, expected) in [w, m, v].map(values).into_iter().zip(expected) {
+        assert!(found.iter().all(|value| (value - expected).abs() < 1e-6), "{found:?}, not {expected}");
     }
 }
