@@ -1,3 +1,4 @@
+use super::once_per_batch::OncePerBatch;
 use super::rotary::Angles;
 use crate::error::Result;
 use crate::layers::PaddingMask;
@@ -21,6 +22,10 @@ pub struct Packing {
     pub(super) positions: Arc<[i64]>,
     /// Whether no sequence has padding between its tokens, so that distances of rows are those of places.
     pub(super) is_contiguous: bool,
+    /// Of the places of each sequence, padding included, if rows are others.
+    places: OncePerBatch<[usize; 2], Sequences>,
+    /// Rows of tables of distances.
+    indices: OncePerBatch<Vec<usize>, Tensor<1, Int>>,
 }
 
 /// Between places and rows.
@@ -43,7 +48,9 @@ impl Packing {
             let side_by_side = lengths.iter().flat_map(|&length| 0..length as i64);
             let is_contiguous = side_by_side.eq(positions.iter().copied());
             let (sequences, angles) = (Sequences::new(lengths, device), Angles::default());
-            Self { dims, tokens, sequences, angles, positions: positions.into(), is_contiguous }
+            let (places, indices) = (OncePerBatch::default(), OncePerBatch::default());
+            let positions = positions.into();
+            Self { dims, tokens, sequences, angles, positions, is_contiguous, places, indices }
         };
         // Without padding rows are places, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
@@ -135,9 +142,16 @@ impl Packing {
     /// The places of each sequence, padding included.
     pub(super) fn places(&self) -> Sequences {
         match &self.tokens {
-            Some(tokens) => Sequences::new(vec![self.dims[1]; self.dims[0]], &tokens.moves.device()),
+            Some(tokens) => self
+                .places
+                .get(self.dims, |&[batch, seq]| Sequences::new(vec![seq; batch], &tokens.moves.device())),
             None => self.sequences.clone(),
         }
+    }
+
+    /// `rows` on the device, outside autodiff: layers that read the same ones upload them once.
+    pub(super) fn indices(&self, rows: Vec<usize>, device: &Device) -> Tensor<1, Int> {
+        self.indices.get(rows, |rows| indices(rows, device))
     }
 
     /// Of queries and keys [B, A, S, S], `filled` where what `axis` counts is padding.
