@@ -203,7 +203,7 @@ fn print_matmuls([m, k, n]: [usize; 3], is_quick: bool) {
             (2 * m * k * n * RUNS) as f64 / seconds / 1e12
         };
         let [nn, nt, tn] = [[false, false], [false, true], [true, false]].map(rate);
-        println!("| {m}, {k}, {n} | {dtype:?} | {nn:.1} | {nt:.1} | {tn:.1} |");
+        println!("| {m}, {k}, {n} | {dtype:?} | {nn:.2} | {nt:.2} | {tn:.2} |");
     }
 }
 

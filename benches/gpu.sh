@@ -169,10 +169,12 @@ measure() {
     local began=$SECONDS result=ok status=0
     timeout "$1" bash -euc '"$@"' - run_case "${@:2}" "${size[@]}" >case.txt 2>case.log </dev/null || status=$?
     if [ $status -ne 0 ]; then
-        # Cut by the end of the run, and not by its own limit.
+        # Cut by the end of the run, and not by its own limit; or for the first time, which left kernels in CubeCL's caches.
         [ $status -ne 124 ] || [ "$1" -eq "$case_seconds" ] || return 0
+        grep -qxF "$2 $3: exit status 124" failed.log 2>/dev/null || [ $status -ne 124 ] || result=late
+        { echo "$2 $3: exit status $status" && cat case.txt case.log; } | tee -a failed.log | tail -n 30
+        [ $result = late ] && return 0
         result=failed
-        { echo "$2 $3: exit status $status" && cat case.txt case.log; } | tee -a "failed.log" | tail -n 30
     fi
     [ $status -ne 0 ] || cat case.txt >>"$2.txt"
     finish $result $((SECONDS - began)) "$2" "$3"

@@ -66,7 +66,7 @@ fn queue<O: OnCube>(
     let inputs = O::map::<Cube, Queued>(inputs, &mut |float| queued(float), &mut |int| queued(int));
     let others: Vec<_> = others.into_iter().map(queued).collect();
     let id = if needs.is_some() { type_name::<Upstream<O, Cube>>() } else { type_name::<O>() };
-    register(&client, id, &tensors.into_inner(), results, move |handles| {
+    register(&client, id, &tensors.into_inner(), uninit(&client, results), move |handles| {
         // Both closures of `map` read from it.
         let from = RefCell::new(handles);
         let mut float = |tensor: TensorIr| from.borrow_mut().get_float_tensor::<CubeBackend>(&tensor);
@@ -85,51 +85,8 @@ fn queue<O: OnCube>(
     })
 }
 
-/// Queues what `run` computes from `inputs`.
+/// Queues what `run` computes from `inputs`, as `outputs`.
 pub(crate) fn register(
-    client: &Client,
-    id: &'static str,
-    inputs: &[TensorIr],
-    results: Vec<Spec>,
-    run: impl Fn(&mut Handles) -> Vec<FloatTensor<CubeBackend>> + Send + Sync + 'static,
-) -> Vec<FloatTensor<Cube>> {
-    let outputs = results.into_iter().map(|result| uninit(client, result)).collect();
-    register_outputs(client, id, inputs, outputs, run)
-}
-
-/// Tensors whose values an entry that [`fulfil`] queues will write. What reads one before reports `reason`.
-pub(crate) fn promise(
-    client: &Client,
-    results: Vec<Spec>,
-    reason: &'static str,
-) -> (Vec<TensorIr>, Vec<FloatTensor<Cube>>) {
-    let outputs: Vec<_> = results.into_iter().map(|result| uninit(client, result)).collect();
-    let ir = CustomOpIr::new(reason, &[], &outputs);
-    // The error stays with the tensors until their values are registered.
-    let operation = OperationFn(move |_: &mut Handles| Err(ExecutionError::with_context(reason)));
-    let tensors = client.register(StreamId::current(), OperationIr::Custom(ir), operation);
-    (outputs, tensors)
-}
-
-/// Queues what `run` computes from `inputs` for tensors that were promised.
-pub(crate) fn fulfil(
-    client: &Client,
-    id: &'static str,
-    inputs: &[TensorIr],
-    promised: Vec<TensorIr>,
-    run: impl Fn(&mut Handles) -> Vec<FloatTensor<CubeBackend>> + Send + Sync + 'static,
-) {
-    for tensor in register_outputs(client, id, inputs, promised, run) {
-        // Whoever holds the promised tensor drops it; to drop another with its number would free its memory.
-        let _ = tensor.into_ir();
-    }
-}
-
-fn uninit(client: &Client, Spec { shape, dtype }: Spec) -> TensorIr {
-    TensorIr::uninit(client.create_empty_handle(), shape, dtype)
-}
-
-fn register_outputs(
     client: &Client,
     id: &'static str,
     inputs: &[TensorIr],
@@ -145,6 +102,20 @@ fn register_outputs(
         }
         Ok(())
     });
+    client.register(StreamId::current(), OperationIr::Custom(ir), operation)
+}
+
+/// What is still to be computed.
+pub(crate) fn uninit(client: &Client, results: Vec<Spec>) -> Vec<TensorIr> {
+    let output = |Spec { shape, dtype }| TensorIr::uninit(client.create_empty_handle(), shape, dtype);
+    results.into_iter().map(output).collect()
+}
+
+/// The tensors of `outputs`, which an entry computes that is queued later. What reads one before fails for the `reason`.
+pub(crate) fn promise(client: &Client, outputs: &[TensorIr], reason: &'static str) -> Vec<FloatTensor<Cube>> {
+    let ir = CustomOpIr::new(reason, &[], outputs);
+    // The error stays with the tensors until they are computed.
+    let operation = OperationFn(move |_: &mut Handles| Err(ExecutionError::with_context(reason)));
     client.register(StreamId::current(), OperationIr::Custom(ir), operation)
 }
 

@@ -5,7 +5,7 @@ use super::AdamStep;
 use crate::cube::launch::{RowLaunch, buffer, is_computed};
 use crate::cube::row::cube_sum;
 use crate::engine::call::Path;
-use crate::engine::deferred::{Handles, array, fulfil, promise, register};
+use crate::engine::deferred::{array, promise, register, uninit};
 use crate::engine::operator::Spec;
 use crate::engine::run::plain;
 use crate::numerics::precision::{computed_in, narrow};
@@ -62,18 +62,22 @@ fn queued(
     run: impl Fn(Vec<CubeTensor>) -> Vec<CubeTensor> + Send + Sync + 'static,
 ) -> Vec<DispatchTensor> {
     let tensors: Vec<_> = tensors.into_iter().map(|tensor| plain::<Cube>(tensor).float()).collect();
-    let client = tensors[0].client.clone();
-    let inputs: Vec<_> = tensors.into_iter().map(|tensor| tensor.into_ir()).collect();
-    register(&client, id, &inputs, results, on_floats(&inputs, run)).into_iter().map(dispatched).collect()
+    let outputs = uninit(&tensors[0].client, results);
+    computed(id, tensors, outputs, run).into_iter().map(dispatched).collect()
 }
 
-/// An entry of the queue that runs `run` on `inputs`.
-fn on_floats<F: Fn(Vec<CubeTensor>) -> Vec<CubeTensor>>(
-    inputs: &[TensorIr],
-    run: F,
-) -> impl Fn(&mut Handles) -> Vec<CubeTensor> + use<F> {
-    let inputs = inputs.to_vec();
-    move |handles| run(inputs.iter().map(|input| handles.get_float_tensor::<CubeBackend>(input)).collect())
+fn computed(
+    id: &'static str,
+    tensors: Vec<FloatTensor<Cube>>,
+    outputs: Vec<TensorIr>,
+    run: impl Fn(Vec<CubeTensor>) -> Vec<CubeTensor> + Send + Sync + 'static,
+) -> Vec<FloatTensor<Cube>> {
+    let client = tensors[0].client.clone();
+    let inputs: Vec<_> = tensors.into_iter().map(|tensor| tensor.into_ir()).collect();
+    let tensors = inputs.clone();
+    register(&client, id, &inputs, outputs, move |handles| {
+        run(tensors.iter().map(|tensor| handles.get_float_tensor::<CubeBackend>(tensor)).collect())
+    })
 }
 
 /// The most buffers that a launch binds besides [`OTHERS`].
@@ -89,21 +93,17 @@ fn per_launch(on: &RowLaunch, buffers: usize) -> usize {
     (BUFFERS.min(bindings.saturating_sub(OTHERS)) / buffers).max(1)
 }
 
-/// The most cubes of a launch that adds up, each of which leaves a sum.
-const CUBES: usize = 512;
-
-/// The most cubes of a launch that changes values.
-const MANY_CUBES: usize = 2048;
+/// The most cubes of a launch.
+const CUBES: usize = 1024;
 
 /// The fewest values of the largest tensor that a unit takes.
 const VALUES: usize = 4;
 
 /// Σ x² over all values of `tensors`, of one dtype, `[1]`.
 fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
-    let size = |tensor: &CubeTensor| tensor.meta.shape().num_elements();
-    let largest = tensors.iter().map(size).max().unwrap_or(0);
+    let largest = largest(&tensors);
     let on = RowLaunch::new(&tensors[0], [1, largest.max(1)]);
-    let tensors: Vec<_> = tensors.into_iter().filter(|tensor| size(tensor) > 0).collect();
+    let tensors: Vec<_> = tensors.into_iter().filter(|tensor| !tensor.meta.shape().contains(&0)).collect();
     let per_launch = per_launch(&on, 1);
     // From the largest alone: each tensor is read by all cubes.
     let cubes = largest.div_ceil(VALUES * on.max_units).clamp(1, CUBES);
@@ -177,23 +177,23 @@ pub(super) fn scaled(mut tensors: Vec<DispatchTensor>, factor: DispatchTensor) -
 
 fn products(tensors: Vec<CubeTensor>, factor: CubeTensor) -> Vec<CubeTensor> {
     let on = RowLaunch::new(&tensors[0], [1, largest(&tensors).max(1)]);
-    let written: Vec<_> = tensors.into_iter().map(|tensor| Written::new(tensor, &on)).collect();
-    let cubes = on.hidden.div_ceil(VALUES * on.max_units).clamp(1, MANY_CUBES);
-    for (some, _) in launches(&on, 0, written.iter().map(|tensor| (tensor, ())).collect()) {
+    let tensors: Vec<_> = tensors.into_iter().map(|tensor| Written::new(tensor, &on)).collect();
+    let cubes = on.hidden.div_ceil(VALUES * on.max_units).clamp(1, CUBES);
+    for some in launches(&on, &tensors, 0) {
         scale_kernel::launch(
             &on.client,
             on.cubes(cubes),
             CubeDim::new_1d(on.max_units as u32),
             AddressType::from_len(on.hidden + cubes * on.max_units),
-            some.iter().map(|tensor| tensor.input()).collect(),
-            some.iter().enumerate().map(|(i, tensor)| tensor.output(i)).collect(),
+            some.iter().map(|&i| buffer(tensors[i].from.clone())).collect(),
+            some.iter().enumerate().map(|(place, &i)| tensors[i].output(place)).collect(),
             buffer(factor.clone()),
             cubes,
             on.max_units,
             on.floats(),
         );
     }
-    written.into_iter().map(|tensor| tensor.to).collect()
+    tensors.into_iter().map(|tensor| tensor.to).collect()
 }
 
 /// A tensor that a kernel reads, and what it writes instead.
@@ -213,40 +213,27 @@ impl Written {
         Self { from, to, is_in_place }
     }
 
-    fn input(&self) -> BufferArg {
-        buffer(self.from.clone())
-    }
-
-    /// The output, where the input is the `i`-th argument.
-    fn output(&self, i: usize) -> BufferArg {
+    /// The output, where the input is the argument at `place`.
+    fn output(&self, place: usize) -> BufferArg {
         let output = buffer(self.to.clone());
-        if self.is_in_place { BufferArg::alias(i, output.len()) } else { output }
+        if self.is_in_place { BufferArg::alias(place, output.len()) } else { output }
     }
 }
 
-/// The tensors of each launch, which binds so many `others` with each, and what belongs to them; those without values are left out. A
-/// kernel is compiled for each number of tensors that are written in place, and of others: for the most, and for what is left over.
-fn launches<'a, T>(
-    on: &RowLaunch,
-    others: usize,
-    tensors: Vec<(&'a Written, T)>,
-) -> Vec<(Vec<&'a Written>, Vec<T>)> {
-    let has_values = |(tensor, _): &(&Written, T)| tensor.from.meta.shape().num_elements() > 0;
-    let (in_place, apart): (Vec<_>, Vec<_>) =
-        tensors.into_iter().filter(has_values).partition(|(tensor, _)| tensor.is_in_place);
-    let mut launches = Vec::new();
-    for (tensors, buffers) in [(in_place, 1 + others), (apart, 2 + others)] {
-        let mut tensors = tensors.into_iter().peekable();
-        while tensors.peek().is_some() {
-            launches.push(tensors.by_ref().take(per_launch(on, buffers)).unzip());
-        }
-    }
-    launches
+/// Which tensors each launch takes, if it binds so many `others` with each. A kernel is compiled for each number of tensors, in place
+/// and not: for the most, and for what is left over.
+fn launches(on: &RowLaunch, tensors: &[Written], others: usize) -> Vec<Vec<usize>> {
+    let alike = |is_in_place: bool, buffers: usize| {
+        let is_one =
+            |tensor: &Written| tensor.is_in_place == is_in_place && !tensor.from.meta.shape().contains(&0);
+        let all: Vec<usize> = (0..tensors.len()).filter(|&i| is_one(&tensors[i])).collect();
+        all.chunks(per_launch(on, buffers)).map(<[usize]>::to_vec).collect::<Vec<_>>()
+    };
+    [alike(true, others + 1), alike(false, others + 2)].concat()
 }
 
-/// The number of values of the largest tensor.
-fn largest<'a>(tensors: impl IntoIterator<Item = &'a CubeTensor>) -> usize {
-    tensors.into_iter().map(|tensor| tensor.meta.shape().num_elements()).max().unwrap_or(0)
+fn largest(tensors: &[CubeTensor]) -> usize {
+    tensors.iter().map(|tensor| tensor.meta.shape().num_elements()).max().unwrap_or(0)
 }
 
 #[cube(launch, address_type = "dynamic")]
@@ -295,12 +282,8 @@ pub(super) fn takes_step(tensors: &[DispatchTensor; 4]) -> bool {
     shape.num_elements() > 0 && takes(values) && others.iter().zip([wide, wide, values.dtype()]).all(is_alike)
 }
 
-/// A step whose results were promised.
-struct Waiting {
-    step: AdamStep,
-    tensors: [FloatTensor<Cube>; 4],
-    results: Vec<TensorIr>,
-}
+/// A step whose results were promised, and what it reads.
+type Waiting = (AdamStep, [FloatTensor<Cube>; 4], Vec<TensorIr>);
 
 thread_local! {
     /// The steps that wait on this thread for the end of [`fused`], if it runs.
@@ -313,82 +296,75 @@ pub(super) fn fused<T>(f: impl FnOnce() -> T) -> T {
     // Also if it panics: optimizers hold what was promised.
     let result = catch_unwind(AssertUnwindSafe(f));
     let waiting = WAITING.replace(others).expect("the steps of `f`");
-    let key = |Waiting { step, tensors: [values, ..], .. }: &Waiting| {
-        (values.device(), values.dtype(), [step.beta_1, step.beta_2, step.epsilon])
-    };
-    for alike in grouped(waiting, key) {
-        let client = alike[0].tensors[0].client.clone();
-        let (mut steps, mut inputs, mut results) = (Vec::new(), Vec::new(), Vec::new());
-        for waiting in alike {
-            steps.push(waiting.step);
-            inputs.extend(waiting.tensors.map(|tensor| tensor.into_ir()));
-            results.extend(waiting.results);
+    for alike in grouped(waiting, |(_, [values, ..], _)| (values.device(), values.dtype())) {
+        let (steps, inputs, outputs): (Vec<_>, Vec<_>, Vec<_>) = alike.into_iter().collect();
+        let run = move |tensors| stepped(&steps, tensors);
+        for tensor in
+            computed("burn_fused::adam", inputs.into_iter().flatten().collect(), outputs.concat(), run)
+        {
+            // Whoever holds the promised tensor drops it; to drop another of its number would free its memory.
+            let _ = tensor.into_ir();
         }
-        let run = on_floats(&inputs, move |tensors| stepped(&steps, tensors));
-        fulfil(&client, "burn_fused::adam", &inputs, results, run);
     }
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// The new values and moments of `[values, mean, square, gradient]`.
 pub(super) fn adam(step: AdamStep, tensors: [DispatchTensor; 4]) -> [DispatchTensor; 3] {
-    let specs = tensors[..3].iter().map(Spec::of).collect();
-    WAITING.with_borrow_mut(|waiting| {
+    let tensors = tensors.map(|tensor| plain::<Cube>(tensor).float());
+    let results = uninit(&tensors[0].client, tensors[..3].iter().map(Spec::of).collect());
+    let stepped = WAITING.with_borrow_mut(|waiting| {
         let Some(waiting) = waiting else {
             let run = move |tensors| stepped(&[step], tensors);
-            return array(queued("burn_fused::adam", tensors.into(), specs, run));
+            return computed("burn_fused::adam", tensors.into(), results, run);
         };
-        let tensors = tensors.map(|tensor| plain::<Cube>(tensor).float());
         let reason = "a value that `fuse_adam` computes at its end was read before";
-        let (results, promised) = promise(&tensors[0].client, specs, reason);
-        waiting.push(Waiting { step, tensors, results });
-        array(promised.into_iter().map(dispatched))
-    })
+        let promised = promise(&tensors[0].client, &results, reason);
+        waiting.push((step, tensors, results));
+        promised
+    });
+    array(stepped.into_iter().map(dispatched))
 }
 
-/// The new values and moments of each step, of which `tensors` has the values, moments and gradient. The β and ε of all are equal.
+/// The new values and moments of each step, of which `tensors` has the values, moments and gradient.
 fn stepped(steps: &[AdamStep], tensors: Vec<CubeTensor>) -> Vec<CubeTensor> {
     let on = RowLaunch::new(&tensors[0], [1, largest(&tensors)]);
+    let (mut gradients, mut others) = (Vec::new(), Vec::new());
     let mut tensors = tensors.into_iter();
-    let tensors: Vec<_> = steps
-        .iter()
-        .map(|_| {
-            let [values, mean, square, gradient] = array(tensors.by_ref().take(4));
-            (Written::new(gradient, &on), values, [mean, square].map(owned))
-        })
-        .collect();
-    let cubes = on.hidden.div_ceil(VALUES * on.max_units).clamp(1, MANY_CUBES);
-    // 1 − β in f64: of an f32 β near 1 few digits would be left.
-    let AdamStep { beta_1, beta_2, epsilon, .. } = steps[0];
-    let constants =
-        || ConstantsLaunch::new(on.scalar(1.0 - beta_1), on.scalar(1.0 - beta_2), on.scalar(epsilon));
-    let rates = |&AdamStep { keep, root, size, .. }: &AdamStep| {
-        RatesLaunch::new(on.scalar(keep), on.scalar(root), on.scalar(size))
+    for _ in steps {
+        let [values, mean, square, gradient] = array(tensors.by_ref().take(4));
+        // The new values are in the gradient's memory.
+        gradients.push(Written::new(gradient, &on));
+        others.push([values, owned(mean), owned(square)]);
+    }
+    let cubes = on.hidden.div_ceil(VALUES * on.max_units).clamp(1, CUBES);
+    let constants = |&i: &usize| {
+        let AdamStep { beta_1, beta_2, epsilon, keep, root, size } = steps[i];
+        // 1 − β in f64: of an f32 β near 1 few digits would be left.
+        let [toward_1, toward_2, epsilon, keep, root, size] =
+            [1.0 - beta_1, 1.0 - beta_2, epsilon, keep, root, size].map(|value| on.scalar(value));
+        ConstantsLaunch::new(toward_1, toward_2, epsilon, keep, root, size)
     };
-    let all = tensors
-        .iter()
-        .zip(steps)
-        .map(|((gradient, values, moments), step)| (gradient, (values, moments, step)));
-    for (gradients, others) in launches(&on, 3, all.collect()) {
+    let all = &others;
+    for some in launches(&on, &gradients, 3) {
+        let other = |which: usize| some.iter().map(move |&i| buffer(all[i][which].clone()));
         adam_kernel::launch(
             &on.client,
             on.cubes(cubes),
             CubeDim::new_1d(on.max_units as u32),
             AddressType::from_len(on.hidden + cubes * on.max_units),
-            gradients.iter().map(|gradient| gradient.input()).collect(),
-            others.iter().map(|(values, ..)| buffer((*values).clone())).collect(),
-            // The new values are in the gradient's memory.
-            gradients.iter().enumerate().map(|(i, gradient)| gradient.output(i)).collect(),
-            others.iter().map(|(_, [mean, _], _)| buffer(mean.clone())).collect(),
-            others.iter().map(|(_, [_, square], _)| buffer(square.clone())).collect(),
-            others.iter().map(|(.., step)| rates(step)).collect(),
-            constants(),
+            some.iter().map(|&i| buffer(gradients[i].from.clone())).collect(),
+            other(0).collect(),
+            some.iter().enumerate().map(|(place, &i)| gradients[i].output(place)).collect(),
+            other(1).collect(),
+            other(2).collect(),
+            some.iter().map(constants).collect(),
             cubes,
             on.max_units,
             on.floats(),
         );
     }
-    tensors.into_iter().flat_map(|(gradient, _, [mean, square])| [gradient.to, mean, square]).collect()
+    gradients.into_iter().zip(others).flat_map(|(g, [_, mean, square])| [g.to, mean, square]).collect()
 }
 
 /// A tensor in memory that may be written, its values side by side: whoever else holds it keeps what it is.
@@ -397,17 +373,12 @@ fn owned(tensor: CubeTensor) -> CubeTensor {
     into_contiguous(if tensor.can_mut() { tensor } else { tensor.copy() })
 }
 
-/// The numbers of an [`AdamStep`] that all steps of a launch share, with 1 − β for β.
+/// The numbers of an [`AdamStep`], with 1 − β for β.
 #[derive(CubeType, CubeLaunch)]
 struct Constants {
     toward_1: InputScalar,
     toward_2: InputScalar,
     epsilon: InputScalar,
-}
-
-/// The other numbers of an [`AdamStep`].
-#[derive(CubeType, CubeLaunch)]
-struct Rates {
     keep: InputScalar,
     root: InputScalar,
     size: InputScalar,
@@ -420,8 +391,7 @@ fn adam_kernel<T: Float, W: Float>(
     outputs: &mut Sequence<Box<[T]>>,
     means: &mut Sequence<Box<[W]>>,
     squares: &mut Sequence<Box<[W]>>,
-    rates: &Sequence<Rates>,
-    constants: &Constants,
+    constants: &Sequence<Constants>,
     cubes: usize,
     #[comptime] units: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
@@ -434,16 +404,16 @@ fn adam_kernel<T: Float, W: Float>(
     for i in 0..gradients.len() {
         let mut index = first_index(i, cubes, units);
         let (output, mean, square) = (outputs.index_mut(i), means.index_mut(i), squares.index_mut(i));
-        let rates = rates.index(i);
+        let constants = constants.index(i);
         while index < gradients[i].len() {
             let g = W::cast_from(gradients[i][index]);
             let m = (g - mean[index]) * constants.toward_1.get::<W>() + mean[index];
             let v = (g * g - square[index]) * constants.toward_2.get::<W>() + square[index];
             mean[index] = m;
             square[index] = v;
-            let step = m / (v.sqrt() * rates.root.get::<W>() + constants.epsilon.get::<W>());
-            let kept = W::cast_from(values[i][index]) * rates.keep.get::<W>();
-            output[index] = T::cast_from(kept - step * rates.size.get::<W>());
+            let step = m / (v.sqrt() * constants.root.get::<W>() + constants.epsilon.get::<W>());
+            let kept = W::cast_from(values[i][index]) * constants.keep.get::<W>();
+            output[index] = T::cast_from(kept - step * constants.size.get::<W>());
             index += cubes * units;
         }
     }
