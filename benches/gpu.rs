@@ -1,9 +1,9 @@
-//! What `benches/gpu.sh` measures on a CubeCL device: one part each for `operator`, `first`, `rates`, `profile`, `steps` and
-//! `launches`.
+//! What `benches/gpu.sh` measures on a CubeCL device, case by case; `plan` prints the cases of each part, the most wanted first.
 //!
-//!     BURN_DEVICE=vulkan cargo bench --features vulkan --bench gpu -- operator
+//!     BURN_DEVICE=vulkan cargo bench --features vulkan --bench gpu -- plan
+//!     BURN_DEVICE=vulkan cargo bench --features vulkan --bench gpu -- steps "BERT-base, 8 × 128"
 //!
-//! With `quick` after the part's name sizes are small: enough to see that everything runs, and no measurement.
+//! With `quick` at the end sizes are small: enough to see that everything runs, and no measurement.
 
 mod bert_base;
 #[path = "../tests/support/counting_allocator/mod.rs"]
@@ -21,7 +21,7 @@ use bert_base::{Bench, Path, WORKLOADS};
 use burn::prelude::*;
 use burn::tensor::{DType, Distribution};
 use burn_bert::BertEmbeddingsConfig;
-use burn_bert::functional::{Precision, autocast, on_reference_path};
+use burn_bert::functional::{Positions, Precision, Sequences, attention, autocast, on_reference_path};
 use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig};
 use counting_allocator::Counting;
 use launches::{launches, timed_launches};
@@ -37,31 +37,95 @@ use whole_model::Training;
 #[global_allocator]
 static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 
-/// The largest has 65,536 tokens.
-const SHAPES: [[usize; 2]; 3] = [[8, 128], [32, 128], [128, 512]];
-
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (part, is_quick) = match arguments[..] {
-        [part] => (part, false),
-        [part, "quick"] => (part, true),
-        _ => ("", false),
-    };
-    let shapes = if is_quick { &SHAPES[..1] } else { &SHAPES };
-    match part {
-        "operator" => operator_table::print(shapes),
-        "first" => print_first_steps(&models(is_quick)[..1]),
-        "rates" => print_rates(is_quick),
-        "profile" => print_profiles(&models(is_quick), &cases(is_quick), is_quick),
-        "steps" => masked_lm_table::print(&models(is_quick), &cases(is_quick), "", race(is_quick)),
-        "launches" => print_launches(shapes, &models(is_quick)),
-        _ => {
-            eprintln!("usage: gpu operator|first|rates|profile|steps|launches [quick]");
+    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let is_quick = arguments.last() == Some(&"quick");
+    if is_quick {
+        arguments.pop();
+    }
+    let plan = plan(is_quick);
+    match arguments[..] {
+        ["plan"] => {
+            plan.iter().for_each(|(part, case, _)| println!("{part} {case}"));
+            return ExitCode::SUCCESS;
+        }
+        ["first"] => {
+            print_first_steps(is_quick);
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    match plan.into_iter().find(|(part, case, _)| arguments == [*part, case]) {
+        Some((.., run)) => run(),
+        None => {
+            eprintln!("usage: gpu plan|first [quick], or gpu PART CASE [quick] with a line of the plan");
             return ExitCode::from(2);
         }
     }
     ExitCode::SUCCESS
+}
+
+/// A part, the name of a case, and what measures it.
+type Planned = (&'static str, String, Box<dyn FnOnce()>);
+
+/// The most wanted first: launches and bytes, what the device can do, steps, and then what explains them.
+fn plan(is_quick: bool) -> Vec<Planned> {
+    let mut plan: Vec<Planned> = Vec::new();
+    let mut add = |part, case: String, run: Box<dyn FnOnce()>| plan.push((part, case, run));
+    let steps = steps(is_quick);
+    let models = models(is_quick);
+    let counted = |path: Counted| models.clone().into_iter().map(move |(name, config)| (name, config, path));
+    let counts = |(name, config, path): (&'static str, BertModelConfig, Counted)| {
+        let run: Box<dyn FnOnce()> = Box::new(move || print_launches(name, &config, path));
+        (format!("{name}, {}", path.name()), run)
+    };
+    let precisions = [Counted::Kernels(Precision::F32), Counted::Kernels(Precision::Bf16)];
+    for (case, run) in precisions.into_iter().flat_map(counted).map(counts) {
+        add("launches", case, run);
+    }
+    add("rates", "copies".into(), Box::new(move || print_copies(is_quick)));
+    let sizes = [[8192, 8192, 8192], [4096, 768, 3072], [16384, 768, 3072], [1024, 768, 768]];
+    for &size in if is_quick { &sizes[3..] } else { &sizes } {
+        add("rates", format!("matmuls {size:?}"), Box::new(move || print_matmuls(size, is_quick)));
+    }
+    for (name, config, case) in steps.clone() {
+        let run = move || masked_lm_table::print(&[(name, config)], &[case], "", race(is_quick));
+        add("steps", case.row(name), Box::new(run));
+    }
+    for &length in if is_quick { &[128][..] } else { &[128, 512, 1024, 2048, 4096] } {
+        add("attention", format!("L {length}"), Box::new(move || print_attention(length, is_quick)));
+    }
+    for (name, config, case) in steps {
+        add("profile", case.row(name), Box::new(move || print_profiles(name, &config, case, is_quick)));
+    }
+    // The largest has 65,536 tokens.
+    let shapes = [[8, 128], [32, 128], [128, 512]];
+    for &shape @ [batch, seq] in if is_quick { &shapes[..1] } else { &shapes } {
+        add("operator", format!("{batch} × {seq}"), Box::new(move || operator_table::print(&[shape])));
+        let run = move || print_launches_of_embeddings(shape);
+        add("embeddings", format!("{batch} × {seq}"), Box::new(run));
+    }
+    for (case, run) in counted(Counted::Reference).map(counts) {
+        add("launches", case, run);
+    }
+    plan
+}
+
+/// Models with the batches of a step.
+fn steps(is_quick: bool) -> Vec<(&'static str, BertModelConfig, Case)> {
+    let larger = [[32, 128], [32, 512]].map(|shape| Case { shape, fastest: true, ..Case::DEFAULT });
+    let cases = if is_quick { vec![Case::DEFAULT] } else { [[Case::DEFAULT].as_slice(), &larger].concat() };
+    // BERT-base first, the model that most people know.
+    let models = models(is_quick).into_iter().rev();
+    let mut steps: Vec<_> = models
+        .flat_map(|(name, config)| cases.iter().map(move |&case| (name, config.clone(), case)))
+        .collect();
+    if !is_quick {
+        let long = Case { shape: [8, 512], ..larger[0] };
+        steps.push(("ModernBERT-base", BertModelConfig::modernbert_base(), long));
+    }
+    steps
 }
 
 fn models(is_quick: bool) -> Vec<(&'static str, BertModelConfig)> {
@@ -71,11 +135,6 @@ fn models(is_quick: bool) -> Vec<(&'static str, BertModelConfig)> {
     let embeddings = BertEmbeddingsConfig::bert_base_uncased().with_hidden_size(64).with_vocab_size(1000);
     let tiny = BertModelConfig::new(embeddings).with_num_hidden_layers(2).with_num_attention_heads(2);
     vec![("tiny (2 layers, H 64)", tiny.with_intermediate_size(256))]
-}
-
-fn cases(is_quick: bool) -> Vec<Case> {
-    let larger = [[32, 128], [32, 512]].map(|shape| Case { shape, fastest: true, ..Case::DEFAULT });
-    if is_quick { vec![Case::DEFAULT] } else { [[Case::DEFAULT].as_slice(), &larger].concat() }
 }
 
 /// More steps than on a CPU, where a step takes seconds.
@@ -89,89 +148,147 @@ fn race(is_quick: bool) -> Race {
 
 /// How long the first steps of training take: kernels are compiled and products tuned in them, as far as CubeCL's caches
 /// do not know them.
-fn print_first_steps(models: &[(&str, BertModelConfig)]) {
+fn print_first_steps(is_quick: bool) {
     println!("seconds of the first steps of training, in order, and of a later one (median)\n");
-    for (name, config) in models {
-        let device = Device::default().autodiff();
-        let batch = masked_lm_table::batch(config, Case::DEFAULT.shape, &device);
-        let mut training = Training::new(BertForMaskedLmConfig::new(config.clone()).init(&device));
-        let mut steps = |steps| race::time(steps, || training.step(|model| model.forward(&batch).loss));
-        let first = steps(4).into_iter().map(|milliseconds| format!("{:.2}", milliseconds / 1e3));
-        let first: Vec<String> = first.collect();
-        println!("{name}: {}; {:.3}", first.join(", "), race::median(steps(5)) / 1e3);
-    }
+    let (name, config) = models(is_quick).swap_remove(0);
+    let device = Device::default().autodiff();
+    let batch = masked_lm_table::batch(&config, Case::DEFAULT.shape, &device);
+    let mut training = Training::new(BertForMaskedLmConfig::new(config).init(&device));
+    let mut steps = |steps| race::time(steps, || training.step(|model| model.forward(&batch).loss));
+    let first = steps(4).into_iter().map(|milliseconds| format!("{:.2}", milliseconds / 1e3));
+    let first: Vec<String> = first.collect();
+    println!("{name}: {}; {:.3}", first.join(", "), race::median(steps(5)) / 1e3);
 }
 
-/// What bounds a step: the rate of Burn's matmuls at BERT-base's shapes and at one that a device does best, and that of
-/// copies.
-fn print_rates(is_quick: bool) {
-    let device = Device::default();
-    let median = |mut run: Box<dyn FnMut()>| {
-        run();
-        run();
-        race::median(race::time(if is_quick { 1 } else { 15 }, run)) / 1e3
-    };
-    let sizes = [[1024, 768, 768], [4096, 768, 3072], [16384, 768, 3072], [8192, 8192, 8192]];
-    let sizes = if is_quick { &sizes[..1] } else { &sizes };
-    println!("TFLOP/s of Burn's matmuls [M, K] · [K, N] with each operand as it is or transposed\n");
-    println!("| M, K, N | dtype | nn | nt | tn |\n|---|---|---|---|---|");
-    for &[m, k, n] in sizes {
-        for dtype in [DType::F32, DType::BF16].into_iter().filter(|&dtype| device.supports_dtype(dtype)) {
-            let rate = |transposed: [bool; 2]| {
-                let matrix = |[rows, columns]: [usize; 2], transposed: bool| {
-                    let dims = if transposed { [columns, rows] } else { [rows, columns] };
-                    let values =
-                        Tensor::<2>::random(dims, Distribution::Normal(0.0, 1.0), &device).cast(dtype);
-                    if transposed { values.transpose() } else { values }
-                };
-                let (a, b) = (matrix([m, k], transposed[0]), matrix([k, n], transposed[1]));
-                let device = device.clone();
-                // Several a wait, so that the device has work throughout.
-                let seconds = median(Box::new(move || {
-                    let products: Vec<_> = (0..RUNS).map(|_| a.clone().matmul(b.clone())).collect();
-                    device.sync().expect("the device works");
-                    drop(products);
-                }));
-                (2 * m * k * n * RUNS) as f64 / seconds / 1e12
-            };
-            let [nn, nt, tn] = [[false, false], [false, true], [true, false]].map(rate);
-            println!("| {m}, {k}, {n} | {dtype:?} | {nn:.1} | {nt:.1} | {tn:.1} |");
-        }
-    }
+/// The median seconds of `run`, once it is warm.
+fn seconds(is_quick: bool, mut run: impl FnMut()) -> f64 {
+    run();
+    run();
+    race::median(race::time(if is_quick { 1 } else { 15 }, run)) / 1e3
+}
+
+/// Runs between two waits, so that the device has work throughout.
+const RUNS: usize = 5;
+
+/// What bounds a step beside matmuls: the rate of copies.
+fn print_copies(is_quick: bool) {
     let values = if is_quick { 1 << 20 } else { 1 << 28 };
-    let x = Tensor::<1>::ones([values], &device);
-    let seconds = median(Box::new(move || {
+    let x = Tensor::<1>::ones([values], &Device::default());
+    let seconds = seconds(is_quick, || {
         let copies: Vec<_> = (0..RUNS).map(|_| x.clone() * 2.0).collect();
         x.device().sync().expect("the device works");
         drop(copies);
-    }));
-    println!("\ncopies, read and written: {:.0} GB/s", (8 * values * RUNS) as f64 / seconds / 1e9);
+    });
+    println!("copies, read and written: {:.0} GB/s\n", (8 * values * RUNS) as f64 / seconds / 1e9);
 }
 
-/// Runs between two waits.
-const RUNS: usize = 5;
-
-/// What kernels take in a step of each model, by precision.
-fn print_profiles(models: &[(&str, BertModelConfig)], cases: &[Case], is_quick: bool) {
-    for ((name, config), case) in models.iter().flat_map(|model| cases.iter().map(move |case| (model, case)))
-    {
-        let device = Device::default().autodiff();
-        device.seed(0);
-        let batch = masked_lm_table::batch(config, case.shape, &device);
-        for precision in [Precision::F32, Precision::Bf16] {
-            if precision.check(&device).is_err() {
-                continue;
-            }
-            let mut training = Training::new(BertForMaskedLmConfig::new(config.clone()).init(&device));
-            let mut step = || training.step(|model| autocast(precision, || model.forward(&batch).loss));
-            (0..4).for_each(|_| step());
-            let milliseconds = race::median(race::time(if is_quick { 1 } else { 9 }, &mut step));
-            let [rows, columns] = case.shape;
-            println!("\n{name}, {rows} × {columns}, {precision:?}: a step takes {milliseconds:.2} ms");
-            print_profile(timed_launches(&device, step));
-            println!("\n{}", training.breakdown(|model| autocast(precision, || model.forward(&batch).loss)));
-        }
+/// The rate of Burn's matmuls at a shape: one that a device does best, and BERT-base's.
+fn print_matmuls([m, k, n]: [usize; 3], is_quick: bool) {
+    let device = Device::default();
+    println!("TFLOP/s of Burn's matmuls [M, K] · [K, N] with each operand as it is or transposed\n");
+    println!("| M, K, N | dtype | nn | nt | tn |\n|---|---|---|---|---|");
+    for dtype in [DType::F32, DType::BF16].into_iter().filter(|&dtype| device.supports_dtype(dtype)) {
+        let rate = |transposed: [bool; 2]| {
+            let matrix = |[rows, columns]: [usize; 2], transposed: bool| {
+                let dims = if transposed { [columns, rows] } else { [rows, columns] };
+                let values = Tensor::<2>::random(dims, Distribution::Normal(0.0, 1.0), &device).cast(dtype);
+                if transposed { values.transpose() } else { values }
+            };
+            let (a, b) = (matrix([m, k], transposed[0]), matrix([k, n], transposed[1]));
+            let seconds = seconds(is_quick, || {
+                let products: Vec<_> = (0..RUNS).map(|_| a.clone().matmul(b.clone())).collect();
+                device.sync().expect("the device works");
+                drop(products);
+            });
+            (2 * m * k * n * RUNS) as f64 / seconds / 1e12
+        };
+        let [nn, nt, tn] = [[false, false], [false, true], [true, false]].map(rate);
+        println!("| {m}, {k}, {n} | {dtype:?} | {nn:.2} | {nt:.2} | {tn:.2} |");
     }
+}
+
+/// What this device did in the part `rates`, whose output lies in the current folder: the best TFLOP/s of matmuls in `dtype`,
+/// and GB/s of copies.
+fn rates(dtype: DType) -> Option<[f64; 2]> {
+    let measured = std::fs::read_to_string("rates.txt").ok()?;
+    let copies = measured.lines().find_map(|line| line.strip_prefix("copies, read and written: "));
+    let rows = measured.lines().map(|line| line.split(" | ").collect::<Vec<_>>());
+    let rows = rows.filter(|cells| cells.get(1) == Some(&format!("{dtype:?}").as_str()));
+    let numbers = |cells: Vec<&str>| {
+        cells[2..].iter().filter_map(|cell| cell.trim_end_matches(" |").parse().ok()).collect::<Vec<f64>>()
+    };
+    Some([rows.flat_map(numbers).reduce(f64::max)?, copies?.split(' ').next()?.parse().ok()?])
+}
+
+/// Attention alone, to 16,384 tokens in sequences of one length, with BERT-base's heads.
+fn print_attention(length: usize, is_quick: bool) {
+    let (tokens, heads, hidden) = (if is_quick { 256 } else { 16_384 }, 12, 768);
+    let device = Device::default().autodiff();
+    let sequences = Sequences::new(vec![length; tokens / length], &device);
+    println!("attention, {tokens} tokens, {heads} heads of {} columns\n", hidden / heads);
+    println!(
+        "| L | dtype | forward, ms | TFLOP/s | forward and backward, ms | TFLOP/s |\n|---|---|---|---|---|---|"
+    );
+    for dtype in [DType::F32, DType::BF16].into_iter().filter(|&dtype| device.supports_dtype(dtype)) {
+        let rows = || Tensor::<2>::random([tokens, hidden], Distribution::Normal(0.0, 1.0), &device);
+        let rows = [(); 3].map(|()| rows().cast(dtype).detach().require_grad());
+        let forward = || attention(rows.clone(), &sequences, heads, Positions::default(), 0.0);
+        let alone = seconds(is_quick, || {
+            let context = forward();
+            device.sync().expect("the device works");
+            drop(context);
+        });
+        let both = seconds(is_quick, || {
+            let gradients = forward().backward();
+            device.sync().expect("the device works");
+            drop(gradients);
+        });
+        // Two products forward, five backward.
+        let product = (2 * tokens * length * hidden) as f64 / 1e12;
+        let [alone, both] = [(alone, 2.0), (both, 7.0)]
+            .map(|(seconds, products)| format!("{:.2} | {:.1}", seconds * 1e3, products * product / seconds));
+        println!("| {length} | {dtype:?} | {alone} | {both} |");
+    }
+}
+
+/// What kernels take in a step, by precision, and how much of the device's rates a step uses.
+fn print_profiles(name: &str, config: &BertModelConfig, case: Case, is_quick: bool) {
+    let device = Device::default().autodiff();
+    device.seed(0);
+    let batch = masked_lm_table::batch(config, case.shape, &device);
+    for precision in [Precision::F32, Precision::Bf16] {
+        if precision.check(&device).is_err() {
+            continue;
+        }
+        let model: BertForMaskedLm = BertForMaskedLmConfig::new(config.clone()).init(&device);
+        let flops = matmul_flops(&model, config, case.shape);
+        let mut training = Training::new(model);
+        let mut step = || training.step(|model| autocast(precision, || model.forward(&batch).loss));
+        (0..4).for_each(|_| step());
+        let seconds = race::median(race::time(if is_quick { 1 } else { 9 }, &mut step)) / 1e3;
+        println!("{}, {precision}: a step takes {:.2} ms", case.row(name), seconds * 1e3);
+        let dtype = if precision == Precision::F32 { DType::F32 } else { DType::BF16 };
+        if let Some([teraflops, gigabytes]) = rates(dtype) {
+            let moved = traffic(&device, &mut step).moved as f64;
+            println!(
+                "{:.0} % of the best rate of matmuls, {:.0} % of that of copies",
+                flops / seconds / teraflops / 1e10,
+                moved / seconds / gigabytes / 1e7,
+            );
+        }
+        print_profile(timed_launches(&device, step));
+        println!("\n{}\n", training.breakdown(|model| autocast(precision, || model.forward(&batch).loss)));
+    }
+}
+
+/// Of a step: each matrix is multiplied once forward and twice backward, attention has two products forward and five backward
+/// (windows not considered), and the head sees the 15 % of tokens that are masked.
+fn matmul_flops(model: &BertForMaskedLm, config: &BertModelConfig, [batch, seq]: [usize; 2]) -> f64 {
+    let (tokens, hidden) = (batch * seq, config.embeddings.hidden_size);
+    let layers = 6 * tokens * model.bert.encoder.num_params();
+    let attention = 7 * 2 * tokens * seq * hidden * config.num_hidden_layers;
+    let head = 6 * (tokens * 15 / 100) * hidden * (hidden + config.embeddings.vocab_size);
+    (layers + attention + head) as f64
 }
 
 /// Kernels by the time that they take together.
@@ -192,40 +309,57 @@ fn print_profile(launches: Vec<(String, Duration)>) {
     }
 }
 
-/// Kernel launches, and bytes of the device's memory.
-fn print_launches(shapes: &[[usize; 2]], models: &[(&str, BertModelConfig)]) {
+/// Kernel launches of the embedding layer, and the bytes that it must move.
+fn print_launches_of_embeddings(shape @ [batch, seq]: [usize; 2]) {
     let device = Device::default();
-    println!("launches of the input layer, and the bytes that it must move at least\n");
+    println!("launches of the embedding layer, and the bytes that it must move at least\n");
     println!("| B × S | | burn-bert | Burn composed | MB at least |");
     println!("|---|---|---|---|---|");
-    for &shape @ [batch, seq] in shapes {
-        for workload in WORKLOADS {
-            let [fused, composed] = [Path::Fused, Path::Composed].map(|path| {
-                let mut bench = Bench::new(workload, path, shape);
-                settled(&device, || bench.run())
-            });
-            let megabytes = operator_table::least_traffic(workload, shape) / 1e6;
-            println!("| {batch} × {seq} | {workload} | {fused} | {composed} | {megabytes:.1} |");
+    for workload in WORKLOADS {
+        let [fused, composed] = [Path::Fused, Path::Composed].map(|path| {
+            let mut bench = Bench::new(workload, path, shape);
+            settled(&device, || bench.run())
+        });
+        let megabytes = operator_table::least_traffic(workload, shape) / 1e6;
+        println!("| {batch} × {seq} | {workload} | {fused} | {composed} | {megabytes:.1} |");
+    }
+}
+
+/// What computes a step whose launches are counted.
+#[derive(Clone, Copy)]
+enum Counted {
+    Kernels(Precision),
+    Reference,
+}
+
+impl Counted {
+    fn name(self) -> String {
+        match self {
+            Self::Kernels(precision) => precision.to_string(),
+            Self::Reference => "reference, f32".into(),
         }
     }
+}
+
+/// Kernel launches of a step, and bytes of the device's memory.
+fn print_launches(name: &str, config: &BertModelConfig, path: Counted) {
+    let device = Device::default();
     println!(
-        "\nlaunches of a training step by masked language modelling, what it uploads beside its batch, what the entries"
+        "launches of a training step by masked language modelling, what it uploads beside its batch, what"
     );
     println!(
-        "of Burn's queue move, how often the host waits for the device in it, and the memory that it leaves reserved\n"
+        "the entries of Burn's queue move, how often the host waits, and the memory that it leaves reserved\n"
     );
     println!(
         "| model | | a layer | forward and backward | whole step | MB uploaded | MB moved | waits | MB reserved |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for (name, config) in models {
-        let precisions = [Precision::F32, Precision::Bf16].into_iter();
-        for precision in precisions.filter(|precision| precision.check(&device).is_ok()) {
-            println!("| {name} | {precision} | {} |", step_counts(config, precision, &device));
-        }
-        let reference = on_reference_path(|| step_counts(config, Precision::F32, &device));
-        println!("| | reference, f32 | {reference} |");
-    }
+    let counts = match path {
+        Counted::Kernels(precision) if precision.check(&device).is_err() => return,
+        Counted::Kernels(precision) => step_counts(config, precision, &device),
+        Counted::Reference => on_reference_path(|| step_counts(config, Precision::F32, &device)),
+    };
+    println!("| {name} | {} | {counts} |", path.name());
 }
 
 /// The cells of a model.

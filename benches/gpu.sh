@@ -5,12 +5,15 @@
 #     benches/gpu.sh --build FOLDER [DEVICE]    on a machine with Rust; DEVICE is wgpu (default), vulkan, cuda,
 #                                             cuda-cpp or rocm
 #     FOLDER/gpu.sh [--quick] [--part NAME]... [OUTPUT]    on the machine with the GPU
+#     benches/gpu.sh --write OUTPUT             on a checkout: what was measured, into docs/performance.md
 #
-# A run has seven parts: the first steps of training, without CubeCL's caches and with them (first), the behaviour suite
-# (suite), kernel launches and bytes (launches), the input layer's times (operator), the rates of matmuls and copies (rates),
-# what kernels take in a training step (profile) and the times of whole ones (steps). --part runs one of them alone. A part is ended after BURN_BERT_PART_SECONDS, 570 unless
-# set. A run ends with a table of the parts, and with exit status 1 if one of them failed. Everything that is printed is
-# kept in OUTPUT (default: burn-bert-gpu in the current folder), from one run to the next, and so are CubeCL's caches.
+# A run goes through cases, the most wanted first: the behaviour suite (suite), kernel launches and bytes of a training step
+# in each precision (launches), the rates of copies and matmuls (rates), steps beside PyTorch's (steps), attention alone
+# (attention), what kernels take in a step (profile), the embedding layer (operator, embeddings), and first steps without
+# CubeCL's caches and with them (first). --part takes the cases of a part alone. A run ends after BURN_BERT_SECONDS, 540 unless
+# set, and a case after BURN_BERT_CASE_SECONDS, 180 unless set. Everything that is printed is kept in OUTPUT (default:
+# burn-bert-gpu in the current folder), and so are CubeCL's caches: the next run goes on behind the last case that was finished.
+# At the end tables are printed. The exit status is 1 if a case failed, and 3 if some are left for another run.
 # --quick takes small sizes, to see that everything runs, on a software adapter for one.
 #
 # Vulkan's loader travels with the folder, for a machine that has none; a driver is looked for where containers hide it.
@@ -24,6 +27,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # Megabytes that the folder may have.
 limit=60
+
+# The most that a case takes.
+case_seconds=${BURN_BERT_CASE_SECONDS:-180}
 
 build() {
     local folder=$1 device=${2:-wgpu} features
@@ -50,7 +56,7 @@ build() {
     done
     rm -rf "$folder/tests" "$folder/benches"
     mkdir -p "$folder/tests/fixtures" "$folder/benches/peers"
-    cp -r tests/fixtures/{embeddings,masked_lm,classifiers,sentences} "$folder/tests/fixtures"
+    cp -r tests/fixtures/{embeddings,masked_lm,relative_positions,families,classifiers,sentences} "$folder/tests/fixtures"
     cp benches/peers/{peer,bench_transformers,bench_masked_lm_torch}.py "$folder/benches/peers"
     cp benches/gpu.sh "$folder"
     local loader
@@ -76,7 +82,6 @@ run() {
         esac
         shift
     done
-    [ ${#parts[@]} -gt 0 ] || parts=(first suite launches operator rates profile steps)
     mkdir -p "${1:-$output}"
     output=$(cd "${1:-$output}" && pwd)
     local device commit
@@ -84,29 +89,141 @@ run() {
     export BURN_DEVICE=$device BURN_BERT_ROOT=$here
     find_python
     find_vulkan
-    local name summary=$output/summary.md failed=0
-    for name in backend gpu; do
-        gzip -dc "$here/$name.gz" >"$output/$name"
-        chmod +x "$output/$name"
-    done
-    printf '| part | result | seconds |\n|---|---|---|\n' >"$summary"
-    echo "burn-bert $commit on $device"
     cd "$output"
+    # Another build, or other sizes, begin anew.
+    local version="burn-bert $commit on $device${size:+, quick}"
+    if [ "$(cat version 2>/dev/null)" != "$version" ]; then
+        rm -f {suite,launches,rates,steps,attention,profile,operator,embeddings,first}.txt failed.log finished
+        echo "$version" >version
+    fi
+    echo "$version"
+    local name
+    for name in backend gpu; do
+        gzip -dc "$here/$name.gz" >"$name"
+        chmod +x "$name"
+    done
     printf '[environment]\npath = "local"\n\n[compilation]\ncache = true\n' >cubecl.toml
+    touch finished
+    local plan known
+    plan=$(tests "$device" | sed 's/^/suite /' && ./gpu plan "${size[@]}" && echo "first steps")
+    known=$(cut -d ' ' -f 1 <<<"$plan" | sort -u | tr '\n' ' ')
     for name in "${parts[@]}"; do
-        case $name in
-        suite) part suite ./backend "$device::" ;;
-        first) part first first "${size[@]}" ;;
-        launches | operator | rates | profile | steps) part "$name" ./gpu "$name" "${size[@]}" ;;
-        *) echo "gpu.sh: no part '$name'; there are first, suite, launches, operator, rates, profile and steps" >&2 && exit 2 ;;
+        [[ " $known" == *" $name "* ]] || { echo "gpu.sh: no part '$name'; there are $known" >&2 && exit 2; }
+    done
+    local part case left limit tried=
+    while read -r part case; do
+        [ ${#parts[@]} -eq 0 ] || [[ " ${parts[*]} " == *" $part "* ]] || continue
+        ! is_finished "$part $case" || continue
+        left=$((${BURN_BERT_SECONDS:-540} - SECONDS))
+        [ "$left" -gt 0 ] || break
+        limit=$((case_seconds < left ? case_seconds : left))
+        if [ "$part" != suite ]; then
+            measure "$limit" "$part" "$case"
+        elif [ -z "$tried" ]; then # all of them at once, of which some may be left
+            suite "$limit" "$device"
+            tried=yes
+        fi
+    done <<<"$plan"
+    rm backend gpu
+    left=0
+    while read -r part case; do
+        [ ${#parts[@]} -eq 0 ] || [[ " ${parts[*]} " == *" $part "* ]] || continue
+        is_finished "$part $case" || left=$((left + 1))
+    done <<<"$plan"
+    tables "$output"
+    [ ! -e profile.txt ] || { printf '\n### Profiles\n\n' && cat profile.txt; }
+    [ "$left" -eq 0 ] || { printf '\n%s cases are left: run it again\n' "$left" && exit 3; }
+    ! grep -q '^failed' finished
+}
+
+# The tests of a device, one a line.
+tests() { ./backend --list --format terse "$1::" 2>/dev/null | sed -n 's/: test$//p'; }
+
+# `finished` has lines of a result, seconds, a part and a case.
+is_finished() { cut -d ' ' -f 3- finished | grep -qxF "$1"; }
+
+# RESULT SECONDS PART CASE
+finish() { echo "$@" | tee -a finished; }
+
+# SECONDS DEVICE: all tests that are left, in one program. Those that ran count also if there was no time for the others.
+suite() {
+    local name left=() status=0 some=
+    while read -r name; do is_finished "suite $name" || left+=("$name"); done < <(tests "$2")
+    timeout "$1" ./backend --exact "${left[@]}" >suite.log 2>&1 </dev/null || status=$?
+    for name in "${left[@]}"; do
+        case $(grep -F "test $name ... " suite.log) in
+        *ok) some=yes && finish ok 0 suite "$name" ;;
+        *FAILED) some=yes && finish failed 0 suite "$name" ;;
         esac
     done
-    rm backend gpu
-    for name in "${parts[@]}"; do
-        [ "$name" = suite ] || { printf '\n' && cat "$output/$name.txt"; }
+    # What it said is overwritten by the tests of another run.
+    cat suite.log >>suite.txt
+    # After a crash, or where none ends in time, the next run would meet it again.
+    if [ $status -ne 124 ] || { [ -z "$some" ] && [ "$1" -eq "$case_seconds" ]; }; then
+        for name in "${left[@]}"; do is_finished "suite $name" || finish failed 0 suite "$name"; done
+    fi
+}
+
+# SECONDS PART CASE: what it prints is added to the part's output once it is finished.
+measure() {
+    local began=$SECONDS result=ok status=0
+    timeout "$1" bash -euc '"$@"' - run_case "${@:2}" "${size[@]}" >case.txt 2>case.log </dev/null || status=$?
+    if [ $status -ne 0 ]; then
+        # Cut by the end of the run, and not by its own limit; or for the first time, which left kernels in CubeCL's caches.
+        [ $status -ne 124 ] || [ "$1" -eq "$case_seconds" ] || return 0
+        grep -qxF "$2 $3: exit status 124" failed.log 2>/dev/null || [ $status -ne 124 ] || result=late
+        { echo "$2 $3: exit status $status" && cat case.txt case.log; } | tee -a failed.log | tail -n 30
+        [ $result = late ] && return 0
+        result=failed
+    fi
+    [ $status -ne 0 ] || cat case.txt >>"$2.txt"
+    finish $result $((SECONDS - began)) "$2" "$3"
+}
+
+# PART CASE [quick]
+run_case() {
+    if [ "$1" != first ]; then
+        ./gpu "$@"
+        return
+    fi
+    local caches
+    rm -f first.db*
+    for caches in without with; do
+        printf "%s CubeCL's caches: " "$caches"
+        CUBECL_ENVIRONMENT=first ./gpu first "${@:3}"
     done
-    printf '\n' && cat "$summary"
-    return $failed
+}
+export -f run_case
+
+# FOLDER: what was measured, as a section of docs/performance.md.
+tables() {
+    local part title
+    cat "$1/version"
+    printf '\n%s tests of the behaviour suite passed; failed: ' "$(grep -c '^ok [0-9]* suite ' "$1/finished")"
+    sed -n 's/^failed [0-9]* suite //p' "$1/finished" | paste -sd ' ' | sed 's/^$/none/'
+    for title in launches:Launches rates:Rates steps:Steps attention:Attention operator:'The embedding layer' \
+        embeddings:'Launches of the embedding layer' first:'First steps'; do
+        part=$1/${title%%:*}.txt
+        [ -e "$part" ] || continue
+        printf '\n### %s\n\n' "${title#*:}"
+        # Each case has printed the heading of its table again.
+        grep -v '^[|-]' "$part" | awk 'NF && !seen[$0]++' || true
+        echo
+        grep '^|' "$part" | awk '!seen[$0]++' || true
+        echo
+        grep '^- ' "$part" || true
+    done
+}
+
+# FOLDER: puts its tables between the marks in docs/performance.md.
+write() {
+    local page=$here/../docs/performance.md
+    [ -e "$1/finished" ] || { echo "gpu.sh: nothing was measured in '$1'" >&2 && exit 2; }
+    section=$(tables "$1") awk '
+        /^<!-- gpu -->$/ { print; print ""; print ENVIRON["section"]; print ""; skip = 1 }
+        /^<!-- end gpu -->$/ { skip = 0 }
+        !skip' "$page" >"$page.new"
+    mv "$page.new" "$page"
 }
 
 # Sets BURN_BERT_PYTHON if there is a Python that can take part, and PyTorch's device.
@@ -133,39 +250,11 @@ find_vulkan() {
     [ -z "$driver" ] || export VK_DRIVER_FILES=${VK_DRIVER_FILES:-$driver}
 }
 
-# The first steps without CubeCL's caches, and with those that they left.
-first() {
-    local caches
-    rm -f first.db*
-    for caches in without with; do
-        printf "\n%s CubeCL's caches\n\n" "$caches"
-        CUBECL_ENVIRONMENT=first ./gpu first "$@"
-    done
-}
-export -f first
-
-# NAME COMMAND...: runs a part, adds a line to the summary.
-part() {
-    local name=$1 start=$SECONDS result
-    shift
-    printf '\n== %s\n' "$name"
-    if timeout "${BURN_BERT_PART_SECONDS:-570}" bash -euc '"$@"' - "$@" >"$output/$name.txt" 2>"$output/$name.log"; then
-        result=ok
-    else
-        result="**failed** (exit status $?), see $output/$name.log"
-        failed=1
-        tail -n 30 "$output/$name.txt" "$output/$name.log"
-    fi
-    if [ "$name" = suite ]; then
-        result="$result: $(sed -n 's/^test result: [^.]*\. \(.* failed\).*/\1/p' "$output/$name.txt")"
-    fi
-    echo "$result, $((SECONDS - start)) s"
-    echo "| $name | $result | $((SECONDS - start)) |" >>"$summary"
-}
-
 if [ "${1:-}" = --build ]; then
     [ $# -ge 2 ] || { echo "usage: benches/gpu.sh --build FOLDER [DEVICE]" >&2 && exit 2; }
     build "${@:2}"
+elif [ "${1:-}" = --write ]; then
+    write "${2:?usage: benches/gpu.sh --write OUTPUT}"
 elif [ -e "$here/backend.gz" ] && [ -e "$here/gpu.gz" ]; then
     run "$@"
 else

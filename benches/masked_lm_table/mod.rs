@@ -32,7 +32,8 @@ pub struct Case {
 impl Case {
     pub const DEFAULT: Self = Self { shape: [8, 128], padded: false, drops: true, fastest: false };
 
-    fn row(self, model: &str) -> String {
+    /// What the row of a model is called.
+    pub fn row(self, model: &str) -> String {
         let [batch, seq] = self.shape;
         let padding = if self.padded { ", half padding" } else { "" };
         format!("{model}, {batch} × {seq}{padding}{}", if self.drops { "" } else { ", no dropout" })

@@ -6,7 +6,7 @@ use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn_bert::BertEmbeddingsConfig;
 use burn_bert::model::BertModelConfig;
-use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
+use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm, step};
 use std::path::Path;
 use std::time::Instant;
 use tempfile::TempDir;
@@ -128,7 +128,7 @@ impl<M: Module> Training<M> {
         let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
         after(1, &device);
         clip_by_global_norm(&model, &mut gradients, 1.0).unwrap();
-        self.model = Some(self.optimizer.step(1e-4, model, gradients));
+        self.model = Some(step(&mut self.optimizer, 1e-4, model, gradients));
         after(2, &device);
         device.sync().expect("the device works");
     }

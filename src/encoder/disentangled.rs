@@ -1,3 +1,4 @@
+use super::packing::Packing;
 use crate::embeddings::BertEmbeddingsConfig;
 use crate::error::Result;
 use crate::layers::{
@@ -180,10 +181,11 @@ impl DisentangledAttention {
         (self.config.num_products() as f64).sqrt().recip()
     }
 
-    /// What queries, divided by √n, and keys of L positions are multiplied with, [2L − 1, H]. `projections` are those of the layer
-    /// to queries and keys.
+    /// What queries, divided by √n, and keys of L positions of a batch are multiplied with, [2L − 1, H]. `projections` are those of
+    /// the layer to queries and keys.
     pub(super) fn vectors(
         &self,
+        packing: &Packing,
         length: usize,
         [to_query, to_key]: [&Linear; 2],
         shared: &DistanceEmbedding,
@@ -197,9 +199,8 @@ impl DisentangledAttention {
         let dropout = if drops_out { active_prob(&self.dropout, &shared.table.weight) } else { 0.0 };
         let vectors = drop_out(vectors, dropout);
         // By rising position of the key, so by falling distance from key to query.
-        let falling = (-last..=last).rev().map(|distance| (config.row(distance) - first) as i64);
-        let falling: Vec<i64> = falling.collect();
-        let rows = Tensor::<1, Int>::from_data(falling.as_slice(), &vectors.device()).unsqueeze();
+        let falling = (-last..=last).rev().map(|distance| config.row(distance) - first).collect();
+        let rows = packing.indices(falling, &vectors.device()).unsqueeze();
         let projected = |own: &Option<Linear>, of_layer| {
             let projected = linear(own.as_ref().unwrap_or(of_layer), vectors.clone());
             lookup(projected, rows.clone(), None).squeeze_dim::<2>(0)

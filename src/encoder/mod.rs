@@ -8,6 +8,7 @@ mod bert_encoder;
 pub(crate) mod config;
 pub(crate) mod disentangled;
 mod layer;
+mod once_per_batch;
 mod packing;
 mod published;
 mod relative_attention_bias;

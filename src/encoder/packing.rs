@@ -1,3 +1,4 @@
+use super::once_per_batch::OncePerBatch;
 use super::rotary::Angles;
 use crate::error::Result;
 use crate::layers::PaddingMask;
@@ -22,6 +23,10 @@ pub struct Packing {
     pub(super) positions: Arc<[i64]>,
     /// Whether no sequence has padding between its tokens, so that distances of rows are those of slots.
     pub(super) is_contiguous: bool,
+    /// The slots of each sequence, padding included, if rows are others.
+    slots: OncePerBatch<[usize; 2], Sequences>,
+    /// Rows of tables of distances.
+    indices: OncePerBatch<Vec<usize>, Tensor<1, Int>>,
 }
 
 /// Between slots and rows.
@@ -44,7 +49,9 @@ impl Packing {
             let side_by_side = lengths.iter().flat_map(|&length| 0..length as i64);
             let is_contiguous = side_by_side.eq(positions.iter().copied());
             let (sequences, angles) = (Sequences::new(lengths, device), Angles::default());
-            Self { dims, tokens, sequences, angles, positions: positions.into(), is_contiguous }
+            let (slots, indices) = (OncePerBatch::default(), OncePerBatch::default());
+            let positions = positions.into();
+            Self { dims, tokens, sequences, angles, positions, is_contiguous, slots, indices }
         };
         // Without padding rows are slots, and nothing has to be moved.
         let Some(mask) = padding.filter(|mask| !mask.is_full()) else {
@@ -136,9 +143,16 @@ impl Packing {
     /// The slots of each sequence, padding included.
     pub(super) fn slots(&self) -> Sequences {
         match &self.tokens {
-            Some(tokens) => Sequences::new(vec![self.dims[1]; self.dims[0]], &tokens.moves.device()),
+            Some(tokens) => self
+                .slots
+                .get(self.dims, |&[batch, seq]| Sequences::new(vec![seq; batch], &tokens.moves.device())),
             None => self.sequences.clone(),
         }
+    }
+
+    /// `rows` on the device, outside autodiff: layers that read the same ones upload them once.
+    pub(super) fn indices(&self, rows: Vec<usize>, device: &Device) -> Tensor<1, Int> {
+        self.indices.get(rows, |rows| indices(rows, device))
     }
 
     /// `values` of queries and keys, [B, A, S, S], `filled` where what `axis` counts is padding.

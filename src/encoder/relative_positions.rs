@@ -1,4 +1,5 @@
 use super::config::BertModelConfig;
+use super::packing::Packing;
 use crate::error::{Error, Result};
 use crate::family::{PositionEmbeddingType, RelativeScores};
 use crate::layers::{TokenEmbedding, TokenEmbeddingConfig};
@@ -57,12 +58,12 @@ impl RelativePositions {
         Err(Error::SequenceTooLong { needed: seq - 1, reason, rows })
     }
 
-    /// The vectors of distances by which A `heads` multiply queries and keys of L positions, [2L − 1, H].
-    pub(super) fn vectors(&self, length: usize, heads: usize) -> [Option<Tensor<2>>; 2] {
+    /// The vectors of distances by which A `heads` multiply queries and keys of L positions of a batch, [2L − 1, H].
+    pub(super) fn vectors(&self, packing: &Packing, length: usize, heads: usize) -> [Option<Tensor<2>>; 2] {
         let rows = self.max_position_embeddings();
         let device = self.distance_embedding.weight.lazy_device();
         // By rising position of the key, so by falling distance from key to query.
-        let falling = Tensor::arange((rows - length) as i64..(rows + length - 1) as i64, &device).flip([0]);
+        let falling = packing.indices((rows - length..rows + length - 1).rev().collect(), &device);
         let vectors: Tensor<2> = self.distance_embedding.forward_unchecked(falling);
         let [_, head_dim] = vectors.dims();
         let vectors = match self.scores {

@@ -1,10 +1,10 @@
+use super::once_per_batch::OncePerBatch;
 use crate::error::Result;
 use crate::layers::{check_sizes, ensure};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::computed_in;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Rotary positions (Su et al. 2021), and a window of attention in most layers; the defaults are ModernBERT's.
 ///
@@ -81,10 +81,10 @@ pub(super) struct Rotary {
 
 /// Cosines and sines of the tokens of one batch, for all layers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Angles(Arc<Mutex<Vec<KnownAngles>>>);
-
-/// Cosines and sines, each [N, d/2], by θ and factor, d and dtype.
-type KnownAngles = (([f64; 2], usize, DType), [Tensor<2>; 2]);
+pub(super) struct Angles(
+    /// Cosines and sines, each [N, d/2], by θ and factor, d and dtype.
+    OncePerBatch<([f64; 2], usize, DType), [Tensor<2>; 2]>,
+);
 
 impl Angles {
     /// The cosines and sines of `m · θ^(−2i/d) / factor` for each token, at position m of `positions`, and each i below d/2, beside
@@ -96,30 +96,23 @@ impl Angles {
         positions: &[i64],
         rows: &Tensor<2>,
     ) -> [Tensor<2>; 2] {
-        let dtype = computed_in(rows.dtype());
-        let key = (speeds, columns, dtype);
-        // A panic while it was held left no half of an entry.
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, values)) = known.iter().find(|(known, _)| *known == key) {
-            return values.clone();
-        }
-        let half = columns / 2;
-        // In f64 on the host: in f32 an angle at position 8,000 is off by half a thousandth, and GPUs' sines of it by more.
-        let speed = |i: usize| theta.powf(-2.0 * i as f64 / columns as f64) / factor;
-        let speeds: Vec<f64> = (0..half).map(speed).collect();
-        let at = |m: i64| speeds.iter().map(move |speed| (m as f64 * speed).sin_cos());
-        // Once for each position: sequences of a batch share most of theirs.
-        let distinct: BTreeSet<i64> = positions.iter().copied().collect();
-        let all: BTreeMap<i64, Vec<(f64, f64)>> =
-            distinct.into_iter().map(|m| (m, at(m).collect())).collect();
-        // They have no gradient.
-        let device = rows.device().without_autodiff();
-        let table = |value: fn(&(f64, f64)) -> f64| {
-            let values: Vec<f64> = positions.iter().flat_map(|&m| all[&m].iter().map(value)).collect();
-            Tensor::from_data(TensorData::new(values, [positions.len(), half]), (&device, dtype))
-        };
-        let values = [table(|angle| angle.1), table(|angle| angle.0)];
-        known.push((key, values.clone()));
-        values
+        self.0.get((speeds, columns, computed_in(rows.dtype())), |&(_, _, dtype)| {
+            let half = columns / 2;
+            // In f64 on the host: in f32 an angle at position 8,000 is off by half a thousandth, and GPUs' sines of it by more.
+            let speed = |i: usize| theta.powf(-2.0 * i as f64 / columns as f64) / factor;
+            let speeds: Vec<f64> = (0..half).map(speed).collect();
+            let at = |m: i64| speeds.iter().map(move |speed| (m as f64 * speed).sin_cos());
+            // Once for each position: sequences of a batch share most of theirs.
+            let distinct: BTreeSet<i64> = positions.iter().copied().collect();
+            let all: BTreeMap<i64, Vec<(f64, f64)>> =
+                distinct.into_iter().map(|m| (m, at(m).collect())).collect();
+            // They have no gradient.
+            let device = rows.device().without_autodiff();
+            let table = |value: fn(&(f64, f64)) -> f64| {
+                let values: Vec<f64> = positions.iter().flat_map(|&m| all[&m].iter().map(value)).collect();
+                Tensor::from_data(TensorData::new(values, [positions.len(), half]), (&device, dtype))
+            };
+            [table(|angle| angle.1), table(|angle| angle.0)]
+        })
     }
 }

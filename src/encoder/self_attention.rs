@@ -108,11 +108,11 @@ impl BertSelfAttention {
             // A window that reaches from the first position to the last leaves nothing out.
             || self.window().is_some_and(|window| window + 1 < seq);
         if !reads_slots || packing.is_contiguous {
-            let positions = self.positions(&all[0], packing.longest(), positions, true);
+            let positions = self.positions(&all[0], packing, packing.longest(), positions, true);
             return attention(all, &self.windowed(&packing.sequences), heads, positions, dropout);
         }
         // Distances are those of slots, so padding between tokens counts.
-        let positions = self.positions(&all[0], seq, positions, true);
+        let positions = self.positions(&all[0], packing, seq, positions, true);
         let positions = self.masked(positions, packing, &all[0]);
         let all = all.map(|rows| packing.unpack(rows).flatten::<2>(0, 1));
         let context = attention(all, &self.windowed(&packing.slots()), heads, positions, dropout); // [B · S, H]
@@ -155,7 +155,7 @@ impl BertSelfAttention {
     ) -> Tensor<4> {
         let [_, seq] = packing.dims;
         let both = self.placed([&self.query, &self.key].map(|layer| linear(layer, rows.clone())), packing);
-        let positions = self.positions(&both[0], seq, positions, false);
+        let positions = self.positions(&both[0], packing, seq, positions, false);
         let positions = self.masked(positions, packing, &both[0]);
         let both = both.map(|rows| packing.unpack(rows).flatten::<2>(0, 1));
         let slots = self.windowed(&packing.slots());
@@ -167,6 +167,7 @@ impl BertSelfAttention {
     fn positions(
         &self,
         query: &Tensor<2>,
+        packing: &Packing,
         length: usize,
         shared: Option<SharedPositions>,
         drops_out: bool,
@@ -174,12 +175,12 @@ impl BertSelfAttention {
         let heads = self.num_attention_heads;
         let [by_query, by_key] = match (&self.disentangled, &self.relative_positions, shared) {
             (Some(own), _, Some(SharedPositions::Vectors(shared))) => {
-                own.vectors(length, [&self.query, &self.key], shared, drops_out)
+                own.vectors(packing, length, [&self.query, &self.key], shared, drops_out)
             }
             (Some(_), ..) => {
                 panic!("a layer of DeBERTa reads the distances of its encoder, which are missing")
             }
-            (None, Some(own), _) => own.vectors(length, heads),
+            (None, Some(own), _) => own.vectors(packing, length, heads),
             _ => [None, None],
         };
         let bias = match shared {

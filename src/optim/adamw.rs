@@ -79,7 +79,7 @@ pub fn adamw(config: &AdamWConfig) -> Result<ModuleOptimizer> {
 /// those of Burn's `AdamW`.
 ///
 /// f16 and bf16 parameters are updated in f32 and rounded once; their optimizer state is f32. On Flex and on CubeCL devices a step
-/// is one pass, and the new values take the gradient's memory.
+/// is one pass, and the new values take the gradient's memory. [`step`](super::step) takes few launches for many parameters.
 ///
 /// # Panics
 ///

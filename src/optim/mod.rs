@@ -7,7 +7,9 @@
 //! use burn::nn::LinearConfig;
 //! use burn::optim::GradientsParams;
 //! use burn::prelude::*;
-//! use burn_bert::optim::{AdamWConfig, LrSchedule, ScaledLr, adamw, clip_by_global_norm, num_trainable_params};
+//! use burn_bert::optim::{
+//!     AdamWConfig, LrSchedule, ScaledLr, adamw, clip_by_global_norm, num_trainable_params, step,
+//! };
 //!
 //! let device = Device::default().autodiff();
 //! let model = LinearConfig::new(3, 4).init(&device);
@@ -22,7 +24,7 @@
 //! let mut gradients = GradientsParams::from_grads(loss.backward(), &model);
 //! let norm = clip_by_global_norm(&model, &mut gradients, 1.0)?.unwrap();
 //! assert_eq!(norm.into_scalar::<f32>(), 20.0); // sixteen gradients of 5, each 0.25 now
-//! let model = optimizer.step(schedule.step(), model, gradients);
+//! let model = step(&mut optimizer, schedule.step(), model, gradients);
 //! # Ok::<(), burn_bert::Error>(())
 //! ```
 
@@ -39,8 +41,25 @@ pub(crate) use clip::scale_and_clip;
 pub use schedule::{LrSchedule, ScaledLr, layer_wise_decay};
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
+use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
+use burn_fused::fuse_adam;
 use std::collections::HashMap;
+
+/// `optimizer.step(rates, model, gradients)`, whose steps of [`AdamW`] take few launches on CubeCL devices: one for 48 parameters,
+/// instead of one for each. Values and optimizer state are the same, bit for bit. [The module](self) has an example.
+///
+/// Groups may have other optimizers, which step as ever. A module whose own `Module::map` computes with new values of its
+/// parameters needs `optimizer.step`: [`fuse_adam`](burn_fused::fuse_adam) says why.
+pub fn step<M: Module>(
+    optimizer: &mut ModuleOptimizer,
+    rates: impl Into<ModuleLearningRate>,
+    model: M,
+    gradients: GradientsParams,
+) -> M {
+    fuse_adam(|| optimizer.step(rates, model, gradients))
+}
 
 /// The number of values that an optimizer changes: those of all parameters that are not frozen. A parameter that several
 /// fields share counts once, and lazy ones are initialised. [The module](self) has an example.

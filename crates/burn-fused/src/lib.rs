@@ -87,5 +87,5 @@ pub use ops::drop_out::{add_drop_out, drop_out};
 pub use ops::embed_layer_norm::{Norm, Rows, embed_layer_norm, lookup};
 pub use ops::linear::{by_columns, linear, linear_narrow};
 pub use ops::move_rows::{Moves, indices};
-pub use ops::optimizer::{AdamStep, adam, clip};
+pub use ops::optimizer::{AdamStep, adam, clip, fuse_adam};
 pub use ops::rotary::rotary;

@@ -11,6 +11,7 @@ use burn::backend::ir::TensorIr;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Cube, TensorMetadata};
 use burn_cubecl::CubeBackend;
+use burn_std::ExecutionError;
 use std::any::type_name;
 use std::cell::RefCell;
 
@@ -65,7 +66,7 @@ fn queue<O: OnCube>(
     let inputs = O::map::<Cube, Queued>(inputs, &mut |float| queued(float), &mut |int| queued(int));
     let others: Vec<_> = others.into_iter().map(queued).collect();
     let id = if needs.is_some() { type_name::<Upstream<O, Cube>>() } else { type_name::<O>() };
-    register(&client, id, &tensors.into_inner(), results, move |handles| {
+    register(&client, id, &tensors.into_inner(), uninit(&client, results), move |handles| {
         // Both closures of `map` read from it.
         let from = RefCell::new(handles);
         let mut float = |tensor: TensorIr| from.borrow_mut().get_float_tensor::<CubeBackend>(&tensor);
@@ -84,16 +85,14 @@ fn queue<O: OnCube>(
     })
 }
 
-/// Queues what `run` computes from `inputs`.
+/// Queues what `run` computes from `inputs`, as `outputs`.
 pub(crate) fn register(
     client: &Client,
     id: &'static str,
     inputs: &[TensorIr],
-    results: Vec<Spec>,
+    outputs: Vec<TensorIr>,
     run: impl Fn(&mut Handles) -> Vec<FloatTensor<CubeBackend>> + Send + Sync + 'static,
 ) -> Vec<FloatTensor<Cube>> {
-    let output = |Spec { shape, dtype }| TensorIr::uninit(client.create_empty_handle(), shape, dtype);
-    let outputs: Vec<_> = results.into_iter().map(output).collect();
     let ir = CustomOpIr::new(id, inputs, &outputs);
     let operation = OperationFn(move |handles: &mut Handles| {
         for (result, computed) in outputs.iter().zip(run(handles)) {
@@ -103,6 +102,20 @@ pub(crate) fn register(
         }
         Ok(())
     });
+    client.register(StreamId::current(), OperationIr::Custom(ir), operation)
+}
+
+/// What is still to be computed.
+pub(crate) fn uninit(client: &Client, results: Vec<Spec>) -> Vec<TensorIr> {
+    let output = |Spec { shape, dtype }| TensorIr::uninit(client.create_empty_handle(), shape, dtype);
+    results.into_iter().map(output).collect()
+}
+
+/// The tensors of `outputs`, which an entry computes that is queued later. What reads one before fails for the `reason`.
+pub(crate) fn promise(client: &Client, outputs: &[TensorIr], reason: &'static str) -> Vec<FloatTensor<Cube>> {
+    let ir = CustomOpIr::new(reason, &[], outputs);
+    // The error stays with the tensors until they are computed.
+    let operation = OperationFn(move |_: &mut Handles| Err(ExecutionError::with_context(reason)));
     client.register(StreamId::current(), OperationIr::Custom(ir), operation)
 }
 

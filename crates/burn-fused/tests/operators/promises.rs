@@ -385,3 +385,24 @@ fn a_linear_layer_without_rows_inputs_or_outputs_has_what_is_left() {
         }
     }
 }
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_step_that_waits_is_not_read_and_is_taken_even_if_the_closure_panics() {
+    let device = crate::devices::wgpu();
+    let of = |value: f32| Tensor::<1>::full([5], value, &device);
+    let step = AdamStep { beta_1: 0.5, beta_2: 0.5, epsilon: 0.0, keep: 1.0, root: 1.0, size: 1.0 };
+    let mut stepped = None;
+    let panicked = crate::panics::unless_panics(|| {
+        fuse_adam(|| {
+            let (w, [m, _]) = stepped.insert(adam(step, of(5.0), [of(0.0), of(0.0)], of(2.0)));
+            let early = crate::panics::panic_of(|| values(w.clone() + m.clone()));
+            assert!(early.contains("`fuse_adam`"), "{early}");
+            panic!("in the closure")
+        })
+    });
+    assert_eq!(panicked, Err::<(), _>("in the closure".into()));
+    let (w, [m, v]) = stepped.expect("the step");
+    let expected = [5.0 - 1.0 / 2f64.sqrt(), 1.0, 2.0].map(|value| vec![value; 5]);
+    assert_near("the step", &[w, m, v].map(values), &expected, 1e-6);
+}

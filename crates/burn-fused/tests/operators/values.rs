@@ -1,6 +1,6 @@
 //! Values that stand elsewhere: transformers' activations, and what devices and dtypes cannot compute.
 
-use crate::devices::{all, flex, with_kernels};
+use crate::devices::{all, flex, supported, with_kernels};
 use crate::tolerance::values;
 use crate::{assert_near, draw, tensor};
 use burn::prelude::*;
@@ -357,5 +357,33 @@ fn adam_changes_nothing_that_others_hold() {
         let held = tensors();
         assert_stepped(held.clone());
         assert_eq!(held.map(|tensor| values(tensor)[899]), [5.0, 0.0, 0.0, 2.0], "{device:?}");
+    }
+}
+
+/// More steps than a launch takes, of several dtypes, β, rates and sizes, none among them and more than all cubes take at once; some
+/// read one gradient, which is held.
+#[test]
+fn fused_steps_of_adam_have_the_bits_that_they_have_alone() {
+    const COUNTS: [usize; 7] = [3000, 1, 257, 0, 31, 600_001, 255];
+    for device in all() {
+        let dtypes = supported(&device, &[DType::F32, DType::F64, DType::F16, DType::BF16]);
+        let held = tensor(&draw(257, 9), &device, DType::F32);
+        let step = |i: usize| {
+            let (count, dtype) = (COUNTS[i % 7], dtypes[i / 7 % dtypes.len()]);
+            let draw = |seed: usize| tensor(&draw(count, (4 * i + seed) as u64), &device, dtype);
+            let (beta_1, keep) = ([0.5, 0.9][i % 2], 1.0 - 1e-4 * i as f64);
+            let size = 1e-3 * (1 + i) as f64;
+            let step = AdamStep { beta_1, beta_2: 0.999, epsilon: 1e-8, keep, root: 1.5, size };
+            let moments = [draw(0), draw(1).abs() + 0.5].map(|moment| moment.cast(computed_in(dtype)));
+            let gradient = if (count, dtype) == (257, DType::F32) { held.clone() } else { draw(3) };
+            adam(step, draw(2), moments, gradient)
+        };
+        let steps = || (0..110).map(step).collect::<Vec<_>>();
+        let read = |steps: Vec<(Tensor<1>, [Tensor<1>; 2])>| {
+            steps.into_iter().flat_map(|(w, [m, v])| [w, m, v].map(values)).collect::<Vec<_>>()
+        };
+        let fused = read(fuse_adam(steps));
+        assert!(fused == read(steps()), "{device:?}");
+        assert_near(&format!("{device:?}"), &fused, &read(on_reference_path(|| fuse_adam(steps))), 1e-2);
     }
 }

@@ -1,14 +1,15 @@
-//! CubeCL's devices. A launch for squares or for scaling takes as many tensors as the device can bind; one more adds up what the
-//! cubes found. A step of Adam is one launch.
+//! CubeCL's devices. A launch takes as many tensors as the device can bind: their squares, which one more launch adds up, their
+//! scaling, and steps of Adam.
 
 use super::AdamStep;
 use crate::cube::launch::{RowLaunch, buffer, is_computed};
 use crate::cube::row::cube_sum;
 use crate::engine::call::Path;
-use crate::engine::deferred::{Handles, array, register};
+use crate::engine::deferred::{array, promise, register, uninit};
 use crate::engine::operator::Spec;
 use crate::engine::run::plain;
 use crate::numerics::precision::{computed_in, narrow};
+use burn::backend::ir::TensorIr;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{
     BackendTensor, Cube, DispatchKindConversion, DispatchTensor, DispatchTensorKind, TensorMetadata,
@@ -18,6 +19,8 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 fn takes(tensor: &DispatchTensor) -> bool {
     Path::current() == Path::Fused
@@ -31,17 +34,24 @@ fn dispatched(tensor: FloatTensor<Cube>) -> DispatchTensor {
 
 /// Adds the sums of those tensors that the kernel takes, and returns the others.
 pub(super) fn take(tensors: Vec<DispatchTensor>, sums: &mut Vec<DispatchTensor>) -> Vec<DispatchTensor> {
-    let (mut ours, others): (Vec<_>, Vec<_>) = tensors.into_iter().partition(takes);
-    // A launch reads one dtype on one device.
-    while let Some(first) = ours.first() {
-        let kind = (first.device(), first.dtype());
-        let (alike, rest) = ours.into_iter().partition(|other| (other.device(), other.dtype()) == kind);
-        ours = rest;
-        let sum = vec![Spec::statistic([1], kind.1)];
+    let (ours, others): (Vec<_>, Vec<_>) = tensors.into_iter().partition(takes);
+    for alike in grouped(ours, |tensor| (tensor.device(), tensor.dtype())) {
+        let sum = vec![Spec::statistic([1], alike[0].dtype())];
         let run = |tensors| vec![sum_of_squares(tensors)];
         sums.extend(queued("burn_fused::sum_of_squares", alike, sum, run));
     }
     others
+}
+
+/// `items` in groups of one `key`.
+fn grouped<T, K: PartialEq>(mut items: Vec<T>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
+    let mut groups = Vec::new();
+    while let Some(first) = items.first().map(&key) {
+        let (alike, others) = items.into_iter().partition(|item| key(item) == first);
+        groups.push(alike);
+        items = others;
+    }
+    groups
 }
 
 /// Queues what `run` computes from `tensors`, which are on one device.
@@ -52,36 +62,49 @@ fn queued(
     run: impl Fn(Vec<CubeTensor>) -> Vec<CubeTensor> + Send + Sync + 'static,
 ) -> Vec<DispatchTensor> {
     let tensors: Vec<_> = tensors.into_iter().map(|tensor| plain::<Cube>(tensor).float()).collect();
+    let outputs = uninit(&tensors[0].client, results);
+    computed(id, tensors, outputs, run).into_iter().map(dispatched).collect()
+}
+
+fn computed(
+    id: &'static str,
+    tensors: Vec<FloatTensor<Cube>>,
+    outputs: Vec<TensorIr>,
+    run: impl Fn(Vec<CubeTensor>) -> Vec<CubeTensor> + Send + Sync + 'static,
+) -> Vec<FloatTensor<Cube>> {
     let client = tensors[0].client.clone();
     let inputs: Vec<_> = tensors.into_iter().map(|tensor| tensor.into_ir()).collect();
     let tensors = inputs.clone();
-    let run = move |handles: &mut Handles| {
+    register(&client, id, &inputs, outputs, move |handles| {
         run(tensors.iter().map(|tensor| handles.get_float_tensor::<CubeBackend>(tensor)).collect())
-    };
-    register(&client, id, &inputs, results, run).into_iter().map(dispatched).collect()
+    })
 }
 
-/// The most tensors of a launch.
-// A kernel is compiled for each number of them.
-const TENSORS: usize = 16;
+/// The most buffers that a launch binds besides [`OTHERS`].
+// CUDA takes 4 KB of arguments: here a pointer and a length for each buffer, and the numbers of a step for every fourth.
+const BUFFERS: usize = 192;
 
 /// Buffers that a launch binds besides the tensors, CubeCL's own for sizes included.
 const OTHERS: usize = 3;
 
+/// How many tensors a launch takes that binds `buffers` for each.
+fn per_launch(on: &RowLaunch, buffers: usize) -> usize {
+    let bindings = on.client.properties().hardware.max_bindings as usize;
+    (BUFFERS.min(bindings.saturating_sub(OTHERS)) / buffers).max(1)
+}
+
 /// The most cubes of a launch.
-const CUBES: usize = 512;
+const CUBES: usize = 1024;
 
 /// The fewest values of the largest tensor that a unit takes.
 const VALUES: usize = 4;
 
 /// Σ x² over all values of `tensors`, of one dtype, `[1]`.
 fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
-    let size = |tensor: &CubeTensor| tensor.meta.shape().num_elements();
-    let largest = tensors.iter().map(size).max().unwrap_or(0);
+    let largest = largest(&tensors);
     let on = RowLaunch::new(&tensors[0], [1, largest.max(1)]);
-    let tensors: Vec<_> = tensors.into_iter().filter(|tensor| size(tensor) > 0).collect();
-    let bindings = on.client.properties().hardware.max_bindings as usize;
-    let per_launch = TENSORS.min(bindings.saturating_sub(OTHERS)).max(1);
+    let tensors: Vec<_> = tensors.into_iter().filter(|tensor| !tensor.meta.shape().contains(&0)).collect();
+    let per_launch = per_launch(&on, 1);
     // From the largest alone: each tensor is read by all cubes.
     let cubes = largest.div_ceil(VALUES * on.max_units).clamp(1, CUBES);
     let parts = on.empty([tensors.len().div_ceil(per_launch).max(1) * cubes], on.wide);
@@ -141,51 +164,76 @@ pub(super) fn scales(tensors: &[DispatchTensor], factor: &DispatchTensor) -> boo
     !tensors.is_empty() && takes(factor) && tensors.iter().all(is_alike)
 }
 
-/// `tensors` times `factor`. Each launch is an entry of the queue, so that the memory of what it reads is free after it.
-pub(super) fn scaled(tensors: Vec<DispatchTensor>, factor: DispatchTensor) -> Vec<DispatchTensor> {
+/// `tensors` times `factor`.
+pub(super) fn scaled(mut tensors: Vec<DispatchTensor>, factor: DispatchTensor) -> Vec<DispatchTensor> {
     let factor = narrow::<Cube>(plain::<Cube>(factor).float(), computed_in(tensors[0].dtype()));
-    let factor = dispatched(factor);
-    let mut results = Vec::with_capacity(tensors.len());
-    let mut tensors = tensors.into_iter().peekable();
-    while tensors.peek().is_some() {
-        let mut some: Vec<_> = tensors.by_ref().take(SCALED).collect();
-        let specs = some.iter().map(Spec::of).collect();
-        some.push(factor.clone());
-        results.extend(queued("burn_fused::scaled", some, specs, |mut tensors| {
-            let factor = tensors.pop().expect("the factor");
-            products(tensors, factor)
-        }));
-    }
-    results
+    let results = tensors.iter().map(Spec::of).collect();
+    tensors.push(dispatched(factor));
+    queued("burn_fused::scaled", tensors, results, |mut tensors| {
+        let factor = tensors.pop().expect("the factor");
+        products(tensors, factor)
+    })
 }
 
-/// The most tensors of a launch that scales; each is bound twice.
-const SCALED: usize = 8;
-
 fn products(tensors: Vec<CubeTensor>, factor: CubeTensor) -> Vec<CubeTensor> {
-    let size = |tensor: &CubeTensor| tensor.meta.shape().num_elements();
-    let largest = tensors.iter().map(size).max().unwrap_or(0);
-    let on = RowLaunch::new(&tensors[0], [1, largest.max(1)]);
-    let outputs: Vec<_> =
-        tensors.iter().map(|tensor| on.empty(tensor.meta.shape().clone(), on.float)).collect();
-    let pairs: Vec<_> = tensors.into_iter().zip(&outputs).filter(|(tensor, _)| size(tensor) > 0).collect();
-    let bindings = on.client.properties().hardware.max_bindings as usize;
-    let cubes = largest.div_ceil(VALUES * on.max_units).clamp(1, CUBES);
-    for some in pairs.chunks((bindings.saturating_sub(OTHERS) / 2).clamp(1, SCALED)) {
+    let on = RowLaunch::new(&tensors[0], [1, largest(&tensors).max(1)]);
+    let tensors: Vec<_> = tensors.into_iter().map(|tensor| Written::new(tensor, &on)).collect();
+    let cubes = on.hidden.div_ceil(VALUES * on.max_units).clamp(1, CUBES);
+    for some in launches(&on, &tensors, 0) {
         scale_kernel::launch(
             &on.client,
             on.cubes(cubes),
             CubeDim::new_1d(on.max_units as u32),
-            AddressType::from_len(largest + cubes * on.max_units),
-            some.iter().map(|(tensor, _)| buffer(tensor.clone())).collect(),
-            some.iter().map(|(_, output)| buffer((*output).clone())).collect(),
+            AddressType::from_len(on.hidden + cubes * on.max_units),
+            some.iter().map(|&i| buffer(tensors[i].from.clone())).collect(),
+            some.iter().enumerate().map(|(place, &i)| tensors[i].output(place)).collect(),
             buffer(factor.clone()),
             cubes,
             on.max_units,
             on.floats(),
         );
     }
-    outputs
+    tensors.into_iter().map(|tensor| tensor.to).collect()
+}
+
+/// A tensor that a kernel reads, and what it writes instead.
+struct Written {
+    from: CubeTensor,
+    to: CubeTensor,
+    /// Whether both are the same memory, each value of which is read and written by one unit.
+    is_in_place: bool,
+}
+
+impl Written {
+    fn new(from: CubeTensor, on: &RowLaunch) -> Self {
+        let from = into_contiguous(from);
+        // Whoever else holds it keeps what it is. Gradients of γ, β and a bias may be parts of one buffer.
+        let is_in_place = from.can_mut();
+        let to = if is_in_place { from.clone() } else { on.empty(from.meta.shape().clone(), from.dtype) };
+        Self { from, to, is_in_place }
+    }
+
+    /// The output, where the input is the argument at `place`.
+    fn output(&self, place: usize) -> BufferArg {
+        let output = buffer(self.to.clone());
+        if self.is_in_place { BufferArg::alias(place, output.len()) } else { output }
+    }
+}
+
+/// Which tensors each launch takes, if it binds so many `others` with each. A kernel is compiled for each number of tensors, in place
+/// and not: for the most, and for what is left over.
+fn launches(on: &RowLaunch, tensors: &[Written], others: usize) -> Vec<Vec<usize>> {
+    let alike = |is_in_place: bool, buffers: usize| {
+        let is_one =
+            |tensor: &Written| tensor.is_in_place == is_in_place && !tensor.from.meta.shape().contains(&0);
+        let all: Vec<usize> = (0..tensors.len()).filter(|&i| is_one(&tensors[i])).collect();
+        all.chunks(per_launch(on, buffers)).map(<[usize]>::to_vec).collect::<Vec<_>>()
+    };
+    [alike(true, others + 1), alike(false, others + 2)].concat()
+}
+
+fn largest(tensors: &[CubeTensor]) -> usize {
+    tensors.iter().map(|tensor| tensor.meta.shape().num_elements()).max().unwrap_or(0)
 }
 
 #[cube(launch, address_type = "dynamic")]
@@ -204,13 +252,20 @@ fn scale_kernel<T: Float, W: Float>(
     let factor = factor[0];
     #[unroll]
     for i in 0..tensors.len() {
-        let mut index = CUBE_POS * units + UNIT_POS as usize;
+        let mut index = first_index(i, cubes, units);
         let output = outputs.index_mut(i);
         while index < tensors[i].len() {
             output[index] = T::cast_from(W::cast_from(tensors[i][index]) * factor);
             index += cubes * units;
         }
     }
+}
+
+/// The first value of tensor `i` that a unit changes; the next is `cubes * units` further. Small tensors, which a few cubes hold,
+/// begin in different ones.
+#[cube]
+fn first_index(#[comptime] i: usize, cubes: usize, #[comptime] units: usize) -> usize {
+    (CUBE_POS + i * 61) % cubes * units + UNIT_POS as usize
 }
 
 /// Whether [`adam`] takes these values, moments and gradient.
@@ -227,46 +282,95 @@ pub(super) fn takes_step(tensors: &[DispatchTensor; 4]) -> bool {
     shape.num_elements() > 0 && takes(values) && others.iter().zip([wide, wide, values.dtype()]).all(is_alike)
 }
 
-/// The new values and moments of `[values, mean, square, gradient]`.
-pub(super) fn adam(step: AdamStep, tensors: [DispatchTensor; 4]) -> [DispatchTensor; 3] {
-    let results = tensors[..3].iter().map(Spec::of).collect();
-    array(queued("burn_fused::adam", tensors.into(), results, move |tensors| stepped(step, array(tensors))))
+/// A step whose results were promised, and what it reads.
+type Waiting = (AdamStep, [FloatTensor<Cube>; 4], Vec<TensorIr>);
+
+thread_local! {
+    /// The steps that wait on this thread for the end of [`fused`], if it runs.
+    static WAITING: RefCell<Option<Vec<Waiting>>> = const { RefCell::new(None) };
 }
 
-fn stepped(step: AdamStep, [values, mean, square, gradient]: [CubeTensor; 4]) -> Vec<CubeTensor> {
-    let count = values.meta.shape().num_elements();
-    let on = RowLaunch::new(&values, [1, count]);
-    // Whoever else holds one keeps what it is.
-    let owned = |tensor: CubeTensor| if tensor.can_mut() { tensor } else { tensor.copy() };
-    // In this order: CUDA and ROCm begin each row of a copy at an aligned address.
-    let [mean, square] = [mean, square].map(|tensor| into_contiguous(owned(tensor)));
-    let gradient = into_contiguous(gradient);
-    let (output, output_arg) = if gradient.can_mut() {
-        // The first argument, of which each value is read and written by one unit.
-        (gradient.clone(), gradient.as_tensor_alias(0).into_buffer_arg())
-    } else {
-        let output = on.empty(gradient.meta.shape().clone(), on.float);
-        (output.clone(), output.into_buffer_arg())
+/// What `f` returns. Its steps of [`adam`] are queued together at the end.
+pub(super) fn fused<T>(f: impl FnOnce() -> T) -> T {
+    let others = WAITING.replace(Some(Vec::new()));
+    // Also if it panics: optimizers hold what was promised.
+    let result = catch_unwind(AssertUnwindSafe(f));
+    let waiting = WAITING.replace(others).expect("the steps of `f`");
+    for alike in grouped(waiting, |(_, [values, ..], _)| (values.device(), values.dtype())) {
+        let (steps, inputs, outputs): (Vec<_>, Vec<_>, Vec<_>) = alike.into_iter().collect();
+        let run = move |tensors| stepped(&steps, tensors);
+        for tensor in
+            computed("burn_fused::adam", inputs.into_iter().flatten().collect(), outputs.concat(), run)
+        {
+            // Whoever holds the promised tensor drops it; to drop another of its number would free its memory.
+            let _ = tensor.into_ir();
+        }
+    }
+    result.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// The new values and moments of `[values, mean, square, gradient]`.
+pub(super) fn adam(step: AdamStep, tensors: [DispatchTensor; 4]) -> [DispatchTensor; 3] {
+    let tensors = tensors.map(|tensor| plain::<Cube>(tensor).float());
+    let results = uninit(&tensors[0].client, tensors[..3].iter().map(Spec::of).collect());
+    let stepped = WAITING.with_borrow_mut(|waiting| {
+        let Some(waiting) = waiting else {
+            let run = move |tensors| stepped(&[step], tensors);
+            return computed("burn_fused::adam", tensors.into(), results, run);
+        };
+        let reason = "a value that `fuse_adam` computes at its end was read before";
+        let promised = promise(&tensors[0].client, &results, reason);
+        waiting.push((step, tensors, results));
+        promised
+    });
+    array(stepped.into_iter().map(dispatched))
+}
+
+/// The new values and moments of each step, of which `tensors` has the values, moments and gradient.
+fn stepped(steps: &[AdamStep], tensors: Vec<CubeTensor>) -> Vec<CubeTensor> {
+    let on = RowLaunch::new(&tensors[0], [1, largest(&tensors)]);
+    let (mut gradients, mut others) = (Vec::new(), Vec::new());
+    let mut tensors = tensors.into_iter();
+    for _ in steps {
+        let [values, mean, square, gradient] = array(tensors.by_ref().take(4));
+        // The new values are in the gradient's memory.
+        gradients.push(Written::new(gradient, &on));
+        others.push([values, owned(mean), owned(square)]);
+    }
+    let cubes = on.hidden.div_ceil(VALUES * on.max_units).clamp(1, CUBES);
+    let constants = |&i: &usize| {
+        let AdamStep { beta_1, beta_2, epsilon, keep, root, size } = steps[i];
+        // 1 − β in f64: of an f32 β near 1 few digits would be left.
+        let [toward_1, toward_2, epsilon, keep, root, size] =
+            [1.0 - beta_1, 1.0 - beta_2, epsilon, keep, root, size].map(|value| on.scalar(value));
+        ConstantsLaunch::new(toward_1, toward_2, epsilon, keep, root, size)
     };
-    let AdamStep { beta_1, beta_2, epsilon, keep, root, size } = step;
-    // 1 − β in f64: of an f32 β near 1 few digits would be left.
-    let [toward_1, toward_2, epsilon, keep, root, size] =
-        [1.0 - beta_1, 1.0 - beta_2, epsilon, keep, root, size].map(|value| on.scalar(value));
-    adam_kernel::launch(
-        &on.client,
-        on.cubes(count.div_ceil(on.max_units)),
-        CubeDim::new_1d(on.max_units as u32),
-        on.address_type,
-        gradient.into_buffer_arg(),
-        buffer(values),
-        output_arg,
-        mean.clone().into_buffer_arg(),
-        square.clone().into_buffer_arg(),
-        ConstantsLaunch::new(toward_1, toward_2, epsilon, keep, root, size),
-        count,
-        on.floats(),
-    );
-    vec![output, mean, square]
+    let all = &others;
+    for some in launches(&on, &gradients, 3) {
+        let other = |which: usize| some.iter().map(move |&i| buffer(all[i][which].clone()));
+        adam_kernel::launch(
+            &on.client,
+            on.cubes(cubes),
+            CubeDim::new_1d(on.max_units as u32),
+            AddressType::from_len(on.hidden + cubes * on.max_units),
+            some.iter().map(|&i| buffer(gradients[i].from.clone())).collect(),
+            other(0).collect(),
+            some.iter().enumerate().map(|(place, &i)| gradients[i].output(place)).collect(),
+            other(1).collect(),
+            other(2).collect(),
+            some.iter().map(constants).collect(),
+            cubes,
+            on.max_units,
+            on.floats(),
+        );
+    }
+    gradients.into_iter().zip(others).flat_map(|(g, [_, mean, square])| [g.to, mean, square]).collect()
+}
+
+/// A tensor in memory that may be written, its values side by side: whoever else holds it keeps what it is.
+fn owned(tensor: CubeTensor) -> CubeTensor {
+    // In this order: CUDA and ROCm begin each row of a copy at an aligned address.
+    into_contiguous(if tensor.can_mut() { tensor } else { tensor.copy() })
 }
 
 /// The numbers of an [`AdamStep`], with 1 − β for β.
@@ -282,27 +386,37 @@ struct Constants {
 
 #[cube(launch, address_type = "dynamic")]
 fn adam_kernel<T: Float, W: Float>(
-    gradient: &[T],
-    values: &[T],
-    output: &mut [T],
-    mean: &mut [W],
-    square: &mut [W],
-    constants: &Constants,
-    count: usize,
+    gradients: &Sequence<Box<[T]>>,
+    values: &Sequence<Box<[T]>>,
+    outputs: &mut Sequence<Box<[T]>>,
+    means: &mut Sequence<Box<[W]>>,
+    squares: &mut Sequence<Box<[W]>>,
+    constants: &Sequence<Constants>,
+    cubes: usize,
+    #[comptime] units: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
-    let index = ABSOLUTE_POS;
-    if index >= count {
+    // A device may launch more cubes than were asked for.
+    if CUBE_POS >= cubes {
         terminate!();
     }
-    let g = W::cast_from(gradient[index]);
-    let m = (g - mean[index]) * constants.toward_1.get::<W>() + mean[index];
-    let v = (g * g - square[index]) * constants.toward_2.get::<W>() + square[index];
-    mean[index] = m;
-    square[index] = v;
-    let step = m / (v.sqrt() * constants.root.get::<W>() + constants.epsilon.get::<W>());
-    let kept = W::cast_from(values[index]) * constants.keep.get::<W>();
-    output[index] = T::cast_from(kept - step * constants.size.get::<W>());
+    #[unroll]
+    for i in 0..gradients.len() {
+        let mut index = first_index(i, cubes, units);
+        let (output, mean, square) = (outputs.index_mut(i), means.index_mut(i), squares.index_mut(i));
+        let constants = constants.index(i);
+        while index < gradients[i].len() {
+            let g = W::cast_from(gradients[i][index]);
+            let m = (g - mean[index]) * constants.toward_1.get::<W>() + mean[index];
+            let v = (g * g - square[index]) * constants.toward_2.get::<W>() + square[index];
+            mean[index] = m;
+            square[index] = v;
+            let step = m / (v.sqrt() * constants.root.get::<W>() + constants.epsilon.get::<W>());
+            let kept = W::cast_from(values[i][index]) * constants.keep.get::<W>();
+            output[index] = T::cast_from(kept - step * constants.size.get::<W>());
+            index += cubes * units;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,9 @@ use burn::tensor::{DType, FloatDType};
 /// none.
 ///
 /// Gradients may be of any shapes, dtypes and devices, outside autodiff. Memory that nothing else holds is changed in place on
-/// Flex; on a CubeCL device a launch takes several gradients, and nothing is read back.
+/// Flex and on CubeCL devices. There nothing is read back, and P gradients of one dtype take ⌈P/b⌉ launches for their squares and 2 for
+/// the norm, with b the smaller of 192 and the device's buffer bindings − 3. Scaling P of them takes ⌈P/b⌉ launches, or ⌈P/⌊b/2⌋⌉ for
+/// those whose memory is shared.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -150,7 +152,7 @@ pub struct AdamStep {
 /// Values and optimizer state after a step of Adam, on any device: w and g in one dtype, m and v in
 /// [`computed_in`](crate::computed_in) of it, in which everything is computed.
 ///
-/// On Flex and on CubeCL devices a step is one pass, and the new values are in the gradient's memory.
+/// On Flex and on CubeCL devices a step is one pass, and the new values are in the gradient's memory. [`fuse_adam`] joins steps.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -190,4 +192,26 @@ pub fn adam<const D: usize>(
     let root = square.clone().sqrt().mul_scalar(root).add_scalar(epsilon);
     let values = values.cast(wide).mul_scalar(keep) - mean.clone().div(root).mul_scalar(size);
     (values.cast(narrow), [mean, square])
+}
+
+/// What `f` returns. On CubeCL devices its steps of [`adam`] on this thread are computed together when it ends, in ⌈P/⌊b/4⌋⌉ launches for
+/// P steps of one dtype, with b as in [`clip`]: 48 a launch, or fewer on devices with fewer bindings. Each has the bits
+/// that it has alone.
+///
+/// Until `f` ends, what these steps return has no values: an operation that reads it fails with an error that says so.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_fused::{AdamStep, adam, fuse_adam};
+///
+/// let of = |value: f32| Tensor::<1>::from_floats([value], &Device::default());
+/// let step = AdamStep { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-8, keep: 1.0, root: 1.0, size: 0.1 };
+/// let stepped = || [1.0, 2.0].map(|weight| adam(step, of(weight), [of(0.0), of(0.0)], of(2.0)).0);
+/// assert!(fuse_adam(stepped).map(Tensor::into_scalar::<f32>) < [1.0, 2.0]); // one launch
+/// ```
+pub fn fuse_adam<T>(f: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "_cubecl")]
+    return cube::fused(f);
+    #[cfg(not(feature = "_cubecl"))]
+    f()
 }
