@@ -51,7 +51,7 @@ use std::collections::HashMap;
 /// instead of one for each. Values and optimizer state are the same, bit for bit. [The module](self) has an example.
 ///
 /// Groups may have other optimizers, which step as ever. A module whose own `Module::map` computes with new values of its
-/// parameters needs `optimizer.step`: [`fuse_adam`](burn_fused::fuse_adam) says why.
+/// parameters needs `optimizer.step`: [`fuse_adam`] says why.
 pub fn step<M: Module>(
     optimizer: &mut ModuleOptimizer,
     rates: impl Into<ModuleLearningRate>,

@@ -1,9 +1,12 @@
 use super::outputs::{Outcome, UNTRAINED};
 use super::run::TrainableModel;
 use crate::data::{Epoch, EpochLoader};
+use crate::optim::step;
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::module::{Module, ModuleDisplay};
+use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
+use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn::train::{InferenceStep, TrainOutput, TrainStep};
 use std::sync::Arc;
@@ -64,6 +67,15 @@ impl<M: TrainableModel + ModuleDisplay> TrainStep for ForLearner<M> {
         // Burn's own message would name tensors, which nobody made here.
         assert!(loss.is_tracked(), "{UNTRAINED}");
         TrainOutput::new(self, loss.backward(), output)
+    }
+
+    fn optimize(
+        self,
+        optimizer: &mut ModuleOptimizer,
+        rates: ModuleLearningRate,
+        gradients: GradientsParams,
+    ) -> Self {
+        step(optimizer, rates, self, gradients)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::distributed::{Ranks, Wire};
 use crate::embeddings::BertEmbeddingsInput;
 use crate::error::{Error, Result};
 use crate::model::PretrainedModel;
-use crate::optim::scale_and_clip;
+use crate::optim::{scale_and_clip, step};
 use crate::pipeline::Pipeline;
 use crate::text::BertTokenizer;
 use burn::optim::lr_scheduler::module_lr_scheduler::{ModuleLearningRate, ModuleLrScheduler};
@@ -128,8 +128,8 @@ fn train_rank<M: TrainableModel>(run: Run<M>) -> Result<Trained<M>> {
             let Some(count) = counted else { break };
             let gradients = training.mean(gradients.grads(), count)?;
             training.rates = training.schedule.step();
-            training.run.model =
-                training.run.optimizer.step(training.rates.clone(), training.run.model, gradients);
+            let optimizer = &mut training.run.optimizer;
+            training.run.model = step(optimizer, training.rates.clone(), training.run.model, gradients);
             training.log();
             if training.run.is_stopped() {
                 return training.finish();
