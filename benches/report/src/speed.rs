@@ -103,7 +103,11 @@ fn rows() -> Vec<Row> {
         ("ONNX Runtime and OpenVINO, one text, f32", &["ONNX Runtime", "OpenVINO"][..]),
         ("ONNX Runtime, one text, int8", &["ONNX Runtime, int8"]),
     ] {
-        let others = [("one_text amd-avx2", "AVX2³"), ("single intel-avx512", "AVX-512⁴")];
+        let others = [
+            ("one_text amd-avx2", "AVX2³"),
+            ("single intel-avx512", "AVX-512⁴"),
+            ("single amd-avx512", "AVX-512¹"),
+        ];
         let others = others.map(|(table, machine)| {
             (columns.iter().map(|column| (table, ratio_to(column), "1 × 16")).collect(), machine)
         });
