@@ -4,6 +4,7 @@
 #
 #     benches/gpu.sh --build FOLDER [DEVICE]    on a machine with Rust; DEVICE is wgpu (default), vulkan, cuda,
 #                                             cuda-cpp or rocm
+#     benches/gpu.sh --compile FOLDER CASE...     there, for an H200 and `cuda-cpp`: kernels of cases, before there is a GPU
 #     FOLDER/gpu.sh [--quick] [--part NAME]... [OUTPUT]    on the machine with the GPU
 #     benches/gpu.sh --write OUTPUT             on a checkout: what was measured, into docs/performance.md
 #
@@ -17,6 +18,10 @@
 # --quick takes small sizes, to see that everything runs, on a software adapter for one.
 #
 # Vulkan's loader travels with the folder, for a machine that has none; a driver is looked for where containers hide it.
+#
+# Most of a first run on an H200 is compiling kernels: Burn tries up to twenty for each size of matmul. --compile does it before, with a
+# driver that computes nothing, for cases such as 'profile BERT-base, 32 × 128'. CUDA_PATH names a CUDA toolkit with NVRTC, headers and
+# ptxas; pip has one, too. BURN_BERT_PYTHON, or else python3, needs cbor2.
 #
 # In the folder programs are compressed; a run unpacks them into OUTPUT for as long as it takes.
 #
@@ -49,12 +54,14 @@ build() {
     local messages
     messages=$(cargo test --no-run "${cargo[@]}" --test backend --bench gpu --message-format json)
     local name program
+    rm -rf "$folder"/{tests,benches,programs.xz,kernels.xz}
     for name in backend gpu; do
         program=$(sed -n "s/.*\"name\":\"$name\".*\"executable\":\"\([^\"]*\)\".*/\1/p" <<<"$messages")
         strip -o "$folder/$name" "$program"
-        gzip -9f "$folder/$name"
     done
-    rm -rf "$folder/tests" "$folder/benches"
+    # Burn is in both, which a window of both finds.
+    tar c -C "$folder" backend gpu | xz -T1 --lzma2=preset=6,dict=256MiB >"$folder/programs.xz"
+    rm "$folder"/{backend,gpu}
     mkdir -p "$folder/tests/fixtures" "$folder/benches/peers"
     cp -r tests/fixtures/{embeddings,masked_lm,relative_positions,families,classifiers,sentences} "$folder/tests/fixtures"
     cp benches/peers/{peer,bench_transformers,bench_masked_lm_torch}.py "$folder/benches/peers"
@@ -63,13 +70,45 @@ build() {
     loader=$(ldconfig -p | sed -n 's/.*libvulkan\.so\.1 .*x86-64.* => //p' | head -n 1)
     [ -z "$loader" ] || cp -L "$loader" "$folder/libvulkan.so.1"
     { echo "${device%-cpp}" && git describe --always --dirty 2>/dev/null || echo unknown; } >"$folder/version"
+    check_size "$folder"
+}
+
+check_size() {
     local size
-    size=$(du -sm --apparent-size "$folder" | cut -f1)
-    echo "$folder: $size MB for $device"
+    size=$(du -sm --apparent-size "$1" | cut -f1)
+    echo "$1: $size MB"
     if [ "$size" -gt $limit ] && [ -z "${BURN_BERT_CARGO:-}" ]; then
         echo "gpu.sh: more than $limit MB" >&2
         exit 1
     fi
+}
+
+# FOLDER CASE...
+compile() {
+    local folder work case
+    folder=$(cd "$1" && pwd)
+    [ "$(head -n 1 "$folder/version")" = cuda ] || { echo "gpu.sh: $folder is not for cuda-cpp" >&2 && exit 2; }
+    work=$(mktemp -d)
+    cc -O2 -shared -fPIC -o "$work/libcuda.so" "$here/gpu_kernels/driver.c"
+    ln -s "${CUDA_PATH:?names a CUDA toolkit}"/lib*/libnvrtc.so.* "$work/libnvrtc.so"
+    cd "$work"
+    unpack "$folder"
+    # Otherwise tuning ends at the first candidate.
+    printf '[autotune]\ndisable_short_circuit = true\n' >>cubecl.toml
+    for case in "${@:2}"; do
+        echo "$case: $(LD_LIBRARY_PATH=$work:$CUDA_PATH/lib:$CUDA_PATH/lib64 BURN_DEVICE=cuda BURN_BERT_ROOT=$folder ./gpu "${case%% *}" "${case#* }" 2>&1 | tail -n 1)"
+    done
+    "${BURN_BERT_PYTHON:-python3}" "$here/gpu_kernels/store.py" default.db "$CUDA_PATH/bin/ptxas"
+    xz -c -3 default.db >"$folder/kernels.xz"
+    rm -r "$work"
+    check_size "$folder"
+}
+
+# FOLDER: its programs, and its kernels, into the current folder, where CubeCL keeps more.
+unpack() {
+    xz -dc "$1/programs.xz" | tar x
+    [ -e default.db ] || [ ! -e "$1/kernels.xz" ] || xz -dc "$1/kernels.xz" >default.db
+    printf '[environment]\npath = "local"\n\n[compilation]\ncache = true\n\n' >cubecl.toml
 }
 
 run() {
@@ -97,14 +136,9 @@ run() {
         echo "$version" >version
     fi
     echo "$version"
-    local name
-    for name in backend gpu; do
-        gzip -dc "$here/$name.gz" >"$name"
-        chmod +x "$name"
-    done
-    printf '[environment]\npath = "local"\n\n[compilation]\ncache = true\n' >cubecl.toml
+    unpack "$here"
     touch finished
-    local plan known
+    local name plan known
     plan=$(tests "$device" | sed 's/^/suite /' && ./gpu plan "${size[@]}" && echo "first steps")
     known=$(cut -d ' ' -f 1 <<<"$plan" | sort -u | tr '\n' ' ')
     for name in "${parts[@]}"; do
@@ -255,7 +289,10 @@ if [ "${1:-}" = --build ]; then
     build "${@:2}"
 elif [ "${1:-}" = --write ]; then
     write "${2:?usage: benches/gpu.sh --write OUTPUT}"
-elif [ -e "$here/backend.gz" ] && [ -e "$here/gpu.gz" ]; then
+elif [ "${1:-}" = --compile ]; then
+    [ $# -ge 3 ] || { echo "usage: benches/gpu.sh --compile FOLDER CASE..." >&2 && exit 2; }
+    compile "${@:2}"
+elif [ -e "$here/programs.xz" ]; then
     run "$@"
 else
     echo "gpu.sh: there are no programs beside it; first: benches/gpu.sh --build FOLDER [DEVICE]" >&2

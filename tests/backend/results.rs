@@ -1,11 +1,13 @@
 //! Outputs and gradients.
 
 use crate::case::*;
+use crate::devices::supported;
 use crate::golden::Golden;
-use crate::tolerance;
+use crate::tolerance::{self, Tolerance, assert_all_close, operator_tolerance};
 use burn::prelude::*;
 use burn::tensor::DType;
 use burn_bert::PositionEmbeddingType::AfterPadding;
+use burn_bert::functional::{Positions, Sequences, attention, on_reference_path};
 use burn_bert::{BertEmbeddingsInput, TokenEmbeddingConfig};
 
 /// Every way to say where a token is, of ids and of vectors, in every dtype that the device computes in: a row of the table
@@ -103,6 +105,62 @@ pub fn ids_of_every_int_dtype_give_the_same_values_and_gradients(case: &Case) {
         // A GPU device may fuse the conversion of the ids with what follows, and rounds otherwise then.
         for (found, expected) in run(dtype).iter().zip(&expected) {
             tolerance::assert_close(found, expected, case.tolerance);
+        }
+    }
+}
+
+/// Sequences of one tile and several, heads that fill fragments of tensor cores and that do not, windows, biases and dropout.
+pub fn attention_has_the_values_and_gradients_of_f64_up_to_rounding_in_every_dtype(case: &Case) {
+    let _held = hold_random_numbers();
+    let cases = [
+        (vec![129, 3, 64], [2, 64], None, 0.0),
+        (vec![70, 0, 31], [2, 32], Some(20), 0.0),
+        (vec![65, 5], [1, 127], None, 0.0),
+        (vec![40, 200], [3, 33], None, 0.1),
+    ];
+    for dtype in supported(&case.device, &[DType::F32, DType::F16, DType::BF16]) {
+        for (lengths, [heads, columns], window, dropout) in cases.clone() {
+            let what = format!("{dtype:?}, {lengths:?}, {heads} heads of {columns}");
+            let tokens: usize = lengths.iter().sum();
+            let longest = *lengths.iter().max().unwrap();
+            let run = |device: &Device, dtype: DType| {
+                let device = device.clone().autodiff();
+                device.seed(3);
+                let leaf = |seed: u64, dims: &[usize]| {
+                    // All dtypes hold these.
+                    let values: Vec<f64> = numbers(dims.iter().product(), seed)
+                        .iter()
+                        .map(|x| (x * 128.0).round() / 64.0)
+                        .collect();
+                    Tensor::<1>::from_data(TensorData::from(values.as_slice()), (&device, dtype))
+                        .require_grad()
+                };
+                let bias_dims = [1, heads, longest, longest];
+                let leaves: Vec<_> = (0..3)
+                    .map(|i| leaf(i, &[tokens, heads * columns]))
+                    .chain([leaf(3, &bias_dims)])
+                    .collect();
+                let rows = [0, 1, 2].map(|i| leaves[i].clone().reshape([tokens, heads * columns]));
+                let positions =
+                    Positions { bias: Some(leaves[3].clone().reshape(bias_dims)), ..Positions::default() };
+                let sequences = Sequences::new(lengths.clone(), &device);
+                let sequences = window.map_or(sequences.clone(), |window| sequences.with_window(window));
+                let y = attention(rows, &sequences, heads, positions, dropout);
+                let weights = leaf(4, &[tokens, heads * columns]).detach().reshape([tokens, heads * columns]);
+                let gradients = (y.clone() * weights).sum().backward();
+                let gradients = leaves.iter().map(|leaf| host(leaf.grad(&gradients).unwrap()));
+                [host(y)].into_iter().chain(gradients).collect::<Vec<_>>()
+            };
+            let expected = match dropout {
+                0.0 => on_reference_path(|| run(&Device::flex(), DType::F64)),
+                // Each device draws seeds of its own.
+                _ => run(&case.device, DType::F32),
+            };
+            for (i, (found, expected)) in run(&case.device, dtype).iter().zip(&expected).enumerate() {
+                let scale = expected.iter().fold(1.0, |scale: f64, value| scale.max(value.abs()));
+                let tolerance = Tolerance { absolute: operator_tolerance(dtype) * scale, relative: 0.0 };
+                assert_all_close(&format!("{what}: result {i}"), found, expected, tolerance);
+            }
         }
     }
 }
