@@ -183,7 +183,8 @@ finish() { echo "$@" | tee -a finished; }
 suite() {
     local name left=() status=0 some=
     while read -r name; do is_finished "suite $name" || left+=("$name"); done < <(tests "$2")
-    timeout "$1" ./backend --exact "${left[@]}" >suite.log 2>&1 </dev/null || status=$?
+    # What a failure says comes at once, and so also where there is no time for the others.
+    timeout "$1" ./backend --nocapture --exact "${left[@]}" >suite.log 2>&1 </dev/null || status=$?
     for name in "${left[@]}"; do
         case $(grep -F "test $name ... " suite.log) in
         *ok) some=yes && finish ok 0 suite "$name" ;;

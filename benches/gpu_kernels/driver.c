@@ -1,5 +1,5 @@
 // A CUDA driver of an H200 that computes nothing, for `gpu.sh --compile`: CubeCL compiles its kernels with NVRTC as for that device and
-// keeps them, and every launch does nothing. Memory are addresses that nobody reads.
+// keeps them, and every launch does nothing. Memory is addresses that nothing reads or writes.
 //
 //     cc -O2 -shared -fPIC -o libcuda.so driver.c
 #include <stdint.h>
