@@ -52,7 +52,7 @@ macro_rules! every_behaviour {
                 results::ids_of_every_int_dtype_give_the_same_values_and_gradients,
                 results::a_lookup_returns_the_rows_bit_for_bit,
                 results::a_row_that_is_looked_up_8192_times_gets_the_sum_of_its_gradients,
-                results::attention_has_the_values_and_gradients_of_f64_up_to_rounding_in_every_dtype,
+                results::attention_has_the_values_and_gradients_of_the_reference_up_to_rounding_in_every_dtype,
                 randomness::dropout_is_the_identity_bit_for_bit_outside_training,
                 randomness::the_same_seed_gives_the_same_bits,
                 randomness::a_new_table_is_normal_with_a_zero_padding_row,
