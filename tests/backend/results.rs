@@ -115,9 +115,8 @@ pub fn attention_has_the_values_and_gradients_of_the_reference_up_to_rounding_in
     let _held = hold_random_numbers();
     let cases = [
         (vec![129, 3, 64], [2, 64], None, 0.0),
-        (vec![70, 0, 31], [2, 32], Some(20), 0.0),
-        (vec![65, 5], [1, 127], None, 0.0),
-        (vec![40, 200], [3, 33], None, 0.1),
+        (vec![70, 0, 31], [1, 127], Some(20), 0.0),
+        (vec![40, 70], [3, 33], None, 0.1),
     ];
     let has_f64 = case.device.supports_dtype(DType::F64) && check_dtype(&case.device, DType::F64).is_ok();
     let exact = if has_f64 { DType::F64 } else { DType::F32 };
