@@ -6,7 +6,7 @@
 #                                             cuda-cpp or rocm
 #     benches/gpu.sh --compile FOLDER CASE...     there, for an H200 and `cuda-cpp`: kernels of cases, before there is a GPU
 #     FOLDER/gpu.sh [--quick] [--part NAME]... [OUTPUT]    on the machine with the GPU
-#     benches/gpu.sh --write OUTPUT             on a checkout: what was measured, into docs/performance.md
+#     benches/gpu.sh --write OUTPUT             on a checkout: what was measured, into benches/RESULTS.md
 #
 # A run goes through cases, the most wanted first: the behaviour suite (suite), kernel launches and bytes of a training step
 # in each precision (launches), the rates of copies and matmuls (rates), steps beside PyTorch's (steps), attention alone
@@ -230,7 +230,7 @@ run_case() {
 }
 export -f run_case
 
-# FOLDER: what was measured, as a section of docs/performance.md.
+# FOLDER: what was measured, as a part of benches/RESULTS.md.
 tables() {
     local part title
     cat "$1/version"
@@ -250,9 +250,9 @@ tables() {
     done
 }
 
-# FOLDER: puts its tables between the marks in docs/performance.md.
+# FOLDER: puts its tables between the marks in benches/RESULTS.md.
 write() {
-    local page=$here/../docs/performance.md
+    local page=$here/RESULTS.md
     [ -e "$1/finished" ] || { echo "gpu.sh: nothing was measured in '$1'" >&2 && exit 2; }
     section=$(tables "$1") awk '
         /^<!-- gpu -->$/ { print; print ""; print ENVIRON["section"]; print ""; skip = 1 }
