@@ -85,23 +85,31 @@ check_size() {
 
 # FOLDER CASE...
 compile() {
-    local folder work case
+    local folder work python=${BURN_BERT_PYTHON:-python3} nvrtc needed case failed=0
     folder=$(cd "$1" && pwd)
     [ "$(head -n 1 "$folder/version")" = cuda ] || { echo "gpu.sh: $folder is not for cuda-cpp" >&2 && exit 2; }
+    nvrtc=("${CUDA_PATH:?names a CUDA toolkit}"/lib*/libnvrtc.so.*)
+    # Where a header is missing, a kernel that includes it would be left out by the tuner without a word.
+    for needed in "${nvrtc[0]}" "$CUDA_PATH"/include/{cuda_bf16.h,mma.h,crt/mma.h} "$CUDA_PATH/bin/ptxas"; do
+        [ -e "$needed" ] || { echo "gpu.sh: no file $needed" >&2 && exit 2; }
+    done
+    "$python" -c 'import cbor2' || exit 2
     work=$(mktemp -d)
     cc -O2 -shared -fPIC -o "$work/libcuda.so" "$here/gpu_kernels/driver.c"
-    ln -s "${CUDA_PATH:?names a CUDA toolkit}"/lib*/libnvrtc.so.* "$work/libnvrtc.so"
+    ln -s "${nvrtc[0]}" "$work/libnvrtc.so"
     cd "$work"
     unpack "$folder"
     # Otherwise tuning ends at the first candidate.
     printf '[autotune]\ndisable_short_circuit = true\n' >>cubecl.toml
     for case in "${@:2}"; do
-        echo "$case: $(LD_LIBRARY_PATH=$work:$CUDA_PATH/lib:$CUDA_PATH/lib64 BURN_DEVICE=cuda BURN_BERT_ROOT=$folder ./gpu "${case%% *}" "${case#* }" 2>&1 | tail -n 1)"
+        LD_LIBRARY_PATH=$work:$CUDA_PATH/lib:$CUDA_PATH/lib64 BURN_DEVICE=cuda BURN_BERT_ROOT=$folder \
+            ./gpu "${case%% *}" "${case#* }" >case.log 2>&1 || { failed=1 && echo "$case failed:" && tail -n 20 case.log; }
     done
-    "${BURN_BERT_PYTHON:-python3}" "$here/gpu_kernels/store.py" default.db "$CUDA_PATH/bin/ptxas"
+    "$python" "$here/gpu_kernels/store.py" default.db "$CUDA_PATH/bin/ptxas"
     xz -c -3 default.db >"$folder/kernels.xz"
     rm -r "$work"
     check_size "$folder"
+    return $failed
 }
 
 # FOLDER: its programs, and its kernels, into the current folder, where CubeCL keeps more.
