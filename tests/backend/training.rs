@@ -130,8 +130,10 @@ pub fn gradients_of_every_dtype_are_clipped_by_one_norm(case: &Case) {
         let norm = clip_by_global_norm(&model, &mut gradients, 2.5).unwrap().unwrap();
         let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
         assert_eq!((norm.dtype(), host(norm)), (wide, vec![5.0]), "{dtype:?}");
-        let clipped = gradients.get::<1>(model.0.id).unwrap();
-        assert_eq!(clipped.dtype(), dtype);
-        assert!((host(clipped)[0] - 1.5).abs() < 1e-2, "{dtype:?}");
+        for (id, expected, of) in [(model.0.id, 1.5, dtype), (model.1.id, 2.0, DType::F32)] {
+            let clipped = gradients.get::<1>(id).unwrap();
+            assert_eq!(clipped.dtype(), of);
+            assert!((host(clipped)[0] - expected).abs() < 1e-2, "{of:?} beside {dtype:?}");
+        }
     }
 }
