@@ -16,7 +16,9 @@ use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::functional::{Precision, matrix_kernel};
 use burn_bert::model::{BertModel, PretrainedModel};
-use burn_bert::{BertEmbeddingsInput, PaddingMask, cast_module, quantize_linear_layers};
+use burn_bert::{
+    BertEmbeddingsInput, PaddingMask, cast_module, prepare_linear_layers, quantize_linear_layers,
+};
 use mimalloc::MiMalloc;
 use race::{Contestant, Peer, Race, contestants, time};
 use serde_json::json;
@@ -67,8 +69,11 @@ fn main() {
         let model = config.init(&device);
         // Without instructions for bf16 everybody computes in f32, and some take minutes.
         let has_bf16 = !matrix_kernel(Precision::Bf16).starts_with("f32");
-        let narrow = has_bf16.then(|| cast_module(model.clone(), FloatDType::BF16).expect("floats of Flex"));
+        let cast = || cast_module(model.clone(), FloatDType::BF16).expect("floats of Flex");
+        let narrow = has_bf16.then(|| prepare_linear_layers(cast()));
         let quantized = quantize_linear_layers(model.clone());
+        // As a `Pipeline` holds it.
+        let prepared = prepare_linear_layers(model.clone());
         let longest = config.embeddings.max_position_embeddings;
         let batches = shapes.iter().filter(|shape| shape[1] <= longest).flat_map(|&shape| {
             // A single sequence has no padding, and a few texts of a request are alike.
@@ -90,7 +95,7 @@ fn main() {
             let padding = is_padded.then(|| PaddingMask::from_lengths(&lengths, seq).unwrap());
             let input = BertEmbeddingsInput::from_rows(&rows, &device).expect("rows of one length");
             let hidden = |model: &BertModel| model.forward(&input, padding.as_ref()).last_hidden_state;
-            let own = mean_absolute(hidden(&model), &lengths);
+            let own = mean_absolute(hidden(&prepared), &lengths);
             // What an engine computes wrongly it does not race.
             let races: Vec<bool> = ENGINES
                 .iter()
@@ -111,7 +116,7 @@ fn main() {
             let run = |engine: Option<usize>, variant: &str, runs| {
                 let Some(engine) = engine else {
                     let model = match variant {
-                        "" => Some(&model),
+                        "" => Some(&prepared),
                         "_bf16" => narrow.as_ref(),
                         _ => Some(&quantized),
                     };

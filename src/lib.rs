@@ -96,7 +96,7 @@ pub use error::{EmbeddingTable, Error, Result};
 pub use family::{Family, PositionEmbeddingType};
 pub use layers::{
     EmbeddingInitializer, IntoIds, LayerNorm, NewRows, PaddingMask, PositionFill, TokenEmbedding,
-    TokenEmbeddingConfig, VocabularyResize, cast_module, quantize_linear_layers,
+    TokenEmbeddingConfig, VocabularyResize, cast_module, prepare_linear_layers, quantize_linear_layers,
 };
 
 /// The fused operators on tensors, without a module: those of [burn-fused](burn_fused) that a model's code calls.

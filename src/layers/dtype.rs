@@ -3,7 +3,7 @@ use burn::module::{ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, FloatDType};
-use burn_fused::by_columns;
+use burn_fused::prepared;
 
 /// Whether a parameter holds quantised values. Does not initialise it.
 pub(crate) fn is_quantized<const D: usize>(param: &Param<Tensor<D>>) -> bool {
@@ -64,9 +64,8 @@ impl ModuleMapper for Cast {
 /// A layer is then multiplied in integers on Flex, its input quantised row by row as it comes; on other devices, or under autodiff,
 /// Burn dequantises the weight for each call. Everything else, such as embeddings, attention and LayerNorm, is computed as before. The
 /// quantised weights get no gradient, [`save_pretrained`](crate::model::PretrainedModel::save_pretrained) refuses them, and Burn's records
-/// hold them: a record is loaded into a module that was quantised the same way. On Flex weights lie [column by column](burn_fused::by_columns),
-/// which is what few rows are multiplied with at the speed of memory; a record holds them row by row: quantise the loaded module once more,
-/// which only lays them out.
+/// hold them: a record is loaded into a module that was quantised the same way. The weights are [prepared](prepare_linear_layers); those of a
+/// record are when the loaded module is prepared.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -80,15 +79,38 @@ impl ModuleMapper for Cast {
 /// # Ok::<(), burn_bert::Error>(())
 /// ```
 pub fn quantize_linear_layers<M: Module>(module: M) -> M {
-    module.map(&mut QuantizeLinear { modules: Vec::new() })
+    module.map(&mut PrepareLinear { quantizes: true, modules: Vec::new() })
 }
 
-struct QuantizeLinear {
+/// Keeps the weights of all linear layers of `module` as matmuls on Flex read them, for inference: in f32 and bf16 as in 8 bits, for each
+/// layer as [`prepared`](crate::functional::prepared) says. A [`Pipeline`](crate::Pipeline) does it by itself.
+///
+/// Results have the same bits, and memory is that of the weights. What reads a weight in another way, such as saving, training, autocast
+/// or another device, lays its values out beside it, once.
+///
+/// ```
+/// use burn::prelude::*;
+/// use burn_bert::{BertEmbeddingsInput, prepare_linear_layers};
+/// use burn_bert::model::BertModelConfig;
+///
+/// let device = Device::default();
+/// let model = BertModelConfig::bert_base_uncased().with_num_hidden_layers(1).init(&device);
+/// let input = BertEmbeddingsInput::from_rows(&[[1, 5, 2]], &device)?;
+/// let hidden = prepare_linear_layers(model).forward(&input, None).last_hidden_state;
+/// # Ok::<(), burn_bert::Error>(())
+/// ```
+pub fn prepare_linear_layers<M: Module>(module: M) -> M {
+    module.map(&mut PrepareLinear { quantizes: false, modules: Vec::new() })
+}
+
+struct PrepareLinear {
+    /// Whether weights in floats are quantised first.
+    quantizes: bool,
     /// Kinds of the modules that enclose a parameter.
     modules: Vec<String>,
 }
 
-impl ModuleMapper for QuantizeLinear {
+impl ModuleMapper for PrepareLinear {
     fn enter_module(&mut self, _name: &str, container_type: &str) {
         self.modules.push(container_type.into());
     }
@@ -99,15 +121,15 @@ impl ModuleMapper for QuantizeLinear {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         // D is 2 where this is called.
-        let by_columns = |weight: Tensor<D>| {
-            Tensor::from_dispatch(by_columns(Tensor::from_dispatch(weight.into_dispatch())).into_dispatch())
+        let prepared = |weight: Tensor<D>| {
+            Tensor::from_dispatch(prepared(Tensor::from_dispatch(weight.into_dispatch())).into_dispatch())
         };
         let is_weight = D == 2 && self.modules.last().is_some_and(|kind| kind == "Struct:Linear");
         if !is_weight {
             return param;
         }
-        if is_quantized(&param) {
-            return param.map(by_columns);
+        if !self.quantizes || is_quantized(&param) {
+            return param.map(prepared);
         }
         let [inputs, outputs] = param.lazy_shape().dims();
         let scheme = QuantScheme::default()
@@ -123,7 +145,7 @@ impl ModuleMapper for QuantizeLinear {
                 param.map(|weight| {
                     // Integers have no NaN and no infinity: what is computed would no longer show that it is damaged.
                     let is_finite = weight.clone().is_finite().all().into_scalar::<bool>();
-                    if is_finite { by_columns(weight.detach().quantize_dynamic(&scheme)) } else { weight }
+                    if is_finite { prepared(weight.detach().quantize_dynamic(&scheme)) } else { weight }
                 })
             }
             _ => param,

@@ -14,7 +14,7 @@ pub(crate) use checks::{
     MAX_ROWS, MAX_WIDTH, check_dropout, check_epsilon, check_input, check_multiple, check_num_params,
     check_sizes, ensure,
 };
-pub use dtype::{cast_module, quantize_linear_layers};
+pub use dtype::{cast_module, prepare_linear_layers, quantize_linear_layers};
 pub(crate) use dtype::{dtype, is_quantized};
 pub(crate) use ids::Ids;
 pub use ids::IntoIds;

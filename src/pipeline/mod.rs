@@ -22,7 +22,7 @@ pub use quantization::{EmbeddingPrecision, EmbeddingRanges, quantize_embeddings,
 use crate::error::{Error, Result};
 use crate::files::folder_of;
 use crate::files::hub::{HubFiles, directory};
-use crate::layers::{check_sizes, ensure};
+use crate::layers::{check_sizes, ensure, prepare_linear_layers};
 use crate::model::{PretrainedModel, Prompts, Stored};
 use crate::text::{BertTokenizer, Encoding, TextBatch};
 use burn::prelude::*;
@@ -100,10 +100,10 @@ impl<M: Stored> Pipeline<M> {
     }
 
     /// A model and its tokenizer, also with a head that is newly initialised. The model is stored as inference:
-    /// [`valid`](burn::module::Module::valid). Errors are those of [`limit_tokenizer`](PretrainedModel::limit_tokenizer).
+    /// [`valid`](burn::module::Module::valid), and its linear layers [prepared](prepare_linear_layers). Errors are those of [`limit_tokenizer`](PretrainedModel::limit_tokenizer).
     pub fn new(model: M, tokenizer: BertTokenizer) -> Result<Self> {
         let tokenizer = model.limit_tokenizer(tokenizer)?;
-        Ok(Self { model: model.valid(), tokenizer })
+        Ok(Self { model: prepare_linear_layers(model.valid()), tokenizer })
     }
 
     /// The model, as inference.

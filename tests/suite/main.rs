@@ -110,6 +110,7 @@ mod parity_models;
 mod parity_saved;
 #[cfg(feature = "tokenizers")]
 mod pipelines;
+mod prepared;
 #[cfg(feature = "tokenizers")]
 mod published;
 mod quantised;

@@ -16,14 +16,19 @@ mod int8;
 mod kernel;
 mod matrix;
 mod sharing;
+#[cfg(feature = "burn-std")]
+mod storage;
 mod threads;
 mod tiles;
 
 pub use half::bf16;
-pub use int8::{Int8Kernel, Int8Matrix, product_int8};
+pub use int8::{Int8Kernel, Int8Matrix, PackedInt8Matrix, product_int8};
 pub use kernel::Kernel;
-pub use matrix::{Matrix, Values};
+pub use matrix::{Matrix, RightMatrix, Values};
+#[cfg(feature = "burn-std")]
+pub use storage::Packed;
 pub use threads::on_threads;
+pub use tiles::PackedMatrix;
 
 /// Where the result of a matmul goes: M · N values, row-major.
 #[derive(Clone, Copy)]
@@ -43,9 +48,10 @@ enum Output<'a> {
 ///
 /// # Panics
 ///
-/// If the columns of `a` are not as many as the rows of `b`.
-pub fn product(a: Matrix, b: Matrix, kernel: Kernel) -> Vec<f32> {
-    let count = check(&a, &b);
+/// If the columns of `a` are not as many as the rows of `b`, or `b` is packed for another kernel.
+pub fn product<'a>(a: Matrix, b: impl Into<RightMatrix<'a>>, kernel: Kernel) -> Vec<f32> {
+    let b = b.into();
+    let count = check(&a, &b, kernel);
     let mut c = Vec::with_capacity(count);
     // SAFETY: a kernel exists only where its instructions do; there is room for M · N values, which are initialised.
     unsafe {
@@ -72,9 +78,15 @@ pub fn product(a: Matrix, b: Matrix, kernel: Kernel) -> Vec<f32> {
 ///
 /// # Panics
 ///
-/// If the columns of `a` are not as many as the rows of `b`, or `bias` has not N values.
-pub fn product_bf16(a: Matrix, b: Matrix, bias: Option<&[f32]>, kernel: Kernel) -> Vec<bf16> {
-    let count = check(&a, &b);
+/// If the columns of `a` are not as many as the rows of `b`, `bias` has not N values, or `b` is packed for another kernel.
+pub fn product_bf16<'a>(
+    a: Matrix,
+    b: impl Into<RightMatrix<'a>>,
+    bias: Option<&[f32]>,
+    kernel: Kernel,
+) -> Vec<bf16> {
+    let b = b.into();
+    let count = check(&a, &b, kernel);
     if let Some(bias) = bias {
         assert_eq!(bias.len(), b.shape()[1], "the bias must have as many values as B has columns");
     }
@@ -107,14 +119,18 @@ pub fn product_bf16(a: Matrix, b: Matrix, bias: Option<&[f32]>, kernel: Kernel) 
 ///
 /// If the columns of `a` are not as many as the rows of `b`, or `c` has not M · N values.
 pub fn add_product(c: &mut [f32], a: Matrix, b: Matrix, kernel: Kernel) {
-    let count = check(&a, &b);
+    let b = b.into();
+    let count = check(&a, &b, kernel);
     assert_eq!(c.len(), count, "C must have the rows of A times the columns of B");
     // SAFETY: as for `product`; C has M · N values.
     unsafe { tiles::multiply(a, b, Output::F32 { c: c.as_mut_ptr(), add: true }, kernel.0) };
 }
 
 /// M · N.
-fn check(a: &Matrix, b: &Matrix) -> usize {
+fn check(a: &Matrix, b: &RightMatrix, kernel: Kernel) -> usize {
+    if let RightMatrix::Packed(packed) = b {
+        assert_eq!(packed.kernel(), kernel, "B must be packed for the kernel");
+    }
     let ([m, columns], [rows, n]) = (a.shape(), b.shape());
     assert_eq!(columns, rows, "the columns of A must be as many as the rows of B");
     // Operands with strides of 0 may be larger than memory.

@@ -1,5 +1,6 @@
 //! Operands.
 
+use crate::tiles::PackedMatrix;
 use half::bf16;
 
 /// The values of an operand; see [`Matrix`].
@@ -77,6 +78,11 @@ impl<'a> Matrix<'a> {
         Self::new(values, shape, [shape[1], 1])
     }
 
+    /// What stands for an operand whose values are elsewhere: only its shape is read.
+    pub(crate) fn without_values(shape: [usize; 2]) -> Self {
+        Self { values: Values::F32(&[]), shape, strides: [shape[1], 1] }
+    }
+
     /// The transposed matrix, a view of the same values.
     pub fn transpose(self) -> Self {
         let ([rows, columns], [row, column]) = (self.shape, self.strides);
@@ -86,5 +92,36 @@ impl<'a> Matrix<'a> {
     /// Rows and columns.
     pub fn shape(&self) -> [usize; 2] {
         self.shape
+    }
+}
+
+/// The right operand of a product, B.
+#[derive(Clone, Copy, Debug)]
+pub enum RightMatrix<'a> {
+    /// A view, which each product packs or reads in place.
+    Matrix(Matrix<'a>),
+    /// Columns that are packed once and for all.
+    Packed(&'a PackedMatrix),
+}
+
+impl RightMatrix<'_> {
+    /// Rows and columns.
+    pub fn shape(&self) -> [usize; 2] {
+        match self {
+            Self::Matrix(matrix) => matrix.shape(),
+            Self::Packed(packed) => packed.shape(),
+        }
+    }
+}
+
+impl<'a> From<Matrix<'a>> for RightMatrix<'a> {
+    fn from(matrix: Matrix<'a>) -> Self {
+        Self::Matrix(matrix)
+    }
+}
+
+impl<'a> From<&'a PackedMatrix> for RightMatrix<'a> {
+    fn from(packed: &'a PackedMatrix) -> Self {
+        Self::Packed(packed)
     }
 }

@@ -76,11 +76,13 @@ pub(crate) struct Packed<'a> {
 
 /// Shares a product of M · K · N multiplications, with a kernel of `height` rows, among as many threads as it is worth, each of which
 /// runs `work`: in each phase they pack A together; then each takes blocks of C, and packs the columns of B that it multiplies for
-/// itself. Of each operand, how many tiles a panel has, and whether it is packed; along K, how many tiles there are, and in a phase.
+/// itself. Of each operand, how many tiles a panel has, and whether it is packed; along K, how many tiles there are, and in a phase; whether
+/// columns are multiplied strip by strip.
 pub(crate) fn share_product(
     [m, k, n]: [usize; 3],
     operands: [(usize, bool); 2],
     [depth, depth_step]: [usize; 2],
+    in_strips: bool,
     height: usize,
     work: impl Fn(Worker) + Sync,
 ) {
@@ -89,7 +91,7 @@ pub(crate) fn share_product(
     let [rows, columns] = [m, n].map(|lines| lines.div_ceil(PANEL));
     let [(a_tiles, packs_a), (b_tiles, packs_b)] = operands;
     let row_step = if packs_a { even(rows, SHARED / a_tiles) } else { rows };
-    let block = if packs_b {
+    let block = if !in_strips {
         // Where all rows are in one block, columns are packed once anyway, and a strip is still in a near cache when they are multiplied.
         let widest = if rows == 1 { 2 } else { (OWN / b_tiles).max(1) };
         block([row_step, columns], widest, height, threads)
@@ -109,7 +111,9 @@ pub(crate) fn share_product(
         let a = AtomicPtr::new(a);
         on_threads(threads, || {
             let index = begun.fetch_add(1, Ordering::Relaxed);
-            with_buffer(1, if packs_b { b_tiles * block[1] } else { tiles_in_place(block) }, |b| {
+            let own =
+                if in_strips { tiles_in_place(block) } else { b_tiles * block[1] * usize::from(packs_b) };
+            with_buffer(1, own, |b| {
                 let tiles = [a.load(Ordering::Relaxed), b];
                 work(Worker { phases: &phases, columns, block, index, tiles });
             });

@@ -1,6 +1,6 @@
 //! Every kernel of this CPU against a plain loop in f64.
 
-use burn_fused_matmul::{Kernel, Matrix, Values, add_product, product, product_bf16};
+use burn_fused_matmul::{Kernel, Matrix, PackedMatrix, Values, add_product, product, product_bf16};
 use half::bf16;
 use proptest::prelude::*;
 
@@ -225,6 +225,63 @@ fn a_sum_is_added_up_alike_whatever_is_beside_it() {
                 }
             }
         }
+    }
+}
+
+/// Few rows and many, on one thread and several, along K in a step and in several.
+#[test]
+fn packed_columns_give_the_bits_of_their_values_and_the_values_again() {
+    for ([k, n], order) in [
+        ([32, 32], Order::Rows),
+        ([96, 160], Order::Columns),
+        ([1568, 96], Order::Wide),
+        ([4096, 64], Order::Rows),
+        ([768, 1600], Order::Rows),
+    ] {
+        for is_bf16 in [false, true] {
+            let b = Operand::new([k, n], order, is_bf16, 6);
+            for kernel in kernels() {
+                // As much memory holds them: values in f32 in f32's kernels, those in bf16 in kernels of bf16 pairs.
+                let is_kept = if is_bf16 {
+                    ["AMX", "AVX512-BF16"].contains(&kernel.name())
+                } else {
+                    Kernel::all_f32().contains(&kernel)
+                };
+                let packed = b.with(|b| PackedMatrix::new(b, kernel));
+                assert_eq!(packed.is_some(), is_kept, "{kernel}");
+                let Some(packed) = packed else { continue };
+                let value = |index: usize| b.values[index / n * b.strides[0] + index % n * b.strides[1]];
+                let bytes = |index| match is_bf16 {
+                    true => bf16::from_f32(value(index)).to_le_bytes().to_vec(),
+                    false => value(index).to_le_bytes().to_vec(),
+                };
+                assert!((0..k * n).flat_map(bytes).eq(packed.to_rows()), "{kernel}");
+                for rows in [1, 5, 16, 40, 64, 65, 300] {
+                    let a = Operand::new([rows, k], Order::Rows, rows % 2 == 0, 5);
+                    let bias = vec![0.5; n];
+                    a.with(|a| {
+                        b.with(|b| {
+                            assert_eq!(
+                                product(a, &packed, kernel),
+                                product(a, b, kernel),
+                                "{kernel}, {rows} rows"
+                            );
+                            let narrow = product_bf16(a, &packed, Some(&bias), kernel);
+                            assert_eq!(
+                                narrow,
+                                product_bf16(a, b, Some(&bias), kernel),
+                                "{kernel}, {rows} rows"
+                            );
+                        })
+                    });
+                }
+            }
+        }
+    }
+    // What would take more memory is not kept.
+    for [k, n] in [[16, 64], [64, 48], [0, 32], [32, 0]] {
+        let b = Operand::new([k, n], Order::Rows, false, 7);
+        assert!(b.with(|b| PackedMatrix::new(b, Kernel::F32)).is_none());
     }
 }
 

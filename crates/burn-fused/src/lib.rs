@@ -85,7 +85,7 @@ pub use ops::attention::{Positions, Sequences, attention, attention_weights};
 pub use ops::cross_entropy::cross_entropy;
 pub use ops::drop_out::{add_drop_out, drop_out};
 pub use ops::embed_layer_norm::{Norm, Rows, embed_layer_norm, lookup};
-pub use ops::linear::{by_columns, linear, linear_narrow};
+pub use ops::linear::{linear, linear_narrow, prepared};
 pub use ops::move_rows::{Moves, indices};
 pub use ops::optimizer::{AdamStep, adam, clip, fuse_adam};
 pub use ops::rotary::rotary;

@@ -1,11 +1,10 @@
-//! Columns of W as words of four values that follow each other along K, whichever way W lies.
+//! Columns of W as words of four values that follow each other along K.
 
 use crate::tiles::PANEL;
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::fetch;
 #[cfg(target_arch = "x86_64")]
 use pulp::Arch;
-use std::ops::Range;
 
 /// Up to 32 columns of a block, from column `line` of `n` on, as words of four values, and the sums of each.
 #[inline(always)]
@@ -77,72 +76,6 @@ fn interleave_panel(values: &[i8], line: usize, n: usize, to: &mut [u32]) -> [i3
     }
     // SAFETY: both are 128 bytes without invalid values.
     unsafe { std::mem::transmute::<[__m256i; 4], [i32; PANEL]>(sums) }
-}
-
-/// Some rows of the columns that `values` holds, `k` of each, as words of four values, and the sums of each column.
-#[inline(always)]
-pub(super) fn transpose_block(values: &[i8], rows: Range<usize>, k: usize, to: &mut [u32]) -> [i32; PANEL] {
-    #[cfg(target_arch = "x86_64")]
-    if let (true, true, Arch::V3(_) | Arch::V4(_)) =
-        (values.len() == PANEL * k, rows.len().is_multiple_of(32), Arch::new())
-    {
-        // SAFETY: both have AVX2.
-        return unsafe { transpose_panel(values, rows, k, to) };
-    }
-    let mut sums = [0; PANEL];
-    for (column, values) in values.chunks_exact(k).enumerate() {
-        for (four, to) in values[rows.clone()].chunks(4).zip(to.as_chunks_mut::<PANEL>().0) {
-            let mut word = [0; 4];
-            word.iter_mut().zip(four).for_each(|(to, value)| *to = value.cast_unsigned());
-            to[column] = u32::from_ne_bytes(word);
-            sums[column] += four.iter().map(|&value| i32::from(value)).sum::<i32>();
-        }
-    }
-    sums
-}
-
-/// [`transpose_block`] of whole panels and a number of rows that 32 divides.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn transpose_panel(values: &[i8], rows: Range<usize>, k: usize, to: &mut [u32]) -> [i32; PANEL] {
-    use std::arch::x86_64::*;
-    let mut all_sums = [_mm256_setzero_si256(); 4];
-    for (eight, sums) in all_sums.iter_mut().enumerate() {
-        let columns = &values[8 * k * eight..][..8 * k];
-        for (row, to) in rows.clone().step_by(32).zip(to.chunks_exact_mut(8 * PANEL)) {
-            // What the next panel is made of, in the order of memory: it comes while this one is multiplied.
-            let ahead = columns.as_ptr().wrapping_add(PANEL * k + 8 * row);
-            (0..4).for_each(|line| fetch::<2>(ahead.wrapping_add(64 * line)));
-            let mut pairs = _mm256_setzero_si256();
-            for half in [0, 1] {
-                // Sixteen rows of a column, and of the one four further.
-                let two = |column: usize| {
-                    let [low, high] = [column, column + 4].map(|column| {
-                        let from = columns[k * column + row + 16 * half..].first_chunk::<16>();
-                        // SAFETY: it has 16 values.
-                        unsafe { _mm_loadu_si128(from.expect("rows of a column").as_ptr().cast()) }
-                    });
-                    _mm256_set_m128i(high, low)
-                };
-                let [a, b, c, d] = [two(0), two(1), two(2), two(3)];
-                let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
-                let (ab_high, cd_high) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
-                let mut put = |word: usize, words| {
-                    let to: &mut [u32] = &mut to[PANEL * (4 * half + word) + 8 * eight..][..8];
-                    // SAFETY: there is room for eight words.
-                    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), words) };
-                    pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(_mm256_set1_epi8(1), words));
-                };
-                put(0, _mm256_unpacklo_epi64(ab, cd));
-                put(1, _mm256_unpackhi_epi64(ab, cd));
-                put(2, _mm256_unpacklo_epi64(ab_high, cd_high));
-                put(3, _mm256_unpackhi_epi64(ab_high, cd_high));
-            }
-            *sums = _mm256_add_epi32(*sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-        }
-    }
-    // SAFETY: both are 128 bytes without invalid values.
-    unsafe { std::mem::transmute::<[__m256i; 4], [i32; PANEL]>(all_sums) }
 }
 
 /// Rows of W between one that is fetched and one that is packed.

@@ -19,20 +19,21 @@ mod kernels;
 
 use crate::matrix::{Matrix, Values};
 use crate::sharing::{Packed, Worker, share_product};
+use crate::threads::on_threads;
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::amx::Registers;
 use crate::tiles::{PANEL, Tile, prefetch};
-use columns::{interleave_block, transpose_block};
+use columns::interleave_block;
 pub use kernels::Int8Kernel;
 use kernels::Panels;
 use pulp::Arch;
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 /// 8-bit integers of which each column has a scale for each so many rows: entry (k, j) is values\[k · N + j\] ·
-/// scales\[k / block · N + j\], or values\[j · K + k\] · … where it lies column by column.
-///
-/// By columns is the faster order for few rows: what is packed at a time follows each other in memory.
+/// scales\[k / block · N + j\].
 ///
 /// ```
 /// use burn_fused_matmul::{Int8Kernel, Int8Matrix, Matrix, product_int8};
@@ -48,7 +49,8 @@ pub struct Int8Matrix<'a> {
     scales: &'a [f32],
     shape: [usize; 2],
     block: usize,
-    is_by_columns: bool,
+    /// In place of values and scales.
+    packed: Option<&'a PackedInt8Matrix>,
 }
 
 impl<'a> Int8Matrix<'a> {
@@ -67,17 +69,136 @@ impl<'a> Int8Matrix<'a> {
         let is_whole = (1..=Self::LONGEST_BLOCK).contains(&block) && rows.is_multiple_of(block);
         assert!(is_whole, "{rows} rows are not a number of whole blocks of {block}");
         assert_eq!(scales.len(), rows / block * columns, "a scale for each column of each block");
-        Self { values, scales, shape, block, is_by_columns: false }
+        Self { values, scales, shape, block, packed: None }
     }
 
-    /// The same of values that lie column by column, as those of the rows of its transpose do. Scales lie as in [`new`](Self::new).
-    ///
-    /// # Panics
-    ///
-    /// As [`new`](Self::new) does.
-    pub fn by_columns(values: &'a [i8], scales: &'a [f32], shape: [usize; 2], block: usize) -> Self {
-        Self { is_by_columns: true, ..Self::new(values, scales, shape, block) }
+    /// Packs the panel of 32 columns of W from `line` on.
+    #[inline(always)]
+    fn pack(&self, line: usize, to: &mut [u32]) {
+        let Self { values, scales, shape: [k, n], block, .. } = *self;
+        let (blocks, words) = (k / block, block.div_ceil(4));
+        let width = PANEL.min(n - line);
+        let (to_totals, to) = to.split_at_mut(PANEL);
+        let (to_scales, to) = to.split_at_mut(PANEL * blocks);
+        let mut totals = [0.0_f32; PANEL];
+        for index in 0..blocks {
+            let to = &mut to[PANEL * index * words..][..PANEL * words];
+            let sums = interleave_block(&values[index * block * n..][..block * n], line, [n, width], to);
+            let mut scales_of_block = [0.0; PANEL];
+            scales_of_block[..width].copy_from_slice(&scales[index * n + line..][..width]);
+            // Over references: what arrays' own methods call is not compiled for the CPU.
+            for (to, scale) in to_scales[PANEL * index..].iter_mut().zip(&scales_of_block) {
+                *to = scale.to_bits();
+            }
+            // In the order in which kernels add up products.
+            for ((total, &sum), scale) in totals.iter_mut().zip(&sums).zip(&scales_of_block) {
+                *total = scale.mul_add(sum as f32, *total);
+            }
+        }
+        for (to, total) in to_totals.iter_mut().zip(&totals) {
+            *to = total.to_bits();
+        }
     }
+}
+
+/// Weights in 8 bits that stay as kernels read them: those that many products share. Results have the same bits.
+///
+/// ```
+/// use burn_fused_matmul::{Int8Kernel, Int8Matrix, Matrix, PackedInt8Matrix, product_int8};
+///
+/// let weight = Int8Matrix::new(&[1; 64 * 32], &[0.5; 32], [64, 32], 64);
+/// let x = Matrix::rows(&[0.25; 64][..], [1, 64]);
+/// let packed = PackedInt8Matrix::new(weight).expect("whole panels");
+/// assert_eq!(product_int8(x, &packed, None, Int8Kernel::best()), product_int8(x, weight, None, Int8Kernel::best()));
+/// ```
+#[derive(Clone)]
+pub struct PackedInt8Matrix {
+    /// Panel after panel.
+    tiles: Vec<Tile>,
+    shape: [usize; 2],
+    block: usize,
+}
+
+impl PackedInt8Matrix {
+    /// The weights and their scales packed for every kernel, in 1 + 4 / block of the memory; `None` where they would take more: if
+    /// 32 does not divide the columns, or 4 the block, or there are none.
+    pub fn new(weight: Int8Matrix) -> Option<Self> {
+        let Int8Matrix { shape: [k, n], block, .. } = weight;
+        if let Some(packed) = weight.packed {
+            return Some(packed.clone());
+        }
+        if k == 0 || n == 0 || !n.is_multiple_of(PANEL) || !block.is_multiple_of(4) {
+            return None;
+        }
+        let len = panel_len(k / block, block.div_ceil(4));
+        let mut tiles = vec![Tile([[0; 16]; 16]); (len * n / PANEL).div_ceil(WORDS_OF_TILE)];
+        let items = Mutex::new(words_mut(&mut tiles).chunks_exact_mut(len).take(n / PANEL).enumerate());
+        let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+        on_threads(rayon::current_num_threads(), || {
+            while let Some((panel, to)) = next() {
+                weight.pack(PANEL * panel, to);
+            }
+        });
+        Some(Self { tiles, shape: [k, n], block })
+    }
+
+    /// Rows and columns.
+    pub fn shape(&self) -> [usize; 2] {
+        self.shape
+    }
+
+    /// How many rows share a scale.
+    pub fn block(&self) -> usize {
+        self.block
+    }
+
+    /// The bytes of its values, row by row.
+    pub fn to_rows(&self) -> Vec<u8> {
+        let ([k, n], blocks) = (self.shape, self.shape[0] / self.block);
+        let mut rows = vec![0; k * n];
+        let panels = words(&self.tiles).chunks_exact(panel_len(blocks, self.block / 4));
+        for (panel, words) in panels.enumerate().take(n / PANEL) {
+            let words = words[PANEL * (1 + blocks)..].chunks_exact(PANEL);
+            for (fours, words) in rows.chunks_exact_mut(4 * n).zip(words) {
+                for (column, word) in words.iter().enumerate() {
+                    for (row, value) in word.to_ne_bytes().into_iter().enumerate() {
+                        fours[row * n + PANEL * panel + column] = value;
+                    }
+                }
+            }
+        }
+        rows
+    }
+}
+
+impl fmt::Debug for PackedInt8Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("PackedInt8Matrix").field("shape", &self.shape).field("block", &self.block).finish()
+    }
+}
+
+impl<'a> From<&'a PackedInt8Matrix> for Int8Matrix<'a> {
+    fn from(packed: &'a PackedInt8Matrix) -> Self {
+        let PackedInt8Matrix { shape, block, .. } = *packed;
+        Self { values: &[], scales: &[], shape, block, packed: Some(packed) }
+    }
+}
+
+/// Words of a panel of W: a multiple of a cache line.
+fn panel_len(blocks: usize, words: usize) -> usize {
+    PANEL * (1 + blocks + blocks * words)
+}
+
+const WORDS_OF_TILE: usize = size_of::<Tile>() / size_of::<u32>();
+
+fn words(tiles: &[Tile]) -> &[u32] {
+    // SAFETY: a tile is so many words.
+    unsafe { std::slice::from_raw_parts(tiles.as_ptr().cast(), tiles.len() * WORDS_OF_TILE) }
+}
+
+fn words_mut(tiles: &mut [Tile]) -> &mut [u32] {
+    // SAFETY: as above.
+    unsafe { std::slice::from_raw_parts_mut(tiles.as_mut_ptr().cast(), tiles.len() * WORDS_OF_TILE) }
 }
 
 /// The product A · W + bias, row-major, of A with its rows quantised to int8 as the weights are. [`Int8Matrix`] has an example.
@@ -93,7 +214,13 @@ impl<'a> Int8Matrix<'a> {
 /// # Panics
 ///
 /// If the columns of `a` are not as many as the rows of `weight`, or `bias` has not N values.
-pub fn product_int8(a: Matrix, weight: Int8Matrix, bias: Option<&[f32]>, kernel: Int8Kernel) -> Vec<f32> {
+pub fn product_int8<'a>(
+    a: Matrix,
+    weight: impl Into<Int8Matrix<'a>>,
+    bias: Option<&[f32]>,
+    kernel: Int8Kernel,
+) -> Vec<f32> {
+    let weight = weight.into();
     let ([m, columns], [k, n]) = (a.shape(), weight.shape);
     assert_eq!(columns, k, "the columns of A must be as many as the rows of the weight");
     if let Some(bias) = bias {
@@ -106,11 +233,12 @@ pub fn product_int8(a: Matrix, weight: Int8Matrix, bias: Option<&[f32]>, kernel:
     let mut c = Vec::with_capacity(count);
     let (blocks, words) = (k / weight.block, weight.block.div_ceil(4));
     let kernel = kernel.for_blocks(words);
-    let lens = [PANEL * (2 + blocks * words), PANEL * (1 + blocks + blocks * words)];
-    let operands = lens.map(|len| (len.div_ceil(size_of::<Tile>() / 4), true));
+    let lens = [PANEL * (2 + blocks * words), panel_len(blocks, words)];
+    let [a_tiles, b_tiles] = lens.map(|len| len.div_ceil(WORDS_OF_TILE));
+    let operands = [(a_tiles, true), (b_tiles, weight.packed.is_none())];
     let product = Product { a, weight, bias, c: c.as_mut_ptr(), kernel, blocks, words, lens };
     // Four values are multiplied in the time of one in f32; all of K is in one phase.
-    share_product([m, k / 4, n], operands, [1, 1], kernel.rows(), |worker| product.work(&worker));
+    share_product([m, k / 4, n], operands, [1, 1], false, kernel.rows(), |worker| product.work(&worker));
     // SAFETY: there is room for M · N values, and each was written by a block.
     unsafe { c.set_len(count) };
     c
@@ -135,6 +263,9 @@ unsafe impl Sync for Product<'_> {}
 impl Product<'_> {
     /// A panel that is packed.
     fn panel(&self, operand: usize, packed: Packed, panel: usize) -> *mut u32 {
+        if let (1, Some(kept)) = (operand, self.weight.packed) {
+            return words(&kept.tiles)[panel * self.lens[1]..].as_ptr().cast_mut();
+        }
         let words = packed.tiles.cast::<u32>();
         words.wrapping_add((panel - packed.panels.start) * self.lens[operand])
     }
@@ -144,7 +275,10 @@ impl Product<'_> {
         #[cfg(target_arch = "x86_64")]
         let _registers = self.kernel.is_amx().then(|| unsafe { Registers::new() });
         worker.work(
-            |_, packed| packed.panels.len(),
+            |operand, packed| match (operand, self.weight.packed) {
+                (1, Some(_)) => 0,
+                _ => packed.panels.len(),
+            },
             |operand, packed, item| {
                 let panel = packed.panels.start + item;
                 // SAFETY: an item is a panel of its own, of the buffer, whose words are initialised.
@@ -158,7 +292,7 @@ impl Product<'_> {
                     #[inline(always)]
                     move || {
                         let to = to;
-                        if operand == 0 { self.pack_rows(line, to) } else { self.pack_columns(line, to) }
+                        if operand == 0 { self.pack_rows(line, to) } else { self.weight.pack(line, to) }
                     },
                 );
             },
@@ -213,38 +347,6 @@ impl Product<'_> {
             for (values, to) in row.chunks(block).zip(to.chunks_exact_mut(words)) {
                 quantise(values, inverse, zero, to);
             }
-        }
-    }
-
-    /// Packs the panel of 32 columns of W from `line` on.
-    #[inline(always)]
-    fn pack_columns(&self, line: usize, to: &mut [u32]) {
-        let Self { weight, blocks, words, .. } = *self;
-        let Int8Matrix { values, scales, shape: [k, n], block, is_by_columns } = weight;
-        let width = PANEL.min(n - line);
-        let (to_totals, to) = to.split_at_mut(PANEL);
-        let (to_scales, to) = to.split_at_mut(PANEL * blocks);
-        let mut totals = [0.0_f32; PANEL];
-        for index in 0..blocks {
-            let to = &mut to[PANEL * index * words..][..PANEL * words];
-            let sums = if is_by_columns {
-                transpose_block(&values[line * k..][..width * k], index * block..(index + 1) * block, k, to)
-            } else {
-                interleave_block(&values[index * block * n..][..block * n], line, [n, width], to)
-            };
-            let mut scales_of_block = [0.0; PANEL];
-            scales_of_block[..width].copy_from_slice(&scales[index * n + line..][..width]);
-            // Over references: what arrays' own methods call is not compiled for the CPU.
-            for (to, scale) in to_scales[PANEL * index..].iter_mut().zip(&scales_of_block) {
-                *to = scale.to_bits();
-            }
-            // In the order in which kernels add up products.
-            for ((total, &sum), scale) in totals.iter_mut().zip(&sums).zip(&scales_of_block) {
-                *total = scale.mul_add(sum as f32, *total);
-            }
-        }
-        for (to, total) in to_totals.iter_mut().zip(&totals) {
-            *to = total.to_bits();
         }
     }
 }

@@ -24,12 +24,14 @@ pub(crate) mod avx512;
 pub(crate) mod float;
 mod in_place;
 mod operand;
+mod packed;
 #[cfg(target_arch = "x86_64")]
 mod pairs;
 mod product;
 
 use half::bf16;
 pub(crate) use in_place::tiles as tiles_in_place;
+pub use packed::PackedMatrix;
 pub(crate) use product::{multiply, prefetch};
 
 /// Rows of a panel of A, columns of a panel of B.

@@ -1,11 +1,11 @@
 //! Operands as words: where they are, or packed in tiles, rounded and transposed where their order in memory asks for it.
 
 use super::float::{arch, round};
-use super::in_place::most_rows;
+use super::in_place::{are_few_for_packed, most_rows};
 #[cfg(target_arch = "x86_64")]
 use super::pairs;
 use super::{Instructions, PANEL, Tile, Words, fetch};
-use crate::matrix::{Matrix, Values};
+use crate::matrix::{Matrix, RightMatrix, Values};
 use crate::sharing::{Packed, part};
 #[cfg(target_arch = "x86_64")]
 use pulp::Arch;
@@ -21,6 +21,8 @@ pub(super) struct Operand<'a> {
     instructions: Instructions,
     layout: Layout,
     in_place: Option<InPlace>,
+    /// Whether so few rows pass by columns in place that they are multiplied strip by strip.
+    is_in_strips: bool,
 }
 
 /// The order of a packed operand's words in memory.
@@ -35,11 +37,23 @@ enum Layout {
 }
 
 /// The words of an operand that is not packed. Those of columns in bf16 are two values that are a row apart.
-struct InPlace {
-    first: *const u8,
-    /// Bytes from one line to the next, and from one word along K to the next.
-    line: usize,
-    step: usize,
+pub(super) struct InPlace {
+    pub(super) first: *const u8,
+    /// Bytes from one half of a panel to the next, from one of its lines to the next, and from one word along K to the next.
+    pub(super) half: usize,
+    pub(super) line: usize,
+    pub(super) step: usize,
+}
+
+impl InPlace {
+    /// The words of a matrix of bytes from one line to the next, and from one word along K to the next.
+    fn strided<T>(values: &[T], line: usize, step: usize) -> Self {
+        Self { first: values.as_ptr().cast(), half: 16 * line, line, step }
+    }
+
+    fn word(&self, line: usize, word: usize) -> *const u8 {
+        self.first.wrapping_add(line / 16 * self.half + line % 16 * self.line + word * self.step)
+    }
 }
 
 impl<'a> Operand<'a> {
@@ -49,45 +63,59 @@ impl<'a> Operand<'a> {
         let in_place = match (instructions, a.values) {
             // In place, words of a transposed operand would be far apart: each on another page, and in few sets of a cache.
             (_, Values::F32(values)) if instructions.words_are_f32() && step == 1 => {
-                Some(InPlace { first: values.as_ptr().cast(), line: 4 * line, step: 4 })
+                Some(InPlace::strided(values, 4 * line, 4))
             }
             // A word is not cut in two.
             (Instructions::Avx512, Values::Bf16(values))
                 if step == 1 && [line, a.shape()[1]].iter().all(|count| count.is_multiple_of(2)) =>
             {
-                Some(InPlace { first: values.as_ptr().cast(), line: 2 * line, step: 4 })
+                Some(InPlace::strided(values, 2 * line, 4))
             }
             _ => None,
         };
         let layout = if instructions == Instructions::Amx { Layout::Rows } else { Layout::Lines };
-        Self { matrix: a, instructions, layout, in_place }
+        Self { matrix: a, instructions, layout, in_place, is_in_strips: false }
     }
 
-    /// A, for columns in place.
+    /// A, for columns in strips.
     pub(super) fn packed_rows(a: Matrix<'a>, instructions: Instructions) -> Self {
-        Self { matrix: a, instructions, layout: Layout::Columns, in_place: None }
+        Self { matrix: a, instructions, layout: Layout::Columns, in_place: None, is_in_strips: false }
     }
 
     /// B, for a product with `rows` rows of A.
-    pub(super) fn columns(b: Matrix<'a>, instructions: Instructions, rows: usize) -> Self {
-        let is_whole =
-            b.shape()[1].is_multiple_of(PANEL) && b.shape()[0].is_multiple_of(instructions.values());
-        let in_place = match (instructions, b.values, b.strides) {
-            _ if !is_whole || rows > most_rows(instructions) => None,
-            (_, Values::F32(values), [step, 1]) if instructions.words_are_f32() => {
-                Some(InPlace { first: values.as_ptr().cast(), line: 4, step: 4 * step })
+    pub(super) fn columns(b: RightMatrix<'a>, instructions: Instructions, rows: usize) -> Self {
+        let (matrix, in_place, are_few) = match b {
+            RightMatrix::Packed(packed) => {
+                (packed.matrix(), Some(packed.words()), are_few_for_packed(rows, instructions))
             }
-            (Instructions::Avx512, Values::Bf16(values), [step, 1]) => {
-                Some(InPlace { first: values.as_ptr().cast(), line: 2, step: 4 * step })
+            RightMatrix::Matrix(b) => {
+                let are_few = rows <= most_rows(instructions);
+                let is_whole =
+                    b.shape()[1].is_multiple_of(PANEL) && b.shape()[0].is_multiple_of(instructions.values());
+                let in_place = match (instructions, b.values, b.strides) {
+                    _ if !is_whole || !are_few => None,
+                    (_, Values::F32(values), [step, 1]) if instructions.words_are_f32() => {
+                        Some(InPlace::strided(values, 4, 4 * step))
+                    }
+                    (Instructions::Avx512, Values::Bf16(values), [step, 1]) => {
+                        Some(InPlace::strided(values, 2, 4 * step))
+                    }
+                    _ => None,
+                };
+                (b, in_place, are_few)
             }
-            _ => None,
         };
-        let matrix = b.transpose();
-        Self { matrix, instructions, layout: Layout::Columns, in_place }
+        let is_in_strips = are_few && in_place.is_some();
+        let matrix = matrix.transpose();
+        Self { matrix, instructions, layout: Layout::Columns, in_place, is_in_strips }
     }
 
     pub(super) fn is_in_place(&self) -> bool {
         self.in_place.is_some()
+    }
+
+    pub(super) fn is_in_strips(&self) -> bool {
+        self.is_in_strips
     }
 
     /// The first of a line's words from tile `tile` on.
@@ -95,9 +123,7 @@ impl<'a> Operand<'a> {
     pub(super) fn words(&self, line: usize, tile: usize, packed: Packed) -> *const u32 {
         // The last line stands for those beyond it, whose products are not C's.
         match &self.in_place {
-            Some(InPlace { first, line: to_line, step }) => {
-                first.wrapping_add(line.min(self.matrix.shape()[0] - 1) * to_line + 16 * tile * step).cast()
-            }
+            Some(in_place) => in_place.word(line.min(self.matrix.shape()[0] - 1), 16 * tile).cast(),
             None => {
                 let line = line.min(PANEL * packed.panels.end - 1);
                 let [first, to_line] = self.offsets(line / 16, tile, packed);
@@ -108,8 +134,8 @@ impl<'a> Operand<'a> {
 
     /// A word of a line in place, and the bytes from it to the next along K.
     pub(super) fn word_in_place(&self, line: usize, word: usize) -> (*const u8, usize) {
-        let InPlace { first, line: to_line, step } = self.in_place.as_ref().expect("an operand in place");
-        (first.wrapping_add(line * to_line + word * step), *step)
+        let in_place = self.in_place.as_ref().expect("an operand in place");
+        (in_place.word(line, word), in_place.step)
     }
 
     /// The index of the first packed word of tile `tile` along K of half `half`, and the words from one of its lines to the next.
@@ -177,7 +203,7 @@ impl<'a> Operand<'a> {
     /// # Safety
     ///
     /// The CPU must have the instructions.
-    unsafe fn pack_tile(&self, line: usize, tile: usize, to: &mut Tile) {
+    pub(super) unsafe fn pack_tile(&self, line: usize, tile: usize, to: &mut Tile) {
         match self.instructions {
             // SAFETY: the caller's promise.
             #[cfg(target_arch = "x86_64")]

@@ -5,7 +5,7 @@ use super::amx::Registers;
 use super::operand::{Operand, stride};
 use super::{Instructions, PANEL, Panels, Rounding, Tile, fetch, in_place};
 use crate::Output;
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, RightMatrix};
 use crate::sharing::{Packed, Worker, even, share_product};
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ const LARGE: usize = 1 << 18;
 ///
 /// The instructions must be available. The output must be valid for writes of M · N values, and if it is added to, for reads of as
 /// many that are initialised. They are initialised when this returns. A bias must have N values.
-pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions: Instructions) {
+pub(crate) unsafe fn multiply(a: Matrix, b: RightMatrix, output: Output, instructions: Instructions) {
     let ([m, k], [_, n]) = (a.shape(), b.shape());
     if m == 0 || n == 0 {
         return;
@@ -51,13 +51,14 @@ pub(crate) unsafe fn multiply(a: Matrix, b: Matrix, output: Output, instructions
     let depth_step = if is_whole { depth } else { even(depth, DEPTH) };
     let b = Operand::columns(b, instructions, m);
     let a =
-        if b.is_in_place() { Operand::packed_rows(a, instructions) } else { Operand::rows(a, instructions) };
+        if b.is_in_strips() { Operand::packed_rows(a, instructions) } else { Operand::rows(a, instructions) };
     let operands = [&a, &b].map(|operand| (2 * stride(depth_step), !operand.is_in_place()));
     let words = k.div_ceil(instructions.values());
+    let in_strips = b.is_in_strips();
     let product = Product { a, b, output, instructions, shape: [m, n], words };
     let height = instructions.block()[0];
     // SAFETY: the instructions are available, and C is valid.
-    share_product([m, k, n], operands, [depth, depth_step], height, |worker| unsafe {
+    share_product([m, k, n], operands, [depth, depth_step], in_strips, height, |worker| unsafe {
         product.work(&worker)
     });
 }
@@ -123,7 +124,7 @@ impl Product<'_> {
         let (end, columns_end) = (m.min(PANEL * rows.end), PANEL * b.panels.end);
         let (first, depth) = (a.depth.start, a.depth.len());
         let words = self.words.saturating_sub(16 * first).min(16 * depth);
-        if self.b.is_in_place() {
+        if self.b.is_in_strips() {
             let rows = PANEL * rows.start..end;
             // SAFETY: the caller's promise.
             return unsafe {

@@ -10,12 +10,14 @@ pub(crate) mod scalar;
 use crate::engine::call::Precision;
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use crate::numerics::precision::{computed_in, narrow};
+use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType, Element, Shape, TensorData, bf16};
-use burn_fused_matmul::{Kernel, Matrix, on_threads, product};
+use burn_fused_matmul::{Kernel, Matrix, Packed, RightMatrix, on_threads, product};
 pub(crate) use scalar::{Scalar, Wide};
+use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
 /// Runs `$body` with the type alias `$scalar` for the dtype `$dtype`, or `$other` if that is `None` or has no kernel.
@@ -254,6 +256,31 @@ pub(crate) fn with_matrix<R>(matrix: &FloatTensor<Flex>, f: impl FnOnce(Matrix) 
     match matrix.dtype() {
         DType::BF16 => f(Matrix::new(&matrix.storage::<bf16>()[start..], shape, strides)),
         _ => f(Matrix::new(&matrix.storage::<f32>()[start..], shape, strides)),
+    }
+}
+
+/// The tensor of a packed weight.
+pub(crate) fn packed_tensor(packed: Packed, dtype: DType) -> FlexTensor {
+    let layout = Layout::contiguous(Shape::from(packed.shape()));
+    FlexTensor::new(packed.into_bytes(), layout, dtype)
+}
+
+/// The packed weight that is all of a tensor.
+pub(crate) fn packed(tensor: &FlexTensor) -> Option<Arc<Packed>> {
+    let (packed, layout) = (Packed::of(&tensor.data_arc())?, tensor.layout());
+    let is_whole = layout.is_contiguous() && layout.start_offset() == 0;
+    (is_whole && layout.shape().dims() == packed.shape()).then_some(packed)
+}
+
+/// Calls `f` with a matrix in f32 or bf16 as a right operand for `kernel`: packed, where it stays so.
+pub(crate) fn with_right_matrix<R>(
+    matrix: &FloatTensor<Flex>,
+    kernel: Kernel,
+    f: impl FnOnce(RightMatrix) -> R,
+) -> R {
+    match packed(matrix).as_deref() {
+        Some(Packed::Float(packed)) if packed.kernel() == kernel => f(packed.into()),
+        _ => with_matrix(matrix, |matrix| f(matrix.into())),
     }
 }
 

@@ -86,24 +86,27 @@ pub fn linear_narrow<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Opti
     compute(x, weight, bias, true)
 }
 
-/// A quantised W as [`linear`] reads it fastest: on Flex column by column, as few rows of x are then multiplied at the speed of memory. Its
-/// values, scales and shape are the same. Others, also on devices that differentiate or with scales of two levels, stay as they are.
+/// A W as [`linear`] reads it fastest, for inference: on Flex f32, bf16 and quantised weights are kept as matmuls read them, which other
+/// weights are packed to for each product. Results have the same bits.
+///
+/// The tensor has the same values, dtype, scales and shape, and takes no more memory (8 bits: 1 + 4 / block of it), until something else
+/// reads its values: they are then laid out once more beside what is packed. W stays as it is on other devices and those that
+/// differentiate, with scales of two levels, and where 32 does not divide O and, for floats, I.
 ///
 /// ```
 /// use burn::prelude::*;
-/// use burn::tensor::quantization::{QuantScheme, QuantStore};
-/// use burn_fused::{by_columns, linear};
+/// use burn::tensor::Distribution;
+/// use burn_fused::{linear, prepared};
 ///
 /// let device = Device::default();
-/// let scheme = QuantScheme::default().with_store(QuantStore::Native);
-/// let weight = Tensor::<2>::from_data([[1.0, 0.5], [-0.5, 0.0]], &device).repeat(&[16, 1]).quantize_dynamic(&scheme);
-/// let x = Tensor::<2>::ones([1, 32], &device);
-/// let y = linear(x.clone(), by_columns(weight.clone()), None);
+/// let weight = Tensor::<2>::random([64, 32], Distribution::Default, &device);
+/// let x = Tensor::<2>::ones([1, 64], &device);
+/// let y = linear(x.clone(), prepared(weight.clone()), None);
 /// assert_eq!(y.into_data(), linear(x, weight, None).into_data());
 /// ```
-pub fn by_columns(weight: Tensor<2>) -> Tensor<2> {
+pub fn prepared(weight: Tensor<2>) -> Tensor<2> {
     #[cfg(feature = "flex")]
-    let weight = flex::by_columns(weight);
+    let weight = flex::prepared(weight);
     weight
 }
 
