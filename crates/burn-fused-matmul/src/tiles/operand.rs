@@ -10,6 +10,7 @@ use crate::sharing::{Packed, part};
 #[cfg(target_arch = "x86_64")]
 use pulp::Arch;
 use pulp::{Simd, WithSimd};
+use std::ops::Range;
 
 /// Approximate number of tiles that a thread packs at a time. Half and twice as many take 0.95 to 1.05 of the time on one thread.
 const ITEM: usize = 96;
@@ -21,7 +22,7 @@ pub(super) struct Operand<'a> {
     instructions: Instructions,
     layout: Layout,
     in_place: Option<InPlace>,
-    /// Whether so few rows pass by columns in place that they are multiplied strip by strip.
+    /// Whether so few rows pass by columns in place that these are multiplied strip by strip.
     is_in_strips: bool,
 }
 
@@ -79,7 +80,7 @@ impl<'a> Operand<'a> {
 
     /// A, for columns in strips.
     pub(super) fn packed_rows(a: Matrix<'a>, instructions: Instructions) -> Self {
-        Self { matrix: a, instructions, layout: Layout::Columns, in_place: None, is_in_strips: false }
+        Self { matrix: a, instructions, layout: Layout::Columns, in_place: None, is_in_strips: true }
     }
 
     /// B, for a product with `rows` rows of A.
@@ -149,9 +150,15 @@ impl<'a> Operand<'a> {
         }
     }
 
+    /// The halves of panels that are packed. Of the last one strips read no more than there are lines in.
+    fn halves(&self, panels: &Range<usize>) -> Range<usize> {
+        let all = 2 * panels.start..2 * panels.end;
+        if self.is_in_strips { all.start..all.end.min(self.matrix.shape()[0].div_ceil(16)) } else { all }
+    }
+
     /// How many items of packing there are in these panels.
     pub(super) fn items(&self, Packed { panels, depth, .. }: Packed) -> usize {
-        let halves = 2 * panels.len();
+        let halves = self.halves(panels).len();
         match (&self.in_place, self.are_rows_in_memory()) {
             (Some(_), _) => 0,
             (None, true) => halves.div_ceil(item_len(depth.len())),
@@ -182,7 +189,7 @@ impl<'a> Operand<'a> {
                 }
             }
         };
-        let halves = 2 * panels.start..2 * panels.end;
+        let halves = self.halves(panels);
         // In the order in which the operand is in memory.
         if self.are_rows_in_memory() {
             let halves = part(&halves, item, item_len(depth.len()));
