@@ -6,7 +6,7 @@ use burn_std::{AccessError, AccessPolicy, AllocationController, AllocationProper
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A weight as matmuls read it.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ impl Packed {
         }
     }
 
-    /// The storage of a tensor with these values. It lays them out row by row, beside what is packed, when something else than
-    /// [`of`](Self::of) reads it.
+    /// The storage of a tensor with these values. When something else than [`of`](Self::of) reads it, it lays them out row by row, and
+    /// has nothing packed any more.
     pub fn into_bytes(self) -> Bytes {
         let [k, n] = self.shape();
         let size = match &self {
@@ -42,7 +42,7 @@ impl Packed {
             Self::Int8(_) => 1,
         };
         let len = k * n * size;
-        let storage = Storage { packed: Some(Arc::new(self)), rows: OnceLock::new(), len };
+        let storage = Storage { packed: Mutex::new(Some(Arc::new(self))), rows: OnceLock::new(), len };
         // SAFETY: what the storage returns is initialised, and has this length.
         unsafe { Bytes::from_controller(Box::new(storage), len) }
     }
@@ -62,21 +62,24 @@ thread_local! {
 }
 
 struct Storage {
-    /// `None` once the values may have been written to.
-    packed: Option<Arc<Packed>>,
+    /// `None` once there are rows.
+    packed: Mutex<Option<Arc<Packed>>>,
     rows: OnceLock<Bytes>,
     /// Bytes of all values.
     len: usize,
 }
 
 impl Storage {
+    fn packed(&self) -> MutexGuard<'_, Option<Arc<Packed>>> {
+        self.packed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn rows(&self, policy: AccessPolicy) -> Result<&Bytes, AccessError> {
-        match &self.packed {
-            Some(packed) if self.rows.get().is_some() || policy.copy_allowed() => {
-                Ok(self.rows.get_or_init(|| Bytes::from_bytes_vec(packed.to_rows())))
-            }
-            _ => self.rows.get().ok_or(AccessError::WouldCopy),
+        if self.rows.get().is_none() && !policy.copy_allowed() {
+            return Err(AccessError::WouldCopy);
         }
+        let lay_out = || self.packed().take().expect("packed values, as long as there are no rows").to_rows();
+        Ok(self.rows.get_or_init(|| Bytes::from_bytes_vec(lay_out())))
     }
 }
 
@@ -91,7 +94,6 @@ impl AllocationController for Storage {
 
     unsafe fn memory_mut(&mut self, policy: AccessPolicy) -> Result<&mut [MaybeUninit<u8>], AccessError> {
         self.rows(policy)?;
-        self.packed = None;
         let rows: &mut [u8] = self.rows.get_mut().expect("rows, as was just seen");
         // SAFETY: the caller writes initialised values.
         Ok(unsafe { from_raw_parts_mut(rows.as_mut_ptr().cast(), rows.len()) })
@@ -100,7 +102,7 @@ impl AllocationController for Storage {
     fn memory(&self, policy: AccessPolicy) -> Result<&[MaybeUninit<u8>], AccessError> {
         ANSWER.with_borrow_mut(|answer| {
             if let Some(answer) = answer {
-                answer.clone_from(&self.packed);
+                answer.clone_from(&self.packed());
             }
         });
         let rows: &[u8] = self.rows(policy)?;

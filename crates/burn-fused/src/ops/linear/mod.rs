@@ -89,9 +89,9 @@ pub fn linear_narrow<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Opti
 /// A W as [`linear`] reads it fastest, for inference: on Flex f32, bf16 and quantised weights are kept as matmuls read them, which other
 /// weights are packed to for each product. Results have the same bits.
 ///
-/// The tensor has the same values, dtype, scales and shape, and takes no more memory (8 bits: 1 + 4 / block of it), until something else
-/// reads its values: they are then laid out once more beside what is packed. W stays as it is on other devices and those that
-/// differentiate, with scales of two levels, and where 32 does not divide O and, for floats, I.
+/// The tensor has the same values, dtype, scales and shape, and takes no more memory (8 bits: 1 + 4 / block of it). What reads its values
+/// in another way finds them laid out as before, which takes a copy; they are no longer packed then. W stays as it is on other devices and
+/// those that differentiate, with scales of two levels, and where 32 does not divide O and, for floats, I.
 ///
 /// ```
 /// use burn::prelude::*;
