@@ -103,7 +103,10 @@ impl<M: Stored> Pipeline<M> {
     /// [`valid`](burn::module::Module::valid), and its linear layers [prepared](prepare_linear_layers). Errors are those of [`limit_tokenizer`](PretrainedModel::limit_tokenizer).
     pub fn new(model: M, tokenizer: BertTokenizer) -> Result<Self> {
         let tokenizer = model.limit_tokenizer(tokenizer)?;
-        Ok(Self { model: prepare_linear_layers(model.valid()), tokenizer })
+        let inference = model.valid();
+        // Its weights are packed one by one: those of `model` would keep them all in memory.
+        drop(model);
+        Ok(Self { model: prepare_linear_layers(inference), tokenizer })
     }
 
     /// The model, as inference.
