@@ -95,7 +95,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// The right operand of a product, B.
+/// The right operand of a product, B. [`PackedMatrix`] has an example of both.
 #[derive(Clone, Copy, Debug)]
 pub enum RightMatrix<'a> {
     /// A view, which each product packs or reads in place.

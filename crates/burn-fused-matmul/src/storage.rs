@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A weight as matmuls read it.
+/// A weight as matmuls read it; [`PackedMatrix`] has an example.
 #[derive(Debug)]
 pub enum Packed {
     /// In f32 or bf16.
