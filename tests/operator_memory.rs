@@ -18,11 +18,16 @@ use burn::prelude::*;
 use burn::tensor::FloatDType;
 use burn_bert::functional::{
     Norm, Positions, Precision, Sequences, add_layer_norm, attention, autocast, bias_gelu, cross_entropy,
-    on_reference_path,
+    matrix_kernel, on_reference_path,
 };
 use burn_bert::model::{BertForSentenceEmbeddingConfig, BertModel, BertModelConfig, SentencePairBatch};
 use burn_bert::optim::{AdamWConfig, adamw, clip_by_global_norm};
-use burn_bert::{BertEmbeddingsConfig, BertEmbeddingsInput, cast_module};
+use burn_bert::{
+    BertEmbeddingsConfig, BertEmbeddingsInput, Family, cast_module, prepare_linear_layers,
+    quantize_linear_layers,
+};
+#[cfg(feature = "tokenizers")]
+use burn_bert::{pipeline::Pipeline, text::BertTokenizer};
 use counting_allocator::{Counting, count};
 use std::alloc::System;
 
@@ -63,11 +68,14 @@ fn nothing_holds_more_than_it_must() {
     a_bias_of_many_classes_has_partial_sums_of_a_few_rows();
     mpnet_holds_one_bias_for_all_sequences();
     inference_computes_rows_in_their_place();
+    weights_that_stay_packed_are_held_once_and_read_as_they_are();
     a_model_in_bf16_takes_half_the_memory();
     mixed_precision_keeps_less_for_the_backward();
     adamw_copies_no_parameter_that_a_learner_holds();
     layers_that_are_computed_again_keep_their_inputs_alone();
     mini_batches_of_sentences_keep_one_of_them();
+    #[cfg(feature = "tokenizers")]
+    a_pipeline_holds_no_weights_but_the_packed();
     #[cfg(feature = "train")]
     run::holds_no_more_the_longer_it_is();
 }
@@ -236,6 +244,62 @@ fn adamw_copies_no_parameter_that_a_learner_holds() {
     assert!(first.peak > 2 * 1024 * 1024 * FLOAT, "{first:?}: the moments are made");
     let second = step();
     assert!(second.largest < 64 * 1024, "{second:?}: of a parameter of 4 MB");
+}
+
+/// In every family: what read a weight in another way would lay it out again.
+fn weights_that_stay_packed_are_held_once_and_read_as_they_are() {
+    let device = Device::flex();
+    for published in [
+        BertModelConfig::bert_base_uncased(),
+        BertModelConfig::distilbert_base_uncased(),
+        BertModelConfig::electra_small(),
+        BertModelConfig::albert_base_v2(),
+        BertModelConfig::mpnet_base(),
+        BertModelConfig::deberta_v3_base(),
+        BertModelConfig::nomic_embed_text_v1_5(),
+        BertModelConfig::modernbert_base(),
+        BertModelConfig::eurobert_210m(),
+    ] {
+        let mut config = published.with_num_hidden_layers(1).with_num_attention_heads(4);
+        (config.intermediate_size, config.embeddings.hidden_size, config.embeddings.vocab_size) =
+            (1024, 256, 99);
+        config.num_key_value_heads = config.num_key_value_heads.map(|_| 2);
+        config.embeddings.pad_token_id = config.embeddings.pad_token_id.map(|_| 0);
+        let family = config.embeddings.family;
+        let model = config.init(&device);
+        let largest = 256 * 1024 * FLOAT;
+        let input = BertEmbeddingsInput::from_rows(&[[4, 8, 15, 16, 23, 42]], &device).unwrap();
+        let has_bf16 = !matrix_kernel(Precision::Bf16).starts_with("f32");
+        let narrow = has_bf16.then(|| (cast_module(model.clone(), FloatDType::BF16).unwrap(), largest / 2));
+        // Once: to quantise takes a while in a development build.
+        let is_first = family == Family::Bert;
+        let quantized = is_first.then(|| (quantize_linear_layers(model.clone()), largest / FLOAT));
+        for (model, largest) in [(model, largest)].into_iter().chain(narrow).chain(quantized) {
+            drop(model.forward(&input, None)); // draws lazy parameters, and warms caches
+            let (model, packing) = count(|| prepare_linear_layers(model));
+            let ((), reading) = count(|| drop(model.forward(&input, None)));
+            println!("{family:?}: packing {packing:?}, reading {} B; a weight has {largest} B", reading.peak);
+            assert!(packing.peak < largest + largest / 8, "{} B", packing.peak);
+            assert!(packing.kept.unsigned_abs() < largest / 8, "{} B", packing.kept);
+            assert!(reading.peak < largest / 2, "{} B", reading.peak);
+        }
+    }
+}
+
+/// A pipeline packs a model's weights one by one.
+#[cfg(feature = "tokenizers")]
+fn a_pipeline_holds_no_weights_but_the_packed() {
+    let device = Device::flex();
+    let (model, input) = small_model(&device);
+    let model = BertForSentenceEmbeddingConfig::new(model.config()).init(&device);
+    drop(model.embed(&input, None).unwrap()); // draws lazy parameters
+    let (bytes, dir) = (model.num_params() * FLOAT, tempfile::tempdir().unwrap());
+    std::fs::write(dir.path().join("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n").unwrap();
+    let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
+    let (pipeline, used) = count(|| Pipeline::new(model, tokenizer).unwrap());
+    println!("a model of {bytes} B becomes a pipeline with {} B at most, {} B kept", used.peak, used.kept);
+    assert!(used.peak < bytes / 4, "{} B", used.peak);
+    drop(pipeline);
 }
 
 /// MiniLM's layers with a small vocabulary, 4 × 64 tokens.

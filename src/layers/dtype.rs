@@ -85,8 +85,9 @@ pub fn quantize_linear_layers<M: Module>(module: M) -> M {
 /// Keeps the weights of all linear layers of `module` as matmuls on Flex read them, for inference: in f32 and bf16 as in 8 bits, for each
 /// layer as [`prepared`](burn_fused::prepared) says. A `Pipeline` does it by itself.
 ///
-/// Results have the same bits, and memory is that of the weights. What reads a weight in another way, such as saving, training, autocast
-/// or another device, lays its values out as before; inference is then as fast as without, until the model is prepared again.
+/// Results have the same bits, and memory is that of the weights, if no clone of the module holds them too. What reads a weight in
+/// another way, such as saving, training, autocast or another device, lays its values out as before; inference is then as fast as
+/// without, until the model is prepared again.
 ///
 /// ```
 /// use burn::prelude::*;

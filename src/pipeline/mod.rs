@@ -125,8 +125,9 @@ impl<M: Stored> Pipeline<M> {
     }
 
     /// Writes the model and the files of its tokenizer into `dir`, so that Python and
-    /// [`from_pretrained`](Self::from_pretrained) read them. Errors are those of [`BertTokenizer::save_pretrained`] and of the
-    /// model's [`save_pretrained`](PretrainedModel::save_pretrained).
+    /// [`from_pretrained`](Self::from_pretrained) read them. Packed weights are laid out for it, and stay so: for the fastest inference
+    /// load what was saved, or give [`new`](Self::new) the [parts](Self::into_parts) again. Errors are those of
+    /// [`BertTokenizer::save_pretrained`] and of the model's [`save_pretrained`](PretrainedModel::save_pretrained).
     pub fn save_pretrained(&self, dir: impl AsRef<Path>) -> Result<()> {
         let dir = dir.as_ref();
         // First what fails more often: its source may be gone.

@@ -278,6 +278,18 @@ fn packed_columns_give_the_bits_of_their_values_and_the_values_again() {
             }
         }
     }
+    // Nor does a value lose a bit that is no number, or next to none.
+    let values =
+        [f32::NAN.to_bits() + 1, f32::NEG_INFINITY.to_bits(), 0x8000_0000, 1, 0x8001_0000, 0xff81_0000];
+    let values: Vec<f32> = values.into_iter().cycle().take(32 * 64).map(f32::from_bits).collect();
+    let halves: Vec<_> = values.iter().map(|value| bf16::from_bits((value.to_bits() >> 16) as u16)).collect();
+    let [wide, narrow] = [Values::F32(&values), Values::Bf16(&halves)];
+    let packed = |values, kernel| PackedMatrix::new(Matrix::rows(values, [32, 64]), kernel);
+    let bytes = packed(wide, Kernel::F32).unwrap().to_rows();
+    assert!(values.iter().flat_map(|value| value.to_le_bytes()).eq(bytes));
+    for packed in Kernel::all_bf16().into_iter().filter_map(|kernel| packed(narrow, kernel)) {
+        assert!(halves.iter().flat_map(|value| value.to_le_bytes()).eq(packed.to_rows()));
+    }
     // What would take more memory is not kept.
     for [k, n] in [[16, 64], [64, 48], [0, 32], [32, 0]] {
         let b = Operand::new([k, n], Order::Rows, false, 7);

@@ -147,11 +147,6 @@ impl PackedInt8Matrix {
         self.shape
     }
 
-    /// How many rows share a scale.
-    pub fn block(&self) -> usize {
-        self.block
-    }
-
     /// The bytes of its values, row by row.
     pub fn to_rows(&self) -> Vec<u8> {
         let ([k, n], blocks) = (self.shape, self.shape[0] / self.block);
