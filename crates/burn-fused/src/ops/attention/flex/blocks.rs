@@ -31,7 +31,7 @@ pub(super) struct Head<'a, T> {
     /// Index of the head among B · A.
     index: usize,
     /// Rows of the sequence in [N, H].
-    rows: Range<usize>,
+    pub(super) rows: Range<usize>,
     pub(super) columns: Range<usize>,
 }
 

@@ -1,4 +1,5 @@
-//! Flex, Burn's CPU backend: sequences and heads in parallel, a block of rows of the logits at a time.
+//! Flex, Burn's CPU backend: a block of rows of the logits at a time. Heads of sequences are tasks for threads, in the forward their
+//! blocks; the longest come first.
 //!
 //! A block is computed, soft-maxed and multiplied while it is in the cache, by products on views of the inputs. Of a long
 //! sequence it is a part of the keys at a time, with the softmax of those before it rescaled (Milakov and Gimelshein, 2018,
@@ -20,6 +21,7 @@ use blocks::{Block, Head, heads, parts, store};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
+use std::cmp::Reverse;
 
 impl HostKernels for AttentionOp {
     fn forward<T: Scalar>(input: Attention<Flex>) -> Output<Self, Flex> {
@@ -28,9 +30,19 @@ impl HostKernels for AttentionOp {
         let mut output = vec![T::default(); shape.num_elements()];
         let mut found = vec![[T::Wide::ZERO; 2]; heads.len() * longest];
         let outputs = parts(&heads, &mut output, input.heads);
-        let tasks = heads.iter().zip(outputs).zip(found.chunks_mut(longest));
-        for_each(heads.len() * longest * longest, tasks, |((head, output), found)| {
-            head.forward(output, found);
+        let mut tasks = Vec::new();
+        for ((head, rows), mut found) in heads.iter().zip(outputs).zip(found.chunks_mut(longest)) {
+            let mut rows = rows.into_iter();
+            for block in head.blocks() {
+                let (own, others) = found.split_at_mut(block.queries.len());
+                found = others;
+                let rows: Vec<_> = rows.by_ref().take(own.len()).collect();
+                tasks.push((block, rows, own));
+            }
+        }
+        tasks.sort_by_key(|(block, ..)| Reverse(block.keys.len()));
+        for_each(heads.len() * longest * longest, tasks.into_iter(), |(block, rows, found)| {
+            block.forward(rows, found);
         });
         let of_row = Shape::new([input.lengths.len(), input.heads, longest, 1]);
         let (output, [max, inverse_sum]) = (tensor(output, shape), statistics(&found, of_row));
@@ -63,8 +75,11 @@ impl HostKernels for AttentionOp {
         for (i, task) in heads.iter().zip(rows).zip(&mut vectors).enumerate() {
             tasks[i % groups].push(task);
         }
-        let tasks = tasks.into_iter().map(|task| (task, bias_parts.next()));
-        for_each(heads.len() * longest * longest, tasks, |(heads, mut bias)| {
+        let mut tasks: Vec<_> = tasks.into_iter().map(|task| (task, bias_parts.next())).collect();
+        tasks.sort_by_key(|(heads, _)| {
+            Reverse(heads.iter().map(|((head, _), _)| head.rows.len()).sum::<usize>())
+        });
+        for_each(heads.len() * longest * longest, tasks.into_iter(), |(heads, mut bias)| {
             for ((head, rows), vectors) in heads {
                 head.backward(&grad, &statistics, rows, bias.as_deref_mut(), vectors);
             }
@@ -85,28 +100,26 @@ fn with_contiguous_bias(input: Attention<Flex>) -> Attention<Flex> {
     Attention { bias: input.bias.map(|bias| bias.to_contiguous()), ..input }
 }
 
-impl<T: Scalar> Head<'_, T> {
+impl<T: Scalar> Block<'_, T> {
     /// The output, and the statistics of its rows.
-    fn forward(&self, mut output: Vec<&mut [T]>, statistics: &mut [[T::Wide; 2]]) {
-        let width = self.columns.len();
-        for block in self.blocks() {
-            let mut context = vec![T::Wide::ZERO; block.queries.len() * width];
-            let statistics = &mut statistics[block.queries.clone()];
-            statistics.fill([T::Wide::from_f64(f64::NEG_INFINITY), T::Wide::ZERO]);
-            for part in block.parts() {
-                let mut products = part.products();
-                softmax(&part, products.storage_mut(), statistics, &mut context);
-                add_product(Some(&mut context[..]), products, part.view(&self.input.value, &part.keys));
-            }
-            // O is divided by the sums, and not P: d values of a row and not L.
-            let rows = context.chunks_exact(width).zip(&mut output[block.queries]);
-            for ((context, output), [_, sum]) in rows.zip(statistics) {
-                *sum = T::Wide::from_f64(1.0 / sum.to_f64());
-                output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * *sum));
-            }
+    fn forward(&self, output: Vec<&mut [T]>, statistics: &mut [[T::Wide; 2]]) {
+        let width = self.head.columns.len();
+        let mut context = vec![T::Wide::ZERO; output.len() * width];
+        statistics.fill([T::Wide::from_f64(f64::NEG_INFINITY), T::Wide::ZERO]);
+        for part in self.parts() {
+            let mut products = part.products();
+            softmax(&part, products.storage_mut(), statistics, &mut context);
+            add_product(Some(&mut context[..]), products, part.view(&self.head.input.value, &part.keys));
+        }
+        // O is divided by the sums, and not P: d values of a row and not L.
+        for ((context, output), [_, sum]) in context.chunks_exact(width).zip(output).zip(statistics) {
+            *sum = T::Wide::from_f64(1.0 / sum.to_f64());
+            output.iter_mut().zip(context).for_each(|(o, &c)| *o = T::narrow(c * *sum));
         }
     }
+}
 
+impl<T: Scalar> Head<'_, T> {
     /// Stores the gradients: of query, key and value, a part for each row of the sequence, and of `by_query` and `by_key`,
     /// [2L − 1, d]; adds to that of the bias, [L, L]. What is not asked for is empty or `None`. The output's gradient and the
     /// statistics are those of all rows.
