@@ -20,7 +20,8 @@ static HELPERS: LazyLock<ThreadPool> = LazyLock::new(|| {
 /// ended. The others are those of rayon's pool if this thread is one of them, so that a pool of the caller's bounds what its work uses.
 /// `work` should take what is left to do item by item, and return when nothing is left.
 ///
-/// A thread that is busy elsewhere is not waited for: it finds the call closed, and does nothing. While this thread waits it runs
+/// Outside pools a call has fewer others the more threads are in one: all together take no more cores than rayon's pool has threads. A
+/// thread that is busy elsewhere is not waited for: it finds the call closed, and does nothing. While this thread waits it runs
 /// nothing else, unlike rayon's own `scope`, `join` and loops, in which a thread of a pool takes any other job of the pool in between. So
 /// what holds for this thread while it is here, such as a thread-local, never holds for another job.
 ///
@@ -43,8 +44,40 @@ pub fn on_threads(threads: usize, work: impl Fn() + Sync) {
     match (threads, rayon::current_thread_index()) {
         (..2, _) => work(),
         (_, Some(_)) => share(threads - 1, &work, Duration::ZERO, rayon::spawn),
-        // rayon's own loops put the caller to sleep, which doubles the time of work of some tenths of a millisecond.
-        (_, None) => share(threads - 1, &work, PATIENCE, |helper| HELPERS.spawn(helper)),
+        (_, None) => {
+            // rayon's own loops put the caller to sleep, which doubles the time of work of some tenths of a millisecond.
+            let caller = Caller::new();
+            match (threads - 1).min(HELPERS.current_num_threads().saturating_sub(caller.others)) {
+                0 => work(),
+                helpers => share(helpers, &work, PATIENCE, |helper| HELPERS.spawn(helper)),
+            }
+        }
+    }
+}
+
+/// Threads of no pool that are in a call. Helpers are for the cores that these leave: of more threads than cores some wait for their
+/// turn, and a call for them.
+static CALLERS: AtomicUsize = AtomicUsize::new(0);
+
+/// One of [`CALLERS`], until it is dropped.
+struct Caller {
+    /// How many there were before.
+    others: usize,
+}
+
+impl Caller {
+    fn new() -> Self {
+        let others = CALLERS.fetch_add(1, Ordering::Relaxed);
+        if others > 0 {
+            LAST.store(0, Ordering::Relaxed);
+        }
+        Self { others }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        CALLERS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -52,7 +85,7 @@ pub fn on_threads(threads: usize, work: impl Fn() + Sync) {
 /// between two products on one thread takes. To wake it up takes some 30 µs.
 const PATIENCE: Duration = Duration::from_micros(100);
 
-/// The thread that made the last call. A helper does not wait awake for one where several make calls.
+/// The thread that made the last call, or 0: a helper does not wait awake for one where several make calls.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 
 /// The calls that a thread is in, which helpers join.

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,15 @@ fn pool_of_two() -> ThreadPool {
     ThreadPoolBuilder::new().num_threads(2).build().unwrap()
 }
 
+/// While one test makes calls outside pools no other does: together they have fewer helpers.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn two_threads_work_at_once_outside_a_pool_and_in_one() {
+    let _alone = alone();
     // Nobody passes a barrier alone.
     let meet = || {
         let barrier = Barrier::new(2);
@@ -36,6 +43,7 @@ fn two_threads_work_at_once_outside_a_pool_and_in_one() {
 #[test]
 #[should_panic(expected = "a helper fails")]
 fn a_panic_of_a_helper_reaches_the_caller() {
+    let _alone = alone();
     let caller = std::thread::current().id();
     let barrier = Barrier::new(2);
     on_threads(2, || {
@@ -93,6 +101,7 @@ fn threads_of_a_call(spawn: impl FnOnce(Box<dyn FnOnce() + Send>)) -> usize {
 
 #[test]
 fn a_call_does_not_wait_for_a_helper_that_has_not_begun() {
+    let _alone = alone();
     let pool = pool_of_two();
     let (is_busy, release) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let [busy, released] = [&is_busy, &release].map(Arc::clone);
@@ -122,7 +131,39 @@ fn a_call_does_not_wait_for_a_helper_that_has_not_begun() {
 }
 
 #[test]
+fn as_many_callers_as_cores_have_no_helpers() {
+    let _alone = alone();
+    let callers = rayon::current_num_threads().max(2);
+    let (are_inside, release) = (&Barrier::new(callers), &Barrier::new(callers));
+    let threads = |is_inside: &(dyn Fn() + Sync)| {
+        let (caller, threads) = (thread::current().id(), AtomicUsize::new(0));
+        on_threads(2, || {
+            threads.fetch_add(1, Ordering::Relaxed);
+            if thread::current().id() == caller {
+                is_inside();
+            }
+        });
+        threads.into_inner()
+    };
+    // Time enough for a helper to come.
+    let wait = || sleep(Duration::from_millis(100));
+    assert_eq!(threads(&wait), 2);
+    thread::scope(|scope| {
+        for _ in 1..callers {
+            let others = move || drop((are_inside.wait(), release.wait()));
+            scope.spawn(move || threads(&others));
+        }
+        are_inside.wait();
+        let found = threads(&wait);
+        release.wait();
+        assert_eq!(found, 1);
+    });
+    assert_eq!(threads(&wait), 2);
+}
+
+#[test]
 fn calls_within_calls_share_their_helpers() {
+    let _alone = alone();
     let total = AtomicUsize::new(0);
     let work = || {
         let next = AtomicUsize::new(0);
