@@ -150,7 +150,7 @@ fn as_many_callers_as_cores_have_no_helpers() {
     assert_eq!(threads(&wait), 2);
     thread::scope(|scope| {
         for _ in 1..callers {
-            let others = move || drop((are_inside.wait(), release.wait()));
+            let others = move || _ = (are_inside.wait(), release.wait());
             scope.spawn(move || threads(&others));
         }
         are_inside.wait();
