@@ -120,8 +120,8 @@ fn an_adapter_that_is_not_plain_lora_or_does_not_fit_is_refused_by_name() {
     says(BertModel::from_pretrained(dir.path(), &device()), "is there without its weights");
 }
 
-/// Attaches adapters of values that are spread over ±0.5 to the weights of a group, of rank 2 or, if they vary, of ranks and scales that differ, and
-/// changes the head.
+/// Attaches adapters to the weights of a group, of rank 2 or, if they vary, of ranks and scales that differ, with values spread over
+/// ±0.5, and changes the head.
 struct Spread {
     group: ParamGroup,
     varies: bool,

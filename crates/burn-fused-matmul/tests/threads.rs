@@ -135,30 +135,35 @@ fn as_many_callers_as_cores_have_no_helpers() {
     let _alone = alone();
     let callers = rayon::current_num_threads().max(2);
     let (are_inside, release) = (&Barrier::new(callers), &Barrier::new(callers));
-    let threads = |is_inside: &(dyn Fn() + Sync)| {
+    let threads = |is_inside: &(dyn Fn(&AtomicUsize) + Sync)| {
         let (caller, threads) = (thread::current().id(), AtomicUsize::new(0));
         on_threads(2, || {
             threads.fetch_add(1, Ordering::Relaxed);
             if thread::current().id() == caller {
-                is_inside();
+                is_inside(&threads);
             }
         });
         threads.into_inner()
     };
-    // Time enough for a helper to come.
-    let wait = || sleep(Duration::from_millis(100));
-    assert_eq!(threads(&wait), 2);
+    let with_a_helper = |threads: &AtomicUsize| {
+        let begin = Instant::now();
+        while threads.load(Ordering::Relaxed) < 2 && begin.elapsed() < Duration::from_secs(20) {
+            thread::yield_now();
+        }
+    };
+    assert_eq!(threads(&with_a_helper), 2);
     thread::scope(|scope| {
         for _ in 1..callers {
-            let others = move || _ = (are_inside.wait(), release.wait());
+            let others = move |_: &AtomicUsize| _ = (are_inside.wait(), release.wait());
             scope.spawn(move || threads(&others));
         }
         are_inside.wait();
-        let found = threads(&wait);
+        // Time enough for a helper that was asked for.
+        let found = threads(&|_| sleep(Duration::from_millis(100)));
         release.wait();
         assert_eq!(found, 1);
     });
-    assert_eq!(threads(&wait), 2);
+    assert_eq!(threads(&with_a_helper), 2);
 }
 
 #[test]
