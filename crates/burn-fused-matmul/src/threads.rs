@@ -2,6 +2,7 @@
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::any::Any;
+use std::cell::Cell;
 use std::mem::transmute;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,10 +21,10 @@ static HELPERS: LazyLock<ThreadPool> = LazyLock::new(|| {
 /// ended. The others are those of rayon's pool if this thread is one of them, so that a pool of the caller's bounds what its work uses.
 /// `work` should take what is left to do item by item, and return when nothing is left.
 ///
-/// Outside pools a call has fewer others the more threads are in one: all together take no more cores than rayon's pool has threads. A
-/// thread that is busy elsewhere is not waited for: it finds the call closed, and does nothing. While this thread waits it runs
-/// nothing else, unlike rayon's own `scope`, `join` and loops, in which a thread of a pool takes any other job of the pool in between. So
-/// what holds for this thread while it is here, such as a thread-local, never holds for another job.
+/// Outside pools a call asks for one helper fewer for each other thread that is in a call. A thread that is busy elsewhere is not waited
+/// for: it finds the call closed, and does nothing. While this thread waits it runs nothing else, unlike rayon's own `scope`, `join` and
+/// loops, in which a thread of a pool takes any other job of the pool in between. So what holds for this thread while it is here, such as a
+/// thread-local, never holds for another job.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,36 +49,48 @@ pub fn on_threads(threads: usize, work: impl Fn() + Sync) {
             // rayon's own loops put the caller to sleep, which doubles the time of work of some tenths of a millisecond.
             let caller = Caller::new();
             match (threads - 1).min(HELPERS.current_num_threads().saturating_sub(caller.others)) {
-                0 => work(),
+                0 => {
+                    LAST.store(0, Ordering::Relaxed);
+                    work();
+                }
                 helpers => share(helpers, &work, PATIENCE, |helper| HELPERS.spawn(helper)),
             }
         }
     }
 }
 
-/// Threads of no pool that are in a call. Helpers are for the cores that these leave: of more threads than cores some wait for their
-/// turn, and a call for them.
+/// Threads of no pool that are in a call. With more threads at work than cores, one would be off its core while a call waits for it.
 static CALLERS: AtomicUsize = AtomicUsize::new(0);
 
-/// One of [`CALLERS`], until it is dropped.
+thread_local! {
+    /// Whether this thread is one of [`CALLERS`].
+    static IS_CALLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A thread in a call, or in one within it.
 struct Caller {
-    /// How many there were before.
+    is_outermost: bool,
+    /// How many other threads are in calls.
     others: usize,
 }
 
 impl Caller {
     fn new() -> Self {
-        let others = CALLERS.fetch_add(1, Ordering::Relaxed);
-        if others > 0 {
-            LAST.store(0, Ordering::Relaxed);
-        }
-        Self { others }
+        let is_outermost = !IS_CALLER.replace(true);
+        let others = match is_outermost {
+            true => CALLERS.fetch_add(1, Ordering::Relaxed),
+            false => CALLERS.load(Ordering::Relaxed) - 1,
+        };
+        Self { is_outermost, others }
     }
 }
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        CALLERS.fetch_sub(1, Ordering::Relaxed);
+        if self.is_outermost {
+            CALLERS.fetch_sub(1, Ordering::Relaxed);
+            IS_CALLER.set(false);
+        }
     }
 }
 

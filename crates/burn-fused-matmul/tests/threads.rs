@@ -14,10 +14,17 @@ fn pool_of_two() -> ThreadPool {
     ThreadPoolBuilder::new().num_threads(2).build().unwrap()
 }
 
+/// As many as calls outside pools take on every machine.
+const THREADS: usize = 4;
+
 /// While one test makes calls outside pools no other does: together they have fewer helpers.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // The first of these tests sets it.
+    let _ = ThreadPoolBuilder::new().num_threads(THREADS).build_global();
+    assert_eq!(rayon::current_num_threads(), THREADS);
+    alone
 }
 
 #[test]
@@ -113,12 +120,11 @@ fn a_call_does_not_wait_for_a_helper_that_has_not_begun() {
     assert_eq!(threads_of_a_call(|call| pool.spawn(call)), 1);
     release.wait();
 
-    // The helpers of all threads outside pools.
-    let threads = rayon::current_num_threads().max(2);
-    let (are_busy, release) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
+    // Those of threads outside pools: one call has all helpers, and another asks for one of them.
+    let (are_busy, release) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
     thread::scope(|scope| {
         scope.spawn(|| {
-            on_threads(threads, || {
+            on_threads(THREADS, || {
                 are_busy.wait();
                 release.wait();
             })
@@ -130,40 +136,56 @@ fn a_call_does_not_wait_for_a_helper_that_has_not_begun() {
     });
 }
 
-#[test]
-fn as_many_callers_as_cores_have_no_helpers() {
-    let _alone = alone();
-    let callers = rayon::current_num_threads().max(2);
-    let (are_inside, release) = (&Barrier::new(callers), &Barrier::new(callers));
-    let threads = |is_inside: &(dyn Fn(&AtomicUsize) + Sync)| {
-        let (caller, threads) = (thread::current().id(), AtomicUsize::new(0));
-        on_threads(2, || {
-            threads.fetch_add(1, Ordering::Relaxed);
-            if thread::current().id() == caller {
-                is_inside(&threads);
-            }
-        });
-        threads.into_inner()
-    };
-    let with_a_helper = |threads: &AtomicUsize| {
+/// How many threads take part in a call outside pools that asks for `THREADS`: as many as `expected`, if they come, and no more.
+fn threads_beside(expected: usize) -> usize {
+    let (caller, threads) = (thread::current().id(), AtomicUsize::new(0));
+    on_threads(THREADS, || {
+        threads.fetch_add(1, Ordering::Relaxed);
+        if thread::current().id() != caller {
+            return;
+        }
         let begin = Instant::now();
-        while threads.load(Ordering::Relaxed) < 2 && begin.elapsed() < Duration::from_secs(20) {
+        while threads.load(Ordering::Relaxed) < expected && begin.elapsed() < Duration::from_secs(20) {
             thread::yield_now();
         }
-    };
-    assert_eq!(threads(&with_a_helper), 2);
-    thread::scope(|scope| {
-        for _ in 1..callers {
-            let others = move |_: &AtomicUsize| _ = (are_inside.wait(), release.wait());
-            scope.spawn(move || threads(&others));
-        }
-        are_inside.wait();
-        // Time enough for a helper that was asked for.
-        let found = threads(&|_| sleep(Duration::from_millis(100)));
-        release.wait();
-        assert_eq!(found, 1);
+        // Time enough for one more.
+        sleep(Duration::from_millis(50));
     });
-    assert_eq!(threads(&with_a_helper), 2);
+    threads.into_inner()
+}
+
+#[test]
+fn a_call_has_one_helper_fewer_for_each_other_caller() {
+    let _alone = alone();
+    for others in 0..=THREADS {
+        let (are_inside, release) = (&Barrier::new(others + 1), &Barrier::new(others + 1));
+        thread::scope(|scope| {
+            for _ in 0..others {
+                scope.spawn(|| {
+                    let caller = thread::current().id();
+                    on_threads(2, || {
+                        if thread::current().id() == caller {
+                            are_inside.wait();
+                            release.wait();
+                        }
+                    });
+                });
+            }
+            are_inside.wait();
+            let expected = THREADS.saturating_sub(others).max(1);
+            let found = threads_beside(expected);
+            release.wait();
+            assert_eq!(found, expected, "{others} other callers");
+        });
+    }
+    // Neither a call that this thread is in counts, nor one that ended in a panic.
+    catch_unwind(|| on_threads(2, || panic!("a call fails"))).unwrap_err();
+    let caller = thread::current().id();
+    on_threads(2, || {
+        if thread::current().id() == caller {
+            assert_eq!(threads_beside(THREADS), THREADS);
+        }
+    });
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl HostKernels for AttentionOp {
                 tasks.push((block, rows, own));
             }
         }
-        tasks.sort_by_key(|(block, ..)| Reverse(block.keys.len()));
+        tasks.sort_by_key(|(block, ..)| Reverse(block.queries.len() * block.keys.len()));
         for_each(heads.len() * longest * longest, tasks.into_iter(), |(block, rows, found)| {
             block.forward(rows, found);
         });
@@ -76,9 +76,7 @@ impl HostKernels for AttentionOp {
             tasks[i % groups].push(task);
         }
         let mut tasks: Vec<_> = tasks.into_iter().map(|task| (task, bias_parts.next())).collect();
-        tasks.sort_by_key(|(heads, _)| {
-            Reverse(heads.iter().map(|((head, _), _)| head.rows.len()).sum::<usize>())
-        });
+        tasks.sort_by_key(|(heads, _)| Reverse(heads[0].0.0.rows.len()));
         for_each(heads.len() * longest * longest, tasks.into_iter(), |(heads, mut bias)| {
             for ((head, rows), vectors) in heads {
                 head.backward(&grad, &statistics, rows, bias.as_deref_mut(), vectors);
