@@ -33,6 +33,13 @@ struct Models {
     device: Device,
 }
 
+/// Threads enough for calls outside pools to have helpers, however many make them, on every machine.
+fn set_threads() {
+    // The test that begins first sets them.
+    let _ = ThreadPoolBuilder::new().num_threads(12).build_global();
+    assert_eq!(rayon::current_num_threads(), 12);
+}
+
 /// What a job computes, by its number.
 const KINDS: usize = 6;
 
@@ -102,6 +109,7 @@ fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
 
 #[test]
 fn each_of_many_calls_at_once_has_the_bits_that_it_has_alone() {
+    set_threads();
     let jobs = jobs();
     let models = Arc::new(Models::new(&Device::flex()));
     let alone: Arc<Vec<_>> = Arc::new((0..KINDS).map(|kind| models.compute(kind)).collect());
@@ -149,6 +157,7 @@ fn each_of_many_calls_at_once_has_the_bits_that_it_has_alone() {
 
 #[test]
 fn a_job_that_rayon_runs_while_an_operator_waits_in_burn_finds_the_settings_of_no_other() {
+    set_threads();
     let device = Device::flex();
     // Burn multiplies f64, by rayon.
     let square = Tensor::<2>::ones([400, 400], (&device, DType::F64));

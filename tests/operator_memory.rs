@@ -263,7 +263,7 @@ fn weights_that_stay_packed_are_held_once_and_read_as_they_are() {
         let mut config = published.with_num_hidden_layers(1).with_num_attention_heads(4);
         (config.intermediate_size, config.embeddings.hidden_size, config.embeddings.vocab_size) =
             (1024, 256, 99);
-        config.num_key_value_heads = config.num_key_value_heads.map(|_| 2);
+        config.num_key_value_heads = config.num_key_value_heads.map(|_| 4);
         config.embeddings.pad_token_id = config.embeddings.pad_token_id.map(|_| 0);
         let family = config.embeddings.family;
         let model = config.init(&device);
@@ -281,7 +281,8 @@ fn weights_that_stay_packed_are_held_once_and_read_as_they_are() {
             println!("{family:?}: packing {packing:?}, reading {} B; a weight has {largest} B", reading.peak);
             assert!(packing.peak < largest + largest / 8, "{} B", packing.peak);
             assert!(packing.kept.unsigned_abs() < largest / 8, "{} B", packing.kept);
-            assert!(reading.peak < largest / 2, "{} B", reading.peak);
+            // Of a weight of attention, which is the smallest.
+            assert!(reading.peak < largest / 4, "{} B", reading.peak);
         }
     }
 }
@@ -298,7 +299,8 @@ fn a_pipeline_holds_no_weights_but_the_packed() {
     let tokenizer = BertTokenizer::from_pretrained(dir.path()).unwrap();
     let (pipeline, used) = count(|| Pipeline::new(model, tokenizer).unwrap());
     println!("a model of {bytes} B becomes a pipeline with {} B at most, {} B kept", used.peak, used.kept);
-    assert!(used.peak < bytes / 4, "{} B", used.peak);
+    // At least a weight of the feed-forward network, packed while it lies in rows, too.
+    assert!((384 * 1536 * FLOAT..bytes / 4).contains(&used.peak), "{} B", used.peak);
     drop(pipeline);
 }
 

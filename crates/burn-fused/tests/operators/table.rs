@@ -315,7 +315,8 @@ fn attentions() -> Vec<Sample> {
         (vec![3, 0, 5, 1], [3, 5], One, 0.0, None, neither),
         (vec![31, 9, 31], [2, 24], One, 0.1, Some(8), neither),
         (vec![129, 70, 129, 5], [3, 33], One, 0.1, None, neither),
-        (vec![17, 40], [2, 7], One, 0.0, None, [true, true]),
+        (vec![0, 300, 0, 130], [2, 3], One, 0.1, Some(64), neither),
+        (vec![300, 0, 140], [2, 3], One, 0.0, None, [true, true]),
     ];
     let joint = sample((vec![7, 5], [2, 4], Without, 0.1, None, neither), true);
     cases.into_iter().map(|case| sample(case, false)).chain([joint]).collect()
