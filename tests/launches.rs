@@ -98,8 +98,13 @@ struct Step {
 
 impl Step {
     fn new(layers: usize, lengths: [usize; 4], device: &Device) -> Self {
-        let embeddings = BertEmbeddingsConfig::new().with_vocab_size(100).with_hidden_size(128);
-        let config = BertModelConfig::new(embeddings).with_num_hidden_layers(layers);
+        Self::of(BertModelConfig::new(BertEmbeddingsConfig::new()), layers, lengths, device)
+    }
+
+    /// Of a small model of the config's family.
+    fn of(mut config: BertModelConfig, layers: usize, lengths: [usize; 4], device: &Device) -> Self {
+        (config.embeddings.vocab_size, config.embeddings.hidden_size) = (100, 128);
+        let config = config.with_num_hidden_layers(layers);
         let config = config.with_num_attention_heads(2).with_intermediate_size(256);
         let padding = PaddingMask::from_lengths(&lengths, 64).unwrap();
         let schedule = LrSchedule::Constant.with_warmup(1e-4, 0, 10).unwrap();
@@ -138,10 +143,14 @@ fn a_training_step_waits_for_nothing_and_uploads_no_more_than_the_batch() {
 }
 
 /// How often each kernel is launched in the forward and backward of two layers, once Burn has tuned and fused its kernels.
-fn launches_of_two_layers(lengths: [usize; 4], device: &Device) -> BTreeMap<String, i32> {
+fn launches_of_two_layers(
+    config: &BertModelConfig,
+    lengths: [usize; 4],
+    device: &Device,
+) -> BTreeMap<String, i32> {
     let mut found = BTreeMap::<String, i32>::new();
     for (layers, sign) in [(1, -1), (3, 1)] {
-        let Step { model, batch, .. } = Step::new(layers, lengths, device);
+        let Step { model, batch, .. } = Step::of(config.clone(), layers, lengths, device);
         let model = model.unwrap();
         let run = || model.forward(&batch).loss.backward();
         (0..4).for_each(|_| drop(run()));
@@ -154,9 +163,10 @@ fn launches_of_two_layers(lengths: [usize; 4], device: &Device) -> BTreeMap<Stri
 #[test]
 fn a_layer_takes_fewer_launches_than_the_reference() {
     let (_turn, device) = turn();
+    let config = BertModelConfig::new(BertEmbeddingsConfig::new());
     for lengths in [FULL, PADDED] {
-        let mut kernels = launches_of_two_layers(lengths, &device);
-        let reference = on_reference_path(|| launches_of_two_layers(lengths, &device));
+        let mut kernels = launches_of_two_layers(&config, lengths, &device);
+        let reference = on_reference_path(|| launches_of_two_layers(&config, lengths, &device));
         let [ours, others] = [&kernels, &reference].map(|launches| launches.values().sum::<i32>());
         println!(
             "two layers, sequences of {lengths:?}: {ours} launches {kernels:?}\n{others} of Burn's own {reference:?}"
@@ -166,6 +176,15 @@ fn a_layer_takes_fewer_launches_than_the_reference() {
         assert!(sure <= 2 * LAYER && ours - sure <= 2 * ADDITIONS, "{kernels:?}");
         assert!(ours < others, "{ours} of {others}");
     }
+}
+
+#[test]
+fn a_layer_of_deberta_takes_few_launches() {
+    let (_turn, device) = turn();
+    let kernels = launches_of_two_layers(&BertModelConfig::deberta_v3_base(), FULL, &device);
+    let launches = kernels.values().sum::<i32>();
+    println!("two layers of DeBERTa: {launches} launches {kernels:?}");
+    assert!(launches <= 2 * 53);
 }
 
 /// Of a layer with `tokens` rows of H values in f32, forward and backward, when each matmul reads two matrices and writes one,
@@ -198,14 +217,23 @@ fn the_entries_of_a_layer_move_little_more_than_they_must() {
 
 /// No matmul, whose results of [B, A, L, L] would be in memory.
 #[test]
-fn attention_is_one_launch_and_two_backward() {
+fn attention_is_one_launch_and_two_backward_and_one_more_for_vectors_of_distances() {
     let (_turn, device) = turn();
     let rows = [0; 3].map(|_| Tensor::<2>::ones([130, 8], &device).require_grad());
+    let vectors = Tensor::<2>::ones([253, 8], &device).require_grad();
     let sequences = Sequences::new(vec![127, 3], &device);
-    let step = || attention(rows.clone(), &sequences, 2, Positions::default(), 0.0).sum().backward();
-    let mut found = launches(&device, step);
-    found.retain(|name| ["Forward", "Backward"].contains(&name.as_str()) || name.contains("Matmul"));
-    assert_eq!(found, ["Forward", "Backward", "Backward"]);
+    for has_distances in [false, true] {
+        let step = || {
+            let [by_query, by_key] = [(); 2].map(|()| has_distances.then(|| vectors.clone()));
+            let positions = Positions { by_query, by_key, ..Positions::default() };
+            attention(rows.clone(), &sequences, 2, positions, 0.0).sum().backward()
+        };
+        let mut found = launches(&device, step);
+        let ours = ["Forward", "Backward", "Distances"];
+        found.retain(|name| ours.contains(&name.as_str()) || name.contains("Matmul"));
+        let expected = ["Forward", "Backward", "Backward", "Distances"];
+        assert_eq!(found, expected[..3 + usize::from(has_distances)]);
+    }
 }
 
 /// Distances of DeBERTa and of relative positions, and the places of sequences that have padding between their tokens.

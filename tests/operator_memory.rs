@@ -165,7 +165,7 @@ fn encoder_operators_hold_less_than_their_references() {
         ("attention", &|| attend(Positions::default())),
         ("attention with distances", &|| {
             let [by_query, by_key] = [Some(vectors.clone()), Some(vectors.clone())];
-            attend(Positions { bias: None, by_query, by_key })
+            attend(Positions { by_query, by_key, ..Positions::default() })
         }),
         ("attention with one bias", &|| {
             attend(Positions { bias: Some(one_bias.clone()), ..Positions::default() })

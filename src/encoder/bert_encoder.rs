@@ -182,7 +182,7 @@ impl BertEncoder {
     pub(crate) fn run_all(&self, packed: PackedHidden) -> BertEncoderOutput {
         let [batch, seq] = packed.packing.dims;
         // Attention weights are of all slots, so the distances are too.
-        let slot_bias = self.relative_attention_bias.as_ref().map(|bias| bias.bias(seq));
+        let shared = self.shared(seq);
         let (mut hidden_states, mut attentions) = (Vec::new(), Vec::new());
         let last = self.run(packed, |layer, rows, packing| {
             hidden_states.push(packing.unpack(rows.clone()));
@@ -193,7 +193,7 @@ impl BertEncoder {
                 }
                 _ => {
                     let rows = layer.attention_input(rows.clone());
-                    layer.attention.weights(rows, packing, self.shared(slot_bias.as_ref()))
+                    layer.attention.weights(rows, packing, shared.as_ref())
                 }
             });
         });
@@ -207,17 +207,15 @@ impl BertEncoder {
         PackedHidden { rows, packing }: PackedHidden,
         mut watch: impl FnMut(&BertLayer, &Tensor<2>, &Packing),
     ) -> PackedHidden {
-        let bias = self.relative_attention_bias.as_ref().filter(|_| packing.num_tokens() > 0);
         // Attention reads rows where they lie side by side, and slots where padding separates them.
         let length = if packing.is_contiguous { packing.longest() } else { packing.dims[1] };
-        let bias = bias.map(|bias| bias.bias(length));
-        let positions = self.shared(bias.as_ref());
+        let shared = self.shared(length);
         // One draw for all layers: a queue such as fusion's may run independent draws in another order.
         let rows = with_one_draw(self.draws(), || {
             (0..self.rounds).flat_map(|_| &self.layers).fold(rows, |rows, layer| {
                 watch(layer, &rows, &packing);
                 // Operators take no tensors without rows: a batch of padding alone has none.
-                if packing.num_tokens() > 0 { layer.forward(rows, &packing, positions) } else { rows }
+                if packing.num_tokens() > 0 { layer.forward(rows, &packing, shared.as_ref()) } else { rows }
             })
         });
         let norm = self.final_norm.as_ref().filter(|_| packing.num_tokens() > 0);
@@ -231,10 +229,14 @@ impl BertEncoder {
         self.rounds * self.layers.iter().map(|layer| of_distances + layer.draws()).sum::<usize>()
     }
 
-    /// What the layers share, with the bias of a family that has one.
-    fn shared<'a>(&'a self, bias: Option<&'a Tensor<4>>) -> Option<SharedPositions<'a>> {
-        let vectors = || self.distances.as_ref().map(SharedPositions::Vectors);
-        bias.map(SharedPositions::Bias).or_else(vectors)
+    /// What the layers share of `length` positions; nothing of none.
+    fn shared(&self, length: usize) -> Option<SharedPositions> {
+        match (&self.relative_attention_bias, &self.distances) {
+            _ if length == 0 => None,
+            (Some(bias), _) => Some(SharedPositions::Bias(bias.bias(length))),
+            (None, Some(distances)) => Some(SharedPositions::Vectors(distances.vectors(length))),
+            (None, None) => None,
+        }
     }
 
     /// The rows that the first layer reads, of a batch that the layers can compute. Rotary positions are those of the slots,

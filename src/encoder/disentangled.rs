@@ -7,6 +7,7 @@ use crate::layers::{
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
 use burn_fused::{drop_out, lookup};
+use std::ops::Range;
 
 /// Disentangled attention (He et al. 2021); the defaults are DeBERTa-v3's.
 ///
@@ -79,6 +80,12 @@ impl DisentangledConfig {
         (self.bucket(distance) + span).clamp(0, 2 * span - 1) as usize
     }
 
+    /// The rows for `length` positions.
+    fn rows(&self, length: usize) -> Range<usize> {
+        let last = length as i64 - 1;
+        self.row(-last)..self.row(last) + 1
+    }
+
     /// Source: `make_log_bucket_position` of transformers 5.23.
     fn bucket(&self, distance: i64) -> i64 {
         let Some(buckets) = self.position_buckets else { return distance };
@@ -95,14 +102,14 @@ impl DisentangledConfig {
 }
 
 /// What the layers of a [`BertEncoder`](super::BertEncoder) share to compute their positions.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum SharedPositions<'a> {
+pub enum SharedPositions {
     /// Added to the attention logits (MPNet): [1, A, S, S], or [1, A, L, L] with L the tokens of the longest sequence if no
     /// padding is between tokens.
-    Bias(&'a Tensor<4>),
-    /// Projected by each layer (DeBERTa).
-    Vectors(&'a DistanceEmbedding),
+    Bias(Tensor<4>),
+    /// Those of [`DistanceEmbedding::vectors`], projected by each layer (DeBERTa).
+    Vectors(Tensor<2>),
 }
 
 /// A vector for each range of distances between two tokens, which every layer of DeBERTa reads: `LayerNorm(E)`, or E.
@@ -130,6 +137,15 @@ impl DistanceEmbedding {
             .build(device);
         let layer_norm = config.norm_rel_ebd.then(|| embeddings.layer_norm(hidden, device));
         Self { table, layer_norm, config }
+    }
+
+    /// `LayerNorm(E)`, or E, of the R ranges that distances between `length` tokens are in, by rising position of the key, [R, H].
+    pub fn vectors(&self, length: usize) -> Tensor<2> {
+        // The others would be normalised and projected for nothing: short texts have few distances.
+        let Range { start, end } = self.config.rows(length);
+        // By rising position of the key, so by falling distance from key to query.
+        let vectors = self.table.weight.val().narrow(0, start, end - start).flip([0]);
+        if let Some(norm) = &self.layer_norm { norm.forward(vectors) } else { vectors }
     }
 }
 
@@ -175,39 +191,39 @@ impl DisentangledAttention {
         }
     }
 
-    /// The factor 1 / √n of queries.
-    // A factor, as Burn's backward of a division by a number rounds it to f32.
-    pub(super) fn query_scale(&self) -> f64 {
-        (self.config.num_products() as f64).sqrt().recip()
+    /// What logits of heads of `columns` are multiplied by, 1 / √(d·n).
+    pub(super) fn scale(&self, columns: usize) -> f64 {
+        ((columns * self.config.num_products()) as f64).sqrt().recip()
     }
 
-    /// What queries, divided by √n, and keys of L positions of a batch are multiplied with, [2L − 1, H]. `projections` are those of
-    /// the layer to queries and keys.
+    /// What queries and keys of L positions of a batch are multiplied with, [2L − 1, H], of the vectors that all layers share. The
+    /// projections are those of the layer to queries and keys.
     pub(super) fn vectors(
         &self,
         packing: &Packing,
         length: usize,
         [to_query, to_key]: [&Linear; 2],
-        shared: &DistanceEmbedding,
+        shared: &Tensor<2>,
         drops_out: bool,
     ) -> [Option<Tensor<2>>; 2] {
-        let (config, last) = (&shared.config, length as i64 - 1);
-        let [first, end] = [config.row(-last), config.row(last) + 1];
-        // The others would be normalised and projected for nothing: short texts have few distances.
-        let vectors = shared.table.weight.val().narrow(0, first, end - first);
-        let vectors = if let Some(norm) = &shared.layer_norm { norm.forward(vectors) } else { vectors };
-        let dropout = if drops_out { active_prob(&self.dropout, &shared.table.weight) } else { 0.0 };
-        let vectors = drop_out(vectors, dropout);
-        // By rising position of the key, so by falling distance from key to query.
-        let falling = (-last..=last).rev().map(|distance| config.row(distance) - first).collect();
-        let rows = packing.indices(falling, &vectors.device()).unsqueeze();
+        let dropout = if drops_out { active_prob(&self.dropout, &to_key.weight) } else { 0.0 };
+        let vectors = drop_out(shared.clone(), dropout);
+        let last = length as i64 - 1;
+        let row = |distance| self.config.row(last) - self.config.row(distance);
+        let rows: Vec<_> = (-last..=last).rev().map(row).collect();
+        // Of a short text each distance has a range of its own.
+        let is_shared = !rows.iter().copied().eq(0..vectors.dims()[0]);
+        let rows = is_shared.then(|| packing.indices(rows, &vectors.device()));
         let projected = |own: &Option<Linear>, of_layer| {
             let projected = linear(own.as_ref().unwrap_or(of_layer), vectors.clone());
-            lookup(projected, rows.clone(), None).squeeze_dim::<2>(0)
+            match &rows {
+                Some(rows) => lookup(projected, rows.clone().unsqueeze(), None).squeeze_dim::<2>(0),
+                None => projected,
+            }
         };
         let of_query = self.config.c2p.then(|| projected(&self.pos_key_proj, to_key));
         let of_key = self.config.p2c.then(|| projected(&self.pos_query_proj, to_query));
-        [of_query, of_key.map(|vectors| vectors.mul_scalar(self.query_scale()))]
+        [of_query, of_key]
     }
 }
 

@@ -115,20 +115,20 @@ impl BertLayer {
         &self,
         rows: Tensor<2>,
         packing: &Packing,
-        positions: Option<SharedPositions>,
+        positions: Option<&SharedPositions>,
     ) -> Tensor<2> {
         match positions {
             // What the layer shares with others is recomputed with it as one module, so that it has its gradient.
             Some(SharedPositions::Bias(bias)) => {
                 let both = (self.clone(), Param::initialized(ParamId::new(), bias.clone()));
                 recomputed(&both, rows, packing, |(layer, bias), rows, packing| {
-                    layer.compute(rows, packing, Some(SharedPositions::Bias(&bias.val())))
+                    layer.compute(rows, packing, Some(&SharedPositions::Bias(bias.val())))
                 })
             }
-            Some(SharedPositions::Vectors(shared)) => {
-                let both = (self.clone(), shared.clone());
-                recomputed(&both, rows, packing, |(layer, shared), rows, packing| {
-                    layer.compute(rows, packing, Some(SharedPositions::Vectors(shared)))
+            Some(SharedPositions::Vectors(vectors)) => {
+                let both = (self.clone(), Param::initialized(ParamId::new(), vectors.clone()));
+                recomputed(&both, rows, packing, |(layer, vectors), rows, packing| {
+                    layer.compute(rows, packing, Some(&SharedPositions::Vectors(vectors.val())))
                 })
             }
             None => {
@@ -137,7 +137,7 @@ impl BertLayer {
         }
     }
 
-    fn compute(&self, rows: Tensor<2>, packing: &Packing, positions: Option<SharedPositions>) -> Tensor<2> {
+    fn compute(&self, rows: Tensor<2>, packing: &Packing, positions: Option<&SharedPositions>) -> Tensor<2> {
         match (self.norm, &self.attention_layer_norm) {
             (NormPlace::Post, Some(attention_norm)) => {
                 let [of_attention, of_output] = self.output_dropout;

@@ -89,7 +89,7 @@ impl BertSelfAttention {
         &self,
         rows: Tensor<2>,
         packing: &Packing,
-        positions: Option<SharedPositions>,
+        positions: Option<&SharedPositions>,
     ) -> Tensor<2> {
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
         let [query, key, value] =
@@ -138,11 +138,7 @@ impl BertSelfAttention {
             });
             return [query, self.repeated(key)];
         }
-        match &self.disentangled {
-            // The part of the logits' scale that the operator does not have.
-            Some(disentangled) => [query.mul_scalar(disentangled.query_scale()), key],
-            None => [query, self.repeated(key)],
-        }
+        [query, self.repeated(key)]
     }
 
     /// The attention weights before dropout, [B, A, S, S]: row l is the attention of position l over all positions, and rows
@@ -151,7 +147,7 @@ impl BertSelfAttention {
         &self,
         rows: Tensor<2>,
         packing: &Packing,
-        positions: Option<SharedPositions>,
+        positions: Option<&SharedPositions>,
     ) -> Tensor<4> {
         let [_, seq] = packing.dims;
         let both = self.placed([&self.query, &self.key].map(|layer| linear(layer, rows.clone())), packing);
@@ -169,7 +165,7 @@ impl BertSelfAttention {
         query: &Tensor<2>,
         packing: &Packing,
         length: usize,
-        shared: Option<SharedPositions>,
+        shared: Option<&SharedPositions>,
         drops_out: bool,
     ) -> Positions {
         let heads = self.num_attention_heads;
@@ -190,7 +186,9 @@ impl BertSelfAttention {
         };
         // As the operator's kernels read them: of one dtype.
         let [by_query, by_key] = [by_query, by_key].map(|vectors| vectors.map(|all| all.cast(query.dtype())));
-        Positions { bias, by_query, by_key }
+        let columns = query.dims()[1] / heads;
+        let scale = self.disentangled.as_ref().map(|own| own.scale(columns));
+        Positions { bias, by_query, by_key, scale }
     }
 
     /// `positions` of all slots, without attention to padding.

@@ -87,8 +87,9 @@ fn vectors_of_distances_are_dropped_and_are_not_in_attention_weights() {
         let mut config = config().with_attention_probs_dropout_prob(0.0);
         config.embeddings.hidden_dropout_prob = dropout;
         let encoder = larger(config.init_encoder(&device).unwrap());
-        let (vectors, attention) = (encoder.distances.unwrap(), encoder.layers[0].attention.clone());
-        let positions = Some(SharedPositions::Vectors(&vectors));
+        let (vectors, attention) =
+            (encoder.distances.unwrap().vectors(5), encoder.layers[0].attention.clone());
+        let positions = Some(&SharedPositions::Vectors(vectors));
         let context = || values(attention.forward(rows.clone(), &packing, positions));
         let weights = || values(attention.weights(rows.clone(), &packing, positions));
         assert_eq!(weights(), weights());

@@ -27,7 +27,7 @@ fn what_does_not_fit_is_refused_by_name() {
             drop(attention([rows(3, 8), rows(3, 8), rows(3, 8)], &sequences, heads, positions, 0.0))
         };
         let attend = |lengths, heads| attend_with(lengths, heads, Positions::default());
-        let distances = |by_query, by_key| Positions { bias: None, by_query, by_key };
+        let distances = |by_query, by_key| Positions { by_query, by_key, ..Positions::default() };
         let range = |first| {
             embed([vectors([2, 3, 4]), Rows::Absent, Rows::Range { table: rows(5, 4), first }], 4, 0.0)
         };

@@ -193,6 +193,11 @@ struct Heads {
 }
 
 impl Heads {
+    /// DeBERTa's where there are distances.
+    fn scale(&self) -> Option<f64> {
+        (self.distances != [false; 2]).then(|| (3.0 * self.columns as f64).sqrt().recip())
+    }
+
     /// The leaves of bias and distances, of which there are so many before.
     fn positions(&self, before: usize) -> [Option<usize>; 3] {
         let [by_query, by_key] = self.distances;
@@ -224,7 +229,8 @@ impl Heads {
                     let own = if self.bias == Bias::One { 0 } else { sequence };
                     let index = ((own * self.heads + head) * longest + i) * longest + j;
                     let bias = bias.map_or(0.0, |leaf| leaves[leaf][index]);
-                    (score / (self.columns as f64).sqrt() + bias).exp()
+                    let scale = self.scale().unwrap_or((self.columns as f64).sqrt().recip());
+                    (score * scale + bias).exp()
                 };
                 let is_near = |j: usize| self.window.is_none_or(|window| i.abs_diff(j) <= window);
                 let weights: Vec<f64> =
@@ -254,7 +260,7 @@ fn attentions() -> Vec<Sample> {
         let case = Heads { lengths: lengths.clone(), heads, columns, bias, distances, window };
         let dims = [if bias == One { 1 } else { lengths.len() }, heads, longest, longest];
         let mut leaves = if is_joint { vec![3 * tokens * hidden] } else { vec![tokens * hidden; 3] };
-        let positions = case.positions(leaves.len());
+        let (positions, scale) = (case.positions(leaves.len()), case.scale());
         leaves.extend((bias != Without).then(|| dims.iter().product::<usize>()));
         let vectors = [2 * longest.max(1) - 1, hidden];
         leaves.extend(distances.iter().filter(|is_there| **is_there).map(|_| vectors[0] * hidden));
@@ -266,7 +272,8 @@ fn attentions() -> Vec<Sample> {
             });
             let [bias, by_query, by_key] = positions.map(|leaf| leaf.map(|leaf| leaves[leaf].clone()));
             let [by_query, by_key] = [by_query, by_key].map(|leaf| leaf.map(|leaf| leaf.reshape(vectors)));
-            let positions = Positions { bias: bias.map(|leaf| leaf.reshape(dims)), by_query, by_key };
+            let bias = bias.map(|leaf| leaf.reshape(dims));
+            let positions = Positions { bias, by_query, by_key, scale };
             let sequences = Sequences::new(lengths.clone(), &rows[0].device());
             let sequences = window.map_or(sequences.clone(), |window| sequences.with_window(window));
             flat(attention(rows, &sequences, heads, positions, dropout))
@@ -311,6 +318,7 @@ fn attentions() -> Vec<Sample> {
         (vec![129, 70, 5], [2, 33], Each, 0.1, None, [true, true]),
         (vec![300, 3], [1, 4], Without, 0.0, Some(30), [true, true]),
         (vec![1030], [1, 3], Without, 0.0, None, [true, true]),
+        (vec![70, 0, 130, 64], [1, 70], Without, 0.1, None, [true, true]),
         // One bias for all sequences, in one block of queries and several, with what else is added.
         (vec![3, 0, 5, 1], [3, 5], One, 0.0, None, neither),
         (vec![31, 9, 31], [2, 24], One, 0.1, Some(8), neither),

@@ -34,7 +34,7 @@ inputs! {
             longest: usize,
             /// A.
             heads: usize,
-            /// What logits are multiplied by, usually 1 / √d.
+            /// What products with queries and keys are multiplied by, usually 1 / √d.
             scale: f64,
             /// How far from a token those are that it attends to, at most; L if that is any.
             window: usize,
@@ -89,7 +89,7 @@ impl Sequences {
     }
 }
 
-/// What the places of query and key add to the logits of [`attention`] of B sequences, the longest of L tokens.
+/// What the places of query and key add to the logits of [`attention`] of B sequences, the longest of L tokens, and the scale.
 #[derive(Clone, Debug, Default)]
 pub struct Positions {
     /// Added to the scaled logits, [B, A, L, L], or [1, A, L, L] for all sequences alike; of a shorter sequence, the first rows and
@@ -99,6 +99,8 @@ pub struct Positions {
     pub by_query: Option<Tensor<2>>,
     /// What keys are multiplied with, [2L − 1, H]: row `j − i + L − 1` for query i and key j.
     pub by_key: Option<Tensor<2>>,
+    /// What products with queries and keys are multiplied by, s: 1 / √d if `None`.
+    pub scale: Option<f64>,
 }
 
 /// Multi-head attention of each sequence to itself, `Dropout(softmax(S)) · V` for each of A heads of d = H / A columns, with
@@ -108,17 +110,18 @@ pub struct Positions {
 /// head, with the softmax by row:
 ///
 /// ```text
-/// Sᵢⱼ   = (Qᵢ·Kⱼ + Qᵢ·by_query[j − i] + Kⱼ·by_key[j − i]) / √d + biasᵢⱼ
+/// Sᵢⱼ   = s · (Qᵢ·Kⱼ + Qᵢ·by_query[j − i] + Kⱼ·by_key[j − i]) + biasᵢⱼ        s = 1 / √d, or `positions.scale`
 /// P     = softmax(S)
 /// O     = (mask · P) · V
 /// ∂L/∂V = (mask · P)ᵀ · ∂L/∂O
 /// ∂L/∂P = mask · (∂L/∂O · Vᵀ)
 /// ∂L/∂S = P · (∂L/∂P − Σ P · ∂L/∂P)     the gradient of bias; of one for all, the sum over sequences
-/// ∂L/∂Q = ∂L/∂S · K / √d                and with G[i][j − i] = ∂L/∂Sᵢⱼ, + G · by_query / √d
-/// ∂L/∂K = ∂L/∂Sᵀ · Q / √d               likewise
+/// ∂L/∂Q = s · ∂L/∂S · K                 and with G[i][j − i] = ∂L/∂Sᵢⱼ, + s · G · by_query
+/// ∂L/∂K = s · ∂L/∂Sᵀ · Q                likewise
 /// ```
 ///
-/// Flex multiplies with the vectors of distances block by block, so nothing of L² is stored; other devices make a bias of them.
+/// Flex and CubeCL's devices multiply with the vectors of distances block by block, so nothing of L² is stored; NdArray makes a bias of
+/// them.
 /// In sequences [with a window](Sequences::with_window) S is −∞ for pairs of tokens that are further apart; kernels skip them.
 /// Neither logits nor weights are saved for backward. Dropout is that of [`embed_layer_norm`](crate::embed_layer_norm).
 ///
@@ -225,7 +228,7 @@ fn input(
 ) -> Attention<Dispatch> {
     let [_, hidden] = rows[0].dims();
     let [query, key, value] = rows.map(|rows| rows.dequantize().into_dispatch());
-    let Positions { bias, by_query, by_key } = positions;
+    let Positions { bias, by_query, by_key, scale } = positions;
     Attention {
         dropout: Dropout(None),
         query,
@@ -238,7 +241,7 @@ fn input(
         lengths: sequences.lengths.clone(),
         longest: sequences.longest(),
         heads,
-        scale: 1.0 / ((hidden / heads) as f64).sqrt(),
+        scale: scale.unwrap_or_else(|| 1.0 / ((hidden / heads) as f64).sqrt()),
         window: sequences.window.unwrap_or(usize::MAX).min(sequences.longest()),
     }
 }

@@ -1,5 +1,4 @@
-//! Attention on whole rectangles [B, A, L, L], with vectors of distances as the bias that they amount to: the reference, and how
-//! CubeCL's devices compute such vectors.
+//! Attention on whole rectangles [B, A, L, L], with vectors of distances as the bias that they amount to.
 
 use super::{Attention, AttentionOp};
 use crate::engine::inputs::OperatorInputs;
@@ -29,7 +28,37 @@ impl Operator for AttentionOp {
     }
 
     fn reference_backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<Self, B>) -> Gradients<B> {
-        folded_backward(inputs, upstream, backward)
+        if !inputs.has_distances() {
+            return backward(inputs, upstream);
+        }
+        let [query, key, value, bias, by_query, by_key] = upstream.needs;
+        let needs = [query, key, value, query || key || bias || by_query || by_key, false, false];
+        let mut gradients = backward(folded::<B>(inputs.clone()), Upstream { needs, ..upstream });
+        gradients.resize(6, None);
+        let Some(of_logits) = gradients[3].take() else { return gradients };
+        let rectangle = Rectangle::new(&inputs);
+        let [of_query, of_key] = Side::both(&rectangle);
+        let of_bias = inputs.bias.as_ref().filter(|_| bias);
+        gradients[3] = of_bias.map(|bias| bias_gradient::<B>(of_logits.clone(), bias));
+        let scaled = B::float_mul_scalar(wide::<B>(of_logits), inputs.scale.into());
+        let operands = Self::operands::<B>(&inputs);
+        let mut add = |operand: usize, further: Option<FloatTensor<B>>| {
+            let found = gradients[operand].take().map(wide::<B>);
+            let sum = found.into_iter().chain(further).reduce(B::float_add);
+            gradients[operand] = sum.zip(operands[operand]).map(|(sum, of)| narrow::<B>(sum, of.dtype()));
+        };
+        if let Some(side) = of_query {
+            let [of_rows, of_vectors] = side.gradients(scaled.clone(), &rectangle, [query, by_query]);
+            add(0, of_rows);
+            add(4, of_vectors);
+        }
+        if let Some(side) = of_key {
+            let scaled = B::float_swap_dims(scaled, 2, 3);
+            let [of_rows, of_vectors] = side.gradients(scaled, &rectangle, [key, by_key]);
+            add(1, of_rows);
+            add(5, of_vectors.map(|vectors| B::float_flip(vectors, &[0])));
+        }
+        gradients
     }
 }
 
@@ -182,7 +211,7 @@ impl<'a, B: Backend> Rectangle<'a, B> {
 }
 
 /// The same attention without vectors of distances: what they add to the logits is in the bias, in the dtype of Q.
-pub(super) fn folded<B: Backend>(inputs: Attention<B>) -> Attention<B> {
+fn folded<B: Backend>(inputs: Attention<B>) -> Attention<B> {
     if !inputs.has_distances() {
         return inputs;
     }
@@ -195,45 +224,6 @@ pub(super) fn folded<B: Backend>(inputs: Attention<B>) -> Attention<B> {
     let bias = inputs.bias.map(wide::<B>).into_iter().chain(of_query).chain(of_key);
     let bias = bias.reduce(B::float_add).map(|bias| narrow::<B>(bias, inputs.query.dtype()));
     Attention { bias, by_query: None, by_key: None, ..inputs }
-}
-
-/// The gradients of `inputs`, by a `backward` that takes the [`folded`] inputs.
-pub(super) fn folded_backward<B: DropoutOps>(
-    inputs: Attention<B>,
-    upstream: Upstream<AttentionOp, B>,
-    backward: impl FnOnce(Attention<B>, Upstream<AttentionOp, B>) -> Gradients<B>,
-) -> Gradients<B> {
-    if !inputs.has_distances() {
-        return backward(inputs, upstream);
-    }
-    let [query, key, value, bias, by_query, by_key] = upstream.needs;
-    let needs = [query, key, value, query || key || bias || by_query || by_key, false, false];
-    let mut gradients = backward(folded::<B>(inputs.clone()), Upstream { needs, ..upstream });
-    gradients.resize(6, None);
-    let Some(of_logits) = gradients[3].take() else { return gradients };
-    let rectangle = Rectangle::new(&inputs);
-    let [of_query, of_key] = Side::both(&rectangle);
-    let of_bias = inputs.bias.as_ref().filter(|_| bias);
-    gradients[3] = of_bias.map(|bias| bias_gradient::<B>(of_logits.clone(), bias));
-    let scaled = B::float_mul_scalar(wide::<B>(of_logits), inputs.scale.into());
-    let operands = AttentionOp::operands::<B>(&inputs);
-    let mut add = |operand: usize, further: Option<FloatTensor<B>>| {
-        let found = gradients[operand].take().map(wide::<B>);
-        let sum = found.into_iter().chain(further).reduce(B::float_add);
-        gradients[operand] = sum.zip(operands[operand]).map(|(sum, of)| narrow::<B>(sum, of.dtype()));
-    };
-    if let Some(side) = of_query {
-        let [of_rows, of_vectors] = side.gradients(scaled.clone(), &rectangle, [query, by_query]);
-        add(0, of_rows);
-        add(4, of_vectors);
-    }
-    if let Some(side) = of_key {
-        let scaled = B::float_swap_dims(scaled, 2, 3);
-        let [of_rows, of_vectors] = side.gradients(scaled, &rectangle, [key, by_key]);
-        add(1, of_rows);
-        add(5, of_vectors.map(|vectors| B::float_flip(vectors, &[0])));
-    }
-    gradients
 }
 
 /// Rows, and the vectors of distances that they are multiplied with, both wide.

@@ -1,19 +1,25 @@
-//! CubeCL's devices: one launch forward and two backward, which read packed rows and write packed rows.
+//! CubeCL's devices: one launch forward and two backward, which read packed rows and write packed rows, and one more for the gradients
+//! of vectors of distances.
 
+mod distances;
+mod heads;
 mod kernels;
 mod tile;
 
-use super::reference::{bias_gradient, folded, folded_backward};
+use super::reference::bias_gradient;
 use super::{Attention, AttentionOp};
 use crate::cube::launch::{RowLaunch, UNITS, buffer, int_tensor, output};
 use crate::engine::inputs::OperatorInputs;
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
+use crate::numerics::precision::narrow;
+use burn::backend::ops::FloatTensorOps;
 use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use kernels::HeadsLaunch;
+use distances::DistancesLaunch;
+use heads::HeadsLaunch;
 use tile::{SHARED, TILE};
 
 type Input = Attention<CubeBackend>;
@@ -32,11 +38,21 @@ impl<'a> Setup<'a> {
     /// its sequence's end the kernels write no statistics, which the reference would read.
     fn new(input: &'a Input) -> Option<Self> {
         let operands: Vec<_> = AttentionOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
-        // The backward's ten, of the mask its seeds, and of the bias its values and their gradient.
-        let buffers = 10 + usize::from(input.dropout.0.is_some()) + 2 * usize::from(input.bias.is_some());
+        let [has_mask, has_bias, by_query, by_key] = [
+            input.dropout.0.is_some(),
+            input.bias.is_some(),
+            input.by_query.is_some(),
+            input.by_key.is_some(),
+        ]
+        .map(usize::from);
+        // The backward's ten, of the mask its seeds, of the bias its values and their gradient, and vectors of distances.
+        let buffers = 10 + has_mask + 2 * has_bias + by_query + by_key;
         let mut on = RowLaunch::for_rows(&operands, input.query.meta.shape().dims(), buffers)?;
         let logits = input.lengths.len() * input.heads * input.longest;
-        let largest = if input.bias.is_some() { logits * input.longest } else { logits };
+        let of_bias = if input.bias.is_some() { logits * input.longest } else { logits };
+        let of_distances =
+            if input.has_distances() { 2 * input.longest * input.lengths.len() * on.hidden } else { 0 };
+        let largest = of_bias.max(of_distances);
         on.address_type = on.address_type.max(AddressType::from_len(largest));
         let has_room = SHARED * on.wide.size() <= on.client.properties().hardware.max_shared_memory_size;
         let takes = has_room && on.max_units == UNITS && on.hidden / input.heads <= COLUMNS;
@@ -49,16 +65,41 @@ impl<'a> Setup<'a> {
     }
 
     fn heads<T: Float>(&self) -> HeadsLaunch<T> {
-        let Input { starts, heads, longest, window, scale, bias, dropout, .. } = self.input;
+        let Input { starts, heads, longest, window, scale, bias, by_query, by_key, dropout, .. } = self.input;
         let (starts, scale, mask) =
             (int_tensor(starts.clone()), self.on.scalar(*scale), self.on.mask(dropout));
-        let (bias, columns) = (bias.clone().map(buffer), self.on.hidden / heads);
-        HeadsLaunch::new(starts, *heads, *longest, *window, scale, bias.into(), mask.into(), columns)
+        let [bias, by_query, by_key] = [bias, by_query, by_key].map(|tensor| tensor.clone().map(buffer));
+        let (distances, columns) =
+            (DistancesLaunch::new(by_query.into(), by_key.into()), self.on.hidden / heads);
+        HeadsLaunch::new(
+            starts,
+            *heads,
+            *longest,
+            *window,
+            scale,
+            bias.into(),
+            distances,
+            mask.into(),
+            columns,
+        )
     }
 
     /// Rows [N, H] that are still to be written.
     fn rows(&self) -> CubeTensor {
         self.on.empty([self.on.rows, self.on.hidden], self.on.float)
+    }
+
+    /// The shares of sequences in the gradient of vectors of distances, [B, 2L − 1, H], still to be written.
+    fn shares(&self) -> CubeTensor {
+        let Input { lengths, longest, .. } = self.input;
+        self.on.empty([lengths.len(), 2 * longest - 1, self.on.hidden], self.on.wide)
+    }
+
+    fn sum(&self, shares: CubeTensor) -> CubeTensor {
+        let [_, distances, hidden] = shares.meta.shape().dims();
+        let sum =
+            CubeBackend::float_reshape(CubeBackend::float_sum_dim(shares, 0), [distances, hidden].into());
+        narrow::<CubeBackend>(sum, self.on.float)
     }
 
     /// A number for each row of logits, [B, A, L, 1], still to be written.
@@ -70,7 +111,7 @@ impl<'a> Setup<'a> {
 
 impl Kernels<CubeBackend> for AttentionOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
-        let input = plain(folded::<CubeBackend>(input));
+        let input = plain(input);
         let Some(setup) = Setup::new(&input) else { return Self::reference(input) };
         let (on, output) = (&setup.on, setup.rows());
         let [query, key, value] = [&input.query, &input.key, &input.value];
@@ -93,60 +134,78 @@ impl Kernels<CubeBackend> for AttentionOp {
     }
 
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
-        folded_backward(input, upstream, backward)
+        let input = plain(input);
+        let Some(setup) = Setup::new(&input) else { return Self::reference_backward(input, upstream) };
+        let Upstream { statistics: [maxima, inverse_sums, context], grad, needs } = upstream;
+        let (on, Input { query, key, value, bias, .. }, grad) = (&setup.on, &input, into_contiguous(grad));
+        let [query_grad, key_grad, value_grad] = [(); 3].map(|()| setup.rows());
+        // Zeros where there are no pairs. Of a bias that sequences share, each has its own, so that no order of sums is left to the device.
+        let bias = bias.as_ref().filter(|_| needs[3]);
+        let pairs = Shape::new([input.lengths.len(), input.heads, input.longest, input.longest]);
+        let bias_grad = bias.map(|_| on.zeros(pairs, on.float));
+        let dots = setup.statistic();
+        let launch =
+            |rows: [&CubeTensor; 4], of_queries: Option<[Option<CubeTensor>; 2]>, own_grad: &CubeTensor| {
+                let [own, own_beside, others, others_beside] = rows.map(|rows| buffer(rows.clone()));
+                let of_keys = of_queries.is_none();
+                let [output_rows, bias_grad] = of_queries.unwrap_or_default();
+                kernels::backward::launch(
+                    &on.client,
+                    setup.cubes(),
+                    CubeDim::new_1d(UNITS as u32),
+                    on.address_type,
+                    own,
+                    own_beside,
+                    others,
+                    others_beside,
+                    output_rows.map(buffer).into(),
+                    setup.heads(),
+                    buffer(maxima.clone()),
+                    buffer(inverse_sums.clone()),
+                    dots.clone().into_buffer_arg(),
+                    own_grad.clone().into_buffer_arg(),
+                    output(&Some(value_grad.clone()).filter(|_| of_keys)).into(),
+                    output(&bias_grad).into(),
+                    of_keys,
+                    on.floats(),
+                );
+            };
+        launch([query, &grad, key, value], Some([Some(context), bias_grad.clone()]), &query_grad);
+        if needs[1] || needs[2] {
+            launch([key, value, query, &grad], None, &key_grad);
+        }
+        let bias_grad = bias.zip(bias_grad).map(|(bias, grad)| bias_gradient::<CubeBackend>(grad, bias));
+        let distances = [4, 5].map(|operand| needs[operand].then(|| setup.shares()));
+        if needs[4] || needs[5] {
+            let [by_query, by_key] = &distances;
+            kernels::distances::launch(
+                &on.client,
+                on.cubes(input.lengths.len() * input.heads * 2 * input.longest.div_ceil(TILE)),
+                CubeDim::new_1d(UNITS as u32),
+                on.address_type,
+                buffer(query.clone()),
+                buffer(key.clone()),
+                buffer(value.clone()),
+                buffer(grad),
+                setup.heads(),
+                buffer(maxima),
+                buffer(inverse_sums),
+                buffer(dots),
+                output(by_query).into(),
+                output(by_key).into(),
+                on.floats(),
+            );
+        }
+        let [by_query, by_key] = distances.map(|shares| shares.map(|shares| setup.sum(shares)));
+        let gradients = [Some(query_grad), Some(key_grad), Some(value_grad), bias_grad, by_query, by_key];
+        gradients.into_iter().zip(needs).map(|(gradient, needed)| gradient.filter(|_| needed)).collect()
     }
 }
 
 /// The inputs without gaps between values, made so once for all launches.
 fn plain(input: Input) -> Input {
-    let Input { query, key, value, bias, .. } = input;
+    let Input { query, key, value, bias, by_query, by_key, .. } = input;
     let [query, key, value] = [query, key, value].map(into_contiguous);
-    Input { query, key, value, bias: bias.map(into_contiguous), ..input }
-}
-
-/// The gradients of query, key, value and bias, without vectors of distances.
-fn backward(input: Input, upstream: Upstream<AttentionOp, CubeBackend>) -> Gradients<CubeBackend> {
-    let input = plain(input);
-    let Some(setup) = Setup::new(&input) else { return AttentionOp::reference_backward(input, upstream) };
-    let Upstream { statistics: [maxima, inverse_sums, context], grad, needs } = upstream;
-    let (on, Input { query, key, value, bias, .. }, grad) = (&setup.on, &input, into_contiguous(grad));
-    let [query_grad, key_grad, value_grad] = [(); 3].map(|()| setup.rows());
-    // Zeros where there are no pairs. Of a bias that sequences share, each has its own, so that no order of sums is left to the device.
-    let bias = bias.as_ref().filter(|_| needs[3]);
-    let pairs = Shape::new([input.lengths.len(), input.heads, input.longest, input.longest]);
-    let bias_grad = bias.map(|_| on.zeros(pairs, on.float));
-    let dots = setup.statistic();
-    let launch =
-        |rows: [&CubeTensor; 4], of_queries: Option<[Option<CubeTensor>; 2]>, own_grad: &CubeTensor| {
-            let [own, own_beside, others, others_beside] = rows.map(|rows| buffer(rows.clone()));
-            let of_keys = of_queries.is_none();
-            let [output_rows, bias_grad] = of_queries.unwrap_or_default();
-            kernels::backward::launch(
-                &on.client,
-                setup.cubes(),
-                CubeDim::new_1d(UNITS as u32),
-                on.address_type,
-                own,
-                own_beside,
-                others,
-                others_beside,
-                output_rows.map(buffer).into(),
-                setup.heads(),
-                buffer(maxima.clone()),
-                buffer(inverse_sums.clone()),
-                dots.clone().into_buffer_arg(),
-                own_grad.clone().into_buffer_arg(),
-                output(&Some(value_grad.clone()).filter(|_| of_keys)).into(),
-                output(&bias_grad).into(),
-                of_keys,
-                on.floats(),
-            );
-        };
-    launch([query, &grad, key, value], Some([Some(context), bias_grad.clone()]), &query_grad);
-    if needs[1] || needs[2] {
-        launch([key, value, query, &grad], None, &key_grad);
-    }
-    let bias_grad = bias.zip(bias_grad).map(|(bias, grad)| bias_gradient::<CubeBackend>(grad, bias));
-    let gradients = [Some(query_grad), Some(key_grad), Some(value_grad), bias_grad];
-    gradients.into_iter().zip(needs).map(|(gradient, needed)| gradient.filter(|_| needed)).collect()
+    let [bias, by_query, by_key] = [bias, by_query, by_key].map(|tensor| tensor.map(into_contiguous));
+    Input { query, key, value, bias, by_query, by_key, ..input }
 }

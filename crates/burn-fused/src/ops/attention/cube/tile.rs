@@ -10,9 +10,9 @@ use burn_cubecl::cubecl::{self, prelude::*};
 /// Queries, or keys, of a tile. Not tuned: each of 256 units computes 4 × 4 of its products.
 pub(super) const TILE: usize = 64;
 /// Values along K that are in shared memory at a time: each unit fetches one vector.
-const DEPTH: usize = UNITS / 16;
+pub(super) const DEPTH: usize = UNITS / 16;
 /// Vectors from one row of shared memory to the next: sixteen, and one so that columns are not all in the same banks.
-const ROW: usize = 17;
+pub(super) const ROW: usize = 17;
 /// Values of a cube's shared memory.
 pub(super) const SHARED: usize = (2 * DEPTH + TILE) * ROW * 4;
 
@@ -35,6 +35,8 @@ pub(super) struct Head {
     pub(super) logits: usize,
     /// The first row of the head's bias.
     pub(super) bias: usize,
+    /// L.
+    pub(super) longest: usize,
     /// The first token of the cube's tile.
     pub(super) own: usize,
 }
@@ -42,9 +44,9 @@ pub(super) struct Head {
 /// What the units of a cube share: a slice of two operands along K, and the weights of a tile, a row for each other token.
 #[derive(CubeType)]
 pub(super) struct Memory<W: Float> {
-    own: Shared<[Four<W>]>,
-    other: Shared<[Four<W>]>,
-    weights: Shared<[Four<W>]>,
+    pub(super) own: Shared<[Four<W>]>,
+    pub(super) other: Shared<[Four<W>]>,
+    pub(super) weights: Shared<[Four<W>]>,
 }
 
 #[cube]
@@ -61,6 +63,19 @@ impl<W: Float> Memory<W> {
         #[unroll]
         for i in 0..4usize {
             self.weights[(x() + 16 * i) * ROW + y()] = weights[i];
+        }
+    }
+
+    /// The same with a row for each own token.
+    pub(super) fn set_transposed(&mut self, weights: &Array<Four<W>>) {
+        #[unroll]
+        for j in 0..4usize {
+            let mut lanes = Four::<W>::new(W::new(0.0));
+            #[unroll]
+            for i in 0..4usize {
+                lanes.insert(i, weights[i].extract(j));
+            }
+            self.weights[(y() + 16 * j) * ROW + x()] = lanes;
         }
     }
 
@@ -100,7 +115,7 @@ pub(super) fn filled<W: Float>(#[comptime] value: f32, #[comptime] vectors: usiz
 
 /// Adds up sixteen outer products: to vector i the right vector times lane i of the left one.
 #[cube]
-fn multiply<W: Float>(
+pub(super) fn multiply<W: Float>(
     left: &Shared<[Four<W>]>,
     right: &Shared<[Four<W>]>,
     first_right: usize,
@@ -143,7 +158,7 @@ impl Head {
     }
 
     /// Sixteen columns of a tile from `token` on, a row of memory for each, or 64 columns of sixteen tokens, a row for each token.
-    fn fetch<T: Float, W: Float>(
+    pub(super) fn fetch<T: Float, W: Float>(
         &self,
         rows: &[T],
         token: usize,
@@ -164,25 +179,6 @@ impl Head {
         } else {
             memory[y() * ROW + x()] = lanes;
         }
-    }
-
-    /// The products of the rows of own tokens and others, a vector for each of a unit's others.
-    pub(super) fn products<T: Float, W: Float>(
-        &self,
-        own: &[T],
-        others: &[T],
-        other: usize,
-        memory: &mut Memory<W>,
-    ) -> Array<Four<W>> {
-        let mut sums = filled::<W>(0.0, 4usize);
-        for slice in 0..comptime!(self.columns.div_ceil(DEPTH)) {
-            self.fetch::<T, W>(own, self.own, slice * DEPTH, &mut memory.own, true);
-            self.fetch::<T, W>(others, other, slice * DEPTH, &mut memory.other, true);
-            sync_cube();
-            multiply::<W>(&memory.other, &memory.own, 0usize, &mut sums, 0usize);
-            sync_cube();
-        }
-        sums
     }
 
     /// Adds to each own token's row those of the others, times the tile's weights.
