@@ -163,37 +163,31 @@ fn launches_of_two_layers(
 #[test]
 fn a_layer_takes_fewer_launches_than_the_reference() {
     let (_turn, device) = turn();
-    let config = BertModelConfig::new(BertEmbeddingsConfig::new());
-    for lengths in [FULL, PADDED] {
-        let mut kernels = launches_of_two_layers(&config, lengths, &device);
-        let reference = on_reference_path(|| launches_of_two_layers(&config, lengths, &device));
+    let bert = BertModelConfig::new(BertEmbeddingsConfig::new());
+    let deberta = BertModelConfig::deberta_v3_base();
+    let cases = [(&bert, FULL, LAYER), (&bert, PADDED, LAYER), (&deberta, FULL, LAYER_OF_DEBERTA)];
+    for (config, lengths, layer) in cases {
+        let mut kernels = launches_of_two_layers(config, lengths, &device);
+        let reference = on_reference_path(|| launches_of_two_layers(config, lengths, &device));
         let [ours, others] = [&kernels, &reference].map(|launches| launches.values().sum::<i32>());
         println!(
             "two layers, sequences of {lengths:?}: {ours} launches {kernels:?}\n{others} of Burn's own {reference:?}"
         );
         kernels.retain(|name, _| !["KernelBinop", "ElemwiseFuse"].contains(&name.as_str()));
         let sure = kernels.values().sum::<i32>();
-        assert!(sure <= 2 * LAYER && ours - sure <= 2 * ADDITIONS, "{kernels:?}");
+        assert!(sure <= 2 * layer && ours - sure <= 2 * ADDITIONS, "{kernels:?}");
         assert!(ours < others, "{ours} of {others}");
     }
 }
 
-#[test]
-fn a_layer_of_deberta_takes_few_launches() {
-    let (_turn, device) = turn();
-    let kernels = launches_of_two_layers(&BertModelConfig::deberta_v3_base(), FULL, &device);
-    let launches = kernels.values().sum::<i32>();
-    println!("two layers of DeBERTa: {launches} launches {kernels:?}");
-    assert!(launches <= 2 * 53);
-}
-
-/// Of a layer with `tokens` rows of H values in f32, forward and backward, when each matmul reads two matrices and writes one,
-/// and attention, LayerNorm with its residual, and the activation read and write whole rows once.
+/// Of a layer with `tokens` rows of H values in f32, forward and backward, when each matmul reads two matrices and writes one, and
+/// self-attention, LayerNorm with its residual, and the activation read and write whole rows once. What self-attention's products and
+/// kernels pass to each other is not counted, as in `Traffic::moved`.
 fn least_bytes(tokens: usize, hidden: usize, inner: usize) -> usize {
     let linear = |inputs: usize, outputs: usize| 3 * (tokens * (inputs + outputs) + inputs * outputs);
-    let matmuls = 4 * linear(hidden, hidden) + linear(hidden, inner) + linear(inner, hidden);
-    // Q, K, V and O; then these four and the gradient of O, and the gradients of Q, K and V.
-    let attention = (4 + 8) * tokens * hidden;
+    let matmuls = linear(hidden, hidden) + linear(hidden, inner) + linear(inner, hidden);
+    // x, and Q, K, V and O of it; then these five and the gradients of O and x. Three weights, those again and their gradients.
+    let attention = (5 + 7) * tokens * hidden + 9 * hidden * hidden;
     // Two operands and y; then those, the gradient of y, and both operands' gradients.
     let layer_norms = 2 * (3 + 5) * tokens * hidden;
     let activation = (2 + 3) * tokens * inner;
@@ -276,13 +270,13 @@ fn clipping_and_adamw_of_all_parameters_take_as_few_launches_as_the_device_can_b
         launches(&device, run).into_iter().for_each(|name| *found.get_mut(&name).unwrap() -= 1);
         found.retain(|_, count| *count != 0);
         println!("{} launches for {parameters} parameters: {found:?}", found.values().sum::<usize>());
-        // Gradients of γ and β, and in a layer of the bias before, are parts of one buffer: not written in place.
-        let expected = launches_of_update(parameters, 6 * layers + 4, bindings());
+        // Gradients of γ and β, in a layer of the bias before, and of what Q, K and V are made by, are parts of one buffer: not written in place.
+        let expected = launches_of_update(parameters, 12 * layers + 4, bindings());
         assert_eq!(found, BTreeMap::from(expected.map(|(name, count)| (name.to_string(), count))));
     }
     // BERT-base with its head, on CUDA.
-    let of_bert_base = launches_of_update(202, 76, 1024).map(|(_, count)| count);
-    assert_eq!((of_bert_base, of_bert_base.iter().sum()), ([5, 1, 2, 2, 1], 11));
+    let of_bert_base = launches_of_update(202, 148, 1024).map(|(_, count)| count);
+    assert_eq!((of_bert_base, of_bert_base.iter().sum()), ([5, 1, 3, 2, 1], 12));
 }
 
 /// The kernels for so many parameters, some of which have their gradients in parts of a buffer.
@@ -316,8 +310,8 @@ fn no_kernel_of_a_step_loops_over_the_rows() {
 }
 
 /// Forward and backward, products included, with dropout.
-const LAYER: i32 = 33;
+const LAYER: i32 = 28;
+const LAYER_OF_DEBERTA: i32 = 41;
 
-/// Of three biases and of four gradients to tensors that are used several times. Burn's tuning decides which of them are
-/// part of a product's launch.
-const ADDITIONS: i32 = 7;
+/// Of gradients to tensors that are used several times.
+const ADDITIONS: i32 = 4;

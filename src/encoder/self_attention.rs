@@ -4,9 +4,10 @@ use super::packing::Packing;
 use super::relative_positions::RelativePositions;
 use super::rotary::Rotary;
 use crate::layers::{active_prob, linear, linear_narrow};
+use burn::module::Param;
 use burn::nn::{Dropout, DropoutConfig, Linear};
 use burn::prelude::*;
-use burn_fused::{Positions, Sequences, attention, attention_weights, rotary};
+use burn_fused::{Positions, Sequences, attention, attention_weights, rotary, self_attention};
 
 /// Multi-head self-attention: `Dropout(softmax(Q·Kᵀ / √d + R)) · V` for each of A heads of d = H / A columns, where R
 /// comes from [`RelativePositions`], [`DisentangledAttention`] or [`RelativeAttentionBias`](super::RelativeAttentionBias), or
@@ -92,27 +93,31 @@ impl BertSelfAttention {
         positions: Option<&SharedPositions>,
     ) -> Tensor<2> {
         let (heads, dropout) = (self.num_attention_heads, active_prob(&self.dropout, &self.query.weight));
-        let [query, key, value] =
-            [&self.query, &self.key, &self.value].map(|layer| match self.relative_positions {
-                // Attention alone reads them, and rounded: under autocast they can be 16 bits.
-                None => linear_narrow(layer, rows.clone()),
-                // Two or three products that are rounded apart are too far from their sum.
-                Some(_) => linear(layer, rows.clone()),
-            });
-        let [query, key] = self.placed([query, key], packing);
-        let all = [query, key, self.repeated(value)];
+        // Attention alone reads queries, keys and values, and rounded: under autocast they can be 16 bits. Two or three products that
+        // are rounded apart are too far from their sum.
+        let is_narrow = self.relative_positions.is_none();
+        let layers = [&self.query, &self.key, &self.value];
         let [batch, seq] = packing.dims;
         let reads_slots = self.relative_positions.is_some()
             || self.disentangled.is_some()
             || positions.is_some()
             // A window that reaches from the first position to the last leaves nothing out.
             || self.window().is_some_and(|window| window + 1 < seq);
-        if !reads_slots || packing.is_contiguous {
-            let positions = self.positions(&all[0], packing, packing.longest(), positions, true);
+        let reads_slots = reads_slots && !packing.is_contiguous;
+        let length = if reads_slots { seq } else { packing.longest() };
+        let positions = self.positions(packing, length, positions, true);
+        if !reads_slots && self.rotary.is_none() && self.num_key_value_heads == heads {
+            let layers = layers.map(|layer| (layer.weight.val(), layer.bias.as_ref().map(Param::val)));
+            return self_attention(rows, layers, &packing.sequences, heads, positions, dropout, is_narrow);
+        }
+        let layer = if is_narrow { linear_narrow } else { linear };
+        let [query, key, value] = layers.map(|own| layer(own, rows.clone()));
+        let [query, key] = self.placed([query, key], packing);
+        let all = [query, key, self.repeated(value)];
+        if !reads_slots {
             return attention(all, &self.windowed(&packing.sequences), heads, positions, dropout);
         }
         // Distances are those of slots, so padding between tokens counts.
-        let positions = self.positions(&all[0], packing, seq, positions, true);
         let positions = self.masked(positions, packing, &all[0]);
         let all = all.map(|rows| packing.unpack(rows).flatten::<2>(0, 1));
         let context = attention(all, &self.windowed(&packing.slots()), heads, positions, dropout); // [B · S, H]
@@ -151,7 +156,7 @@ impl BertSelfAttention {
     ) -> Tensor<4> {
         let [_, seq] = packing.dims;
         let both = self.placed([&self.query, &self.key].map(|layer| linear(layer, rows.clone())), packing);
-        let positions = self.positions(&both[0], packing, seq, positions, false);
+        let positions = self.positions(packing, seq, positions, false);
         let positions = self.masked(positions, packing, &both[0]);
         let both = both.map(|rows| packing.unpack(rows).flatten::<2>(0, 1));
         let slots = self.windowed(&packing.slots());
@@ -159,10 +164,9 @@ impl BertSelfAttention {
         packing.mask(weights, 2, 0.0)
     }
 
-    /// What this layer's positions and those that all layers share add to the logits of `length` positions, beside `query`.
+    /// What this layer's positions and those that all layers share add to the logits of `length` positions.
     fn positions(
         &self,
-        query: &Tensor<2>,
         packing: &Packing,
         length: usize,
         shared: Option<&SharedPositions>,
@@ -181,12 +185,10 @@ impl BertSelfAttention {
         };
         let bias = match shared {
             // One for all sequences.
-            Some(SharedPositions::Bias(bias)) => Some(bias.clone().cast(query.dtype())),
+            Some(SharedPositions::Bias(bias)) => Some(bias.clone()),
             _ => None,
         };
-        // As the operator's kernels read them: of one dtype.
-        let [by_query, by_key] = [by_query, by_key].map(|vectors| vectors.map(|all| all.cast(query.dtype())));
-        let columns = query.dims()[1] / heads;
+        let columns = self.query.weight.lazy_shape()[1] / heads;
         let scale = self.disentangled.as_ref().map(|own| own.scale(columns));
         Positions { bias, by_query, by_key, scale }
     }
@@ -198,7 +200,7 @@ impl BertSelfAttention {
             || Tensor::zeros([batch, self.num_attention_heads, seq, seq], (&query.device(), query.dtype()));
         let bias = match positions.bias {
             // Padding differs from one sequence to the next.
-            Some(bias) => bias.expand([batch as i64, -1, -1, -1]),
+            Some(bias) => bias.cast(query.dtype()).expand([batch as i64, -1, -1, -1]),
             None => zeros(),
         };
         // −∞ would make the softmax of a sequence of padding alone 0/0.

@@ -70,6 +70,7 @@ mod ops {
     pub(crate) mod move_rows;
     pub(crate) mod optimizer;
     pub(crate) mod rotary;
+    pub(crate) mod self_attention;
 }
 pub use engine::call::{Precision, on_reference_path};
 pub use engine::device::{check_dtype, read_at_once};
@@ -89,3 +90,4 @@ pub use ops::linear::{linear, linear_narrow, prepared};
 pub use ops::move_rows::{Moves, indices};
 pub use ops::optimizer::{AdamStep, adam, clip, fuse_adam};
 pub use ops::rotary::rotary;
+pub use ops::self_attention::self_attention;

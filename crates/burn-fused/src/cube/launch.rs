@@ -139,14 +139,7 @@ impl RowLaunch {
         // A buffer can be bound at aligned addresses alone.
         let stride = (count * size).next_multiple_of(alignment).div_ceil(size);
         let all = self.empty([parts * stride], dtype);
-        let view = |i: usize| {
-            let (start, rest) = (i * stride, (parts - i) * stride - count);
-            let handle = all.handle.clone().offset_start((start * size) as u64);
-            let handle = handle.offset_end((rest * size) as u64);
-            let (client, device) = (self.client.clone(), self.device.clone());
-            CubeTensor::new_contiguous(client, device, shape.clone(), handle, dtype)
-        };
-        let views = (0..parts).map(view).collect();
+        let views = (0..parts).map(|i| part(&all, i * stride, shape.clone())).collect();
         (all, stride, views)
     }
 
@@ -182,6 +175,14 @@ pub(crate) fn is_computed(dtype: DType) -> bool {
     matches!(computed_in(dtype), DType::F32 | DType::F64)
 }
 
+/// The values of a tensor of `shape` in `all`, whose values are side by side, from value `start` on, where the device can bind it.
+pub(crate) fn part(all: &CubeTensor, start: usize, shape: Shape) -> CubeTensor {
+    let size = all.dtype.size();
+    let rest = all.meta.shape().num_elements() - start - shape.num_elements();
+    let handle = all.handle.clone().offset_start((start * size) as u64).offset_end((rest * size) as u64);
+    CubeTensor::new_contiguous(all.client.clone(), all.device.clone(), shape, handle, all.dtype)
+}
+
 /// A tensor as an argument: its values side by side, and nothing behind the last.
 pub(crate) fn buffer(tensor: CubeTensor) -> BufferArg {
     let mut tensor = into_contiguous(tensor);
@@ -214,6 +215,13 @@ pub(crate) fn int_tensor(tensor: CubeTensor) -> TensorArg {
 /// The width that addresses into the largest of the tensors need.
 pub(crate) fn address_type<'a>(tensors: impl IntoIterator<Item = &'a CubeTensor>) -> AddressType {
     tensors.into_iter().map(CubeTensor::required_address_type).max().unwrap_or_default()
+}
+
+/// Held by tests that launch the kernels that one of them counts.
+#[cfg(test)]
+pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// The most buffers of a kernel in a source file: parameters that are slices, tensors or masks, and the three tables of summands.

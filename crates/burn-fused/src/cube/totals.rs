@@ -37,17 +37,25 @@ impl RowLaunch {
         views
     }
 
-    /// The sum of the launch's rows, [1, H], by one launch if they are of a usual batch.
-    pub(crate) fn sum_of_rows(&self, mut rows: CubeTensor) -> CubeTensor {
+    /// The sums of `groups` of so many rows as the launch has, each `[H]`, by one launch if they are of a usual batch. Groups begin `apart`
+    /// values from each other.
+    pub(crate) fn sums_of_rows(
+        &self,
+        mut rows: CubeTensor,
+        groups: usize,
+        mut apart: usize,
+    ) -> Vec<CubeTensor> {
         let mut count = self.rows;
         loop {
             let sums = count.div_ceil(SHARES);
-            let output = self.empty([sums, self.hidden], self.wide);
-            self.add_up([rows, output.clone()], 0..sums, [count, SHARES], [0, self.hidden]);
             if sums == 1 {
-                return output;
+                let (all, stride, views) = self.parts(groups, Shape::new([self.hidden]), self.wide);
+                self.add_up([rows, all], 0..groups, [count, count], [apart, 0, stride]);
+                return views;
             }
-            (rows, count) = (output, sums);
+            let output = self.empty([groups * sums, self.hidden], self.wide);
+            self.add_up([rows, output.clone()], 0..groups * sums, [count, SHARES], [apart, 0, self.hidden]);
+            (rows, count, apart) = (output, sums, sums * self.hidden);
         }
     }
 
@@ -60,17 +68,17 @@ impl RowLaunch {
         start: usize,
         stride: usize,
     ) {
-        let count = totals.end * self.shares();
-        self.add_up([partials, output], totals, [count, self.shares()], [start, stride]);
+        let rows = self.shares();
+        self.add_up([partials, output], totals, [rows, rows], [rows * self.hidden, start, stride]);
     }
 
-    /// Adds up `shares` rows for each of `totals`, of `count` rows in all.
+    /// For each of `totals` adds up at most `shares` rows, of a group of `count` rows. Groups begin `apart` values from each other.
     fn add_up(
         &self,
         [partials, output]: [CubeTensor; 2],
         totals: std::ops::Range<usize>,
         [count, shares]: [usize; 2],
-        [start, stride]: [usize; 2],
+        [apart, start, stride]: [usize; 3],
     ) {
         let units = self.max_units;
         // Small cubes have too few columns to share.
@@ -87,6 +95,7 @@ impl RowLaunch {
             totals.end,
             count,
             shares,
+            apart,
             start,
             stride,
             self.hidden,
@@ -166,7 +175,8 @@ pub(crate) fn store<T: Float, W: Float>(to: &mut ComptimeOption<Box<[T]>>, index
     }
 }
 
-/// `output[start + t · stride ..][column]` = Σ over `shares` of `partials[first + t][share, column]`, of which there are `count`.
+/// `output[start + t · stride ..][column]` = Σ over at most `shares` rows of `partials[.., column]` from row (first + t) · shares on, of groups
+/// of `count` rows that begin `apart` values from each other.
 #[cube(launch, address_type = "dynamic")]
 fn total<P: Float, T: Float, W: Float>(
     partials: &[P],
@@ -175,6 +185,7 @@ fn total<P: Float, T: Float, W: Float>(
     end: usize,
     count: usize,
     shares: usize,
+    apart: usize,
     start: usize,
     stride: usize,
     #[comptime] hidden: usize,
@@ -193,10 +204,12 @@ fn total<P: Float, T: Float, W: Float>(
     let mut scratch = Shared::<[W]>::new_slice(units);
     let mut sum = W::new(0.0);
     if column < hidden {
-        let mut row = index * shares + unit / columns;
-        let end = clamp_max((index + 1) * shares, count);
+        let of_group = count.div_ceil(shares);
+        let (group, share) = (index / of_group, index % of_group);
+        let mut row = share * shares + unit / columns;
+        let end = clamp_max((share + 1) * shares, count);
         while row < end {
-            sum += W::cast_from(partials[row * hidden + column]);
+            sum += W::cast_from(partials[group * apart + row * hidden + column]);
             row += lanes;
         }
     }

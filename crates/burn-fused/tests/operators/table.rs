@@ -5,6 +5,7 @@ use burn::tensor::DType;
 use burn_fused::{
     Activation, Moves, Norm, Positions, Precision, Rows, Sequences, add_drop_out, add_layer_norm, attention,
     autocast, bias_activation, cross_entropy, drop_out, embed_layer_norm, gated_activation, linear, rotary,
+    self_attention,
 };
 
 type Forward = Box<dyn Fn(&[Tensor<1>]) -> Tensor<1> + Send + Sync>;
@@ -59,6 +60,7 @@ pub fn table() -> Vec<Sample> {
         add_layer_norms,
         bias_activations,
         attentions,
+        self_attentions,
         cross_entropies,
         linears,
         moves,
@@ -328,6 +330,64 @@ fn attentions() -> Vec<Sample> {
     ];
     let joint = sample((vec![7, 5], [2, 4], Without, 0.1, None, neither), true);
     cases.into_iter().map(|case| sample(case, false)).chain([joint]).collect()
+}
+
+fn self_attentions() -> Vec<Sample> {
+    let sample = |(lengths, [heads, columns], distances, dropout): (
+        Vec<usize>,
+        [usize; 2],
+        [bool; 2],
+        f64,
+    )| {
+        let (tokens, hidden) = (lengths.iter().sum::<usize>(), heads * columns);
+        let name = format!(
+            "self-attention of {lengths:?}, {heads} x {columns}, distances {distances:?}, dropout {dropout}"
+        );
+        let case =
+            Heads { lengths: lengths.clone(), heads, columns, bias: Bias::Without, distances, window: None };
+        let vectors = [2 * lengths.iter().max().unwrap() - 1, hidden];
+        let mut leaves = vec![tokens * hidden];
+        leaves.extend([hidden * hidden; 3]);
+        leaves.extend([hidden; 3]);
+        let positions = case.positions(leaves.len());
+        leaves.extend(distances.iter().filter(|is_there| **is_there).map(|_| vectors[0] * hidden));
+        // Logits of about 1.
+        let scale = (hidden as f64).sqrt().recip();
+        let (lengths, of_logits) = (lengths.clone(), case.scale());
+        let forward = move |leaves: &[Tensor<1>]| {
+            let x = leaves[0].clone().reshape([tokens, hidden]).mul_scalar(scale);
+            let layers =
+                [1, 2, 3].map(|i| (leaves[i].clone().reshape([hidden; 2]), Some(leaves[3 + i].clone())));
+            let [bias, by_query, by_key] =
+                positions.map(|leaf| leaf.map(|leaf| leaves[leaf].clone().reshape(vectors)));
+            assert!(bias.is_none());
+            let positions = Positions { bias: None, by_query, by_key, scale: of_logits };
+            let sequences = Sequences::new(lengths.clone(), &x.device());
+            flat(self_attention(x, layers, &sequences, heads, positions, dropout, true))
+        };
+        // The parts have samples in 16 bits.
+        let sample = Sample { dropout, dtypes: &ALL[..2], ..Sample::new(name, &leaves, forward) };
+        sample.naive(move |leaves| {
+            let rows = [1, 2, 3].map(|i| -> Vec<f64> {
+                let value = |row: usize, column: usize| {
+                    let terms =
+                        (0..hidden).map(|k| leaves[0][row * hidden + k] * leaves[i][k * hidden + column]);
+                    terms.sum::<f64>() * scale + leaves[3 + i][column]
+                };
+                (0..tokens * hidden).map(|at| value(at / hidden, at % hidden)).collect()
+            });
+            case.naive(&rows.into_iter().chain(leaves[7..].iter().cloned()).collect::<Vec<_>>())
+        })
+    };
+    let cases = [
+        (vec![3, 0, 5, 1], [2, 8], [false; 2], 0.0),
+        (vec![70, 5], [3, 16], [true; 2], 0.0),
+        (vec![129, 70], [1, 64], [false, true], 0.1),
+        // No kernels: gradients of weights begin at no address that devices bind, and more columns than kernels take.
+        (vec![5, 2], [3, 5], [false; 2], 0.1),
+        (vec![3, 2], [1, 272], [false; 2], 0.0),
+    ];
+    cases.into_iter().map(sample).collect()
 }
 
 fn rotaries() -> Vec<Sample> {

@@ -1,7 +1,7 @@
 //! Scaled dot-product attention of packed sequences to themselves: one operator with its own backward.
 
 #[cfg(feature = "_cubecl")]
-mod cube;
+pub(crate) mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 mod reference;
@@ -14,6 +14,7 @@ use crate::numerics::precision::narrow;
 use crate::ops::move_rows::indices;
 use burn::backend::Dispatch;
 use burn::prelude::*;
+use burn::tensor::DType;
 
 inputs! {
     /// B sequences of N tokens in all, the longest of L; A heads of d columns, H = A · d. The statistics are of each row of S its
@@ -168,13 +169,14 @@ pub fn attention(
         return value;
     }
     assert_computes(&query);
-    let mut input = input([query, key, value], sequences, heads, positions);
+    let dtype = query.dtype();
+    let mut input = input([query, key, value], dtype, sequences, heads, positions);
     input.dropout = Dropout::choose(dropout, AttentionOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<AttentionOp, _>(input))
 }
 
 /// Whether there is anything to compute. Panics if shapes do not fit.
-fn has_pairs(
+pub(crate) fn has_pairs(
     [query, key]: [&Tensor<2>; 2],
     sequences: &Sequences,
     heads: usize,
@@ -215,13 +217,14 @@ pub fn attention_weights(
         let shape = [sequences.lengths.len(), heads, sequences.longest(), sequences.longest()];
         return Tensor::zeros(shape, (&query.device(), dtype));
     }
-    let input = input([query.clone(), key, query], sequences, heads, positions);
+    let input = input([query.clone(), key, query], dtype, sequences, heads, positions);
     Tensor::from_dispatch(narrow::<Dispatch>(reference::weights::<Dispatch>(input), dtype))
 }
 
-/// Without dropout.
-fn input(
+/// Without dropout, with positions in a dtype.
+pub(crate) fn input(
     rows: [Tensor<2>; 3],
+    dtype: DType,
     sequences: &Sequences,
     heads: usize,
     positions: Positions,
@@ -234,9 +237,10 @@ fn input(
         query,
         key,
         value,
-        bias: bias.map(Tensor::dequantize).map(Tensor::into_dispatch),
-        by_query: by_query.map(Tensor::dequantize).map(Tensor::into_dispatch),
-        by_key: by_key.map(Tensor::dequantize).map(Tensor::into_dispatch),
+        // As kernels read them: in the dtype of the rows.
+        bias: bias.map(|bias| bias.dequantize().cast(dtype).into_dispatch()),
+        by_query: by_query.map(|vectors| vectors.dequantize().cast(dtype).into_dispatch()),
+        by_key: by_key.map(|vectors| vectors.dequantize().cast(dtype).into_dispatch()),
         starts: sequences.starts.clone().into_dispatch(),
         lengths: sequences.lengths.clone(),
         longest: sequences.longest(),

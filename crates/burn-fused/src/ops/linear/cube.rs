@@ -7,7 +7,6 @@ use crate::numerics::precision::narrow;
 use crate::ops::activation::cube::{activated, launch};
 use crate::ops::activation::{Activation, BiasActivation, BiasActivationOp};
 use burn::backend::cubecl::dtype_to_elem_type;
-use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::{self, prelude::*};
@@ -81,12 +80,11 @@ fn round<T: Float, W: Float>(
 /// The sum of all rows as the gradient of `bias`, added up in f32.
 fn total(rows: CubeTensor, bias: &CubeTensor) -> CubeTensor {
     let on = RowLaunch::new(&rows, rows.meta.shape().dims());
-    let sum = CubeBackend::float_reshape(on.sum_of_rows(rows), bias.meta.shape().clone());
-    narrow::<CubeBackend>(sum, bias.dtype)
+    narrow::<CubeBackend>(on.sums_of_rows(rows, 1, 0).remove(0), bias.dtype)
 }
 
 /// Burn's autotuned product of `left` [.., M, K] and `right` [.., K, N], rounded to `dtype` once.
-fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> CubeTensor {
+pub(crate) fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> CubeTensor {
     let shape = calculate_matmul_output(left.meta.shape(), right.meta.shape()).expect("matrices that fit");
     let (client, device) = (left.client.clone(), left.device.clone());
     // Values side by side: CUDA and ROCm begin each row of what Burn allocates at an aligned address.
@@ -98,6 +96,8 @@ fn product(left: CubeTensor, right: CubeTensor, dtype: DType) -> CubeTensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cube::launch::turn;
+    use burn::backend::ops::FloatTensorOps;
     use burn::backend::{Backend, try_read_sync};
     use burn::tensor::{TensorData, Tolerance};
     use burn_cubecl::cubecl::logging::{LaunchObservation, LaunchObserver, TimingMethod, TimingRequest};
@@ -110,7 +110,7 @@ mod tests {
         CubeBackend::float_from_data(TensorData::new::<f32, _>(values, shape), &Default::default())
     }
 
-    /// The names of this file's launches besides matmuls. Other tests launch at the same time.
+    /// The names of this file's launches besides matmuls.
     #[derive(Default)]
     struct Names(Mutex<Vec<&'static str>>);
 
@@ -131,6 +131,7 @@ mod tests {
     /// In f16, for software adapters have no bf16: the code is the same. As many rows as one launch adds up, and more.
     #[test]
     fn operands_in_16_bits_have_the_products_of_the_reference_and_three_launches_beside_the_matmuls() {
+        let _turn = turn();
         for ([rows, inputs, outputs], has_bias) in
             [([37, 65, 19], false), ([37, 65, 19], true), ([1100, 3, 40], true)]
         {

@@ -1,7 +1,7 @@
 //! A linear layer whose operands may be rounded to 16 bits: one operator with its own backward.
 
 #[cfg(feature = "_cubecl")]
-mod cube;
+pub(crate) mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 

@@ -107,6 +107,77 @@ impl<'a> Setup<'a> {
         let Input { lengths, heads, longest, .. } = self.input;
         self.on.empty([lengths.len(), *heads, *longest, 1], self.on.wide)
     }
+
+    /// The gradients, those of queries, keys and values in tensors that are still to be written.
+    fn backward(
+        &self,
+        upstream: Upstream<AttentionOp, CubeBackend>,
+        [query_grad, key_grad, value_grad]: [CubeTensor; 3],
+    ) -> Gradients<CubeBackend> {
+        let Upstream { statistics: [maxima, inverse_sums, context], grad, needs } = upstream;
+        let Self { input, on } = self;
+        let (Input { query, key, value, bias, .. }, grad) = (input, into_contiguous(grad));
+        // Zeros where there are no pairs. Of a bias that sequences share, each has its own, so that no order of sums is left to the device.
+        let bias = bias.as_ref().filter(|_| needs[3]);
+        let pairs = Shape::new([input.lengths.len(), input.heads, input.longest, input.longest]);
+        let bias_grad = bias.map(|_| on.zeros(pairs, on.float));
+        let dots = self.statistic();
+        let launch =
+            |rows: [&CubeTensor; 4], of_queries: Option<[Option<CubeTensor>; 2]>, own_grad: &CubeTensor| {
+                let [own, own_beside, others, others_beside] = rows.map(|rows| buffer(rows.clone()));
+                let of_keys = of_queries.is_none();
+                let [output_rows, bias_grad] = of_queries.unwrap_or_default();
+                kernels::backward::launch(
+                    &on.client,
+                    self.cubes(),
+                    CubeDim::new_1d(UNITS as u32),
+                    on.address_type,
+                    own,
+                    own_beside,
+                    others,
+                    others_beside,
+                    output_rows.map(buffer).into(),
+                    self.heads(),
+                    buffer(maxima.clone()),
+                    buffer(inverse_sums.clone()),
+                    dots.clone().into_buffer_arg(),
+                    own_grad.clone().into_buffer_arg(),
+                    output(&Some(value_grad.clone()).filter(|_| of_keys)).into(),
+                    output(&bias_grad).into(),
+                    of_keys,
+                    on.floats(),
+                );
+            };
+        launch([query, &grad, key, value], Some([Some(context), bias_grad.clone()]), &query_grad);
+        if needs[1] || needs[2] {
+            launch([key, value, query, &grad], None, &key_grad);
+        }
+        let bias_grad = bias.zip(bias_grad).map(|(bias, grad)| bias_gradient::<CubeBackend>(grad, bias));
+        let distances = [4, 5].map(|operand| needs[operand].then(|| self.shares()));
+        if needs[4] || needs[5] {
+            let [by_query, by_key] = &distances;
+            kernels::distances::launch(
+                &on.client,
+                on.cubes(input.lengths.len() * input.heads * 2 * input.longest.div_ceil(TILE)),
+                CubeDim::new_1d(UNITS as u32),
+                on.address_type,
+                buffer(query.clone()),
+                buffer(key.clone()),
+                buffer(value.clone()),
+                buffer(grad),
+                self.heads(),
+                buffer(maxima),
+                buffer(inverse_sums),
+                buffer(dots),
+                output(by_query).into(),
+                output(by_key).into(),
+                on.floats(),
+            );
+        }
+        let [by_query, by_key] = distances.map(|shares| shares.map(|shares| self.sum(shares)));
+        let gradients = [Some(query_grad), Some(key_grad), Some(value_grad), bias_grad, by_query, by_key];
+        gradients.into_iter().zip(needs).map(|(gradient, needed)| gradient.filter(|_| needed)).collect()
+    }
 }
 
 impl Kernels<CubeBackend> for AttentionOp {
@@ -135,71 +206,26 @@ impl Kernels<CubeBackend> for AttentionOp {
 
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
         let input = plain(input);
-        let Some(setup) = Setup::new(&input) else { return Self::reference_backward(input, upstream) };
-        let Upstream { statistics: [maxima, inverse_sums, context], grad, needs } = upstream;
-        let (on, Input { query, key, value, bias, .. }, grad) = (&setup.on, &input, into_contiguous(grad));
-        let [query_grad, key_grad, value_grad] = [(); 3].map(|()| setup.rows());
-        // Zeros where there are no pairs. Of a bias that sequences share, each has its own, so that no order of sums is left to the device.
-        let bias = bias.as_ref().filter(|_| needs[3]);
-        let pairs = Shape::new([input.lengths.len(), input.heads, input.longest, input.longest]);
-        let bias_grad = bias.map(|_| on.zeros(pairs, on.float));
-        let dots = setup.statistic();
-        let launch =
-            |rows: [&CubeTensor; 4], of_queries: Option<[Option<CubeTensor>; 2]>, own_grad: &CubeTensor| {
-                let [own, own_beside, others, others_beside] = rows.map(|rows| buffer(rows.clone()));
-                let of_keys = of_queries.is_none();
-                let [output_rows, bias_grad] = of_queries.unwrap_or_default();
-                kernels::backward::launch(
-                    &on.client,
-                    setup.cubes(),
-                    CubeDim::new_1d(UNITS as u32),
-                    on.address_type,
-                    own,
-                    own_beside,
-                    others,
-                    others_beside,
-                    output_rows.map(buffer).into(),
-                    setup.heads(),
-                    buffer(maxima.clone()),
-                    buffer(inverse_sums.clone()),
-                    dots.clone().into_buffer_arg(),
-                    own_grad.clone().into_buffer_arg(),
-                    output(&Some(value_grad.clone()).filter(|_| of_keys)).into(),
-                    output(&bias_grad).into(),
-                    of_keys,
-                    on.floats(),
-                );
-            };
-        launch([query, &grad, key, value], Some([Some(context), bias_grad.clone()]), &query_grad);
-        if needs[1] || needs[2] {
-            launch([key, value, query, &grad], None, &key_grad);
+        match Setup::new(&input) {
+            Some(setup) => setup.backward(upstream, [(); 3].map(|()| setup.rows())),
+            None => Self::reference_backward(input, upstream),
         }
-        let bias_grad = bias.zip(bias_grad).map(|(bias, grad)| bias_gradient::<CubeBackend>(grad, bias));
-        let distances = [4, 5].map(|operand| needs[operand].then(|| setup.shares()));
-        if needs[4] || needs[5] {
-            let [by_query, by_key] = &distances;
-            kernels::distances::launch(
-                &on.client,
-                on.cubes(input.lengths.len() * input.heads * 2 * input.longest.div_ceil(TILE)),
-                CubeDim::new_1d(UNITS as u32),
-                on.address_type,
-                buffer(query.clone()),
-                buffer(key.clone()),
-                buffer(value.clone()),
-                buffer(grad),
-                setup.heads(),
-                buffer(maxima),
-                buffer(inverse_sums),
-                buffer(dots),
-                output(by_query).into(),
-                output(by_key).into(),
-                on.floats(),
-            );
-        }
-        let [by_query, by_key] = distances.map(|shares| shares.map(|shares| setup.sum(shares)));
-        let gradients = [Some(query_grad), Some(key_grad), Some(value_grad), bias_grad, by_query, by_key];
-        gradients.into_iter().zip(needs).map(|(gradient, needed)| gradient.filter(|_| needed)).collect()
     }
+}
+
+/// Whether there are kernels for one.
+pub(crate) fn takes(input: &Input) -> bool {
+    Setup::new(input).is_some()
+}
+
+/// The backward of what the kernels [take](takes): the gradients of queries, keys and values are written to `to`.
+pub(crate) fn backward_to(
+    to: [CubeTensor; 3],
+    input: Input,
+    upstream: Upstream<AttentionOp, CubeBackend>,
+) -> Gradients<CubeBackend> {
+    let input = plain(input);
+    Setup::new(&input).expect("what forward took").backward(upstream, to)
 }
 
 /// The inputs without gaps between values, made so once for all launches.

@@ -1,0 +1,260 @@
+//! CubeCL's devices: batches of three matmuls, whose results attention reads where they are.
+
+use super::{SelfAttention, SelfAttentionOp};
+use crate::cube::launch::{RowLaunch, buffer, part};
+use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
+use crate::numerics::precision::narrow;
+use crate::ops::attention::AttentionOp;
+use crate::ops::attention::cube::{backward_to, takes};
+use crate::ops::linear::cube::product;
+use burn::backend::cubecl::dtype_to_elem_type;
+use burn::backend::ops::FloatTensorOps;
+use burn::tensor::{DType, Shape};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::cubecl::{self, prelude::*};
+use burn_cubecl::tensor::CubeTensor;
+use burn_std::Metadata;
+
+type Input = SelfAttention<CubeBackend>;
+
+/// Q, K and V, or their gradients, in one buffer.
+struct Joint {
+    all: CubeTensor,
+    /// Values from one to the next.
+    stride: usize,
+    parts: [CubeTensor; 3],
+}
+
+impl Joint {
+    fn new(on: &RowLaunch, dtype: DType) -> Self {
+        let (all, stride, parts) = on.parts(3, Shape::new([on.rows, on.hidden]), dtype);
+        Self { all, stride, parts: parts.try_into().unwrap_or_else(|_| unreachable!("three parts")) }
+    }
+
+    /// Of a tensor that [`tensor`](Self::tensor) returned.
+    fn of(tensor: CubeTensor) -> Self {
+        let [_, rows, hidden] = tensor.meta.shape().dims();
+        let stride = tensor.meta.strides()[0];
+        let all = CubeTensor::new_contiguous(
+            tensor.client,
+            tensor.device,
+            Shape::new([3 * stride]),
+            tensor.handle,
+            tensor.dtype,
+        );
+        let parts = [0, 1, 2].map(|i| part(&all, i * stride, Shape::new([rows, hidden])));
+        Self { all, stride, parts }
+    }
+
+    /// [3, N, H].
+    fn tensor(&self) -> CubeTensor {
+        let [rows, hidden] = self.parts[0].meta.shape().dims();
+        let Self { all, stride, .. } = self;
+        let meta = Metadata::new([3, rows, hidden], [*stride, hidden, 1]);
+        CubeTensor::new(all.client.clone(), all.handle.clone(), meta, all.device.clone(), all.dtype)
+    }
+}
+
+/// [1, .., ..] of a matrix.
+fn batch(matrix: CubeTensor) -> CubeTensor {
+    let [rows, columns] = matrix.meta.shape().dims();
+    CubeBackend::float_reshape(matrix, Shape::new([1, rows, columns]))
+}
+
+/// `None` where the gradients of the weights would begin where the device cannot bind them.
+fn launch(input: &Input) -> Option<RowLaunch> {
+    let on = RowLaunch::for_rows(&[&input.x], input.x.meta.shape().dims(), 5)?;
+    let size = (on.hidden * on.hidden * DType::F32.size()) as u64;
+    size.is_multiple_of(on.client.properties().memory.alignment).then_some(on)
+}
+
+impl Kernels<CubeBackend> for SelfAttentionOp {
+    fn forward(input: Input) -> Output<Self, CubeBackend> {
+        let Some(on) = launch(&input) else { return Self::reference(input) };
+        let rows = Joint::new(&on, input.output);
+        let attention = input.attention(rows.parts.clone());
+        if !takes(&attention) {
+            return Self::reference(input);
+        }
+        let weights = on.empty([3, on.hidden, on.hidden], input.dtype);
+        let units = CubeDim::new_1d(on.max_units as u32);
+        join::launch(
+            &on.client,
+            on.cubes((3 * on.hidden * on.hidden).div_ceil(on.max_units)),
+            units,
+            on.address_type.max(weights.required_address_type()),
+            buffer(input.query),
+            buffer(input.key),
+            buffer(input.value),
+            weights.clone().into_buffer_arg(),
+            [input.dtype, on.float].map(dtype_to_elem_type),
+        );
+        let x = narrow::<CubeBackend>(input.x, input.dtype);
+        let products = product(batch(x.clone()), weights.clone(), DType::F32);
+        add_biases::launch(
+            &on.client,
+            on.cubes((3 * on.rows * on.hidden).div_ceil(on.max_units)),
+            units,
+            products.required_address_type(),
+            buffer(products),
+            buffer(input.query_bias),
+            buffer(input.key_bias),
+            buffer(input.value_bias),
+            rows.all.clone().into_buffer_arg(),
+            rows.stride,
+            [input.output, on.float].map(dtype_to_elem_type),
+        );
+        let (output, [maxima, inverse_sums, context]) = AttentionOp::forward(attention);
+        (output, [x, weights, rows.tensor(), maxima, inverse_sums, context])
+    }
+
+    fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
+        let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
+        let rows = Joint::of(upstream.statistics[2].clone());
+        let attention = input.attention(rows.parts);
+        if !takes(&attention) {
+            return Self::reference_backward(input, upstream);
+        }
+        let Upstream { statistics: [x, weights, _, maxima, inverse_sums, context], grad, needs } = upstream;
+        let grads = Joint::new(&on, input.output);
+        let upstream = Upstream {
+            statistics: [maxima, inverse_sums, context],
+            grad,
+            needs: [true, true, true, needs[7], needs[8], needs[9]],
+        };
+        let positions = backward_to(grads.parts.clone(), attention, upstream).split_off(3);
+        let needs_any = |operands: std::ops::Range<usize>| operands.into_iter().any(|operand| needs[operand]);
+        let of_biases = needs_any(4..7).then(|| on.sums_of_rows(grads.all.clone(), 3, grads.stride));
+        let grads = narrow::<CubeBackend>(grads.tensor(), input.dtype);
+        let of_x = needs[0].then(|| {
+            let shares = product(grads.clone(), CubeBackend::float_swap_dims(weights, 1, 2), DType::F32);
+            CubeBackend::float_reshape(CubeBackend::float_sum_dim(shares, 0), input.x.meta.shape().clone())
+        });
+        let of_weights = needs_any(1..4).then(|| {
+            let all = product(CubeBackend::float_swap_dims(batch(x), 1, 2), grads, DType::F32);
+            Joint::of(all).parts
+        });
+        let of_weights = [0, 1, 2].map(|i| of_weights.as_ref().map(|parts| parts[i].clone()));
+        let of_biases = [0, 1, 2].map(|i| of_biases.as_ref().map(|sums| sums[i].clone()));
+        let gradients = [of_x].into_iter().chain(of_weights).chain(of_biases).chain(positions);
+        gradients.zip(needs).map(|(gradient, needed)| gradient.filter(|_| needed)).collect()
+    }
+}
+
+/// Three matrices of one shape, one after the other.
+#[cube(launch, address_type = "dynamic")]
+fn join<T: Float, W: Float>(
+    first: &[W],
+    second: &[W],
+    third: &[W],
+    to: &mut [T],
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    let (part, index) = (ABSOLUTE_POS / first.len(), ABSOLUTE_POS % first.len());
+    if part == 0 {
+        to[ABSOLUTE_POS] = T::cast_from(first[index]);
+    } else if part == 1 {
+        to[ABSOLUTE_POS] = T::cast_from(second[index]);
+    } else if part == 2 {
+        to[ABSOLUTE_POS] = T::cast_from(third[index]);
+    }
+}
+
+/// Rows of three products and their biases, to parts that begin `stride` values from each other.
+#[cube(launch, address_type = "dynamic")]
+fn add_biases<T: Float, W: Float>(
+    products: &[W],
+    first: &[W],
+    second: &[W],
+    third: &[W],
+    to: &mut [T],
+    stride: usize,
+    #[define(T, W)] _dtypes: [ElemType; 2],
+) {
+    let of_part = products.len() / 3;
+    let (part, index) = (ABSOLUTE_POS / of_part, ABSOLUTE_POS % of_part);
+    let column = index % first.len();
+    if part < 3 {
+        let mut bias = first[column];
+        if part == 1 {
+            bias = second[column];
+        } else if part == 2 {
+            bias = third[column];
+        }
+        to[part * stride + index] = T::cast_from(products[ABSOLUTE_POS] + bias);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cube::launch::turn;
+    use crate::engine::inputs::OperatorInputs;
+    use crate::numerics::dropout::Dropout;
+    use burn::backend::ops::IntTensorOps;
+    use burn::backend::try_read_sync;
+    use burn::tensor::{TensorData, Tolerance};
+
+    /// In f16, for software adapters have no bf16: the code is the same. There are gaps between parts that devices do not bind side by side:
+    /// how long they are is the device's.
+    #[test]
+    fn a_joint_product_in_16_bits_has_the_results_of_the_reference() {
+        let _turn = turn();
+        let mut has_gaps = false;
+        for ([rows, hidden], output) in
+            [([9, 4], DType::F16), ([9, 16], DType::F32), ([1100, 16], DType::F16)]
+        {
+            let tensor = |shape: [usize; 2], step: usize| {
+                let values: Vec<f32> =
+                    (0..shape[0] * shape[1]).map(|i| ((i * step) % 23) as f32 / 40.0 - 0.27).collect();
+                CubeBackend::float_from_data(TensorData::new::<f32, _>(values, shape), &Default::default())
+            };
+            let bias = |step| CubeBackend::float_reshape(tensor([1, hidden], step), [hidden].into());
+            let input = Input {
+                dropout: Dropout(None),
+                x: tensor([rows, hidden], 7),
+                query: tensor([hidden, hidden], 11),
+                key: tensor([hidden, hidden], 13),
+                value: tensor([hidden, hidden], 17),
+                query_bias: bias(3),
+                key_bias: bias(5),
+                value_bias: bias(2),
+                bias: None,
+                by_query: None,
+                by_key: None,
+                starts: CubeBackend::int_from_data(TensorData::from([0, rows as i32]), &Default::default()),
+                lengths: vec![rows],
+                longest: rows,
+                heads: 2,
+                scale: 0.3,
+                window: rows,
+                dtype: DType::F16,
+                output,
+            };
+            let grad = narrow::<CubeBackend>(tensor([rows, hidden], 19), output);
+            let needs = std::array::from_fn(|operand| operand < 7);
+            let upstream = |statistics| Upstream { statistics, grad: grad.clone(), needs };
+            let (y, statistics) = <SelfAttentionOp as Kernels<CubeBackend>>::forward(input.clone());
+            has_gaps |= !statistics[2].is_contiguous();
+            let found =
+                <SelfAttentionOp as Kernels<CubeBackend>>::backward(input.clone(), upstream(statistics));
+            let (expected_y, statistics) = SelfAttentionOp::reference::<CubeBackend>(input.clone());
+            let operands = SelfAttentionOp::operands::<CubeBackend>(&input).into_iter();
+            let dtypes = operands.map(|operand| operand.map(|operand| operand.dtype));
+            let expected =
+                SelfAttentionOp::reference_backward::<CubeBackend>(input.clone(), upstream(statistics));
+            assert_eq!(y.dtype, output);
+            let all = found.into_iter().zip(expected).zip(dtypes).filter_map(|((found, expected), dtype)| {
+                assert_eq!(found.is_some(), expected.is_some());
+                assert!(found.as_ref().is_none_or(|found| Some(found.dtype) == dtype));
+                found.zip(expected)
+            });
+            for (found, expected) in all.chain([(y, expected_y)]) {
+                let [found, expected] = [found, expected]
+                    .map(|tensor| try_read_sync(CubeBackend::float_into_data(tensor)).unwrap().unwrap());
+                found.assert_approx_eq::<f32>(&expected, Tolerance::rel_abs(5e-3, 5e-3));
+            }
+        }
+        assert!(has_gaps);
+    }
+}
