@@ -89,14 +89,14 @@ fn rows() -> Vec<Row> {
             ("inference intel-amx", "no padding"),
             ("inference intel-amx", "half padding"),
         ];
-        let avx2 = !column.contains("PyTorch") && !column.contains("bf16");
+        let mut others = vec![(vec![("inference amd-zen4", ratio_to(column), "no padding")], "Zen 4⁵")];
+        if !column.contains("PyTorch") && !column.contains("bf16") {
+            others.push((vec![("inference amd-avx2", ratio_to(column), "")], "AVX2³"));
+        }
         rows.push(Row {
             name: rival.into(),
             machines: machines.map(|(table, padding)| vec![(table, ratio_to(column), padding)]),
-            others: avx2
-                .then(|| (vec![("inference amd-avx2", ratio_to(column), "")], "AVX2³"))
-                .into_iter()
-                .collect(),
+            others,
         });
     }
     for (name, columns) in [
@@ -106,7 +106,7 @@ fn rows() -> Vec<Row> {
         let others = [
             ("one_text amd-avx2", "AVX2³"),
             ("single intel-avx512", "AVX-512⁴"),
-            ("single amd-avx512", "AVX-512¹"),
+            ("single amd-avx512", "Zen 4⁵"),
         ];
         let others = others.map(|(table, machine)| {
             (columns.iter().map(|column| (table, ratio_to(column), "1 × 16")).collect(), machine)

@@ -44,6 +44,18 @@ inputs! {
 }
 
 impl<T: Tensors> Attention<T> {
+    pub(crate) fn map<U: Tensors>(
+        self,
+        float: &mut impl FnMut(T::Float) -> U::Float,
+        int: &mut impl FnMut(T::Int) -> U::Int,
+    ) -> Attention<U> {
+        AttentionOp::map::<T, U>(self, float, int)
+    }
+
+    pub(crate) fn operands(&self) -> Vec<Option<&T::Float>> {
+        AttentionOp::operands::<T>(self)
+    }
+
     fn has_distances(&self) -> bool {
         self.by_query.is_some() || self.by_key.is_some()
     }

@@ -72,7 +72,7 @@ impl Kernels<CubeBackend> for SelfAttentionOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference(input) };
         let rows = Joint::new(&on, input.output);
-        let attention = input.attention(rows.parts.clone());
+        let attention = input.of_rows(rows.parts.clone());
         if !takes(&attention) {
             return Self::reference(input);
         }
@@ -83,9 +83,9 @@ impl Kernels<CubeBackend> for SelfAttentionOp {
             on.cubes((3 * on.hidden * on.hidden).div_ceil(on.max_units)),
             units,
             on.address_type.max(weights.required_address_type()),
-            buffer(input.query),
-            buffer(input.key),
-            buffer(input.value),
+            buffer(input.attention.query),
+            buffer(input.attention.key),
+            buffer(input.attention.value),
             weights.clone().into_buffer_arg(),
             [input.dtype, on.float].map(dtype_to_elem_type),
         );
@@ -111,7 +111,7 @@ impl Kernels<CubeBackend> for SelfAttentionOp {
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
         let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
         let rows = Joint::of(upstream.statistics[2].clone());
-        let attention = input.attention(rows.parts);
+        let attention = input.of_rows(rows.parts);
         if !takes(&attention) {
             return Self::reference_backward(input, upstream);
         }
@@ -120,23 +120,23 @@ impl Kernels<CubeBackend> for SelfAttentionOp {
         let upstream = Upstream {
             statistics: [maxima, inverse_sums, context],
             grad,
-            needs: [true, true, true, needs[7], needs[8], needs[9]],
+            needs: [true, true, true, needs[3], needs[4], needs[5]],
         };
         let positions = backward_to(grads.parts.clone(), attention, upstream).split_off(3);
         let needs_any = |operands: std::ops::Range<usize>| operands.into_iter().any(|operand| needs[operand]);
-        let of_biases = needs_any(4..7).then(|| on.sums_of_rows(grads.all.clone(), 3, grads.stride));
+        let of_biases = needs_any(7..10).then(|| on.sums_of_rows(grads.all.clone(), 3, grads.stride));
         let grads = narrow::<CubeBackend>(grads.tensor(), input.dtype);
-        let of_x = needs[0].then(|| {
+        let of_x = needs[6].then(|| {
             let shares = product(grads.clone(), CubeBackend::float_swap_dims(weights, 1, 2), DType::F32);
             CubeBackend::float_reshape(CubeBackend::float_sum_dim(shares, 0), input.x.meta.shape().clone())
         });
-        let of_weights = needs_any(1..4).then(|| {
+        let of_weights = needs_any(0..3).then(|| {
             let all = product(CubeBackend::float_swap_dims(batch(x), 1, 2), grads, DType::F32);
             Joint::of(all).parts
         });
         let of_weights = [0, 1, 2].map(|i| of_weights.as_ref().map(|parts| parts[i].clone()));
         let of_biases = [0, 1, 2].map(|i| of_biases.as_ref().map(|sums| sums[i].clone()));
-        let gradients = [of_x].into_iter().chain(of_weights).chain(of_biases).chain(positions);
+        let gradients = of_weights.into_iter().chain(positions).chain([of_x]).chain(of_biases);
         gradients.zip(needs).map(|(gradient, needed)| gradient.filter(|_| needed)).collect()
     }
 }
@@ -191,6 +191,7 @@ mod tests {
     use crate::cube::launch::turn;
     use crate::engine::inputs::OperatorInputs;
     use crate::numerics::dropout::Dropout;
+    use crate::ops::attention::Attention;
     use burn::backend::ops::IntTensorOps;
     use burn::backend::try_read_sync;
     use burn::tensor::{TensorData, Tolerance};
@@ -210,15 +211,11 @@ mod tests {
                 CubeBackend::float_from_data(TensorData::new::<f32, _>(values, shape), &Default::default())
             };
             let bias = |step| CubeBackend::float_reshape(tensor([1, hidden], step), [hidden].into());
-            let input = Input {
+            let attention = Attention {
                 dropout: Dropout(None),
-                x: tensor([rows, hidden], 7),
                 query: tensor([hidden, hidden], 11),
                 key: tensor([hidden, hidden], 13),
                 value: tensor([hidden, hidden], 17),
-                query_bias: bias(3),
-                key_bias: bias(5),
-                value_bias: bias(2),
                 bias: None,
                 by_query: None,
                 by_key: None,
@@ -228,11 +225,12 @@ mod tests {
                 heads: 2,
                 scale: 0.3,
                 window: rows,
-                dtype: DType::F16,
-                output,
             };
+            let (x, dtype) = (tensor([rows, hidden], 7), DType::F16);
+            let [query_bias, key_bias, value_bias] = [3, 5, 2].map(bias);
+            let input = Input { attention, x, query_bias, key_bias, value_bias, dtype, output };
             let grad = narrow::<CubeBackend>(tensor([rows, hidden], 19), output);
-            let needs = std::array::from_fn(|operand| operand < 7);
+            let needs = std::array::from_fn(|operand| !(3..6).contains(&operand));
             let upstream = |statistics| Upstream { statistics, grad: grad.clone(), needs };
             let (y, statistics) = <SelfAttentionOp as Kernels<CubeBackend>>::forward(input.clone());
             has_gaps |= !statistics[2].is_contiguous();

@@ -12,7 +12,7 @@ use crate::numerics::precision::assert_supported;
 use crate::ops::attention::{Attention, AttentionOp, Positions, Sequences, attention, has_pairs, input};
 use crate::ops::linear::{Linear, LinearOp, linear, linear_narrow};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Dispatch, DispatchTensor, DispatchTensorKind, TensorMetadata};
+use burn::backend::{Backend, Dispatch, DispatchTensorKind, TensorMetadata};
 use burn::prelude::*;
 use burn::tensor::{DType, Slice};
 
@@ -20,17 +20,12 @@ inputs! {
     /// N rows x of H values, and layers from H to H values for Q, K and V. The statistics are x and the weights as they are
     /// multiplied, [3, H, H], Q, K and V, [3, N, H], and those of [`Attention`].
     SelfAttention of SelfAttentionOp, operands: 10, statistics: 6 {
-        nested { dropout: Dropout, }
-        floats { x, query, key, value, query_bias, key_bias, value_bias, }
-        optional { bias, by_query, by_key, }
-        ints { starts, }
+        nested {
+            /// With the weights in the place of Q, K and V.
+            attention: Attention,
+        }
+        floats { x, query_bias, key_bias, value_bias, }
         plain {
-            /// Those of [`Attention`].
-            lengths: Vec<usize>,
-            longest: usize,
-            heads: usize,
-            scale: f64,
-            window: usize,
             /// What x and the weights are rounded to: F32 or BF16.
             dtype: DType,
             /// That of Q, K and V: the same, or F32.
@@ -40,34 +35,19 @@ inputs! {
 }
 
 impl<T: Tensors> SelfAttention<T> {
-    fn attention(&self, [query, key, value]: [T::Float; 3]) -> Attention<T> {
-        Attention {
-            dropout: self.dropout.clone(),
-            query,
-            key,
-            value,
-            bias: self.bias.clone(),
-            by_query: self.by_query.clone(),
-            by_key: self.by_key.clone(),
-            starts: self.starts.clone(),
-            lengths: self.lengths.clone(),
-            longest: self.longest,
-            heads: self.heads,
-            scale: self.scale,
-            window: self.window,
-        }
+    fn of_rows(&self, [query, key, value]: [T::Float; 3]) -> Attention<T> {
+        Attention { query, key, value, ..self.attention.clone() }
     }
 
     fn layers(&self) -> [Linear<T>; 3] {
-        let Self { x, dtype, output, .. } = self;
-        let layers =
-            [(&self.query, &self.query_bias), (&self.key, &self.key_bias), (&self.value, &self.value_bias)];
+        let Attention { query, key, value, .. } = &self.attention;
+        let layers = [(query, &self.query_bias), (key, &self.key_bias), (value, &self.value_bias)];
         layers.map(|(weight, bias)| Linear {
-            x: x.clone(),
+            x: self.x.clone(),
             weight: weight.clone(),
             bias: Some(bias.clone()),
-            dtype: *dtype,
-            output: *output,
+            dtype: self.dtype,
+            output: self.output,
         })
     }
 }
@@ -80,7 +60,7 @@ impl<T: Tensors> SelfAttention<T> {
 ///
 /// of `layers` `[(Wq, bq), (Wk, bk), (Wv, bv)]`. It is what three calls of [`linear`](crate::linear), or with `narrow` of
 /// [`linear_narrow`](crate::linear_narrow), and [`attention`](crate::attention) compute. On CubeCL's devices f32 weights [H, H] with biases lie
-/// side by side for one product forward and two backward; a copy of them is saved for the backward.
+/// side by side for one product forward and two backward, under autodiff or in autocast; a copy of them is saved for the backward.
 ///
 /// ```
 /// use burn::prelude::*;
@@ -128,39 +108,17 @@ pub fn self_attention(
         }
     };
     let output = if narrow { dtype } else { DType::F32 };
-    let rows = [x.clone(), x.clone(), x];
-    let Attention {
-        query: x, bias, by_query, by_key, starts, lengths, longest, heads, scale, window, ..
-    } = input(rows, output, sequences, heads, positions);
-    let [query, key, value] = layers.map(|(weight, bias)| {
-        (weight.into_dispatch(), bias.expect("a joint product has biases").into_dispatch())
-    });
-    let mut input = SelfAttention {
-        dropout: Dropout(None),
-        x,
-        query: query.0,
-        key: key.0,
-        value: value.0,
-        query_bias: query.1,
-        key_bias: key.1,
-        value_bias: value.1,
-        bias,
-        by_query,
-        by_key,
-        starts,
-        lengths,
-        longest,
-        heads,
-        scale,
-        window,
-        dtype,
-        output,
-    };
-    input.dropout = Dropout::choose(dropout, SelfAttentionOp::operands::<Dispatch>(&input));
+    let [(query, query_bias), (key, key_bias), (value, value_bias)] =
+        layers.map(|(weight, bias)| (weight, bias.expect("a joint product has biases").into_dispatch()));
+    let attention = input([query, key, value], output, sequences, heads, positions);
+    let x = x.into_dispatch();
+    let mut input = SelfAttention { attention, x, query_bias, key_bias, value_bias, dtype, output };
+    input.attention.dropout = Dropout::choose(dropout, SelfAttentionOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<SelfAttentionOp, _>(input))
 }
 
-/// Whether the operator takes these, and the device has kernels of it.
+/// Whether the operator takes these, the device has kernels of it, and weights side by side save more launches than they take: not where a
+/// forward alone is computed in f32.
 fn is_joint(x: &Tensor<2>, layers: &[(Tensor<2>, Option<Tensor<1>>); 3]) -> bool {
     let [_, hidden] = x.dims();
     let fits = |(weight, bias): &(Tensor<2>, Option<Tensor<1>>)| {
@@ -169,26 +127,26 @@ fn is_joint(x: &Tensor<2>, layers: &[(Tensor<2>, Option<Tensor<1>>); 3]) -> bool
     };
     Path::current() == Path::Fused
         && x.dtype() == DType::F32
+        && (x.device().is_autodiff() || Precision::current() == Precision::Bf16)
         && layers.iter().all(fits)
-        && is_on_cube(&x.clone().into_dispatch())
+        && is_on_cube(&x.clone().into_dispatch().kind)
 }
 
-fn is_on_cube(tensor: &DispatchTensor) -> bool {
-    let kind = match &tensor.kind {
-        DispatchTensorKind::Autodiff(inner) => inner,
-        kind => kind,
-    };
-    #[cfg(feature = "_cubecl")]
-    return matches!(kind, DispatchTensorKind::Cube(_));
-    #[cfg(not(feature = "_cubecl"))]
-    false
+fn is_on_cube(kind: &DispatchTensorKind) -> bool {
+    match kind {
+        DispatchTensorKind::Autodiff(inner) => is_on_cube(inner),
+        #[cfg(feature = "_cubecl")]
+        DispatchTensorKind::Cube(_) => true,
+        #[allow(unreachable_patterns)] // reachable with other devices
+        _ => false,
+    }
 }
 
 impl Operator for SelfAttentionOp {
     fn specs<B: Backend>(inputs: &SelfAttention<B>) -> Vec<Spec> {
         let [rows, hidden] = inputs.x.shape().dims();
-        let of_row =
-            || Spec::statistic([inputs.lengths.len(), inputs.heads, inputs.longest, 1], inputs.output);
+        let Attention { lengths, heads, longest, .. } = &inputs.attention;
+        let of_row = Spec::statistic([lengths.len(), *heads, *longest, 1], inputs.output);
         let spec = |shape: &[usize], dtype| Spec { shape: Shape::from(shape.to_vec()), dtype };
         let output = spec(&[rows, hidden], inputs.output);
         vec![
@@ -196,8 +154,8 @@ impl Operator for SelfAttentionOp {
             spec(&[rows, hidden], inputs.dtype),
             spec(&[3, hidden, hidden], inputs.dtype),
             spec(&[3, rows, hidden], inputs.output),
-            of_row(),
-            of_row(),
+            of_row.clone(),
+            of_row,
             output,
         ]
     }
@@ -206,8 +164,7 @@ impl Operator for SelfAttentionOp {
         let [query, key, value] = inputs.layers().map(LinearOp::reference::<B>);
         let rows = [query.0, key.0, value.0];
         let ([x, of_query], [_, of_key], [_, of_value]) = (query.1, key.1, value.1);
-        let (output, [maxima, inverse_sums, context]) =
-            AttentionOp::reference(inputs.attention(rows.clone()));
+        let (output, [maxima, inverse_sums, context]) = AttentionOp::reference(inputs.of_rows(rows.clone()));
         let joint = |parts: [FloatTensor<B>; 3]| {
             let [rows, columns] = parts[0].shape().dims();
             B::float_reshape(B::float_cat(parts.into(), 0), Shape::new([3, rows, columns]))
@@ -229,13 +186,13 @@ impl Operator for SelfAttentionOp {
                 B::float_reshape(part, Shape::new([rows, columns]))
             })
         };
-        let [needs_x, query, key, value, query_bias, key_bias, value_bias, bias, by_query, by_key] = needs;
+        let [query, key, value, bias, by_query, by_key, needs_x, query_bias, key_bias, value_bias] = needs;
         let upstream = Upstream {
             statistics: [maxima, inverse_sums, context],
             grad,
             needs: [true, true, true, bias, by_query, by_key],
         };
-        let mut gradients = AttentionOp::reference_backward(inputs.attention(apart(rows)), upstream);
+        let mut gradients = AttentionOp::reference_backward(inputs.of_rows(apart(rows)), upstream);
         let positions = gradients.split_off(3);
         let needs = [[needs_x, query, query_bias], [needs_x, key, key_bias], [needs_x, value, value_bias]];
         let layers = inputs.layers().into_iter().zip(apart(weights)).zip(gradients).zip(needs);
@@ -251,7 +208,7 @@ impl Operator for SelfAttentionOp {
             of_weights.push(weight);
             of_biases.push(bias);
         }
-        [of_x].into_iter().chain(of_weights).chain(of_biases).chain(positions).collect()
+        of_weights.into_iter().chain(positions).chain([of_x]).chain(of_biases).collect()
     }
 }
 
