@@ -108,7 +108,7 @@ pub enum SharedPositions {
     /// Added to the attention logits (MPNet): [1, A, S, S], or [1, A, L, L] with L the tokens of the longest sequence if no
     /// padding is between tokens.
     Bias(Tensor<4>),
-    /// Those of [`DistanceEmbedding::vectors`], projected by each layer (DeBERTa).
+    /// Those of [`DistanceEmbedding::vectors`] for S positions, or for L, as above: projected by each layer (DeBERTa).
     Vectors(Tensor<2>),
 }
 
@@ -139,12 +139,14 @@ impl DistanceEmbedding {
         Self { table, layer_norm, config }
     }
 
-    /// `LayerNorm(E)`, or E, of the R ranges that distances between `length` tokens are in, by rising position of the key, [R, H].
+    /// `LayerNorm(E)`, or E, of the R ranges that distances between `length` tokens are in, by rising position of the key, [R, H]. Panics
+    /// if `length` is 0.
     pub fn vectors(&self, length: usize) -> Tensor<2> {
+        assert!(length > 0, "no tokens have no distances");
         // The others would be normalised and projected for nothing: short texts have few distances.
         let Range { start, end } = self.config.rows(length);
         // By rising position of the key, so by falling distance from key to query.
-        let vectors = self.table.weight.val().narrow(0, start, end - start).flip([0]);
+        let vectors = self.table.weight.val().dequantize().narrow(0, start, end - start).flip([0]);
         if let Some(norm) = &self.layer_norm { norm.forward(vectors) } else { vectors }
     }
 }
@@ -206,8 +208,11 @@ impl DisentangledAttention {
         shared: &Tensor<2>,
         drops_out: bool,
     ) -> [Option<Tensor<2>>; 2] {
+        let (found, expected) = (shared.dims()[0], self.config.rows(length).len());
+        assert_eq!(found, expected, "vectors of distances must be those of {length} positions");
         let dropout = if drops_out { active_prob(&self.dropout, &to_key.weight) } else { 0.0 };
-        let vectors = drop_out(shared.clone(), dropout);
+        // A node of this layer's own in autodiff's graph, so that its parts of the gradient are added up first, as where it is computed again.
+        let vectors = drop_out(shared.clone().unsqueeze::<3>().squeeze_dim(0), dropout);
         let last = length as i64 - 1;
         let row = |distance| self.config.row(last) - self.config.row(distance);
         let rows: Vec<_> = (-last..=last).rev().map(row).collect();
@@ -217,7 +222,7 @@ impl DisentangledAttention {
         let projected = |own: &Option<Linear>, of_layer| {
             let projected = linear(own.as_ref().unwrap_or(of_layer), vectors.clone());
             match &rows {
-                Some(rows) => lookup(projected, rows.clone().unsqueeze(), None).squeeze_dim::<2>(0),
+                Some(rows) => lookup(projected, rows.clone().unsqueeze(), None).squeeze_dim(0),
                 None => projected,
             }
         };

@@ -13,7 +13,7 @@ use burn_fused::{Positions, Sequences, attention, attention_weights, rotary, sel
 /// comes from [`RelativePositions`], [`DisentangledAttention`] or [`RelativeAttentionBias`](super::RelativeAttentionBias), or
 /// is zero. Keys and values have K heads, each of which A / K heads of queries read; K is A but in large EuroBERTs. With rotary
 /// positions queries and keys are [turned](crate::functional::rotary); most layers of ModernBERT have a window.
-/// Computed by the operator [`attention`](crate::functional::attention). Source: `BertSelfAttention`, `MPNetSelfAttention` and
+/// Computed by burn-fused's [`self_attention`], or with rotary positions or fewer heads of keys by [`attention`]. Source: `BertSelfAttention`, `MPNetSelfAttention` and
 /// `ModernBertAttention` of transformers 5.23; 4.49 for relative positions.
 #[derive(Module, Debug)]
 pub struct BertSelfAttention {
@@ -115,6 +115,7 @@ impl BertSelfAttention {
         let [query, key] = self.placed([query, key], packing);
         let all = [query, key, self.repeated(value)];
         if !reads_slots {
+            let positions = positions.cast(all[0].dtype());
             return attention(all, &self.windowed(&packing.sequences), heads, positions, dropout);
         }
         // Distances are those of slots, so padding between tokens counts.
@@ -196,11 +197,12 @@ impl BertSelfAttention {
     /// `positions` of all slots, without attention to padding.
     fn masked(&self, positions: Positions, packing: &Packing, query: &Tensor<2>) -> Positions {
         let [batch, seq] = packing.dims;
+        let positions = positions.cast(query.dtype());
         let zeros =
             || Tensor::zeros([batch, self.num_attention_heads, seq, seq], (&query.device(), query.dtype()));
         let bias = match positions.bias {
             // Padding differs from one sequence to the next.
-            Some(bias) => bias.cast(query.dtype()).expand([batch as i64, -1, -1, -1]),
+            Some(bias) => bias.expand([batch as i64, -1, -1, -1]),
             None => zeros(),
         };
         // −∞ would make the softmax of a sequence of padding alone 0/0.

@@ -110,20 +110,20 @@ pub fn ids_of_every_int_dtype_give_the_same_values_and_gradients(case: &Case) {
     }
 }
 
-/// Sequences of one tile and several, heads that fill a tile and that do not, windows, biases and dropout.
+/// Sequences of one tile and several, heads that fill a tile and that do not, windows, biases, vectors of distances and dropout.
 pub fn attention_has_the_values_and_gradients_of_the_reference_up_to_rounding_in_every_dtype(case: &Case) {
     let _held = hold_random_numbers();
     let cases = [
-        (vec![129, 3, 64], [2, 64], None, 0.0),
-        (vec![70, 0, 31], [1, 127], Some(20), 0.0),
-        (vec![40, 70], [3, 33], None, 0.1),
+        (vec![129, 3, 64], [2, 64], None, false, 0.0),
+        (vec![70, 0, 31], [1, 127], Some(20), true, 0.0),
+        (vec![40, 70], [3, 33], None, true, 0.1),
     ];
     // Another device than the one under test, if there is one.
     let oracle = all().swap_remove(0);
     let has_f64 = oracle.supports_dtype(DType::F64) && check_dtype(&oracle, DType::F64).is_ok();
     let exact = if has_f64 { DType::F64 } else { DType::F32 };
     for dtype in supported(&case.device, &[DType::F32, DType::F16, DType::BF16]) {
-        for (lengths, [heads, columns], window, dropout) in cases.clone() {
+        for (lengths, [heads, columns], window, has_distances, dropout) in cases.clone() {
             let what = format!("{dtype:?}, {lengths:?}, {heads} heads of {columns}");
             let tokens: usize = lengths.iter().sum();
             let longest = *lengths.iter().max().unwrap();
@@ -140,13 +140,17 @@ pub fn attention_has_the_values_and_gradients_of_the_reference_up_to_rounding_in
                         .require_grad()
                 };
                 let bias_dims = [1, heads, longest, longest];
+                let vectors = [2 * longest - 1, heads * columns];
                 let leaves: Vec<_> = (0..3)
                     .map(|i| leaf(i, &[tokens, heads * columns]))
                     .chain([leaf(3, &bias_dims)])
+                    .chain([5, 6].into_iter().filter(|_| has_distances).map(|i| leaf(i, &vectors)))
                     .collect();
                 let rows = [0, 1, 2].map(|i| leaves[i].clone().reshape([tokens, heads * columns]));
-                let positions =
-                    Positions { bias: Some(leaves[3].clone().reshape(bias_dims)), ..Positions::default() };
+                let [by_query, by_key] =
+                    [4, 5].map(|i| leaves.get(i).map(|leaf| leaf.clone().reshape(vectors)));
+                let bias = Some(leaves[3].clone().reshape(bias_dims));
+                let positions = Positions { bias, by_query, by_key, scale: None };
                 let sequences = Sequences::new(lengths.clone(), &device);
                 let sequences = window.map_or(sequences.clone(), |window| sequences.with_window(window));
                 let y = attention(rows, &sequences, heads, positions, dropout);

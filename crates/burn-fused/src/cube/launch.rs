@@ -217,7 +217,7 @@ pub(crate) fn address_type<'a>(tensors: impl IntoIterator<Item = &'a CubeTensor>
     tensors.into_iter().map(CubeTensor::required_address_type).max().unwrap_or_default()
 }
 
-/// Held by tests that launch the kernels that one of them counts.
+/// A lock of the tests that launch kernels which one of them counts.
 #[cfg(test)]
 pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -333,23 +333,21 @@ fn attentions() -> Vec<Sample> {
 }
 
 fn self_attentions() -> Vec<Sample> {
-    let sample = |(lengths, [heads, columns], distances, dropout): (
-        Vec<usize>,
-        [usize; 2],
-        [bool; 2],
-        f64,
-    )| {
+    type Case = (Vec<usize>, [usize; 2], Bias, [bool; 2], f64);
+    let sample = |(lengths, [heads, columns], bias, distances, dropout): Case| {
         let (tokens, hidden) = (lengths.iter().sum::<usize>(), heads * columns);
         let name = format!(
-            "self-attention of {lengths:?}, {heads} x {columns}, distances {distances:?}, dropout {dropout}"
+            "self-attention of {lengths:?}, {heads} x {columns}, bias {bias:?}, distances {distances:?}, dropout {dropout}"
         );
-        let case =
-            Heads { lengths: lengths.clone(), heads, columns, bias: Bias::Without, distances, window: None };
-        let vectors = [2 * lengths.iter().max().unwrap() - 1, hidden];
+        let case = Heads { lengths: lengths.clone(), heads, columns, bias, distances, window: None };
+        let longest = *lengths.iter().max().unwrap();
+        let dims = [if bias == Bias::One { 1 } else { lengths.len() }, heads, longest, longest];
+        let vectors = [2 * longest - 1, hidden];
         let mut leaves = vec![tokens * hidden];
         leaves.extend([hidden * hidden; 3]);
         leaves.extend([hidden; 3]);
         let positions = case.positions(leaves.len());
+        leaves.extend((bias != Bias::Without).then(|| dims.iter().product::<usize>()));
         leaves.extend(distances.iter().filter(|is_there| **is_there).map(|_| vectors[0] * hidden));
         // Logits of about 1.
         let scale = (hidden as f64).sqrt().recip();
@@ -358,10 +356,10 @@ fn self_attentions() -> Vec<Sample> {
             let x = leaves[0].clone().reshape([tokens, hidden]).mul_scalar(scale);
             let layers =
                 [1, 2, 3].map(|i| (leaves[i].clone().reshape([hidden; 2]), Some(leaves[3 + i].clone())));
-            let [bias, by_query, by_key] =
-                positions.map(|leaf| leaf.map(|leaf| leaves[leaf].clone().reshape(vectors)));
-            assert!(bias.is_none());
-            let positions = Positions { bias: None, by_query, by_key, scale: of_logits };
+            let [bias, by_query, by_key] = positions.map(|leaf| leaf.map(|leaf| leaves[leaf].clone()));
+            let [by_query, by_key] = [by_query, by_key].map(|leaf| leaf.map(|leaf| leaf.reshape(vectors)));
+            let bias = bias.map(|leaf| leaf.reshape(dims));
+            let positions = Positions { bias, by_query, by_key, scale: of_logits };
             let sequences = Sequences::new(lengths.clone(), &x.device());
             flat(self_attention(x, layers, &sequences, heads, positions, dropout, true))
         };
@@ -379,13 +377,14 @@ fn self_attentions() -> Vec<Sample> {
             case.naive(&rows.into_iter().chain(leaves[7..].iter().cloned()).collect::<Vec<_>>())
         })
     };
+    let (neither, without) = ([false; 2], Bias::Without);
     let cases = [
-        (vec![3, 0, 5, 1], [2, 8], [false; 2], 0.0),
-        (vec![70, 5], [3, 16], [true; 2], 0.0),
-        (vec![129, 70], [1, 64], [false, true], 0.1),
-        // No kernels: gradients of weights begin at no address that devices bind, and more columns than kernels take.
-        (vec![5, 2], [3, 5], [false; 2], 0.1),
-        (vec![3, 2], [1, 272], [false; 2], 0.0),
+        (vec![3, 0, 5, 1], [2, 8], Bias::Each, neither, 0.0),
+        (vec![70, 5], [3, 16], Bias::One, [true; 2], 0.0),
+        (vec![129, 70], [1, 64], without, [false, true], 0.1),
+        (vec![5, 2], [3, 5], without, neither, 0.1),
+        // More columns than kernels take.
+        (vec![3, 2], [1, 272], without, neither, 0.0),
     ];
     cases.into_iter().map(sample).collect()
 }

@@ -116,6 +116,18 @@ pub struct Positions {
     pub scale: Option<f64>,
 }
 
+impl Positions {
+    /// In the dtype of queries and keys, as kernels read them.
+    pub fn cast(self, dtype: DType) -> Self {
+        Self {
+            bias: self.bias.map(|bias| bias.cast(dtype)),
+            by_query: self.by_query.map(|vectors| vectors.cast(dtype)),
+            by_key: self.by_key.map(|vectors| vectors.cast(dtype)),
+            scale: self.scale,
+        }
+    }
+}
+
 /// Multi-head attention of each sequence to itself, `Dropout(softmax(S)) · V` for each of A heads of d = H / A columns, with
 /// its own backward.
 ///
@@ -133,8 +145,8 @@ pub struct Positions {
 /// ∂L/∂K = s · ∂L/∂Sᵀ · Q                likewise
 /// ```
 ///
-/// Flex and CubeCL's devices multiply with the vectors of distances block by block, so nothing of L² is stored; NdArray makes a bias of
-/// them.
+/// Flex and CubeCL's devices multiply with the vectors of distances block by block, so nothing of L² is stored; the reference makes a bias
+/// of them.
 /// In sequences [with a window](Sequences::with_window) S is −∞ for pairs of tokens that are further apart; kernels skip them.
 /// Neither logits nor weights are saved for backward. Dropout is that of [`embed_layer_norm`](crate::embed_layer_norm).
 ///
@@ -181,8 +193,7 @@ pub fn attention(
         return value;
     }
     assert_computes(&query);
-    let dtype = query.dtype();
-    let mut input = input([query, key, value], dtype, sequences, heads, positions);
+    let mut input = input([query, key, value], sequences, heads, positions);
     input.dropout = Dropout::choose(dropout, AttentionOp::operands::<Dispatch>(&input));
     Tensor::from_dispatch(run::<AttentionOp, _>(input))
 }
@@ -229,14 +240,13 @@ pub fn attention_weights(
         let shape = [sequences.lengths.len(), heads, sequences.longest(), sequences.longest()];
         return Tensor::zeros(shape, (&query.device(), dtype));
     }
-    let input = input([query.clone(), key, query], dtype, sequences, heads, positions);
+    let input = input([query.clone(), key, query], sequences, heads, positions);
     Tensor::from_dispatch(narrow::<Dispatch>(reference::weights::<Dispatch>(input), dtype))
 }
 
-/// Without dropout, with positions in a dtype.
+/// Without dropout.
 pub(crate) fn input(
     rows: [Tensor<2>; 3],
-    dtype: DType,
     sequences: &Sequences,
     heads: usize,
     positions: Positions,
@@ -249,10 +259,9 @@ pub(crate) fn input(
         query,
         key,
         value,
-        // As kernels read them: in the dtype of the rows.
-        bias: bias.map(|bias| bias.dequantize().cast(dtype).into_dispatch()),
-        by_query: by_query.map(|vectors| vectors.dequantize().cast(dtype).into_dispatch()),
-        by_key: by_key.map(|vectors| vectors.dequantize().cast(dtype).into_dispatch()),
+        bias: bias.map(Tensor::dequantize).map(Tensor::into_dispatch),
+        by_query: by_query.map(Tensor::dequantize).map(Tensor::into_dispatch),
+        by_key: by_key.map(Tensor::dequantize).map(Tensor::into_dispatch),
         starts: sequences.starts.clone().into_dispatch(),
         lengths: sequences.lengths.clone(),
         longest: sequences.longest(),

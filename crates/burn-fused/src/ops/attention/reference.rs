@@ -34,7 +34,6 @@ impl Operator for AttentionOp {
         let [query, key, value, bias, by_query, by_key] = upstream.needs;
         let needs = [query, key, value, query || key || bias || by_query || by_key, false, false];
         let mut gradients = backward(folded::<B>(inputs.clone()), Upstream { needs, ..upstream });
-        gradients.resize(6, None);
         let Some(of_logits) = gradients[3].take() else { return gradients };
         let rectangle = Rectangle::new(&inputs);
         let [of_query, of_key] = Side::both(&rectangle);
@@ -62,7 +61,7 @@ impl Operator for AttentionOp {
     }
 }
 
-/// The gradients of query, key, value and bias, without vectors of distances.
+/// The gradients where there are no vectors of distances.
 fn backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<AttentionOp, B>) -> Gradients<B> {
     let Upstream { statistics: [max, inverse_sum, _], grad, needs: [query, key, value, bias, ..] } = upstream;
     let rectangle = Rectangle::new(&inputs);
@@ -75,7 +74,7 @@ fn backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<AttentionOp,
         rows(B::float_matmul(B::float_swap_dims(dropped, 2, 3), grad.clone()), &inputs.value)
     });
     if !(query || key || bias) {
-        return vec![None, None, value, None];
+        return vec![None, None, value, None, None, None];
     }
     let grad = B::float_matmul(grad, B::float_swap_dims(rectangle.fill(&inputs.value), 2, 3));
     let grad = inputs.dropout.apply(grad);
@@ -89,7 +88,7 @@ fn backward<B: DropoutOps>(inputs: Attention<B>, upstream: Upstream<AttentionOp,
         let grad = B::float_swap_dims(grad, 2, 3);
         rows(B::float_matmul(grad, rectangle.fill(&inputs.query)), &inputs.key)
     });
-    vec![query, key, value, bias]
+    vec![query, key, value, bias, None, None]
 }
 
 /// The gradient of `bias` of that of the logits, [B, A, L, L].

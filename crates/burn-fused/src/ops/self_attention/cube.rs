@@ -1,11 +1,12 @@
 //! CubeCL's devices: batches of three matmuls, whose results attention reads where they are.
 
-use super::{SelfAttention, SelfAttentionOp};
+use super::{SelfAttention, SelfAttentionOp, backward, forward, split};
 use crate::cube::launch::{RowLaunch, buffer, part};
-use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
+use crate::engine::operator::{Gradients, Kernels, Output, Upstream};
 use crate::numerics::precision::narrow;
 use crate::ops::attention::AttentionOp;
 use crate::ops::attention::cube::{backward_to, takes};
+use crate::ops::linear::LinearOp;
 use crate::ops::linear::cube::product;
 use burn::backend::cubecl::dtype_to_elem_type;
 use burn::backend::ops::FloatTensorOps;
@@ -31,8 +32,8 @@ impl Joint {
         Self { all, stride, parts: parts.try_into().unwrap_or_else(|_| unreachable!("three parts")) }
     }
 
-    /// Of a tensor that [`tensor`](Self::tensor) returned.
-    fn of(tensor: CubeTensor) -> Self {
+    /// From what [`tensor`](Self::tensor) returned.
+    fn from_tensor(tensor: CubeTensor) -> Self {
         let [_, rows, hidden] = tensor.meta.shape().dims();
         let stride = tensor.meta.strides()[0];
         let all = CubeTensor::new_contiguous(
@@ -55,26 +56,19 @@ impl Joint {
     }
 }
 
-/// [1, .., ..] of a matrix.
+/// A matrix as a batch of one, [1, .., ..].
 fn batch(matrix: CubeTensor) -> CubeTensor {
     let [rows, columns] = matrix.meta.shape().dims();
     CubeBackend::float_reshape(matrix, Shape::new([1, rows, columns]))
 }
 
-/// `None` where the gradients of the weights would begin where the device cannot bind them.
-fn launch(input: &Input) -> Option<RowLaunch> {
-    let on = RowLaunch::for_rows(&[&input.x], input.x.meta.shape().dims(), 5)?;
-    let size = (on.hidden * on.hidden * DType::F32.size()) as u64;
-    size.is_multiple_of(on.client.properties().memory.alignment).then_some(on)
-}
-
 impl Kernels<CubeBackend> for SelfAttentionOp {
     fn forward(input: Input) -> Output<Self, CubeBackend> {
-        let Some(on) = launch(&input) else { return Self::reference(input) };
+        let on = RowLaunch::new(&input.x, input.x.meta.shape().dims());
         let rows = Joint::new(&on, input.output);
-        let attention = input.of_rows(rows.parts.clone());
+        let attention = input.attention_to(rows.parts.clone());
         if !takes(&attention) {
-            return Self::reference(input);
+            return forward(input, LinearOp::forward, AttentionOp::forward);
         }
         let weights = on.empty([3, on.hidden, on.hidden], input.dtype);
         let units = CubeDim::new_1d(on.max_units as u32);
@@ -95,7 +89,7 @@ impl Kernels<CubeBackend> for SelfAttentionOp {
             &on.client,
             on.cubes((3 * on.rows * on.hidden).div_ceil(on.max_units)),
             units,
-            products.required_address_type(),
+            products.required_address_type().max(rows.all.required_address_type()),
             buffer(products),
             buffer(input.query_bias),
             buffer(input.key_bias),
@@ -109,11 +103,11 @@ impl Kernels<CubeBackend> for SelfAttentionOp {
     }
 
     fn backward(input: Input, upstream: Upstream<Self, CubeBackend>) -> Gradients<CubeBackend> {
-        let Some(on) = launch(&input) else { return Self::reference_backward(input, upstream) };
-        let rows = Joint::of(upstream.statistics[2].clone());
-        let attention = input.of_rows(rows.parts);
+        let on = RowLaunch::new(&input.x, input.x.meta.shape().dims());
+        let rows = Joint::from_tensor(upstream.statistics[2].clone());
+        let attention = input.attention_to(rows.parts);
         if !takes(&attention) {
-            return Self::reference_backward(input, upstream);
+            return backward(input, upstream, LinearOp::backward, AttentionOp::backward);
         }
         let Upstream { statistics: [x, weights, _, maxima, inverse_sums, context], grad, needs } = upstream;
         let grads = Joint::new(&on, input.output);
@@ -132,7 +126,7 @@ impl Kernels<CubeBackend> for SelfAttentionOp {
         });
         let of_weights = needs_any(0..3).then(|| {
             let all = product(CubeBackend::float_swap_dims(batch(x), 1, 2), grads, DType::F32);
-            Joint::of(all).parts
+            split::<CubeBackend>(&all)
         });
         let of_weights = [0, 1, 2].map(|i| of_weights.as_ref().map(|parts| parts[i].clone()));
         let of_biases = [0, 1, 2].map(|i| of_biases.as_ref().map(|sums| sums[i].clone()));
@@ -190,6 +184,7 @@ mod tests {
     use super::*;
     use crate::cube::launch::turn;
     use crate::engine::inputs::OperatorInputs;
+    use crate::engine::operator::Operator;
     use crate::numerics::dropout::Dropout;
     use crate::ops::attention::Attention;
     use burn::backend::ops::IntTensorOps;
@@ -211,26 +206,28 @@ mod tests {
                 CubeBackend::float_from_data(TensorData::new::<f32, _>(values, shape), &Default::default())
             };
             let bias = |step| CubeBackend::float_reshape(tensor([1, hidden], step), [hidden].into());
+            let length = rows.min(50);
+            let starts: Vec<_> = (0..=rows / length).map(|i| (i * length) as i32).collect();
             let attention = Attention {
                 dropout: Dropout(None),
                 query: tensor([hidden, hidden], 11),
                 key: tensor([hidden, hidden], 13),
                 value: tensor([hidden, hidden], 17),
                 bias: None,
-                by_query: None,
+                by_query: Some(narrow::<CubeBackend>(tensor([2 * length - 1, hidden], 9), output)),
                 by_key: None,
-                starts: CubeBackend::int_from_data(TensorData::from([0, rows as i32]), &Default::default()),
-                lengths: vec![rows],
-                longest: rows,
+                starts: CubeBackend::int_from_data(TensorData::from(starts.as_slice()), &Default::default()),
+                lengths: vec![length; rows / length],
+                longest: length,
                 heads: 2,
                 scale: 0.3,
-                window: rows,
+                window: length,
             };
             let (x, dtype) = (tensor([rows, hidden], 7), DType::F16);
             let [query_bias, key_bias, value_bias] = [3, 5, 2].map(bias);
             let input = Input { attention, x, query_bias, key_bias, value_bias, dtype, output };
             let grad = narrow::<CubeBackend>(tensor([rows, hidden], 19), output);
-            let needs = std::array::from_fn(|operand| !(3..6).contains(&operand));
+            let needs = std::array::from_fn(|operand| ![3, 5].contains(&operand));
             let upstream = |statistics| Upstream { statistics, grad: grad.clone(), needs };
             let (y, statistics) = <SelfAttentionOp as Kernels<CubeBackend>>::forward(input.clone());
             has_gaps |= !statistics[2].is_contiguous();

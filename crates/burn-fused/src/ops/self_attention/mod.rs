@@ -35,7 +35,7 @@ inputs! {
 }
 
 impl<T: Tensors> SelfAttention<T> {
-    fn of_rows(&self, [query, key, value]: [T::Float; 3]) -> Attention<T> {
+    fn attention_to(&self, [query, key, value]: [T::Float; 3]) -> Attention<T> {
         Attention { query, key, value, ..self.attention.clone() }
     }
 
@@ -98,6 +98,7 @@ pub fn self_attention(
     if !is_joint(&x, &layers) || !has_pairs([&x; 2], sequences, heads, &positions) {
         let layer = if narrow { linear_narrow::<2> } else { linear::<2> };
         let rows = layers.map(|(weight, bias)| layer(x.clone(), weight, bias));
+        let positions = positions.cast(rows[0].dtype());
         return attention(rows, sequences, heads, positions, dropout);
     }
     let dtype = match Precision::current() {
@@ -110,7 +111,7 @@ pub fn self_attention(
     let output = if narrow { dtype } else { DType::F32 };
     let [(query, query_bias), (key, key_bias), (value, value_bias)] =
         layers.map(|(weight, bias)| (weight, bias.expect("a joint product has biases").into_dispatch()));
-    let attention = input([query, key, value], output, sequences, heads, positions);
+    let attention = input([query, key, value], sequences, heads, positions.cast(output));
     let x = x.into_dispatch();
     let mut input = SelfAttention { attention, x, query_bias, key_bias, value_bias, dtype, output };
     input.attention.dropout = Dropout::choose(dropout, SelfAttentionOp::operands::<Dispatch>(&input));
@@ -161,55 +162,67 @@ impl Operator for SelfAttentionOp {
     }
 
     fn reference<B: DropoutOps>(inputs: SelfAttention<B>) -> Output<Self, B> {
-        let [query, key, value] = inputs.layers().map(LinearOp::reference::<B>);
-        let rows = [query.0, key.0, value.0];
-        let ([x, of_query], [_, of_key], [_, of_value]) = (query.1, key.1, value.1);
-        let (output, [maxima, inverse_sums, context]) = AttentionOp::reference(inputs.of_rows(rows.clone()));
-        let joint = |parts: [FloatTensor<B>; 3]| {
-            let [rows, columns] = parts[0].shape().dims();
-            B::float_reshape(B::float_cat(parts.into(), 0), Shape::new([3, rows, columns]))
-        };
-        let weights = joint([of_query, of_key, of_value]);
-        (output, [x, weights, joint(rows), maxima, inverse_sums, context])
+        forward::<B>(inputs, LinearOp::reference, AttentionOp::reference)
     }
 
     fn reference_backward<B: DropoutOps>(
         inputs: SelfAttention<B>,
         upstream: Upstream<Self, B>,
     ) -> Gradients<B> {
-        let Upstream { statistics: [x, weights, rows, maxima, inverse_sums, context], grad, needs } =
-            upstream;
-        let apart = |joint: FloatTensor<B>| {
-            let [_, rows, columns] = joint.shape().dims();
-            [0, 1, 2].map(|i| {
-                let part = B::float_slice(joint.clone(), &[Slice::from(i..i + 1)]);
-                B::float_reshape(part, Shape::new([rows, columns]))
-            })
-        };
-        let [query, key, value, bias, by_query, by_key, needs_x, query_bias, key_bias, value_bias] = needs;
-        let upstream = Upstream {
-            statistics: [maxima, inverse_sums, context],
-            grad,
-            needs: [true, true, true, bias, by_query, by_key],
-        };
-        let mut gradients = AttentionOp::reference_backward(inputs.of_rows(apart(rows)), upstream);
-        let positions = gradients.split_off(3);
-        let needs = [[needs_x, query, query_bias], [needs_x, key, key_bias], [needs_x, value, value_bias]];
-        let layers = inputs.layers().into_iter().zip(apart(weights)).zip(gradients).zip(needs);
-        let of_layers = layers.map(|(((layer, weight), grad), needs)| {
-            let grad = grad.expect("a gradient that is needed");
-            let upstream = Upstream { statistics: [x.clone(), weight], grad, needs };
-            let gradients: Result<[_; 3], _> = LinearOp::reference_backward::<B>(layer, upstream).try_into();
-            gradients.expect("of x, the weight and the bias")
-        });
-        let (mut of_x, mut of_weights, mut of_biases) = (None, Vec::new(), Vec::new());
-        for [x, weight, bias] in of_layers {
-            of_x = of_x.into_iter().chain(x).reduce(B::float_add);
-            of_weights.push(weight);
-            of_biases.push(bias);
-        }
-        of_weights.into_iter().chain(positions).chain([of_x]).chain(of_biases).collect()
+        backward::<B>(inputs, upstream, LinearOp::reference_backward, AttentionOp::reference_backward)
     }
+}
+
+/// By the operators of a layer and of attention.
+fn forward<B: Backend>(
+    inputs: SelfAttention<B>,
+    linear: fn(Linear<B>) -> Output<LinearOp, B>,
+    attention: fn(Attention<B>) -> Output<AttentionOp, B>,
+) -> Output<SelfAttentionOp, B> {
+    let [query, key, value] = inputs.layers().map(linear);
+    let rows = [query.0, key.0, value.0];
+    let ([x, of_query], [_, of_key], [_, of_value]) = (query.1, key.1, value.1);
+    let (output, [maxima, inverse_sums, context]) = attention(inputs.attention_to(rows.clone()));
+    let joint = |parts: [FloatTensor<B>; 3]| {
+        let [rows, columns] = parts[0].shape().dims();
+        B::float_reshape(B::float_cat(parts.into(), 0), Shape::new([3, rows, columns]))
+    };
+    let weights = joint([of_query, of_key, of_value]);
+    (output, [x, weights, joint(rows), maxima, inverse_sums, context])
+}
+
+/// The three matrices of [3, .., ..].
+fn split<B: Backend>(joint: &FloatTensor<B>) -> [FloatTensor<B>; 3] {
+    let [_, rows, columns] = joint.shape().dims();
+    [0, 1, 2].map(|i| {
+        let matrix = B::float_slice(joint.clone(), &[Slice::from(i..i + 1)]);
+        B::float_reshape(matrix, Shape::new([rows, columns]))
+    })
+}
+
+fn backward<B: Backend>(
+    inputs: SelfAttention<B>,
+    upstream: Upstream<SelfAttentionOp, B>,
+    linear: fn(Linear<B>, Upstream<LinearOp, B>) -> Gradients<B>,
+    attention: fn(Attention<B>, Upstream<AttentionOp, B>) -> Gradients<B>,
+) -> Gradients<B> {
+    let Upstream { statistics: [x, weights, rows, maxima, inverse_sums, context], grad, needs } = upstream;
+    let [query, key, value, bias, by_query, by_key, needs_x, query_bias, key_bias, value_bias] = needs;
+    let needs = [true, true, true, bias, by_query, by_key];
+    let upstream = Upstream { statistics: [maxima, inverse_sums, context], grad, needs };
+    let mut gradients = attention(inputs.attention_to(split::<B>(&rows)), upstream);
+    let positions = gradients.split_off(3);
+    let needs = [[needs_x, query, query_bias], [needs_x, key, key_bias], [needs_x, value, value_bias]];
+    let layers = inputs.layers().into_iter().zip(split::<B>(&weights)).zip(gradients).zip(needs);
+    let (mut of_x, mut of_weights, mut of_biases) = (None, Vec::new(), Vec::new());
+    for (((layer, weight), grad), needs) in layers {
+        let grad = grad.expect("a gradient that is needed");
+        let mut gradients = linear(layer, Upstream { statistics: [x.clone(), weight], grad, needs });
+        of_biases.push(gradients.remove(2));
+        of_weights.push(gradients.remove(1));
+        of_x = of_x.into_iter().chain(gradients.remove(0)).reduce(B::float_add);
+    }
+    of_weights.into_iter().chain(positions).chain([of_x]).chain(of_biases).collect()
 }
 
 #[cfg(feature = "flex")]

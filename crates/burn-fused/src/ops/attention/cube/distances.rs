@@ -20,7 +20,7 @@ pub(super) struct Distances<T: Float> {
 
 #[cube]
 impl<T: Float> Distances<T> {
-    /// A slice of the tile's vectors along K, in memory that the weights do not have yet.
+    /// Puts a slice of the tile's vectors along K where the tile's weights will be.
     pub(super) fn fetch<W: Float>(
         &self,
         head: &Head,
@@ -201,7 +201,7 @@ pub(super) fn add_by_distance<T: Float, W: Float>(
     token: usize,
     memory: &mut Memory<W>,
     sums: &mut Array<Four<W>>,
-    #[comptime] further: usize,
+    further: usize,
     #[comptime] of_keys: bool,
 ) {
     #[unroll]
@@ -219,7 +219,7 @@ pub(super) fn add_by_distance<T: Float, W: Float>(
                     let distance = y() + 16 * j;
                     // The query of a key is as far before it as the key of a query is behind it.
                     let place = first + k + if comptime!(of_keys) { TILE - distance } else { distance };
-                    let tile = comptime!(if of_keys { 1 - further } else { further });
+                    let tile = if comptime!(of_keys) { 1 - further } else { further };
                     if place / TILE == tile {
                         weights.insert(j, memory.weights[place % TILE * ROW + k].extract(slice));
                     }

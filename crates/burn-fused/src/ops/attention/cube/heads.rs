@@ -34,7 +34,7 @@ impl<T: Float> Heads<T> {
         self.tile(CUBE_POS / tiles, CUBE_POS % tiles)
     }
 
-    /// Of tokens of the longest sequence.
+    /// How many tiles the longest sequence has.
     pub(super) fn tiles(&self) -> usize {
         self.longest.div_ceil(TILE)
     }
@@ -127,8 +127,8 @@ impl<T: Float> Heads<T> {
         attended
     }
 
-    /// The products of the rows of own tokens and others, a vector for each of a unit's others; of queries and keys with those of
-    /// their distances.
+    /// The products of the rows of own tokens and others, a vector for each of a unit's others. Of queries and keys, where `of_keys`
+    /// says whether keys are own, with the vectors of their distances too.
     pub(super) fn products<W: Float>(
         &self,
         head: &Head,
@@ -136,55 +136,24 @@ impl<T: Float> Heads<T> {
         others: &[T],
         other: usize,
         memory: &mut Memory<W>,
-        #[comptime] are_logits: bool,
-        #[comptime] of_keys: bool,
+        #[comptime] of_keys: Option<bool>,
     ) -> Array<Four<W>> {
         let mut sums = filled::<W>(0.0, 4usize);
         for slice in 0..comptime!(self.columns.div_ceil(DEPTH)) {
             let column = slice * DEPTH;
             head.fetch::<T, W>(own, head.own, column, &mut memory.own, true);
             head.fetch::<T, W>(others, other, column, &mut memory.other, true);
-            if comptime!(are_logits) {
-                self.distances.fetch::<W>(head, other, column, memory, of_keys);
+            if comptime!(of_keys.is_some()) {
+                self.distances.fetch::<W>(head, other, column, memory, comptime!(of_keys == Some(true)));
             }
             sync_cube();
             multiply::<W>(&memory.other, &memory.own, 0usize, &mut sums, 0usize);
-            if comptime!(are_logits) {
-                self.distances.multiply::<W>(memory, &mut sums, of_keys);
+            if comptime!(of_keys.is_some()) {
+                self.distances.multiply::<W>(memory, &mut sums, comptime!(of_keys == Some(true)));
             }
             sync_cube();
         }
         sums
-    }
-
-    /// Of a tile's pairs the weights that values are multiplied with, and the gradients of their logits.
-    pub(super) fn gradients<W: Float>(
-        &self,
-        head: &Head,
-        own: &[T],
-        own_beside: &[T],
-        others: &[T],
-        others_beside: &[T],
-        other: usize,
-        statistics: &Statistics<W>,
-        memory: &mut Memory<W>,
-        #[comptime] of_keys: bool,
-    ) -> (Array<Four<W>>, Array<Four<W>>) {
-        let mut weights = self.products::<W>(head, own, others, other, memory, true, of_keys);
-        let attended = self.score::<W>(&mut weights, head, other, of_keys);
-        let mut of_logits =
-            self.products::<W>(head, own_beside, others_beside, other, memory, false, of_keys);
-        let factors = self.factors::<W>(head, other, of_keys);
-        #[unroll]
-        for i in 0..4usize {
-            let exponent = weights[i] - query_statistics::<W>(statistics.largest, i, of_keys);
-            let inverse_sum = query_statistics::<W>(statistics.inverse_sum, i, of_keys);
-            let weight = exponent.exp() * inverse_sum * attended[i];
-            of_logits[i] =
-                weight * (of_logits[i] * factors[i] - query_statistics::<W>(statistics.dot, i, of_keys));
-            weights[i] = weight * factors[i];
-        }
-        (weights, of_logits)
     }
 
     /// What dropout multiplies the weights by.
@@ -220,7 +189,7 @@ impl<T: Float> Heads<T> {
     }
 }
 
-/// Of queries their statistics, and Σ P · ∂L/∂P.
+/// What the backward knows of each query: its row's maximum, inverse sum, and Σ P · ∂L/∂P.
 #[derive(CubeType)]
 pub(super) struct Statistics<W: Float> {
     pub(super) largest: Four<W>,
@@ -236,6 +205,28 @@ impl<W: Float> Statistics<W> {
             inverse_sum: head.statistics::<W>(inverse_sums, first),
             dot: head.statistics::<W>(dots, first),
         }
+    }
+}
+
+/// Turns a tile's logits into the weights that values are multiplied with, and products of values and gradients into the gradients of
+/// the logits.
+#[cube]
+pub(super) fn differentiate<W: Float>(
+    weights: &mut Array<Four<W>>,
+    of_logits: &mut Array<Four<W>>,
+    attended: &Array<Four<W>>,
+    factors: &Array<Four<W>>,
+    statistics: &Statistics<W>,
+    #[comptime] of_keys: bool,
+) {
+    #[unroll]
+    for i in 0..4usize {
+        let exponent = weights[i] - query_statistics::<W>(statistics.largest, i, of_keys);
+        let inverse_sum = query_statistics::<W>(statistics.inverse_sum, i, of_keys);
+        let weight = exponent.exp() * inverse_sum * attended[i];
+        let dot = query_statistics::<W>(statistics.dot, i, of_keys);
+        of_logits[i] = weight * (of_logits[i] * factors[i] - dot);
+        weights[i] = weight * factors[i];
     }
 }
 

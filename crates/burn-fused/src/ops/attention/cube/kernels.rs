@@ -1,7 +1,7 @@
 //! The kernels of attention: one forward, one for each side of the backward, and one for vectors of distances.
 
 use super::distances::{add_by_distance, store_distances};
-use super::heads::{Heads, Statistics};
+use super::heads::{Heads, Statistics, differentiate};
 use super::tile::{Four, Memory, TILE, x, y};
 use crate::cube::totals::store;
 use burn_cubecl::cubecl::{self, prelude::*};
@@ -29,7 +29,7 @@ pub(super) fn forward<T: Float, W: Float>(
     let (first, end) = layout.near(&head);
     for tile in first..end {
         let other = tile * TILE;
-        let mut weights = layout.products::<W>(&head, query, key, other, &mut memory, true, false);
+        let mut weights = layout.products::<W>(&head, query, key, other, &mut memory, comptime!(Some(false)));
         let attended = layout.score::<W>(&mut weights, &head, other, false);
         let of_tile = max(max(weights[0], weights[1]), max(weights[2], weights[3]));
         let now = max(largest, memory.reduced(of_tile, true));
@@ -112,17 +112,13 @@ pub(super) fn backward<T: Float, W: Float>(
         } else {
             Statistics::<W> { largest, inverse_sum, dot }
         };
-        let (weights, of_logits) = layout.gradients::<W>(
-            &head,
-            own,
-            own_beside,
-            others,
-            others_beside,
-            other,
-            &statistics,
-            &mut memory,
-            of_keys,
-        );
+        let mut weights =
+            layout.products::<W>(&head, own, others, other, &mut memory, comptime!(Some(of_keys)));
+        let attended = layout.score::<W>(&mut weights, &head, other, of_keys);
+        let mut of_logits =
+            layout.products::<W>(&head, own_beside, others_beside, other, &mut memory, comptime!(None));
+        let factors = layout.factors::<W>(&head, other, of_keys);
+        differentiate::<W>(&mut weights, &mut of_logits, &attended, &factors, &statistics, of_keys);
         #[unroll]
         for i in 0..4usize {
             #[unroll]
@@ -176,22 +172,17 @@ pub(super) fn distances<T: Float, W: Float>(
         let head = layout.tile(index, own);
         let statistics = Statistics::<W>::read(&head, maxima, inverse_sums, dots, head.own + y());
         // From a tile of queries the distances lead to two tiles of keys.
-        #[unroll]
         for further in 0..2usize {
             let other = own + tile + further;
             if other >= tiles && (other - tiles) * TILE < head.length {
                 let other = (other - tiles) * TILE;
-                let (_, of_logits) = layout.gradients::<W>(
-                    &head,
-                    query,
-                    grad,
-                    key,
-                    value,
-                    other,
-                    &statistics,
-                    &mut memory,
-                    false,
-                );
+                let mut weights =
+                    layout.products::<W>(&head, query, key, other, &mut memory, comptime!(Some(false)));
+                let attended = layout.score::<W>(&mut weights, &head, other, false);
+                let mut of_logits =
+                    layout.products::<W>(&head, grad, value, other, &mut memory, comptime!(None));
+                let factors = layout.factors::<W>(&head, other, false);
+                differentiate::<W>(&mut weights, &mut of_logits, &attended, &factors, &statistics, false);
                 if by_query.is_some() {
                     memory.set_weights(&of_logits);
                     add_by_distance::<T, W>(

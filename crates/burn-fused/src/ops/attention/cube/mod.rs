@@ -9,7 +9,6 @@ mod tile;
 use super::reference::bias_gradient;
 use super::{Attention, AttentionOp};
 use crate::cube::launch::{RowLaunch, UNITS, buffer, int_tensor, output};
-use crate::engine::inputs::OperatorInputs;
 use crate::engine::operator::{Gradients, Kernels, Operator, Output, Upstream};
 use crate::numerics::precision::narrow;
 use burn::backend::ops::FloatTensorOps;
@@ -37,7 +36,7 @@ impl<'a> Setup<'a> {
     /// `None` for what the kernels do not take, or the device has too little for. Backward and forward decide alike: of a row past
     /// its sequence's end the kernels write no statistics, which the reference would read.
     fn new(input: &'a Input) -> Option<Self> {
-        let operands: Vec<_> = AttentionOp::operands::<CubeBackend>(input).into_iter().flatten().collect();
+        let operands: Vec<_> = input.operands().into_iter().flatten().collect();
         let [has_mask, has_bias, by_query, by_key] = [
             input.dropout.0.is_some(),
             input.bias.is_some(),
@@ -213,7 +212,7 @@ impl Kernels<CubeBackend> for AttentionOp {
     }
 }
 
-/// Whether there are kernels for one.
+/// Whether the kernels compute attention of these inputs.
 pub(crate) fn takes(input: &Input) -> bool {
     Setup::new(input).is_some()
 }
