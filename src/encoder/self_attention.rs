@@ -13,8 +13,8 @@ use burn_fused::{Positions, Sequences, attention, attention_weights, rotary, sel
 /// comes from [`RelativePositions`], [`DisentangledAttention`] or [`RelativeAttentionBias`](super::RelativeAttentionBias), or
 /// is zero. Keys and values have K heads, each of which A / K heads of queries read; K is A but in large EuroBERTs. With rotary
 /// positions queries and keys are [turned](crate::functional::rotary); most layers of ModernBERT have a window.
-/// Computed by burn-fused's [`self_attention`], or with rotary positions or fewer heads of keys by [`attention`]. Source: `BertSelfAttention`, `MPNetSelfAttention` and
-/// `ModernBertAttention` of transformers 5.23; 4.49 for relative positions.
+/// burn-fused's [`self_attention`] computes it, and with rotary positions or fewer heads of keys [`attention`]. Source:
+/// `BertSelfAttention`, `MPNetSelfAttention` and `ModernBertAttention` of transformers 5.23; 4.49 for relative positions.
 #[derive(Module, Debug)]
 pub struct BertSelfAttention {
     /// [H, H].
