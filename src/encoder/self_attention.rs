@@ -79,7 +79,7 @@ impl BertSelfAttention {
     }
 
     /// The attention of every token over the tokens of its sequence. Panics if the rows are not those of `packing`, or the family
-    /// shares `positions` and they are missing.
+    /// shares `positions` and they are missing, or are vectors of distances of another length.
     ///
     /// # Shapes
     ///

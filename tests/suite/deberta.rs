@@ -76,6 +76,16 @@ fn what_would_not_be_computed_is_refused_by_name() {
     let packing = Packing::new([1, 2], None, &device()).unwrap();
     let alone = || model.encoder.layers[0].forward(Tensor::ones([2, 16], &device()), &packing, None);
     assert!(panic_of(alone).contains("distances"));
+    let encoder = config().init_encoder(&device()).unwrap();
+    let distances = encoder.distances.unwrap();
+    assert_eq!([1, 2].map(|length| distances.vectors(length).dims()), [[1, 16], [3, 16]]);
+    assert!(panic_of(|| distances.vectors(0)).contains("no distances"));
+    // Of fewer positions than the batch has, and of more.
+    for length in [1, 3] {
+        let shared = SharedPositions::Vectors(distances.vectors(length));
+        let run = || encoder.layers[0].forward(Tensor::ones([2, 16], &device()), &packing, Some(&shared));
+        assert!(panic_of(run).contains("must be those of 2 positions"));
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Of a tile's own tokens and others there are 127 distances. Slot s is of others 63 − s places before their own token, so that the slot
 //! of unit (x, y)'s pairs is 63 + x − y, or that and a multiple of 16: seven slots for its sixteen pairs.
 
-use super::tile::{DEPTH, Four, Head, Memory, ROW, TILE, filled, x, y};
+use super::tile::{DEPTH, Four, Head, Memory, ROW, TILE, add_outer, filled, x, y};
 use burn_cubecl::cubecl::{self, prelude::*};
 
 /// The slots of a tile, and one that no pair has.
@@ -87,7 +87,6 @@ impl<T: Float> Distances<T> {
                         memory.other[y() * ROW + x()] = lanes;
                         sync_cube();
                         for k in 0..DEPTH {
-                            let lanes = memory.other[k * ROW + x()];
                             let mut weights = Four::<W>::new(W::new(0.0));
                             #[unroll]
                             for j in 0..4usize {
@@ -97,10 +96,7 @@ impl<T: Float> Distances<T> {
                                     weights.insert(j, row.extract(j));
                                 }
                             }
-                            #[unroll]
-                            for i in 0..4usize {
-                                sums[comptime!(4 * block + i)] += Four::<W>::new(lanes.extract(i)) * weights;
-                            }
+                            add_outer::<W>(memory.other[k * ROW + x()], weights, sums, comptime!(4 * block));
                         }
                         sync_cube();
                     }
@@ -212,7 +208,6 @@ pub(super) fn add_by_distance<T: Float, W: Float>(
             head.fetch::<T, W>(rows, token + first, block * TILE, &mut memory.other, false);
             sync_cube();
             for k in 0..DEPTH {
-                let lanes = memory.other[k * ROW + x()];
                 let mut weights = Four::<W>::new(W::new(0.0));
                 #[unroll]
                 for j in 0..4usize {
@@ -224,10 +219,7 @@ pub(super) fn add_by_distance<T: Float, W: Float>(
                         weights.insert(j, memory.weights[place % TILE * ROW + k].extract(slice));
                     }
                 }
-                #[unroll]
-                for i in 0..4usize {
-                    sums[comptime!(4 * block + i)] += Four::<W>::new(lanes.extract(i)) * weights;
-                }
+                add_outer::<W>(memory.other[k * ROW + x()], weights, sums, comptime!(4 * block));
             }
             sync_cube();
         }

@@ -113,7 +113,7 @@ pub(super) fn filled<W: Float>(#[comptime] value: f32, #[comptime] vectors: usiz
     array
 }
 
-/// Adds up sixteen outer products: to vector i the right vector times lane i of the left one.
+/// Adds up sixteen outer products of a row of each side.
 #[cube]
 pub(super) fn multiply<W: Float>(
     left: &Shared<[Four<W>]>,
@@ -123,12 +123,21 @@ pub(super) fn multiply<W: Float>(
     #[comptime] first: usize,
 ) {
     for k in 0..DEPTH {
-        let lanes = left[k * ROW + x()];
-        let vector = right[first_right + k * ROW + y()];
-        #[unroll]
-        for i in 0..4usize {
-            sums[comptime!(first + i)] += Four::<W>::new(lanes.extract(i)) * vector;
-        }
+        add_outer::<W>(left[k * ROW + x()], right[first_right + k * ROW + y()], sums, first);
+    }
+}
+
+/// Adds an outer product: to vector `first` + i the right vector times lane i of the left one.
+#[cube]
+pub(super) fn add_outer<W: Float>(
+    left: Four<W>,
+    right: Four<W>,
+    sums: &mut Array<Four<W>>,
+    #[comptime] first: usize,
+) {
+    #[unroll]
+    for i in 0..4usize {
+        sums[comptime!(first + i)] += Four::<W>::new(left.extract(i)) * right;
     }
 }
 
