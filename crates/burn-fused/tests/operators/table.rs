@@ -380,6 +380,7 @@ fn self_attentions() -> Vec<Sample> {
     let (neither, without) = ([false; 2], Bias::Without);
     let cases = [
         (vec![3, 0, 5, 1], [2, 8], Bias::Each, neither, 0.0),
+        (vec![1, 0], [2, 8], without, [true; 2], 0.0),
         (vec![70, 5], [3, 16], Bias::One, [true; 2], 0.0),
         (vec![129, 70], [1, 64], without, [false, true], 0.1),
         (vec![5, 2], [3, 5], without, neither, 0.1),
