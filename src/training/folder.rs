@@ -21,8 +21,6 @@ pub(super) const ADAPTER: &str = "adapter";
 const TRAINING: &str = "training";
 const BEGINNING: &str = "run.json";
 const LOCK: &str = "lock";
-/// The folder in which earlier versions had their checkpoints.
-const OLD_CHECKPOINTS: &str = "checkpoint";
 
 const BEGUN: &str = "holds a run already; resume or overwrite it, or choose another output directory";
 
@@ -32,8 +30,7 @@ struct Beginning {
     /// The loss before training, which reveals another checkpoint.
     loss: f64,
     /// Items in the batches of that loss, by which a resumed run computes it too; without validation data it is the loss of one batch,
-    /// and not compared if its size is another. 0 in runs of earlier versions.
-    #[serde(default)]
+    /// and not compared if its size is another.
     batch_size: usize,
     /// The parts that are planned; a resumed run may have more.
     parts: usize,
@@ -162,7 +159,7 @@ impl RunFolder {
 
     /// Items in the batches of the loss at the first start of a run that is resumed.
     pub(super) fn begun_batch_size(&self) -> Option<usize> {
-        self.begun.as_ref().map(|begun| begun.batch_size).filter(|&size| size > 0)
+        self.begun.as_ref().map(|begun| begun.batch_size)
     }
 
     fn write_beginning(&self, text: &str) -> Result<()> {
@@ -224,7 +221,7 @@ impl RunFolder {
         } else if now.parts < begun.parts {
             let [began, now] = [begun, now].map(|run| run.parts);
             format!("holds a run of {began} evaluations, now {now}; resume it with as many epochs or steps, or more")
-        } else if [0, now.batch_size].contains(&begun.batch_size)
+        } else if now.batch_size == begun.batch_size
             && (now.loss - begun.loss).abs() > SAME_LOSS * begun.loss.abs()
         {
             let [began, now] = [begun, now].map(|run| run.loss);
@@ -251,14 +248,7 @@ impl RunFolder {
     }
 
     fn read_beginning(&self) -> Result<Option<Beginning>> {
-        let path = self.folder.join(BEGINNING);
-        if self.folder.join(OLD_CHECKPOINTS).exists() {
-            return self.refused(
-                "holds a run of an earlier version, which this one cannot resume; overwrite it, or choose another output \
-                 directory",
-            );
-        }
-        match regular_file::read_json(&path) {
+        match regular_file::read_json(&self.folder.join(BEGINNING)) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
             beginning => beginning.map(Some),
         }

@@ -12,15 +12,22 @@ use crate::model::{
 };
 use burn::prelude::*;
 
+/// The types of a model's batches and outputs, how ranks send outputs, and [`run`](TrainableModel::run), which is compiled here.
+macro_rules! trains {
+    ($batch:ident => $output:ident) => {
+        type Batch = $batch;
+        type Output = $output;
+        const SHARED: Option<Shared<$output>> = Shared::new($output::read);
+
+        fn run(run: Run<Self>) -> Result<Trained<Self>> {
+            train(run)
+        }
+    };
+}
+
 /// A row for each masked token, with a logit for each word.
 impl TrainableModel for BertForMaskedLm {
-    type Batch = MaskedLmBatch;
-    type Output = ClassificationItem;
-    const SHARED: Option<Shared<Self::Output>> = Shared::new(ClassificationItem::read);
-
-    fn run(run: Run<Self>) -> Result<Trained<Self>> {
-        train(run)
-    }
+    trains!(MaskedLmBatch => ClassificationItem);
 
     fn inputs(batch: &MaskedLmBatch) -> Vec<&BertEmbeddingsInput> {
         vec![&batch.input]
@@ -37,13 +44,7 @@ impl TrainableModel for BertForMaskedLm {
 
 /// A row for each first and each last token of an answer, with a logit for each token of the batch.
 impl TrainableModel for BertForQuestionAnswering {
-    type Batch = QuestionAnsweringBatch;
-    type Output = ClassificationItem;
-    const SHARED: Option<Shared<Self::Output>> = Shared::new(ClassificationItem::read);
-
-    fn run(run: Run<Self>) -> Result<Trained<Self>> {
-        train(run)
-    }
+    trains!(QuestionAnsweringBatch => ClassificationItem);
 
     fn inputs(batch: &QuestionAnsweringBatch) -> Vec<&BertEmbeddingsInput> {
         vec![&batch.input]
@@ -60,13 +61,7 @@ impl TrainableModel for BertForQuestionAnswering {
 }
 
 impl TrainableModel for BertForSentenceEmbedding {
-    type Batch = SentencePairBatch;
-    type Output = SentenceEmbeddingItem;
-    const SHARED: Option<Shared<Self::Output>> = Shared::new(SentenceEmbeddingItem::read);
-
-    fn run(run: Run<Self>) -> Result<Trained<Self>> {
-        train(run)
-    }
+    trains!(SentencePairBatch => SentenceEmbeddingItem);
 
     fn inputs(batch: &SentencePairBatch) -> Vec<&BertEmbeddingsInput> {
         vec![&batch.anchors, &batch.candidates]
@@ -89,13 +84,7 @@ impl TrainableModel for BertForSentenceEmbedding {
 
 /// A row for each text that has a label.
 impl TrainableModel for BertForSequenceClassification {
-    type Batch = SequenceClassificationBatch;
-    type Output = ClassificationItem;
-    const SHARED: Option<Shared<Self::Output>> = Shared::new(ClassificationItem::read);
-
-    fn run(run: Run<Self>) -> Result<Trained<Self>> {
-        train(run)
-    }
+    trains!(SequenceClassificationBatch => ClassificationItem);
 
     fn inputs(batch: &SequenceClassificationBatch) -> Vec<&BertEmbeddingsInput> {
         vec![&batch.input]
@@ -152,13 +141,7 @@ impl TrainableModel for BertForSequenceClassification {
 
 /// A row for each token that has a label.
 impl TrainableModel for BertForTokenClassification {
-    type Batch = TokenClassificationBatch;
-    type Output = ClassificationItem;
-    const SHARED: Option<Shared<Self::Output>> = Shared::new(ClassificationItem::read);
-
-    fn run(run: Run<Self>) -> Result<Trained<Self>> {
-        train(run)
-    }
+    trains!(TokenClassificationBatch => ClassificationItem);
 
     fn inputs(batch: &TokenClassificationBatch) -> Vec<&BertEmbeddingsInput> {
         vec![&batch.input]
@@ -177,13 +160,7 @@ impl TrainableModel for BertForTokenClassification {
 
 /// A row for each token that has a label, with a logit for each of its two classes.
 impl TrainableModel for ElectraForPreTraining {
-    type Batch = TokenClassificationBatch;
-    type Output = ClassificationItem;
-    const SHARED: Option<Shared<Self::Output>> = Shared::new(ClassificationItem::read);
-
-    fn run(run: Run<Self>) -> Result<Trained<Self>> {
-        train(run)
-    }
+    trains!(TokenClassificationBatch => ClassificationItem);
 
     fn outcome(&self, batch: &TokenClassificationBatch) -> Result<Outcome<ClassificationItem>> {
         let output = self.try_forward(batch)?;

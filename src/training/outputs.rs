@@ -103,35 +103,17 @@ impl ClassificationItem {
     }
 }
 
-impl Adaptor<LossInput> for ClassificationItem {
-    fn adapt(&self) -> LossInput {
-        self.with_classes().adapt()
-    }
+/// Metric inputs that Burn's [`ClassificationOutput`] has.
+macro_rules! adapt_classification {
+    ($($input:ident),*) => {$(
+        impl Adaptor<$input> for ClassificationItem {
+            fn adapt(&self) -> $input {
+                self.with_classes().adapt()
+            }
+        }
+    )*};
 }
-
-impl Adaptor<AccuracyInput> for ClassificationItem {
-    fn adapt(&self) -> AccuracyInput {
-        self.with_classes().adapt()
-    }
-}
-
-impl Adaptor<TopKAccuracyInput> for ClassificationItem {
-    fn adapt(&self) -> TopKAccuracyInput {
-        self.with_classes().adapt()
-    }
-}
-
-impl Adaptor<PerplexityInput> for ClassificationItem {
-    fn adapt(&self) -> PerplexityInput {
-        self.with_classes().adapt()
-    }
-}
-
-impl Adaptor<ConfusionStatsInput> for ClassificationItem {
-    fn adapt(&self) -> ConfusionStatsInput {
-        self.with_classes().adapt()
-    }
-}
+adapt_classification!(LossInput, AccuracyInput, TopKAccuracyInput, PerplexityInput, ConfusionStatsInput);
 
 impl Adaptor<HammingScoreInput> for ClassificationItem {
     fn adapt(&self) -> HammingScoreInput {

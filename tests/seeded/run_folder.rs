@@ -107,28 +107,6 @@ fn the_last_two_checkpoints_are_kept_and_the_best_also_across_a_resume() {
     assert_eq!(names(&out), kept.collect::<Vec<_>>());
 }
 
-#[test]
-fn a_run_of_an_earlier_version_is_refused_by_name_and_can_be_overwritten() {
-    let (_turn, dir) = (turn(), checkpoint());
-    let out = dir.path().join("out");
-    fs::create_dir_all(out.join("training/checkpoint")).unwrap();
-    fs::write(
-        out.join("training/run.json"),
-        r#"{"settings": {}, "loss": 1.0, "evaluations": 3, "starts": []}"#,
-    )
-    .unwrap();
-    for resumes in [false, true] {
-        let arguments = arguments(&out).with_resume(resumes);
-        says(
-            refused(dir.path(), arguments),
-            "holds a run of an earlier version, which this one cannot resume",
-        );
-    }
-    let arguments = arguments(&out).with_overwrite_output_dir(true).with_epochs(1);
-    trained(dir.path(), arguments);
-    assert!(!out.join("training/checkpoint").exists());
-}
-
 fn one_epoch(output: &Path) -> TrainingArguments {
     arguments(output).with_epochs(1)
 }

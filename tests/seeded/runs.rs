@@ -136,6 +136,8 @@ fn a_run_is_replaced_where_the_caller_says_so() {
         train(arguments(&out)),
         "holds a run already; resume or overwrite it, or choose another output directory",
     );
+    // Also a run whose settings cannot be read.
+    fs::write(out.join("training/run.json"), "{}").unwrap();
     let replaced =
         train(arguments(&out).with_seed(7).with_epochs(1).with_overwrite_output_dir(true)).unwrap();
     assert_eq!(replaced.history.evaluations.len(), 1, "nothing is left of the other run");

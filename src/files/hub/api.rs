@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fmt, fs};
+use std::{env, fs};
 
 /// A server that sends nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -146,44 +146,21 @@ pub(super) fn is_unreachable(error: &HFError) -> bool {
 }
 
 /// Why a model is not in the cache.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    Client(HFError),
+    #[error(transparent)]
+    Client(#[from] HFError),
     /// An answer with another status than success.
-    Refused {
-        url: String,
-        status: u16,
-        code: String,
-    },
+    #[error("{url} answered {status} {code}")]
+    Refused { url: String, status: u16, code: String },
     /// What the commit does not have.
+    #[error("{0}")]
     Lacks(String),
-}
-
-impl From<HFError> for Failure {
-    fn from(error: HFError) -> Self {
-        Self::Client(error)
-    }
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Client(error.into())
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Client(error) => write!(f, "{error}"),
-            Self::Refused { url, status, code } => write!(f, "{url} answered {status} {code}"),
-            Self::Lacks(problem) => f.write_str(problem),
-        }
-    }
-}
-
-impl std::error::Error for Failure {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        if let Self::Client(error) = self { error.source() } else { None }
     }
 }
 

@@ -156,6 +156,20 @@ impl RowLaunch {
         calculate_cube_count_elemwise(&self.client, count, CubeDim::new_1d(1))
     }
 
+    /// How many cubes and units a kernel has that takes `count` values one by one, and how many of them a unit takes: as many as the
+    /// device moves at once in `dtype`, the widest of the kernel, if each of `lengths` is whole in them.
+    pub(crate) fn elementwise(
+        &self,
+        count: usize,
+        dtype: DType,
+        lengths: &[usize],
+    ) -> (CubeCount, CubeDim, usize) {
+        let sizes = self.client.io_optimized_vector_sizes(dtype.size());
+        let vector = sizes.filter(|size| lengths.iter().all(|length| length % size == 0)).max().unwrap_or(1);
+        let cubes = self.cubes((count / vector).div_ceil(self.max_units));
+        (cubes, CubeDim::new_1d(self.max_units as u32), vector)
+    }
+
     pub(crate) fn cube_dim(&self) -> CubeDim {
         CubeDim::new_1d(self.split.units as u32)
     }

@@ -165,9 +165,13 @@ pub(crate) fn store_share<W: Float>(
     }
 }
 
-/// Stores a result where it is asked for.
+/// Stores a value, or a vector of them, where it is asked for.
 #[cube]
-pub(crate) fn store<T: Float, W: Float>(to: &mut ComptimeOption<Box<[T]>>, index: usize, value: W) {
+pub(crate) fn store<T: CubePrimitive, W: CubePrimitive>(
+    to: &mut ComptimeOption<Box<[T]>>,
+    index: usize,
+    value: W,
+) {
     #[comptime]
     match to {
         ComptimeOption::Some(to) => to[index] = T::cast_from(value),

@@ -28,17 +28,20 @@ pub(crate) fn launch(input: &Input) -> Option<RowLaunch> {
 /// f(x + bias) ∘ gate in `output`, one launch, for rows that have a [`launch`].
 pub(crate) fn activated(on: &RowLaunch, input: Input, output: DType) -> CubeTensor {
     let y = on.empty([on.rows, on.hidden], output);
+    let widest = if output.size() > on.float.size() { output } else { on.float };
+    let (cubes, units, vector) = on.elementwise(on.rows * on.hidden, widest, &[on.hidden]);
     forward_kernel::launch(
         &on.client,
-        on.cubes((on.rows * on.hidden).div_ceil(on.max_units)),
-        CubeDim::new_1d(on.max_units as u32),
+        cubes,
+        units,
         on.address_type,
+        vector,
         buffer(input.x),
         input.bias.map(buffer).into(),
         input.gate.map(buffer).into(),
         y.clone().into_buffer_arg(),
         constants(on, input.activation),
-        on.hidden,
+        on.hidden / vector,
         input.activation,
         [on.float, output, on.wide].map(dtype_to_elem_type),
     );
@@ -162,35 +165,42 @@ fn logistic<W: Float>(u: W) -> W {
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn forward_kernel<T: Float, O: Float, W: Float>(
-    x: &[T],
-    bias: &ComptimeOption<Box<[T]>>,
-    gate: &ComptimeOption<Box<[T]>>,
-    y: &mut [O],
+fn forward_kernel<T: Float, O: Float, W: Float, N: Size>(
+    x: &[Vector<T, N>],
+    bias: &ComptimeOption<Box<[Vector<T, N>]>>,
+    gate: &ComptimeOption<Box<[Vector<T, N>]>>,
+    y: &mut [Vector<O, N>],
     constants: &Constants,
-    #[comptime] hidden: usize,
+    #[comptime] vectors_of_row: usize,
     #[comptime] activation: Activation,
     #[define(T, O, W)] _dtypes: [ElemType; 3],
 ) {
     if ABSOLUTE_POS >= y.len() {
         terminate!();
     }
-    let z = W::cast_from(x[ABSOLUTE_POS]) + value_or::<T, W>(bias, ABSOLUTE_POS % hidden, 0.0);
-    let value = value::<W>(z, constants, activation);
-    y[ABSOLUTE_POS] = O::cast_from(value * value_or::<T, W>(gate, ABSOLUTE_POS, 1.0));
+    let zero = Vector::<W, N>::new(W::new(0.0));
+    let one = Vector::<W, N>::new(W::new(1.0));
+    let bias = value_or::<Vector<T, N>, Vector<W, N>>(bias, ABSOLUTE_POS % vectors_of_row, zero);
+    let z = Vector::<W, N>::cast_from(x[ABSOLUTE_POS]) + bias;
+    let mut values = value_or::<Vector<T, N>, Vector<W, N>>(gate, ABSOLUTE_POS, one);
+    #[unroll]
+    for i in 0..z.vector_size() {
+        values.insert(i, value::<W>(z.extract(i), constants, activation) * values.extract(i));
+    }
+    y[ABSOLUTE_POS] = Vector::cast_from(values);
 }
 
-/// A value of a tensor that can be absent.
+/// A value, or a vector of them, of a tensor that can be absent.
 #[cube]
-fn value_or<T: Float, W: Float>(
+fn value_or<T: CubePrimitive, W: CubePrimitive>(
     values: &ComptimeOption<Box<[T]>>,
     index: usize,
-    #[comptime] absent: f32,
+    absent: W,
 ) -> W {
     #[comptime]
     match values {
         ComptimeOption::Some(values) => W::cast_from(values[index]),
-        ComptimeOption::None => W::new(absent),
+        ComptimeOption::None => absent,
     }
 }
 
@@ -224,10 +234,10 @@ fn backward_kernel<T: Float, W: Float>(
             let column = column(i, split);
             if column < hidden {
                 let index = row * hidden + column;
-                let z = W::cast_from(x[index]) + value_or::<T, W>(bias, column, 0.0);
+                let z = W::cast_from(x[index]) + value_or::<T, W>(bias, column, W::new(0.0));
                 let of_output = W::cast_from(grad[index]);
                 store::<T, W>(&mut gate_grad, index, of_output * value::<W>(z, constants, activation));
-                let factor = value_or::<T, W>(gate, index, 1.0);
+                let factor = value_or::<T, W>(gate, index, W::new(1.0));
                 let gradient = of_output * factor * slope::<W>(z, constants, activation);
                 total[i] += gradient;
                 store::<T, W>(&mut dx, index, gradient);

@@ -45,14 +45,17 @@ fn rounded([a, b]: [CubeTensor; 2], dtype: DType) -> [CubeTensor; 2] {
         return [a, b].map(|tensor| narrow::<CubeBackend>(tensor, dtype));
     }
     let shapes = [&a, &b].map(|tensor| tensor.meta.shape().clone());
-    let on = RowLaunch::new(&a, [1, shapes.iter().map(Shape::num_elements).sum()]);
+    let lengths = [&shapes[0], &shapes[1]].map(Shape::num_elements);
+    let on = RowLaunch::new(&a, [1, lengths.iter().sum()]);
     let outputs = shapes.map(|shape| on.empty(shape, dtype));
     let [to_a, to_b] = outputs.clone();
+    let (cubes, units, vector) = on.elementwise(on.hidden, on.float, &lengths);
     round::launch(
         &on.client,
-        on.cubes(on.hidden.div_ceil(on.max_units)),
-        CubeDim::new_1d(on.max_units as u32),
+        cubes,
+        units,
         on.address_type,
+        vector,
         buffer(a),
         buffer(b),
         to_a.into_buffer_arg(),
@@ -63,17 +66,17 @@ fn rounded([a, b]: [CubeTensor; 2], dtype: DType) -> [CubeTensor; 2] {
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn round<T: Float, W: Float>(
-    a: &[W],
-    b: &[W],
-    to_a: &mut [T],
-    to_b: &mut [T],
+fn round<T: Float, W: Float, N: Size>(
+    a: &[Vector<W, N>],
+    b: &[Vector<W, N>],
+    to_a: &mut [Vector<T, N>],
+    to_b: &mut [Vector<T, N>],
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     if ABSOLUTE_POS < a.len() {
-        to_a[ABSOLUTE_POS] = T::cast_from(a[ABSOLUTE_POS]);
+        to_a[ABSOLUTE_POS] = Vector::cast_from(a[ABSOLUTE_POS]);
     } else if ABSOLUTE_POS - a.len() < b.len() {
-        to_b[ABSOLUTE_POS - a.len()] = T::cast_from(b[ABSOLUTE_POS - a.len()]);
+        to_b[ABSOLUTE_POS - a.len()] = Vector::cast_from(b[ABSOLUTE_POS - a.len()]);
     }
 }
 

@@ -1,7 +1,8 @@
 //! CubeCL's devices: batches of three matmuls, whose results attention reads where they are.
 
 use super::{SelfAttention, SelfAttentionOp, backward, forward, split};
-use crate::cube::launch::{RowLaunch, buffer, part};
+use crate::cube::launch::{RowLaunch, buffer, output, part};
+use crate::cube::totals::store;
 use crate::engine::operator::{Gradients, Kernels, Output, Upstream};
 use crate::numerics::precision::narrow;
 use crate::ops::attention::AttentionOp;
@@ -70,33 +71,43 @@ impl Kernels<CubeBackend> for SelfAttentionOp {
         if !takes(&attention) {
             return forward(input, LinearOp::forward, AttentionOp::forward);
         }
+        let dtypes = |to: DType| [to, on.float].map(dtype_to_elem_type);
         let weights = on.empty([3, on.hidden, on.hidden], input.dtype);
-        let units = CubeDim::new_1d(on.max_units as u32);
+        // What it is rounded to, if it is.
+        let rounded = (input.dtype != on.float).then(|| on.empty([on.rows, on.hidden], input.dtype));
+        let count = 3 * on.hidden * on.hidden + rounded.as_ref().map_or(0, |_| on.rows * on.hidden);
+        let (cubes, units, vector) = on.elementwise(count, on.float, &[on.hidden]);
         join::launch(
             &on.client,
-            on.cubes((3 * on.hidden * on.hidden).div_ceil(on.max_units)),
+            cubes,
             units,
-            on.address_type.max(weights.required_address_type()),
+            AddressType::from_len(count),
+            vector,
             buffer(input.attention.query),
             buffer(input.attention.key),
             buffer(input.attention.value),
             weights.clone().into_buffer_arg(),
-            [input.dtype, on.float].map(dtype_to_elem_type),
+            rounded.as_ref().map(|_| buffer(input.x.clone())).into(),
+            output(&rounded).into(),
+            dtypes(input.dtype),
         );
-        let x = narrow::<CubeBackend>(input.x, input.dtype);
+        let x = rounded.unwrap_or(input.x);
         let products = product(batch(x.clone()), weights.clone(), DType::F32);
+        let (cubes, units, vector) =
+            on.elementwise(3 * on.rows * on.hidden, on.float, &[on.hidden, rows.stride]);
         add_biases::launch(
             &on.client,
-            on.cubes((3 * on.rows * on.hidden).div_ceil(on.max_units)),
+            cubes,
             units,
             products.required_address_type().max(rows.all.required_address_type()),
+            vector,
             buffer(products),
             buffer(input.query_bias),
             buffer(input.key_bias),
             buffer(input.value_bias),
             rows.all.clone().into_buffer_arg(),
-            rows.stride,
-            [input.output, on.float].map(dtype_to_elem_type),
+            rows.stride / vector,
+            dtypes(input.output),
         );
         let (output, [maxima, inverse_sums, context]) = AttentionOp::forward(attention);
         (output, [x, weights, rows.tensor(), maxima, inverse_sums, context])
@@ -135,33 +146,46 @@ impl Kernels<CubeBackend> for SelfAttentionOp {
     }
 }
 
-/// Three matrices of one shape, one after the other.
+/// Three matrices of one shape, one after the other; and x, if it is given, to rows of its own.
 #[cube(launch, address_type = "dynamic")]
-fn join<T: Float, W: Float>(
-    first: &[W],
-    second: &[W],
-    third: &[W],
-    to: &mut [T],
+fn join<T: Float, W: Float, N: Size>(
+    first: &[Vector<W, N>],
+    second: &[Vector<W, N>],
+    third: &[Vector<W, N>],
+    to: &mut [Vector<T, N>],
+    x: &ComptimeOption<Box<[Vector<W, N>]>>,
+    mut to_x: ComptimeOption<Box<[Vector<T, N>]>>,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
     let (part, index) = (ABSOLUTE_POS / first.len(), ABSOLUTE_POS % first.len());
     if part == 0 {
-        to[ABSOLUTE_POS] = T::cast_from(first[index]);
+        to[ABSOLUTE_POS] = Vector::cast_from(first[index]);
     } else if part == 1 {
-        to[ABSOLUTE_POS] = T::cast_from(second[index]);
+        to[ABSOLUTE_POS] = Vector::cast_from(second[index]);
     } else if part == 2 {
-        to[ABSOLUTE_POS] = T::cast_from(third[index]);
+        to[ABSOLUTE_POS] = Vector::cast_from(third[index]);
+    } else {
+        #[comptime]
+        match x {
+            ComptimeOption::Some(x) => {
+                let index = ABSOLUTE_POS - to.len();
+                if index < x.len() {
+                    store::<Vector<T, N>, Vector<W, N>>(&mut to_x, index, x[index]);
+                }
+            }
+            ComptimeOption::None => {}
+        }
     }
 }
 
-/// Rows of three products and their biases, to parts that begin `stride` values from each other.
+/// Rows of three products and their biases, to parts that begin `stride` vectors from each other.
 #[cube(launch, address_type = "dynamic")]
-fn add_biases<T: Float, W: Float>(
-    products: &[W],
-    first: &[W],
-    second: &[W],
-    third: &[W],
-    to: &mut [T],
+fn add_biases<T: Float, W: Float, N: Size>(
+    products: &[Vector<W, N>],
+    first: &[Vector<W, N>],
+    second: &[Vector<W, N>],
+    third: &[Vector<W, N>],
+    to: &mut [Vector<T, N>],
     stride: usize,
     #[define(T, W)] _dtypes: [ElemType; 2],
 ) {
@@ -175,7 +199,7 @@ fn add_biases<T: Float, W: Float>(
         } else if part == 2 {
             bias = third[column];
         }
-        to[part * stride + index] = T::cast_from(products[ABSOLUTE_POS] + bias);
+        to[part * stride + index] = Vector::cast_from(products[ABSOLUTE_POS] + bias);
     }
 }
 
@@ -197,7 +221,7 @@ mod tests {
     fn a_joint_product_in_16_bits_has_the_results_of_the_reference() {
         let _turn = turn();
         let mut has_gaps = false;
-        for ([rows, hidden], output) in [([9, 4], DType::F16), ([1100, 16], DType::F32)] {
+        for ([rows, hidden], output) in [([9, 6], DType::F16), ([1100, 16], DType::F32)] {
             let tensor = |shape: [usize; 2], step: usize| {
                 let values: Vec<f32> =
                     (0..shape[0] * shape[1]).map(|i| ((i * step) % 23) as f32 / 40.0 - 0.27).collect();
