@@ -11,7 +11,9 @@ use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use burn_bert::functional::{Positions, Sequences, attention, on_reference_path};
-use burn_bert::model::{BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, MaskedLmBatch};
+use burn_bert::model::{
+    BertForMaskedLm, BertForMaskedLmConfig, BertModelConfig, DisentangledConfig, MaskedLmBatch,
+};
 use burn_bert::optim::{AdamWConfig, LrSchedule, adamw, clip_by_global_norm, layer_wise_decay, step};
 use burn_bert::{
     BertEmbeddings, BertEmbeddingsConfig, BertEmbeddingsInput, PaddingMask, PositionEmbeddingType,
@@ -297,12 +299,15 @@ fn bindings() -> usize {
     tensor.client.properties().hardware.max_bindings as usize
 }
 
-/// Burn's `select_assign`, the gradient of its `select`, loops over all rows in each unit.
+/// Burn's `select_assign`, the gradient of its `select`, loops over all rows in each unit. Distances of the model of DeBERTa share ranges.
 #[test]
 fn no_kernel_of_a_step_loops_over_the_rows() {
     let (_turn, device) = turn();
-    for lengths in [FULL, PADDED] {
-        let mut step = Step::new(1, lengths, &device);
+    let bert = BertModelConfig::new(BertEmbeddingsConfig::new());
+    let mut deberta = BertModelConfig::deberta_v3_base();
+    deberta.disentangled = Some(DisentangledConfig::new().with_position_buckets(Some(16)));
+    for (config, lengths) in [(&bert, FULL), (&bert, PADDED), (&deberta, FULL)] {
+        let mut step = Step::of(config.clone(), 1, lengths, &device);
         let found = launches(&device, || step.run());
         assert!(found.iter().any(|name| name == "Gather"), "{found:?}");
         assert!(!found.iter().any(|name| name.contains("SelectAssign")), "{found:?}");

@@ -238,17 +238,34 @@ pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The most buffers of a kernel in a source file: parameters that are slices, tensors or masks, and the three tables of summands.
 #[cfg(test)]
-pub(crate) fn most_buffers(source: &str) -> usize {
-    let buffers = |kernel: &str| -> usize {
-        let (parameters, _) = kernel.split_once("\n)").expect("parameters");
-        let parameters = parameters.lines().filter(|line| line.starts_with("    ") && !line.contains("#["));
-        let count = |parameter: &str| match parameter {
-            _ if parameter.contains("Summands") => 3,
-            _ => usize::from(["[", "OwnedTensor", "Mask"].iter().any(|kind| parameter.contains(kind))),
+mod tests {
+    /// The most buffers of a kernel in a source file: parameters that are slices, tensors or masks, and the three tables of summands.
+    fn most_buffers(source: &str) -> usize {
+        let buffers = |kernel: &str| -> usize {
+            let (parameters, _) = kernel.split_once("\n)").expect("parameters");
+            let parameters =
+                parameters.lines().filter(|line| line.starts_with("    ") && !line.contains("#["));
+            let count = |parameter: &str| match parameter {
+                _ if parameter.contains("Summands") => 3,
+                _ => usize::from(["[", "OwnedTensor", "Mask"].iter().any(|kind| parameter.contains(kind))),
+            };
+            parameters.map(count).sum()
         };
-        parameters.map(count).sum()
-    };
-    source.split("#[cube(launch").skip(1).map(buffers).max().expect("a kernel")
+        source.split("#[cube(launch").skip(1).map(buffers).max().expect("a kernel")
+    }
+
+    #[test]
+    fn the_kernel_with_most_buffers_has_as_many_as_are_asked_for() {
+        for source in [
+            include_str!("../ops/activation/cube.rs"),
+            concat!(include_str!("../ops/add_layer_norm/cube.rs"), include_str!("layer_norm.rs")),
+            include_str!("../ops/cross_entropy/cube.rs"),
+            include_str!("../ops/move_rows/cube.rs"),
+            include_str!("../ops/rotary/cube.rs"),
+        ] {
+            let (_, asked) = source.split_once("const BUFFERS: usize = ").expect("a number");
+            assert!(asked.starts_with(&format!("{};", most_buffers(source))), "{source}");
+        }
+    }
 }

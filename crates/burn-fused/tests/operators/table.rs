@@ -4,8 +4,8 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn_fused::{
     Activation, Moves, Norm, Positions, Precision, Rows, Sequences, add_drop_out, add_layer_norm, attention,
-    autocast, bias_activation, cross_entropy, drop_out, embed_layer_norm, gated_activation, linear, rotary,
-    self_attention,
+    autocast, bias_activation, cross_entropy, drop_out, embed_layer_norm, gated_activation, linear, lookup,
+    rotary, self_attention,
 };
 
 type Forward = Box<dyn Fn(&[Tensor<1>]) -> Tensor<1> + Send + Sync>;
@@ -64,6 +64,7 @@ pub fn table() -> Vec<Sample> {
         cross_entropies,
         linears,
         moves,
+        lookups,
         embed_layer_norms,
         rotaries,
         drop_outs,
@@ -506,6 +507,32 @@ fn moves() -> Vec<Sample> {
         (&[0, 0], 0, 5),
     ];
     cases.into_iter().map(sample).collect()
+}
+
+fn lookups() -> Vec<Sample> {
+    let sample = |ids: Vec<usize>, rows: usize, columns: usize, padding_idx: Option<usize>| {
+        let indices = ids.clone();
+        let forward = move |leaves: &[Tensor<1>]| {
+            let ids: Vec<i64> = indices.iter().map(|&id| id as i64).collect();
+            let ids = Tensor::<1, Int>::from_ints(ids.as_slice(), &leaves[0].device());
+            let table = leaves[0].clone().reshape([rows, columns]);
+            flat(lookup(table, ids.unsqueeze(), padding_idx))
+        };
+        let name = format!("lookup of {} in {rows} x {columns}, padding {padding_idx:?}", ids.len());
+        let sample = Sample::new(name, &[rows * columns], forward);
+        let sample = Sample { is_smooth: padding_idx.is_none(), ..sample };
+        // An id outside the table reads the nearest row.
+        let first = move |&id: &usize| id.min(rows - 1) * columns;
+        sample.naive(move |leaves| {
+            ids.iter().map(first).flat_map(|first| leaves[0][first..first + columns].to_vec()).collect()
+        })
+    };
+    vec![
+        sample(vec![0], 1, 1, None),
+        sample(vec![2, 0, 7, 2, 1], 3, 5, Some(2)),
+        sample((0..1100).map(|i| i / 7).collect(), 158, 33, None),
+        sample(vec![1; 130], 4, 70, Some(0)),
+    ]
 }
 
 /// Which rows of a table stand in a role.

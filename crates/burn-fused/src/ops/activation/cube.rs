@@ -246,9 +246,3 @@ fn backward_kernel<T: Float, W: Float>(
     }
     store_share::<W>(&total, &mut partials, 0usize, rows.div_ceil(rows_per_cube), hidden, split);
 }
-
-#[cfg(test)]
-#[test]
-fn the_kernel_with_most_buffers_has_as_many_as_are_asked_for() {
-    assert_eq!(crate::cube::launch::most_buffers(include_str!("cube.rs")), BUFFERS);
-}

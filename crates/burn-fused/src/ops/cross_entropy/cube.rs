@@ -141,9 +141,3 @@ fn backward_kernel<T: Float, W: Float>(
     }
     output[ABSOLUTE_POS] = T::cast_from(difference * (W::cast_from(grad[0]) * share.get::<W>()));
 }
-
-#[cfg(test)]
-#[test]
-fn the_kernel_with_most_buffers_has_as_many_as_are_asked_for() {
-    assert_eq!(crate::cube::launch::most_buffers(include_str!("cube.rs")), BUFFERS);
-}

@@ -4,6 +4,9 @@
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
+mod lookup;
+
+pub use lookup::lookup;
 
 use crate::engine::inputs::{OperatorInputs, Tensors, inputs};
 use crate::engine::operator::{Gradients, Operator, Output, Spec, Upstream};
@@ -11,10 +14,11 @@ use crate::engine::run::run;
 use crate::numerics::dropout::{Dropout, DropoutOps};
 use crate::numerics::layer_norm::{layer_norm, layer_norm_backward};
 use crate::numerics::precision::{narrow, wide};
-use burn::backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn::backend::{Backend, Dispatch, TensorMetadata, get_or_init_device_settings};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, TensorMetadata};
 use burn::prelude::*;
-use burn::tensor::{DType, IntDType, Slice};
+use burn::tensor::Slice;
+use lookup::{looked_up, scattered};
 
 inputs! {
     /// B sequences of S tokens, vectors of length H. The statistics are mean and rstd of each token, [B, S, 1] in the dtype of the
@@ -217,12 +221,6 @@ fn summand(name: &str, rows: Rows, [batch, seq]: [usize; 2], hidden: usize) -> S
     Summand { table: Some(table.dequantize().into_dispatch()), rows }
 }
 
-/// `table[ids]`, [B, S] → [B, S, H]: the lookup of the reference of [`embed_layer_norm`], which never leaves the table.
-pub fn lookup(table: Tensor<2>, ids: Tensor<2, Int>, padding_idx: Option<usize>) -> Tensor<3> {
-    let table = table.dequantize().into_dispatch();
-    Tensor::from_dispatch(looked_up::<Dispatch>(&table, &ids.into_dispatch(), padding_idx))
-}
-
 pub(crate) fn summands<T: Tensors>(input: &EmbedLayerNorm<T>) -> [&Summand<T>; 3] {
     [&input.words, &input.token_types, &input.positions]
 }
@@ -284,29 +282,11 @@ fn sum<B: Backend>(inputs: &EmbedLayerNorm<B>) -> FloatTensor<B> {
 fn rows_forward<B: Backend>(summand: &Summand<B>, [_, seq]: [usize; 2]) -> Option<FloatTensor<B>> {
     let table = summand.table.as_ref()?;
     Some(match &summand.rows {
-        Index::Ids { ids, padding_idx } => looked_up::<B>(table, ids, *padding_idx),
+        Index::Ids { ids, .. } => looked_up::<B>(table, ids),
         Index::Cyclic { first, period: 1 } => slice::<B>(table, *first, [1, 1]),
         // At least one sequence, also of no tokens.
         Index::Cyclic { first, period } => slice::<B>(table, *first, [(period / seq.max(1)).max(1), seq]),
     })
-}
-
-/// `table[ids]`, [B, S, H], without a gradient for the padding row.
-fn looked_up<B: Backend>(
-    table: &FloatTensor<B>,
-    ids: &IntTensor<B>,
-    padding_idx: Option<usize>,
-) -> FloatTensor<B> {
-    let ids = in_range::<B>(ids, table);
-    let found = B::embedding(table.clone(), ids.clone());
-    let Some(pad) = padding_idx.filter(|_| B::ad_enabled(&table.device())) else {
-        return found;
-    };
-    // The same values, but where the id is the padding index they come from a detached copy of its row: the mask
-    // stops the gradient there, and what Burn's backward adds to the row is 0.0.
-    let shape = found.shape();
-    let pad_row = slice::<B>(&B::float_detach(table.clone()), pad, [1, 1]);
-    B::float_mask_where(found, is_pad::<B>(ids, pad, shape.clone()), B::float_expand(pad_row, shape))
 }
 
 /// B · S rows of `table` [V, H] from `first` on, as [B, S, H].
@@ -336,34 +316,7 @@ fn rows_backward<B: Backend>(summand: &Summand<B>, grad: FloatTensor<B>) -> Opti
         Index::Ids { ids, padding_idx } => {
             let [rows, _] = ids.shape().dims();
             let grad = if rows < batch { B::float_sum_dim(grad, 0) } else { grad };
-            let ids = in_range::<B>(ids, table);
-            let grad = match padding_idx {
-                Some(pad) => {
-                    let mask = is_pad::<B>(ids.clone(), *pad, grad.shape());
-                    B::float_mask_fill(grad, mask, 0.0.into())
-                }
-                None => grad,
-            };
-            B::embedding_backward(table.clone(), grad, ids)
+            scattered::<B>(table, ids, *padding_idx, grad)
         }
     })
-}
-
-/// The ids, each moved to the nearest row of `table`: no lookup leaves it, whatever the backend checks.
-fn in_range<B: Backend>(ids: &IntTensor<B>, table: &FloatTensor<B>) -> IntTensor<B> {
-    let last = table.shape()[0].saturating_sub(1) as i64;
-    let ids = match ids.dtype() {
-        // 8 and 16 bits do not count to the end of every table.
-        DType::I8 | DType::U8 | DType::I16 | DType::U16 => B::int_cast(ids.clone(), IntDType::I32),
-        _ => ids.clone(),
-    };
-    B::int_clamp(ids, 0i64.into(), last.into())
-}
-
-/// True where an id is `pad`, expanded to `shape` [B, S, H].
-fn is_pad<B: Backend>(ids: IntTensor<B>, pad: usize, shape: Shape) -> BoolTensor<B> {
-    let [rows, seq] = ids.shape().dims();
-    let dtype = get_or_init_device_settings::<B>(&ids.device()).bool_dtype;
-    let mask = B::int_equal_elem(ids, (pad as i64).into(), dtype);
-    B::bool_expand(B::bool_reshape(mask, Shape::new([rows, seq, 1])), shape)
 }

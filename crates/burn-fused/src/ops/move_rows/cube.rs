@@ -57,9 +57,3 @@ fn gather<T: Float>(
     let value = if row < rows { x[row * columns + ABSOLUTE_POS % columns] } else { T::new(0.0) };
     y[ABSOLUTE_POS] = value;
 }
-
-#[cfg(test)]
-#[test]
-fn the_kernel_with_most_buffers_has_as_many_as_are_asked_for() {
-    assert_eq!(crate::cube::launch::most_buffers(include_str!("cube.rs")), BUFFERS);
-}

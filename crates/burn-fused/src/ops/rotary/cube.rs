@@ -67,9 +67,3 @@ fn turn<T: Float, W: Float>(
         y[ABSOLUTE_POS] = T::cast_from(value + W::cast_from(x[ABSOLUTE_POS - half]) * sin);
     }
 }
-
-#[cfg(test)]
-#[test]
-fn the_kernel_with_most_buffers_has_as_many_as_are_asked_for() {
-    assert_eq!(crate::cube::launch::most_buffers(include_str!("cube.rs")), BUFFERS);
-}

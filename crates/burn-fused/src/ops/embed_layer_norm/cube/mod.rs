@@ -5,6 +5,8 @@
 
 mod scatter;
 
+pub(super) use scatter::scatter;
+
 use crate::cube::launch::{RowLaunch, address_type};
 use crate::cube::layer_norm::{SummandsLaunch, source};
 use crate::engine::inputs::OperatorInputs;
@@ -13,7 +15,7 @@ use crate::ops::embed_layer_norm::{EmbedLayerNorm, EmbedLayerNormOp, Index, Summ
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::cast;
-use scatter::{scatter, scatter_cyclic};
+use scatter::scatter_cyclic;
 
 type Input = EmbedLayerNorm<CubeBackend>;
 

@@ -143,7 +143,7 @@ const COLUMNS: usize = 64;
 const SEGMENT: usize = 16;
 
 /// The gradient of a table that is looked up by `ids`, given that of the sum, [B, S, H].
-pub(super) fn scatter(
+pub(in crate::ops::embed_layer_norm) fn scatter(
     on: &RowLaunch,
     sum: CubeTensor,
     table: &CubeTensor,
