@@ -68,6 +68,10 @@ fn what_does_not_fit_is_refused_by_name() {
         refuse("input_ids: rows must be as long as gamma", &|| words(lookup(5, [2, 3], None)));
         let padding = "input_ids: the padding index is 5, but there are 5 rows";
         refuse(padding, &|| words(lookup(4, [2, 3], Some(5))));
+        let ids_of_five = || Tensor::zeros([2, 3], &device);
+        refuse("the padding index is 5, but", &|| {
+            drop(burn_fused::lookup(rows(5, 4), ids_of_five(), Some(5)))
+        });
         refuse("position_ids: row 5 is needed, but there are 5", &|| range(3));
         let last = "position_ids: row 18446744073709551617 is needed, but there are 5";
         refuse(last, &|| range(usize::MAX));

@@ -282,7 +282,7 @@ fn sum<B: Backend>(inputs: &EmbedLayerNorm<B>) -> FloatTensor<B> {
 fn rows_forward<B: Backend>(summand: &Summand<B>, [_, seq]: [usize; 2]) -> Option<FloatTensor<B>> {
     let table = summand.table.as_ref()?;
     Some(match &summand.rows {
-        Index::Ids { ids, .. } => looked_up::<B>(table, ids),
+        Index::Ids { ids, padding_idx } => looked_up::<B>(table, ids, *padding_idx),
         Index::Cyclic { first, period: 1 } => slice::<B>(table, *first, [1, 1]),
         // At least one sequence, also of no tokens.
         Index::Cyclic { first, period } => slice::<B>(table, *first, [(period / seq.max(1)).max(1), seq]),

@@ -73,8 +73,9 @@ impl Kernels<CubeBackend> for SelfAttentionOp {
         }
         let dtypes = |to: DType| [to, on.float].map(dtype_to_elem_type);
         let weights = on.empty([3, on.hidden, on.hidden], input.dtype);
-        // What it is rounded to, if it is.
-        let rounded = (input.dtype != on.float).then(|| on.empty([on.rows, on.hidden], input.dtype));
+        // x as it is multiplied. Without gaps in it that is written beside the weights.
+        let is_beside = input.dtype != on.float && input.x.is_contiguous();
+        let rounded = is_beside.then(|| on.empty([on.rows, on.hidden], input.dtype));
         let count = 3 * on.hidden * on.hidden + rounded.as_ref().map_or(0, |_| on.rows * on.hidden);
         let (cubes, units, vector) = on.elementwise(count, on.float, &[on.hidden]);
         join::launch(
@@ -91,7 +92,7 @@ impl Kernels<CubeBackend> for SelfAttentionOp {
             output(&rounded).into(),
             dtypes(input.dtype),
         );
-        let x = rounded.unwrap_or(input.x);
+        let x = rounded.unwrap_or_else(|| narrow::<CubeBackend>(input.x, input.dtype));
         let products = product(batch(x.clone()), weights.clone(), DType::F32);
         let (cubes, units, vector) =
             on.elementwise(3 * on.rows * on.hidden, on.float, &[on.hidden, rows.stride]);

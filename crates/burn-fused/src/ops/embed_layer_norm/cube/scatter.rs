@@ -1,4 +1,4 @@
-//! From the sum's gradient to a table's: no atomics, so each sum has one order.
+//! From the gradient of the rows that tokens read to a table's: no atomics, so each sum has one order.
 //!
 //! For ids, tokens are sorted by row, by a stable merge sort in any number of launches: [`sort`] sorts runs of [`RUN`]
 //! tokens, and each launch of [`merge`] makes one run of [`WAYS`]. Both find an entry's place by counting the entries that
