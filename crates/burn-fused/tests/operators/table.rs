@@ -514,9 +514,10 @@ fn lookups() -> Vec<Sample> {
         let indices = ids.clone();
         let forward = move |leaves: &[Tensor<1>]| {
             let ids: Vec<i64> = indices.iter().map(|&id| id as i64).collect();
-            let ids = Tensor::<1, Int>::from_ints(ids.as_slice(), &leaves[0].device());
+            let shape = [1, ids.len()];
+            let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, shape), &leaves[0].device());
             let table = leaves[0].clone().reshape([rows, columns]);
-            flat(lookup(table, ids.unsqueeze(), padding_idx))
+            flat(lookup(table, ids, padding_idx).squeeze_dim::<2>(0))
         };
         let name = format!("lookup of {} in {rows} x {columns}, padding {padding_idx:?}", ids.len());
         let sample = Sample::new(name, &[rows * columns], forward);
@@ -532,6 +533,7 @@ fn lookups() -> Vec<Sample> {
         sample(vec![2, 0, 7, 2, 1], 3, 5, Some(2)),
         sample((0..1100).map(|i| i / 7).collect(), 158, 33, None),
         sample(vec![1; 130], 4, 70, Some(0)),
+        sample(vec![], 3, 5, None),
     ]
 }
 
